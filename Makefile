@@ -1,0 +1,62 @@
+# `make demo` and `make test` need Python 3.11+ and pip, and nothing else: they create the virtual
+# environment themselves. Every target can be run again at any time.
+PYTHON ?= python3
+VENV ?= .venv
+OLDEST ?= .venv-oldest
+BIN := $(VENV)/bin
+
+.PHONY: help demo test test-slow test-oldest check bench audit reproduce lock clean
+
+help:
+	@echo "make demo         train a private ridge on data that ships with scikit-learn; results in demo/"
+	@echo "make test         run the tests"
+	@echo "make test-slow    run the long statistical tests too"
+	@echo "make test-oldest  run the tests with the oldest supported scikit-learn"
+	@echo "make check        style, strict types, documentation"
+	@echo "make bench        measure speed, as ratios in one run"
+	@echo "make audit        attack every mechanism and its broken twin with many trials"
+	@echo "make reproduce    reproduce the golden values from 60-digit arithmetic"
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+demo: $(VENV)/.installed
+	$(BIN)/dpkernel demo --out demo
+
+test: $(VENV)/.installed
+	$(BIN)/python -m pytest -n 2 -q
+
+test-slow: $(VENV)/.installed
+	$(BIN)/python -m pytest -n 2 -q -m "slow or not slow"
+
+$(OLDEST)/.installed: pyproject.toml constraints-oldest.txt
+	$(PYTHON) -m venv $(OLDEST)
+	$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-oldest.txt \
+		-e . pytest pytest-xdist hypothesis mpmath pandas polars
+	@touch $@
+
+test-oldest: $(OLDEST)/.installed
+	$(OLDEST)/bin/python -m pytest -n 2 -q tests/test_estimator_contract.py tests/test_ridge.py tests/test_ledger.py
+
+check: $(VENV)/.installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/sphinx-build -q -W --keep-going -b html docs docs/_build/html
+
+bench: $(VENV)/.installed
+	$(BIN)/python benchmarks/noise.py
+
+audit: $(VENV)/.installed
+	$(BIN)/python -m dpkernel.audit --out audit-report
+
+reproduce: $(VENV)/.installed
+	$(BIN)/python tools/make_golden.py --check
+
+lock: $(VENV)/.installed
+	$(BIN)/python -m pip freeze --exclude-editable > constraints.txt
+
+clean:
+	rm -rf $(VENV) $(OLDEST) demo audit-report bench-report dist docs/_build .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,265 @@
+"""The certificate: what was released, with which noise, and why that is private.
+
+A frozen value that prints in six lines, travels as JSON (schema in docs/certificate.md) and can be
+checked by anyone: ``verify`` computes sensitivity, profile, epsilon and delta again from the
+parameters alone. It can't detect a consistent forgery: whoever writes the file could have written
+other parameters. It says that the numbers support each other, not who computed them.
+
+    private  valid   meaning
+    true     true    the guarantee holds: real entropy, proved claim
+    false    true    a test or reproduction: seeded noise, or something left without noise;
+                     the claim would hold for the same release with real entropy
+    true     false   real noise, but the claimed (epsilon, delta) is not proved (a published
+                     algorithm whose proof fails); do not rely on it
+    false    false   neither
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import metadata
+from typing import Any
+
+from dpkernel.errors import CertificateError
+from dpkernel.mechanisms import Mechanism, mechanism_from_dict
+from dpkernel.noise import Noise
+from dpkernel.profiles import PrivacyProfile, compose, profile_from_dict
+from dpkernel.types import JSON, Budget, Neighbours
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class Release:
+    """One line of a certificate: a mechanism, and how often it was drawn."""
+
+    label: str
+    mechanism: Mechanism
+    draws: int = 1
+
+    def to_dict(self) -> JSON:
+        """Return the line as JSON values."""
+        return {"label": self.label, "draws": self.draws, **self.mechanism.to_dict()}
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What a fitted model or a single release guarantees.
+
+    Attributes
+    ----------
+    epsilon, delta : float
+        The claim, at most what was asked for.
+    private : bool
+        Real entropy, and nothing computed from the data left without noise.
+    valid : bool
+        The claim is proved. See the truth table at the head of this module.
+    profile : PrivacyProfile
+        Delta at every epsilon.
+    """
+
+    subject: str
+    epsilon: float
+    delta: float
+    neighbours: Neighbours
+    releases: tuple[Release, ...]
+    profile: PrivacyProfile
+    private: bool
+    valid: bool
+    generator: str
+    sampler: str
+    public: Mapping[str, Any] = field(default_factory=dict)
+    free_statistics: Mapping[str, Any] = field(default_factory=dict)
+    assumptions: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
+    reference: str = ""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    schema: int = SCHEMA
+
+    @classmethod
+    def issue(
+        cls,
+        subject: str,
+        request: Budget,
+        releases: Sequence[Release],
+        noise: Noise,
+        *,
+        public: Mapping[str, Any],
+        free_statistics: Mapping[str, Any] | None = None,
+        reference: str = "",
+        invalid_because: Sequence[str] = (),
+        not_private_because: Sequence[str] = (),
+    ) -> Certificate:
+        """Return the certificate of releases that were just drawn from ``noise``."""
+        profile = _compose(releases)
+        seeded = () if noise.private else ("the noise was seeded, so it can be subtracted",)
+        reasons = (*seeded, *not_private_because, *invalid_because)
+        found = cls(
+            subject=subject,
+            epsilon=min(profile.epsilon(request.delta), request.epsilon)
+            if profile.supports(request)
+            else profile.epsilon(request.delta),
+            delta=request.delta,
+            neighbours=releases[0].mechanism.sensitivity.neighbours,
+            releases=tuple(releases),
+            profile=profile,
+            private=noise.private and not not_private_because,
+            valid=not invalid_because,
+            generator=noise.generator,
+            sampler=noise.sampler,
+            public=dict(public),
+            free_statistics=dict(free_statistics or {}),
+            assumptions=_assumptions(releases),
+            reasons=reasons,
+            reference=reference or "; ".join(dict.fromkeys(r.mechanism.reference for r in releases)),
+            versions=_versions(),
+        )
+        if found.valid:
+            found.verify()
+        return found
+
+    def verify(self) -> Budget:
+        """Recompute the claim from the parameters; return what they prove.
+
+        Raises
+        ------
+        CertificateError
+            The parameters do not support the claim, or the claim is marked as not proved.
+        """
+        if not self.valid:
+            why = "; ".join(self.reasons) or "no reason given"
+            raise CertificateError(f"The claim of this certificate is not proved: {why}.")
+        if not self.releases:
+            raise CertificateError("The certificate lists no release, so it proves nothing.")
+        for release in self.releases:
+            relation = release.mechanism.sensitivity.neighbours
+            if relation is not self.neighbours:
+                raise CertificateError(
+                    f"The release {release.label!r} was calibrated for {relation.value!r} neighbours"
+                    f" and the certificate claims {self.neighbours.value!r}."
+                )
+        unsigned = set(_assumptions(self.releases)) - set(self.assumptions)
+        if unsigned:
+            raise CertificateError(
+                f"The releases rest on {sorted(unsigned)}, which the certificate does not name."
+            )
+        if self.private and "seeded" in self.generator:
+            raise CertificateError("The noise was seeded, but the certificate says 'private'.")
+        profile = _compose(self.releases)
+        proved = profile.delta(self.epsilon)
+        if not proved <= self.delta:
+            raise CertificateError(
+                f"The parameters prove delta = {proved:.6g} at epsilon = {self.epsilon:.6g}, but the"
+                f" certificate claims delta = {self.delta:.6g}."
+            )
+        if self.profile != profile:
+            raise CertificateError("The stated profile is not the one that the parameters give.")
+        return Budget(max(profile.epsilon(self.delta), 1e-300), self.delta)
+
+    def to_dict(self) -> JSON:
+        """Return the certificate as JSON values."""
+        plain = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        plain["neighbours"] = self.neighbours.value
+        plain["releases"] = [release.to_dict() for release in self.releases]
+        plain["profile"] = self.profile.to_dict()
+        plain.update({name: list(plain[name]) for name in ("assumptions", "reasons")})
+        plain.update(
+            {name: dict(plain[name]) for name in ("public", "free_statistics", "versions")}
+        )
+        return plain
+
+    def to_json(self) -> str:
+        """Return the certificate as JSON text; floats survive the round trip exactly."""
+        return json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> Certificate:
+        """Return the certificate in a JSON text. Call ``verify`` on it before trusting it."""
+        try:
+            data = json.loads(text)
+        except ValueError as error:
+            raise CertificateError(f"This is not JSON ({error}).") from error
+        return cls.from_dict(data)
+
+    @classmethod
+    def from_dict(cls, data: JSON) -> Certificate:
+        """Return the certificate described by JSON values."""
+        names = {f.name for f in dataclasses.fields(cls)}
+        if not isinstance(data, dict) or not names <= set(data):
+            missing = sorted(names - set(data)) if isinstance(data, dict) else "everything"
+            raise CertificateError(f"This is not a certificate of dpkernel: {missing} is missing.")
+        if data["schema"] != SCHEMA:
+            raise CertificateError(
+                f"The certificate has schema {data['schema']!r} and this version of dpkernel reads"
+                f" schema {SCHEMA}. Use the version that wrote it, or a newer one."
+            )
+        try:
+            values = {name: data[name] for name in names}
+            values["neighbours"] = Neighbours.resolve(data["neighbours"])
+            values["profile"] = profile_from_dict(data["profile"])
+            values["assumptions"] = tuple(data["assumptions"])
+            values["reasons"] = tuple(data["reasons"])
+            values["epsilon"], values["delta"] = float(data["epsilon"]), float(data["delta"])
+            values["releases"] = tuple(
+                Release(line["label"], mechanism_from_dict(line), _count(line["draws"]))
+                for line in data["releases"]
+            )
+            Budget(max(values["epsilon"], 1e-300), values["delta"])
+        except (KeyError, TypeError, ValueError) as error:
+            if isinstance(error, CertificateError):
+                raise
+            raise CertificateError(f"The certificate can't be read ({error}).") from error
+        return cls(**values)
+
+    def __str__(self) -> str:
+        first = self.releases[0].mechanism
+        scale = ", ".join(f"{r.label}: {r.mechanism.noise_scale:.4g}" for r in self.releases)
+        if self.private and self.valid:
+            verdict = "the guarantee holds"
+        else:
+            verdict = "NO GUARANTEE: " + "; ".join(self.reasons)
+        lines = (
+            f"{self.subject}: epsilon = {self.epsilon:.6g}, delta = {self.delta:.3g} ({verdict})",
+            f"protects     {_UNIT[self.neighbours]}",
+            f"released     {len(self.releases)} part(s) with noise; noise scale {scale}",
+            f"sensitivity  {first.sensitivity.value:.6g} ({first.sensitivity.formula})",
+            f"arithmetic   {self.sampler}, {self.generator};"
+            f" assumptions: {', '.join(self.assumptions) or 'none'}",
+            f"why          {self.reference}",
+        )
+        return "\n".join(lines)
+
+
+_UNIT = {
+    Neighbours.REPLACE_ONE: "any one record, against replacing it (the number of rows is public)",
+    Neighbours.ZERO_OUT: "any one record, against blanking it (the number of rows is public)",
+    Neighbours.ADD_REMOVE: "any one record, against adding or removing it",
+}
+
+
+def _compose(releases: Sequence[Release]) -> PrivacyProfile:
+    return compose([r.mechanism.profile().repeat(r.draws) for r in releases])
+
+
+def _assumptions(releases: Sequence[Release]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for r in releases for name in r.mechanism.assumptions))
+
+
+def _count(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= 10**6:
+        raise CertificateError("The number of draws of a release must be an int from 1 to 1,000,000.")
+    return value
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for name in ("dpkernel", "numpy", "scipy", "scikit-learn", "dp-accounting"):
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = "unknown"
+    return found

@@ -1,0 +1,119 @@
+"""What every private estimator does in the same way.
+
+Validate parameters and data before anything is spent, resolve bounds into a ``Domain``, go
+through the ledger, and leave a ``certificate_``. The conventions are listed in CONTRIBUTING.md and
+held by ``tests/test_estimator_contract.py``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from dpkernel.certificate import Certificate, Release
+from dpkernel.domain import Domain, Interval
+from dpkernel.errors import DataError, ParameterError
+from dpkernel.ledger import Ledger
+from dpkernel.noise import Noise, NoiseSource, Part, Plan, SeededNoise
+from dpkernel.types import Array, Budget, Neighbours
+from dpkernel.validation import Constraint, check_parameters
+
+logger = logging.getLogger("dpkernel")
+
+_ADVICE = (
+    "Private estimators refuse missing and infinite values: filling them from the data would leak."
+    " Fill them with public constants first, or drop those rows for a reason that is public."
+)
+
+
+class PrivateEstimator(BaseEstimator):
+    """Base class: parameters, data, ledger and certificate of a private estimator."""
+
+    _constraints: ClassVar[Mapping[str, Constraint | tuple[Constraint, ...]]] = {}
+
+    epsilon: float
+    delta: float
+    neighbours: Any
+    ledger: Ledger | None
+    noise: NoiseSource | None
+    certificate_: Certificate
+
+    def _check_parameters(self) -> tuple[Budget, Neighbours]:
+        check_parameters(type(self).__name__, self.get_params(deep=False), self._constraints)
+        return Budget(self.epsilon, self.delta), Neighbours.resolve(self.neighbours)
+
+    def _check_training_data(self, X: Any, y: Any, **options: Any) -> tuple[Array, Array]:
+        """Return X and y as float64 arrays, or raise before anything is spent."""
+        try:
+            X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True, **options)
+        except ValueError as error:
+            raise _without_values(error) from None
+        return X, np.asarray(y, dtype=np.float64)
+
+    def _check_new_data(self, X: Any) -> Array:
+        check_is_fitted(self)
+        try:
+            return np.asarray(validate_data(self, X, dtype=np.float64, reset=False))
+        except ValueError as error:
+            raise _without_values(error) from None
+
+    def _spend(self, releases: Sequence[Release], request: Budget) -> Noise:
+        """Reserve every release of this fit in one atomic spend."""
+        ledger, plan, relation = self._plan(releases)
+        source = self.noise.restarted() if isinstance(self.noise, SeededNoise) else self.noise
+        label = type(self).__name__
+        return ledger.spend(plan, label, claim=request, neighbours=relation, noise=source)
+
+    def _check_ledger(self, releases: Sequence[Release], request: Budget) -> None:
+        """Raise now, before a long pass over the data, if the ledger would refuse the fit."""
+        ledger, plan, relation = self._plan(releases)
+        ledger.check(plan, type(self).__name__, claim=request, neighbours=relation)
+
+    def _plan(self, releases: Sequence[Release]) -> tuple[Ledger, Plan, Neighbours]:
+        parts = tuple(Part(r.label, r.mechanism.profile(), r.draws) for r in releases)
+        relation: Neighbours = releases[0].mechanism.sensitivity.neighbours
+        ledger = Ledger(neighbours=relation) if self.ledger is None else self.ledger
+        return ledger, Plan(parts), relation
+
+
+def resolve_domain(bounds: Any, y_bounds: Any, n_columns: int, owner: str) -> Domain:
+    """Return the domain for the scikit-learn style parameters ``bounds`` and ``y_bounds``."""
+    if y_bounds is None:
+        raise ParameterError(
+            f"{owner} needs 'y_bounds', the publicly known range of the target, for example"
+            " y_bounds=(0, 120). It is never read from the data: that would leak."
+        )
+    target = Interval(*_pair("y_bounds", y_bounds, owner))
+    if bounds is None:
+        return Domain(target=target)
+    if isinstance(bounds, Domain):
+        return Domain(bounds.columns, target, bounds.n_max, bounds.names)
+    low, high = _pair("bounds", bounds, owner)
+    return Domain.box(low, high, n_columns=n_columns, target=target)
+
+
+def _pair(name: str, value: Any, owner: str) -> tuple[Any, Any]:
+    if isinstance(value, str) or not hasattr(value, "__len__") or len(value) != 2:
+        raise ParameterError(
+            f"The '{name}' parameter of {owner} must be a pair (low, high). Got"
+            f" {type(value).__name__}."
+        )
+    return value[0], value[1]
+
+
+def _without_values(error: ValueError) -> ValueError:
+    """Return the error with advice, and without a value of the data in its text."""
+    text = str(error)
+    if "NaN" in text or "infinity" in text or "missing" in text:
+        return DataError(f"{text.splitlines()[0]} {_ADVICE}")
+    if "could not convert" in text or "unsupported" in text.lower():
+        return DataError(
+            "X or y has an entry that is not a number (could not convert to float). Encode columns"
+            " of text with publicly declared levels first."
+        )
+    return DataError(text)

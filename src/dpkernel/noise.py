@@ -1,0 +1,267 @@
+"""Where noise comes from, and the only object that may draw it.
+
+A source says how words become noise: ``SystemNoise`` (the default), ``SeededNoise`` (tests and
+reproductions, never private) or ``OpenDPNoise`` (OpenDP's exact sampler, extra ``[exact]``).
+A ``Noise`` is the right to draw what one recorded spend paid for. Only a ledger makes one;
+every mechanism needs one; each part of the spend can be drawn as often as it was paid for and
+no more, and only in the process that paid.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpkernel import samplers
+from dpkernel.entropy import SeededEntropy, SystemEntropy, WordSource
+from dpkernel.errors import NoiseError, ParameterError, parameter_message
+from dpkernel.profiles import PrivacyProfile, compose
+from dpkernel.types import JSON, Array, IntArray
+
+
+class NoiseSource:
+    """Discrete noise from a source of random words."""
+
+    def __init__(self, entropy: WordSource) -> None:
+        self._entropy = entropy
+
+    @property
+    def private(self) -> bool:
+        """Whether the noise can't be predicted or repeated."""
+        return self._entropy.private
+
+    @property
+    def generator(self) -> str:
+        """The generator's name, for the certificate."""
+        return self._entropy.generator
+
+    sampler = "exact bucket sampler"
+
+    def discrete_gaussian(self, scale: float, size: int) -> IntArray:
+        """Draw independent discrete Gaussians of this parameter."""
+        return samplers.discrete_gaussian(scale, size, self._entropy)
+
+    def discrete_laplace(self, scale: float, size: int) -> IntArray:
+        """Draw independent discrete Laplace variables of this parameter."""
+        return samplers.discrete_laplace(scale, size, self._entropy)
+
+    def categorical(self, utilities: Array, rate: float) -> int:
+        """Draw an index with probability proportional to exp(rate * utility)."""
+        return samplers.categorical(utilities, rate, self._entropy)
+
+    def l2_gamma(self, dimension: int, scale: float) -> Array:
+        """Draw a vector with density proportional to exp(-norm / scale)."""
+        return samplers.l2_gamma(dimension, scale, self._entropy)
+
+    def words(self, count: int) -> np.ndarray:
+        """Draw uniform 64-bit words (fresh permutations, batches and folds need them)."""
+        return self._entropy.words(count)
+
+
+class SystemNoise(NoiseSource):
+    """Noise from the operating system's cryptographic generator. The default."""
+
+    def __init__(self) -> None:
+        super().__init__(SystemEntropy())
+
+    def __repr__(self) -> str:
+        return "SystemNoise()"
+
+
+class SeededNoise(NoiseSource):
+    """Repeatable noise for tests and reproductions.
+
+    Whatever it touches has a certificate that says ``private: false``: whoever knows the seed
+    can subtract the noise.
+
+    Parameters
+    ----------
+    seed : int
+        Two sources with one seed give the same noise. Every fit starts the stream again.
+    """
+
+    def __init__(self, seed: int) -> None:
+        if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
+            raise ParameterError(parameter_message("SeededNoise", "seed", "an int >= 0", seed))
+        super().__init__(SeededEntropy(int(seed)))
+        self.seed = int(seed)
+
+    def restarted(self) -> SeededNoise:
+        """Return a new source at the start of the stream."""
+        return SeededNoise(self.seed)
+
+    def __reduce__(self) -> tuple[type[SeededNoise], tuple[int]]:
+        return SeededNoise, (self.seed,)
+
+    def __repr__(self) -> str:
+        return f"SeededNoise({self.seed})"
+
+
+class OpenDPNoise(SystemNoise):
+    """Integer noise from OpenDP's exact samplers (``pip install dpkernel[exact]``).
+
+    About 100 times slower than the default, which is exact as well; for those whose rules name
+    OpenDP. Selection and pure l2 noise, which OpenDP does not have in this form, stay ours.
+    """
+
+    sampler = "OpenDP"
+
+    def __init__(self) -> None:
+        super().__init__()
+        _opendp()
+
+    @property
+    def generator(self) -> str:
+        """The generator's name, for the certificate."""
+        return "OpenDP"
+
+    def discrete_gaussian(self, scale: float, size: int) -> IntArray:
+        """Draw independent discrete Gaussians of this parameter."""
+        return self._draw("make_gaussian", "l2_distance", scale, size)
+
+    def discrete_laplace(self, scale: float, size: int) -> IntArray:
+        """Draw independent discrete Laplace variables of this parameter."""
+        return self._draw("make_laplace", "l1_distance", scale, size)
+
+    def _draw(self, maker: str, metric: str, scale: float, size: int) -> IntArray:
+        prelude = _opendp()
+        domain = prelude.vector_domain(prelude.atom_domain(T=prelude.i64))
+        space = domain, getattr(prelude, metric)(T=prelude.i64)
+        measurement = getattr(prelude.m, maker)(*space, scale=scale)
+        return np.asarray(measurement([0] * size), dtype=np.int64)
+
+    def __repr__(self) -> str:
+        return "OpenDPNoise()"
+
+
+@dataclass(frozen=True)
+class Part:
+    """One line of a plan: a release with its profile, drawn ``draws`` times."""
+
+    label: str
+    profile: PrivacyProfile
+    draws: int = 1
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything one fit is going to release, fixed before its first draw.
+
+    ``profile`` is that of the whole; it defaults to the composition of the parts.
+    """
+
+    parts: tuple[Part, ...]
+    whole: PrivacyProfile | None = None
+
+    def __post_init__(self) -> None:
+        labels = [part.label for part in self.parts]
+        if not labels or len(set(labels)) != len(labels):
+            raise ParameterError(
+                parameter_message("Plan", "parts", "one or more parts with different labels", labels)
+            )
+
+    @property
+    def profile(self) -> PrivacyProfile:
+        """The privacy profile of the whole plan."""
+        if self.whole is not None:
+            return self.whole
+        return compose([part.profile.repeat(part.draws) for part in self.parts])
+
+    @classmethod
+    def of(cls, what: Plan | PrivacyProfile, label: str) -> Plan:
+        """Return the plan itself, or a plan with this one profile."""
+        return what if isinstance(what, Plan) else cls((Part(label, what),))
+
+    def to_dict(self) -> JSON:
+        """Return the parts as JSON values."""
+        return {
+            "parts": [
+                {"label": p.label, "profile": p.profile.to_dict(), "draws": p.draws}
+                for p in self.parts
+            ],
+            "profile": self.profile.to_dict(),
+        }
+
+
+_MINT = object()  # handed to ledger.py: nobody else makes a Noise
+
+
+class Noise:
+    """The right to draw the noise of one recorded spend. Made by ``ledger.spend`` only."""
+
+    def __init__(
+        self,
+        mint: object,
+        source: NoiseSource,
+        plan: Plan,
+        on_draw: Callable[[str], None],
+    ) -> None:
+        if mint is not _MINT:
+            raise NoiseError(
+                "A Noise can't be made by hand. Call ledger.spend(profile, label): it records the"
+                " spend and returns the noise that the spend paid for."
+            )
+        self._source = source
+        self._left = {part.label: part.draws for part in plan.parts}
+        self._profiles = {part.label: part.profile for part in plan.parts}
+        self._on_draw = on_draw
+        self._process = os.getpid()
+        self._lock = threading.Lock()
+
+    @property
+    def private(self) -> bool:
+        """Whether the noise can't be predicted or repeated."""
+        return self._source.private
+
+    @property
+    def generator(self) -> str:
+        """The generator's name, for the certificate."""
+        return self._source.generator
+
+    @property
+    def sampler(self) -> str:
+        """The sampler's name, for the certificate."""
+        return self._source.sampler
+
+    def claim(self, profile: PrivacyProfile, label: str | None = None) -> NoiseSource:
+        """Strike one draw of the part with this profile off the spend; return its source.
+
+        Called by mechanisms, with the profile of what they are about to release.
+        """
+        if os.getpid() != self._process:
+            raise NoiseError(
+                "This noise was paid for in another process (the program forked since). Call"
+                " ledger.spend in the process that draws."
+            )
+        with self._lock:
+            for name, left in self._left.items():
+                wanted = label is None or label == name
+                if wanted and left > 0 and self._profiles[name] == profile:
+                    self._left[name] = left - 1
+                    self._on_draw(name)
+                    return self._source
+        raise NoiseError(
+            "No undrawn part of this spend has the profile of the release: it was drawn already, or"
+            " another profile was recorded. Spend the mechanism's own profile() once a release."
+        )
+
+    def __reduce__(self) -> str:
+        raise NoiseError(
+            "A Noise can't be pickled or copied: the copy could draw again. Call ledger.spend in"
+            " the process that draws."
+        )
+
+
+def _opendp() -> object:
+    try:
+        import opendp.prelude as prelude
+    except ImportError as error:
+        raise ParameterError(
+            "OpenDPNoise needs the package 'opendp'. Install it with: pip install 'dpkernel[exact]'"
+        ) from error
+    prelude.enable_features("contrib")
+    return prelude

@@ -1,0 +1,238 @@
+r"""One-pass, mergeable sums that know their sensitivity.
+
+``GramStatistics`` accumulates sum_i v_i v_i^T with v = (features, targets, constant), every record
+quantised to integers inside its norm ball first. Sums of integers are exact, so the sensitivity of
+the real-valued query is that of the program, whatever the order, the number of blocks or threads.
+
+The un-noised sum can't be printed, pickled or read: the only way out is ``release``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpkernel import sensitivity
+from dpkernel.errors import DataError, LedgerError, ParameterError, parameter_message
+from dpkernel.mechanisms import SymmetricGaussian
+from dpkernel.noise import Noise
+from dpkernel.profiles import gaussian_mu
+from dpkernel.types import Array, Budget, IntArray, Neighbours
+
+_FINEST = 2**20  # integer radius of the feature ball at most: one part in a million
+_TARGET_SHARE = math.sqrt(0.5)  # of the feature bound: the best for a coefficient norm T/B
+_CONSTANT_SHARE = 0.5
+
+
+@dataclass(frozen=True)
+class GramLayout:
+    """The integer grid of one Gram release. Depends on public numbers only.
+
+    A record is (z, y_1 .. y_k, 1) with ||z|| <= row_bound, |y_j| <= 1; it is stored as integers
+    with ||z|| <= row, |y_j| <= target and the constant. Targets are mapped to [-1, 1] before.
+    """
+
+    n_features: int
+    n_targets: int
+    row_bound: float
+    row: int
+    target: int
+    constant: int
+    neighbours: Neighbours
+
+    @classmethod
+    def choose(
+        cls,
+        n_features: int,
+        n_targets: int,
+        row_bound: float,
+        neighbours: Neighbours,
+        n_max: int,
+        budget: Budget,
+    ) -> GramLayout:
+        """Return the finest grid on which n_max rows and the noise of the budget fit."""
+        mu = gaussian_mu(budget.epsilon, budget.delta)
+        share = 1 + _CONSTANT_SHARE**2 + _TARGET_SHARE**2  # N^2 / row^2
+        most = min(2.0**61 / n_max, 2.0**56 * mu, 2.0**52) / share
+        row = int(min(_FINEST, math.sqrt(most)))
+        if row < 2**8:
+            raise ParameterError(
+                parameter_message(
+                    "GramLayout",
+                    "epsilon, n_max",
+                    "such that sums and noise fit in 62 bits",
+                    (budget.epsilon, n_max),
+                    "Raise epsilon or declare fewer rows.",
+                )
+            )
+        target = int(_TARGET_SHARE * row / math.sqrt(max(n_targets, 1)))
+        return cls(
+            n_features, n_targets, row_bound, row, target, int(_CONSTANT_SHARE * row), neighbours
+        )
+
+    @property
+    def side(self) -> int:
+        """The dimension of v."""
+        return self.n_features + self.n_targets + 1
+
+    @property
+    def norm_square(self) -> int:
+        """The largest ||v||^2 in integer units."""
+        return self.row**2 + self.n_targets * self.target**2 + self.constant**2
+
+    @property
+    def sensitivity(self) -> sensitivity.Sensitivity:
+        """The Frobenius sensitivity of the integer sum."""
+        return sensitivity.augmented_gram(
+            self.neighbours,
+            row=self.row,
+            target=self.target,
+            targets=self.n_targets,
+            constant=self.constant,
+        )
+
+    @property
+    def block_rows(self) -> int:
+        """How many rows a float64 matrix product sums without any rounding."""
+        return int(2**53 // self.norm_square)
+
+    def mechanism(self, budget: Budget) -> SymmetricGaussian:
+        """Return the mechanism that releases the sum under this budget."""
+        found: SymmetricGaussian = SymmetricGaussian.calibrate(
+            self.sensitivity, budget, dimension=self.side, integer=True
+        )
+        return found
+
+    def quantise(self, features: Array, targets: Array) -> Array:
+        """Return integer-valued records inside the bounds, one a row, as float64.
+
+        A record that is not finite becomes zero; every other step only shrinks it.
+        """
+        out = np.empty((len(features), self.side))
+        out[:, : self.n_features] = self._quantise_features(features)
+        with np.errstate(invalid="ignore"):
+            scaled = np.trunc(np.clip(targets, -1.0, 1.0) * self.target)
+        out[:, self.n_features : -1] = np.where(np.isfinite(scaled), scaled, 0.0)
+        out[:, -1] = self.constant
+        return out
+
+    def _quantise_features(self, features: Array) -> Array:
+        features = np.asarray(features, dtype=np.float64)
+        peak = np.abs(features).max(axis=1, initial=0.0)
+        strange = ~(peak < 1e150)  # huge or not finite: squares would overflow
+        if strange.any():  # row by row: no other row may feel it, not even in its last bit
+            rows = np.where(np.isfinite(peak[strange])[:, None], features[strange], 0.0)
+            largest = np.abs(rows).max(axis=1, initial=0.0)
+            features = features.copy()
+            features[strange] = rows * (self.row_bound / np.maximum(largest, self.row_bound))[:, None]
+        norms = np.sqrt(np.einsum("ij,ij->i", features, features))
+        factor = self.row * (1 - 2.0**-40) / np.maximum(norms, self.row_bound)
+        integers = np.trunc(features * factor[:, None])
+        for _ in range(64):  # squares are exact integers below 2^53: this is no estimate
+            over = np.einsum("ij,ij->i", integers, integers) > float(self.row) ** 2
+            if not over.any():
+                return integers
+            integers[over] = np.trunc(integers[over] * (1 - 2.0**-20))
+        raise AssertionError("quantisation did not end")
+
+    def read(self, noisy: IntArray) -> NoisyGram:
+        """Return the released integers in natural units."""
+        m, k = self.n_features, self.n_targets
+        units = np.empty(self.side)
+        units[:m] = self.row_bound / self.row
+        units[m : m + k] = 1.0 / self.target
+        units[-1] = 1.0 / self.constant
+        return NoisyGram(noisy.astype(np.float64) * np.outer(units, units), m, k)
+
+
+@dataclass(frozen=True)
+class NoisyGram:
+    """A released Gram matrix in natural units; everything computed from it is post-processing."""
+
+    matrix: Array
+    n_features: int
+    n_targets: int
+
+    @property
+    def features(self) -> Array:
+        """Noisy sum of z z^T."""
+        return self.matrix[: self.n_features, : self.n_features]
+
+    @property
+    def cross(self) -> Array:
+        """Noisy sum of z y^T, one column a target."""
+        return self.matrix[: self.n_features, self.n_features : -1]
+
+    @property
+    def targets(self) -> Array:
+        """Noisy sum of y y^T."""
+        return self.matrix[self.n_features : -1, self.n_features : -1]
+
+    @property
+    def feature_sum(self) -> Array:
+        """Noisy sum of z."""
+        return self.matrix[: self.n_features, -1]
+
+    @property
+    def target_sum(self) -> Array:
+        """Noisy sum of y."""
+        return self.matrix[self.n_features : -1, -1]
+
+    @property
+    def count(self) -> float:
+        """Noisy number of rows."""
+        return float(self.matrix[-1, -1])
+
+
+class GramStatistics:
+    """The exact integer sum of v v^T over the rows seen so far.
+
+    A monoid: ``update`` adds rows, ``merge`` adds another statistic of the same layout. It can be
+    released once; nothing else reads the sum.
+    """
+
+    def __init__(self, layout: GramLayout) -> None:
+        self.layout = layout
+        self._sum = np.zeros((layout.side, layout.side), dtype=np.int64)
+        self._rows = 0
+        self._released = False
+
+    def update(self, features: Array, targets: Array) -> GramStatistics:
+        """Add rows of features (n, M) and of targets in [-1, 1] (n, k)."""
+        layout = self.layout
+        if features.shape[1:] != (layout.n_features,) or targets.shape != (len(features), layout.n_targets):
+            raise DataError(
+                f"The statistic expects {layout.n_features} feature(s) and {layout.n_targets}"
+                f" target(s), got shapes {features.shape} and {targets.shape}."
+            )
+        step = layout.block_rows
+        for start in range(0, len(features), step):
+            block = layout.quantise(features[start : start + step], targets[start : start + step])
+            self._sum += (block.T @ block).astype(np.int64)
+        self._rows += len(features)
+        return self
+
+    def merge(self, other: GramStatistics) -> GramStatistics:
+        """Add the rows of another statistic."""
+        if other.layout != self.layout:
+            raise DataError("Only statistics of one layout can be merged.")
+        self._sum += other._sum
+        self._rows += other._rows
+        return self
+
+    def release(self, mechanism: SymmetricGaussian, noise: Noise) -> NoisyGram:
+        """Return the noisy sum. One release a statistic: a second one needs a second spend."""
+        if mechanism.sensitivity != self.layout.sensitivity:
+            raise LedgerError(
+                "The mechanism was not calibrated for the sensitivity of this statistic. Use"
+                " layout.mechanism(budget)."
+            )
+        return self.layout.read(mechanism.release(self._sum, noise))
+
+    def __repr__(self) -> str:
+        return f"<GramStatistics of {self.layout.side} coordinates; the sum is not shown>"
+
+    def __reduce__(self) -> str:
+        raise LedgerError("Un-noised statistics can't be pickled or copied. Release them instead.")

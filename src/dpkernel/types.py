@@ -1,0 +1,112 @@
+"""The words every other file speaks: arrays, budgets, neighbouring relations."""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpkernel.errors import ParameterError, parameter_message
+
+Array = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+JSON = dict[str, Any]
+
+
+class Neighbours(enum.Enum):
+    """Which two data sets count as neighbours: the unit that is protected.
+
+    REPLACE_ONE  one record is replaced by any other; the number of rows n is public.
+    ZERO_OUT     one record is replaced by a null record that contributes nothing;
+                 n is public, and the null record keeps its place in batches and folds.
+    ADD_REMOVE   one record is added or removed; n is private, so nothing may divide
+                 by the true n or derive a size from it.
+    """
+
+    REPLACE_ONE = "replace-one"
+    ZERO_OUT = "zero-out"
+    ADD_REMOVE = "add-remove"
+
+    @property
+    def n_is_public(self) -> bool:
+        """Whether the number of rows may be used freely."""
+        return self is not Neighbours.ADD_REMOVE
+
+    @classmethod
+    def resolve(cls, value: Neighbours | str) -> Neighbours:
+        """Return the relation for a member or its name (``"replace-one"``)."""
+        if isinstance(value, cls):
+            return value
+        for member in cls:
+            if value == member.value:
+                return member
+        names = ", ".join(repr(member.value) for member in cls)
+        raise ParameterError(parameter_message("Neighbours", "value", f"one of {names}", value))
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """An (epsilon, delta) request or ceiling; ``delta=0`` asks for pure epsilon.
+
+    Parameters
+    ----------
+    epsilon : float
+        In (0, inf).
+    delta : float
+        In [0, 1).
+
+    Examples
+    --------
+    >>> Budget(1.0, 1e-6)
+    Budget(epsilon=1.0, delta=1e-06)
+    """
+
+    epsilon: float
+    delta: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name, inside, allowed in (
+            ("epsilon", lambda v: 0 < v < math.inf, "a float in the range (0, inf)"),
+            ("delta", lambda v: 0 <= v < 1, "a float in the range [0, 1)"),
+        ):
+            value = getattr(self, name)
+            if not is_real(value) or not inside(value):
+                advice = "Pass a positive finite number." if name == "epsilon" else ""
+                raise ParameterError(parameter_message("Budget", name, allowed, value, advice))
+            object.__setattr__(self, name, float(value))
+
+    @property
+    def pure(self) -> bool:
+        """Whether this asks for pure epsilon-DP."""
+        return self.delta == 0.0
+
+    def split(self, weights: Sequence[float]) -> tuple[Budget, ...]:
+        """Return one budget a weight; in real arithmetic they add up to at most this one.
+
+        Shares are rounded down, so basic composition of the parts never exceeds the whole.
+        """
+        values = [float(w) for w in weights]
+        if not values or not all(0 < w < math.inf for w in values):
+            raise ParameterError(
+                parameter_message("Budget.split", "weights", "positive finite numbers", weights)
+            )
+        total = math.nextafter(math.fsum(values), math.inf)
+
+        def share(amount: float, weight: float) -> float:
+            down = math.nextafter(amount * math.nextafter(weight / total, 0.0), 0.0)
+            return max(down, 0.0)
+
+        return tuple(Budget(share(self.epsilon, w), share(self.delta, w)) for w in values)
+
+    def __str__(self) -> str:
+        return f"epsilon = {self.epsilon:g}, delta = {self.delta:g}"
+
+
+def is_real(value: object) -> bool:
+    """Whether ``value`` is a real number (a bool is not one)."""
+    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
