@@ -1,8 +1,30 @@
 """dpkernel: private kernel models for tabular data, with a certificate anyone can verify."""
+
 from dpkernel import mechanisms, profiles
 from dpkernel.certificate import Certificate
 from dpkernel.domain import Domain, Interval, Levels
 from dpkernel.estimators import PrivateKernelRidge
 from dpkernel.ledger import Ledger
+from dpkernel.model_file import load, save
 from dpkernel.noise import OpenDPNoise, SeededNoise, SystemNoise
 from dpkernel.types import Budget, Neighbours
+from dpkernel.version import __version__
+
+__all__ = [
+    "Budget",
+    "Certificate",
+    "Domain",
+    "Interval",
+    "Ledger",
+    "Levels",
+    "Neighbours",
+    "OpenDPNoise",
+    "PrivateKernelRidge",
+    "SeededNoise",
+    "SystemNoise",
+    "__version__",
+    "load",
+    "mechanisms",
+    "profiles",
+    "save",
+]

@@ -115,7 +115,8 @@ class Certificate:
             free_statistics=dict(free_statistics or {}),
             assumptions=_assumptions(releases),
             reasons=reasons,
-            reference=reference or "; ".join(dict.fromkeys(r.mechanism.reference for r in releases)),
+            reference=reference
+            or "; ".join(dict.fromkeys(r.mechanism.reference for r in releases)),
             versions=_versions(),
         )
         if found.valid:
@@ -251,7 +252,9 @@ def _assumptions(releases: Sequence[Release]) -> tuple[str, ...]:
 
 def _count(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= 10**6:
-        raise CertificateError("The number of draws of a release must be an int from 1 to 1,000,000.")
+        raise CertificateError(
+            "The number of draws of a release must be an int from 1 to 1,000,000."
+        )
     return value
 
 

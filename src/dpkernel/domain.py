@@ -82,7 +82,9 @@ class Levels:
     def indices(self, values: Sequence[Any] | np.ndarray) -> np.ndarray:
         """Return the position of each value among the levels, -1 for one that was not declared."""
         place = {level: i for i, level in enumerate(self.values)}
-        return np.array([place.get(value, -1) for value in np.asarray(values, dtype=object)], dtype=np.int64)
+        return np.array(
+            [place.get(value, -1) for value in np.asarray(values, dtype=object)], dtype=np.int64
+        )
 
     def to_dict(self) -> JSON:
         """Return the levels as JSON values."""
@@ -122,11 +124,11 @@ class Domain:
     def __post_init__(self) -> None:
         if self.n_max is not None and not (is_real(self.n_max) and 1 <= self.n_max < 2**53):
             raise ParameterError(parameter_message("Domain", "n_max", "an int >= 1", self.n_max))
-        if self.names is not None and self.columns is not None:
-            if len(self.names) != len(self.columns):
-                got = f"{len(self.names)} names"
-                allowed = f"{len(self.columns)} names, one a column"
-                raise ParameterError(parameter_message("Domain", "names", allowed, got))
+        named = self.names is not None and self.columns is not None
+        if named and len(self.names or ()) != len(self.columns or ()):
+            got = f"{len(self.names or ())} names"
+            allowed = f"{len(self.columns or ())} names, one a column"
+            raise ParameterError(parameter_message("Domain", "names", allowed, got))
 
     @classmethod
     def box(
@@ -179,7 +181,9 @@ class Domain:
                 place += 1
             else:
                 index = column.indices(table[:, i])
-                out[:, place : place + len(column.values)] = index[:, None] == np.arange(len(column.values))
+                out[:, place : place + len(column.values)] = index[:, None] == np.arange(
+                    len(column.values)
+                )
                 place += len(column.values)
         return out
 
@@ -226,9 +230,11 @@ def clip_rows(rows: Array, bound: float) -> Array:
     error on top, is within the bound.
     """
     rows = np.asarray(rows, dtype=np.float64)
-    slack = 1 - (rows.shape[1] + 4) * 2.0**-53  # a computed norm below this share proves the real one
+    slack = (
+        1 - (rows.shape[1] + 4) * 2.0**-53
+    )  # a computed norm below this share proves the real one
     target = bound * slack
-    finite = np.isfinite(rows).all(axis=1)
+    finite = np.atleast_1d(np.isfinite(rows).all(axis=1))
     if not finite.all():
         rows = np.where(finite[:, None], rows, 0.0)
     # rows whose squares would over- or underflow are divided by their largest entry first; all

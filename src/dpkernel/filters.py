@@ -133,7 +133,6 @@ class RenyiFilter(Filter):
         epsilon = max((rho + self._offset) * (1 + 1e-12), 1e-12)
         return Budget(epsilon, self.ceiling.delta)
 
-
     def remaining(self, charges: Sequence[Charge]) -> Budget | None:
         """Return epsilon at the ceiling's delta of the Gaussian that still fits."""
         used = math.fsum(charge.profile.rdp(self.order) for charge in charges)

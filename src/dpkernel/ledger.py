@@ -222,7 +222,7 @@ class Ledger:
             )
 
     def _line(self, plan: Plan, label: str, claim: Budget | None, source: NoiseSource) -> Spend:
-        now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         return Spend(label, plan.to_dict(), claim, source.private, now)
 
     def _admit(self, earlier: Sequence[Spend], spend: Spend) -> None:
@@ -234,7 +234,9 @@ class Ledger:
         if rule.admits(charges):
             return
         left = rule.remaining(charges[:-1])
-        own = spend.claim or Budget(max(spend.profile.epsilon(self.budget.delta), 1e-12), self.budget.delta)
+        own = spend.claim or Budget(
+            max(spend.profile.epsilon(self.budget.delta), 1e-12), self.budget.delta
+        )
         raise BudgetExceededError(
             f"The spend {spend.label!r} ({own}) does not fit under the ceiling"
             f" ({self.budget}): {'nothing is' if left is None else str(left) + ' is'} left by"

@@ -21,7 +21,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 
@@ -106,7 +106,9 @@ class _GridGaussian(Mechanism):
     rounding: float = 0.0
     integer: bool = False
 
-    reference: ClassVar[str] = "Balle & Wang (2018), analytic Gaussian mechanism; discrete on a grid"
+    reference: ClassVar[str] = (
+        "Balle & Wang (2018), analytic Gaussian mechanism; discrete on a grid"
+    )
 
     @property
     def noise_scale(self) -> float:
@@ -245,7 +247,7 @@ class SymmetricGaussian(_GridGaussian):
         """Return the exact Gaussian profile."""
         return GaussianProfile(self._mu(self.sensitivity.value))
 
-    def release(self, value: Array, noise: Noise) -> Array:
+    def release(self, value: Any, noise: Noise) -> Any:
         """Return the symmetric matrix with noise."""
         side = self.dimension
         self._check_shape(value, (side, side))
@@ -313,7 +315,9 @@ class MixtureGaussian(_GridGaussian):
             high *= 2
         for _ in range(50):
             middle = math.sqrt(low * high)
-            low, high = (middle, high) if build(middle).profile().supports(budget) else (low, middle)
+            low, high = (
+                (middle, high) if build(middle).profile().supports(budget) else (low, middle)
+            )
         found: MixtureGaussian = _end_on_private_side(build(low), budget)
         return found
 
@@ -537,8 +541,8 @@ def require_accepted(mechanism: type[Mechanism] | Mechanism, accept: Iterable[st
 def mechanism_from_dict(data: JSON) -> Mechanism:
     """Return the mechanism that ``to_dict`` described."""
     try:
-        cls = REGISTRY[data["kind"]]
-        names = {f.name for f in fields(cls)} - {"sensitivity"}  # type: ignore[arg-type]
+        cls: Any = REGISTRY[data["kind"]]
+        names = {f.name for f in fields(cls)} - {"sensitivity"}
         arguments = {name: data[name] for name in names}
         found = cls(sensitivity=sensitivity_from_dict(data["sensitivity"]), **arguments)
         found.profile()
@@ -550,7 +554,7 @@ def mechanism_from_dict(data: JSON) -> Mechanism:
             f"A mechanism of this certificate can't be read ({type(error).__name__}: {error}). Its"
             f" 'kind' must be one of {known}, with that kind's parameters."
         ) from error
-    return found
+    return cast(Mechanism, found)
 
 
 # --- helpers ------------------------------------------------------------------------------

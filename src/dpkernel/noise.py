@@ -13,6 +13,7 @@ import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -161,7 +162,9 @@ class Plan:
         labels = [part.label for part in self.parts]
         if not labels or len(set(labels)) != len(labels):
             raise ParameterError(
-                parameter_message("Plan", "parts", "one or more parts with different labels", labels)
+                parameter_message(
+                    "Plan", "parts", "one or more parts with different labels", labels
+                )
             )
 
     @property
@@ -256,7 +259,7 @@ class Noise:
         )
 
 
-def _opendp() -> object:
+def _opendp() -> Any:
     try:
         import opendp.prelude as prelude
     except ImportError as error:

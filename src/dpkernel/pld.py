@@ -80,7 +80,7 @@ def from_profile(deltas: Callable[[Array], Array], reach: float) -> Distribution
 
     library, _ = _library()
     last = math.ceil(reach / _STEP) + 1
-    values = np.minimum.accumulate(deltas(np.arange(-last, last + 1) * _STEP))
+    values = np.minimum.accumulate(deltas(np.arange(-last, last + 1, dtype=np.float64) * _STEP))
     pmf = pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(_STEP, -last, last, values)
     return Distribution(library.PrivacyLossDistribution(pmf))
 
@@ -91,8 +91,6 @@ def convolve(distributions: Sequence[Distribution]) -> Distribution:
     for other in distributions[1:]:
         total = Distribution(total.inner.compose(other.inner), total.steps + other.steps)
     return total
-
-
 
 
 def _library() -> tuple[Any, Any]:

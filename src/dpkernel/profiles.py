@@ -32,7 +32,7 @@ from dpkernel.errors import CertificateError, ParameterError, parameter_message
 from dpkernel.types import JSON, Array, Budget, is_real
 
 _ORDERS = tuple(1 + 10.0**e for e in np.linspace(-2, 4, 121))  # Renyi orders that are tried
-_MOST_ATOMS = 4096  # of a mixture; beyond it atoms are merged upwards
+_MOST_ATOMS = 2048  # of a mixture; beyond it atoms are merged upwards
 
 
 def gaussian_delta(epsilon: float | Array, mu: float | Array) -> Any:
@@ -110,7 +110,9 @@ class PrivacyProfile(ABC):
         """Return the smallest epsilon >= 0, rounded up, at which delta is at most this."""
         if not is_real(delta) or not 0 <= delta < 1:
             raise ParameterError(
-                parameter_message(type(self).__name__, "delta", "a float in the range [0, 1)", delta)
+                parameter_message(
+                    type(self).__name__, "delta", "a float in the range [0, 1)", delta
+                )
             )
         if self.delta(0.0) <= delta:
             return 0.0
@@ -158,7 +160,9 @@ class GaussianProfile(PrivacyProfile):
     def __post_init__(self) -> None:
         if not is_real(self.mu_value) or not 0 <= self.mu_value < math.inf:
             raise ParameterError(
-                parameter_message("GaussianProfile", "mu", "a float in the range [0, inf)", self.mu_value)
+                parameter_message(
+                    "GaussianProfile", "mu", "a float in the range [0, inf)", self.mu_value
+                )
             )
 
     @property
@@ -172,7 +176,9 @@ class GaussianProfile(PrivacyProfile):
 
     def repeat(self, count: int) -> PrivacyProfile:
         """Return the Gaussian with sqrt(count) mu."""
-        return self if count == 1 else GaussianProfile(self.mu_value * math.sqrt(count) * (1 + 4e-16))
+        return (
+            self if count == 1 else GaussianProfile(self.mu_value * math.sqrt(count) * (1 + 4e-16))
+        )
 
     def rdp(self, order: float) -> float:
         """Return order mu^2 / 2."""
@@ -248,6 +254,18 @@ class MixtureProfile(PrivacyProfile):
     def pld(self) -> pld.Distribution | None:
         """Return a pessimistic discretisation of this profile."""
         return pld.from_profile(self._deltas, reach=self.epsilon(self.tail + 1e-17))
+
+    def repeat(self, count: int) -> PrivacyProfile:
+        """Return the composition of ``count`` copies, by repeated doubling."""
+        power, total = self, None
+        while True:
+            if count & 1:
+                total = power if total is None else total.combine(power)
+            count >>= 1
+            if not count:
+                assert total is not None
+                return total
+            power = power.combine(power)
 
     def combine(self, other: MixtureProfile) -> MixtureProfile:
         """Return the composition: the law of mu^2 is convolved; cells are rounded up."""
@@ -413,7 +431,7 @@ class ComposedProfile(PrivacyProfile):
         for _ in range(40):
             middle = (low + high) / 2
             low, high = (low, middle) if fits(middle) else (middle, high)
-        return 10.0**high
+        return float(10.0**high)
 
     def to_dict(self) -> JSON:
         """Return the kind and the parts."""

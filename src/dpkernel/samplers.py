@@ -129,7 +129,9 @@ class _Law:
 
         return _refine(first_bits, 32, settle_from_zero, source)
 
-    def decide_acceptance(self, bucket: int, offset: int, first_bits: int, source: WordSource) -> bool:
+    def decide_acceptance(
+        self, bucket: int, offset: int, first_bits: int, source: WordSource
+    ) -> bool:
         """Decide U < weight(bucket w + offset) / weight(bucket w) for U beginning with these bits."""
         base = bucket << self.log_width
         exponent = self.exponent(base + offset) - self.exponent(base)
@@ -291,7 +293,7 @@ def _wrap(value: int) -> int:
 
 def _checked(scale: float) -> float:
     if not SMALLEST_SCALE <= scale <= LARGEST_SCALE:
-        allowed = f"a float in the range [2^-4, 2^58]"
+        allowed = "a float in the range [2^-4, 2^58]"
         advice = "Choose a finer or coarser grid for the released value."
         raise ParameterError(parameter_message("sampler", "scale", allowed, scale, advice))
     return float(scale)

@@ -147,8 +147,9 @@ def augmented_gram(
     r"""Return the Frobenius sensitivity of sum_i v_i v_i^T, v = (features, targets, constant).
 
     With ||features|| <= row, each |target| <= target and the constant coordinate,
-    N^2 = row^2 + targets target^2 + constant^2, and ||v v^T - v' v'^T||_F^2 = ||v||^4 + ||v'||^4 - 2 <v, v'>^2 <= 2 N^4 gives
-    sqrt(2) N^2 (replace-one); one term alone gives N^2 (zero-out, add-remove).
+    N^2 = row^2 + targets target^2 + constant^2, and
+    ||v v^T - v' v'^T||_F^2 = ||v||^4 + ||v'||^4 - 2 <v, v'>^2 <= 2 N^4
+    gives sqrt(2) N^2 (replace-one); one term alone gives N^2 (zero-out, add-remove).
     Attained when v and v' can be orthogonal.
     """
     values = {"row": row, "target": target, "targets": targets, "constant": constant}
@@ -167,7 +168,11 @@ def sensitivity_from_dict(data: JSON) -> Sensitivity | RandomSensitivity:
         if data["formula"] == RandomSensitivity.formula:
             law = data["parameters"]
             found = RandomSensitivity(
-                relation, tuple(law["values"]), tuple(law["probabilities"]), law["tail"], data["norm"]
+                relation,
+                tuple(law["values"]),
+                tuple(law["probabilities"]),
+                law["tail"],
+                data["norm"],
             )
         else:
             parameters = tuple(data["parameters"].items())

@@ -126,14 +126,16 @@ class GramLayout:
             rows = np.where(np.isfinite(peak[strange])[:, None], features[strange], 0.0)
             largest = np.abs(rows).max(axis=1, initial=0.0)
             features = features.copy()
-            features[strange] = rows * (self.row_bound / np.maximum(largest, self.row_bound))[:, None]
+            features[strange] = (
+                rows * (self.row_bound / np.maximum(largest, self.row_bound))[:, None]
+            )
         norms = np.sqrt(np.einsum("ij,ij->i", features, features))
         factor = self.row * (1 - 2.0**-40) / np.maximum(norms, self.row_bound)
         integers = np.trunc(features * factor[:, None])
         for _ in range(64):  # squares are exact integers below 2^53: this is no estimate
             over = np.einsum("ij,ij->i", integers, integers) > float(self.row) ** 2
             if not over.any():
-                return integers
+                return np.asarray(integers)
             integers[over] = np.trunc(integers[over] * (1 - 2.0**-20))
         raise AssertionError("quantisation did not end")
 
@@ -202,7 +204,10 @@ class GramStatistics:
     def update(self, features: Array, targets: Array) -> GramStatistics:
         """Add rows of features (n, M) and of targets in [-1, 1] (n, k)."""
         layout = self.layout
-        if features.shape[1:] != (layout.n_features,) or targets.shape != (len(features), layout.n_targets):
+        if features.shape[1:] != (layout.n_features,) or targets.shape != (
+            len(features),
+            layout.n_targets,
+        ):
             raise DataError(
                 f"The statistic expects {layout.n_features} feature(s) and {layout.n_targets}"
                 f" target(s), got shapes {features.shape} and {targets.shape}."

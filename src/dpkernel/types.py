@@ -70,15 +70,16 @@ class Budget:
     delta: float = 0.0
 
     def __post_init__(self) -> None:
-        for name, inside, allowed in (
-            ("epsilon", lambda v: 0 < v < math.inf, "a float in the range (0, inf)"),
-            ("delta", lambda v: 0 <= v < 1, "a float in the range [0, 1)"),
-        ):
-            value = getattr(self, name)
-            if not is_real(value) or not inside(value):
-                advice = "Pass a positive finite number." if name == "epsilon" else ""
-                raise ParameterError(parameter_message("Budget", name, allowed, value, advice))
-            object.__setattr__(self, name, float(value))
+        if not is_real(self.epsilon) or not 0 < self.epsilon < math.inf:
+            allowed, advice = "a float in the range (0, inf)", "Pass a positive finite number."
+            raise ParameterError(
+                parameter_message("Budget", "epsilon", allowed, self.epsilon, advice)
+            )
+        if not is_real(self.delta) or not 0 <= self.delta < 1:
+            allowed = "a float in the range [0, 1)"
+            raise ParameterError(parameter_message("Budget", "delta", allowed, self.delta))
+        object.__setattr__(self, "epsilon", float(self.epsilon))
+        object.__setattr__(self, "delta", float(self.delta))
 
     @property
     def pure(self) -> bool:

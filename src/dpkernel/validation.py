@@ -64,7 +64,10 @@ class Choice:
 
     def holds(self, value: object) -> bool:
         """Whether the value satisfies the constraint."""
-        return any(value is option or (type(value) is type(option) and value == option) for option in self.options)
+        return any(
+            value is option or (type(value) is type(option) and value == option)
+            for option in self.options
+        )
 
     def __str__(self) -> str:
         return "one of " + ", ".join(repr(option) for option in self.options)
@@ -98,5 +101,7 @@ def check_parameters(
         value = values[name]
         if not any(option.holds(value) for option in options):
             must_be = " or ".join(str(option) for option in options)
-            shown = value if is_real(value) or isinstance(value, (str, bool)) else type(value).__name__
+            shown = (
+                value if is_real(value) or isinstance(value, (str, bool)) else type(value).__name__
+            )
             raise ParameterError(parameter_message(owner, name, must_be, shown))

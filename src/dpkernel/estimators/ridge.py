@@ -7,19 +7,20 @@ from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import MultiOutputMixin, RegressorMixin
+from sklearn.utils.validation import check_is_fitted
 
 from dpkernel.certificate import Certificate, Release
 from dpkernel.domain import Domain
 from dpkernel.errors import DataError, ParameterError, parameter_message
 from dpkernel.estimators.base import PrivateEstimator, logger, resolve_domain
-from dpkernel.features import FeatureMap, FourierFeatures, LinearFeatures
+from dpkernel.features import FeatureMap, FourierFeatures, LinearFeatures, feature_map_from_dict
 from dpkernel.ledger import Ledger
 from dpkernel.mechanisms import SymmetricGaussian
 from dpkernel.noise import NoiseSource, SeededNoise
 from dpkernel.profiles import gaussian_mu
 from dpkernel.solvers.ridge import RidgeSolution, solve_ridge
 from dpkernel.statistics import GramLayout, GramStatistics, NoisyGram
-from dpkernel.types import Array, Budget, Neighbours
+from dpkernel.types import JSON, Array, Budget, Neighbours
 from dpkernel.validation import Choice, Kind, Real, Whole
 
 _BLOCK = 4096  # rows at a time: memory does not grow with n
@@ -170,7 +171,11 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, PrivateEstimator):
                 "domain": domain.to_dict(),
                 "feature_map": features.to_dict(),
                 "regularisation": solution.regularisation,
-                "integer_grid": {"row": layout.row, "target": layout.target, "constant": layout.constant},
+                "integer_grid": {
+                    "row": layout.row,
+                    "target": layout.target,
+                    "constant": layout.constant,
+                },
             },
             free_statistics=_training_error(gram, layout, mechanism, solution, domain, len(X)),
             reference="Lee, Park & Ahn, Algorithms 1 and 3, corrected: joint release of the augmented"
@@ -188,6 +193,33 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, PrivateEstimator):
         target = self._domain.target
         return np.asarray(target.from_unit(np.clip(out, -1.0, 1.0)))  # type: ignore[union-attr]
 
+    def _to_state(self) -> tuple[JSON, dict[str, Array]]:
+        """Return what a model file holds: a JSON header and arrays."""
+        check_is_fitted(self)
+        names = getattr(self, "feature_names_in_", None)
+        header = {
+            "certificate": self.certificate_.to_dict(),
+            "domain": self._domain.to_dict(),
+            "feature_map": self.feature_map_.to_dict(),
+            "n_columns": self.n_features_in_,
+            "columns": None if names is None else [str(name) for name in names],
+        }
+        return header, {"coef": np.asarray(self.coef_), "intercept": np.asarray(self.intercept_)}
+
+    @classmethod
+    def _from_state(cls, header: JSON, arrays: dict[str, Array]) -> PrivateKernelRidge:
+        """Return the fitted model that ``_to_state`` described."""
+        certificate = Certificate.from_dict(header["certificate"])
+        domain = Domain.from_dict(header["domain"])
+        model = cls(certificate.epsilon, certificate.delta, y_bounds=domain.target)
+        model.certificate_, model._domain = certificate, domain
+        model.feature_map_ = feature_map_from_dict(header["feature_map"])
+        model.n_features_in_ = header["n_columns"]
+        if header["columns"] is not None:
+            model.feature_names_in_ = np.array(header["columns"], dtype=object)
+        model.coef_, model.intercept_ = arrays["coef"], arrays["intercept"]
+        return model
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.non_deterministic = not isinstance(self.noise, SeededNoise)
@@ -202,7 +234,9 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, PrivateEstimator):
                     " of the columns, for example bounds=(0, 100) or bounds=([0, 0], [100, 9])."
                 )
             return LinearFeatures(d)
-        length_scale = 0.7 * math.sqrt(d) if self.length_scale == "auto" else float(self.length_scale)
+        length_scale = (
+            0.7 * math.sqrt(d) if self.length_scale == "auto" else float(self.length_scale)
+        )
         if self.n_features == "auto":
             # the noise in M features grows like M / (n mu); more features than that are noise
             signal = n * gaussian_mu(budget.epsilon, budget.delta)
