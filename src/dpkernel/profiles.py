@@ -242,7 +242,8 @@ class MixtureProfile(PrivacyProfile):
         total = np.full(len(epsilons), self.tail)
         for mu, weight in zip(self._mus, self._weights, strict=True):
             total += weight * gaussian_delta(epsilons, mu)
-        return np.minimum(total * (1 + 1e-12), 1.0)
+        floor = 5e-324 if self._mus.max() > 0 else 0.0  # never zero in truth: it may underflow
+        return np.clip(total * (1 + 1e-12), floor, 1.0)
 
     def rdp(self, order: float) -> float:
         """Return log E exp(order (order - 1) mu^2 / 2) / (order - 1); inf if a tail was cut."""

@@ -120,7 +120,8 @@ class GramLayout:
 
     def _quantise_features(self, features: Array) -> Array:
         features = np.asarray(features, dtype=np.float64)
-        peak = np.abs(features).max(axis=1, initial=0.0)
+        with np.errstate(invalid="ignore"):
+            peak = np.abs(features).max(axis=1, initial=0.0)
         strange = ~(peak < 1e150)  # huge or not finite: squares would overflow
         if strange.any():  # row by row: no other row may feel it, not even in its last bit
             rows = np.where(np.isfinite(peak[strange])[:, None], features[strange], 0.0)

@@ -34,7 +34,7 @@ class FourierFeatures(FeatureMap):
 
     def transform(self, X: Array) -> Array:
         """Return the paired features of every row."""
-        phase = X @ self._frequencies
+        phase = np.clip(X, -1e150, 1e150) @ self._frequencies  # no phase overflows
         scale = math.sqrt(1 / phase.shape[1])
         return np.concatenate((np.cos(phase), np.sin(phase)), axis=1) * scale
 

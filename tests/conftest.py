@@ -1,0 +1,19 @@
+"""Fixtures that all test files share."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+
+
+@pytest.fixture
+def seed() -> int:
+    """The one seed of the statistical tests; sweep it with DPKERNEL_TEST_SEED=0 .. 99."""
+    return int(os.environ.get("DPKERNEL_TEST_SEED", "0"))
+
+
+@pytest.fixture
+def rng(seed: int) -> np.random.Generator:
+    return np.random.default_rng(seed)

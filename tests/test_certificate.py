@@ -1,0 +1,168 @@
+"""Certificates: the round trip, the truth table, and every way a claim can fail to be supported."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dpkernel import Budget, Certificate, Ledger, Neighbours, SeededNoise, mechanisms, sensitivity
+from dpkernel.certificate import Release
+from dpkernel.errors import CertificateError
+from dpkernel.noise import Part, Plan
+
+REQUEST = Budget(1.0, 1e-6)
+
+
+def make(noise=None, relation=Neighbours.REPLACE_ONE, extra=(), **options) -> Certificate:
+    mechanism = mechanisms.Gaussian.calibrate(
+        sensitivity.declared(2.0, relation), Budget(1.0, 1e-6), dimension=4
+    )
+    releases = [Release("means", mechanism), *extra]
+    parts = tuple(Part(r.label, r.mechanism.profile(), r.draws) for r in releases)
+    granted = Ledger(neighbours=relation).spend(Plan(parts), "test", noise=noise)
+    mechanism.release(np.zeros(4), granted)
+    return Certificate.issue("test", REQUEST, releases, granted, public={"n_rows": 10}, **options)
+
+
+def test_claim_is_at_most_the_request_and_verifies():
+    certificate = make()
+    assert certificate.private and certificate.valid
+    assert certificate.epsilon <= REQUEST.epsilon and certificate.delta == REQUEST.delta
+    proved = certificate.verify()
+    assert proved.epsilon <= REQUEST.epsilon
+
+
+def test_json_round_trip_is_exact():
+    certificate = make()
+    again = Certificate.from_json(certificate.to_json())
+    assert again == certificate
+    assert again.to_json() == certificate.to_json()
+    assert again.verify() == certificate.verify()
+
+
+def test_it_is_frozen():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        make().epsilon = 0.1
+
+
+def test_it_prints_six_lines_a_manager_can_read():
+    lines = str(make()).splitlines()
+    assert len(lines) == 6
+    assert lines[0] == "test: epsilon = 1, delta = 1e-06 (the guarantee holds)"
+    assert "any one record" in lines[1]
+
+
+@pytest.mark.parametrize("seeded", [False, True])
+@pytest.mark.parametrize("proved", [False, True])
+def test_truth_table(seeded, proved):
+    why = () if proved else ("the printed noise is too small",)
+    certificate = make(SeededNoise(0) if seeded else None, invalid_because=why)
+    assert certificate.private == (not seeded)
+    assert certificate.valid == proved
+    assert ("the guarantee holds" in str(certificate)) == (proved and not seeded)
+    assert ("NO GUARANTEE" in str(certificate)) == (seeded or not proved)
+    data = json.loads(certificate.to_json())
+    assert data["private"] is (not seeded) and data["valid"] is proved
+    if not proved:
+        with pytest.raises(CertificateError, match="not proved: .*the printed noise is too small"):
+            certificate.verify()
+    else:
+        certificate.verify()
+
+
+def test_something_left_without_noise_is_not_private():
+    certificate = make(not_private_because=("the training score was printed",))
+    assert not certificate.private and "training score" in str(certificate)
+
+
+def tampered(change) -> Certificate:
+    data = json.loads(make().to_json())
+    change(data)
+    return Certificate.from_json(json.dumps(data))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda d: d.update(epsilon=0.5), "parameters prove delta"),
+        (lambda d: d.update(delta=1e-9), "parameters prove delta"),
+        (lambda d: d["releases"][0].update(sigma=d["releases"][0]["sigma"] / 2), "prove delta"),
+        (lambda d: d["releases"][0].update(draws=2), "parameters prove delta"),
+        (lambda d: d["profile"].update(mu=0.01), "stated profile is not the one"),
+        (lambda d: d.update(neighbours="add-remove"), "calibrated for 'replace-one'"),
+        (lambda d: d.update(releases=[]), "lists no release"),
+        (lambda d: d.update(generator="numpy PCG64, seeded"), "seeded, but the certificate says"),
+    ],
+)
+def test_verify_rejects_what_the_parameters_do_not_support(change, message):
+    with pytest.raises(CertificateError, match=message):
+        tampered(change).verify()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda d: d["releases"][0]["sensitivity"].update(value=0.1), "claims 0.1"),
+        (lambda d: d["releases"][0]["sensitivity"].update(formula="magic"), "'magic' can't"),
+        (lambda d: d["releases"][0].update(kind="magic"), "must be one of"),
+        (lambda d: d["releases"][0].pop("sigma"), "can't be read"),
+        (lambda d: d["releases"][0].update(draws=0), "number of draws"),
+        (lambda d: d["releases"][0].update(draws=10**9), "number of draws"),
+        (lambda d: d.update(profile={"kind": "magic"}), "profile of this certificate"),
+        (lambda d: d.update(epsilon="one"), "can't be read"),
+        (lambda d: d.update(epsilon=-1.0, delta=2.0), "can't be read"),
+        (lambda d: d.update(schema=99), "schema 99"),
+        (lambda d: d.pop("private"), "private"),
+    ],
+)
+def test_malformed_certificates_are_refused_on_reading(change, message):
+    with pytest.raises(CertificateError, match=message):
+        tampered(change)
+
+
+def test_text_that_is_no_certificate():
+    with pytest.raises(CertificateError, match="not JSON"):
+        Certificate.from_json("{")
+    with pytest.raises(CertificateError, match="not a certificate"):
+        Certificate.from_json("[1]")
+
+
+def test_an_unsigned_assumption_is_refused():
+    gamma = mechanisms.L2Gamma.calibrate(
+        1.0, Budget(0.1), dimension=2, accept=(mechanisms.IDEALISED,)
+    )
+    release = Release("gamma", gamma)
+    noise = Ledger().spend(gamma.profile(), "gamma")
+    certificate = Certificate.issue("t", Budget(0.1), [release], noise, public={})
+    assert certificate.assumptions == ("idealised-arithmetic",)
+    assert "idealised-arithmetic" in str(certificate)
+    with pytest.raises(CertificateError, match="does not name"):
+        dataclasses.replace(certificate, assumptions=()).verify()
+
+
+def test_several_releases_compose():
+    other = mechanisms.Laplace.calibrate(1.0, Budget(0.25))
+    two = make(extra=(Release("count", other),))
+    assert two.epsilon > make().epsilon
+    assert len(json.loads(two.to_json())["releases"]) == 2
+    dropped = json.loads(two.to_json())
+    dropped["releases"] = dropped["releases"][1:]
+    with pytest.raises(CertificateError, match="stated profile"):
+        Certificate.from_json(json.dumps(dropped)).verify()
+
+
+def test_the_documented_schema_names_every_field():
+    page = Path(__file__).parents[1] / "docs" / "certificate.md"
+    documented = set(re.findall(r"^\| `(\w+)`", page.read_text(encoding="utf-8"), re.M))
+    assert documented == {f.name for f in dataclasses.fields(Certificate)}
+
+
+def test_copy_keeps_it_equal():
+    certificate = make()
+    assert copy.deepcopy(certificate) == certificate

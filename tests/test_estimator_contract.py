@@ -1,0 +1,224 @@
+"""The conventions of CONTRIBUTING.md, held against every estimator."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import pickle
+import warnings
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from estimator_table import BUILDERS, PUBLIC_ATTRIBUTES, REFIT_AND_COMPARE
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+from sklearn.utils.estimator_checks import check_estimator
+
+from dpkernel import Budget, Ledger, SeededNoise
+from dpkernel.errors import BudgetExceededError, DataError, ParameterError
+
+every = pytest.mark.parametrize("build", BUILDERS.values(), ids=list(BUILDERS))
+
+
+@pytest.fixture
+def data(rng):
+    X = rng.uniform(-1, 1, (60, 3))
+    return X, 100 * X[:, 0] + rng.normal(size=60)
+
+
+def failures(estimator, expected=None):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        results = check_estimator(
+            estimator, expected_failed_checks=expected or {}, on_fail=None, on_skip=None
+        )
+    assert len(results) > 30
+    return {r["check_name"]: r["exception"] for r in results if r["status"] == "failed"}
+
+
+@every
+def test_check_estimator_with_seeded_noise(build):
+    assert failures(build(noise=SeededNoise(0))) == {}
+
+
+@every
+def test_check_estimator_with_real_entropy(build):
+    assert failures(build(), REFIT_AND_COMPARE) == {}
+
+
+@every
+def test_numpy_pandas_and_polars_give_the_same_model(build, data):
+    X, y = data
+    names = ["age", "weight", "dose"]
+    models = [
+        build(noise=SeededNoise(3)).fit(table, y)
+        for table in (X, pd.DataFrame(X, columns=names), pl.DataFrame(X, schema=names))
+    ]
+    for model in models[1:]:
+        assert list(model.feature_names_in_) == names
+        np.testing.assert_array_equal(model.predict(X), models[0].predict(X))
+    assert not hasattr(models[0], "feature_names_in_")
+    with pytest.raises(ValueError, match="feature names"):
+        models[1].predict(pd.DataFrame(X, columns=names[::-1]))
+
+
+@every
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("where", ["X", "y"])
+def test_missing_and_infinite_values_are_refused_with_advice(build, data, bad, where):
+    X, y = data
+    (X if where == "X" else y)[5] = bad
+    ledger = Ledger(budget=Budget(100.0, 1e-5))
+    with pytest.raises(DataError, match="public constants"):
+        build(ledger=ledger).fit(X, y)
+    assert ledger.spends == []
+
+
+BAD_FITS = {
+    "epsilon zero": ({"epsilon": 0}, None, "'epsilon' parameter of .* must be a float in the range"),
+    "epsilon nan": ({"epsilon": float("nan")}, None, "'epsilon' parameter"),
+    "epsilon text": ({"epsilon": "1"}, None, "'epsilon' parameter"),
+    "delta one": ({"delta": 1.0}, None, "'delta' parameter"),
+    "delta negative": ({"delta": -1e-9}, None, "'delta' parameter"),
+    "bounds reversed": ({"y_bounds": (5, -5)}, None, "low < high"),
+    "bounds missing": ({"y_bounds": None}, None, "needs 'y_bounds'.*y_bounds=\\(0, 120\\)"),
+    "bounds not a pair": ({"y_bounds": 3.0}, None, "must be a pair"),
+    "bounds nan": ({"y_bounds": (0, float("nan"))}, None, "low < high"),
+    "column bounds": ({"bounds": ([0, 1], [1, 2])}, None, "3 numbers, one a column"),
+    "neighbours": ({"neighbours": "friends"}, None, "one of 'replace-one'"),
+    "ledger": ({"ledger": "file.db"}, None, "'ledger' parameter"),
+    "noise": ({"noise": 7}, None, "'noise' parameter"),
+    "lengths": ({}, lambda X, y: (X, y[:-1]), "inconsistent numbers of samples"),
+    "no rows": ({}, lambda X, y: (X[:0], y[:0]), "0 sample"),
+    "one dimension": ({}, lambda X, y: (X[:, 0], y), "Reshape your data"),
+    "text": ({}, lambda X, y: (np.array([["secret", 1, 2]] * len(y), dtype=object), y), "not a number"),
+}
+
+
+@every
+@pytest.mark.parametrize("case", BAD_FITS, ids=list(BAD_FITS))
+def test_bad_input_is_refused_before_anything_is_spent(build, data, case):
+    options, change, message = BAD_FITS[case]
+    X, y = change(*data) if change else data
+    ledger = Ledger(budget=Budget(100.0, 1e-5))
+    with pytest.raises(ValueError, match=message) as caught:
+        build(**{"ledger": ledger, **options}).fit(X, y)
+    assert isinstance(caught.value, (DataError, ParameterError))
+    assert "secret" not in str(caught.value)
+    assert ledger.spends == []
+
+
+@every
+def test_an_exhausted_ledger_refuses_the_fit(build, data):
+    ledger = Ledger(budget=Budget(1.0, 1e-6))
+    model = build(epsilon=1.0, ledger=ledger).fit(*data)
+    with pytest.raises(BudgetExceededError, match="Nothing was spent"):
+        clone(model).fit(*data)
+    assert len(ledger.spends) == 1
+    assert ledger.spends[0].state == "drawn"
+
+
+@every
+def test_the_certificate_is_at_most_the_request(build, data):
+    for epsilon, delta in ((0.1, 1e-8), (1.0, 1e-6), (20.0, 1e-3)):
+        certificate = build(epsilon=epsilon, delta=delta).fit(*data).certificate_
+        assert certificate.epsilon <= epsilon and certificate.delta <= delta
+        assert certificate.private and certificate.valid
+        assert certificate.verify().epsilon <= epsilon
+
+
+@every
+def test_seeded_noise_is_never_private(build, data):
+    certificate = build(noise=SeededNoise(0)).fit(*data).certificate_
+    assert not certificate.private and "seeded" in str(certificate)
+    assert '"private": false' in certificate.to_json()
+
+
+@every
+def test_noise_does_not_come_from_random_state(build, data):
+    """Two fits with one random_state differ; two with one SeededNoise and any state's noise agree."""
+    first, second = (build(random_state=7).fit(*data) for _ in range(2))
+    assert not np.array_equal(first.predict(data[0]), second.predict(data[0]))
+    np.random.seed(0)  # noqa: NPY002 - the global generator must have no influence either
+    third = build(random_state=7).fit(*data)
+    np.random.seed(0)  # noqa: NPY002
+    fourth = build(random_state=7).fit(*data)
+    assert not np.array_equal(third.predict(data[0]), fourth.predict(data[0]))
+
+
+@every
+def test_nothing_but_released_and_public_attributes(build, data):
+    model = build().fit(*data)
+    standard = {"n_features_in_", *model.get_params()}
+    extra = set(vars(model)) - standard - PUBLIC_ATTRIBUTES[type(model).__name__]
+    assert extra == set()
+
+
+@every
+def test_no_iteration_counts_and_no_sample_weight(build, data):
+    model = build()
+    assert not {"max_iter", "tol", "n_iter"} & set(model.get_params())
+    assert not hasattr(model.fit(*data), "n_iter_")
+    assert "sample_weight" not in inspect.signature(model.fit).parameters
+    with pytest.raises(TypeError, match="sample_weight"):
+        model.fit(*data, sample_weight=np.ones(60))
+
+
+@every
+def test_messages_do_not_depend_on_the_data(build, data, caplog, capsys):
+    X, y = data
+    texts = []
+    with caplog.at_level(logging.DEBUG, logger="dpkernel"):
+        for target in (y, np.zeros_like(y), 1e9 * y):
+            caplog.clear()
+            build().fit(X, target)
+            texts.append(caplog.text)
+    assert texts[0] and texts[0] == texts[1] == texts[2]
+    assert capsys.readouterr() == ("", "")
+
+
+@every
+def test_extreme_values_neither_fail_nor_warn(build):
+    """A record at the end of the float range is clipped like any other: no error, no warning."""
+    X = np.zeros((20, 3))
+    X[0], X[1], X[2] = 1e308, -1e308, 5e-324
+    y = np.zeros(20)
+    y[0] = 1e308
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = build(bounds=(-1, 1)).fit(X, y)
+        assert np.all(np.isfinite(model.predict(X)))
+        model = build().fit(X, y)
+        assert np.all(np.isfinite(model.predict(X)))
+
+
+@every
+def test_lives_in_pipelines_and_grid_searches(build, data):
+    X, y = data
+    ledger = Ledger(budget=Budget(1000.0, 1e-3))
+    pipeline = make_pipeline(FunctionTransformer(), build(epsilon=1.0, ledger=ledger))
+    name = pipeline.steps[-1][0]
+    GridSearchCV(pipeline, {f"{name}__epsilon": [0.5, 1.0]}, cv=3).fit(X, y)
+    assert len(ledger.spends) == 2 * 3 + 1
+
+
+@every
+def test_a_fitted_model_pickles_and_an_unfitted_one_says_so(build, data):
+    X, y = data
+    model = build().fit(X, y)
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
+    with pytest.raises(NotFittedError):
+        build().predict(X)
+
+
+@every
+def test_the_docstring_has_the_promised_parts(build):
+    text = inspect.getdoc(type(build()))
+    for part in ("Parameters", "Attributes", "Guarantee", "Sensitivity", "Reference", "Examples", "score"):
+        assert part in text

@@ -1,0 +1,295 @@
+"""The one door: ceilings, atomic plans, copies, processes, and who may draw."""
+
+from __future__ import annotations
+
+import copy
+import math
+import os
+import pickle
+import threading
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+from dpkernel import Budget, Ledger, Neighbours, PrivateKernelRidge, SeededNoise, mechanisms
+from dpkernel.errors import BudgetExceededError, LedgerError, NoiseError, ParameterError
+from dpkernel.filters import FILTERS, Charge, resolve_filter
+from dpkernel.noise import Noise, Part, Plan, SystemNoise
+from dpkernel.profiles import (
+    ApproximateProfile,
+    GaussianProfile,
+    MixtureProfile,
+    PureProfile,
+    compose,
+    gaussian_mu,
+)
+
+CEILING = Budget(2.0, 1e-6)
+ONE = GaussianProfile(gaussian_mu(1.0, 1e-6))
+
+
+def test_a_spend_is_recorded_before_noise_can_be_drawn():
+    ledger = Ledger(budget=CEILING)
+    mechanism = mechanisms.Gaussian.calibrate(1.0, Budget(1.0, 1e-6), dimension=2)
+    noise = ledger.spend(mechanism.profile(), "means")
+    (spend,) = ledger.spends
+    assert spend.label == "means" and spend.private and spend.number == 1
+    assert spend.state == "recorded, not drawn"
+    released = mechanism.release(np.zeros(2), noise)
+    assert np.all(released != 0)
+    assert ledger.spends[0].state == "drawn" and ledger.spends[0].drawn == ("means",)
+
+
+def test_a_refused_spend_leaves_no_record_and_no_noise():
+    ledger = Ledger(budget=Budget(0.5, 1e-6))
+    with pytest.raises(BudgetExceededError, match=r"'big' .* does not fit .* Nothing was spent"):
+        ledger.spend(ONE, "big")
+    assert ledger.spends == [] and ledger.spent is None
+
+
+def test_one_fit_at_the_ceiling_fits_exactly_and_a_second_does_not():
+    budget = Budget(1.0, 1e-6)
+    ledger = Ledger(budget=budget)
+    profile = mechanisms.Gaussian.calibrate(1.0, budget, dimension=3).profile()
+    ledger.spend(profile, "first")
+    assert ledger.remaining is None or ledger.remaining.epsilon < 1e-3
+    with pytest.raises(BudgetExceededError):
+        ledger.spend(profile, "second")
+    assert len(ledger.spends) == 1
+
+
+def test_gaussian_spends_add_up_as_mu_squared():
+    ledger = Ledger(budget=CEILING)
+    fits = 0
+    with pytest.raises(BudgetExceededError):
+        while True:
+            ledger.spend(ONE, f"fit {fits}")
+            fits += 1
+    assert fits == math.floor((gaussian_mu(2.0, 1e-6) / ONE.mu) ** 2) == 3
+    assert ledger.spent.epsilon == pytest.approx(compose([ONE] * 3).epsilon(1e-6), rel=1e-9)
+    left = ledger.remaining
+    ledger.spend(GaussianProfile(gaussian_mu(left.epsilon, 1e-6) * (1 - 1e-9)), "the rest")
+
+
+@pytest.mark.parametrize("accounting", FILTERS)
+def test_no_rule_admits_more_than_composition_proves(accounting):
+    rule = resolve_filter(accounting, CEILING, None)
+    part = GaussianProfile(gaussian_mu(0.2, 1e-8))
+    charges = []
+    while rule.admits([*charges, Charge(part, Budget(0.2, 1e-8))]):
+        charges.append(Charge(part, Budget(0.2, 1e-8)))
+    assert len(charges) >= 5
+    assert compose([c.profile for c in charges]).delta(CEILING.epsilon) <= CEILING.delta
+    assert rule.spent(charges).epsilon <= CEILING.epsilon
+    left = rule.remaining(charges)
+    assert left is None or left.epsilon < 0.8
+
+
+def test_basic_accounting_adds_exactly():
+    ledger = Ledger(budget=Budget(0.3))
+    for i in range(3):
+        ledger.spend(PureProfile(0.1), f"{i}")  # 0.1 * 3 > 0.3 in floats, and in reals
+        if i == 1:
+            assert ledger.spent == Budget(0.2)
+            break
+    with pytest.raises(BudgetExceededError):
+        ledger.spend(PureProfile(0.1), "0.1 three times exceeds the float 0.3")
+    ledger.spend(PureProfile(0.09), "fits")
+
+
+def test_two_pure_spends_of_one_fit_under_two():
+    ledger = Ledger(budget=Budget(2.0))
+    ledger.spend(PureProfile(1.0), "a")
+    ledger.spend(PureProfile(1.0), "b")
+    assert ledger.spent == Budget(2.0) and ledger.remaining is None
+
+
+def test_basic_accounting_charges_the_claim_of_each_spend():
+    ledger = Ledger(budget=Budget(3.0, 1e-6), accounting="basic")
+    ledger.spend(ONE, "a", claim=Budget(1.0, 5e-7))
+    assert ledger.spent.delta == 5e-7
+    assert ledger.spent.epsilon == pytest.approx(ONE.epsilon(5e-7))
+    ledger.spend(ONE, "no claim: half of the delta that is left")
+    assert ledger.spent.delta == pytest.approx(7.5e-7)
+
+
+def test_the_first_spend_fixes_the_rule():
+    mixture = MixtureProfile((0.1, 0.2), (0.5, 0.5))
+    gaussian_first = Ledger(budget=CEILING)
+    gaussian_first.spend(ONE, "a")
+    with pytest.raises(LedgerError, match="accounting='renyi' or 'basic'"):
+        gaussian_first.spend(mixture, "b")
+    assert len(gaussian_first.spends) == 1
+    mixture_first = Ledger(budget=CEILING)
+    mixture_first.spend(mixture, "a")
+    mixture_first.spend(GaussianProfile(0.1), "b")
+    assert len(mixture_first.spends) == 2
+
+
+def test_renyi_accounting_mixes_kinds_and_refuses_a_profile_without_renyi_bound():
+    ledger = Ledger(budget=CEILING, accounting="renyi")
+    ledger.spend(MixtureProfile((0.1, 0.2), (0.5, 0.5)), "a")
+    ledger.spend(GaussianProfile(0.1), "b")
+    ledger.spend(PureProfile(0.1), "c")
+    with pytest.raises(LedgerError, match="accounting='basic'"):
+        ledger.spend(ApproximateProfile(0.1, 1e-9), "d")
+    assert len(ledger.spends) == 3
+
+
+def test_a_plan_is_reserved_whole_or_not_at_all():
+    ledger = Ledger(budget=CEILING)
+    parts = tuple(Part(f"stage {i}", ONE) for i in range(4))
+    with pytest.raises(BudgetExceededError):
+        ledger.spend(Plan(parts), "four stages")
+    assert ledger.spends == []
+    noise = ledger.spend(Plan(parts[:3]), "three stages")
+    assert len(ledger.spends) == 1
+    assert [p["label"] for p in ledger.spends[0].plan["parts"]] == ["stage 0", "stage 1", "stage 2"]
+    noise.claim(ONE)
+    assert ledger.spends[0].drawn == ("stage 0",)
+
+
+def test_each_part_can_be_drawn_as_often_as_it_was_paid_for():
+    plan = Plan((Part("steps", ONE, draws=2), Part("end", PureProfile(0.1))))
+    noise = Ledger().spend(plan, "x")
+    noise.claim(ONE)
+    noise.claim(ONE)
+    with pytest.raises(NoiseError, match="No undrawn part"):
+        noise.claim(ONE)
+    with pytest.raises(NoiseError, match="No undrawn part"):
+        noise.claim(GaussianProfile(0.3))
+    noise.claim(PureProfile(0.1))
+
+
+def test_a_noise_cannot_be_made_copied_or_pickled():
+    with pytest.raises(NoiseError, match=r"Call ledger\.spend"):
+        Noise(object(), SystemNoise(), Plan.of(ONE, "x"), print)
+    noise = Ledger().spend(ONE, "x")
+    for attempt in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(NoiseError, match="can't be pickled or copied"):
+            attempt(noise)
+
+
+def test_copies_of_a_ledger_are_the_ledger():
+    ledger = Ledger(budget=CEILING)
+    assert copy.copy(ledger) is ledger and copy.deepcopy(ledger) is ledger
+    model = PrivateKernelRidge(ledger=ledger, y_bounds=(0, 1))
+    assert clone(model).ledger is ledger
+    with pytest.raises(LedgerError, match="can't be pickled"):
+        pickle.dumps(ledger)
+
+
+def _in_child(action) -> str:
+    """Return the name of the exception that ``action`` raises in a forked child."""
+    reader, writer = os.pipe()
+    if os.fork() == 0:
+        try:
+            action()
+            os.write(writer, b"no error")
+        except Exception as error:
+            os.write(writer, type(error).__name__.encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as stream:
+        text = stream.read()
+    os.wait()
+    return text
+
+
+def test_a_forked_child_can_neither_spend_from_memory_nor_use_its_parents_noise():
+    ledger = Ledger(budget=CEILING)
+    noise = ledger.spend(ONE, "x")
+    assert _in_child(lambda: noise.claim(ONE)) == "NoiseError"
+    assert _in_child(lambda: ledger.spend(ONE, "y")) == "LedgerError"
+    noise.claim(ONE)
+
+
+def test_racing_threads_cannot_overspend():
+    ledger = Ledger(budget=Budget(1.0))
+    start, wins = threading.Barrier(8), []
+
+    def race():
+        start.wait()
+        for _ in range(20):
+            try:
+                ledger.spend(PureProfile(1 / 16), "x")
+                wins.append(1)
+            except BudgetExceededError:
+                pass
+
+    threads = [threading.Thread(target=race) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(wins) == len(ledger.spends) == 16
+    assert ledger.spent.epsilon == 1.0
+
+
+def test_racing_threads_cannot_draw_a_part_twice():
+    noise = Ledger().spend(Plan((Part("x", ONE, draws=50),)), "x")
+    drawn, start = [], threading.Barrier(4)
+
+    def race():
+        start.wait()
+        for _ in range(50):
+            try:
+                noise.claim(ONE)
+                drawn.append(1)
+            except NoiseError:
+                pass
+
+    threads = [threading.Thread(target=race) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(drawn) == 50
+
+
+def test_another_neighbouring_relation_is_refused():
+    ledger = Ledger(neighbours="zero-out")
+    with pytest.raises(LedgerError, match="protects 'zero-out' neighbours"):
+        ledger.spend(ONE, "x", neighbours=Neighbours.REPLACE_ONE)
+    assert ledger.spends == []
+    ledger.spend(ONE, "x", neighbours=Neighbours.ZERO_OUT)
+
+
+def test_a_seeded_spend_is_recorded_as_not_private():
+    ledger = Ledger()
+    ledger.spend(ONE, "x", noise=SeededNoise(0))
+    assert [s.private for s in ledger.spends] == [False]
+
+
+def test_check_looks_and_records_nothing():
+    ledger = Ledger(budget=Budget(0.5, 1e-6))
+    with pytest.raises(BudgetExceededError):
+        ledger.check(ONE, "x")
+    ledger.check(GaussianProfile(0.01), "x")
+    assert ledger.spends == []
+
+
+def test_bad_arguments():
+    with pytest.raises(ParameterError, match="'budget' parameter of Ledger must be a Budget"):
+        Ledger(budget=1.0)
+    with pytest.raises(ParameterError, match="'accounting' parameter of Ledger must be one of"):
+        Ledger(accounting="moments")
+    for name in ("gaussian", "renyi"):
+        with pytest.raises(ParameterError, match="'basic' for a ceiling with delta = 0"):
+            Ledger(budget=Budget(1.0), accounting=name)
+    with pytest.raises(ParameterError, match="'what' parameter of Ledger.spend"):
+        Ledger().spend(1.0, "x")
+    with pytest.raises(ParameterError, match="one or more parts with different labels"):
+        Plan(())
+    with pytest.raises(LedgerError, match="no finite epsilon"):
+        Ledger(budget=Budget(1.0)).spend(ONE, "a Gaussian under a pure ceiling")
+
+
+def test_repr_tells_ceiling_and_spent():
+    ledger = Ledger(budget=CEILING)
+    assert repr(ledger) == "<Ledger: ceiling epsilon = 2, delta = 1e-06; nothing spent in 0 spend(s)>"
+    ledger.spend(ONE, "x")
+    assert "spent epsilon = 1, delta = 1e-06 in 1 spend(s)" in repr(ledger)
+    assert "no ceiling" in repr(Ledger())

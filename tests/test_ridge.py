@@ -1,0 +1,199 @@
+"""Private kernel ridge: limits, multi-output, bounds, files, and the noise it promises."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_diabetes
+from sklearn.linear_model import Ridge
+
+from dpkernel import Domain, Interval, PrivateKernelRidge, SeededNoise, load, save
+from dpkernel.errors import CertificateError, DataError, ParameterError
+
+HUGE = 1e12  # an epsilon at which the noise is far below the data
+
+
+@pytest.fixture
+def table(rng):
+    X = rng.uniform(-1, 1, (500, 4))
+    return X, np.sin(2 * X[:, 0]) + 0.5 * X[:, 1]
+
+
+def test_large_epsilon_equals_ridge_on_the_same_features(table):
+    X, y = table
+    model = PrivateKernelRidge(
+        HUGE, 1e-6, n_features=40, regularisation=0.01, bounds=(-1, 1), y_bounds=(-2, 2)
+    ).fit(X, y)
+    features = model.feature_map_.transform(X)
+    plain = Ridge(alpha=0.01).fit(features, y / 2)
+    np.testing.assert_allclose(model.predict(X), 2 * plain.predict(features), atol=1e-3)
+
+
+def test_linear_kernel_equals_linear_ridge(table):
+    X, y = table
+    model = PrivateKernelRidge(
+        HUGE, 1e-6, kernel="linear", regularisation=1e-3, bounds=(-1, 1), y_bounds=(-2, 2)
+    ).fit(X, y)
+    plain = Ridge(alpha=1e-3).fit(X / 2, y / 2)
+    np.testing.assert_allclose(model.predict(X), 2 * plain.predict(X / 2), atol=1e-3)
+
+
+def test_useful_at_epsilon_ten_on_real_data(seed):
+    """Compensates the 'poor_score' tag: the median of 9 fits explains a third of the variance."""
+    X, y = load_diabetes(return_X_y=True)
+    errors = []
+    for i in range(9):
+        model = PrivateKernelRidge(
+            10.0, 1e-5, kernel="linear", bounds=(-0.2, 0.2), y_bounds=(0, 350), noise=SeededNoise(seed + i)
+        ).fit(X[100:], y[100:])
+        errors.append(np.mean((model.predict(X[:100]) - y[:100]) ** 2) / np.var(y[:100]))
+    assert np.median(errors) < 0.75
+
+
+def test_more_epsilon_is_more_accurate(table, seed):
+    X, y = table
+    errors = []
+    for epsilon in (0.1, 1.0, 10.0, 1000.0):
+        fits = [
+            PrivateKernelRidge(
+                epsilon, bounds=(-1, 1), y_bounds=(-2, 2), noise=SeededNoise(seed + i)
+            ).fit(X, y)
+            for i in range(5)
+        ]
+        errors.append(np.mean([np.mean((f.predict(X) - y) ** 2) for f in fits]))
+    assert errors[0] > errors[2] > errors[3]
+
+
+def test_several_targets_at_once(table):
+    X, y = table
+    both = PrivateKernelRidge(HUGE, bounds=(-1, 1), y_bounds=(-2, 2), n_features=40).fit(
+        X, np.stack([y, -y], axis=1)
+    )
+    prediction = both.predict(X)
+    assert prediction.shape == (500, 2)
+    assert np.mean((prediction[:, 0] - y) ** 2) < 0.02
+    assert np.mean((prediction[:, 1] + y) ** 2) < 0.02
+    parameters = dict(both.certificate_.releases[0].mechanism.sensitivity.parameters)
+    assert parameters["targets"] == 2
+
+
+def test_values_outside_the_bounds_are_clipped(table):
+    X, y = table
+    wild, wild_X = y.copy(), X.copy()
+    wild[0], wild_X[1] = 1e6, 1e6
+    tame, tame_X = y.copy(), X.copy()
+    tame[0], tame_X[1] = 2.0, 1.0
+    models = [
+        PrivateKernelRidge(bounds=(-1, 1), y_bounds=(-2, 2), noise=SeededNoise(1)).fit(*data)
+        for data in ((wild_X, wild), (tame_X, tame))
+    ]
+    np.testing.assert_array_equal(models[0].coef_, models[1].coef_)
+    assert np.all(np.abs(models[0].predict(1e3 * X)) <= 2)
+
+
+def test_a_domain_can_be_declared_once(table):
+    X, y = table
+    domain = Domain(tuple(Interval(-1, 1) for _ in range(4)))
+    models = [
+        PrivateKernelRidge(bounds=b, y_bounds=(-2, 2), noise=SeededNoise(2)).fit(X, y)
+        for b in (domain, (-1, 1), ([-1] * 4, [1] * 4))
+    ]
+    for model in models[1:]:
+        np.testing.assert_array_equal(model.coef_, models[0].coef_)
+    with pytest.raises(DataError, match="domain declares 4"):
+        PrivateKernelRidge(bounds=domain, y_bounds=(-2, 2)).fit(X[:, :2], y)
+
+
+def test_zero_out_needs_less_noise_than_replace_one(table):
+    scales = {
+        relation: PrivateKernelRidge(bounds=(-1, 1), y_bounds=(-2, 2), neighbours=relation)
+        .fit(*table)
+        .certificate_.releases[0]
+        .mechanism.noise_scale
+        for relation in ("replace-one", "zero-out")
+    }
+    assert scales["replace-one"] / scales["zero-out"] == pytest.approx(np.sqrt(2))
+
+
+def test_relations_and_kernels_that_are_refused(table):
+    with pytest.raises(ParameterError, match="'replace-one' or 'zero-out'"):
+        PrivateKernelRidge(y_bounds=(-2, 2), neighbours="add-remove").fit(*table)
+    with pytest.raises(ParameterError, match="needs 'bounds'"):
+        PrivateKernelRidge(y_bounds=(-2, 2), kernel="linear").fit(*table)
+    with pytest.raises(ParameterError, match="even for the Gaussian kernel"):
+        PrivateKernelRidge(y_bounds=(-2, 2), n_features=7).fit(*table)
+
+
+def test_automatic_sizes_depend_on_public_numbers_only(table):
+    X, y = table
+    kinds = {
+        PrivateKernelRidge(bounds=(-1, 1), y_bounds=(-2, 2)).fit(data, y).feature_map_.n_outputs
+        for data in (X, 0 * X, np.sign(X))
+    }
+    assert len(kinds) == 1
+
+
+def test_free_training_error_is_that_of_the_released_model(table):
+    X, y = table
+    model = PrivateKernelRidge(HUGE, bounds=(-1, 1), y_bounds=(-2, 2), n_features=40).fit(X, y)
+    free = model.certificate_.free_statistics
+    true = np.mean((model.predict(X) - y) ** 2)
+    assert free["training_mse"][0] == pytest.approx(true, rel=0.02, abs=1e-3)
+    assert free["training_mse_noise_std"][0] < 1e-3
+
+
+def test_the_free_training_error_spreads_as_it_says(table, seed):
+    """Standardised deviations from the noise-free quadratic form have unit spread (5 sigma)."""
+    X, y = table
+    deviations = []
+    for i in range(200):
+        model = PrivateKernelRidge(
+            5.0, bounds=(-1, 1), y_bounds=(-2, 2), n_features=8, regularisation=1e4, noise=SeededNoise(seed + i)
+        ).fit(X, y)
+        free = model.certificate_.free_statistics
+        residual = (y / 2 - model.feature_map_.transform(X) @ model.coef_ - model.intercept_) * 2
+        gap = free["training_mse"][0] - np.mean(residual**2)
+        deviations.append(gap / free["training_mse_noise_std"][0])
+    assert 0.75 < np.std(deviations) < 1.25
+
+
+def test_file_round_trip_is_bit_identical(table, tmp_path):
+    X, y = table
+    model = PrivateKernelRidge(bounds=(-1, 1), y_bounds=(-2, 2)).fit(X, y)
+    again = load(save(model, tmp_path / "m.npz"))
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
+    assert again.certificate_ == model.certificate_
+    assert not list(tmp_path.glob("*.part"))
+
+
+def test_damaged_and_foreign_files_are_refused(table, tmp_path):
+    path = save(PrivateKernelRidge(y_bounds=(-2, 2)).fit(*table), tmp_path / "m.npz")
+    whole = path.read_bytes()
+    for name, content in {"cut": whole[: len(whole) // 2], "text": b"hello", "empty": b""}.items():
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(CertificateError, match="not a model file"):
+            load(tmp_path / name)
+    with np.load(path) as archive:
+        arrays = dict(archive)
+    header = json.loads(arrays["header"].tobytes())
+    for change, message in (
+        ({"format": 99}, "format 99"),
+        ({"certificate": {**header["certificate"], "epsilon": 1e-3}}, "parameters prove delta"),
+    ):
+        text = json.dumps({**header, **change}).encode()
+        arrays["header"] = np.frombuffer(text, dtype=np.uint8)
+        np.savez(tmp_path / "t.npz", **arrays)
+        with pytest.raises(CertificateError, match=message):
+            load(tmp_path / "t.npz")
+
+
+def test_the_model_file_holds_no_row(table, tmp_path):
+    X, y = table
+    path = save(PrivateKernelRidge(bounds=(-1, 1), y_bounds=(-2, 2)).fit(X, y), tmp_path / "m.npz")
+    with np.load(path) as archive:
+        sizes = {name: archive[name].size for name in archive.files if name != "header"}
+    assert set(sizes) == {"coef", "intercept"} and max(sizes.values()) < 200
+
+
