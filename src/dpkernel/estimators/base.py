@@ -50,7 +50,8 @@ class PrivateEstimator(BaseEstimator):
     def _check_training_data(self, X: Any, y: Any, **options: Any) -> tuple[Array, Array]:
         """Return X and y as float64 arrays, or raise before anything is spent."""
         try:
-            X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True, **options)
+            with np.errstate(all="ignore"):  # a floating-point warning would tell of the data
+                X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True, **options)
         except ValueError as error:
             raise _without_values(error) from None
         return X, np.asarray(y, dtype=np.float64)
@@ -58,7 +59,8 @@ class PrivateEstimator(BaseEstimator):
     def _check_new_data(self, X: Any) -> Array:
         check_is_fitted(self)
         try:
-            return np.asarray(validate_data(self, X, dtype=np.float64, reset=False))
+            with np.errstate(all="ignore"):
+                return np.asarray(validate_data(self, X, dtype=np.float64, reset=False))
         except ValueError as error:
             raise _without_values(error) from None
 
