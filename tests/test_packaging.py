@@ -1,0 +1,92 @@
+"""The package as others get it: sdist and wheel build, import and stay small; extras and versions agree."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import dpkernel
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def dist(tmp_path_factory):
+    out = tmp_path_factory.mktemp("dist")
+    subprocess.run(
+        [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out), str(ROOT)],
+        check=True,
+        capture_output=True,
+    )
+    return out
+
+
+def test_wheel_holds_the_package_its_types_and_its_licence(dist):
+    (wheel,) = dist.glob("*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    assert "dpkernel/py.typed" in names and "dpkernel/ledger.py" in names
+    assert any(name.endswith("licenses/LICENSE") for name in names)
+    assert not any(name.startswith(("tests", "docs")) for name in names)
+    assert wheel.stat().st_size < 2_000_000
+
+
+def test_sdist_holds_what_is_needed_to_build_and_test(dist):
+    (archive,) = dist.glob("*.tar.gz")
+    names = {name.split("/", 1)[1] for name in tarfile.open(archive).getnames() if "/" in name}
+    assert {"pyproject.toml", "LICENSE", "README.md", "CHANGELOG.md"} <= names
+    assert "src/dpkernel/__init__.py" in names and "tests/golden.json" in names
+    assert not any(name.startswith((".venv", "demo", "audit-report")) for name in names)
+
+
+def test_the_wheel_runs_without_the_source_tree(dist, tmp_path):
+    (wheel,) = dist.glob("*.whl")
+    zipfile.ZipFile(wheel).extractall(tmp_path)
+    code = (
+        "import dpkernel, pathlib; from dpkernel import Budget, Ledger, Neighbours, Domain,"
+        " mechanisms, profiles; print(pathlib.Path(dpkernel.__file__).parent)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-I", "-c", f"import sys; sys.path.insert(0, {str(tmp_path)!r}); {code}"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert result.stdout.strip() == str(tmp_path / "dpkernel")
+
+
+def test_one_version_everywhere():
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert re.search(r"^version: (.+)$", citation, re.M).group(1) == dpkernel.__version__
+    assert re.search(r"^## (\S+)", changelog, re.M).group(1) == dpkernel.__version__
+    first_part = re.search(r"^## .+?^### (\w+)", changelog, re.M | re.S).group(1)
+    assert first_part == "Privacy"
+
+
+def test_every_core_dependency_is_explained_in_the_readme():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    extras = project["optional-dependencies"]
+    assert {"dask", "torch", "exact", "dev"} <= set(extras)
+    for dependency in project["dependencies"]:
+        name = re.match(r"[\w-]+", dependency).group()
+        assert re.search(rf"^\| {name} ", readme, re.M), name
+
+
+def test_importing_the_package_does_not_import_the_heavy_libraries():
+    code = "import sys, dpkernel; print([m for m in ('dp_accounting', 'torch', 'dask', 'opendp', 'matplotlib') if m in sys.modules])"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
+
+
+def test_only_public_names_of_scikit_learn_are_used():
+    for path in (ROOT / "src").rglob("*.py"):
+        for name in re.findall(r"(?:from|import) (sklearn[\w.]*)", path.read_text(encoding="utf-8")):
+            assert not any(part.startswith("_") for part in name.split(".")), f"{path}: {name}"
