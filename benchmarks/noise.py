@@ -36,13 +36,18 @@ def main() -> None:
     rows = [("numpy float normal", rate(lambda: plain.standard_normal(n), n))]
     for scale in (5.3, 1000.7, 7e12):
         rows.append(
-            (f"discrete Gaussian, s={scale:g}", rate(lambda s=scale: source.discrete_gaussian(s, n), n))
+            (
+                f"discrete Gaussian, s={scale:g}",
+                rate(lambda s=scale: source.discrete_gaussian(s, n), n),
+            )
         )
     rows.append(("discrete Laplace, t=1000.7", rate(lambda: source.discrete_laplace(1000.7, n), n)))
     rows.append(("entropy alone, 18.4 bytes a draw", rate(lambda: os.urandom(int(18.4 * n)), n)))
     try:
         exact = OpenDPNoise()
-        rows.append(("OpenDP, s=1000.7", rate(lambda: exact.discrete_gaussian(1000.7, 20_000), 20_000, 2)))
+        rows.append(
+            ("OpenDP, s=1000.7", rate(lambda: exact.discrete_gaussian(1000.7, 20_000), 20_000, 2))
+        )
     except ParameterError as error:
         print(error)
     table = Table("what", "million draws a second", "share of numpy normal")

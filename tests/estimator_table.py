@@ -28,7 +28,14 @@ REFIT_AND_COMPARE = {
 
 # What a fitted estimator may carry besides its parameters: released, public, or scikit-learn's own.
 PUBLIC_ATTRIBUTES = {
-    "PrivateKernelRidge": {"certificate_", "coef_", "intercept_", "feature_map_", "_domain"},
+    "PrivateKernelRidge": {
+        "_family",
+        "certificate_",
+        "coef_",
+        "intercept_",
+        "feature_map_",
+        "_domain",
+    },
 }
 
 assert set(BUILDERS) == set(dpkernel.estimators.__all__)

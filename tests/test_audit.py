@@ -61,7 +61,9 @@ def test_the_audit_finds_most_of_what_is_there(seed):
     result = audit_scores(p, q, GaussianProfile(1.0))
     assert not result.violated
     tight = audit_scores(p, q, GaussianProfile(0.9))
-    assert tight.violated and tight.delta_lower > 0.9 * GaussianProfile(1.0).delta(tight.worst_epsilon)
+    assert tight.violated and tight.delta_lower > 0.9 * GaussianProfile(1.0).delta(
+        tight.worst_epsilon
+    )
 
 
 def test_both_directions_and_both_tails_are_searched(seed):

@@ -51,7 +51,9 @@ def test_verify_fails_on_tampering(folder, tmp_path):
 
 
 def test_verify_fails_on_seeded_noise(tmp_path):
-    model = PrivateKernelRidge(y_bounds=(0, 1), noise=SeededNoise(0)).fit([[0.0], [1.0]], [0.0, 1.0])
+    model = PrivateKernelRidge(y_bounds=(0, 1), noise=SeededNoise(0)).fit(
+        [[0.0], [1.0]], [0.0, 1.0]
+    )
     (tmp_path / "c.json").write_text(model.certificate_.to_json(), encoding="utf-8")
     result = run("verify", str(tmp_path / "c.json"))
     assert result.returncode == 1 and "NOT PRIVATE" in result.stderr

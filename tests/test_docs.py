@@ -13,7 +13,12 @@ import pytest
 import dpkernel
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *(ROOT / "docs").glob("*.md")]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "SECURITY.md",
+    *(ROOT / "docs").glob("*.md"),
+]
 MODULES = [
     info.name
     for info in pkgutil.walk_packages(dpkernel.__path__, "dpkernel.")

@@ -68,13 +68,11 @@ class TestInterval:
 
     @PLAIN
     @given(
-        ends=st.tuples(FINITE, FINITE).filter(lambda e: e[0] < e[1] and e[1] - e[0] < math.inf),
+        ends=st.tuples(FINITE, FINITE).filter(lambda e: 1e-322 < e[1] - e[0] < math.inf),
         values=arrays(np.float64, 5, elements=FINITE | st.sampled_from([math.inf, -math.inf])),
     )
     def test_unit_box_is_never_left(self, ends, values):
         column = Interval(*ends)
-        if column.half_width == 0:
-            return  # see test_the_narrowest_interval
         unit = column.to_unit(values)
         assert np.all(np.abs(unit) <= 1)
         assert np.all(unit[values >= column.high] >= unit[values <= column.low].max(initial=-1))

@@ -80,7 +80,11 @@ def test_missing_and_infinite_values_are_refused_with_advice(build, data, bad, w
 
 
 BAD_FITS = {
-    "epsilon zero": ({"epsilon": 0}, None, "'epsilon' parameter of .* must be a float in the range"),
+    "epsilon zero": (
+        {"epsilon": 0},
+        None,
+        "'epsilon' parameter of .* must be a float in the range",
+    ),
     "epsilon nan": ({"epsilon": float("nan")}, None, "'epsilon' parameter"),
     "epsilon text": ({"epsilon": "1"}, None, "'epsilon' parameter"),
     "delta one": ({"delta": 1.0}, None, "'delta' parameter"),
@@ -96,7 +100,11 @@ BAD_FITS = {
     "lengths": ({}, lambda X, y: (X, y[:-1]), "inconsistent numbers of samples"),
     "no rows": ({}, lambda X, y: (X[:0], y[:0]), "0 sample"),
     "one dimension": ({}, lambda X, y: (X[:, 0], y), "Reshape your data"),
-    "text": ({}, lambda X, y: (np.array([["secret", 1, 2]] * len(y), dtype=object), y), "not a number"),
+    "text": (
+        {},
+        lambda X, y: (np.array([["secret", 1, 2]] * len(y), dtype=object), y),
+        "not a number",
+    ),
 }
 
 
@@ -220,5 +228,13 @@ def test_a_fitted_model_pickles_and_an_unfitted_one_says_so(build, data):
 @every
 def test_the_docstring_has_the_promised_parts(build):
     text = inspect.getdoc(type(build()))
-    for part in ("Parameters", "Attributes", "Guarantee", "Sensitivity", "Reference", "Examples", "score"):
+    for part in (
+        "Parameters",
+        "Attributes",
+        "Guarantee",
+        "Sensitivity",
+        "Reference",
+        "Examples",
+        "score",
+    ):
         assert part in text

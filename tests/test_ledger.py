@@ -289,7 +289,9 @@ def test_bad_arguments():
 
 def test_repr_tells_ceiling_and_spent():
     ledger = Ledger(budget=CEILING)
-    assert repr(ledger) == "<Ledger: ceiling epsilon = 2, delta = 1e-06; nothing spent in 0 spend(s)>"
+    assert (
+        repr(ledger) == "<Ledger: ceiling epsilon = 2, delta = 1e-06; nothing spent in 0 spend(s)>"
+    )
     ledger.spend(ONE, "x")
     assert "spent epsilon = 1, delta = 1e-06 in 1 spend(s)" in repr(ledger)
     assert "no ceiling" in repr(Ledger())

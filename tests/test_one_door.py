@@ -23,7 +23,9 @@ STEPS = [
     ["profiles"],
     ["noise"],
     ["mechanisms", "filters"],
-    ["ledger", "statistics"],
+    ["ledger_store", "statistics"],
+    ["ledger_file"],
+    ["ledger"],
     ["certificate"],
     ["solvers"],
     ["estimators"],
@@ -99,7 +101,10 @@ def test_noise_sources_are_handed_over_by_the_ledger_only():
     calls = set()
     for path in FILES:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("Noise", "SystemNoise"):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") in (
+                "Noise",
+                "SystemNoise",
+            ):
                 calls.add(str(path.relative_to(SOURCE)))
     assert calls == {"ledger.py"}
 

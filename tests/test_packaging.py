@@ -82,11 +82,15 @@ def test_every_core_dependency_is_explained_in_the_readme():
 
 def test_importing_the_package_does_not_import_the_heavy_libraries():
     code = "import sys, dpkernel; print([m for m in ('dp_accounting', 'torch', 'dask', 'opendp', 'matplotlib') if m in sys.modules])"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
     assert result.stdout.strip() == "[]"
 
 
 def test_only_public_names_of_scikit_learn_are_used():
     for path in (ROOT / "src").rglob("*.py"):
-        for name in re.findall(r"(?:from|import) (sklearn[\w.]*)", path.read_text(encoding="utf-8")):
+        for name in re.findall(
+            r"(?:from|import) (sklearn[\w.]*)", path.read_text(encoding="utf-8")
+        ):
             assert not any(part.startswith("_") for part in name.split(".")), f"{path}: {name}"

@@ -46,7 +46,12 @@ def test_useful_at_epsilon_ten_on_real_data(seed):
     errors = []
     for i in range(9):
         model = PrivateKernelRidge(
-            10.0, 1e-5, kernel="linear", bounds=(-0.2, 0.2), y_bounds=(0, 350), noise=SeededNoise(seed + i)
+            10.0,
+            1e-5,
+            kernel="linear",
+            bounds=(-0.2, 0.2),
+            y_bounds=(0, 350),
+            noise=SeededNoise(seed + i),
         ).fit(X[100:], y[100:])
         errors.append(np.mean((model.predict(X[:100]) - y[:100]) ** 2) / np.var(y[:100]))
     assert np.median(errors) < 0.75
@@ -150,7 +155,12 @@ def test_the_free_training_error_spreads_as_it_says(table, seed):
     deviations = []
     for i in range(200):
         model = PrivateKernelRidge(
-            5.0, bounds=(-1, 1), y_bounds=(-2, 2), n_features=8, regularisation=1e4, noise=SeededNoise(seed + i)
+            5.0,
+            bounds=(-1, 1),
+            y_bounds=(-2, 2),
+            n_features=8,
+            regularisation=1e4,
+            noise=SeededNoise(seed + i),
         ).fit(X, y)
         free = model.certificate_.free_statistics
         residual = (y / 2 - model.feature_map_.transform(X) @ model.coef_ - model.intercept_) * 2
@@ -195,5 +205,3 @@ def test_the_model_file_holds_no_row(table, tmp_path):
     with np.load(path) as archive:
         sizes = {name: archive[name].size for name in archive.files if name != "header"}
     assert set(sizes) == {"coef", "intercept"} and max(sizes.values()) < 200
-
-

@@ -91,7 +91,7 @@ class TestSplit:
                 fair = whole * Fraction(weight) / total
                 assert fair * (1 - Fraction(1, 10**14)) <= share <= fair
 
-    def test_thirds_would_exceed_without_rounding_down(self):
+    def test_tenths_would_exceed_without_rounding_down(self):
         naive = [0.1 * (1 / 10)] * 10
         assert sum(map(Fraction, naive)) > Fraction(0.1)
         parts = Budget(0.1).split([1] * 10)

@@ -31,6 +31,11 @@ from dpkernel.profiles import PrivacyProfile, compose, profile_from_dict
 from dpkernel.types import JSON, Budget, Neighbours
 
 SCHEMA = 1
+NOT_COVERED = (
+    "scores, plots or summaries computed from the training rows without noise, score() included",
+    "the choice of this model among others by un-noised scores, as in scikit-learn's grid search",
+    "bounds or levels that were read from the data instead of being public",
+)
 
 
 @dataclass(frozen=True)
@@ -76,6 +81,7 @@ class Certificate:
     free_statistics: Mapping[str, Any] = field(default_factory=dict)
     assumptions: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ()
+    not_covered: tuple[str, ...] = ()
     reference: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
     schema: int = SCHEMA
@@ -115,6 +121,7 @@ class Certificate:
             free_statistics=dict(free_statistics or {}),
             assumptions=_assumptions(releases),
             reasons=reasons,
+            not_covered=NOT_COVERED,
             reference=reference
             or "; ".join(dict.fromkeys(r.mechanism.reference for r in releases)),
             versions=_versions(),
@@ -167,7 +174,8 @@ class Certificate:
         plain["neighbours"] = self.neighbours.value
         plain["releases"] = [release.to_dict() for release in self.releases]
         plain["profile"] = self.profile.to_dict()
-        plain.update({name: list(plain[name]) for name in ("assumptions", "reasons")})
+        lists = ("assumptions", "reasons", "not_covered")
+        plain.update({name: list(plain[name]) for name in lists})
         plain.update(
             {name: dict(plain[name]) for name in ("public", "free_statistics", "versions")}
         )
@@ -204,6 +212,7 @@ class Certificate:
             values["profile"] = profile_from_dict(data["profile"])
             values["assumptions"] = tuple(data["assumptions"])
             values["reasons"] = tuple(data["reasons"])
+            values["not_covered"] = tuple(data["not_covered"])
             values["epsilon"], values["delta"] = float(data["epsilon"]), float(data["delta"])
             values["releases"] = tuple(
                 Release(line["label"], mechanism_from_dict(line), _count(line["draws"]))

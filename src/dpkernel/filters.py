@@ -110,13 +110,12 @@ class RenyiFilter(Filter):
 
     name = "renyi"
 
-    def __init__(self, ceiling: Budget) -> None:
+    def __init__(self, ceiling: Budget, order: float | None = None) -> None:
         super().__init__(ceiling)
         _needs_delta(ceiling, self.name)
         log_delta = math.log(1 / ceiling.delta)
-        self.order = 1 + math.sqrt(log_delta * (log_delta + ceiling.epsilon)) / ceiling.epsilon
-        self.order += log_delta / ceiling.epsilon
-        a = self.order
+        best = log_delta + math.sqrt(log_delta * (log_delta + ceiling.epsilon))
+        self.order = a = 1 + best / ceiling.epsilon if order is None else order
         self._offset = math.log1p(-1 / a) + (log_delta - math.log(a)) / (a - 1)
 
     def spent(self, charges: Sequence[Charge]) -> Budget | None:
@@ -182,11 +181,21 @@ class BasicFilter(Filter):
         return Budget(max(found, 1e-12), delta)
 
 
-def resolve_filter(accounting: str, ceiling: Budget, first: PrivacyProfile | None) -> Filter:
-    """Return the filter of this name; "auto" is fixed by the kind of the first spend."""
+def resolve_filter(
+    accounting: str,
+    ceiling: Budget,
+    first: PrivacyProfile | None,
+    renyi_order: float | None = None,
+) -> Filter:
+    """Return the filter of this name; "auto" is fixed by the kind of the first spend.
+
+    ``renyi_order`` keeps the order of the first ceiling when the ceiling was changed since.
+    """
     if accounting == "auto":
         gaussian = isinstance(first, GaussianProfile) and ceiling.delta > 0
         accounting = GaussianFilter.name if gaussian else BasicFilter.name
+    if accounting == RenyiFilter.name:
+        return RenyiFilter(ceiling, renyi_order)
     return FILTERS[accounting](ceiling)
 
 

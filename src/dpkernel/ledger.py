@@ -4,102 +4,41 @@
 returns the object that can draw. A fit hands in its whole ``Plan`` and so reserves everything it
 will release before its first draw, or nothing.
 
-    ledger = Ledger(budget=Budget(3, 1e-6))
+    ledger = Ledger("study.db", dataset="patients-2026", budget=Budget(3, 1e-6))
     mechanism = mechanisms.Gaussian.calibrate(1.0, Budget(1, 1e-7), dimension=2)
     noise = ledger.spend(mechanism.profile(), "column means")
     released = mechanism.release(means, noise)
 
-This file holds the ledger and its store in memory (one process).
+Without a file name the ledger lives in this process; with one it is shared by every process, script
+and person that opens the file.
 """
 
 from __future__ import annotations
 
-import datetime
-import os
-import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+import csv
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from dpkernel.errors import BudgetExceededError, LedgerError, ParameterError, parameter_message
-from dpkernel.filters import FILTERS, Charge, Filter, resolve_filter
+from dpkernel.filters import FILTERS, Charge, Filter, RenyiFilter, resolve_filter
+from dpkernel.ledger_file import FileStore, now
+from dpkernel.ledger_store import MemoryStore, Settings, Spend, Store
 from dpkernel.noise import _MINT, Noise, NoiseSource, Plan, SystemNoise
-from dpkernel.profiles import PrivacyProfile, profile_from_dict
+from dpkernel.profiles import PrivacyProfile
 from dpkernel.types import JSON, Budget, Neighbours
 
 
 @dataclass(frozen=True)
-class Spend:
-    """One line of a ledger. ``drawn`` names the parts whose noise was drawn.
+class Forecast:
+    """What a plan would do to a ledger, before anything is spent."""
 
-    A spend that was recorded but never drawn stays spent: nobody can prove that nothing left.
-    """
-
-    label: str
-    plan: JSON
-    claim: Budget | None
-    private: bool
-    time: str
-    part: str | None = None
-    drawn: tuple[str, ...] = ()
-    number: int = 0
-
-    @property
-    def profile(self) -> PrivacyProfile:
-        """The profile of the whole spend."""
-        return profile_from_dict(self.plan["profile"])
-
-    @property
-    def charge(self) -> Charge:
-        """What the ceiling's rule needs to know."""
-        return Charge(self.profile, self.claim)
-
-    @property
-    def state(self) -> str:
-        """'drawn', or 'recorded, not drawn'."""
-        return "drawn" if self.drawn else "recorded, not drawn"
-
-
-class Store(Protocol):
-    """Where spends are kept: in memory here, in a file for a shared ledger."""
-
-    def append(self, spend: Spend, admit: Callable[[Sequence[Spend]], None]) -> int:
-        """Call ``admit`` with all earlier spends and record this one, as one atomic step."""
-
-    def mark_drawn(self, number: int, label: str) -> None:
-        """Note that noise of this part of the spend is about to be drawn."""
-
-    def spends(self) -> list[Spend]:
-        """Return all spends, oldest first."""
-
-
-@dataclass
-class _MemoryStore:
-    records: list[Spend] = field(default_factory=list)
-    lock: threading.RLock = field(default_factory=threading.RLock)
-    process: int = field(default_factory=os.getpid)
-
-    def append(self, spend: Spend, admit: Callable[[Sequence[Spend]], None]) -> int:
-        if os.getpid() != self.process:
-            raise LedgerError(
-                "A ledger in memory belongs to the process that made it, and this is a forked"
-                " one: two copies would each spend the whole budget. Use a ledger file."
-            )
-        with self.lock:
-            admit(self.records)
-            number = len(self.records) + 1
-            self.records.append(replace(spend, number=number))
-            return number
-
-    def mark_drawn(self, number: int, label: str) -> None:
-        with self.lock:
-            spend = self.records[number - 1]
-            if label not in spend.drawn:
-                self.records[number - 1] = replace(spend, drawn=(*spend.drawn, label))
-
-    def spends(self) -> list[Spend]:
-        with self.lock:
-            return list(self.records)
+    fits: bool
+    spent: Budget | None
+    remaining: Budget | None
+    naive: Budget | None
 
 
 class Ledger:
@@ -107,15 +46,27 @@ class Ledger:
 
     Parameters
     ----------
+    path : str or Path, optional
+        A file that all processes share. Without one the ledger lives in this process.
+    dataset : str, optional
+        The data set the budget belongs to. A file may hold several; the name may be left out when
+        it holds one.
     budget : Budget, optional
-        The ceiling. Without one everything is recorded and nothing refused.
+        The ceiling. Without one everything is recorded and nothing refused. A file remembers it:
+        later calls may leave it out, and must not contradict it (``change_ceiling``).
     neighbours : Neighbours or str
-        The relation that all spends of this data set must have been calibrated for.
+        The relation that all spends of this data set must have been calibrated for; replace-one
+        unless the file says otherwise.
     accounting : {"auto", "gaussian", "renyi", "basic"}
         The rule that adds spends up; see ``dpkernel.filters``. "auto" lets the first spend
         decide: "gaussian" for a Gaussian one, "basic" otherwise.
+    read_only : bool
+        Read a file without the right to spend.
+    timeout : float
+        Seconds to wait for another process that is spending.
 
     Copying a ledger, as scikit-learn's ``clone`` does, gives the same ledger, not a second budget.
+    A ledger with a file can be pickled: the copy opens the same file.
 
     Examples
     --------
@@ -130,24 +81,30 @@ class Ledger:
 
     def __init__(
         self,
+        path: str | Path | None = None,
         *,
+        dataset: str | None = None,
         budget: Budget | None = None,
-        neighbours: Neighbours | str = Neighbours.REPLACE_ONE,
-        accounting: str = "auto",
+        neighbours: Neighbours | str | None = None,
+        accounting: str | None = None,
+        read_only: bool = False,
+        timeout: float = 30.0,
     ) -> None:
-        if budget is not None and not isinstance(budget, Budget):
-            raise ParameterError(
-                parameter_message("Ledger", "budget", "a Budget or None", type(budget).__name__)
-            )
-        if accounting not in ("auto", *FILTERS):
-            allowed = "one of 'auto', " + ", ".join(repr(name) for name in FILTERS)
-            raise ParameterError(parameter_message("Ledger", "accounting", allowed, accounting))
-        self.budget = budget
-        self.neighbours = Neighbours.resolve(neighbours)
-        self.accounting = accounting
-        if budget is not None and accounting != "auto":
-            resolve_filter(accounting, budget, None)  # refuses an impossible pair now
-        self._store: Store = _MemoryStore()
+        wanted = _check_settings(budget, neighbours, accounting)
+        self._part: str | None = None
+        self._store: Store
+        if path is None:
+            if dataset is not None or read_only:
+                raise ParameterError(
+                    "A ledger in memory has no 'dataset' and no 'read_only' mode; pass a file name"
+                    " as the first argument."
+                )
+            self._store = MemoryStore(wanted)
+            return
+        self._store = FileStore.open(
+            Path(path), dataset, wanted, read_only=read_only, timeout=timeout
+        )
+        self._compare(self._store.settings(), budget, neighbours, accounting)
 
     # --- spending ---------------------------------------------------------------------------
 
@@ -180,11 +137,9 @@ class Ledger:
         BudgetExceededError
             The spend does not fit. Nothing was recorded and nothing can be drawn.
         """
-        self._check_request(what, neighbours)
-        plan = Plan.of(what, label)
         source = SystemNoise() if noise is None else noise
-        spend = self._line(plan, label, claim, source)
-        number = self._store.append(spend, lambda earlier: self._admit(earlier, spend))
+        plan, spend = self._line(what, label, claim, neighbours, source.private)
+        number = self._store.append(spend, lambda s, earlier: _admit(s, earlier, spend))
         marked: set[str] = set()
 
         def on_draw(part: str) -> None:
@@ -203,11 +158,69 @@ class Ledger:
         neighbours: Neighbours | None = None,
     ) -> None:
         """Raise as ``spend`` would, and record nothing: a look before a long computation."""
-        self._check_request(what, neighbours)
-        spend = self._line(Plan.of(what, label), label, claim, SystemNoise())
-        self._admit(self.spends, spend)
+        _, spend = self._line(what, label, claim, neighbours, True)
+        _admit(self._store.settings(), self.spends, spend)
 
-    def _check_request(self, what: object, neighbours: Neighbours | None) -> None:
+    def forecast(self, what: Plan | PrivacyProfile, *, claim: Budget | None = None) -> Forecast:
+        """Return whether a plan would fit and what would be left; record nothing."""
+        _, spend = self._line(what, "forecast", claim, None, True)
+        settings, lines = self._store.settings(), [*self.spends, spend]
+        rule = _rule(settings, lines)
+        return Forecast(
+            fits=rule is None or _fits(rule, lines),
+            spent=_worst(rule, lines),
+            remaining=None if rule is None else _least_left(rule, lines),
+            naive=_naive(lines),
+        )
+
+    def part(self, name: str) -> Ledger:
+        """Return this ledger for a declared disjoint part of the data set (a site, a year).
+
+        Spends on different parts count by their maximum: a record is in one part only, so it is
+        touched by that part's spends and by those on the whole. Which part a row belongs to must
+        be public and the same in neighbouring data sets: under replace-one a record is replaced
+        within its part.
+        """
+        if self._part is not None:
+            raise LedgerError("Parts are not divided further: name the finer parts directly.")
+        if not isinstance(name, str) or not name:
+            raise ParameterError(parameter_message("Ledger.part", "name", "a name", name))
+        found = object.__new__(Ledger)
+        found._store, found._part = self._store, name
+        return found
+
+    def change_ceiling(self, budget: Budget, reason: str) -> None:
+        """Set another ceiling, for a reason that stays on record.
+
+        A ceiling below what is already spent is refused. Raising one is a decision of the data's
+        owner, to be taken for reasons that do not come from the released results.
+        """
+        if not isinstance(budget, Budget):
+            raise ParameterError(
+                parameter_message("change_ceiling", "budget", "a Budget", type(budget).__name__)
+            )
+
+        def admit(settings: Settings, spends: Sequence[Spend]) -> None:
+            changed = Settings(
+                budget, settings.neighbours, settings.accounting, settings.renyi_order
+            )
+            rule = _rule(changed, spends)
+            if spends and rule is not None and not _fits(rule, spends):
+                raise LedgerError(
+                    f"The ceiling can't be set to {budget}: {_worst(rule, spends)} is already spent."
+                    " Nothing was changed."
+                )
+
+        self._store.change_ceiling(budget, reason, admit)
+
+    def _line(
+        self,
+        what: object,
+        label: str,
+        claim: Budget | None,
+        neighbours: Neighbours | None,
+        private: bool,
+    ) -> tuple[Plan, Spend]:
         if not isinstance(what, (Plan, PrivacyProfile)):
             raise ParameterError(
                 parameter_message(
@@ -220,36 +233,34 @@ class Ledger:
                 f" calibrated for {neighbours.value!r}. One relation a data set: calibrate for it,"
                 " or open another ledger. Nothing was spent."
             )
-
-    def _line(self, plan: Plan, label: str, claim: Budget | None, source: NoiseSource) -> Spend:
-        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        return Spend(label, plan.to_dict(), claim, source.private, now)
-
-    def _admit(self, earlier: Sequence[Spend], spend: Spend) -> None:
-        if self.budget is None:
-            return
-        charges = [s.charge for s in (*earlier, spend)]
-        rule = self._rule(charges)
-        assert rule is not None
-        if rule.admits(charges):
-            return
-        left = rule.remaining(charges[:-1])
-        own = spend.claim or Budget(
-            max(spend.profile.epsilon(self.budget.delta), 1e-12), self.budget.delta
-        )
-        raise BudgetExceededError(
-            f"The spend {spend.label!r} ({own}) does not fit under the ceiling"
-            f" ({self.budget}): {'nothing is' if left is None else str(left) + ' is'} left by"
-            f" {rule.name} accounting of {len(earlier)} earlier spend(s). Nothing was spent. Ask for"
-            " less, or agree on a higher ceiling with the data's owner."
-        )
-
-    def _rule(self, charges: Sequence[Charge]) -> Filter | None:
-        if self.budget is None:
-            return None
-        return resolve_filter(self.accounting, self.budget, charges[0].profile if charges else None)
+        plan = Plan.of(what, label)
+        return plan, Spend(label, plan.to_dict(), claim, private, now(), self._part)
 
     # --- reading ----------------------------------------------------------------------------
+
+    @property
+    def budget(self) -> Budget | None:
+        """The ceiling."""
+        return self._store.settings().budget
+
+    @property
+    def neighbours(self) -> Neighbours:
+        """The relation that all spends are calibrated for."""
+        return self._store.settings().neighbours
+
+    @property
+    def accounting(self) -> str:
+        """The rule, as asked for; ``rule`` names the one in force."""
+        return self._store.settings().accounting
+
+    @property
+    def rule(self) -> str | None:
+        """The rule in force; None before the first spend decides, or without a ceiling."""
+        settings, spends = self._store.settings(), self.spends
+        if settings.accounting == "auto" and not spends:
+            return None
+        found = _rule(settings, spends)
+        return None if found is None else found.name
 
     @property
     def spends(self) -> list[Spend]:
@@ -260,20 +271,118 @@ class Ledger:
     def spent(self) -> Budget | None:
         """What was spent so far, by the ledger's rule; None for nothing.
 
-        Without a ceiling the sums of basic composition at each spend's own claim.
+        Parts count by their maximum. Without a ceiling the naive sums.
         """
-        charges = [s.charge for s in self.spends]
-        rule = self._rule(charges)
-        if rule is None:
-            rule = resolve_filter("basic", Budget(1.0, 1e-6), None)
-        return rule.spent(charges)
+        return _worst(_rule(self._store.settings(), self.spends), self.spends)
 
     @property
     def remaining(self) -> Budget | None:
-        """What still fits, at the ledger's delta; None when nothing is left or no ceiling is set."""
-        charges = [s.charge for s in self.spends]
-        rule = self._rule(charges)
-        return None if rule is None else rule.remaining(charges)
+        """What still fits, at the ledger's delta; None when nothing is left or no ceiling is set.
+
+        On ``ledger.part(name)`` what still fits for that part.
+        """
+        spends = self.spends
+        rule = _rule(self._store.settings(), spends)
+        if rule is None:
+            return None
+        return (
+            rule.remaining(_charges(spends, self._part))
+            if self._part
+            else _least_left(rule, spends)
+        )
+
+    @property
+    def naive(self) -> Budget | None:
+        """The plain sums of epsilon and delta at each spend's own claim, for comparison."""
+        return _naive(self.spends)
+
+    def history(self) -> list[JSON]:
+        """Return one row a spend: number, time, label, part, epsilon, delta, private, state."""
+        return [_row(spend) for spend in self.spends]
+
+    def export(self, path: str | Path) -> Path:
+        """Write the history as JSON (with every profile) or CSV, by the file name's ending."""
+        path = Path(path)
+        if path.suffix == ".csv":
+            columns = ("number", "time", "label", "part", "epsilon", "delta", "private", "state")
+            with path.open("w", newline="", encoding="utf-8") as file:
+                writer = csv.DictWriter(file, columns, extrasaction="ignore")
+                writer.writeheader()
+                writer.writerows(self.history())
+        elif path.suffix == ".json":
+            path.write_text(json.dumps(self._as_json(), indent=2) + "\n", encoding="utf-8")
+        else:
+            raise ParameterError(
+                parameter_message(
+                    "Ledger.export", "path", "a name ending in .json or .csv", path.name
+                )
+            )
+        return path
+
+    def plot(self, path: str | Path) -> Path:
+        """Draw what was spent, spend by spend, under the ceiling; write it as a picture."""
+        from matplotlib.figure import Figure
+
+        settings, spends = self._store.settings(), self.spends
+        steps = range(1, len(spends) + 1)
+        rule = _rule(settings, spends)
+        figure = Figure(figsize=(7.0, 4.2), layout="constrained")
+        axes = figure.add_subplot()
+        naive = [_epsilon(_naive(spends[:i])) for i in steps]
+        axes.step([0, *steps], [0.0, *naive], where="post", color="#777777", label="naive sum")
+        if rule is not None and settings.budget is not None:
+            used = [_epsilon(_worst(rule, spends[:i])) for i in steps]
+            label = f"spent ({rule.name} accounting)"
+            axes.step([0, *steps], [0.0, *used], where="post", color="#0b5fa5", label=label)
+            axes.axhline(settings.budget.epsilon, color="#b3261e", linestyle="--", label="ceiling")
+            axes.set_title(f"epsilon at delta = {settings.budget.delta:g}")
+        axes.set(xlabel="spend", ylabel="epsilon", xlim=(0, max(len(spends), 1)))
+        axes.set_ylim(bottom=0)
+        axes.legend(frameon=False)
+        figure.savefig(Path(path), dpi=130)
+        return Path(path)
+
+    def _as_json(self) -> JSON:
+        settings = self._store.settings()
+        return {
+            "dataset": getattr(self._store, "dataset", None),
+            "budget": _pair(settings.budget),
+            "neighbours": settings.neighbours.value,
+            "accounting": settings.accounting,
+            "rule": self.rule,
+            "spent": _pair(self.spent),
+            "remaining": _pair(self.remaining),
+            "naive": _pair(self.naive),
+            "spends": [{**_row(spend), "plan": spend.plan} for spend in self.spends],
+        }
+
+    def _compare(
+        self,
+        recorded: Settings,
+        budget: Budget | None,
+        neighbours: Neighbours | str | None,
+        accounting: str | None,
+    ) -> None:
+        """Raise if the caller expects other settings than those on record."""
+        if neighbours is not None and Neighbours.resolve(neighbours) is not recorded.neighbours:
+            raise LedgerError(
+                f"This data set is recorded with {recorded.neighbours.value!r} neighbours, not"
+                f" {Neighbours.resolve(neighbours).value!r}. One relation a data set: its guarantee"
+                " would otherwise mean two things."
+            )
+        if budget is not None and budget != recorded.budget:
+            on_record = (
+                "no ceiling" if recorded.budget is None else f"the ceiling {recorded.budget}"
+            )
+            raise LedgerError(
+                f"This data set is recorded with {on_record}, not {budget}. Leave 'budget' out to use"
+                " the recorded one, or call change_ceiling."
+            )
+        if accounting is not None and accounting != recorded.accounting:
+            raise LedgerError(
+                f"This data set is recorded with accounting={recorded.accounting!r}, not"
+                f" {accounting!r}. The rule can't be changed afterwards."
+            )
 
     # --- one ledger stays one ledger ----------------------------------------------------------
 
@@ -283,14 +392,139 @@ class Ledger:
     def __deepcopy__(self, memo: dict[int, Any]) -> Ledger:
         return self
 
-    def __reduce__(self) -> str:
+    def __reduce__(self) -> Any:
+        if isinstance(self._store, FileStore):
+            return _reopen, (self._store, self._part)
         raise LedgerError(
             "A ledger in memory can't be pickled: the copy would be a second budget. Use n_jobs=1,"
-            " or a ledger file that all processes share."
+            " or a ledger file that all processes share: Ledger('study.db', dataset=...)."
         )
 
     def __repr__(self) -> str:
-        ceiling = "no ceiling" if self.budget is None else f"ceiling {self.budget}"
-        spent = self.spent
+        budget, spent = self.budget, self.spent
+        ceiling = "no ceiling" if budget is None else f"ceiling {budget}"
         done = "nothing spent" if spent is None else f"spent {spent}"
-        return f"<Ledger: {ceiling}; {done} in {len(self.spends)} spend(s)>"
+        of = f" of {self._store.dataset!r}" if isinstance(self._store, FileStore) else ""
+        part = f", part {self._part!r}" if self._part else ""
+        return f"<Ledger{of}{part}: {ceiling}; {done} in {len(self.spends)} spend(s)>"
+
+
+# --- the rule, applied to spends on the whole and on disjoint parts ---------------------------------
+
+
+def _rule(settings: Settings, spends: Sequence[Spend]) -> Filter | None:
+    if settings.budget is None:
+        return None
+    first = spends[0].profile if spends else None
+    return resolve_filter(settings.accounting, settings.budget, first, settings.renyi_order)
+
+
+def _charges(spends: Sequence[Spend], part: str | None) -> list[Charge]:
+    """Return what touches a record of this part: its own spends and those on the whole."""
+    return [s.charge for s in spends if s.part is None or s.part == part]
+
+
+def _parts(spends: Sequence[Spend]) -> list[str | None]:
+    return list(dict.fromkeys(s.part for s in spends)) or [None]
+
+
+def _fits(rule: Filter, spends: Sequence[Spend]) -> bool:
+    return all(rule.admits(_charges(spends, part)) for part in _parts(spends))
+
+
+def _worst(rule: Filter | None, spends: Sequence[Spend]) -> Budget | None:
+    if rule is None:
+        return _naive(spends)
+    totals = [rule.spent(_charges(spends, part)) for part in _parts(spends)]
+    known = [total for total in totals if total is not None]
+    return max(known, key=lambda b: (b.epsilon, b.delta), default=None)
+
+
+def _least_left(rule: Filter, spends: Sequence[Spend]) -> Budget | None:
+    left = [rule.remaining(_charges(spends, part)) for part in _parts(spends)]
+    known = [budget for budget in left if budget is not None]
+    return min(known, key=lambda b: b.epsilon) if len(known) == len(left) else None
+
+
+def _admit(settings: Settings, earlier: Sequence[Spend], spend: Spend) -> None:
+    lines = [*earlier, spend]
+    rule = _rule(settings, lines)
+    if rule is None or settings.budget is None:
+        return
+    if rule.admits(_charges(lines, spend.part)) and (spend.part is not None or _fits(rule, lines)):
+        return
+    left = (
+        rule.remaining(_charges(earlier, spend.part)) if spend.part else _least_left(rule, earlier)
+    )
+    raise BudgetExceededError(
+        f"The spend {spend.label!r} ({_point(spend)}) does not fit under the ceiling"
+        f" ({settings.budget}): {'nothing is' if left is None else str(left) + ' is'} left by"
+        f" {rule.name} accounting of {len(earlier)} earlier spend(s). Nothing was spent. Ask for"
+        " less, or agree on a higher ceiling with the data's owner."
+    )
+
+
+def _point(spend: Spend) -> Budget:
+    """Return the (epsilon, delta) that a spend claims, or a usual point of its profile."""
+    profile = spend.profile
+    delta = 1e-6 if spend.claim is None else spend.claim.delta
+    if spend.claim is None and profile.epsilon(0.0) < float("inf"):
+        delta = 0.0
+    epsilon = profile.epsilon(delta)
+    return Budget(min(max(epsilon, 1e-12), 1e300), delta)
+
+
+def _row(spend: Spend) -> JSON:
+    point = _point(spend)
+    return {
+        "number": spend.number,
+        "time": spend.time,
+        "label": spend.label,
+        "part": spend.part,
+        "epsilon": point.epsilon,
+        "delta": point.delta,
+        "private": spend.private,
+        "state": spend.state,
+        "releases": [part["label"] for part in spend.plan["parts"]],
+    }
+
+
+def _naive(spends: Sequence[Spend]) -> Budget | None:
+    """Return the sums over all spends, parts or not."""
+    if not spends:
+        return None
+    points = [_point(spend) for spend in spends]
+    return Budget(sum(p.epsilon for p in points), min(sum(p.delta for p in points), 0.999999))
+
+
+def _epsilon(budget: Budget | None) -> float:
+    return 0.0 if budget is None else budget.epsilon
+
+
+def _pair(budget: Budget | None) -> JSON | None:
+    return None if budget is None else {"epsilon": budget.epsilon, "delta": budget.delta}
+
+
+def _reopen(store: FileStore, part: str | None) -> Ledger:
+    found = object.__new__(Ledger)
+    found._store, found._part = store, part
+    return found
+
+
+def _check_settings(
+    budget: Budget | None, neighbours: Neighbours | str | None, accounting: str | None
+) -> Settings:
+    if budget is not None and not isinstance(budget, Budget):
+        raise ParameterError(
+            parameter_message("Ledger", "budget", "a Budget or None", type(budget).__name__)
+        )
+    rule = "auto" if accounting is None else accounting
+    if rule not in ("auto", *FILTERS):
+        allowed = "one of 'auto', " + ", ".join(repr(name) for name in FILTERS)
+        raise ParameterError(parameter_message("Ledger", "accounting", allowed, accounting))
+    relation = Neighbours.REPLACE_ONE if neighbours is None else Neighbours.resolve(neighbours)
+    order = None
+    if budget is not None and rule != "auto":
+        built = resolve_filter(rule, budget, None)  # refuses an impossible pair now
+        order = built.order if isinstance(built, RenyiFilter) else None
+    return Settings(budget, relation, rule, order)

@@ -8,6 +8,9 @@ held by ``tests/test_estimator_contract.py``.
 from __future__ import annotations
 
 import logging
+import uuid
+import warnings
+import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -17,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpkernel.certificate import Certificate, Release
 from dpkernel.domain import Domain, Interval
-from dpkernel.errors import DataError, ParameterError
+from dpkernel.errors import DataError, ParameterError, PrivacyWarning
 from dpkernel.ledger import Ledger
 from dpkernel.noise import Noise, NoiseSource, Part, Plan, SeededNoise
 from dpkernel.types import Array, Budget, Neighbours
@@ -64,8 +67,17 @@ class PrivateEstimator(BaseEstimator):
         except ValueError as error:
             raise _without_values(error) from None
 
+    def __sklearn_clone__(self) -> Any:
+        """Clone with the same ledger; clones without one remember that they are a family."""
+        found = super().__sklearn_clone__()
+        if self.ledger is None:
+            found._family = _family_of(self)
+        return found
+
     def _spend(self, releases: Sequence[Release], request: Budget) -> Noise:
         """Reserve every release of this fit in one atomic spend."""
+        if self.ledger is None:
+            _count_fit(getattr(self, "_family", None), type(self).__name__)
         ledger, plan, relation = self._plan(releases)
         source = self.noise.restarted() if isinstance(self.noise, SeededNoise) else self.noise
         label = type(self).__name__
@@ -81,6 +93,31 @@ class PrivateEstimator(BaseEstimator):
         relation: Neighbours = releases[0].mechanism.sensitivity.neighbours
         ledger = Ledger(neighbours=relation) if self.ledger is None else self.ledger
         return ledger, Plan(parts), relation
+
+
+_families: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+_fits: dict[str, int] = {}
+
+
+def _family_of(estimator: Any) -> str:
+    """Return the name that all clones of one estimator share, also across processes."""
+    own: str | None = getattr(estimator, "_family", None)
+    return own or _families.setdefault(estimator, uuid.uuid4().hex)
+
+
+def _count_fit(family: str | None, owner: str) -> None:
+    """Warn once when several clones of one estimator are fitted and nobody adds up what they spend."""
+    if family is None:
+        return
+    _fits[family] = _fits.get(family, 0) + 1
+    if _fits[family] == 2:
+        warnings.warn(
+            f"Several clones of one {owner} were fitted without a ledger, as in cross-validation or"
+            " a grid search: each spends its epsilon anew and nobody adds them up. Pass ledger=..."
+            " to record and limit the total. A choice by scikit-learn's own scores is not private.",
+            PrivacyWarning,
+            stacklevel=4,
+        )
 
 
 def resolve_domain(bounds: Any, y_bounds: Any, n_columns: int, owner: str) -> Domain:

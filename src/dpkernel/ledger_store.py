@@ -1,0 +1,135 @@
+"""What a ledger keeps: its settings, its spends, and the store in memory."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Protocol
+
+from dpkernel.errors import LedgerError
+from dpkernel.filters import Charge
+from dpkernel.profiles import PrivacyProfile, profile_from_dict
+from dpkernel.types import JSON, Budget, Neighbours
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a data set's ledger fixes: ceiling, neighbouring relation, rule."""
+
+    budget: Budget | None
+    neighbours: Neighbours
+    accounting: str
+    renyi_order: float | None = None
+
+
+@dataclass(frozen=True)
+class Spend:
+    """One line of a ledger. ``drawn`` names the parts whose noise was drawn.
+
+    A spend that was recorded but never drawn stays spent: nobody can prove that nothing left.
+    ``part`` is the declared disjoint part of the data it touched; None for all of it.
+    """
+
+    label: str
+    plan: JSON
+    claim: Budget | None
+    private: bool
+    time: str
+    part: str | None = None
+    drawn: tuple[str, ...] = ()
+    number: int = 0
+
+    @property
+    def profile(self) -> PrivacyProfile:
+        """The profile of the whole spend."""
+        return _read_profile(json.dumps(self.plan["profile"]))
+
+    @property
+    def charge(self) -> Charge:
+        """What the ceiling's rule needs to know."""
+        return Charge(self.profile, self.claim)
+
+    @property
+    def state(self) -> str:
+        """'drawn', 'partly drawn' or 'recorded, not drawn'."""
+        if not self.drawn:
+            return "recorded, not drawn"
+        return "drawn" if len(self.drawn) == len(self.plan["parts"]) else "partly drawn"
+
+
+class Store(Protocol):
+    """Where spends are kept: in memory, or in a file that processes share."""
+
+    def settings(self) -> Settings:
+        """Return the ceiling, relation and rule on record."""
+
+    def append(self, spend: Spend, admit: Callable[[Settings, Sequence[Spend]], None]) -> int:
+        """Call ``admit`` with all earlier spends and record this one, as one atomic step."""
+
+    def mark_drawn(self, number: int, label: str) -> None:
+        """Note that noise of this part of the spend is about to be drawn."""
+
+    def spends(self) -> list[Spend]:
+        """Return all spends, oldest first."""
+
+    def change_ceiling(
+        self, budget: Budget, reason: str, admit: Callable[[Settings, Sequence[Spend]], None]
+    ) -> None:
+        """Set another ceiling after ``admit`` agreed, as one atomic step."""
+
+
+@dataclass
+class MemoryStore:
+    """Spends of one process."""
+
+    current: Settings
+    records: list[Spend] = field(default_factory=list)
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    process: int = field(default_factory=os.getpid)
+
+    def settings(self) -> Settings:
+        """Return the settings."""
+        return self.current
+
+    def append(self, spend: Spend, admit: Callable[[Settings, Sequence[Spend]], None]) -> int:
+        """Check and record one spend under the lock."""
+        if os.getpid() != self.process:
+            raise LedgerError(
+                "A ledger in memory belongs to the process that made it, and this is a forked"
+                " one: two copies would each spend the whole budget. Use a ledger file."
+            )
+        with self.lock:
+            admit(self.current, self.records)
+            number = len(self.records) + 1
+            self.records.append(replace(spend, number=number))
+            return number
+
+    def mark_drawn(self, number: int, label: str) -> None:
+        """Note the draw."""
+        with self.lock:
+            spend = self.records[number - 1]
+            if label not in spend.drawn:
+                self.records[number - 1] = replace(spend, drawn=(*spend.drawn, label))
+
+    def spends(self) -> list[Spend]:
+        """Return a copy of the list."""
+        with self.lock:
+            return list(self.records)
+
+    def change_ceiling(
+        self, budget: Budget, reason: str, admit: Callable[[Settings, Sequence[Spend]], None]
+    ) -> None:
+        """Set another ceiling under the lock."""
+        with self.lock:
+            admit(self.current, self.records)
+            self.current = replace(self.current, budget=budget)
+
+
+@lru_cache(maxsize=4096)
+def _read_profile(text: str) -> PrivacyProfile:
+    """Return the profile, once for each different one: a ledger re-reads them at every spend."""
+    return profile_from_dict(json.loads(text))

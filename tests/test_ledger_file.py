@@ -1,0 +1,598 @@
+"""The shared ledger: races, kills, copies, parts, exports and every way a file can be bad.
+
+The races and kills run a few dozen times here and a thousand times under the slow marker.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import multiprocessing
+import os
+import pickle
+import random
+import resource
+import signal
+import sqlite3
+import time
+import traceback
+
+import numpy as np
+import pytest
+from joblib import Parallel, delayed
+from sklearn.base import clone
+from sklearn.exceptions import FitFailedWarning
+from sklearn.model_selection import GridSearchCV, cross_val_score
+
+import dpkernel.ledger
+from dpkernel import Budget, Ledger, PrivateKernelRidge, mechanisms
+from dpkernel.errors import BudgetExceededError, LedgerError, ParameterError, PrivacyWarning
+from dpkernel.ledger_file import _MIGRATIONS, APPLICATION, VERSION
+from dpkernel.noise import Part, Plan
+from dpkernel.profiles import GaussianProfile, PureProfile, gaussian_mu
+
+ONE = GaussianProfile(gaussian_mu(1.0, 1e-6))
+FORK = multiprocessing.get_context("fork")
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "study.db"
+
+
+def open_ledger(path, **options):
+    return Ledger(path, **{"dataset": "patients", "budget": Budget(2.0, 1e-6), **options})
+
+
+def in_child(action):
+    """Run ``action`` in a forked child; return what it returned or the exception's name."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            text = str(action())
+        except BaseException as error:
+            text = f"{type(error).__name__}: {error}"
+        os.write(writer, text.encode())
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as stream:
+        text = stream.read()
+    os.waitpid(child, 0)
+    return text
+
+
+# --- one budget, remembered -----------------------------------------------------------------------
+
+
+def test_a_spend_is_on_file_before_noise_exists_and_stays_if_never_drawn(path):
+    mechanism = mechanisms.Gaussian.calibrate(1.0, Budget(1.0, 1e-6), dimension=1)
+    noise = open_ledger(path).spend(mechanism.profile(), "means")
+    (spend,) = Ledger(path).spends
+    assert spend.label == "means" and spend.state == "recorded, not drawn"
+    assert Ledger(path).spent.epsilon == pytest.approx(1.0)
+    mechanism.release([1.0], noise)
+    assert Ledger(path).spends[0].state == "drawn"
+
+
+def test_the_file_remembers_ceiling_relation_and_rule(path):
+    open_ledger(path, neighbours="zero-out", accounting="basic").spend(PureProfile(0.5), "a")
+    again = Ledger(path)
+    assert again.budget == Budget(2.0, 1e-6) and again.neighbours.value == "zero-out"
+    assert again.accounting == "basic" and again.spent == Budget(0.5)
+    for options, message in (
+        ({"budget": Budget(3.0, 1e-6)}, "recorded with the ceiling epsilon = 2"),
+        ({"neighbours": "replace-one"}, "recorded with 'zero-out' neighbours"),
+        ({"accounting": "renyi"}, "recorded with accounting='basic'"),
+    ):
+        with pytest.raises(LedgerError, match=message):
+            Ledger(path, dataset="patients", **options)
+    assert len(Ledger(path).spends) == 1
+
+
+def test_a_plan_is_reserved_whole_or_not_at_all(path):
+    ledger = open_ledger(path)
+    parts = tuple(Part(f"stage {i}", ONE) for i in range(4))
+    with pytest.raises(BudgetExceededError, match="does not fit"):
+        ledger.spend(Plan(parts), "four stages")
+    assert ledger.spends == []
+    noise = ledger.spend(Plan(parts[:3]), "three stages")
+    noise.claim(ONE)
+    assert Ledger(path).spends[0].state == "partly drawn"
+
+
+def test_two_data_sets_in_one_file_have_two_budgets(path):
+    open_ledger(path).spend(ONE, "a")
+    other = open_ledger(path, dataset="visits", budget=Budget(1.0))
+    other.spend(PureProfile(1.0), "b")
+    assert len(other.spends) == 1 and other.spent == Budget(1.0)
+    with pytest.raises(
+        LedgerError, match="holds 2 data sets \\('patients', 'visits'\\). Say which"
+    ):
+        Ledger(path)
+
+
+def test_ceilings_are_changed_on_record_and_never_below_what_is_spent(path):
+    ledger = open_ledger(path)
+    ledger.spend(ONE, "a")
+    with pytest.raises(LedgerError, match="already spent. Nothing was changed"):
+        ledger.change_ceiling(Budget(0.5, 1e-6), "economy")
+    assert ledger.budget == Budget(2.0, 1e-6)
+    ledger.change_ceiling(Budget(4.0, 1e-6), "ethics board, 12 May")
+    assert Ledger(path).budget == Budget(4.0, 1e-6)
+    ((_, ceiling, reason),) = ledger._store.ceilings()
+    assert ceiling == Budget(4.0, 1e-6) and reason == "ethics board, 12 May"
+    with pytest.raises(ParameterError, match="'budget' parameter of change_ceiling"):
+        ledger.change_ceiling(3.0, "x")
+
+
+def test_renyi_order_stays_that_of_the_first_ceiling(path):
+    ledger = open_ledger(path, accounting="renyi")
+    ledger.spend(ONE, "a")
+    before = ledger._store.settings().renyi_order
+    ledger.change_ceiling(Budget(20.0, 1e-6), "more")
+    assert Ledger(path)._store.settings().renyi_order == before
+    assert Ledger(path).rule == "renyi"
+
+
+def test_remaining_is_reported_next_to_the_naive_sum(path):
+    ledger = open_ledger(path)
+    for i in range(3):
+        ledger.spend(ONE, f"{i}", claim=Budget(1.0, 1e-6))
+    assert ledger.naive.epsilon == pytest.approx(3.0) and ledger.naive.delta == pytest.approx(3e-6)
+    assert 1.8 < ledger.spent.epsilon < 2.0 and ledger.spent.delta == 1e-6
+    assert ledger.remaining.epsilon < 1.0 and ledger.remaining.delta == 1e-6
+
+
+def test_forecast_tells_and_records_nothing(path):
+    ledger = open_ledger(path)
+    ledger.spend(ONE, "a")
+    good = ledger.forecast(ONE, claim=Budget(1.0, 1e-6))
+    assert good.fits and good.spent.epsilon > 1.3 and good.naive.epsilon == pytest.approx(2.0)
+    bad = ledger.forecast(Plan(tuple(Part(str(i), ONE) for i in range(3))))
+    assert not bad.fits and bad.remaining is None
+    assert len(ledger.spends) == 1
+
+
+# --- disjoint parts -------------------------------------------------------------------------------
+
+
+def test_disjoint_parts_count_by_their_maximum(path):
+    ledger = open_ledger(path, budget=Budget(2.0))
+    a, b = ledger.part("site-A"), ledger.part("site-B")
+    a.spend(PureProfile(1.0), "a1")
+    b.spend(PureProfile(1.5), "b1")
+    assert ledger.spent == Budget(1.5)
+    assert a.remaining == Budget(1.0) and b.remaining == Budget(0.5)
+    assert ledger.remaining == Budget(0.5)
+    with pytest.raises(BudgetExceededError):
+        b.spend(PureProfile(0.6), "b2")
+    with pytest.raises(BudgetExceededError):
+        ledger.spend(PureProfile(0.6), "on the whole, which site B has no room for")
+    a.spend(PureProfile(1.0), "a2")
+    ledger.part("site-C").spend(PureProfile(2.0), "c1")
+    assert ledger.naive == Budget(5.5)
+    assert [s.part for s in Ledger(path).spends] == ["site-A", "site-B", "site-A", "site-C"]
+
+
+def test_spends_on_the_whole_count_for_every_part(path):
+    ledger = open_ledger(path, budget=Budget(2.0))
+    ledger.spend(PureProfile(1.5), "whole")
+    with pytest.raises(BudgetExceededError):
+        ledger.part("new").spend(PureProfile(0.6), "x")
+    ledger.part("new").spend(PureProfile(0.5), "x")
+
+
+def test_parts_are_ledgers_for_estimators_and_survive_pickling(path, rng):
+    X, y = rng.random((30, 2)), rng.random(30)
+    site = pickle.loads(pickle.dumps(open_ledger(path).part("site-A")))
+    PrivateKernelRidge(y_bounds=(0, 1), ledger=site).fit(X, y)
+    assert [s.part for s in Ledger(path).spends] == ["site-A"]
+    assert "part 'site-A'" in repr(site)
+    with pytest.raises(LedgerError, match="not divided further"):
+        site.part("ward 3")
+    with pytest.raises(ParameterError, match="'name' parameter of Ledger.part"):
+        open_ledger(path).part("")
+
+
+# --- copies, workers, cross-validation --------------------------------------------------------------
+
+
+def fit_in_worker(ledger, seed):
+    rng = np.random.default_rng(seed)
+    model = PrivateKernelRidge(epsilon=0.5, y_bounds=(0, 1), ledger=ledger)
+    model.fit(rng.random((20, 2)), rng.random(20))
+    return os.getpid()
+
+
+def test_clone_pickle_and_fork_point_at_the_same_file(path):
+    ledger = open_ledger(path)
+    model = PrivateKernelRidge(epsilon=0.1, y_bounds=(0, 1), ledger=ledger)
+    assert clone(model).ledger is ledger
+    pickle.loads(pickle.dumps(model)).ledger.spend(GaussianProfile(0.01), "pickled")
+    assert in_child(lambda: ledger.spend(GaussianProfile(0.01), "forked") and "ok") == "ok"
+    ledger.spend(GaussianProfile(0.01), "parent")
+    assert [s.label for s in ledger.spends] == ["pickled", "forked", "parent"]
+
+
+def test_joblib_workers_share_the_budget(path):
+    ledger = open_ledger(path)
+    processes = Parallel(n_jobs=2)(delayed(fit_in_worker)(ledger, i) for i in range(6))
+    assert os.getpid() not in processes
+    assert len(ledger.spends) == 6 and all(s.state == "drawn" for s in ledger.spends)
+
+
+def test_dask_workers_share_the_budget(path):
+    from dask.distributed import Client, LocalCluster
+
+    ledger = open_ledger(path)
+    with (
+        LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        tasks = [client.submit(fit_in_worker, ledger, i, pure=False) for i in range(6)]
+        processes = client.gather(tasks)
+    assert os.getpid() not in processes
+    assert len(Ledger(path).spends) == 6
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_grid_search_of_ten_fits_under_a_ceiling_of_two(path, rng, jobs):
+    """Three Gaussian fits at epsilon 1 fit under (2, 1e-6); the other seven are refused."""
+    X, y = rng.random((60, 2)), rng.random(60)
+    ledger = open_ledger(path)
+    search = GridSearchCV(
+        PrivateKernelRidge(epsilon=1.0, delta=1e-6, y_bounds=(0, 1), ledger=ledger),
+        {"length_scale": [0.1, 0.3, 1.0, 3.0, 10.0]},
+        cv=2,
+        n_jobs=jobs,
+        refit=False,
+    )
+    with pytest.warns(FitFailedWarning, match="7 fits failed out of a total of 10"):
+        search.fit(X, y)
+    assert len(ledger.spends) == 3
+    assert 1.8 < ledger.spent.epsilon <= 2.0
+    with pytest.raises(BudgetExceededError):
+        ledger.spend(ONE, "one more")
+
+
+def test_cross_validation_without_a_ledger_warns_once(rng, recwarn):
+    X, y = rng.random((40, 2)), rng.random(40)
+    model = PrivateKernelRidge(y_bounds=(0, 1))
+    with pytest.warns(PrivacyWarning, match="Several clones .* without a ledger"):
+        cross_val_score(model, X, y, cv=4)
+    recwarn.clear()
+    cross_val_score(model, X, y, cv=3)
+    for _ in range(3):
+        model.fit(X, y)  # fitting one object again is no cross-validation
+    assert not [w for w in recwarn if issubclass(w.category, PrivacyWarning)]
+
+
+def test_cross_validation_with_a_ledger_does_not_warn(path, rng, recwarn):
+    X, y = rng.random((40, 2)), rng.random(40)
+    ledger = open_ledger(path, budget=Budget(50.0, 1e-5))
+    cross_val_score(PrivateKernelRidge(y_bounds=(0, 1), ledger=ledger), X, y, cv=4)
+    assert len(ledger.spends) == 4
+    assert not [w for w in recwarn if issubclass(w.category, PrivacyWarning)]
+
+
+def test_the_certificate_says_that_selection_by_scores_is_not_covered(rng):
+    model = PrivateKernelRidge(y_bounds=(0, 1)).fit(rng.random((20, 2)), rng.random(20))
+    assert any("un-noised scores" in text for text in model.certificate_.not_covered)
+    assert "un-noised scores" in model.certificate_.to_json()
+
+
+# --- races and kills --------------------------------------------------------------------------------
+
+
+def race_worker(path, rounds, barrier, wins):
+    try:
+        for i in range(rounds):
+            ledger = Ledger(path, dataset=f"race {i}", budget=Budget(1.0), timeout=120)
+            barrier.wait(120)
+            try:
+                ledger.spend(PureProfile(0.25), "the last one")
+                wins[i] += 1
+            except BudgetExceededError:
+                pass
+            barrier.wait(120)
+    except BaseException:
+        traceback.print_exc()
+        barrier.abort()
+        os._exit(1)
+
+
+def run_race(path, rounds, processes=8):
+    """Return (rounds in which not exactly one won, rounds with an overspend)."""
+    for i in range(rounds):
+        Ledger(path, dataset=f"race {i}", budget=Budget(1.0)).spend(PureProfile(0.75), "before")
+    barrier = FORK.Barrier(processes)
+    wins = FORK.Array("i", rounds)
+    workers = [
+        FORK.Process(target=race_worker, args=(path, rounds, barrier, wins))
+        for _ in range(processes)
+    ]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert [worker.exitcode for worker in workers] == [0] * processes
+    wrong = sum(1 for won in wins if won != 1)
+    over = 0
+    for i in range(rounds):
+        ledger = Ledger(path, dataset=f"race {i}")
+        over += ledger.spent.epsilon > 1.0 or len(ledger.spends) != 2
+    return wrong, over
+
+
+def test_eight_processes_racing_for_the_last_spend(path):
+    assert run_race(path, 10) == (0, 0)
+
+
+@pytest.mark.slow
+def test_eight_processes_racing_a_thousand_times(path):
+    assert run_race(path, 1000) == (0, 0)
+
+
+def spend_until_killed(path, log):
+    ledger = Ledger(path)
+    handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    while True:
+        noise = ledger.spend(PureProfile(2.0**-20), "spend")
+        os.write(handle, b"r\n")  # the spend was acknowledged
+        noise.claim(PureProfile(2.0**-20))
+
+
+def run_kills(path, log, kills, seed):
+    """Return (acknowledged, recorded) spends after that many kills at random moments."""
+    Ledger(path, dataset="killed", budget=Budget(100.0))
+    dice, since = random.Random(seed), 0
+    acknowledged = recorded = 0
+    for _ in range(kills):
+        child = os.fork()
+        if child == 0:
+            try:
+                spend_until_killed(path, log)
+            finally:
+                os._exit(1)
+        time.sleep(dice.uniform(0.0, 0.03))
+        os.kill(child, signal.SIGKILL)
+        _, status = os.waitpid(child, 0)
+        assert os.WIFSIGNALED(status), "the child ended by itself"
+        since += 1
+        if dice.random() < 0.3:
+            # start from an empty history now and then, so that spends stay fast
+            found = assert_nothing_lost(path, log, since)
+            acknowledged, recorded, since = acknowledged + found[0], recorded + found[1], 0
+            path.unlink()
+            log.unlink(missing_ok=True)
+            Ledger(path, dataset="killed", budget=Budget(100.0))
+    found = assert_nothing_lost(path, log, since)
+    return acknowledged + found[0], recorded + found[1]
+
+
+def assert_nothing_lost(path, log, kills):
+    """Every acknowledged spend is recorded; each kill leaves at most one that was not acknowledged."""
+    acknowledged = len(log.read_bytes().splitlines()) if log.exists() else 0
+    ledger = Ledger(path)
+    spends = ledger.spends
+    assert [s.number for s in spends] == list(range(1, len(spends) + 1))
+    assert acknowledged <= len(spends) <= acknowledged + kills
+    drawn = sum(s.state == "drawn" for s in spends)
+    assert drawn <= acknowledged
+    with sqlite3.connect(path) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    return acknowledged, len(spends)
+
+
+def test_kills_at_random_points_lose_no_record(path, tmp_path, seed):
+    acknowledged, _ = run_kills(path, tmp_path / "log", 25, seed)
+    assert acknowledged > 25
+
+
+@pytest.mark.slow
+def test_a_thousand_kills_lose_no_record(path, tmp_path, seed):
+    acknowledged, recorded = run_kills(path, tmp_path / "log", 1000, seed)
+    print(f"{acknowledged} spends acknowledged, {recorded} recorded")
+    assert acknowledged > 1000
+
+
+# --- reading ------------------------------------------------------------------------------------------
+
+
+def test_export_json_and_csv(path, tmp_path):
+    ledger = open_ledger(path)
+    ledger.spend(ONE, "a, with a comma", claim=Budget(1.0, 1e-6))
+    data = json.loads(ledger.export(tmp_path / "h.json").read_text(encoding="utf-8"))
+    assert data["dataset"] == "patients" and data["rule"] == "gaussian"
+    assert data["spends"][0]["plan"]["profile"] == ONE.to_dict()
+    with ledger.export(tmp_path / "h.csv").open(newline="", encoding="utf-8") as file:
+        (row,) = csv.DictReader(file)
+    assert row["label"] == "a, with a comma" and row["state"] == "recorded, not drawn"
+    assert float(row["epsilon"]) == pytest.approx(1.0)
+    with pytest.raises(ParameterError, match=r"ending in \.json or \.csv"):
+        ledger.export(tmp_path / "h.xlsx")
+
+
+def test_plot_writes_a_picture(path, tmp_path):
+    ledger = open_ledger(path)
+    empty = ledger.plot(tmp_path / "empty.png").read_bytes()
+    ledger.spend(ONE, "a")
+    ledger.spend(ONE, "b")
+    full = ledger.plot(tmp_path / "full.png").read_bytes()
+    assert empty[:8] == full[:8] == b"\x89PNG\r\n\x1a\n" and empty != full
+
+
+def test_read_only_reads_and_refuses_to_spend(path):
+    open_ledger(path).spend(ONE, "a")
+    before = path.read_bytes()
+    reader = Ledger(path, read_only=True)
+    assert len(reader.spends) == 1 and reader.remaining is not None
+    for attempt in (
+        lambda: reader.spend(ONE, "b"),
+        lambda: reader.change_ceiling(Budget(9.0, 1e-6), "x"),
+    ):
+        with pytest.raises(LedgerError, match="read_only=True"):
+            attempt()
+    assert path.read_bytes() == before
+
+
+# --- bad files and bad places ---------------------------------------------------------------------------
+
+
+def test_memory_ledgers_have_no_data_set():
+    with pytest.raises(ParameterError, match="pass a file name"):
+        Ledger(dataset="x")
+
+
+@pytest.mark.parametrize(
+    "content", [b"not a database, just text " * 100, b"SQLite format 3\x00" + b"\xff" * 4000]
+)
+def test_files_that_are_no_database(path, content):
+    path.write_bytes(content)
+    with pytest.raises(LedgerError, match="not a ledger file, or it is damaged"):
+        open_ledger(path)
+    assert path.read_bytes() == content
+
+
+def test_a_damaged_ledger(path):
+    ledger = open_ledger(path)
+    for i in range(20):
+        ledger.spend(GaussianProfile(0.01), f"{i}")
+    content = bytearray(path.read_bytes())
+    content[4096 : len(content)] = bytes(len(content) - 4096)
+    path.write_bytes(content)
+    with pytest.raises(LedgerError, match="damaged"):
+        Ledger(path).spend(GaussianProfile(0.01), "x")
+    assert path.read_bytes() == bytes(content)
+
+
+def test_another_programs_database(path):
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE recipes (name TEXT)")
+    before = path.read_bytes()
+    with pytest.raises(LedgerError, match="another program"):
+        open_ledger(path)
+    assert path.read_bytes() == before
+
+
+def test_a_newer_schema(path):
+    open_ledger(path)
+    with sqlite3.connect(path) as connection:
+        connection.execute(f"PRAGMA user_version = {VERSION + 1}")
+    with pytest.raises(LedgerError, match="newer dpkernel"):
+        open_ledger(path)
+
+
+def test_an_older_schema_is_brought_up_to_date_and_keeps_its_spends(path):
+    profile = json.dumps(
+        {"parts": [{"label": "a", "profile": ONE.to_dict(), "draws": 1}], "profile": ONE.to_dict()}
+    )
+    with sqlite3.connect(path) as connection:
+        connection.executescript(_MIGRATIONS[0])
+        connection.execute(f"PRAGMA application_id = {APPLICATION}")
+        connection.execute("PRAGMA user_version = 1")
+        connection.execute(
+            "INSERT INTO datasets VALUES (1, 'patients', 2.0, 1e-6, 'replace-one', 'auto', '2026')"
+        )
+        connection.execute(
+            "INSERT INTO spends VALUES (1, 1, 1, '2026', 'old', NULL, NULL, NULL, 1, ?)", (profile,)
+        )
+    with pytest.raises(LedgerError, match="older schema 1"):
+        Ledger(path, read_only=True)
+    ledger = open_ledger(path)
+    assert [s.label for s in ledger.spends] == ["old"]
+    ledger.spend(ONE, "new")
+    assert ledger.spent.epsilon > 1.3
+    with sqlite3.connect(path) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (VERSION,)
+
+
+def test_folders_that_do_not_exist(tmp_path):
+    with pytest.raises(LedgerError, match="can't be opened for writing"):
+        open_ledger(tmp_path / "nowhere" / "study.db")
+    with pytest.raises(LedgerError, match="no ledger file"):
+        Ledger(tmp_path / "none.db", read_only=True)
+
+
+def test_a_folder_without_the_right_to_write(path):
+    """Run as an ordinary user, for whom permissions count."""
+    open_ledger(path).spend(ONE, "a")
+    path.chmod(0o444)
+    path.parent.chmod(0o555)
+    for folder in path.parents[:3]:
+        if os.getuid() == 0:
+            folder.chmod(0o755 if folder != path.parent else 0o555)
+
+    def attempt():
+        if os.getuid() == 0:
+            os.setuid(65534)
+        return Ledger(path).spend(ONE, "b")
+
+    def look():
+        if os.getuid() == 0:
+            os.setuid(65534)
+        return len(Ledger(path, read_only=True).spends)
+
+    try:
+        assert "LedgerError: study.db can't be opened for writing" in in_child(attempt)
+        assert in_child(look) == "1"
+    finally:
+        path.parent.chmod(0o755)
+        path.chmod(0o644)
+    assert len(Ledger(path).spends) == 1
+
+
+def test_a_full_disk_spends_nothing_and_loses_nothing(path):
+    ledger = open_ledger(path, budget=Budget(100.0))
+    ledger.spend(PureProfile(0.01), "before")
+
+    def fill():
+        limit = path.stat().st_size + 4096
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+        done = 0
+        try:
+            while done < 1000:
+                ledger.spend(PureProfile(0.01), "x" * 500)
+                done += 1
+        except LedgerError as error:
+            return f"{done} {error}"
+        return "never full"
+
+    text = in_child(fill)
+    done = int(text.split()[0])
+    assert "disk is full, or a limit on file sizes" in text and "No noise was drawn" in text
+    assert len(ledger.spends) == 1 + done
+    ledger.spend(PureProfile(0.01), "after")
+    assert [s.label for s in ledger.spends][-1] == "after"
+
+
+def test_a_busy_file_is_waited_for_and_then_reported(path):
+    ledger = Ledger(path, dataset="patients", budget=Budget(2.0, 1e-6), timeout=0.2)
+    blocker = sqlite3.connect(path, isolation_level=None)
+    blocker.execute("BEGIN IMMEDIATE")
+    with pytest.raises(LedgerError, match=r"busy for 0\.2 seconds"):
+        ledger.spend(ONE, "x")
+    blocker.execute("ROLLBACK")
+    blocker.close()
+    ledger.spend(ONE, "x")
+    assert len(ledger.spends) == 1
+
+
+def test_a_clock_that_goes_backwards_changes_no_order(path, monkeypatch):
+    ledger = open_ledger(path)
+    for i, stamp in enumerate(("2026-05-02T00:00:00+00:00", "2026-05-01T00:00:00+00:00")):
+        monkeypatch.setattr(dpkernel.ledger, "now", lambda stamp=stamp: stamp)
+        ledger.spend(GaussianProfile(0.01), f"{i}")
+    assert [(s.number, s.label) for s in ledger.spends] == [(1, "0"), (2, "1")]
+    assert ledger.spends[0].time > ledger.spends[1].time
+
+
+def test_a_relative_path_still_points_at_the_file_after_a_change_of_folder(path, monkeypatch):
+    monkeypatch.chdir(path.parent)
+    ledger = open_ledger("study.db")
+    monkeypatch.chdir("/")
+    ledger.spend(ONE, "a")
+    assert len(Ledger(path).spends) == 1
