@@ -265,7 +265,7 @@ class TestReleaseContract:
 
     def test_the_spend_must_be_of_this_profile(self, kind):
         found = build(kind)
-        more_noise = with_less_noise(found, -1.0)
+        more_noise = with_less_noise(found, -0.5)
         with pytest.raises(NoiseError, match="another profile was recorded"):
             found.release(value_of(found), noise_for(more_noise))
 

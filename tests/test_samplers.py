@@ -472,6 +472,20 @@ def test_categorical_tie(boundary, rounds):
         assert source.left == []
 
 
+def test_categorical_ties_that_floats_put_on_the_wrong_side(rng):
+    fooled = {"below": 0, "above": 0}
+    for _ in range(60):
+        utilities, rate = rng.uniform(-1, 1, 8) + rng.uniform(-40, 40), float(rng.uniform(0.5, 4))
+        weights = [mpmath.exp(mpmath.mpf(rate) * mpmath.mpf(float(u))) for u in utilities]
+        threshold = mpmath.fsum(weights[:4]) / mpmath.fsum(weights)
+        naive = np.cumsum(np.exp(rate * utilities - (rate * utilities).max()))
+        for side, (first_word, words) in around(threshold, 64, 0).items():
+            answer = {"below": 3, "above": 4}[side]
+            fooled[side] += int(np.searchsorted(naive, first_word / 2**64 * naive[-1])) != answer
+            assert categorical(utilities, rate, Replay([first_word, *words])) == answer
+    assert min(fooled.values()) > 5
+
+
 def test_categorical_tie_at_a_binary_fraction():
     utilities = np.array([2.0, 2.0])
     for words, answer in (

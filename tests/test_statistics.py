@@ -31,7 +31,7 @@ STRANGE = st.sampled_from([0.0, -0.0, *EDGES, math.inf, -math.inf, math.nan])
 ENTRY = STRANGE | st.floats()
 
 
-def layout_of(n_features=3, n_targets=1, row_bound=1.0, neighbours=REPLACE, n_max=1000):
+def layout_of(n_features=3, n_targets=1, row_bound=1.0, neighbours=REPLACE, n_max=10_000):
     return GramLayout.choose(n_features, n_targets, row_bound, neighbours, n_max, BUDGET)
 
 
@@ -558,3 +558,23 @@ class TestRelease:
             assert mechanism.dimension == 5
             assert mechanism.sensitivity.neighbours is relation
             assert mechanism.profile().epsilon(BUDGET.delta) <= BUDGET.epsilon
+
+
+class TestCounting:
+    def test_rows_beyond_the_declared_number_are_refused(self):
+        layout = layout_of(2, 1, n_max=10)
+        statistics = GramStatistics(layout).update(np.zeros((8, 2)), np.zeros((8, 1)))
+        with pytest.raises(DataError, match="at most 10 rows"):
+            statistics.update(np.zeros((3, 2)), np.zeros((3, 1)))
+        other = GramStatistics(layout).update(np.zeros((3, 2)), np.zeros((3, 1)))
+        with pytest.raises(DataError, match="at most 10 rows"):
+            statistics.merge(other)
+
+    def test_a_statistic_is_merged_once(self):
+        layout = layout_of(2, 1)
+        total, part = GramStatistics(layout), GramStatistics(layout)
+        part.update(np.ones((1, 2)), np.ones((1, 1)))
+        total.merge(part)
+        for again in (part, total):
+            with pytest.raises(DataError, match="its rows would count twice"):
+                total.merge(again)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from dpkernel.errors import CertificateError, DataError, ParameterError, parameter_message
-from dpkernel.types import JSON, Array, is_real
+from dpkernel.types import JSON, Array, is_real, is_whole
 
 Level = str | int | float | bool
 
@@ -33,13 +33,15 @@ class Interval:
             got = (self.low, self.high)
             allowed = "two finite numbers with low < high"
             raise ParameterError(parameter_message("Interval", "low, high", allowed, got))
-        if not self.high - self.low < math.inf:
-            got = (self.low, self.high)
-            raise ParameterError(
-                parameter_message("Interval", "low, high", "less than 1.7e308 apart", got)
-            )
+        got = (self.low, self.high)
         object.__setattr__(self, "low", float(self.low))
         object.__setattr__(self, "high", float(self.high))
+        if not self.high - self.low < math.inf:
+            allowed = "less than 1.7e308 apart"
+            raise ParameterError(parameter_message("Interval", "low, high", allowed, got))
+        if not self.half_width > 0:
+            allowed = "more than 5e-324 apart"
+            raise ParameterError(parameter_message("Interval", "low, high", allowed, got))
 
     @property
     def middle(self) -> float:
@@ -122,8 +124,9 @@ class Domain:
     names: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        if self.n_max is not None and not (is_real(self.n_max) and 1 <= self.n_max < 2**53):
-            raise ParameterError(parameter_message("Domain", "n_max", "an int >= 1", self.n_max))
+        if self.n_max is not None and not (is_whole(self.n_max) and 1 <= self.n_max < 2**53):
+            allowed = "an int >= 1 and below 2^53"
+            raise ParameterError(parameter_message("Domain", "n_max", allowed, self.n_max))
         named = self.names is not None and self.columns is not None
         if named and len(self.names or ()) != len(self.columns or ()):
             got = f"{len(self.names or ())} names"
@@ -177,7 +180,7 @@ class Domain:
         place = 0
         for i, column in enumerate(columns):
             if isinstance(column, Interval):
-                out[:, place] = column.to_unit(table[:, i].astype(np.float64))
+                out[:, place] = column.to_unit(_as_numbers(table[:, i], i))
                 place += 1
             else:
                 index = column.indices(table[:, i])
@@ -225,15 +228,16 @@ class Domain:
 def clip_rows(rows: Array, bound: float) -> Array:
     """Return the rows with l2 norm at most ``bound``, as a computed and as a real number.
 
-    Rows inside stay as they are; others are scaled. Entries near 1e308 do not overflow, rows that
-    are not finite become zero, and scaling repeats until the computed norm, with its rounding
+    Rows inside, by a few ulps, stay as they are; others are scaled. Entries near 1e308 do not
+    overflow, rows that are not finite become zero, and scaling repeats until the computed norm, with its rounding
     error on top, is within the bound.
     """
-    rows = np.asarray(rows, dtype=np.float64)
-    slack = (
-        1 - (rows.shape[1] + 4) * 2.0**-53
-    )  # a computed norm below this share proves the real one
-    target = bound * slack
+    if not is_real(bound) or not 1e-142 <= bound <= 1e150:
+        allowed = "a float in the range [1e-142, 1e150]"
+        raise ParameterError(parameter_message("clip_rows", "bound", allowed, bound))
+    rows = np.ascontiguousarray(rows, dtype=np.float64)
+    # a computed norm below this share of the bound proves the real one
+    target = bound * (1 - (rows.shape[1] + 4) * 2.0**-53)
     finite = np.atleast_1d(np.isfinite(rows).all(axis=1))
     if not finite.all():
         rows = np.where(finite[:, None], rows, 0.0)
@@ -242,7 +246,7 @@ def clip_rows(rows: Array, bound: float) -> Array:
     peak = np.abs(rows).max(axis=1, initial=0.0)
     divisor = np.where((peak == 0) | ((peak > 1e-150) & (peak < 1e150)), 1.0, peak)
     scaled = rows / divisor[:, None]
-    norms = np.sqrt(np.einsum("ij,ij->i", scaled, scaled))
+    norms = np.sqrt(row_squares(scaled))
     with np.errstate(over="ignore"):
         too_long = norms * divisor > target
     if not too_long.any():
@@ -250,7 +254,7 @@ def clip_rows(rows: Array, bound: float) -> Array:
     out = rows.copy()
     shrunk = scaled[too_long] * (target / norms[too_long])[:, None]
     for _ in range(64):
-        over = np.sqrt(np.einsum("ij,ij->i", shrunk, shrunk)) > target
+        over = np.sqrt(row_squares(shrunk)) > target
         if not over.any():
             break
         shrunk[over] *= 1 - 2.0**-50
@@ -258,6 +262,24 @@ def clip_rows(rows: Array, bound: float) -> Array:
         raise AssertionError("norm clipping did not end: the bound is not a normal float")
     out[too_long] = shrunk
     return out
+
+
+def row_squares(rows: Array) -> Array:
+    """Return the sum of squares of every row, each a function of its own row to the last bit.
+
+    Rows must be C-contiguous: then every row is summed in the same order, whatever the number of
+    rows and what stands in the others.
+    """
+    return np.asarray(np.add.reduce(rows * rows, axis=1))
+
+
+def _as_numbers(column: np.ndarray, place: int) -> Array:
+    try:
+        return column.astype(np.float64)
+    except (TypeError, ValueError):
+        raise DataError(
+            f"Column {place} of X is declared as an interval but holds an entry that is not a number."
+        ) from None
 
 
 def _column_from_dict(data: JSON) -> Column:

@@ -41,7 +41,7 @@ from dpkernel.profiles import (
     gaussian_mu,
 )
 from dpkernel.sensitivity import RandomSensitivity, Sensitivity, declared, sensitivity_from_dict
-from dpkernel.types import JSON, Array, Budget
+from dpkernel.types import JSON, Array, Budget, IntArray, Neighbours, is_real, is_whole
 
 IDEALISED = "idealised-arithmetic"
 _LARGEST_INT = 2.0**62  # values are clamped here before noise is added
@@ -115,6 +115,22 @@ class _GridGaussian(Mechanism):
         """The standard deviation of the continuous calibration, in the value's units."""
         return self.sigma * self.grid
 
+    def __post_init__(self) -> None:
+        law = MixtureGaussian.kind == self.kind
+        _check_sensitivity(self, RandomSensitivity if law else Sensitivity, "l2")
+        _check_numbers(self, positive=("sigma", "grid"), counts=("dimension",))
+        if not isinstance(self.integer, bool) or (
+            self.integer and (self.grid, self.rounding) != (1, 0)
+        ):
+            raise ParameterError(
+                parameter_message(
+                    type(self).__name__,
+                    "integer",
+                    "True only with grid 1 and rounding 0",
+                    self.integer,
+                )
+            )
+
     def _enlarged(self, sensitivity: float) -> float:
         """Return the sensitivity after rounding to the grid, with twice the computing error."""
         if self.integer:
@@ -129,8 +145,7 @@ class _GridGaussian(Mechanism):
         """Return the value as integers on the grid: clamped, never an error that tells of data."""
         if self.integer:
             return np.asarray(value, dtype=np.int64)
-        steps = np.nan_to_num(np.asarray(value, dtype=np.float64) / self.grid, nan=0.0)
-        return np.rint(np.clip(steps, -_LARGEST_INT, _LARGEST_INT)).astype(np.int64)
+        return _steps(value, self.grid)
 
     def _off_grid(self, steps: Any) -> Any:
         return steps if self.integer else steps.astype(np.float64) * self.grid
@@ -292,6 +307,12 @@ class MixtureGaussian(_GridGaussian):
         magnitude: float | None = None,
     ) -> MixtureGaussian:
         """Return the mechanism with the least noise that the budget allows (bisection)."""
+        if not isinstance(sensitivity, RandomSensitivity):
+            raise ParameterError(
+                parameter_message(
+                    cls.__name__, "sensitivity", "a RandomSensitivity", type(sensitivity).__name__
+                )
+            )
         if not sensitivity.tail < budget.delta:
             raise ParameterError(
                 parameter_message(
@@ -342,6 +363,10 @@ class Laplace(Mechanism):
     kind: ClassVar[str] = "laplace"
     reference: ClassVar[str] = "Dwork et al. (2006); discrete on a grid"
 
+    def __post_init__(self) -> None:
+        _check_sensitivity(self, Sensitivity, "l1")
+        _check_numbers(self, positive=("scale", "grid"), counts=("dimension",))
+
     @property
     def noise_scale(self) -> float:
         """The Laplace parameter b in the value's units."""
@@ -361,8 +386,7 @@ class Laplace(Mechanism):
             got = f"shape {np.shape(value)}"
             allowed = f"an array of shape ({self.dimension},)"
             raise ParameterError(parameter_message("Laplace", "value", allowed, got))
-        steps = np.nan_to_num(np.asarray(value, dtype=np.float64) / self.grid, nan=0.0)
-        steps = np.rint(np.clip(steps, -_LARGEST_INT, _LARGEST_INT)).astype(np.int64)
+        steps = _steps(value, self.grid)
         source = self._claim(noise)
         draws = source.discrete_laplace(self.scale, self.dimension)
         return np.asarray((steps + draws).astype(np.float64) * self.grid)
@@ -412,6 +436,10 @@ class L2Gamma(Mechanism):
     reference: ClassVar[str] = "Chaudhuri, Monteleoni & Sarwate (2011)"
     assumptions: ClassVar[tuple[str, ...]] = (IDEALISED,)
 
+    def __post_init__(self) -> None:
+        _check_sensitivity(self, Sensitivity, "l2")
+        _check_numbers(self, positive=("scale", "grid"), counts=("dimension",))
+
     @property
     def noise_scale(self) -> float:
         """The scale Delta/eps of the radius."""
@@ -427,10 +455,10 @@ class L2Gamma(Mechanism):
             got = f"shape {np.shape(value)}"
             allowed = f"an array of shape ({self.dimension},)"
             raise ParameterError(parameter_message("L2Gamma", "value", allowed, got))
-        exact = np.nan_to_num(np.asarray(value, dtype=np.float64))
+        steps = _steps(value, self.grid)
         source = self._claim(noise)
-        noisy = exact + source.l2_gamma(self.dimension, self.scale)
-        return np.asarray(np.rint(noisy / self.grid) * self.grid)
+        drawn = source.l2_gamma(self.dimension, self.scale) / self.grid
+        return np.asarray(np.rint(steps + drawn) * self.grid)
 
     @classmethod
     def calibrate(
@@ -475,6 +503,19 @@ class Exponential(Mechanism):
     kind: ClassVar[str] = "exponential"
     reference: ClassVar[str] = "McSherry & Talwar (2007); exact categorical draw"
 
+    def __post_init__(self) -> None:
+        _check_sensitivity(self, Sensitivity, "score")
+        _check_numbers(self, positive=("rate",), counts=("candidates",))
+        if self.monotone is not False:
+            relation = self.sensitivity.neighbours
+            if self.monotone is not True or relation is Neighbours.REPLACE_ONE:
+                advice = "A replaced record moves one sum up and another down."
+                raise ParameterError(
+                    parameter_message(
+                        "Exponential", "monotone", "False under replace-one", self.monotone, advice
+                    )
+                )
+
     @property
     def noise_scale(self) -> float:
         """1 / rate, the scale of the equivalent Gumbel noise."""
@@ -510,14 +551,7 @@ class Exponential(Mechanism):
         terms of one sign; it is refused under replace-one.
         """
         sensitivity = _as_sensitivity(sensitivity, "score")
-        _check_common(cls.__name__, candidates, rounding)
-        if monotone and sensitivity.neighbours.value == "replace-one":
-            advice = "A replaced record moves one sum up and another down."
-            raise ParameterError(
-                parameter_message(
-                    cls.__name__, "monotone", "False under replace-one", monotone, advice
-                )
-            )
+        _check_common(cls.__name__, candidates, rounding, "candidates")
         moved = sensitivity.value + 2 * rounding
         rate = budget.epsilon / ((1 if monotone else 2) * moved)
         found = cls(sensitivity, rate, candidates, monotone, rounding)
@@ -546,7 +580,7 @@ def mechanism_from_dict(data: JSON) -> Mechanism:
         arguments = {name: data[name] for name in names}
         found = cls(sensitivity=sensitivity_from_dict(data["sensitivity"]), **arguments)
         found.profile()
-    except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
+    except (KeyError, TypeError, ValueError, ArithmeticError) as error:
         if isinstance(error, CertificateError):
             raise
         known = ", ".join(sorted(REGISTRY))
@@ -611,12 +645,47 @@ def _as_sensitivity(value: Sensitivity | float, norm: str = "l2") -> Sensitivity
     return value
 
 
-def _check_common(owner: str, dimension: int, rounding: float) -> None:
-    whole = isinstance(dimension, (int, np.integer)) and not isinstance(dimension, bool)
-    if not whole or not 1 <= dimension <= 10**13:
-        raise ParameterError(parameter_message(owner, "dimension", "an int >= 1", dimension))
-    if not 0 <= rounding < math.inf:
+def _check_common(owner: str, size: int, rounding: float, name: str = "dimension") -> None:
+    if not is_whole(size) or not 1 <= size <= 10**13:
+        raise ParameterError(parameter_message(owner, name, "an int >= 1", size))
+    if not is_real(rounding) or not 0 <= rounding < math.inf:
         raise ParameterError(parameter_message(owner, "rounding", "a finite float >= 0", rounding))
+
+
+def _check_sensitivity(mechanism: Mechanism, kind: type, norm: str) -> None:
+    found = mechanism.sensitivity
+    if not isinstance(found, kind) or found.norm != norm:  # type: ignore[attr-defined]
+        got = f"{type(found).__name__} in the {getattr(found, 'norm', 'unknown')} norm"
+        raise ParameterError(
+            parameter_message(
+                type(mechanism).__name__,
+                "sensitivity",
+                f"a {kind.__name__} in the {norm} norm",
+                got,
+            )
+        )
+
+
+def _check_numbers(mechanism: Any, positive: tuple[str, ...], counts: tuple[str, ...]) -> None:
+    """Check the parameters of a mechanism, also of one read from a file; make counts plain ints."""
+    owner = type(mechanism).__name__
+    for name in positive:
+        value = getattr(mechanism, name)
+        if not is_real(value) or not 0 < value < math.inf:
+            allowed = "a float in the range (0, inf)"
+            raise ParameterError(parameter_message(owner, name, allowed, value))
+        if name == "grid" and math.frexp(value)[0] != 0.5:
+            raise ParameterError(parameter_message(owner, name, "a power of two", value))
+    for name in counts:
+        _check_common(owner, getattr(mechanism, name), getattr(mechanism, "rounding", 0.0), name)
+        object.__setattr__(mechanism, name, int(getattr(mechanism, name)))
+
+
+def _steps(value: Any, grid: float) -> IntArray:
+    """Return values as integers on the grid: clamped, never an error or a warning that tells of data."""
+    with np.errstate(all="ignore"):
+        steps = np.nan_to_num(np.asarray(value, dtype=np.float64) / grid, nan=0.0)
+        return np.asarray(np.rint(np.clip(steps, -_LARGEST_INT, _LARGEST_INT)).astype(np.int64))
 
 
 def _end_on_private_side(found: Any, budget: Budget) -> Any:

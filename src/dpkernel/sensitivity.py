@@ -207,7 +207,10 @@ def _augmented_gram(neighbours: Neighbours, p: Mapping[str, float]) -> float:
 
 def round_up(value: Fraction) -> float:
     """Return the least float that is not below an exact number."""
-    near = float(value)
+    try:
+        near = float(value)
+    except OverflowError:
+        return math.inf
     return near if Fraction(near) >= value else math.nextafter(near, math.inf)
 
 

@@ -15,11 +15,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpkernel import sensitivity
+from dpkernel.domain import row_squares
 from dpkernel.errors import DataError, LedgerError, ParameterError, parameter_message
 from dpkernel.mechanisms import SymmetricGaussian
 from dpkernel.noise import Noise
 from dpkernel.profiles import gaussian_mu
-from dpkernel.types import Array, Budget, IntArray, Neighbours
+from dpkernel.types import Array, Budget, IntArray, Neighbours, is_real, is_whole
 
 _FINEST = 2**20  # integer radius of the feature ball at most: one part in a million
 _TARGET_SHARE = math.sqrt(0.5)  # of the feature bound: the best for a coefficient norm T/B
@@ -41,6 +42,27 @@ class GramLayout:
     target: int
     constant: int
     neighbours: Neighbours
+    n_max: int = 10**6
+
+    def __post_init__(self) -> None:
+        if not is_real(self.row_bound) or not 1e-100 <= self.row_bound <= 1e100:
+            allowed = "a float in the range [1e-100, 1e100]"
+            raise ParameterError(
+                parameter_message("GramLayout", "row_bound", allowed, self.row_bound)
+            )
+        sizes = (self.n_features, self.row, self.target, self.n_max)
+        free = (self.n_targets, self.constant)
+        fine = all(is_whole(size) and size >= 1 for size in sizes)
+        if not fine or not all(is_whole(size) and size >= 0 for size in free):
+            raise ParameterError(
+                parameter_message(
+                    "GramLayout",
+                    "n_features, row, target, n_max",
+                    "ints >= 1, with n_targets and constant >= 0",
+                    (*sizes, *free),
+                    "With very many targets or rows the integer grid becomes too coarse.",
+                )
+            )
 
     @classmethod
     def choose(
@@ -68,8 +90,18 @@ class GramLayout:
                 )
             )
         target = int(_TARGET_SHARE * row / math.sqrt(max(n_targets, 1)))
+        if target < 1:
+            allowed = "few enough that each keeps a step of the integer grid"
+            raise ParameterError(parameter_message("GramLayout", "n_targets", allowed, n_targets))
         return cls(
-            n_features, n_targets, row_bound, row, target, int(_CONSTANT_SHARE * row), neighbours
+            n_features,
+            n_targets,
+            row_bound,
+            row,
+            target,
+            int(_CONSTANT_SHARE * row),
+            neighbours,
+            n_max,
         )
 
     @property
@@ -81,6 +113,14 @@ class GramLayout:
     def norm_square(self) -> int:
         """The largest ||v||^2 in integer units."""
         return self.row**2 + self.n_targets * self.target**2 + self.constant**2
+
+    @property
+    def units(self) -> Array:
+        """What one integer step of each coordinate is worth; 0 for a constant that is not there."""
+        out = np.full(self.side, self.row_bound / self.row)
+        out[self.n_features : -1] = 1.0 / self.target
+        out[-1] = 1.0 / self.constant if self.constant else 0.0
+        return out
 
     @property
     def sensitivity(self) -> sensitivity.Sensitivity:
@@ -119,7 +159,7 @@ class GramLayout:
         return out
 
     def _quantise_features(self, features: Array) -> Array:
-        features = np.asarray(features, dtype=np.float64)
+        features = np.ascontiguousarray(features, dtype=np.float64)
         with np.errstate(invalid="ignore"):
             peak = np.abs(features).max(axis=1, initial=0.0)
         strange = ~(peak < 1e150)  # huge or not finite: squares would overflow
@@ -130,11 +170,11 @@ class GramLayout:
             features[strange] = (
                 rows * (self.row_bound / np.maximum(largest, self.row_bound))[:, None]
             )
-        norms = np.sqrt(np.einsum("ij,ij->i", features, features))
+        norms = np.sqrt(row_squares(features))
         factor = self.row * (1 - 2.0**-40) / np.maximum(norms, self.row_bound)
         integers = np.trunc(features * factor[:, None])
         for _ in range(64):  # squares are exact integers below 2^53: this is no estimate
-            over = np.einsum("ij,ij->i", integers, integers) > float(self.row) ** 2
+            over = row_squares(integers) > float(self.row) ** 2
             if not over.any():
                 return np.asarray(integers)
             integers[over] = np.trunc(integers[over] * (1 - 2.0**-20))
@@ -143,10 +183,7 @@ class GramLayout:
     def read(self, noisy: IntArray) -> NoisyGram:
         """Return the released integers in natural units."""
         m, k = self.n_features, self.n_targets
-        units = np.empty(self.side)
-        units[:m] = self.row_bound / self.row
-        units[m : m + k] = 1.0 / self.target
-        units[-1] = 1.0 / self.constant
+        units = self.units
         return NoisyGram(noisy.astype(np.float64) * np.outer(units, units), m, k)
 
 
@@ -200,7 +237,7 @@ class GramStatistics:
         self.layout = layout
         self._sum = np.zeros((layout.side, layout.side), dtype=np.int64)
         self._rows = 0
-        self._released = False
+        self._merged = False
 
     def update(self, features: Array, targets: Array) -> GramStatistics:
         """Add rows of features (n, M) and of targets in [-1, 1] (n, k)."""
@@ -213,20 +250,33 @@ class GramStatistics:
                 f"The statistic expects {layout.n_features} feature(s) and {layout.n_targets}"
                 f" target(s), got shapes {features.shape} and {targets.shape}."
             )
+        self._count_rows(len(features))
         step = layout.block_rows
         for start in range(0, len(features), step):
             block = layout.quantise(features[start : start + step], targets[start : start + step])
             self._sum += (block.T @ block).astype(np.int64)
-        self._rows += len(features)
         return self
 
     def merge(self, other: GramStatistics) -> GramStatistics:
         """Add the rows of another statistic."""
         if other.layout != self.layout:
             raise DataError("Only statistics of one layout can be merged.")
+        if other is self or other._merged:
+            raise DataError(
+                "A statistic can be merged into another once: its rows would count twice and the"
+                " sensitivity would double."
+            )
+        self._count_rows(other._rows)
         self._sum += other._sum
-        self._rows += other._rows
+        other._merged = True
         return self
+
+    def _count_rows(self, new: int) -> None:
+        if self._rows + new > self.layout.n_max:
+            raise DataError(
+                f"The statistic was laid out for at most {self.layout.n_max} rows and gets more."
+            )
+        self._rows += new
 
     def release(self, mechanism: SymmetricGaussian, noise: Noise) -> NoisyGram:
         """Return the noisy sum. One release a statistic: a second one needs a second spend."""

@@ -6,6 +6,7 @@ import enum
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -91,16 +92,16 @@ class Budget:
 
         Shares are rounded down, so basic composition of the parts never exceeds the whole.
         """
-        values = [float(w) for w in weights]
-        if not values or not all(0 < w < math.inf for w in values):
-            raise ParameterError(
-                parameter_message("Budget.split", "weights", "positive finite numbers", weights)
-            )
-        total = math.nextafter(math.fsum(values), math.inf)
+        values = [Fraction(float(w)) for w in weights if is_real(w) and 0 < w < math.inf]
+        if not values or len(values) != len(weights):
+            allowed = "positive finite numbers"
+            raise ParameterError(parameter_message("Budget.split", "weights", allowed, weights))
+        total = sum(values)
 
-        def share(amount: float, weight: float) -> float:
-            down = math.nextafter(amount * math.nextafter(weight / total, 0.0), 0.0)
-            return max(down, 0.0)
+        def share(amount: float, weight: Fraction) -> float:
+            exact = Fraction(amount) * weight / total
+            near = float(exact)
+            return near if Fraction(near) <= exact else math.nextafter(near, 0.0)
 
         return tuple(Budget(share(self.epsilon, w), share(self.delta, w)) for w in values)
 
@@ -109,5 +110,16 @@ class Budget:
 
 
 def is_real(value: object) -> bool:
-    """Whether ``value`` is a real number (a bool is not one)."""
-    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+    """Whether ``value`` is a real number that a float can hold (a bool is not one)."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
+        return False
+    try:
+        float(value)
+    except OverflowError:
+        return False
+    return True
+
+
+def is_whole(value: object) -> bool:
+    """Whether ``value`` is an integer (a bool is not one)."""
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)

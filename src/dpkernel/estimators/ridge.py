@@ -243,12 +243,6 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, PrivateEstimator):
             n_features = 2 * int(min(max(math.sqrt(signal) / 2, 8), 512))
         else:
             n_features = int(self.n_features)
-        if n_features % 2:
-            raise ParameterError(
-                parameter_message(
-                    type(self).__name__, "n_features", "even for the Gaussian kernel", n_features
-                )
-            )
         return FourierFeatures(d, n_features, length_scale, int(self.random_state))
 
 
@@ -290,9 +284,6 @@ def _training_error(
     error is, because w was chosen from the same A.
     """
     scale = domain.target.half_width**2 / n  # type: ignore[union-attr]
-    units = np.full(layout.side, layout.row_bound / layout.row)
-    units[layout.n_features : -1] = 1.0 / layout.target
-    units[-1] = 1.0 / layout.constant
     out: dict[str, Any] = {"training_mse": [], "training_mse_noise_std": []}
     for j in range(layout.n_targets):
         w = np.zeros(layout.side)
@@ -300,6 +291,6 @@ def _training_error(
         w[layout.n_features + j] = 1.0
         w[-1] = -solution.intercepts[j]
         out["training_mse"].append(float(w @ gram.matrix @ w) * scale)
-        spread = mechanism.sigma * float(np.sum((w * units) ** 2)) * scale
+        spread = mechanism.sigma * float(np.sum((w * layout.units) ** 2)) * scale
         out["training_mse_noise_std"].append(spread)
     return out

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from dpkernel.errors import ParameterError, parameter_message
 from dpkernel.features.base import FeatureMap, register
 from dpkernel.types import JSON, Array
 
@@ -25,6 +26,11 @@ class FourierFeatures(FeatureMap):
     kind: ClassVar[str] = "fourier"
 
     def __init__(self, n_inputs: int, n_outputs: int, length_scale: float, seed: int) -> None:
+        if n_outputs < 2 or n_outputs % 2:
+            allowed = "even for the Gaussian kernel, and >= 2"
+            raise ParameterError(
+                parameter_message("FourierFeatures", "n_outputs", allowed, n_outputs)
+            )
         self.n_inputs, self.n_outputs = n_inputs, n_outputs
         self.length_scale, self.seed = length_scale, seed
         self.row_norm_bound = 1.0
