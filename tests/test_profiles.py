@@ -114,10 +114,10 @@ def test_gaussian_delta_at_negative_epsilon():
 
 
 def test_gaussian_delta_in_the_far_tail_is_still_an_upper_bound():
-    # delta from 1e-150 to 1e-295; the gap may grow to 1e-9 / epsilon
+    # delta from 1e-150 to 1e-295; the gap may grow to 1e-8 / epsilon
     wrong = []
     for case in GOLDEN["gaussian_delta_far_tail"]:
-        gap = Decimal(max(1e-5, 1e-9 / case["epsilon"]))
+        gap = Decimal(max(1e-5, 1e-8 / case["epsilon"]))
         if off(gaussian_delta(case["epsilon"], case["mu"]), case, gap=gap):
             wrong.append(case)
     assert wrong == []
@@ -408,7 +408,7 @@ def test_without_a_loss_distribution_renyi_or_basic_composition_is_used():
         assert exact <= many.delta(epsilon) <= rdp_delta(many.rdp, epsilon)
     assert 50 * GaussianProfile(0.3).delta(9.0 / 50) > 1  # basic composition has nothing to say
     assert many.delta(9.0) < 0.01
-    assert two.delta(-1.0) == 1
+    assert two.delta(-1.0) >= -math.expm1(-1.0)
 
 
 # --- Renyi and privacy loss distributions ---------------------------------------------------

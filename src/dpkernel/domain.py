@@ -229,8 +229,8 @@ def clip_rows(rows: Array, bound: float) -> Array:
     """Return the rows with l2 norm at most ``bound``, as a computed and as a real number.
 
     Rows inside, by a few ulps, stay as they are; others are scaled. Entries near 1e308 do not
-    overflow, rows that are not finite become zero, and scaling repeats until the computed norm, with its rounding
-    error on top, is within the bound.
+    overflow, rows that are not finite become zero, and scaling repeats until the computed norm,
+    with its rounding error on top, is within the bound.
     """
     if not is_real(bound) or not 1e-142 <= bound <= 1e150:
         allowed = "a float in the range [1e-142, 1e150]"

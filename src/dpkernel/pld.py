@@ -19,7 +19,8 @@ import numpy as np
 
 from dpkernel.types import Array
 
-_STEP = 1e-4  # of the grid of privacy losses
+STEP = 1e-4  # of the grid of privacy losses, unless a part asks for a finer one
+_FINEST = 1e-6
 _FFT_ERROR = 1e-15  # added to delta for every convolution
 
 
@@ -42,34 +43,37 @@ class Distribution:
         return Distribution(self.inner.self_compose(count), self.steps * count)
 
 
-def gaussian(mu: float) -> Distribution:
+def gaussian(mu: float, step: float = STEP) -> Distribution:
     """Return the distribution of the Gaussian pair with this mu."""
     library, relation = _library()
     if mu == 0:
-        return point(0.0, 0.0)
+        return point(0.0, 0.0, step)
     return Distribution(
         library.from_gaussian_mechanism(
             standard_deviation=1.0,
             sensitivity=mu,
-            value_discretization_interval=_STEP,
+            value_discretization_interval=_rounded(step),
             neighboring_relation=relation,
         )
     )
 
 
-def point(epsilon: float, delta: float) -> Distribution:
+def point(epsilon: float, delta: float, step: float = STEP) -> Distribution:
     """Return the distribution of a mechanism known by one point only."""
     library, _ = _library()
     from dp_accounting.pld.common import DifferentialPrivacyParameters
 
     return Distribution(
         library.from_privacy_parameters(
-            DifferentialPrivacyParameters(epsilon, delta), value_discretization_interval=_STEP
+            DifferentialPrivacyParameters(epsilon, delta),
+            value_discretization_interval=_rounded(step),
         )
     )
 
 
-def from_profile(deltas: Callable[[Array], Array], reach: float) -> Distribution:
+def from_profile(
+    deltas: Callable[[Array], Array], reach: float, step: float = STEP
+) -> Distribution:
     """Return a distribution that dominates a profile known at every real epsilon.
 
     The profile must bound both directions and be convex in e^epsilon (Zhu, Dong & Wang 2022);
@@ -79,9 +83,10 @@ def from_profile(deltas: Callable[[Array], Array], reach: float) -> Distribution
     from dp_accounting.pld import pld_pmf
 
     library, _ = _library()
-    last = math.ceil(reach / _STEP) + 1
-    values = np.minimum.accumulate(deltas(np.arange(-last, last + 1, dtype=np.float64) * _STEP))
-    pmf = pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(_STEP, -last, last, values)
+    step = _rounded(step)
+    last = math.ceil(reach / step) + 1
+    values = np.minimum.accumulate(deltas(np.arange(-last, last + 1, dtype=np.float64) * step))
+    pmf = pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(step, -last, last, values)
     return Distribution(library.PrivacyLossDistribution(pmf))
 
 
@@ -91,6 +96,12 @@ def convolve(distributions: Sequence[Distribution]) -> Distribution:
     for other in distributions[1:]:
         total = Distribution(total.inner.compose(other.inner), total.steps + other.steps)
     return total
+
+
+def _rounded(step: float) -> float:
+    """Return STEP divided by a power of two: the same for all parts that ask for about the same."""
+    halvings = math.ceil(math.log2(STEP / max(step, _FINEST)))
+    return STEP / 2.0 ** max(halvings, 0)
 
 
 def _library() -> tuple[Any, Any]:

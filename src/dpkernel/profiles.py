@@ -21,6 +21,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import lru_cache
 from typing import Any, ClassVar
 
@@ -29,6 +30,7 @@ from scipy.special import erf, log_ndtr, logsumexp, ndtr, ndtri
 
 from dpkernel import pld
 from dpkernel.errors import CertificateError, ParameterError, parameter_message
+from dpkernel.sensitivity import round_up
 from dpkernel.types import JSON, Array, Budget, is_real
 
 _ORDERS = tuple(1 + 10.0**e for e in np.linspace(-2, 4, 121))  # Renyi orders that are tried
@@ -40,25 +42,26 @@ def gaussian_delta(epsilon: float | Array, mu: float | Array) -> Any:
 
     G(epsilon; mu) = Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu),  mu = Delta/sigma.
 
-    Numerics    evaluated through log Phi; the relative error is below 3e-12/epsilon for
-                epsilon <= 1 and the result is enlarged by 1e-10/min(epsilon, 1), so the
-                bound is above the real number by at most that. Broadcasts over its arguments.
+    Numerics    G = e^a (1 - e^(b - a)) with a, b from log Phi. Their error, from rounded arguments
+                and from log Phi itself, is below 16 u (|a| + |b| + epsilon + 1) with u = 2^-53,
+                and is added where it enlarges the result. Broadcasts over its arguments.
     Reference   Balle & Wang (2018), Theorem 8.
     """
     epsilon, mu = np.broadcast_arrays(np.asarray(epsilon, float), np.asarray(mu, float))
     e = np.abs(epsilon)
-    at_zero = np.where(mu > 0, np.nextafter(erf(mu / math.sqrt(8.0)), 2.0), 0.0)
+    at_zero = np.where(mu > 0, erf(mu / math.sqrt(8.0)) * (1 + 2e-15), 0.0)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         a = log_ndtr(mu / 2 - e / mu)
         b = e + log_ndtr(-mu / 2 - e / mu)
-        value = -np.exp(a) * np.expm1(np.minimum(b - a, 0.0))
-        value = value * (1 + 1e-10 / np.minimum(e, 1.0) + 1e-14 * e)
+        error = 2.0**-49 * (np.abs(a) + np.abs(b) + e + 1)
+        value = np.exp(a) * (1 + error) * (error - np.expm1(np.minimum(b - a, 0.0)))
     value = np.where(np.isfinite(value), value, np.where(e > 0, 0.0, 1.0))
     # a value that underflowed is not zero in truth: keep the smallest positive number
     value = np.where(mu > 0, np.maximum(value, 5e-324), 0.0)
     value = np.minimum(np.minimum(value, at_zero), 1.0)
     # the pair is symmetric: delta(-e) = 1 - e^-e + e^-e delta(e)
-    return np.where(epsilon < 0, -np.expm1(-e) + np.exp(-e) * value, value)[()]
+    mirrored = (np.exp(-e) * value - np.expm1(-e)) * (1 + 1e-15)
+    return np.where(epsilon < 0, np.minimum(mirrored, 1.0), value)[()]
 
 
 @lru_cache(maxsize=4096)
@@ -97,9 +100,14 @@ class PrivacyProfile(ABC):
     def to_dict(self) -> JSON:
         """Return the parameters as JSON values, with the kind."""
 
-    def pld(self) -> pld.Distribution | None:
-        """Return a dominating privacy loss distribution, or None if there is none."""
+    def pld(self, step: float = pld.STEP) -> pld.Distribution | None:
+        """Return a dominating privacy loss distribution on a grid, or None if there is none."""
         return None
+
+    @property
+    def fineness(self) -> float:
+        """The grid step of privacy losses at which this profile is resolved well."""
+        return pld.STEP
 
     @property
     def mu(self) -> float | None:
@@ -174,6 +182,11 @@ class GaussianProfile(PrivacyProfile):
         """Return G(epsilon; mu), rounded up."""
         return float(gaussian_delta(epsilon, self.mu_value))
 
+    @property
+    def fineness(self) -> float:
+        """A fiftieth of mu, where that is less than usual."""
+        return min(pld.STEP, self.mu_value / 50 or pld.STEP)
+
     def repeat(self, count: int) -> PrivacyProfile:
         """Return the Gaussian with sqrt(count) mu."""
         return (
@@ -184,9 +197,9 @@ class GaussianProfile(PrivacyProfile):
         """Return order mu^2 / 2."""
         return order * self.mu_value**2 / 2
 
-    def pld(self) -> pld.Distribution | None:
+    def pld(self, step: float = pld.STEP) -> pld.Distribution | None:
         """Return dp-accounting's distribution of this pair."""
-        return pld.gaussian(self.mu_value)
+        return pld.gaussian(self.mu_value, step) if self.mu_value < 20 else None
 
     def trade_off(self, type_one: Array | Sequence[float] | float) -> Array:
         """Return Phi(Phi^-1(1 - alpha) - mu), the exact curve."""
@@ -217,8 +230,14 @@ class MixtureProfile(PrivacyProfile):
     tail: float = 0.0
     _mus: Array = field(init=False, repr=False, compare=False)
     _weights: Array = field(init=False, repr=False, compare=False)
+    _lost: float = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        numbers = (*self.mus, *self.weights, self.tail)
+        if not all(is_real(number) for number in numbers):
+            raise ParameterError(
+                "The 'mus', 'weights' and 'tail' of MixtureProfile must be numbers."
+            )
         mus, weights = np.asarray(self.mus, float), np.asarray(self.weights, float)
         fine = mus.shape == weights.shape and mus.ndim == 1 and mus.size > 0
         fine = fine and bool(np.all(mus >= 0) and np.all(np.isfinite(mus)) and np.all(weights >= 0))
@@ -231,15 +250,18 @@ class MixtureProfile(PrivacyProfile):
                     f"{weights.size} weights with sum {weights.sum():.12g} for {mus.size} mus",
                 )
             )
+        # whatever the weights miss, by rounding or by the tail, is probability that is lost
+        lost = max(self.tail, 1 - math.fsum(weights)) * (1 + 1e-15)
         object.__setattr__(self, "_mus", mus)
         object.__setattr__(self, "_weights", weights)
+        object.__setattr__(self, "_lost", lost)
 
     def delta(self, epsilon: float) -> float:
         """Return the expected Gaussian delta plus the tail, rounded up."""
         return float(self._deltas(np.array([epsilon]))[0])
 
     def _deltas(self, epsilons: Array) -> Array:
-        total = np.full(len(epsilons), self.tail)
+        total = np.full(len(epsilons), self._lost)
         for mu, weight in zip(self._mus, self._weights, strict=True):
             total += weight * gaussian_delta(epsilons, mu)
         floor = 5e-324 if self._mus.max() > 0 else 0.0  # never zero in truth: it may underflow
@@ -252,9 +274,10 @@ class MixtureProfile(PrivacyProfile):
         exponent = order * (order - 1) * self._mus**2 / 2
         return float(logsumexp(exponent, b=self._weights)) / (order - 1) * (1 + 1e-12)
 
-    def pld(self) -> pld.Distribution | None:
+    def pld(self, step: float = pld.STEP) -> pld.Distribution | None:
         """Return a pessimistic discretisation of this profile."""
-        return pld.from_profile(self._deltas, reach=self.epsilon(self.tail + 1e-17))
+        reach = self.epsilon(min(self._lost * (1 + 1e-9) + 1e-17, 0.5))
+        return pld.from_profile(self._deltas, reach, step) if reach < math.inf else None
 
     def repeat(self, count: int) -> PrivacyProfile:
         """Return the composition of ``count`` copies, by repeated doubling."""
@@ -328,8 +351,13 @@ class PureProfile(PrivacyProfile):
         if epsilon >= own:
             return 0.0
         if epsilon <= -own:
-            return -math.expm1(epsilon)
-        return min(1.0, -math.expm1(epsilon - own) / (1 + math.exp(-own)) * (1 + 4e-16))
+            return min(1.0, -math.expm1(epsilon) * (1 + 4e-16))
+        return min(1.0, -math.expm1(epsilon - own) / (1 + math.exp(-own)) * (1 + 1e-15))
+
+    @property
+    def fineness(self) -> float:
+        """A twentieth of epsilon, where that is less than usual."""
+        return min(pld.STEP, self.epsilon_value / 20 or pld.STEP)
 
     def epsilon(self, delta: float) -> float:
         """Return the epsilon of this profile, less where delta > 0 buys some."""
@@ -338,14 +366,16 @@ class PureProfile(PrivacyProfile):
     def rdp(self, order: float) -> float:
         """Return the Renyi divergence of randomised response, at most epsilon."""
         own = self.epsilon_value
-        p = -math.log1p(math.exp(-own))  # log of the larger probability
-        q = p - own
-        moment = float(np.logaddexp(order * p + (1 - order) * q, order * q + (1 - order) * p))
-        return min(own, max(moment / (order - 1), 0.0) * (1 + 1e-12) + 1e-15)
+        t = (order - 1) * own
+        if t > 300:
+            return own
+        # log E e^((order-1) loss) = log(cosh t + tanh(own/2) sinh t), written without cancellation
+        moment = math.log1p(math.tanh(own / 2) * math.sinh(t) + 2 * math.sinh(t / 2) ** 2)
+        return min(own, moment / (order - 1) * (1 + 1e-14))
 
-    def pld(self) -> pld.Distribution | None:
+    def pld(self, step: float = pld.STEP) -> pld.Distribution | None:
         """Return dp-accounting's distribution for (epsilon, 0)."""
-        return pld.point(self.epsilon_value, 0.0)
+        return pld.point(self.epsilon_value, 0.0, step) if self.epsilon_value < 200 else None
 
     def to_dict(self) -> JSON:
         """Return the kind and epsilon."""
@@ -372,15 +402,18 @@ class ApproximateProfile(PrivacyProfile):
     def delta(self, epsilon: float) -> float:
         """Return delta_0 plus (1 - delta_0) times that of randomised response."""
         pure = PureProfile(self.epsilon_value).delta(epsilon)
+        if pure == 0:
+            return self.delta_value
         return min(1.0, (self.delta_value + (1 - self.delta_value) * pure) * (1 + 4e-16))
 
     def rdp(self, order: float) -> float:
         """Return inf unless delta is 0: the leaked event has no Renyi bound."""
         return PureProfile(self.epsilon_value).rdp(order) if self.delta_value == 0 else math.inf
 
-    def pld(self) -> pld.Distribution | None:
+    def pld(self, step: float = pld.STEP) -> pld.Distribution | None:
         """Return dp-accounting's distribution for the point."""
-        return pld.point(self.epsilon_value, self.delta_value)
+        useful = self.epsilon_value < 200 and self.delta_value < 1
+        return pld.point(self.epsilon_value, self.delta_value, step) if useful else None
 
     def to_dict(self) -> JSON:
         """Return the kind and the point."""
@@ -399,22 +432,37 @@ class ComposedProfile(PrivacyProfile):
     kind: ClassVar[str] = "composed"
     parts: tuple[PrivacyProfile, ...]
 
+    def __post_init__(self) -> None:
+        if len(self.parts) < 1:
+            raise ParameterError(
+                parameter_message("ComposedProfile", "parts", "one or more profiles", self.parts)
+            )
+
+    @property
+    def fineness(self) -> float:
+        """The finest step that a part asks for."""
+        return min(part.fineness for part in self.parts)
+
     def delta(self, epsilon: float) -> float:
         """Return delta by the tightest rule available."""
-        if math.fsum(part.epsilon(0.0) for part in self.parts) <= epsilon:
+        pure = [part.epsilon(0.0) for part in self.parts]
+        basic = 1.0
+        if max(pure) < math.inf:  # pure epsilons add up to a pure epsilon
+            basic = PureProfile(round_up(sum(map(Fraction, pure), Fraction(0)))).delta(epsilon)
+        if basic == 0:
             return 0.0
         distribution = self.pld()
         if distribution is not None:
-            return distribution.delta(epsilon)
-        return min(self._basic(epsilon), rdp_delta(self.rdp, epsilon))
+            return min(basic, distribution.delta(epsilon))
+        return min(basic, self._basic(epsilon), rdp_delta(self.rdp, epsilon))
 
     def rdp(self, order: float) -> float:
         """Return the sum of the parts' Renyi bounds."""
         return math.fsum(part.rdp(order) for part in self.parts) * (1 + 1e-15)
 
-    def pld(self) -> pld.Distribution | None:
+    def pld(self, step: float = pld.STEP) -> pld.Distribution | None:
         """Return the convolution of the parts' distributions."""
-        return _composed_pld(self.parts)
+        return _composed_pld(self.parts, min(step, *(part.fineness for part in self.parts)))
 
     def _basic(self, epsilon: float) -> float:
         """Return the basic bound: the parts' epsilons at a common delta, by bisection on it."""
@@ -490,7 +538,7 @@ def profile_from_dict(data: JSON) -> PrivacyProfile:
     """Return the profile that ``to_dict`` described."""
     try:
         return _REGISTRY[data["kind"]](data)
-    except (KeyError, TypeError, ParameterError) as error:
+    except (KeyError, TypeError, ValueError, ArithmeticError) as error:
         known = ", ".join(sorted(_REGISTRY))
         raise CertificateError(
             f"The profile of this certificate can't be read ({error}). Its 'kind' must be one of"
@@ -499,10 +547,10 @@ def profile_from_dict(data: JSON) -> PrivacyProfile:
 
 
 @lru_cache(maxsize=64)
-def _composed_pld(parts: tuple[PrivacyProfile, ...]) -> pld.Distribution | None:
+def _composed_pld(parts: tuple[PrivacyProfile, ...], step: float) -> pld.Distribution | None:
     distributions = []
     for part in dict.fromkeys(parts):
-        one = part.pld()
+        one = part.pld(step)
         if one is None:
             return None
         distributions.append(one.repeat(parts.count(part)))
