@@ -19,7 +19,7 @@ from dpkernel.audit.core import _bounds
 from dpkernel.errors import ParameterError
 from dpkernel.profiles import GaussianProfile, PureProfile
 
-TRIALS = 3000
+TRIALS = 5000
 SOUND = [case for case in all_cases() if case.broken is None]
 TWINS = [case for case in all_cases() if case.broken is not None]
 

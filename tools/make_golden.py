@@ -190,7 +190,8 @@ def response_value(case: Case) -> str:
     own, epsilon = mpf(case["own"]), mpf(case["epsilon"])
     truth, lie = 1 / (1 + exp(-own)), 1 / (1 + exp(own))
     pairs = ((truth, lie), (lie, truth))
-    return text(sum(max(mpf(0), p - exp(epsilon) * q) for p, q in pairs))
+    total = sum(max(mpf(0), p - exp(epsilon) * q) for p, q in pairs)
+    return text(total) if total > mpf(10) ** -80 else "0"  # below the working precision
 
 
 def response_renyi_value(case: Case) -> str:

@@ -74,8 +74,8 @@ class FileStore:
     ) -> FileStore:
         """Open or create the file and the data set in it; ``settings`` must agree with the file."""
         path = path.absolute()
-        if read_only and not path.exists():
-            raise LedgerError(f"There is no ledger file {path.name} to read.")
+        if read_only and not _exists(path):
+            raise LedgerError(f"There is no ledger file {path.name} to read, or no right to.")
         store = cls(path, dataset or "", read_only, timeout)
         with store._connection() as connection:
             if not read_only:
@@ -302,6 +302,13 @@ class FileStore:
             f"{name} is not a ledger file, or it is damaged ({text}). Nothing was changed; restore it"
             " from a backup that is not older than the last spend."
         )
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # a folder on the way that may not be entered
+        return False
 
 
 @contextlib.contextmanager

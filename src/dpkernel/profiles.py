@@ -367,8 +367,8 @@ class PureProfile(PrivacyProfile):
         """Return the Renyi divergence of randomised response, at most epsilon."""
         own = self.epsilon_value
         t = (order - 1) * own
-        if t > 300:
-            return own
+        if t > 300:  # sinh and cosh are e^t / 2 then, to 10^-260
+            return min(own, (t - math.log1p(math.exp(-own))) / (order - 1) * (1 + 1e-14))
         # log E e^((order-1) loss) = log(cosh t + tanh(own/2) sinh t), written without cancellation
         moment = math.log1p(math.tanh(own / 2) * math.sinh(t) + 2 * math.sinh(t / 2) ** 2)
         return min(own, moment / (order - 1) * (1 + 1e-14))
