@@ -37,7 +37,7 @@ def test_python_blocks_run(page, tmp_path, monkeypatch):
             assert doctest.DocTestRunner().run(test, clear_globs=False).failed == 0
             names = test.globs
         else:
-            exec(compile(block, str(page), "exec"), names)  # noqa: S102 - our own pages
+            exec(compile(block, str(page), "exec"), names)
 
 
 @pytest.mark.parametrize("name", MODULES)
