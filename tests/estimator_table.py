@@ -15,7 +15,16 @@ BUILDERS: dict[str, Callable[..., Any]] = {
 }
 
 # Checks of scikit-learn that refit and compare: with real noise two fits differ.
-REFIT_AND_COMPARE = dict.fromkeys(("check_fit_idempotent", "check_supervised_y_2d", "check_regressors_int", "check_regressor_data_not_an_array", "check_classifier_data_not_an_array"), "two fits draw different noise")
+REFIT_AND_COMPARE = dict.fromkeys(
+    (
+        "check_fit_idempotent",
+        "check_supervised_y_2d",
+        "check_regressors_int",
+        "check_regressor_data_not_an_array",
+        "check_classifier_data_not_an_array",
+    ),
+    "two fits draw different noise",
+)
 
 # What a fitted estimator may carry besides its parameters: released, public, or scikit-learn's own.
 PUBLIC_ATTRIBUTES = {

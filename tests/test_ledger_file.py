@@ -439,9 +439,7 @@ def test_read_only_reads_and_refuses_to_spend(path):
     assert path.read_bytes() == before
 
 
-# --- bad files and bad places ---------------------------------------------------------------------------
-
-
+@pytest.mark.parametrize("content", [b"just text " * 100, b"SQLite format 3\x00" + b"\xff" * 4000])
 def test_memory_ledgers_have_no_data_set():
     with pytest.raises(ParameterError, match="pass a file name"):
         Ledger(dataset="x")
