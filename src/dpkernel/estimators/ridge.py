@@ -188,7 +188,7 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, PrivateEstimator):
         X = self._check_new_data(X)
         out = np.empty((len(X), *np.shape(self.intercept_)))
         for rows in _blocks(len(X)):
-            features = self.feature_map_.transform(_inputs(X[rows], self._domain))
+            features = self.feature_map_.transform_block(_inputs(X[rows], self._domain))
             out[rows] = features @ self.coef_ + self.intercept_
         target = self._domain.target
         return np.asarray(target.from_unit(np.clip(out, -1.0, 1.0)))  # type: ignore[union-attr]
@@ -233,7 +233,7 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, PrivateEstimator):
                     "PrivateKernelRidge with kernel='linear' needs 'bounds', the publicly known range"
                     " of the columns, for example bounds=(0, 100) or bounds=([0, 0], [100, 9])."
                 )
-            return LinearFeatures(d)
+            return LinearFeatures().build(d)
         length_scale = (
             0.7 * math.sqrt(d) if self.length_scale == "auto" else float(self.length_scale)
         )
@@ -243,7 +243,9 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, PrivateEstimator):
             n_features = 2 * int(min(max(math.sqrt(signal) / 2, 8), 512))
         else:
             n_features = int(self.n_features)
-        return FourierFeatures(d, n_features, length_scale, int(self.random_state))
+        return FourierFeatures(
+            n_features, length_scale=length_scale, random_state=int(self.random_state)
+        ).build(d)
 
 
 def _blocks(n: int) -> list[slice]:
@@ -264,7 +266,7 @@ def _one_pass(
         )
     statistics = GramStatistics(layout)
     for rows in _blocks(len(X)):
-        block = features.transform(_inputs(X[rows], domain))
+        block = features.transform_block(_inputs(X[rows], domain))
         statistics.update(block, domain.target.to_unit(targets[rows]))  # type: ignore[union-attr]
     return statistics
 

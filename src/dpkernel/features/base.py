@@ -2,37 +2,81 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from typing import ClassVar
+from abc import abstractmethod
+from typing import Any, ClassVar
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpkernel.errors import CertificateError
 from dpkernel.types import JSON, Array
 
 
-class FeatureMap(ABC):
+class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """A data-independent map phi with ||phi(x)|| <= row_norm_bound for every x.
 
-    Built from (kind, parameters, seed) alone, so a model file holds the recipe and no row.
+    A scikit-learn transformer whose ``fit`` looks at the number of columns and at nothing else;
+    ``build(n_inputs)`` does the same without data. Everything it holds follows from its
+    parameters and its public seed, so a model file stores the recipe and no row.
+
     The bound holds in real arithmetic; statistics clip to it in code.
+
+    Subclasses set ``kind``, implement ``_build(n_inputs)`` (set ``n_outputs`` and what
+    ``transform_block`` needs), ``transform_block`` and ``row_norm_bound``.
     """
 
     kind: ClassVar[str]
-    n_inputs: int
     n_outputs: int
-    row_norm_bound: float
+
+    @property
+    @abstractmethod
+    def row_norm_bound(self) -> float:
+        """The bound on ||phi(x)||, from parameters alone. Available after ``build``."""
 
     @abstractmethod
-    def transform(self, X: Array) -> Array:
+    def _build(self, n_inputs: int) -> None:
+        """Set ``n_outputs`` and everything that ``transform_block`` needs; public numbers only."""
+
+    @abstractmethod
+    def transform_block(self, X: Array) -> Array:
+        """Return phi of every row, in the dtype of X (float32 or float64), as a new array.
+
+        The inner loop: X is finite and has the right number of columns. A huge entry gives some
+        finite row, never an error, a warning or a NaN.
+        """
+
+    def build(self, n_inputs: int) -> Any:
+        """Prepare the map for rows of this length; return it."""
+        self.n_features_in_ = int(n_inputs)
+        self._build(int(n_inputs))
+        self._n_features_out = self.n_outputs
+        return self
+
+    def fit(self, X: Any, y: Any = None) -> Any:
+        """Take the number of columns, and nothing else, from X."""
+        X = validate_data(self, X, dtype=[np.float64, np.float32])
+        return self.build(X.shape[1])
+
+    def transform(self, X: Any) -> Array:
         """Return phi of every row."""
+        check_is_fitted(self)
+        with np.errstate(all="ignore"):
+            X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
+        return self.transform_block(X)
 
-    @abstractmethod
     def to_dict(self) -> JSON:
-        """Return the recipe as JSON values."""
+        """Return the recipe: kind, number of inputs and parameters, as JSON values."""
+        return {"kind": self.kind, "n_inputs": self.n_features_in_, "parameters": self._recipe()}
+
+    def _recipe(self) -> JSON:
+        """Return the parameters as JSON values; override where one is not a JSON value."""
+        return dict(self.get_params(deep=False))
 
     @classmethod
-    @abstractmethod
-    def from_dict(cls, data: JSON) -> FeatureMap:
-        """Return the map that the recipe describes."""
+    def _from_recipe(cls, parameters: JSON) -> Any:
+        """Return the unbuilt map for what ``_recipe`` returned."""
+        return cls(**parameters)
 
 
 REGISTRY: dict[str, type[FeatureMap]] = {}
@@ -45,11 +89,14 @@ def register(cls: type[FeatureMap]) -> type[FeatureMap]:
 
 
 def feature_map_from_dict(data: JSON) -> FeatureMap:
-    """Return the map that ``to_dict`` described."""
+    """Return the built map that ``to_dict`` described."""
     try:
-        return REGISTRY[data["kind"]].from_dict(data)
-    except (KeyError, TypeError) as error:
+        found: FeatureMap = REGISTRY[data["kind"]]._from_recipe(data["parameters"])
+        found.build(data["n_inputs"])
+    except (KeyError, TypeError, ValueError, ArithmeticError) as error:
         known = ", ".join(sorted(REGISTRY))
         raise CertificateError(
-            f"The feature map can't be read ({error}). Its 'kind' must be one of {known}."
+            f"The feature map can't be read ({type(error).__name__}: {error}). Its 'kind' must be one"
+            f" of {known}, with that kind's parameters."
         ) from error
+    return found

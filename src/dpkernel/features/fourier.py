@@ -9,7 +9,7 @@ import numpy as np
 
 from dpkernel.errors import ParameterError, parameter_message
 from dpkernel.features.base import FeatureMap, register
-from dpkernel.types import JSON, Array
+from dpkernel.types import Array
 
 
 @register
@@ -25,36 +25,31 @@ class FourierFeatures(FeatureMap):
 
     kind: ClassVar[str] = "fourier"
 
-    def __init__(self, n_inputs: int, n_outputs: int, length_scale: float, seed: int) -> None:
-        if n_outputs < 2 or n_outputs % 2:
+    def __init__(
+        self, n_components: int = 256, *, length_scale: float = 1.0, random_state: int = 0
+    ) -> None:
+        self.n_components = n_components
+        self.length_scale = length_scale
+        self.random_state = random_state
+
+    @property
+    def row_norm_bound(self) -> float:
+        """1: cos^2 + sin^2."""
+        return 1.0
+
+    def _build(self, n_inputs: int) -> None:
+        if self.n_components < 2 or self.n_components % 2:
             allowed = "even for the Gaussian kernel, and >= 2"
             raise ParameterError(
-                parameter_message("FourierFeatures", "n_outputs", allowed, n_outputs)
+                parameter_message("FourierFeatures", "n_components", allowed, self.n_components)
             )
-        self.n_inputs, self.n_outputs = n_inputs, n_outputs
-        self.length_scale, self.seed = length_scale, seed
-        self.row_norm_bound = 1.0
-        draws = np.random.Generator(np.random.PCG64(seed))  # public: part of the model
-        shape = (n_inputs, n_outputs // 2)
-        self._frequencies = draws.standard_normal(shape) / length_scale
+        self.n_outputs = self.n_components
+        draws = np.random.Generator(np.random.PCG64(self.random_state))  # public: part of the model
+        shape = (n_inputs, self.n_components // 2)
+        self._frequencies = draws.standard_normal(shape) / self.length_scale
 
-    def transform(self, X: Array) -> Array:
+    def transform_block(self, X: Array) -> Array:
         """Return the paired features of every row."""
-        phase = np.clip(X, -1e150, 1e150) @ self._frequencies  # no phase overflows
-        scale = math.sqrt(1 / phase.shape[1])
+        phase = np.clip(X, -1e30, 1e30) @ self._frequencies.astype(X.dtype)  # no phase overflows
+        scale = X.dtype.type(math.sqrt(2 / self.n_components))
         return np.concatenate((np.cos(phase), np.sin(phase)), axis=1) * scale
-
-    def to_dict(self) -> JSON:
-        """Return the recipe."""
-        return {
-            "kind": self.kind,
-            "n_inputs": self.n_inputs,
-            "n_outputs": self.n_outputs,
-            "length_scale": self.length_scale,
-            "seed": self.seed,
-        }
-
-    @classmethod
-    def from_dict(cls, data: JSON) -> FourierFeatures:
-        """Return the map that the recipe describes."""
-        return cls(data["n_inputs"], data["n_outputs"], data["length_scale"], data["seed"])

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from typing import ClassVar
 
+import numpy as np
+
 from dpkernel.features.base import FeatureMap, register
-from dpkernel.types import JSON, Array
+from dpkernel.types import Array
 
 
 @register
@@ -15,19 +17,15 @@ class LinearFeatures(FeatureMap):
 
     kind: ClassVar[str] = "linear"
 
-    def __init__(self, n_inputs: int) -> None:
-        self.n_inputs = self.n_outputs = n_inputs
-        self.row_norm_bound = 1.0
+    @property
+    def row_norm_bound(self) -> float:
+        """1, on the unit box."""
+        return 1.0
 
-    def transform(self, X: Array) -> Array:
-        """Return the scaled rows."""
-        return X / math.sqrt(self.n_inputs)
+    def _build(self, n_inputs: int) -> None:
+        self.n_outputs = n_inputs
+        self._factor = 1.0 / math.sqrt(n_inputs)
 
-    def to_dict(self) -> JSON:
-        """Return the recipe."""
-        return {"kind": self.kind, "n_inputs": self.n_inputs}
-
-    @classmethod
-    def from_dict(cls, data: JSON) -> LinearFeatures:
-        """Return the map that the recipe describes."""
-        return cls(data["n_inputs"])
+    def transform_block(self, X: Array) -> Array:
+        """Return the rows, clipped to the box and scaled."""
+        return np.asarray(np.clip(X, -1.0, 1.0) * X.dtype.type(self._factor))
