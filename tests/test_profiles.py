@@ -644,13 +644,15 @@ def test_a_point_is_randomised_response_with_a_leak():
     assert ApproximateProfile(0.7, 1e-3).epsilon(1e-4) == math.inf
 
 
-def test_weights_that_miss_some_probability_count_it_as_lost():
-    profile = MixtureProfile((0.5,), (1 - 5e-10,))
-    assert profile.delta(-50.0) >= -math.expm1(-50.0)
-    assert profile.delta(30.0) >= 4e-10
-    for twice in (profile.repeat(2), profile.compose(profile), profile.combine(profile)):
-        assert twice.delta(30.0) >= 8e-10
-    assert rdp_delta(profile.rdp, 30.0) >= 4e-10
+def test_weights_that_miss_some_probability_are_refused_or_filled_up_at_the_largest_mu():
+    with pytest.raises(ParameterError, match="add up to 1 with the tail"):
+        MixtureProfile((0.5,), (1 - 5e-10,))
+    short, full = MixtureProfile((0.1, 2.0), (1.0 - 5e-13, 0.0)), MixtureProfile((0.1,), (1.0,))
+    assert short.delta(-50.0) >= -math.expm1(-50.0)
+    for one, other in ((short, full), (short.repeat(2), full.repeat(2))):
+        gap = one.delta(6.0) - other.delta(6.0)
+        assert gap >= 4e-13 * GaussianProfile(2.0).delta(6.0)
+    assert short.rdp(20.0) > full.rdp(20.0)
 
 
 def test_pure_epsilon_at_delta_zero_is_its_own():

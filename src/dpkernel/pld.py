@@ -99,9 +99,8 @@ def convolve(distributions: Sequence[Distribution]) -> Distribution:
 
 
 def _rounded(step: float) -> float:
-    """Return STEP divided by a power of two: the same for all parts that ask for about the same."""
-    halvings = math.ceil(math.log2(STEP / max(step, _FINEST)))
-    return STEP / 2.0 ** max(halvings, 0)
+    """Return STEP times a power of two, at most ``step``: parts must share one grid to compose."""
+    return STEP / 2.0 ** math.ceil(math.log2(STEP / max(step, _FINEST)) - 1e-9)
 
 
 def _library() -> tuple[Any, Any]:

@@ -110,6 +110,11 @@ class PrivacyProfile(ABC):
         return pld.STEP
 
     @property
+    def spread(self) -> float:
+        """How far privacy losses reach, roughly: a grid over it has a million cells at most."""
+        return min(self.epsilon(1e-12), 1e3)
+
+    @property
     def mu(self) -> float | None:
         """The mu of a Gaussian pair that dominates this one, or None: what adds up as mu^2."""
         return None
@@ -230,7 +235,6 @@ class MixtureProfile(PrivacyProfile):
     tail: float = 0.0
     _mus: Array = field(init=False, repr=False, compare=False)
     _weights: Array = field(init=False, repr=False, compare=False)
-    _lost: float = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         numbers = (*self.mus, *self.weights, self.tail)
@@ -241,7 +245,7 @@ class MixtureProfile(PrivacyProfile):
         mus, weights = np.asarray(self.mus, float), np.asarray(self.weights, float)
         fine = mus.shape == weights.shape and mus.ndim == 1 and mus.size > 0
         fine = fine and bool(np.all(mus >= 0) and np.all(np.isfinite(mus)) and np.all(weights >= 0))
-        if not fine or not 0 <= self.tail < 1 or not abs(weights.sum() + self.tail - 1) < 1e-9:
+        if not fine or not 0 <= self.tail < 1 or not abs(weights.sum() + self.tail - 1) < 1e-12:
             raise ParameterError(
                 parameter_message(
                     "MixtureProfile",
@@ -250,18 +254,18 @@ class MixtureProfile(PrivacyProfile):
                     f"{weights.size} weights with sum {weights.sum():.12g} for {mus.size} mus",
                 )
             )
-        # whatever the weights miss, by rounding or by the tail, is probability that is lost
-        lost = max(self.tail, 1 - math.fsum(weights)) * (1 + 1e-15)
+        # what the weights miss by rounding goes to the largest mu
+        missing = max(0.0, 1 - self.tail - math.fsum(weights))
+        weights[int(np.argmax(mus))] += missing * (1 + 1e-15)
         object.__setattr__(self, "_mus", mus)
         object.__setattr__(self, "_weights", weights)
-        object.__setattr__(self, "_lost", lost)
 
     def delta(self, epsilon: float) -> float:
         """Return the expected Gaussian delta plus the tail, rounded up."""
         return float(self._deltas(np.array([epsilon]))[0])
 
     def _deltas(self, epsilons: Array) -> Array:
-        total = np.full(len(epsilons), self._lost)
+        total = np.full(len(epsilons), self.tail)
         for mu, weight in zip(self._mus, self._weights, strict=True):
             total += weight * gaussian_delta(epsilons, mu)
         floor = 5e-324 if self._mus.max() > 0 else 0.0  # never zero in truth: it may underflow
@@ -276,20 +280,19 @@ class MixtureProfile(PrivacyProfile):
 
     def pld(self, step: float = pld.STEP) -> pld.Distribution | None:
         """Return a pessimistic discretisation of this profile."""
-        reach = self.epsilon(min(self._lost * (1 + 1e-9) + 1e-17, 0.5))
+        reach = self.epsilon(min(self.tail * (1 + 1e-9) + 1e-17, 0.5))
         return pld.from_profile(self._deltas, reach, step) if reach < math.inf else None
 
     def repeat(self, count: int) -> PrivacyProfile:
         """Return the composition of ``count`` copies, by repeated doubling."""
-        power, total = self, None
-        while True:
+        power, total = self, MixtureProfile((0.0,), (1.0,))
+        while count:
             if count & 1:
-                total = power if total is None else total.combine(power)
+                total = total.combine(power)
             count >>= 1
-            if not count:
-                assert total is not None
-                return total
-            power = power.combine(power)
+            if count:
+                power = power.combine(power)
+        return total
 
     def combine(self, other: MixtureProfile) -> MixtureProfile:
         """Return the composition: the law of mu^2 is convolved; cells are rounded up."""
@@ -399,6 +402,16 @@ class ApproximateProfile(PrivacyProfile):
                 parameter_message("ApproximateProfile", "epsilon, delta", allowed, got)
             )
 
+    @property
+    def fineness(self) -> float:
+        """A twentieth of epsilon, where that is less than usual."""
+        return min(pld.STEP, self.epsilon_value / 20 or pld.STEP)
+
+    @property
+    def spread(self) -> float:
+        """Epsilon."""
+        return self.epsilon_value
+
     def delta(self, epsilon: float) -> float:
         """Return delta_0 plus (1 - delta_0) times that of randomised response."""
         pure = PureProfile(self.epsilon_value).delta(epsilon)
@@ -443,12 +456,14 @@ class ComposedProfile(PrivacyProfile):
         """The finest step that a part asks for."""
         return min(part.fineness for part in self.parts)
 
+    @property
+    def spread(self) -> float:
+        """The sum over the parts."""
+        return sum(part.spread for part in self.parts)
+
     def delta(self, epsilon: float) -> float:
         """Return delta by the tightest rule available."""
-        pure = [part.epsilon(0.0) for part in self.parts]
-        basic = 1.0
-        if max(pure) < math.inf:  # pure epsilons add up to a pure epsilon
-            basic = PureProfile(round_up(sum(map(Fraction, pure), Fraction(0)))).delta(epsilon)
+        basic = self._sum_of_points(epsilon)
         if basic == 0:
             return 0.0
         distribution = self.pld()
@@ -462,7 +477,19 @@ class ComposedProfile(PrivacyProfile):
 
     def pld(self, step: float = pld.STEP) -> pld.Distribution | None:
         """Return the convolution of the parts' distributions."""
-        return _composed_pld(self.parts, min(step, *(part.fineness for part in self.parts)))
+        wanted = min(step, *(part.fineness for part in self.parts))
+        return _composed_pld(self.parts, max(wanted, self.spread * 1e-6))
+
+    def _sum_of_points(self, epsilon: float) -> float:
+        """Return the basic bound when every part is known by one point; 1 otherwise."""
+        total_epsilon, total_delta = Fraction(0), Fraction(0)
+        for part in self.parts:
+            if not isinstance(part, (PureProfile, ApproximateProfile)):
+                return 1.0
+            total_epsilon += Fraction(part.epsilon_value)
+            total_delta += Fraction(getattr(part, "delta_value", 0.0))
+        delta = round_up(total_delta)
+        return ApproximateProfile(round_up(total_epsilon), min(delta, 1.0)).delta(epsilon)
 
     def _basic(self, epsilon: float) -> float:
         """Return the basic bound: the parts' epsilons at a common delta, by bisection on it."""
@@ -558,7 +585,7 @@ def _composed_pld(parts: tuple[PrivacyProfile, ...], step: float) -> pld.Distrib
 
 
 def _hypot_up(values: Sequence[float]) -> float:
-    return math.nextafter(math.sqrt(math.fsum(v * v for v in values)) * (1 + 4e-16), math.inf)
+    return math.nextafter(math.hypot(*values) * (1 + 4e-16), math.inf)
 
 
 def _bisect(true_below: Callable[[float], bool], low: float, high: float) -> tuple[float, float]:

@@ -65,11 +65,13 @@ def categorical(utilities: Array, rate: float, source: WordSource) -> int:
     The law is that of the largest ``rate * utilities[i] + Gumbel_i``; drawing it through
     one uniform keeps the probabilities exact, which float Gumbel noise would not.
     """
-    exponents = rate * utilities
-    exponents = exponents - exponents.max()
-    cumulative = np.cumsum(np.exp(exponents))
+    with np.errstate(
+        all="ignore"
+    ):  # a huge utility gives an infinite slack: the exact path decides
+        exponents = rate * utilities
+        reach = float(np.abs(exponents).max())
+        cumulative = np.cumsum(np.exp(exponents - exponents.max()))
     unit = 2.0**-52
-    reach = float(np.abs(rate * utilities).max())
     slack = float(cumulative[-1]) * unit * (len(utilities) + 8.0 * reach + 16.0)
     bits = int(source.words(1)[0])
     point = bits / _INT64 * float(cumulative[-1])
@@ -106,7 +108,7 @@ class _Law:
     log_width: int
     exponent: Callable[[int], Fraction]
     step: Callable[[Array, Array], Array]  # float exponent(base + x) - exponent(base)
-    thresholds: IntArray  # floor(2^32 * P(bucket <= j)) while that is below 2^32 - 1
+    thresholds: IntArray  # floor(2^32 * P(bucket <= j)), up to the first that is 2^32 - 1
 
     def decide_bucket(self, first_bits: int, source: WordSource) -> int:
         """Return the bucket of a uniform that begins with these 32 bits."""
@@ -171,7 +173,8 @@ def _law(kind: str, scale: float) -> _Law:
 
     bare = _Law(scale, log_width, exponent, step, np.empty(0, dtype=np.int64))
     floors = [math.floor(edge * 2**32) for edge in _bucket_edges(bare, 60)]
-    thresholds = np.array([t for t in floors if t < 2**32 - 1], dtype=np.int64)
+    last = next((i for i, t in enumerate(floors) if t >= 2**32 - 1), len(floors) - 1)
+    thresholds = np.array(floors[: last + 1], dtype=np.int64)
     return _Law(scale, log_width, exponent, step, thresholds)
 
 

@@ -233,7 +233,8 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, PrivateEstimator):
                     "PrivateKernelRidge with kernel='linear' needs 'bounds', the publicly known range"
                     " of the columns, for example bounds=(0, 100) or bounds=([0, 0], [100, 9])."
                 )
-            return LinearFeatures().build(d)
+            linear: FeatureMap = LinearFeatures().build(d)
+            return linear
         length_scale = (
             0.7 * math.sqrt(d) if self.length_scale == "auto" else float(self.length_scale)
         )
@@ -243,9 +244,10 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, PrivateEstimator):
             n_features = 2 * int(min(max(math.sqrt(signal) / 2, 8), 512))
         else:
             n_features = int(self.n_features)
-        return FourierFeatures(
+        fourier: FeatureMap = FourierFeatures(
             n_features, length_scale=length_scale, random_state=int(self.random_state)
         ).build(d)
+        return fourier
 
 
 def _blocks(n: int) -> list[slice]:
