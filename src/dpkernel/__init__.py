@@ -1,6 +1,7 @@
 """dpkernel: private kernel models for tabular data, with a certificate anyone can verify."""
 
 from dpkernel import mechanisms, profiles
+from dpkernel.blocks import BlockStream
 from dpkernel.certificate import Certificate
 from dpkernel.domain import Domain, Interval, Levels
 from dpkernel.estimators import PrivateKernelRidge
@@ -11,6 +12,7 @@ from dpkernel.types import Budget, Neighbours
 from dpkernel.version import __version__
 
 __all__ = [
+    "BlockStream",
     "Budget",
     "Certificate",
     "Domain",

@@ -175,6 +175,8 @@ class Domain:
         A level that was not declared becomes a row of zeros.
         """
         columns = self._require_columns(X)
+        if all(isinstance(c, Interval) for c in columns) and _is_float(X):
+            return self._box_to_unit(X)
         table = np.asarray(X, dtype=object if any(isinstance(c, Levels) for c in columns) else None)
         out = np.empty((table.shape[0], self.n_unit_columns))
         place = 0
@@ -189,6 +191,19 @@ class Domain:
                 )
                 place += len(column.values)
         return out
+
+    def _box_to_unit(self, X: Array) -> Array:
+        """Return what ``to_unit`` returns, all columns at once, in the dtype of X."""
+        intervals = [c for c in self.columns or () if isinstance(c, Interval)]
+        low, high, middle, half = (
+            np.array([getattr(c, name) for c in intervals], dtype=X.dtype)
+            for name in ("low", "high", "middle", "half_width")
+        )
+        out = np.clip(X, low, high)
+        with np.errstate(all="ignore"):  # float32 may not hold a bound: the last clip still holds
+            np.subtract(out, middle, out=out)
+            np.divide(out, half, out=out)
+        return np.clip(np.nan_to_num(out, copy=False), -1.0, 1.0, out=out)
 
     def _require_columns(self, X: Any) -> tuple[Column, ...]:
         shape = np.shape(X)
@@ -264,13 +279,18 @@ def clip_rows(rows: Array, bound: float) -> Array:
     return out
 
 
+def _is_float(X: Any) -> bool:
+    return isinstance(X, np.ndarray) and X.dtype in (np.float64, np.float32)
+
+
 def row_squares(rows: Array) -> Array:
     """Return the sum of squares of every row, each a function of its own row to the last bit.
 
     Rows must be C-contiguous: then every row is summed in the same order, whatever the number of
     rows and what stands in the others.
     """
-    return np.asarray(np.add.reduce(rows * rows, axis=1))
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.asarray(np.add.reduce(rows * rows, axis=1))
 
 
 def _as_numbers(column: np.ndarray, place: int) -> Array:

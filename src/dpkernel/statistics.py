@@ -23,6 +23,7 @@ from dpkernel.profiles import gaussian_mu
 from dpkernel.types import Array, Budget, IntArray, Neighbours, is_real, is_whole
 
 _FINEST = 2**20  # integer radius of the feature ball at most: one part in a million
+_FINEST_FOR_MANY = 2**18  # from a million rows on: blocks of a product can be 16 times longer
 _TARGET_SHARE = math.sqrt(0.5)  # of the feature bound: the best for a coefficient norm T/B
 _CONSTANT_SHARE = 0.5
 
@@ -78,7 +79,8 @@ class GramLayout:
         mu = gaussian_mu(budget.epsilon, budget.delta)
         share = 1 + _CONSTANT_SHARE**2 + _TARGET_SHARE**2  # N^2 / row^2
         most = min(2.0**61 / n_max, 2.0**56 * mu, 2.0**52) / share
-        row = int(min(_FINEST, math.sqrt(most)))
+        finest = _FINEST if n_max < 10**6 else _FINEST_FOR_MANY
+        row = int(min(finest, math.sqrt(most)))
         if row < 2**8:
             raise ParameterError(
                 parameter_message(
@@ -151,33 +153,39 @@ class GramLayout:
         A record that is not finite becomes zero; every other step only shrinks it.
         """
         out = np.empty((len(features), self.side))
-        out[:, : self.n_features] = self._quantise_features(features)
+        self._quantise_features(features, out[:, : self.n_features])
         with np.errstate(invalid="ignore"):
             scaled = np.trunc(np.clip(targets, -1.0, 1.0) * self.target)
         out[:, self.n_features : -1] = np.where(np.isfinite(scaled), scaled, 0.0)
         out[:, -1] = self.constant
         return out
 
-    def _quantise_features(self, features: Array) -> Array:
-        features = np.ascontiguousarray(features, dtype=np.float64)
-        with np.errstate(invalid="ignore"):
-            peak = np.abs(features).max(axis=1, initial=0.0)
-        strange = ~(peak < 1e150)  # huge or not finite: squares would overflow
-        if strange.any():  # row by row: no other row may feel it, not even in its last bit
-            rows = np.where(np.isfinite(peak[strange])[:, None], features[strange], 0.0)
+    def _quantise_features(self, features: Array, out: Array) -> None:
+        features = np.ascontiguousarray(features)
+        if features.dtype != np.float32:
+            features = features.astype(np.float64, copy=False)
+        squares = row_squares(features)
+        strange = np.asarray(~(squares < (1e300 if features.dtype == np.float64 else 1e30)))
+        if strange.any():  # huge or not finite; no other row may feel it, not even in its last bit
+            rows = features[strange].astype(np.float64)
+            rows = np.where(np.isfinite(rows).all(axis=1)[:, None], rows, 0.0)
             largest = np.abs(rows).max(axis=1, initial=0.0)
             features = features.copy()
             features[strange] = (
                 rows * (self.row_bound / np.maximum(largest, self.row_bound))[:, None]
             )
-        norms = np.sqrt(row_squares(features))
-        factor = self.row * (1 - 2.0**-40) / np.maximum(norms, self.row_bound)
-        integers = np.trunc(features * factor[:, None])
+            squares = row_squares(features)
+        # the norm of a float32 row errs by up to 1e-6 of it: shrink by that much more
+        margin = 2.0**-40 if features.dtype == np.float64 else 2.0**-20
+        norms = np.sqrt(squares.astype(np.float64))
+        factor = self.row * (1 - margin) / np.maximum(norms, self.row_bound)
+        np.multiply(features, factor[:, None], out=out)
+        np.trunc(out, out=out)
         for _ in range(64):  # squares are exact integers below 2^53: this is no estimate
-            over = row_squares(integers) > float(self.row) ** 2
+            over = row_squares(out) > float(self.row) ** 2
             if not over.any():
-                return np.asarray(integers)
-            integers[over] = np.trunc(integers[over] * (1 - 2.0**-20))
+                return
+            out[over] = np.trunc(out[over] * (1 - 2.0**-20))
         raise AssertionError("quantisation did not end")
 
     def read(self, noisy: IntArray) -> NoisyGram:
@@ -277,6 +285,23 @@ class GramStatistics:
                 f"The statistic was laid out for at most {self.layout.n_max} rows and gets more."
             )
         self._rows += new
+
+    def _add_sum(self, total: IntArray, rows: int) -> None:
+        """Add a sum of quantised records of this layout that another library computed."""
+        self._count_rows(rows)
+        self._sum += total
+
+    def _pack(self) -> tuple[GramLayout, bytes, int]:
+        """Return the un-noised sum for the way between workers of one cluster, and nowhere else."""
+        return self.layout, self._sum.tobytes(), self._rows
+
+    @classmethod
+    def _unpack(cls, packed: tuple[GramLayout, bytes, int]) -> GramStatistics:
+        found = cls(packed[0])
+        side = found.layout.side
+        found._sum = np.frombuffer(packed[1], dtype=np.int64).reshape(side, side).copy()
+        found._rows = packed[2]
+        return found
 
     def release(self, mechanism: SymmetricGaussian, noise: Noise) -> NoisyGram:
         """Return the noisy sum. One release a statistic: a second one needs a second spend."""

@@ -54,10 +54,20 @@ class PrivateEstimator(BaseEstimator):
         """Return X and y as float64 arrays, or raise before anything is spent."""
         try:
             with np.errstate(all="ignore"):  # a floating-point warning would tell of the data
-                X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True, **options)
+                X, y = validate_data(
+                    self, X, y, dtype=[np.float64, np.float32], y_numeric=True, **options
+                )
         except ValueError as error:
             raise _without_values(error) from None
         return X, np.asarray(y, dtype=np.float64)
+
+    def _set_columns(self, n_columns: int, names: Any = None) -> None:
+        """Set what ``validate_data`` sets, for tables that scikit-learn does not know."""
+        self.n_features_in_ = n_columns
+        if names is not None and all(isinstance(name, str) for name in names):
+            self.feature_names_in_ = np.asarray(list(names), dtype=object)
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
 
     def _check_new_data(self, X: Any) -> Array:
         check_is_fitted(self)

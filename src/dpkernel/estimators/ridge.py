@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
+from dpkernel.blocks import BLOCK_ROWS, BlockStream, checked_blocks, library_of
 from dpkernel.certificate import Certificate, Release
 from dpkernel.domain import Domain
 from dpkernel.errors import DataError, ParameterError, parameter_message
 from dpkernel.estimators.base import PrivateEstimator, logger, resolve_domain
+from dpkernel.estimators.gram_pass import (
+    Recipe,
+    dask_shape,
+    first_and_all,
+    sum_blocks,
+    sum_dask,
+)
 from dpkernel.features import FeatureMap, FourierFeatures, LinearFeatures, feature_map_from_dict
 from dpkernel.ledger import Ledger
 from dpkernel.mechanisms import SymmetricGaussian
@@ -23,7 +33,7 @@ from dpkernel.statistics import GramLayout, GramStatistics, NoisyGram
 from dpkernel.types import JSON, Array, Budget, Neighbours
 from dpkernel.validation import Choice, Kind, Real, Whole
 
-_BLOCK = 4096  # rows at a time: memory does not grow with n
+_FLOAT32_FROM = 20_000  # rows from which features are computed in single precision
 
 
 class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, PrivateEstimator):
@@ -123,10 +133,16 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, PrivateEstimator):
         self.noise = noise
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any) -> PrivateKernelRidge:
+    def fit(self, X: Any, y: Any = None) -> PrivateKernelRidge:
         """Release the noisy Gram matrix of (X, y) and solve for the model.
 
-        Nothing is spent if an argument or the data are refused.
+        Parameters
+        ----------
+        X : array, data frame, Dask array or data frame, torch tensor, or BlockStream
+            A ``BlockStream`` carries its targets; it is read once.
+        y : array of shape (n,) or (n, targets)
+
+        Nothing is spent if an argument or the data are refused, or if a Dask graph fails.
         """
         budget, relation = self._check_parameters()
         if not relation.n_is_public:
@@ -139,35 +155,38 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, PrivateEstimator):
                     "The rows of a matrix product change in their last bits when a row is removed.",
                 )
             )
-        X, y = self._check_training_data(X, y, multi_output=True)
-        targets = y[:, None] if y.ndim == 1 else y
-        domain = resolve_domain(self.bounds, self.y_bounds, X.shape[1], type(self).__name__)
-        features = self._build_features(domain, X.shape[0], X.shape[1], budget)
+        table = self._open(X, y)
+        domain = resolve_domain(self.bounds, self.y_bounds, table.n_columns, type(self).__name__)
+        _check_columns(domain, table.n_columns)
+        features = self._build_features(domain, table.n_rows, table.n_columns, budget)
+        n_targets = table.target_shape[0] if table.target_shape else 1
         layout = GramLayout.choose(
-            features.n_outputs, targets.shape[1], features.row_norm_bound, relation, len(X), budget
+            features.n_outputs, n_targets, features.row_norm_bound, relation, table.n_rows, budget
         )
-        releases = [Release("gram matrix", layout.mechanism(budget))]
+        mechanism = layout.mechanism(budget)
+        releases = [Release("gram matrix", mechanism)]
         self._check_ledger(releases, budget)
-        logger.info("one pass over %d rows with %d features", len(X), features.n_outputs)
-        statistics = _one_pass(X, targets, domain, features, layout)
+        logger.info("one pass over %d rows with %d features", table.n_rows, features.n_outputs)
+        dtype = "float32" if table.n_rows >= _FLOAT32_FROM else "float64"
+        statistics = table.sum(Recipe(domain, features, layout, dtype))
         noise = self._spend(releases, budget)
-        mechanism: SymmetricGaussian = layout.mechanism(budget)
         gram = statistics.release(mechanism, noise)
 
         unit = (layout.row_bound / layout.row) ** 2
         chosen = None if self.regularisation == "auto" else float(self.regularisation)
-        solution = solve_ridge(gram, float(len(X)), mechanism.noise_scale * unit, chosen)
+        solution = solve_ridge(gram, float(table.n_rows), mechanism.noise_scale * unit, chosen)
         self._domain, self.feature_map_ = domain, features
-        self.coef_ = solution.coefficients if y.ndim > 1 else solution.coefficients[:, 0]
-        self.intercept_ = solution.intercepts if y.ndim > 1 else float(solution.intercepts[0])
+        several = bool(table.target_shape)
+        self.coef_ = solution.coefficients if several else solution.coefficients[:, 0]
+        self.intercept_ = solution.intercepts if several else float(solution.intercepts[0])
         self.certificate_ = Certificate.issue(
             type(self).__name__,
             budget,
             releases,
             noise,
             public={
-                "n_rows": len(X),
-                "n_columns": X.shape[1],
+                "n_rows": table.n_rows,
+                "n_columns": table.n_columns,
                 "domain": domain.to_dict(),
                 "feature_map": features.to_dict(),
                 "regularisation": solution.regularisation,
@@ -177,19 +196,45 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, PrivateEstimator):
                     "constant": layout.constant,
                 },
             },
-            free_statistics=_training_error(gram, layout, mechanism, solution, domain, len(X)),
+            free_statistics=_training_error(
+                gram, layout, mechanism, solution, domain, table.n_rows
+            ),
             reference="Lee, Park & Ahn, Algorithms 1 and 3, corrected: joint release of the augmented"
             " Gram matrix; " + mechanism.reference,
         )
         return self
 
+    def _open(self, X: Any, y: Any) -> _Table:
+        """Return the table with its public sizes and the way to sum it."""
+        if isinstance(X, BlockStream):
+            if y is not None:
+                raise ParameterError("A BlockStream carries its targets: leave y out.")
+            first, blocks = first_and_all(checked_blocks(X, (np.float64, np.float32)))
+            self._set_columns(first[0].shape[1])
+            return _Table(
+                X.n_rows, first[0].shape[1], first[1].shape[1:], lambda r: sum_blocks(blocks, r)
+            )
+        if library_of(X) == "dask":
+            n_rows, n_columns, shape = dask_shape(X, y)
+            self._set_columns(n_columns, getattr(X, "columns", None))
+            return _Table(n_rows, n_columns, shape, lambda r: sum_dask(X, y, r))
+        if library_of(X) == "torch":
+            from dpkernel.estimators.torch_pass import check_tensors, sum_tensors
+
+            shape = check_tensors(X, y)
+            self._set_columns(X.shape[1])
+            return _Table(len(X), X.shape[1], shape, lambda r: sum_tensors(X, y, r))
+        X, y = self._check_training_data(X, y, multi_output=True)
+        return _Table(len(X), X.shape[1], y.shape[1:], lambda r: sum_blocks([(X, y)], r))
+
     def predict(self, X: Any) -> Array:
         """Return predictions inside ``y_bounds``."""
         X = self._check_new_data(X)
         out = np.empty((len(X), *np.shape(self.intercept_)))
-        for rows in _blocks(len(X)):
-            features = self.feature_map_.transform_block(_inputs(X[rows], self._domain))
-            out[rows] = features @ self.coef_ + self.intercept_
+        for start in range(0, len(X), BLOCK_ROWS):
+            rows = slice(start, start + BLOCK_ROWS)
+            block = X[rows] if self._domain.columns is None else self._domain.to_unit(X[rows])
+            out[rows] = self.feature_map_.transform_block(block) @ self.coef_ + self.intercept_
         target = self._domain.target
         return np.asarray(target.from_unit(np.clip(out, -1.0, 1.0)))  # type: ignore[union-attr]
 
@@ -250,27 +295,21 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, PrivateEstimator):
         return fourier
 
 
-def _blocks(n: int) -> list[slice]:
-    return [slice(start, start + _BLOCK) for start in range(0, n, _BLOCK)]
+@dataclass(frozen=True)
+class _Table:
+    """A table's public sizes, and the way to its exact sum."""
+
+    n_rows: int
+    n_columns: int
+    target_shape: tuple[int, ...]
+    sum: Callable[[Recipe], GramStatistics]
 
 
-def _inputs(X: Array, domain: Domain) -> Array:
-    return X if domain.columns is None else domain.to_unit(X)
-
-
-def _one_pass(
-    X: Array, targets: Array, domain: Domain, features: FeatureMap, layout: GramLayout
-) -> GramStatistics:
-    """Return the exact integer sum over all rows, a block at a time."""
-    if domain.columns is not None and len(domain.columns) != X.shape[1]:
+def _check_columns(domain: Domain, n_columns: int) -> None:
+    if domain.columns is not None and len(domain.columns) != n_columns:
         raise DataError(
-            f"X has {X.shape[1]} column(s), but the domain declares {len(domain.columns)}."
+            f"X has {n_columns} column(s), but the domain declares {len(domain.columns)}."
         )
-    statistics = GramStatistics(layout)
-    for rows in _blocks(len(X)):
-        block = features.transform_block(_inputs(X[rows], domain))
-        statistics.update(block, domain.target.to_unit(targets[rows]))  # type: ignore[union-attr]
-    return statistics
 
 
 def _training_error(

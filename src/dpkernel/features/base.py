@@ -9,8 +9,9 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from dpkernel.errors import CertificateError
-from dpkernel.types import JSON, Array
+from dpkernel.errors import CertificateError, ParameterError, parameter_message
+from dpkernel.kernels import Kernel, kernel_from_dict
+from dpkernel.types import JSON, Array, is_whole
 
 
 class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -71,12 +72,60 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
 
     def _recipe(self) -> JSON:
         """Return the parameters as JSON values; override where one is not a JSON value."""
-        return dict(self.get_params(deep=False))
+        values = self.get_params(deep=False)
+        return {name: _to_json(value) for name, value in values.items()}
 
     @classmethod
     def _from_recipe(cls, parameters: JSON) -> Any:
         """Return the unbuilt map for what ``_recipe`` returned."""
-        return cls(**parameters)
+        values = dict(parameters)
+        if isinstance(values.get("kernel"), dict):
+            values["kernel"] = kernel_from_dict(values["kernel"])
+        return cls(**values)
+
+    def _public_uniforms(self) -> np.random.Generator:
+        """Return the public generator of this map: a function of its kind and ``random_state``.
+
+        Maps of two kinds with one seed draw independent numbers. Only uniform numbers are taken
+        from it, whose stream does not change between versions of NumPy.
+        """
+        seed = getattr(self, "random_state", 0)
+        if not is_whole(seed) or not 0 <= seed < 2**64:
+            allowed, owner = "an int in the range [0, 2^64)", type(self).__name__
+            advice = "It is public, and part of the model."
+            raise ParameterError(parameter_message(owner, "random_state", allowed, seed, advice))
+        sequence = np.random.SeedSequence([int(seed), *self.kind.encode()])
+        return np.random.Generator(np.random.PCG64(sequence))
+
+    def _require_components(self, least: int = 1, most: int = 1_000_000) -> int:
+        """Return ``n_components`` if it is a whole number between the two."""
+        n: Any = getattr(self, "n_components", None)
+        if not is_whole(n) or not least <= n <= most:
+            owner, allowed = type(self).__name__, f"an int from {least} to {most}"
+            raise ParameterError(parameter_message(owner, "n_components", allowed, n))
+        return int(n)
+
+
+def shrink_rows(rows: Array, bound: float) -> Array:
+    """Scale the rows that are longer than ``bound`` back to it, in place; return them.
+
+    Each row is a function of itself. Entries must be below 1e18 in float32 (1e150 in float64).
+    """
+    norms = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+    limit = rows.dtype.type(bound)
+    if (norms > limit).any():
+        rows *= (limit / np.maximum(norms, limit))[:, None]
+    return rows
+
+
+def _to_json(value: Any) -> Any:
+    if isinstance(value, Kernel):
+        return value.to_dict()
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    if isinstance(value, tuple):
+        return list(value)
+    return value
 
 
 REGISTRY: dict[str, type[FeatureMap]] = {}

@@ -1,35 +1,81 @@
-"""Random Fourier features of the Gaussian kernel."""
+"""Random Fourier features of shift-invariant kernels."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
+from scipy import special
+from scipy.stats import qmc
 
 from dpkernel.errors import ParameterError, parameter_message
 from dpkernel.features.base import FeatureMap, register
+from dpkernel.kernels import Additive, Isotropic, Kernel, ShiftInvariant, resolve_kernel
 from dpkernel.types import Array
+
+_MOST_FREQUENCY = 1e18  # far beyond it every phase is noise in double precision
+_MOST_PHASE = 1e30
+_CHUNK = 1 << 17  # entries of the phase matrix that are worked on at once: they stay in the cache
 
 
 @register
 class FourierFeatures(FeatureMap):
-    r"""Paired features sqrt(2/M) (cos w_j^T x, sin w_j^T x), j <= M/2: the norm is exactly 1.
+    r"""Paired features a_j (cos w_j^T x, sin w_j^T x), j <= M/2: the norm is exactly 1.
 
-    <phi(x), phi(x')> estimates exp(-||x - x'||^2 / (2 length_scale^2)) without bias, for
-    w_j ~ N(0, I / length_scale^2). The frequencies come from the public seed alone. (Features
+    <phi(x), phi(x')> = sum_j a_j^2 cos w_j^T (x - x') estimates a shift-invariant kernel
+    k(x, x') = E cos w^T (x - x') without bias, with a_j^2 = 2/M. (Features
     sqrt(2/M) cos(w^T x + b), the other textbook form, have norm up to sqrt 2: more noise.)
 
-    Reference    Rahimi & Recht (2007), in the paired form.
+    Parameters
+    ----------
+    n_components : int
+        M, even.
+    kernel : str or ShiftInvariant
+        A name ("gaussian", "laplace", "matern12", "matern32", "matern52", "rational_quadratic",
+        "cauchy", "additive") or a kernel.
+    length_scale : float or sequence of floats
+        Columns are divided by it first (by one number, or each by its own).
+    orthogonal : bool
+        Take the directions of isotropic kernels from orthogonal blocks: w = r q / length_scale, q
+        the columns of independent Haar-distributed orthogonal matrices, r the kernel's own radial
+        law (chi with d degrees of freedom for the Gaussian). Every w_j keeps its law, so the
+        estimate stays unbiased; its variance falls. No effect on other kernels.
+    quasi : bool
+        Frequencies from a randomly shifted Sobol sequence instead, for small d.
+    random_state : int
+        The public seed: part of the model.
+
+    Numerics     One matrix product, then cosine and sine of its result while it is in the cache,
+                 written to their place. In double precision both come from t = tan(phase / 2) as
+                 (1 - t^2, 2t) / (1 + t^2): four times as fast, accurate to 2 ulp of 1, and their
+                 squares add to 1 whatever the tangent's own error.
+                 Inputs are clipped where a phase would exceed 1e30.
+    Reference    Rahimi & Recht (2007), in the paired form; Yu et al. (2016) for orthogonal blocks;
+                 Avron et al. (2016) for quasi-Monte Carlo.
+
+    The additive kernel gives each column its own M/2d frequencies, so its sum over columns is
+    exact and only the one-dimensional kernels are estimated.
     """
 
     kind: ClassVar[str] = "fourier"
 
     def __init__(
-        self, n_components: int = 256, *, length_scale: float = 1.0, random_state: int = 0
+        self,
+        n_components: int = 256,
+        *,
+        kernel: str | Kernel = "gaussian",
+        length_scale: float | Sequence[float] = 1.0,
+        orthogonal: bool = True,
+        quasi: bool = False,
+        random_state: int = 0,
     ) -> None:
         self.n_components = n_components
+        self.kernel = kernel
         self.length_scale = length_scale
+        self.orthogonal = orthogonal
+        self.quasi = quasi
         self.random_state = random_state
 
     @property
@@ -38,18 +84,107 @@ class FourierFeatures(FeatureMap):
         return 1.0
 
     def _build(self, n_inputs: int) -> None:
-        if self.n_components < 2 or self.n_components % 2:
-            allowed = "even for the Gaussian kernel, and >= 2"
+        kernel = resolve_kernel(self.kernel, self.length_scale)
+        if not isinstance(kernel, ShiftInvariant):
+            allowed = "a shift-invariant kernel"
+            advice = "Use PolynomialMap, PublicNystroem or PublicEigenfeatures for this one."
+            raise ParameterError(
+                parameter_message("FourierFeatures", "kernel", allowed, kernel.kind, advice)
+            )
+        if self._require_components(2) % 2:
+            name = kernel.kind.capitalize().replace("_", " ")
+            allowed = f"even for the {name} kernel, and >= 2"
             raise ParameterError(
                 parameter_message("FourierFeatures", "n_components", allowed, self.n_components)
             )
-        self.n_outputs = self.n_components
-        draws = np.random.Generator(np.random.PCG64(self.random_state))  # public: part of the model
-        shape = (n_inputs, self.n_components // 2)
-        self._frequencies = draws.standard_normal(shape) / self.length_scale
+        self.n_outputs = int(self.n_components)
+        n = self.n_outputs // 2
+        amplitudes = np.full(n, math.sqrt(1 / n))
+        if isinstance(kernel, Additive):
+            frequencies, amplitudes = self._by_column(kernel, n, n_inputs)
+        elif self.quasi:
+            frequencies = kernel.frequencies(self._points(n, kernel.n_uniforms(n_inputs)), n_inputs)
+        elif self.orthogonal and isinstance(kernel, Isotropic):
+            draws = self._public_uniforms()
+            directions = orthogonal_directions(n, n_inputs, draws)
+            radii = kernel.radii(draws.random((n, 2)), n_inputs)
+            frequencies = directions * radii[:, None] / kernel.scales(n_inputs)
+        else:
+            frequencies = kernel.sample_frequencies(n, n_inputs, self._public_uniforms())
+        columns = np.clip(frequencies.T, -_MOST_FREQUENCY, _MOST_FREQUENCY)
+        self._most_input = _MOST_PHASE / max(1.0, float(np.abs(columns).sum(axis=0).max()))
+        self._tables = {
+            np.dtype(kind): (np.ascontiguousarray(columns, dtype=kind), amplitudes.astype(kind))
+            for kind in (np.float32, np.float64)
+        }
+
+    def _points(self, n: int, n_uniforms: int) -> Array:
+        """Return n points of a Sobol sequence, shifted modulo 1 by the public generator."""
+        if n_uniforms > qmc.Sobol.MAXDIM:
+            allowed = f"False for more than {qmc.Sobol.MAXDIM - 1} columns"
+            raise ParameterError(parameter_message("FourierFeatures", "quasi", allowed, self.quasi))
+        sobol = qmc.Sobol(n_uniforms, scramble=False).random_base2(max(n - 1, 0).bit_length())
+        return np.asarray((sobol[:n] + self._public_uniforms().random((1, n_uniforms))) % 1.0)
+
+    def _by_column(self, kernel: Additive, n: int, n_inputs: int) -> tuple[Array, Array]:
+        """Return frequencies of one column each, all columns in turn, and their amplitudes."""
+        if n < n_inputs:
+            allowed = f"at least {2 * n_inputs}, a pair a column, for the additive kernel"
+            raise ParameterError(
+                parameter_message("FourierFeatures", "n_components", allowed, self.n_components)
+            )
+        n_uniforms = kernel.base.n_uniforms(1)
+        if self.quasi:
+            points = self._points(n, n_uniforms)
+        else:
+            points = self._public_uniforms().random((n, n_uniforms))
+        column = np.arange(n) % n_inputs
+        frequencies = np.zeros((n, n_inputs))
+        values = kernel.base.frequencies(points, 1)[:, 0]
+        frequencies[np.arange(n), column] = values / kernel.scales(n_inputs)[column]
+        counts = np.bincount(column, minlength=n_inputs)
+        return frequencies, 1 / np.sqrt(n_inputs * counts[column])
 
     def transform_block(self, X: Array) -> Array:
         """Return the paired features of every row."""
-        phase = np.clip(X, -1e30, 1e30) @ self._frequencies.astype(X.dtype)  # no phase overflows
-        scale = X.dtype.type(math.sqrt(2 / self.n_components))
-        return np.concatenate((np.cos(phase), np.sin(phase)), axis=1) * scale
+        X = np.asarray(X)
+        frequencies, amplitudes = self._tables[X.dtype]
+        n, half = len(X), self.n_outputs // 2
+        limit = X.dtype.type(self._most_input)
+        out = np.empty((n, self.n_outputs), X.dtype)
+        step = max(_CHUNK // half, 16)
+        phases = np.empty((min(step, n), half), X.dtype)
+        pair = _cos_sin_single if X.dtype == np.float32 else _cos_sin_double
+        for start in range(0, n, step):
+            rows = out[start : start + step]
+            phase = phases[: len(rows)]
+            np.matmul(np.clip(X[start : start + step], -limit, limit), frequencies, out=phase)
+            pair(phase, amplitudes, rows[:, :half], rows[:, half:])
+        return out
+
+
+def orthogonal_directions(n: int, n_inputs: int, draws: np.random.Generator) -> Array:
+    """Return n unit vectors, (n, n_inputs): independent Haar frames of at most n_inputs each."""
+    size = min(n, n_inputs)
+    blocks = -(-n // size)
+    uniforms = np.maximum(draws.random((blocks, n_inputs, size)), 2.0**-54)
+    q, r = np.linalg.qr(special.ndtri(uniforms))
+    q *= np.sign(np.diagonal(r, axis1=1, axis2=2))[:, None, :]  # unique, and Haar-distributed
+    return np.asarray(q.transpose(0, 2, 1).reshape(-1, n_inputs)[:n])
+
+
+def _cos_sin_single(phase: Array, amplitudes: Array, cosine: Array, sine: Array) -> None:
+    np.cos(phase, out=cosine)
+    cosine *= amplitudes
+    np.sin(phase, out=sine)
+    sine *= amplitudes
+
+
+def _cos_sin_double(phase: Array, amplitudes: Array, cosine: Array, sine: Array) -> None:
+    phase *= 0.5
+    np.tan(phase, out=phase)
+    np.multiply(phase, phase, out=cosine)
+    cosine += 1
+    np.divide(2 * amplitudes, cosine, out=cosine)
+    np.multiply(phase, cosine, out=sine)
+    cosine -= amplitudes

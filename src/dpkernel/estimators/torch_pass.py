@@ -1,0 +1,137 @@
+"""The Gram pass on torch tensors: features in float32, the sum in exact float64 integers.
+
+What runs here is ``gram_pass`` in another library, and the tests hold the two together on the CPU.
+Sums of integers below 2^53 are exact in a float64 product with any order of summation, so a GPU's
+float64 matrix units give the same integers; TF32 and half precision are never used for the sum.
+Feature maps that have no torch twin are evaluated by NumPy, block by block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from dpkernel.domain import Interval
+from dpkernel.errors import DataError
+from dpkernel.estimators.gram_pass import Recipe
+from dpkernel.features import FeatureMap, FourierFeatures, LinearFeatures
+from dpkernel.statistics import GramLayout, GramStatistics
+
+
+def check_tensors(X: Any, y: Any) -> tuple[int, ...]:
+    """Raise DataError for tensors that can't be used; return the shape of one target."""
+    import torch
+
+    if not isinstance(y, torch.Tensor) or X.ndim != 2 or y.ndim not in (1, 2) or len(X) < 1:
+        raise DataError("X and y must be torch tensors of shapes (n, d) and (n,) or (n, k).")
+    if len(X) != len(y):
+        raise DataError(
+            f"Found input variables with inconsistent numbers of samples: {[len(X), len(y)]}."
+        )
+    for start in range(0, len(X), 1 << 20):
+        rows = slice(start, start + (1 << 20))
+        if not bool(torch.isfinite(X[rows]).all() & torch.isfinite(y[rows]).all().to(X.device)):
+            raise DataError(
+                "X or y contains NaN or infinity. Fill missing values with public constants first."
+            )
+    return tuple(int(k) for k in y.shape[1:])
+
+
+def sum_tensors(X: Any, y: Any, recipe: Recipe) -> GramStatistics:
+    """Return the exact sum over the rows of tensors, on the device where a GPU is, in blocks.
+
+    Tensors on the CPU stream to the GPU when there is one: pinned memory makes that fast.
+    """
+    import torch
+
+    device = X.device
+    if device.type == "cpu" and torch.cuda.is_available():
+        device = torch.device("cuda")
+    build = _twin(recipe, device)
+    layout = recipe.layout
+    statistics = GramStatistics(layout)
+    total = torch.zeros((layout.side, layout.side), dtype=torch.int64, device=device)
+    for start in range(0, len(X), layout.block_rows):
+        rows = slice(start, start + layout.block_rows)
+        block = build(X[rows].to(device, non_blocking=True), y[rows].to(device, non_blocking=True))
+        total += (block.T @ block).to(torch.int64)
+    statistics._add_sum(total.cpu().numpy(), len(X))
+    return statistics
+
+
+def _twin(recipe: Recipe, device: Any) -> Callable[[Any, Any], Any]:
+    """Return the function from raw rows to integer-valued records, in torch."""
+    import torch
+
+    domain, layout = recipe.domain, recipe.layout
+    dtype = torch.float32 if recipe.dtype == "float32" else torch.float64
+    transform = _feature_twin(recipe.features, device, dtype)
+    box = None
+    if domain.columns is not None:
+        intervals = [c for c in domain.columns if isinstance(c, Interval)]
+        if len(intervals) != len(domain.columns):
+            raise DataError("Torch tensors hold numbers: declare every column as an interval.")
+        box = [
+            torch.tensor([getattr(c, n) for c in intervals], dtype=dtype, device=device)
+            for n in ("low", "high", "middle", "half_width")
+        ]
+    target = domain.target
+    assert isinstance(target, Interval)
+
+    def build(X: Any, y: Any) -> Any:
+        X = X.to(dtype)
+        if box is not None:
+            low, high, middle, half = box
+            X = ((torch.minimum(torch.maximum(X, low), high) - middle) / half).clamp(-1.0, 1.0)
+        targets = y.to(torch.float64)
+        targets = targets[:, None] if targets.ndim == 1 else targets
+        targets = (targets.clamp(target.low, target.high) - target.middle) / target.half_width
+        return _quantise(layout, transform(X), targets.clamp(-1.0, 1.0))
+
+    return build
+
+
+def _feature_twin(features: FeatureMap, device: Any, dtype: Any) -> Callable[[Any], Any]:
+    import torch
+
+    if isinstance(features, FourierFeatures):
+        frequencies = torch.as_tensor(features._frequencies, dtype=dtype, device=device)
+        scale = (2.0 / features.n_outputs) ** 0.5
+
+        def fourier(X: Any) -> Any:
+            phase = X.clamp(-1e30, 1e30) @ frequencies
+            return torch.cat((torch.cos(phase), torch.sin(phase)), dim=1).mul_(scale)
+
+        return fourier
+    if isinstance(features, LinearFeatures):
+        return lambda X: X.clamp(-1.0, 1.0) * features._factor
+    return lambda X: torch.as_tensor(
+        features.transform_block(np.ascontiguousarray(X.cpu().numpy())), device=device
+    )
+
+
+def _quantise(layout: GramLayout, features: Any, targets: Any) -> Any:
+    """Return integer-valued records inside the bounds; the twin of ``GramLayout.quantise``."""
+    import torch
+
+    margin = 2.0**-40 if features.dtype == torch.float64 else 2.0**-20
+    features = torch.nan_to_num(features, nan=0.0, posinf=0.0, neginf=0.0)
+    norms = torch.linalg.vector_norm(features, dim=1).to(torch.float64)
+    factor = layout.row * (1 - margin) / norms.clamp(min=layout.row_bound)
+    factor = torch.nan_to_num(factor, nan=0.0, posinf=0.0, neginf=0.0)
+    out = torch.empty((len(features), layout.side), dtype=torch.float64, device=features.device)
+    integers = out[:, : layout.n_features]
+    torch.mul(features, factor[:, None], out=integers)
+    integers.trunc_()
+    for _ in range(64):
+        over = (integers * integers).sum(dim=1) > float(layout.row) ** 2
+        if not bool(over.any()):
+            break
+        integers[over] = torch.trunc(integers[over] * (1 - 2.0**-20))
+    else:
+        raise AssertionError("quantisation did not end")
+    out[:, layout.n_features : -1] = torch.trunc(targets * layout.target)
+    out[:, -1] = layout.constant
+    return out
