@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -86,7 +86,7 @@ class Kernel(ABC):
 
     def to_dict(self) -> JSON:
         """Return the kernel as JSON values."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        values = {entry.name: getattr(self, entry.name) for entry in fields(self)}
         for name, value in values.items():
             if isinstance(value, Kernel):
                 values[name] = value.to_dict()
@@ -285,7 +285,7 @@ class Additive(ShiftInvariant):
     Frequencies: a column chosen uniformly, and a frequency of the base kernel there.
     """
 
-    base: ShiftInvariant = Gaussian()
+    base: ShiftInvariant = field(default_factory=Gaussian)
 
     kind: ClassVar[str] = "additive"
 

@@ -168,7 +168,8 @@ class GramLayout:
         strange = np.asarray(~(squares < (1e300 if features.dtype == np.float64 else 1e30)))
         if strange.any():  # huge or not finite; no other row may feel it, not even in its last bit
             rows = features[strange].astype(np.float64)
-            rows = np.where(np.isfinite(rows).all(axis=1)[:, None], rows, 0.0)
+            finite = np.isfinite(rows).all(axis=1, keepdims=True)
+            rows = np.where(finite, rows, 0.0)
             largest = np.abs(rows).max(axis=1, initial=0.0)
             features = features.copy()
             features[strange] = (

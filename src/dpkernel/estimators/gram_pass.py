@@ -117,9 +117,7 @@ def _merge_packed(parts: list[Any]) -> tuple[GramLayout, bytes, int]:
 
 def first_and_all(blocks: Iterator[Any]) -> tuple[Any, Iterator[Any]]:
     """Return the first block, and an iterator over all of them."""
-    first = next(blocks, None)
-    if first is None:
-        raise DataError("The stream has no block: Found array with 0 sample(s).")
+    first = next(blocks)
 
     def again() -> Iterator[Any]:
         yield first

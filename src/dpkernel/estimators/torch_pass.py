@@ -97,12 +97,18 @@ def _feature_twin(features: FeatureMap, device: Any, dtype: Any) -> Callable[[An
     import torch
 
     if isinstance(features, FourierFeatures):
-        frequencies = torch.as_tensor(features._frequencies, dtype=dtype, device=device)
-        scale = (2.0 / features.n_outputs) ** 0.5
+        frequencies, amplitudes = (
+            torch.as_tensor(table, device=device)
+            for table in features._tables[np.dtype("f4" if dtype == torch.float32 else "f8")]
+        )
+        limit, half = features._most_input, features.n_outputs // 2
 
         def fourier(X: Any) -> Any:
-            phase = X.clamp(-1e30, 1e30) @ frequencies
-            return torch.cat((torch.cos(phase), torch.sin(phase)), dim=1).mul_(scale)
+            phase = X.clamp(-limit, limit) @ frequencies
+            out = torch.empty((len(X), 2 * half), dtype=dtype, device=device)
+            torch.mul(torch.cos(phase), amplitudes, out=out[:, :half])
+            torch.mul(torch.sin(phase), amplitudes, out=out[:, half:])
+            return out
 
         return fourier
     if isinstance(features, LinearFeatures):

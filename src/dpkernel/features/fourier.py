@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy import special
@@ -113,9 +113,9 @@ class FourierFeatures(FeatureMap):
             frequencies = kernel.sample_frequencies(n, n_inputs, self._public_uniforms())
         columns = np.clip(frequencies.T, -_MOST_FREQUENCY, _MOST_FREQUENCY)
         self._most_input = _MOST_PHASE / max(1.0, float(np.abs(columns).sum(axis=0).max()))
-        self._tables = {
+        self._tables: dict[Any, tuple[Array, Array]] = {
             np.dtype(kind): (np.ascontiguousarray(columns, dtype=kind), amplitudes.astype(kind))
-            for kind in (np.float32, np.float64)
+            for kind in ("f4", "f8")
         }
 
     def _points(self, n: int, n_uniforms: int) -> Array:
