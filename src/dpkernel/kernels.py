@@ -42,7 +42,8 @@ class Kernel(ABC):
         l, one number or one a column.
 
     ``kernel(X, Y)`` is the matrix of values, in the dtype of X (float32 or float64). A huge entry
-    gives some finite value, never an error, a warning or a NaN.
+    gives some finite value, never an error, a warning or a NaN, if ``diagonal_bound`` is at most
+    1e30 (it is 1, but for kernels on the unit box with tiny length scales).
     """
 
     length_scale: float | Sequence[float] = 1.0
@@ -371,7 +372,7 @@ class Polynomial(OnBox):
     def diagonal_bound(self, n_inputs: int) -> float:
         """Return its value in a corner."""
         share = (self.offset + self._corner(n_inputs)) / (self.offset + 1)
-        return float(share**self.degree)
+        return math.exp(min(self.degree * math.log(share), 700.0))  # finite, or far too large
 
 
 @dataclass(frozen=True)

@@ -74,8 +74,14 @@ class GramLayout:
         neighbours: Neighbours,
         n_max: int,
         budget: Budget,
+        *,
+        constant: bool = True,
     ) -> GramLayout:
-        """Return the finest grid on which n_max rows and the noise of the budget fit."""
+        """Return the finest grid on which n_max rows and the noise of the budget fit.
+
+        ``constant=False`` leaves the constant coordinate out: sums of features and targets are then
+        not released, and everything else has less noise.
+        """
         mu = gaussian_mu(budget.epsilon, budget.delta)
         share = 1 + _CONSTANT_SHARE**2 + _TARGET_SHARE**2  # N^2 / row^2
         most = min(2.0**61 / n_max, 2.0**56 * mu, 2.0**52) / share
@@ -101,7 +107,7 @@ class GramLayout:
             row_bound,
             row,
             target,
-            int(_CONSTANT_SHARE * row),
+            int(_CONSTANT_SHARE * row) if constant else 0,
             neighbours,
             n_max,
         )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.base import MultiOutputMixin, RegressorMixin
+from sklearn.base import MultiOutputMixin, RegressorMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
 from dpkernel.blocks import BLOCK_ROWS, BlockStream, checked_blocks, library_of
@@ -23,7 +23,15 @@ from dpkernel.estimators.gram_pass import (
     sum_blocks,
     sum_dask,
 )
-from dpkernel.features import FeatureMap, FourierFeatures, LinearFeatures, feature_map_from_dict
+from dpkernel.features import (
+    FeatureMap,
+    FourierFeatures,
+    LinearFeatures,
+    PublicEigenfeatures,
+    feature_map_from_dict,
+)
+from dpkernel.kernels import REGISTRY as KERNELS
+from dpkernel.kernels import Kernel
 from dpkernel.ledger import Ledger
 from dpkernel.mechanisms import SymmetricGaussian
 from dpkernel.noise import NoiseSource, SeededNoise
@@ -95,8 +103,9 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, PrivateEstimator):
     _constraints: ClassVar = {
         "epsilon": Real(0, math.inf),
         "delta": Real(0, 1),
-        "kernel": Choice("gaussian", "linear"),
-        "length_scale": (Choice("auto"), Real(0, math.inf)),
+        "kernel": (Choice(*KERNELS), Kind(Kernel)),
+        "length_scale": (Choice("auto"), Real(0, math.inf), Kind(list, tuple, np.ndarray)),
+        "features": (Choice("auto", "fourier", "eigen", "linear"), Kind(FeatureMap)),
         "n_features": (Choice("auto"), Whole(2, 10_000)),
         "regularisation": (Choice("auto"), Real(0, math.inf)),
         "ledger": (Choice(None), Kind(Ledger)),
@@ -109,8 +118,9 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, PrivateEstimator):
         epsilon: float = 1.0,
         delta: float = 1e-6,
         *,
-        kernel: str = "gaussian",
-        length_scale: float | str = "auto",
+        kernel: Any = "gaussian",
+        length_scale: Any = "auto",
+        features: Any = "auto",
         n_features: int | str = "auto",
         regularisation: float | str = "auto",
         bounds: Any = None,
@@ -124,6 +134,7 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, PrivateEstimator):
         self.delta = delta
         self.kernel = kernel
         self.length_scale = length_scale
+        self.features = features
         self.n_features = n_features
         self.regularisation = regularisation
         self.bounds = bounds
@@ -160,8 +171,15 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, PrivateEstimator):
         _check_columns(domain, table.n_columns)
         features = self._build_features(domain, table.n_rows, table.n_columns, budget)
         n_targets = table.target_shape[0] if table.target_shape else 1
+        spectrum = getattr(features, "spectrum", None)  # its first function does for an intercept
         layout = GramLayout.choose(
-            features.n_outputs, n_targets, features.row_norm_bound, relation, table.n_rows, budget
+            features.n_outputs,
+            n_targets,
+            features.row_norm_bound,
+            relation,
+            table.n_rows,
+            budget,
+            constant=spectrum is None,
         )
         mechanism = layout.mechanism(budget)
         releases = [Release("gram matrix", mechanism)]
@@ -174,7 +192,14 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, PrivateEstimator):
 
         unit = (layout.row_bound / layout.row) ** 2
         chosen = None if self.regularisation == "auto" else float(self.regularisation)
-        solution = solve_ridge(gram, float(table.n_rows), mechanism.noise_scale * unit, chosen)
+        solution = solve_ridge(
+            gram,
+            float(table.n_rows),
+            mechanism.noise_scale * unit,
+            regularisation=chosen,
+            spectrum=spectrum,
+            intercept=spectrum is None,
+        )
         self._domain, self.feature_map_ = domain, features
         several = bool(table.target_shape)
         self.coef_ = solution.coefficients if several else solution.coefficients[:, 0]
@@ -272,27 +297,39 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, PrivateEstimator):
         return tags
 
     def _build_features(self, domain: Domain, n: int, d: int, budget: Budget) -> FeatureMap:
-        if self.kernel == "linear":
-            if domain.columns is None:
-                raise ParameterError(
-                    "PrivateKernelRidge with kernel='linear' needs 'bounds', the publicly known range"
-                    " of the columns, for example bounds=(0, 100) or bounds=([0, 0], [100, 9])."
-                )
-            linear: FeatureMap = LinearFeatures().build(d)
-            return linear
-        length_scale = (
-            0.7 * math.sqrt(d) if self.length_scale == "auto" else float(self.length_scale)
-        )
-        if self.n_features == "auto":
-            # the noise in M features grows like M / (n mu); more features than that are noise
-            signal = n * gaussian_mu(budget.epsilon, budget.delta)
-            n_features = 2 * int(min(max(math.sqrt(signal) / 2, 8), 512))
-        else:
-            n_features = int(self.n_features)
-        fourier: FeatureMap = FourierFeatures(
-            n_features, length_scale=length_scale, random_state=int(self.random_state)
-        ).build(d)
-        return fourier
+        """Return the feature map; it depends on (n, d, epsilon, delta) and parameters only."""
+        if isinstance(self.features, FeatureMap):
+            chosen: FeatureMap = clone(self.features).build(d)
+            return chosen
+        kind = self.features
+        if kind == "auto":
+            smooth = "fourier" if domain.columns is None else "eigen"
+            kind = "linear" if self.kernel == "linear" else smooth
+        if kind != "fourier" and domain.columns is None:
+            raise ParameterError(
+                f"{type(self).__name__} with kernel={self.kernel!r} and features={kind!r} needs"
+                " 'bounds', the publicly known range of the columns, for example bounds=(0, 100) or"
+                " bounds=([0, 0], [100, 9])."
+            )
+        length_scale = 0.7 * math.sqrt(d) if self.length_scale == "auto" else self.length_scale
+        # the noise in M features grows like M / (n mu): more of them than that are noise
+        signal = math.sqrt(n * gaussian_mu(budget.epsilon, budget.delta))
+        size = 2 * int(min(max(0.6 * signal, 4), 512))
+        options = {
+            "n_components": size if self.n_features == "auto" else int(self.n_features),
+            "kernel": self.kernel,
+            "length_scale": length_scale,
+            "random_state": int(self.random_state),
+        }
+        built: FeatureMap = _MAPS[kind](options).build(d)
+        return built
+
+
+_MAPS: dict[str, Callable[[dict[str, Any]], FeatureMap]] = {
+    "fourier": lambda o: FourierFeatures(**o),
+    "eigen": lambda o: PublicEigenfeatures(**o),
+    "linear": lambda o: LinearFeatures(),
+}
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,22 @@
 """Feature maps: data-independent, seeded by public randomness, with a bound on the row norm."""
 
 from dpkernel.features.base import FeatureMap, feature_map_from_dict
+from dpkernel.features.eigen import PublicEigenfeatures
 from dpkernel.features.fourier import FourierFeatures
 from dpkernel.features.linear import LinearFeatures
+from dpkernel.features.nystroem import PublicNystroem
+from dpkernel.features.polynomial import PolynomialMap
+from dpkernel.features.projection import RandomProjection
+from dpkernel.features.tensor_sketch import TensorSketch
 
-__all__ = ["FeatureMap", "FourierFeatures", "LinearFeatures", "feature_map_from_dict"]
+__all__ = [
+    "FeatureMap",
+    "FourierFeatures",
+    "LinearFeatures",
+    "PolynomialMap",
+    "PublicEigenfeatures",
+    "PublicNystroem",
+    "RandomProjection",
+    "TensorSketch",
+    "feature_map_from_dict",
+]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from typing import Any, ClassVar
 
 import numpy as np
+from scipy.stats import qmc
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -105,6 +107,17 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             raise ParameterError(parameter_message(owner, "n_components", allowed, n))
         return int(n)
 
+    def _root_bound(self, kernel: Kernel, n_inputs: int) -> float:
+        """Return kappa, the root of the bound on k(x, x), if it is a number to work with."""
+        bound = kernel.diagonal_bound(n_inputs)
+        if not 1e-30 <= bound <= 1e30:
+            allowed = "such that k(x, x) is bounded by a number in the range [1e-30, 1e30]"
+            owner, advice = type(self).__name__, "Take one closer to 1."
+            raise ParameterError(
+                parameter_message(owner, "length_scale", allowed, f"a bound of {bound:.3g}", advice)
+            )
+        return math.sqrt(bound)
+
 
 def shrink_rows(rows: Array, bound: float) -> Array:
     """Scale the rows that are longer than ``bound`` back to it, in place; return them.
@@ -116,6 +129,18 @@ def shrink_rows(rows: Array, bound: float) -> Array:
     if (norms > limit).any():
         rows *= (limit / np.maximum(norms, limit))[:, None]
     return rows
+
+
+def shifted_sobol(n: int, n_columns: int, draws: np.random.Generator) -> Array:
+    """Return n points of the unit cube: a Sobol sequence shifted modulo 1 by one uniform vector.
+
+    Each point is uniform, and together they fill the cube evenly. Beyond 20,000 columns they are
+    independent.
+    """
+    if n_columns > 20_000:
+        return draws.random((n, n_columns))
+    sobol = qmc.Sobol(n_columns, scramble=False).random_base2(max(n - 1, 0).bit_length())
+    return np.asarray((sobol[:n] + draws.random((1, n_columns))) % 1.0)
 
 
 def _to_json(value: Any) -> Any:

@@ -42,7 +42,7 @@ from dpkernel.estimators.base import PrivateEstimator, _without_values
 from dpkernel.ledger import Ledger
 from dpkernel.mechanisms import Gaussian, SymmetricGaussian
 from dpkernel.noise import NoiseSource, Plan
-from dpkernel.profiles import ApproximateProfile, PrivacyProfile
+from dpkernel.profiles import ApproximateProfile, GaussianProfile, PrivacyProfile
 from dpkernel.sensitivity import declared
 from dpkernel.types import Array, Budget, Neighbours
 from dpkernel.validation import Choice, Kind, Real, Whole
@@ -143,6 +143,7 @@ class _Published(PrivateEstimator):
         "noise": (Choice(None), Kind(NoiseSource)),
         "random_state": Whole(0),
     }
+    _place: ClassVar[str]
     neighbours = Neighbours.REPLACE_ONE
 
     n_features: int
@@ -158,6 +159,10 @@ class _Published(PrivateEstimator):
     @abstractmethod
     def _mechanisms(self, n_rows: int) -> tuple[SymmetricGaussian, Gaussian]:
         """Return the printed noise on C and u, with the sensitivities that a ledger is told."""
+
+    @abstractmethod
+    def _proved(self, releases: Sequence[Release]) -> PrivacyProfile:
+        """Return the profile that the two releases really have together."""
 
     @abstractmethod
     def _objections(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -197,15 +202,15 @@ class _Published(PrivateEstimator):
         return self._release(Z, y)
 
     def _release(self, Z: Array, y: Array) -> Any:
-        budget, bound = Budget(self.epsilon, self.delta), float(self.target_bound or 0.0)
-        self.printed_ = self._printed(len(Z))
-        on_gram, on_cross = self._mechanisms(len(Z))
+        budget, bound, n_rows = Budget(self.epsilon, self.delta), self._bound, len(Z)
+        on_gram, on_cross = self._mechanisms(n_rows)
         releases = [Release("gram matrix", on_gram), Release("cross moments", on_cross)]
         noise = self._spend(releases, budget)
-        self.gram_ = on_gram.release(Z.T @ Z / len(Z), noise)
-        self.cross_ = on_cross.release(Z.T @ np.clip(y, -bound, bound) / len(Z), noise)
+        self.gram_ = on_gram.release(Z.T @ Z / n_rows, noise)
+        self.cross_ = on_cross.release(Z.T @ np.clip(y, -bound, bound) / n_rows, noise)
         shifted = self.gram_ + self.regularisation * np.eye(self.n_features)
         self.coef_ = np.linalg.solve(shifted, self.cross_)
+        self.printed_ = self._printed(n_rows)
 
         unproved, without_noise = self._objections()
         issued = Certificate.issue(
@@ -214,12 +219,12 @@ class _Published(PrivateEstimator):
             releases,
             noise,
             public={
-                "n_rows": len(Z),
-                "n_features": self.n_features,
-                "length_scale": self.length_scale,
-                "regularisation": self.regularisation,
-                "target_bound": self.target_bound,
-                "random_state": self.random_state,
+                "n_rows": n_rows,
+                "n_features": int(self.n_features),
+                "length_scale": float(self.length_scale),
+                "regularisation": float(self.regularisation),
+                "target_bound": bound,
+                "random_state": int(self.random_state),
                 "printed": asdict(self.printed_),
             },
             reference=f"{PAPER}, {self._place}, as printed",
@@ -227,18 +232,22 @@ class _Published(PrivateEstimator):
             not_private_because=without_noise,
         )
         # epsilon and delta are the paper's claim; the profile is what is proved of the release
-        proved = self._proved(issued.profile)
+        proved = self._proved(releases)
         self.certificate_ = replace(issued, epsilon=budget.epsilon, profile=proved)
         return self
 
-    _place: ClassVar[str]
+    @property
+    def _bound(self) -> float:
+        """T, checked by ``_check_parameters``."""
+        return float(self.target_bound)  # type: ignore[arg-type]
 
-    def _proved(self, composed: PrivacyProfile) -> PrivacyProfile:
-        return composed
+    def _check_training_data(self, X: Any, y: Any, **options: Any) -> tuple[Array, Array]:
+        X, y = super()._check_training_data(X, y, **options)
+        return np.asarray(X, dtype=np.float64), y
 
     def _plan(self, releases: Sequence[Release]) -> tuple[Ledger, Plan, Neighbours]:
         ledger, plan, relation = super()._plan(releases)
-        return ledger, Plan(plan.parts, whole=self._proved(plan.profile)), relation
+        return ledger, Plan(plan.parts, whole=self._proved(releases)), relation
 
 
 class PublishedAlgorithm1(_Published):
@@ -374,7 +383,7 @@ class PublishedAlgorithm1(_Published):
             self.epsilon,
             self.delta,
             self.n_features,
-            float(self.target_bound or 0.0),
+            self._bound,
             self.norm_bound,
         )
 
@@ -383,7 +392,7 @@ class PublishedAlgorithm1(_Published):
         bounds = p.gram_sensitivity, p.cross_sensitivity
         return _on_grid(p, bounds, n_rows, self.n_features)
 
-    def _proved(self, composed: PrivacyProfile) -> PrivacyProfile:
+    def _proved(self, releases: Sequence[Release]) -> PrivacyProfile:
         return NOTHING_PROVED
 
     def _objections(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -432,11 +441,13 @@ class PublishedAlgorithm3(RegressorMixin, _Published):
 
     Guarantee    not the claimed one: no proof of Theorem 16 is printed, and with the printed
                  sensitivities none can work (erratum 003-5). The claim survives for epsilon <= 10
-                 by the slack of its composition and fails at epsilon = 20.
+                 by the slack of its composition; with cosine features it fails at epsilon = 20,
+                 where delta is 2 to 4 times what is claimed.
     Sensitivity  printed Delta_1 = 2, Delta_2 = sqrt(2) T. Right, for rows of norm B:
                  sqrt(2) B^2 and 2 B T, that is 2 sqrt(2) and 2 sqrt(2) T for cosine features
                  (B^2 = 2), sqrt(2) and 2 T for paired ones (B = 1). Rows are cut to norm B, which
-                 changes nothing but last bits.
+                 changes nothing but last bits. The pair has the profile of one Gaussian release,
+                 which is less than the two together.
     Noise        (E + E^T)/2 has variance 1 on the diagonal and 1/2 off it: ``SymmetricGaussian``.
     Reference    Lee, Park & Ahn (2025), Definition 15, Algorithm 3, Theorem 16.
 
@@ -525,13 +536,28 @@ class PublishedAlgorithm3(RegressorMixin, _Published):
         return super()._release(Z * (self._row_norm / np.maximum(norms, self._row_norm)), y)
 
     def _printed(self, n_rows: int) -> PrintedNoise:
-        bound = float(self.target_bound or 0.0)
-        return algorithm_3_noise(n_rows, self.epsilon, self.delta, bound)
+        return algorithm_3_noise(n_rows, self.epsilon, self.delta, self._bound)
 
     def _mechanisms(self, n_rows: int) -> tuple[SymmetricGaussian, Gaussian]:
-        row, target = self._row_norm * (1 + 1e-15), float(self.target_bound or 0.0)
-        right = math.sqrt(2) * row**2 * (1 + 1e-15), 2 * row * target * (1 + 1e-15)
+        row = self._row_norm * (1 + 1e-15)
+        right = math.sqrt(2) * row**2 * (1 + 1e-15), 2 * row * self._bound * (1 + 1e-15)
         return _on_grid(self._printed(n_rows), right, n_rows, self.n_features)
+
+    def _proved(self, releases: Sequence[Release]) -> PrivacyProfile:
+        """Return the Gaussian profile of the pair, whose two parts can't both move farthest.
+
+        Rows of norm B at an angle with cosine k and targets T, -T move (C/s_1, u/s_2), where
+        s_2 = s_1 T/sqrt(2), by sqrt(2 B^4 (1 - k^2) + 4 B^2 (1 + k)) / (n s_1), at most
+        sqrt(2) (B^2 + 1) / (n s_1), at k = 1/B^2; shorter rows or other targets move it less.
+        What the grid and floating point add to each part is added here.
+        """
+        on_gram, on_cross = (release.mechanism for release in releases)
+        # sqrt(2) B^2 / n is the sensitivity of C alone
+        farthest = on_gram.sensitivity.value * (1 + self._row_norm**-2) / on_gram.noise_scale
+        slack = sum(
+            m.profile().mu - m.sensitivity.value / m.noise_scale for m in (on_gram, on_cross)
+        )
+        return GaussianProfile((farthest + slack) * (1 + 1e-12))
 
     def _objections(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         right = "sqrt(2) and 2 T" if self.features == "paired" else "2 sqrt(2) and 2 sqrt(2) T"
