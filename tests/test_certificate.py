@@ -15,6 +15,7 @@ from dpkernel import Budget, Certificate, Ledger, Neighbours, SeededNoise, mecha
 from dpkernel.certificate import Release
 from dpkernel.errors import CertificateError
 from dpkernel.noise import Part, Plan
+from dpkernel.report import write_report
 
 REQUEST = Budget(1.0, 1e-6)
 
@@ -81,6 +82,29 @@ def test_something_left_without_noise_is_not_private():
     assert not certificate.private and "training score" in str(certificate)
 
 
+def _halve_noise(release):
+    release["sigma"] /= 2
+    release["noise_scale"] /= 2
+
+
+def test_a_certificate_speaks_of_what_its_noise_was_spent_for():
+    weak = mechanisms.Gaussian.calibrate(1.0, Budget(8.0, 1e-6), dimension=1)
+    strong = mechanisms.Gaussian.calibrate(1.0, Budget(0.01, 1e-9), dimension=1)
+    noise = Ledger().spend(weak.profile(), "x")
+    weak.release([0.0], noise)
+    for releases in ([Release("x", strong)], [Release("y", weak)], [Release("x", weak, 2)]):
+        with pytest.raises(CertificateError, match="not those that this noise was spent for"):
+            Certificate.issue("t", REQUEST, releases, noise, public={})
+
+
+def test_print_and_report_say_so_when_the_numbers_do_not_fit(tmp_path):
+    forged = tampered(lambda d: d.update(epsilon=0.001))
+    assert "NO GUARANTEE" in str(forged) and "the guarantee holds" not in str(forged)
+    page = write_report(forged, tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "NO GUARANTEE" in page
+    assert str(dataclasses.replace(forged, releases=())) == "test: no release, no guarantee"
+
+
 def tampered(change) -> Certificate:
     data = json.loads(make().to_json())
     change(data)
@@ -92,12 +116,17 @@ def tampered(change) -> Certificate:
     [
         (lambda d: d.update(epsilon=0.5), "parameters prove delta"),
         (lambda d: d.update(delta=1e-9), "parameters prove delta"),
-        (lambda d: d["releases"][0].update(sigma=d["releases"][0]["sigma"] / 2), "prove delta"),
+        (lambda d: _halve_noise(d["releases"][0]), "prove delta"),
         (lambda d: d["releases"][0].update(draws=2), "parameters prove delta"),
         (lambda d: d["profile"].update(mu=0.01), "stated profile is not the one"),
         (lambda d: d.update(neighbours="add-remove"), "calibrated for 'replace-one'"),
         (lambda d: d.update(releases=[]), "lists no release"),
-        (lambda d: d.update(generator="numpy PCG64, seeded"), "seeded, but the certificate says"),
+        (lambda d: d.update(generator="numpy PCG64, seeded"), "seeded', but the certificate says"),
+        (lambda d: d.update(generator="time()"), "but the certificate says 'private'"),
+        (
+            lambda d: d.update(reasons=["the training score was printed"]),
+            "gives reasons against it",
+        ),
     ],
 )
 def test_verify_rejects_what_the_parameters_do_not_support(change, message):
@@ -116,7 +145,12 @@ def test_verify_rejects_what_the_parameters_do_not_support(change, message):
         (lambda d: d["releases"][0].update(draws=10**9), "number of draws"),
         (lambda d: d.update(profile={"kind": "magic"}), "profile of this certificate"),
         (lambda d: d.update(epsilon="one"), "can't be read"),
-        (lambda d: d.update(epsilon=-1.0, delta=2.0), "can't be read"),
+        (lambda d: d.update(epsilon=-1.0), "no privacy parameter"),
+        (lambda d: d.update(delta=2.0), "no privacy parameter"),
+        (lambda d: d.update(private="no"), "'private' of a certificate must be a bool"),
+        (lambda d: d.update(assumptions="abc"), "'assumptions' of a certificate must be a list"),
+        (lambda d: d["releases"][0].update(noise_scale=1e99), "noise_scale of the release"),
+        (lambda d: d["releases"][0].update(reference="trust me"), "reference of the release"),
         (lambda d: d.update(schema=99), "schema 99"),
         (lambda d: d.pop("private"), "private"),
     ],

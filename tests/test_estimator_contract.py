@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 import pickle
+import re
 import warnings
 
 import numpy as np
@@ -119,6 +120,36 @@ def test_bad_input_is_refused_before_anything_is_spent(build, data, case):
     assert isinstance(caught.value, (DataError, ParameterError))
     assert "secret" not in str(caught.value)
     assert ledger.spends == []
+
+
+QUOTING = {
+    "one dimension": lambda X, y: (X[:, 0], y),
+    "three dimensions": lambda X, y: (X[:, :, None], y),
+    "complex X": lambda X, y: (X + 1j, y),
+    "complex y": lambda X, y: (X, y + 1j),
+    "text in y": lambda X, y: (X, np.array(["0.123456789"] * 59 + ["0.987654321x"])),
+    "object X": lambda X, y: (np.array([[{"k": 0.123456789}] * 3] * 60, dtype=object), y),
+    "pandas NA": lambda X, y: (pd.DataFrame(X).astype(object).where(X > 0, pd.NA), y),
+    "huge integers": lambda X, y: (np.array([[10**400] * 3] * 60, dtype=object), y),
+    "dates": lambda X, y: (pd.DataFrame({"a": pd.date_range("2020-01-01", periods=60)}), y),
+    "two targets too many": lambda X, y: (X, np.zeros((60, 2, 2))),
+}
+
+
+@every
+@pytest.mark.parametrize("case", QUOTING)
+@pytest.mark.parametrize("method", ["fit", "predict"])
+def test_no_message_quotes_an_entry(build, data, case, method):
+    X, y = QUOTING[case](*data)
+    model = build() if method == "fit" else build().fit(*data)
+    try:
+        model.fit(X, y) if method == "fit" else model.predict(X)
+    except (ValueError, TypeError) as error:
+        assert isinstance(error, (DataError, ParameterError))
+        assert not re.search(r"\d\.\d{4}|2020|k'|array\(", str(error)), str(error)
+        assert error.__cause__ is None and error.__suppress_context__
+    else:
+        assert method == "predict" or case == "dates"  # X was fine, or nanoseconds are numbers
 
 
 @every

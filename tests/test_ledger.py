@@ -12,7 +12,15 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from dpkernel import Budget, Ledger, Neighbours, PrivateKernelRidge, SeededNoise, mechanisms
+from dpkernel import (
+    Budget,
+    Ledger,
+    Neighbours,
+    PrivateKernelRidge,
+    SeededNoise,
+    mechanisms,
+    sensitivity,
+)
 from dpkernel.errors import BudgetExceededError, LedgerError, NoiseError, ParameterError
 from dpkernel.filters import FILTERS, Charge, resolve_filter
 from dpkernel.noise import Noise, Part, Plan, SystemNoise
@@ -164,7 +172,7 @@ def test_each_part_can_be_drawn_as_often_as_it_was_paid_for():
 
 def test_a_noise_cannot_be_made_copied_or_pickled():
     with pytest.raises(NoiseError, match=r"Call ledger\.spend"):
-        Noise(object(), SystemNoise(), Plan.of(ONE, "x"), print)
+        Noise(object(), SystemNoise(), Plan.of(ONE, "x"), Neighbours.REPLACE_ONE, print)
     noise = Ledger().spend(ONE, "x")
     for attempt in (copy.copy, copy.deepcopy, pickle.dumps):
         with pytest.raises(NoiseError, match="can't be pickled or copied"):
@@ -261,6 +269,117 @@ def test_a_seeded_spend_is_recorded_as_not_private():
     ledger = Ledger()
     ledger.spend(ONE, "x", noise=SeededNoise(0))
     assert [s.private for s in ledger.spends] == [False]
+    assert "1 of them not private: no guarantee" in repr(ledger)
+
+
+def test_only_the_sources_of_the_library_are_private():
+    class Zero(SystemNoise):
+        def discrete_gaussian(self, scale, size):
+            return np.zeros(size, dtype=np.int64)
+
+    ledger = Ledger()
+    assert not ledger.spend(ONE, "x", noise=Zero()).private
+    assert not ledger.spends[0].private
+
+
+def test_the_relation_is_checked_at_the_release():
+    easier = sensitivity.declared(1.0, Neighbours.ZERO_OUT)
+    mechanism = mechanisms.Gaussian.calibrate(easier, Budget(1.0, 1e-6), dimension=1)
+    noise = Ledger().spend(mechanism.profile(), "x")
+    with pytest.raises(NoiseError, match="ledger of 'replace-one' neighbours"):
+        mechanism.release([1.0], noise)
+    with pytest.raises(LedgerError, match="calibrated for 'zero-out'"):
+        Ledger().spend(ONE, "x", neighbours="zero-out")
+
+
+@pytest.mark.parametrize("draws", [0, -1, 1e-4, 2.5, True, 10**7])
+def test_a_part_is_drawn_a_whole_number_of_times(draws):
+    with pytest.raises(ParameterError, match="'draws' parameter of Part"):
+        Part("x", ONE, draws)
+
+
+def test_a_plan_never_charges_less_than_its_parts():
+    parts = (Part("a", ONE, 10),)
+    with pytest.raises(ParameterError, match="charges at least what the parts add up to"):
+        Plan(parts, whole=PureProfile(1e-9))
+    with pytest.raises(ParameterError, match="charges at least"):
+        Plan(parts, whole=ONE)
+    assert Plan(parts, whole=ONE.repeat(11)).profile == ONE.repeat(11)
+    assert Plan(parts, whole=ApproximateProfile(0.0, 1.0)).profile.delta(1.0) == 1
+
+
+def test_a_failed_record_leaves_the_draw():
+    ledger = Ledger()
+    noise = ledger.spend(ONE, "x")
+    broken = ledger._store.mark_drawn
+    ledger._store.mark_drawn = lambda number, label: 1 / 0
+    with pytest.raises(ZeroDivisionError):
+        noise.claim(ONE)
+    ledger._store.mark_drawn = broken
+    noise.claim(ONE)
+    assert ledger.spends[0].state == "drawn"
+
+
+def test_a_history_cannot_be_edited_through_what_it_returns():
+    ledger = Ledger(budget=Budget(1.0))
+    ledger.spend(PureProfile(0.9), "x")
+    ledger.spends[0].plan["profile"]["epsilon"] = 0.0
+    ledger.spends.clear()
+    with pytest.raises(BudgetExceededError):
+        ledger.spend(PureProfile(0.9), "y")
+
+
+def test_pure_spends_cost_their_mu_under_gaussian_accounting():
+    rule = resolve_filter("gaussian", CEILING, None)
+    total = rule.spent([Charge(PureProfile(0.1)), Charge(GaussianProfile(0.2))])
+    mu = math.hypot(0.2, PureProfile(0.1).mu)
+    assert total.epsilon == pytest.approx(GaussianProfile(mu).epsilon(1e-6), rel=1e-9)
+    assert PureProfile(0.1).mu == pytest.approx(0.12526, rel=1e-3)  # near epsilon sqrt(pi/2)
+    mixed = compose([PureProfile(0.05), GaussianProfile(0.1)])
+    ledger = Ledger(budget=CEILING)
+    ledger.spend(ONE, "Gaussian")
+    ledger.spend(mixed, "a plan of both kinds")
+    assert len(ledger.spends) == 2
+
+
+def test_renyi_accounting_gives_the_textbook_number():
+    """mu = 1/4 at delta = 1e-6: 1.1432 by the best order; one fixed order is close to it."""
+    rule = resolve_filter("renyi", Budget(1.15, 1e-6), None)
+    found = rule.spent([Charge(GaussianProfile(0.25))]).epsilon
+    a, rho = rule.order, rule.order * 0.25**2 / 2
+    exact = rho + math.log((a - 1) / a) - (math.log(1e-6) + math.log(a)) / (a - 1)
+    assert found == pytest.approx(exact, rel=1e-9)
+    assert 1.142 < found < 1.1433
+
+
+@pytest.mark.parametrize("accounting", FILTERS)
+def test_what_remains_can_be_spent(accounting, rng):
+    for _ in range(20):
+        ceiling = Budget(float(rng.uniform(0.5, 5)), float(10 ** rng.uniform(-9, -5)))
+        ledger = Ledger(budget=ceiling, accounting=accounting)
+        share = Budget(ceiling.epsilon * float(rng.uniform(0.05, 0.5)), ceiling.delta / 3)
+        profile = GaussianProfile(gaussian_mu(share.epsilon, share.delta))
+        ledger.spend(profile, "first", claim=share)
+        left = ledger.remaining
+        rest = mechanisms.Gaussian.calibrate(1.0, left, dimension=1)
+        ledger.spend(rest.profile(), "the rest", claim=left)
+        after = ledger.remaining
+        assert after is None or after.epsilon < 0.02 * ceiling.epsilon
+
+
+@pytest.mark.parametrize("label", ["", "  ", None, 3, b"x", "x" * 1001, "\ud800"])
+def test_labels_are_short_texts(label):
+    with pytest.raises(ParameterError, match="a text of 1 to 1000 characters"):
+        Ledger().spend(ONE, label)
+
+
+def test_the_renyi_order_is_that_of_the_first_ceiling():
+    ledger = Ledger(accounting="renyi")
+    ledger.change_ceiling(Budget(1.0, 1e-6), "first")
+    order = ledger._store.settings().renyi_order
+    ledger.change_ceiling(Budget(9.0, 1e-6), "second")
+    assert ledger._store.settings().renyi_order == order is not None
+    assert [(b.epsilon, why) for _, b, why in ledger.ceilings] == [(1.0, "first"), (9.0, "second")]
 
 
 def test_check_looks_and_records_nothing():

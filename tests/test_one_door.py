@@ -17,7 +17,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 STEPS = [
     ["errors", "version"],
     ["types", "entropy"],
-    ["validation", "domain", "kernels", "blocks"],
+    ["validation", "tables", "domain", "kernels", "blocks"],
     ["features", "losses"],
     ["pld", "sensitivity", "samplers"],
     ["profiles"],

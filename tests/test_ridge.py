@@ -5,12 +5,23 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.datasets import load_diabetes
 from sklearn.linear_model import Ridge
 
-from dpkernel import Domain, Interval, PrivateKernelRidge, SeededNoise, load, save
-from dpkernel.errors import CertificateError, DataError, ParameterError
+from dpkernel import (
+    Budget,
+    Domain,
+    Interval,
+    Ledger,
+    Levels,
+    PrivateKernelRidge,
+    SeededNoise,
+    load,
+    save,
+)
+from dpkernel.errors import BudgetExceededError, CertificateError, DataError, ParameterError
 
 HUGE = 1e12  # an epsilon at which the noise is far below the data
 
@@ -23,12 +34,22 @@ def table(rng):
 
 def test_large_epsilon_equals_ridge_on_the_same_features(table):
     X, y = table
-    model = PrivateKernelRidge(
-        HUGE, 1e-6, n_features=40, regularisation=0.01, bounds=(-1, 1), y_bounds=(-2, 2)
-    ).fit(X, y)
-    features = model.feature_map_.transform(X)
-    plain = Ridge(alpha=0.01).fit(features, y / 2)
-    np.testing.assert_allclose(model.predict(X), 2 * plain.predict(features), atol=1e-3)
+    for kind in ("fourier", "eigen"):
+        model = PrivateKernelRidge(
+            HUGE,
+            1e-6,
+            features=kind,
+            n_features=40,
+            regularisation=0.01,
+            bounds=(-1, 1),
+            y_bounds=(-2, 2),
+        ).fit(X, y)
+        features = model.feature_map_.transform(X)
+        spectrum = getattr(model.feature_map_, "spectrum", np.ones(features.shape[1]))
+        scale = (spectrum / spectrum[0]) ** 0.25  # the penalty is 1 / scale^2
+        rows = np.hstack([features * scale, np.full((len(X), 1), 0.5)])
+        plain = Ridge(alpha=0.01, fit_intercept=False).fit(rows, y / 2)
+        np.testing.assert_allclose(model.predict(X), 2 * plain.predict(rows), atol=5e-4)
 
 
 def test_linear_kernel_equals_linear_ridge(table):
@@ -36,8 +57,9 @@ def test_linear_kernel_equals_linear_ridge(table):
     model = PrivateKernelRidge(
         HUGE, 1e-6, kernel="linear", regularisation=1e-3, bounds=(-1, 1), y_bounds=(-2, 2)
     ).fit(X, y)
-    plain = Ridge(alpha=1e-3).fit(X / 2, y / 2)
-    np.testing.assert_allclose(model.predict(X), 2 * plain.predict(X / 2), atol=1e-3)
+    rows = np.hstack([X / 2, np.full((len(X), 1), 0.5)])
+    plain = Ridge(alpha=1e-3, fit_intercept=False).fit(rows, y / 2)
+    np.testing.assert_allclose(model.predict(X), 2 * plain.predict(rows), atol=1e-4)
 
 
 def test_useful_at_epsilon_ten_on_real_data(seed):
@@ -197,6 +219,66 @@ def test_damaged_and_foreign_files_are_refused(table, tmp_path):
         np.savez(tmp_path / "t.npz", **arrays)
         with pytest.raises(CertificateError, match=message):
             load(tmp_path / "t.npz")
+
+
+def test_a_loaded_model_can_be_fitted_again(table, tmp_path):
+    X, y = table
+    model = PrivateKernelRidge(kernel="linear", bounds=(-1, 1), y_bounds=(-2, 2)).fit(X, y)
+    again = load(save(model, tmp_path / "m.npz")).fit(X, y)
+    assert again.feature_map_.kind == "linear"
+
+
+def test_a_model_file_with_parts_missing_is_refused(table, tmp_path):
+    path = save(PrivateKernelRidge(y_bounds=(-2, 2)).fit(*table), tmp_path / "m.npz")
+    with np.load(path) as archive:
+        arrays = dict(archive)
+    whole = json.loads(arrays["header"].tobytes())
+    for drop, message in (("feature_map", "malformed"), ("domain", "malformed")):
+        header = {k: v for k, v in whole.items() if k != drop}
+        changed = {**arrays, "header": np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)}
+        np.savez(tmp_path / "t.npz", **changed)
+        with pytest.raises(CertificateError, match=message):
+            load(tmp_path / "t.npz")
+    np.savez(tmp_path / "t.npz", **{**arrays, "coef": arrays["coef"][:-1]})
+    with pytest.raises(CertificateError, match="do not fit its feature map"):
+        load(tmp_path / "t.npz")
+
+
+def test_a_domain_speaks_for_the_whole_table(table):
+    X, y = table
+    columns = tuple(Interval(-1, 1) for _ in range(4))
+    whole = Domain(columns, Interval(-2, 2), n_max=500, names=("a", "b", "c", "d"))
+    frame = pd.DataFrame(X, columns=["a", "b", "c", "d"])
+    model = PrivateKernelRidge(bounds=whole, noise=SeededNoise(0)).fit(frame, y)
+    other = PrivateKernelRidge(bounds=(-1, 1), y_bounds=(-2, 2), noise=SeededNoise(0)).fit(frame, y)
+    np.testing.assert_array_equal(model.coef_, other.coef_)
+    with pytest.raises(DataError, match=r"the domain declares \['a', 'b', 'c', 'd'\]"):
+        PrivateKernelRidge(bounds=whole).fit(frame[["b", "a", "c", "d"]], y)
+    with pytest.raises(DataError, match="more rows than the n_max=500"):
+        PrivateKernelRidge(bounds=whole).fit(pd.concat([frame, frame]), np.tile(y, 2))
+    with pytest.raises(ParameterError, match="differ. State one"):
+        PrivateKernelRidge(bounds=whole, y_bounds=(0, 1)).fit(frame, y)
+
+
+def test_columns_of_levels_are_encoded(table):
+    X, y = table
+    mixed = X.copy()
+    mixed[:, 3] = np.repeat([1, 2, 5, 7], 125)  # 7 was not declared
+    domain = Domain((*(Interval(-1, 1) for _ in range(3)), Levels((1, 2, 5))), Interval(-2, 2))
+    model = PrivateKernelRidge(HUGE, bounds=domain, n_features=40).fit(mixed, y)
+    assert model.feature_map_.n_features_in_ == 6 and model.n_features_in_ == 4
+    assert np.mean((model.predict(mixed) - y) ** 2) < 0.5 * np.var(y)
+
+
+def test_a_refused_refit_leaves_the_model_as_it_was(table):
+    X, y = table
+    ledger = Ledger(budget=Budget(1.0, 1e-6))
+    model = PrivateKernelRidge(bounds=(-1, 1), y_bounds=(-2, 2), ledger=ledger).fit(X, y)
+    before = model.predict(X)
+    with pytest.raises(BudgetExceededError):
+        model.fit(np.hstack([X, X]), y)
+    np.testing.assert_array_equal(model.predict(X), before)
+    assert model.n_features_in_ == 4
 
 
 def test_the_model_file_holds_no_row(table, tmp_path):

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,9 +27,9 @@ from typing import Any
 
 from dpkernel.errors import CertificateError
 from dpkernel.mechanisms import Mechanism, mechanism_from_dict
-from dpkernel.noise import Noise
+from dpkernel.noise import MOST_DRAWS, TRUSTED_GENERATORS, Noise
 from dpkernel.profiles import PrivacyProfile, compose, profile_from_dict
-from dpkernel.types import JSON, Budget, Neighbours
+from dpkernel.types import JSON, Budget, Neighbours, is_real, is_whole
 
 SCHEMA = 1
 NOT_COVERED = (
@@ -45,6 +46,12 @@ class Release:
     label: str
     mechanism: Mechanism
     draws: int = 1
+
+    def __post_init__(self) -> None:
+        if not is_whole(self.draws) or not 1 <= self.draws <= MOST_DRAWS:
+            raise CertificateError(
+                f"The number of draws of a release must be an int from 1 to {MOST_DRAWS}."
+            )
 
     def to_dict(self) -> JSON:
         """Return the line as JSON values."""
@@ -100,7 +107,12 @@ class Certificate:
         invalid_because: Sequence[str] = (),
         not_private_because: Sequence[str] = (),
     ) -> Certificate:
-        """Return the certificate of releases that were just drawn from ``noise``."""
+        """Return the certificate of the releases that ``noise`` was paid for."""
+        paid = {(part.label, part.profile, part.draws) for part in noise.plan.parts}
+        if paid != {(r.label, r.mechanism.profile(), r.draws) for r in releases}:
+            raise CertificateError(
+                "The releases to certify are not those that this noise was spent for."
+            )
         profile = _compose(releases)
         seeded = () if noise.private else ("the noise was seeded, so it can be subtracted",)
         reasons = (*seeded, *not_private_because, *invalid_because)
@@ -155,8 +167,12 @@ class Certificate:
             raise CertificateError(
                 f"The releases rest on {sorted(unsigned)}, which the certificate does not name."
             )
-        if self.private and "seeded" in self.generator:
-            raise CertificateError("The noise was seeded, but the certificate says 'private'.")
+        if self.private and self.generator not in TRUSTED_GENERATORS:
+            raise CertificateError(
+                f"The noise came from {self.generator!r}, but the certificate says 'private'."
+            )
+        if self.private and self.reasons:
+            raise CertificateError("The certificate says 'private' and gives reasons against it.")
         profile = _compose(self.releases)
         proved = profile.delta(self.epsilon)
         if not proved <= self.delta:
@@ -167,6 +183,15 @@ class Certificate:
         if self.profile != profile:
             raise CertificateError("The stated profile is not the one that the parameters give.")
         return Budget(max(profile.epsilon(self.delta), 1e-300), self.delta)
+
+    @property
+    def verdict(self) -> str:
+        """One line: that the guarantee holds, or why not. Verifies first."""
+        try:
+            self.verify()
+        except CertificateError as error:
+            return f"NO GUARANTEE: {error}"
+        return "the guarantee holds" if self.private else "NO GUARANTEE: " + "; ".join(self.reasons)
 
     def to_dict(self) -> JSON:
         """Return the certificate as JSON values."""
@@ -208,17 +233,18 @@ class Certificate:
             )
         try:
             values = {name: data[name] for name in names}
+            _check_types(data)
             values["neighbours"] = Neighbours.resolve(data["neighbours"])
             values["profile"] = profile_from_dict(data["profile"])
             values["assumptions"] = tuple(data["assumptions"])
             values["reasons"] = tuple(data["reasons"])
             values["not_covered"] = tuple(data["not_covered"])
             values["epsilon"], values["delta"] = float(data["epsilon"]), float(data["delta"])
-            values["releases"] = tuple(
-                Release(line["label"], mechanism_from_dict(line), _count(line["draws"]))
-                for line in data["releases"]
-            )
-            Budget(max(values["epsilon"], 1e-300), values["delta"])
+            values["releases"] = tuple(_read_release(line) for line in data["releases"])
+            if not (0 <= values["epsilon"] < math.inf and 0 <= values["delta"] < 1):
+                raise CertificateError(
+                    "The certificate's epsilon or delta is no privacy parameter."
+                )
         except (KeyError, TypeError, ValueError) as error:
             if isinstance(error, CertificateError):
                 raise
@@ -226,12 +252,11 @@ class Certificate:
         return cls(**values)
 
     def __str__(self) -> str:
+        if not self.releases:
+            return f"{self.subject}: no release, no guarantee"
         first = self.releases[0].mechanism
         scale = ", ".join(f"{r.label}: {r.mechanism.noise_scale:.4g}" for r in self.releases)
-        if self.private and self.valid:
-            verdict = "the guarantee holds"
-        else:
-            verdict = "NO GUARANTEE: " + "; ".join(self.reasons)
+        verdict = self.verdict
         lines = (
             f"{self.subject}: epsilon = {self.epsilon:.6g}, delta = {self.delta:.3g} ({verdict})",
             f"protects     {_UNIT[self.neighbours]}",
@@ -255,16 +280,44 @@ def _compose(releases: Sequence[Release]) -> PrivacyProfile:
     return compose([r.mechanism.profile().repeat(r.draws) for r in releases])
 
 
+def _check_types(data: JSON) -> None:
+    kinds = {
+        "private": bool,
+        "valid": bool,
+        "subject": str,
+        "generator": str,
+        "sampler": str,
+        "reference": str,
+        "public": dict,
+        "free_statistics": dict,
+        "versions": dict,
+        "assumptions": list,
+        "reasons": list,
+        "not_covered": list,
+        "releases": list,
+    }
+    for name, kind in kinds.items():
+        if not isinstance(data[name], kind):
+            raise CertificateError(
+                f"The field '{name}' of a certificate must be a {kind.__name__}."
+            )
+    if any(not is_real(data[name]) for name in ("epsilon", "delta")):
+        raise CertificateError("The certificate can't be read (epsilon or delta is not a number).")
+
+
+def _read_release(line: JSON) -> Release:
+    found = Release(line["label"], mechanism_from_dict(line), line["draws"])
+    derived = found.mechanism.to_dict()
+    for name in ("noise_scale", "assumptions", "reference"):
+        if line[name] != derived[name]:
+            raise CertificateError(
+                f"The {name} of the release {found.label!r} is not the one its parameters give."
+            )
+    return found
+
+
 def _assumptions(releases: Sequence[Release]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for r in releases for name in r.mechanism.assumptions))
-
-
-def _count(value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= 10**6:
-        raise CertificateError(
-            "The number of draws of a release must be an int from 1 to 1,000,000."
-        )
-    return value
 
 
 def _versions() -> dict[str, str]:

@@ -33,8 +33,8 @@ class WordSource(Protocol):
 class SystemEntropy:
     """Words from the operating system's cryptographic generator (``os.urandom``).
 
-    Stateless on purpose: about 0.4 GB a second is ten times what a release
-    needs, and a generator without state can't repeat itself in a forked worker.
+    Stateless on purpose: a generator without state can't repeat itself in a forked
+    worker. It is also what bounds the speed of the samplers.
     """
 
     private = True

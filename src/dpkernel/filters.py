@@ -24,10 +24,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import ClassVar
 
 from dpkernel.errors import LedgerError, ParameterError, parameter_message
-from dpkernel.profiles import GaussianProfile, PrivacyProfile, compose, gaussian_mu
+from dpkernel.profiles import GaussianProfile, PrivacyProfile, PureProfile, compose, gaussian_mu
 from dpkernel.sensitivity import round_up
 from dpkernel.types import Budget
 
@@ -53,12 +54,23 @@ class Filter(ABC):
         """Return the total as (epsilon, delta) with delta at most the ceiling's; None for nothing."""
 
     @abstractmethod
+    def _estimate(self, charges: Sequence[Charge]) -> Budget | None:
+        """Return what is left, up to rounding."""
+
     def remaining(self, charges: Sequence[Charge]) -> Budget | None:
-        """Return the largest further spend of the rule's own kind that fits; None for nothing left.
+        """Return a largest further spend that really fits, or None for nothing left.
 
         For the Gaussian and Renyi rules a Gaussian release at the ceiling's delta; for basic
         composition what is left of the two sums.
         """
+        found, shrink = self._estimate(charges), 1e-15
+        while found is not None and shrink < 1e-3:
+            if self.admits([*charges, Charge(_usual_release(found), found)]):
+                return found
+            epsilon = found.epsilon * (1 - shrink)
+            found = Budget(epsilon, found.delta) if epsilon > 1e-11 else None
+            shrink *= 4
+        return None
 
     def admits(self, charges: Sequence[Charge]) -> bool:
         """Whether these spends together stay under the ceiling."""
@@ -77,7 +89,7 @@ class GaussianFilter(Filter):
         super().__init__(ceiling)
         _needs_delta(ceiling, self.name)
 
-    def remaining(self, charges: Sequence[Charge]) -> Budget | None:
+    def _estimate(self, charges: Sequence[Charge]) -> Budget | None:
         """Return epsilon at the ceiling's delta of the mu that is left."""
         whole = gaussian_mu(self.ceiling.epsilon, self.ceiling.delta)
         used = math.fsum((charge.profile.mu or 0.0) ** 2 for charge in charges)
@@ -90,9 +102,9 @@ class GaussianFilter(Filter):
         mus = [charge.profile.mu for charge in charges]
         if any(mu is None for mu in mus):
             raise LedgerError(
-                "This ledger adds up mu^2 (accounting='gaussian', fixed by its first spend), and"
-                " this spend has no mu. Open a ledger with accounting='renyi' or 'basic' to mix"
-                " mechanisms of this kind with Gaussian ones. Nothing was spent."
+                "This ledger adds up mu^2 (accounting='gaussian', asked for or fixed by its first"
+                " spend), and this spend has no mu. Open a ledger with accounting='renyi' or 'basic'"
+                " to mix mechanisms of this kind with Gaussian ones. Nothing was spent."
             )
         total = compose([GaussianProfile(mu) for mu in mus if mu is not None])
         return _at_delta(total, self.ceiling.delta)
@@ -113,10 +125,18 @@ class RenyiFilter(Filter):
     def __init__(self, ceiling: Budget, order: float | None = None) -> None:
         super().__init__(ceiling)
         _needs_delta(ceiling, self.name)
-        log_delta = math.log(1 / ceiling.delta)
-        best = log_delta + math.sqrt(log_delta * (log_delta + ceiling.epsilon))
-        self.order = a = 1 + best / ceiling.epsilon if order is None else order
-        self._offset = math.log1p(-1 / a) + (log_delta - math.log(a)) / (a - 1)
+        self.order = self._best_order() if order is None else order
+        self._offset = self._offset_at(self.order)
+
+    def _offset_at(self, order: float) -> float:
+        """Return epsilon - rho of the conversion at the ceiling's delta."""
+        spent = math.log(self.ceiling.delta) + math.log(order)
+        return math.log1p(-1 / order) - spent / (order - 1)
+
+    def _best_order(self) -> float:
+        """Return the order at which the largest Gaussian fits; found on a fixed, public grid."""
+        orders = [float(1 + 10.0 ** (e / 100)) for e in range(-300, 601)]
+        return max(orders, key=lambda a: (self.ceiling.epsilon - self._offset_at(a)) / a)
 
     def spent(self, charges: Sequence[Charge]) -> Budget | None:
         """Return the Renyi sum converted to epsilon at the ceiling's delta."""
@@ -132,7 +152,7 @@ class RenyiFilter(Filter):
         epsilon = max((rho + self._offset) * (1 + 1e-12), 1e-12)
         return Budget(epsilon, self.ceiling.delta)
 
-    def remaining(self, charges: Sequence[Charge]) -> Budget | None:
+    def _estimate(self, charges: Sequence[Charge]) -> Budget | None:
         """Return epsilon at the ceiling's delta of the Gaussian that still fits."""
         used = math.fsum(charge.profile.rdp(self.order) for charge in charges)
         left = self.ceiling.epsilon - self._offset - used
@@ -155,24 +175,24 @@ class BasicFilter(Filter):
             delta += Fraction(point.delta)
         return Budget(round_up(epsilon), min(round_up(delta), 1 - 2.0**-53))
 
-    def remaining(self, charges: Sequence[Charge]) -> Budget | None:
+    def _estimate(self, charges: Sequence[Charge]) -> Budget | None:
         """Return what is left of the two sums."""
         total = self.spent(charges)
         if total is None:
             return self.ceiling
-        epsilon = self.ceiling.epsilon - total.epsilon
-        delta = max(self.ceiling.delta - total.delta, 0.0)
+        epsilon = _difference_down(self.ceiling.epsilon, total.epsilon)
+        delta = _difference_down(self.ceiling.delta, total.delta)
         return Budget(epsilon, delta) if epsilon > 0 else None
 
     def point(self, charge: Charge, delta_spent: float) -> Budget:
         """Return the point of the spend's profile that is charged."""
         if charge.claim is not None:
             delta = charge.claim.delta
-        elif charge.profile.epsilon(0.0) < math.inf:
+        elif epsilon_at(charge.profile, 0.0) < math.inf:
             delta = 0.0
         else:
             delta = max(self.ceiling.delta - delta_spent, 0.0) / 2
-        found = charge.profile.epsilon(delta)
+        found = epsilon_at(charge.profile, delta)
         if not found < math.inf:
             raise LedgerError(
                 f"The spend has no finite epsilon at delta = {delta:g}, which is what is left of"
@@ -199,6 +219,19 @@ def resolve_filter(
     return FILTERS[accounting](ceiling)
 
 
+@lru_cache(maxsize=65_536)
+def epsilon_at(profile: PrivacyProfile, delta: float) -> float:
+    """Return profile.epsilon(delta), once for each different profile: histories are long."""
+    return profile.epsilon(delta)
+
+
+def _usual_release(budget: Budget) -> PrivacyProfile:
+    """Return the profile of a release calibrated to this budget, Gaussian where delta allows."""
+    if budget.delta == 0:
+        return PureProfile(budget.epsilon)
+    return GaussianProfile(gaussian_mu(budget.epsilon, budget.delta))
+
+
 def _at_delta(profile: PrivacyProfile, delta: float) -> Budget:
     return Budget(max(profile.epsilon(delta), 1e-12), delta)
 
@@ -208,6 +241,13 @@ def _gaussian_left(mu_squared: float, delta: float) -> Budget | None:
         return None
     epsilon = GaussianProfile(math.sqrt(mu_squared)).epsilon(delta)
     return Budget(epsilon, delta) if epsilon > 0 else None
+
+
+def _difference_down(a: float, b: float) -> float:
+    """Return the largest float not above a - b, or 0."""
+    exact = Fraction(a) - Fraction(b)
+    near = float(exact)
+    return max(near if Fraction(near) <= exact else math.nextafter(near, -math.inf), 0.0)
 
 
 def _needs_delta(ceiling: Budget, name: str) -> None:

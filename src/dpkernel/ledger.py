@@ -17,18 +17,22 @@ from __future__ import annotations
 
 import csv
 import json
+import math
+import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from dpkernel.errors import BudgetExceededError, LedgerError, ParameterError, parameter_message
-from dpkernel.filters import FILTERS, Charge, Filter, RenyiFilter, resolve_filter
-from dpkernel.ledger_file import FileStore, now
-from dpkernel.ledger_store import MemoryStore, Settings, Spend, Store
+from dpkernel.filters import FILTERS, Charge, Filter, RenyiFilter, epsilon_at, resolve_filter
+from dpkernel.ledger_file import FileStore
+from dpkernel.ledger_store import MemoryStore, Settings, Spend, Store, now
 from dpkernel.noise import _MINT, Noise, NoiseSource, Plan, SystemNoise
 from dpkernel.profiles import PrivacyProfile
-from dpkernel.types import JSON, Budget, Neighbours
+from dpkernel.types import JSON, Budget, Neighbours, is_real
 
 
 @dataclass(frozen=True)
@@ -52,14 +56,20 @@ class Ledger:
         The data set the budget belongs to. A file may hold several; the name may be left out when
         it holds one.
     budget : Budget, optional
-        The ceiling. Without one everything is recorded and nothing refused. A file remembers it:
-        later calls may leave it out, and must not contradict it (``change_ceiling``).
+        The ceiling. A data set is added to a file only when its ceiling is stated (or
+        ``unlimited=True``), so that a misspelt name is an error and no second budget. The file
+        remembers it: later calls may leave it out, and must not contradict it
+        (``change_ceiling``). A ledger in memory without one records and refuses nothing.
     neighbours : Neighbours or str
         The relation that all spends of this data set must have been calibrated for; replace-one
         unless the file says otherwise.
     accounting : {"auto", "gaussian", "renyi", "basic"}
         The rule that adds spends up; see ``dpkernel.filters``. "auto" lets the first spend
         decide: "gaussian" for a Gaussian one, "basic" otherwise.
+    parts : sequence of str
+        Names of disjoint parts of the data set, fixed when the ledger is made; see ``part``.
+    unlimited : bool
+        Make a data set without a ceiling.
     read_only : bool
         Read a file without the right to spend.
     timeout : float
@@ -87,10 +97,12 @@ class Ledger:
         budget: Budget | None = None,
         neighbours: Neighbours | str | None = None,
         accounting: str | None = None,
+        parts: Sequence[str] = (),
+        unlimited: bool = False,
         read_only: bool = False,
         timeout: float = 30.0,
     ) -> None:
-        wanted = _check_settings(budget, neighbours, accounting)
+        wanted = _check_settings(budget, neighbours, accounting, parts)
         self._part: str | None = None
         self._store: Store
         if path is None:
@@ -101,10 +113,20 @@ class Ledger:
                 )
             self._store = MemoryStore(wanted)
             return
+        if dataset is not None:
+            _check_text("dataset", dataset)
+        if not is_real(timeout) or not 0 <= timeout <= 86_400:
+            allowed = "a number of seconds from 0 to 86400"
+            raise ParameterError(parameter_message("Ledger", "timeout", allowed, timeout))
+        may_create = budget is not None or unlimited
         self._store = FileStore.open(
-            Path(path), dataset, wanted, read_only=read_only, timeout=timeout
+            Path(path),
+            dataset,
+            wanted if may_create else None,
+            read_only=read_only,
+            timeout=float(timeout),
         )
-        self._compare(self._store.settings(), budget, neighbours, accounting)
+        self._compare(self._store.settings(), budget, neighbours, accounting, parts)
 
     # --- spending ---------------------------------------------------------------------------
 
@@ -114,7 +136,7 @@ class Ledger:
         label: str,
         *,
         claim: Budget | None = None,
-        neighbours: Neighbours | None = None,
+        neighbours: Neighbours | str | None = None,
         noise: NoiseSource | None = None,
     ) -> Noise:
         """Check the ceiling, record the spend, and return the noise that it paid for.
@@ -147,7 +169,7 @@ class Ledger:
                 self._store.mark_drawn(number, part)
                 marked.add(part)
 
-        return Noise(_MINT, source, plan, on_draw)
+        return Noise(_MINT, source, plan, self.neighbours, on_draw)
 
     def check(
         self,
@@ -155,7 +177,7 @@ class Ledger:
         label: str,
         *,
         claim: Budget | None = None,
-        neighbours: Neighbours | None = None,
+        neighbours: Neighbours | str | None = None,
     ) -> None:
         """Raise as ``spend`` would, and record nothing: a look before a long computation."""
         _, spend = self._line(what, label, claim, neighbours, True)
@@ -164,30 +186,34 @@ class Ledger:
     def forecast(self, what: Plan | PrivacyProfile, *, claim: Budget | None = None) -> Forecast:
         """Return whether a plan would fit and what would be left; record nothing."""
         _, spend = self._line(what, "forecast", claim, None, True)
-        settings, lines = self._store.settings(), [*self.spends, spend]
+        settings, earlier = self._store.settings(), self.spends
+        lines = [*earlier, spend]
+        try:
+            _admit(settings, earlier, spend)
+        except LedgerError:
+            return Forecast(False, None, None, _naive(settings, lines))
         rule = _rule(settings, lines)
-        return Forecast(
-            fits=rule is None or _fits(rule, lines),
-            spent=_worst(rule, lines),
-            remaining=None if rule is None else _least_left(rule, lines),
-            naive=_naive(lines),
-        )
+        left = None if rule is None else _left(settings, rule, lines, self._part)
+        return Forecast(True, _worst(settings, rule, lines), left, _naive(settings, lines))
 
     def part(self, name: str) -> Ledger:
         """Return this ledger for a declared disjoint part of the data set (a site, a year).
 
-        Spends on different parts count by their maximum: a record is in one part only, so it is
-        touched by that part's spends and by those on the whole. Which part a row belongs to must
+        The names were fixed by ``parts=`` when the ledger was made. Spends on different parts count
+        by their maximum: a record is in one part only, so it is touched by that part's spends and by
+        those on the whole. Which part a row belongs to must
         be public and the same in neighbouring data sets: under replace-one a record is replaced
         within its part.
         """
         if self._part is not None:
             raise LedgerError("Parts are not divided further: name the finer parts directly.")
-        if not isinstance(name, str) or not name:
-            raise ParameterError(parameter_message("Ledger.part", "name", "a name", name))
-        found = object.__new__(Ledger)
-        found._store, found._part = self._store, name
-        return found
+        known = self._store.settings().parts
+        if _normal(name) not in known:
+            listed = ", ".join(repr(part) for part in known) or "none"
+            allowed = f"one of the declared parts ({listed})"
+            advice = "Declare parts when the ledger is made: Ledger(..., parts=('north', 'south'))."
+            raise ParameterError(parameter_message("Ledger.part", "name", allowed, name, advice))
+        return _reopen(self._store, _normal(name))
 
     def change_ceiling(self, budget: Budget, reason: str) -> None:
         """Set another ceiling, for a reason that stays on record.
@@ -200,14 +226,15 @@ class Ledger:
                 parameter_message("change_ceiling", "budget", "a Budget", type(budget).__name__)
             )
 
+        _check_text("reason", reason)
+
         def admit(settings: Settings, spends: Sequence[Spend]) -> None:
-            changed = Settings(
-                budget, settings.neighbours, settings.accounting, settings.renyi_order
-            )
+            changed = replace(settings, budget=budget)
             rule = _rule(changed, spends)
             if spends and rule is not None and not _fits(rule, spends):
+                spent = _worst(changed, rule, spends)
                 raise LedgerError(
-                    f"The ceiling can't be set to {budget}: {_worst(rule, spends)} is already spent."
+                    f"The ceiling can't be set to {budget}: {spent} is already spent."
                     " Nothing was changed."
                 )
 
@@ -218,23 +245,30 @@ class Ledger:
         what: object,
         label: str,
         claim: Budget | None,
-        neighbours: Neighbours | None,
+        neighbours: Neighbours | str | None,
         private: bool,
     ) -> tuple[Plan, Spend]:
+        _check_text("label", label)
+        if claim is not None and not isinstance(claim, Budget):
+            raise ParameterError(
+                parameter_message("Ledger.spend", "claim", "a Budget", type(claim).__name__)
+            )
         if not isinstance(what, (Plan, PrivacyProfile)):
             raise ParameterError(
                 parameter_message(
                     "Ledger.spend", "what", "a Plan or a PrivacyProfile", type(what).__name__
                 )
             )
-        if neighbours is not None and neighbours is not self.neighbours:
+        relation = None if neighbours is None else Neighbours.resolve(neighbours)
+        if relation is not None and relation is not self.neighbours:
             raise LedgerError(
                 f"This ledger protects {self.neighbours.value!r} neighbours and the spend was"
-                f" calibrated for {neighbours.value!r}. One relation a data set: calibrate for it,"
+                f" calibrated for {relation.value!r}. One relation a data set: calibrate for it,"
                 " or open another ledger. Nothing was spent."
             )
         plan = Plan.of(what, label)
-        return plan, Spend(label, plan.to_dict(), claim, private, now(), self._part)
+        text = json.dumps(plan.to_dict(), allow_nan=False)
+        return plan, Spend(label, text, claim, private, now(), self._part)
 
     # --- reading ----------------------------------------------------------------------------
 
@@ -271,9 +305,11 @@ class Ledger:
     def spent(self) -> Budget | None:
         """What was spent so far, by the ledger's rule; None for nothing.
 
-        Parts count by their maximum. Without a ceiling the naive sums.
+        Parts count by their maximum; on ``ledger.part(name)`` what touches that part. Without a
+        ceiling the naive sums.
         """
-        return _worst(_rule(self._store.settings(), self.spends), self.spends)
+        settings, spends = self._store.settings(), self._touching()
+        return _worst(settings, _rule(settings, self.spends), spends)
 
     @property
     def remaining(self) -> Budget | None:
@@ -281,28 +317,39 @@ class Ledger:
 
         On ``ledger.part(name)`` what still fits for that part.
         """
-        spends = self.spends
-        rule = _rule(self._store.settings(), spends)
-        if rule is None:
-            return None
-        return (
-            rule.remaining(_charges(spends, self._part))
-            if self._part
-            else _least_left(rule, spends)
-        )
+        settings, spends = self._store.settings(), self.spends
+        rule = _rule(settings, spends)
+        return None if rule is None else _left(settings, rule, spends, self._part)
 
     @property
     def naive(self) -> Budget | None:
-        """The plain sums of epsilon and delta at each spend's own claim, for comparison."""
-        return _naive(self.spends)
+        """The plain sums of epsilon and delta at each spend's own claim, for comparison.
+
+        A spend without a claim counts at the ledger's delta (1e-6 without a ceiling).
+        """
+        return _naive(self._store.settings(), self._touching())
+
+    @property
+    def ceilings(self) -> list[tuple[str, Budget, str]]:
+        """Every ceiling there was: since when, how much, and why."""
+        return self._store.ceilings()
+
+    def _touching(self) -> list[Spend]:
+        spends = self.spends
+        return spends if self._part is None else [s for s in spends if s.part in (None, self._part)]
 
     def history(self) -> list[JSON]:
         """Return one row a spend: number, time, label, part, epsilon, delta, private, state."""
-        return [_row(spend) for spend in self.spends]
+        settings = self._store.settings()
+        return [_row(settings, spend) for spend in self._touching()]
 
     def export(self, path: str | Path) -> Path:
         """Write the history as JSON (with every profile) or CSV, by the file name's ending."""
         path = Path(path)
+        if isinstance(self._store, FileStore) and path.absolute() == self._store.path:
+            raise ParameterError(
+                "The export would overwrite the ledger itself: choose another name."
+            )
         if path.suffix == ".csv":
             columns = ("number", "time", "label", "part", "epsilon", "delta", "private", "state")
             with path.open("w", newline="", encoding="utf-8") as file:
@@ -323,15 +370,15 @@ class Ledger:
         """Draw what was spent, spend by spend, under the ceiling; write it as a picture."""
         from matplotlib.figure import Figure
 
-        settings, spends = self._store.settings(), self.spends
-        steps = range(1, len(spends) + 1)
-        rule = _rule(settings, spends)
+        settings, spends = self._store.settings(), self._touching()
+        steps = sorted({round(i) for i in np.linspace(1, len(spends), min(len(spends), 200))})
+        rule = _rule(settings, self.spends)
         figure = Figure(figsize=(7.0, 4.2), layout="constrained")
         axes = figure.add_subplot()
-        naive = [_epsilon(_naive(spends[:i])) for i in steps]
+        naive = [_epsilon(_naive(settings, spends[:i])) for i in steps]
         axes.step([0, *steps], [0.0, *naive], where="post", color="#777777", label="naive sum")
         if rule is not None and settings.budget is not None:
-            used = [_epsilon(_worst(rule, spends[:i])) for i in steps]
+            used = [_epsilon(_worst(settings, rule, spends[:i])) for i in steps]
             label = f"spent ({rule.name} accounting)"
             axes.step([0, *steps], [0.0, *used], where="post", color="#0b5fa5", label=label)
             axes.axhline(settings.budget.epsilon, color="#b3261e", linestyle="--", label="ceiling")
@@ -353,7 +400,13 @@ class Ledger:
             "spent": _pair(self.spent),
             "remaining": _pair(self.remaining),
             "naive": _pair(self.naive),
-            "spends": [{**_row(spend), "plan": spend.plan} for spend in self.spends],
+            "parts": list(settings.parts),
+            "not_private": sum(not spend.private for spend in self.spends),
+            "ceilings": [
+                {"since": since, **(_pair(budget) or {}), "reason": reason}
+                for since, budget, reason in self.ceilings
+            ],
+            "spends": [{**_row(settings, spend), "plan": spend.plan} for spend in self.spends],
         }
 
     def _compare(
@@ -362,6 +415,7 @@ class Ledger:
         budget: Budget | None,
         neighbours: Neighbours | str | None,
         accounting: str | None,
+        parts: Sequence[str],
     ) -> None:
         """Raise if the caller expects other settings than those on record."""
         if neighbours is not None and Neighbours.resolve(neighbours) is not recorded.neighbours:
@@ -382,6 +436,11 @@ class Ledger:
             raise LedgerError(
                 f"This data set is recorded with accounting={recorded.accounting!r}, not"
                 f" {accounting!r}. The rule can't be changed afterwards."
+            )
+        if parts and tuple(_normal(part) for part in parts) != recorded.parts:
+            raise LedgerError(
+                f"This data set is recorded with the parts {recorded.parts}, not {tuple(parts)}. They"
+                " can't be changed afterwards."
             )
 
     # --- one ledger stays one ledger ----------------------------------------------------------
@@ -406,7 +465,10 @@ class Ledger:
         done = "nothing spent" if spent is None else f"spent {spent}"
         of = f" of {self._store.dataset!r}" if isinstance(self._store, FileStore) else ""
         part = f", part {self._part!r}" if self._part else ""
-        return f"<Ledger{of}{part}: {ceiling}; {done} in {len(self.spends)} spend(s)>"
+        spends = self._touching()
+        seeded = sum(not spend.private for spend in spends)
+        void = f", {seeded} of them not private: no guarantee" if seeded else ""
+        return f"<Ledger{of}{part}: {ceiling}; {done} in {len(spends)} spend(s){void}>"
 
 
 # --- the rule, applied to spends on the whole and on disjoint parts ---------------------------------
@@ -432,18 +494,27 @@ def _fits(rule: Filter, spends: Sequence[Spend]) -> bool:
     return all(rule.admits(_charges(spends, part)) for part in _parts(spends))
 
 
-def _worst(rule: Filter | None, spends: Sequence[Spend]) -> Budget | None:
+def _worst(settings: Settings, rule: Filter | None, spends: Sequence[Spend]) -> Budget | None:
+    """Return the largest epsilon and the largest delta that any part's records see."""
     if rule is None:
-        return _naive(spends)
+        return _naive(settings, spends)
     totals = [rule.spent(_charges(spends, part)) for part in _parts(spends)]
     known = [total for total in totals if total is not None]
-    return max(known, key=lambda b: (b.epsilon, b.delta), default=None)
+    if not known:
+        return None
+    return Budget(max(b.epsilon for b in known), max(b.delta for b in known))
 
 
-def _least_left(rule: Filter, spends: Sequence[Spend]) -> Budget | None:
-    left = [rule.remaining(_charges(spends, part)) for part in _parts(spends)]
+def _left(
+    settings: Settings, rule: Filter, spends: Sequence[Spend], part: str | None
+) -> Budget | None:
+    """Return a further spend that fits: on one part, or on the whole and so on every part."""
+    names = [part] if part else [*_parts(spends), *settings.parts]
+    left = [rule.remaining(_charges(spends, name)) for name in dict.fromkeys(names)]
     known = [budget for budget in left if budget is not None]
-    return min(known, key=lambda b: b.epsilon) if len(known) == len(left) else None
+    if len(known) < len(left):
+        return None
+    return Budget(min(b.epsilon for b in known), min(b.delta for b in known))
 
 
 def _admit(settings: Settings, earlier: Sequence[Spend], spend: Spend) -> None:
@@ -453,29 +524,29 @@ def _admit(settings: Settings, earlier: Sequence[Spend], spend: Spend) -> None:
         return
     if rule.admits(_charges(lines, spend.part)) and (spend.part is not None or _fits(rule, lines)):
         return
-    left = (
-        rule.remaining(_charges(earlier, spend.part)) if spend.part else _least_left(rule, earlier)
-    )
+    left = _left(settings, rule, earlier, spend.part)
     raise BudgetExceededError(
-        f"The spend {spend.label!r} ({_point(spend)}) does not fit under the ceiling"
+        f"The spend {spend.label!r} ({_point(settings, spend)}) does not fit under the ceiling"
         f" ({settings.budget}): {'nothing is' if left is None else str(left) + ' is'} left by"
         f" {rule.name} accounting of {len(earlier)} earlier spend(s). Nothing was spent. Ask for"
         " less, or agree on a higher ceiling with the data's owner."
     )
 
 
-def _point(spend: Spend) -> Budget:
-    """Return the (epsilon, delta) that a spend claims, or a usual point of its profile."""
+def _point(settings: Settings, spend: Spend) -> Budget:
+    """Return the (epsilon, delta) that a spend claims, or its point at the ledger's delta."""
     profile = spend.profile
-    delta = 1e-6 if spend.claim is None else spend.claim.delta
-    if spend.claim is None and profile.epsilon(0.0) < float("inf"):
+    if spend.claim is not None:
+        delta = spend.claim.delta
+    elif epsilon_at(profile, 0.0) < math.inf:
         delta = 0.0
-    epsilon = profile.epsilon(delta)
-    return Budget(min(max(epsilon, 1e-12), 1e300), delta)
+    else:
+        delta = 1e-6 if settings.budget is None else settings.budget.delta
+    return Budget(min(max(epsilon_at(profile, delta), 1e-12), 1e300), delta)
 
 
-def _row(spend: Spend) -> JSON:
-    point = _point(spend)
+def _row(settings: Settings, spend: Spend) -> JSON:
+    point = _point(settings, spend)
     return {
         "number": spend.number,
         "time": spend.time,
@@ -489,12 +560,13 @@ def _row(spend: Spend) -> JSON:
     }
 
 
-def _naive(spends: Sequence[Spend]) -> Budget | None:
+def _naive(settings: Settings, spends: Sequence[Spend]) -> Budget | None:
     """Return the sums over all spends, parts or not."""
     if not spends:
         return None
-    points = [_point(spend) for spend in spends]
-    return Budget(sum(p.epsilon for p in points), min(sum(p.delta for p in points), 0.999999))
+    points = [_point(settings, spend) for spend in spends]
+    total = math.fsum(p.epsilon for p in points)
+    return Budget(total, min(math.fsum(p.delta for p in points), 1 - 2.0**-53))
 
 
 def _epsilon(budget: Budget | None) -> float:
@@ -505,15 +577,39 @@ def _pair(budget: Budget | None) -> JSON | None:
     return None if budget is None else {"epsilon": budget.epsilon, "delta": budget.delta}
 
 
-def _reopen(store: FileStore, part: str | None) -> Ledger:
+def _normal(name: str) -> str:
+    """Return a name in one spelling: composed letters, no space around it."""
+    return unicodedata.normalize("NFC", name).strip() if isinstance(name, str) else ""
+
+
+def _check_text(name: str, text: object) -> None:
+    fine = isinstance(text, str) and 0 < len(text) <= 1000 and bool(text.strip())
+    if fine:
+        try:
+            str(text).encode()
+        except UnicodeEncodeError:
+            fine = False
+    if not fine:
+        got = text if isinstance(text, str) and len(text) < 100 else type(text).__name__
+        allowed = "a text of 1 to 1000 characters"
+        raise ParameterError(parameter_message("Ledger", name, allowed, got))
+
+
+def _reopen(store: Store, part: str | None) -> Ledger:
     found = object.__new__(Ledger)
     found._store, found._part = store, part
     return found
 
 
 def _check_settings(
-    budget: Budget | None, neighbours: Neighbours | str | None, accounting: str | None
+    budget: Budget | None,
+    neighbours: Neighbours | str | None,
+    accounting: str | None,
+    parts: Sequence[str],
 ) -> Settings:
+    names = tuple(_normal(part) for part in parts)
+    if isinstance(parts, str) or not all(names) or len(set(names)) != len(names):
+        raise ParameterError(parameter_message("Ledger", "parts", "different names", parts))
     if budget is not None and not isinstance(budget, Budget):
         raise ParameterError(
             parameter_message("Ledger", "budget", "a Budget or None", type(budget).__name__)
@@ -527,4 +623,4 @@ def _check_settings(
     if budget is not None and rule != "auto":
         built = resolve_filter(rule, budget, None)  # refuses an impossible pair now
         order = built.order if isinstance(built, RenyiFilter) else None
-    return Settings(budget, relation, rule, order)
+    return Settings(budget, relation, rule, order, names)

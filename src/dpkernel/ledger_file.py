@@ -2,28 +2,42 @@
 
 Every call opens its own connection, so a ledger has no state that a fork, a thread or a pickle could
 tear; it is a path and a data set's name. A spend is one ``BEGIN IMMEDIATE`` transaction: read what
-was spent, decide, insert, commit with ``synchronous=FULL`` on a rollback journal (write-ahead
-logging breaks on network drives). Only a committed spend hands out noise, so ``kill -9`` at any moment
-loses none; one that was committed and never drawn stays spent.
+was spent, decide, insert, commit with ``synchronous=EXTRA`` on a rollback journal (write-ahead
+logging breaks on network drives). Only a committed spend hands out noise, so ``kill -9`` or a power
+cut at any moment loses none; one that was committed and never drawn stays spent.
 
-What is not handled: a file system whose locks do not work (some network drives), and a person who
-edits or restores the file. Keep it where the data are, under the same access rules.
+A second lock, on the file NAME-lock beside it, is held during a transaction: the system drops SQLite's
+own lock when the same process opens and closes the file by other means (a backup, a hash). A file is
+created under another name and linked into place, so a ledger never exists empty: an empty file is
+damage. Rows are chained by hashes, so a row that was removed or edited is noticed.
+
+What is not handled: a file system whose locks do not work (some network drives); a person who restores
+an older copy, or who recomputes the chain; a ledger file that is mounted or moved without its folder
+(its journal must lie beside it). Keep it where the data are, under the same access rules.
 """
 
 from __future__ import annotations
 
 import contextlib
-import datetime
+import hashlib
 import json
 import math
+import os
 import sqlite3
+import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from dpkernel.errors import LedgerError
-from dpkernel.ledger_store import Settings, Spend
+from dpkernel.ledger_store import Settings, Spend, now, order_after_change
 from dpkernel.types import Budget, Neighbours
+
+try:
+    import fcntl
+except ImportError:  # not a POSIX system: SQLite's own lock has to do
+    fcntl = None  # type: ignore[assignment]
 
 APPLICATION = 0x64706B6C  # "dpkl", at byte 68 of the file
 
@@ -47,14 +61,11 @@ _MIGRATIONS = (
     CREATE TABLE ceilings (
         dataset INTEGER NOT NULL REFERENCES datasets(id), time TEXT NOT NULL,
         epsilon REAL NOT NULL, delta REAL NOT NULL, reason TEXT NOT NULL);
+    ALTER TABLE datasets ADD COLUMN parts TEXT NOT NULL DEFAULT '[]';
+    ALTER TABLE spends ADD COLUMN chain TEXT;
     """,
 )
 VERSION = len(_MIGRATIONS)
-
-
-def now() -> str:
-    """Return the time as ISO text, UTC."""
-    return datetime.datetime.now(datetime.UTC).isoformat(timespec="microseconds")
 
 
 @dataclass(frozen=True)
@@ -70,33 +81,68 @@ class FileStore:
 
     @classmethod
     def open(
-        cls, path: Path, dataset: str | None, settings: Settings, *, read_only: bool, timeout: float
+        cls,
+        path: Path,
+        dataset: str | None,
+        settings: Settings | None,
+        *,
+        read_only: bool,
+        timeout: float,
     ) -> FileStore:
-        """Open or create the file and the data set in it; ``settings`` must agree with the file."""
+        """Open a data set of a file; create it, and the file, if ``settings`` are given."""
         path = path.absolute()
-        if read_only and not _exists(path):
-            raise LedgerError(f"There is no ledger file {path.name} to read, or no right to.")
         store = cls(path, dataset or "", read_only, timeout)
+        if not _exists(path):
+            if settings is None or read_only or not dataset:
+                raise LedgerError(
+                    f"There is no ledger file {path.name} to read, or no right to. To make one, name"
+                    " the data set and its ceiling: Ledger(path, dataset=..., budget=Budget(...))."
+                )
+            store._create_file(settings)
         with store._connection() as connection:
             if not read_only:
                 store._migrate(connection)
             names = [row[0] for row in connection.execute("SELECT name FROM datasets ORDER BY id")]
+            known = ", ".join(repr(name) for name in names)
+            if dataset is None and len(names) == 1:
+                return cls(path, names[0], read_only, timeout)
             if dataset is None:
-                if len(names) != 1:
-                    known = ", ".join(repr(name) for name in names) or "none yet"
+                raise LedgerError(
+                    f"{path.name} holds {len(names)} data sets ({known}). Say which one with"
+                    " dataset=..."
+                )
+            if dataset not in names:
+                if settings is None or read_only:
                     raise LedgerError(
-                        f"{path.name} holds {len(names)} data sets ({known}). Say which one with"
-                        " dataset=..."
+                        f"{path.name} holds no data set {dataset!r}, only {known}. To add one, state"
+                        " its ceiling: budget=Budget(...)."
                     )
-                store = cls(path, names[0], read_only, timeout)
-            elif dataset not in names:
-                if read_only:
-                    raise LedgerError(f"{path.name} holds no data set {dataset!r}.")
                 store._create(connection, settings)
         return store
 
+    def _create_file(self, settings: Settings) -> None:
+        """Build the file under another name and link it into place, whole."""
+        try:
+            handle, name = tempfile.mkstemp(prefix=f".{self.path.name}-", dir=self.path.parent)
+            os.close(handle)
+        except OSError as error:
+            raise LedgerError(
+                f"{self.path.name} can't be opened for writing ({error.strerror}): the folder does not"
+                " exist or does not allow it. Nothing was spent."
+            ) from error
+        draft = FileStore(Path(name), self.dataset, timeout=self.timeout)
+        try:
+            with draft._connection(new=True) as connection:
+                draft._migrate(connection)
+                draft._create(connection, settings)
+            with contextlib.suppress(FileExistsError):  # another process was faster: use its file
+                os.link(name, self.path)
+        finally:
+            for leftover in (name, f"{name}-lock", f"{name}-journal"):
+                Path(leftover).unlink(missing_ok=True)
+
     def _migrate(self, connection: sqlite3.Connection) -> None:
-        with _transaction(connection):
+        with self._transaction(connection):
             (version,) = connection.execute("PRAGMA user_version").fetchone()
             for step in range(version, VERSION):
                 for statement in _MIGRATIONS[step].split(";"):
@@ -105,14 +151,27 @@ class FileStore:
             if version < VERSION:
                 connection.execute(f"PRAGMA application_id = {APPLICATION}")
                 connection.execute(f"PRAGMA user_version = {VERSION}")
+                self._chain_old_rows(connection)
+
+    def _chain_old_rows(self, connection: sqlite3.Connection) -> None:
+        """Give the rows of an older file their place in the chain."""
+        links: dict[int, str] = {}
+        rows = connection.execute(
+            f"SELECT id, dataset, {_CONTENT} FROM spends ORDER BY id"
+        ).fetchall()
+        for identity, dataset, *content in rows:
+            links[dataset] = _link(links.get(dataset, ""), content)
+            connection.execute(
+                "UPDATE spends SET chain = ? WHERE id = ?", (links[dataset], identity)
+            )
 
     def _create(self, connection: sqlite3.Connection, settings: Settings) -> None:
         budget = settings.budget
-        with _transaction(connection):
-            connection.execute(
+        with self._transaction(connection):
+            added = connection.execute(
                 "INSERT OR IGNORE INTO datasets"
-                " (name, epsilon, delta, neighbours, accounting, created, renyi_order)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?)",
+                " (name, epsilon, delta, neighbours, accounting, created, renyi_order, parts)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
                 (
                     self.dataset,
                     None if budget is None else budget.epsilon,
@@ -121,8 +180,18 @@ class FileStore:
                     settings.accounting,
                     now(),
                     settings.renyi_order,
+                    json.dumps(settings.parts),
                 ),
-            )
+            ).rowcount
+            if added and budget is not None:
+                self._record_ceiling(connection, budget, "when the ledger was made")
+
+    def _record_ceiling(self, connection: sqlite3.Connection, budget: Budget, reason: str) -> None:
+        connection.execute(
+            "INSERT INTO ceilings (dataset, time, epsilon, delta, reason)"
+            " VALUES ((SELECT id FROM datasets WHERE name = ?), ?, ?, ?, ?)",
+            (self.dataset, now(), budget.epsilon, budget.delta, reason),
+        )
 
     # --- the interface of a store -----------------------------------------------------------------
 
@@ -134,31 +203,31 @@ class FileStore:
     def append(self, spend: Spend, admit: Callable[[Settings, Sequence[Spend]], None]) -> int:
         """Check and record one spend as one transaction; return its number."""
         self._refuse_if_read_only()
-        with self._connection() as connection, _transaction(connection):
-            earlier = self._spends(connection)
+        with self._connection() as connection, self._transaction(connection):
+            earlier, link = self._read(connection)
             admit(self._settings(connection), earlier)
             number = len(earlier) + 1
+            claim = spend.claim
+            content = (
+                number,
+                spend.time,
+                spend.label,
+                spend.part,
+                None if claim is None else claim.epsilon,
+                None if claim is None else claim.delta,
+                int(spend.private),
+                spend.plan_text,
+            )
             connection.execute(
-                "INSERT INTO spends (dataset, number, time, label, part, claim_epsilon, claim_delta,"
-                " private, plan) VALUES ((SELECT id FROM datasets WHERE name = ?),"
-                " ?, ?, ?, ?, ?, ?, ?, ?)",
-                (
-                    self.dataset,
-                    number,
-                    spend.time,
-                    spend.label,
-                    spend.part,
-                    None if spend.claim is None else spend.claim.epsilon,
-                    None if spend.claim is None else spend.claim.delta,
-                    int(spend.private),
-                    json.dumps(spend.plan, allow_nan=False),
-                ),
+                f"INSERT INTO spends (dataset, {_CONTENT}, chain) VALUES"
+                " ((SELECT id FROM datasets WHERE name = ?), ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (self.dataset, *content, _link(link, content)),
             )
             return number
 
     def mark_drawn(self, number: int, label: str) -> None:
         """Note that noise of this part of the spend is about to be drawn."""
-        with self._connection() as connection, _transaction(connection):
+        with self._connection() as connection, self._transaction(connection):
             connection.execute(
                 "INSERT OR IGNORE INTO draws (spend, label, time) SELECT s.id, ?, ? FROM spends s"
                 " JOIN datasets d ON s.dataset = d.id WHERE d.name = ? AND s.number = ?",
@@ -168,25 +237,25 @@ class FileStore:
     def spends(self) -> list[Spend]:
         """Return all spends, in the order in which they were committed."""
         with self._connection() as connection:
-            return self._spends(connection)
+            return self._read(connection)[0]
 
     def change_ceiling(
         self, budget: Budget, reason: str, admit: Callable[[Settings, Sequence[Spend]], None]
     ) -> None:
         """Set another ceiling, if what was spent fits under it; the change is kept on record."""
         self._refuse_if_read_only()
-        with self._connection() as connection, _transaction(connection):
-            admit(self._settings(connection), self._spends(connection))
-            where = (budget.epsilon, budget.delta, self.dataset)
-            connection.execute("UPDATE datasets SET epsilon = ?, delta = ? WHERE name = ?", where)
+        with self._connection() as connection, self._transaction(connection):
+            settings = self._settings(connection)
+            admit(settings, self._read(connection)[0])
+            order = order_after_change(settings, budget)
             connection.execute(
-                "INSERT INTO ceilings (dataset, time, epsilon, delta, reason)"
-                " VALUES ((SELECT id FROM datasets WHERE name = ?), ?, ?, ?, ?)",
-                (self.dataset, now(), budget.epsilon, budget.delta, reason),
+                "UPDATE datasets SET epsilon = ?, delta = ?, renyi_order = ? WHERE name = ?",
+                (budget.epsilon, budget.delta, order, self.dataset),
             )
+            self._record_ceiling(connection, budget, reason)
 
     def ceilings(self) -> list[tuple[str, Budget, str]]:
-        """Return every change of the ceiling: time, new ceiling, reason."""
+        """Return every ceiling there was: since when, how much, and why."""
         with self._connection() as connection:
             rows = connection.execute(
                 "SELECT c.time, c.epsilon, c.delta, c.reason FROM ceilings c"
@@ -199,38 +268,53 @@ class FileStore:
 
     def _settings(self, connection: sqlite3.Connection) -> Settings:
         row = connection.execute(
-            "SELECT epsilon, delta, neighbours, accounting, renyi_order FROM datasets WHERE name = ?",
+            "SELECT epsilon, delta, neighbours, accounting, renyi_order, parts FROM datasets"
+            " WHERE name = ?",
             (self.dataset,),
         ).fetchone()
         if row is None:
             raise LedgerError(f"{self.path.name} holds no data set {self.dataset!r}.")
-        epsilon, delta, neighbours, accounting, order = row
+        epsilon, delta, neighbours, accounting, order, parts = row
         budget = None if epsilon is None else Budget(epsilon, delta)
-        return Settings(budget, Neighbours.resolve(neighbours), accounting, order)
+        relation = Neighbours.resolve(neighbours)
+        return Settings(budget, relation, accounting, order, tuple(json.loads(parts)))
 
-    def _spends(self, connection: sqlite3.Connection) -> list[Spend]:
+    def _read(self, connection: sqlite3.Connection) -> tuple[list[Spend], str]:
+        """Return all spends and the last link of their chain; raise if a row is missing or edited."""
         drawn: dict[int, list[str]] = {}
         for spend, label in connection.execute("SELECT spend, label FROM draws ORDER BY rowid"):
             drawn.setdefault(spend, []).append(label)
         rows = connection.execute(
-            "SELECT s.id, s.number, s.time, s.label, s.part, s.claim_epsilon, s.claim_delta,"
-            " s.private, s.plan FROM spends s JOIN datasets d ON s.dataset = d.id"
-            " WHERE d.name = ? ORDER BY s.number",
+            f"SELECT id, chain, {_CONTENT} FROM spends WHERE dataset ="
+            " (SELECT id FROM datasets WHERE name = ?) ORDER BY number",
             (self.dataset,),
         )
-        return [
-            Spend(
-                label=label,
-                plan=json.loads(plan),
-                claim=None if epsilon is None else Budget(epsilon, delta),
-                private=bool(private),
-                time=time,
-                part=part,
-                drawn=tuple(drawn.get(identity, ())),
-                number=number,
+        found: list[Spend] = []
+        link = ""
+        for identity, chain, *content in rows:
+            number, time, label, part, epsilon, delta, private, plan = content
+            link = _link(link, content)
+            if number != len(found) + 1 or chain != link:
+                raise LedgerError(
+                    f"Spend {len(found) + 1} of {self.dataset!r} in {self.path.name} is missing or was"
+                    " edited. Nothing was changed; restore the file from a backup that is not older"
+                    " than the last spend."
+                )
+            claim = None if epsilon is None else Budget(epsilon, delta)
+            marks = tuple(drawn.get(identity, ()))
+            found.append(Spend(label, plan, claim, bool(private), time, part, marks, number))
+        (most,) = connection.execute(
+            "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'spends'"
+        ).fetchone()
+        (count,) = connection.execute(
+            "SELECT count(*) FROM spends JOIN datasets ON spends.dataset = datasets.id"
+        ).fetchone()
+        if count != most:
+            raise LedgerError(
+                f"{self.path.name} records {most} spends and holds {count}: rows were removed. Nothing"
+                " was changed; restore the file from a backup that is not older than the last spend."
             )
-            for identity, number, time, label, part, epsilon, delta, private, plan in rows
-        ]
+        return found, link
 
     # --- connections and their errors ----------------------------------------------------------------
 
@@ -241,23 +325,61 @@ class FileStore:
             )
 
     @contextlib.contextmanager
-    def _connection(self) -> Iterator[sqlite3.Connection]:
-        mode = "ro" if self.read_only else "rwc"
-        uri = f"{self.path.as_uri()}?mode={mode}"
+    def _connection(self, new: bool = False) -> Iterator[sqlite3.Connection]:
         connection = None
         try:
+            if not new:
+                self._check_file()
+            uri = f"{self.path.as_uri()}?mode={'ro' if self.read_only else 'rw'}"
             connection = sqlite3.connect(uri, uri=True, timeout=self.timeout, isolation_level=None)
             connection.execute(f"PRAGMA busy_timeout = {math.ceil(1000 * self.timeout)}")
+            self._check_owner(connection)
             if not self.read_only:
                 connection.execute("PRAGMA journal_mode = DELETE")
-                connection.execute("PRAGMA synchronous = FULL")
-            self._check_owner(connection)
+                connection.execute("PRAGMA synchronous = EXTRA")
             yield connection
         except sqlite3.Error as error:
             raise LedgerError(self._explain(error)) from error
         finally:
             if connection is not None:
                 connection.close()
+
+    def _check_file(self) -> None:
+        try:
+            facts = self.path.stat()
+        except OSError as error:
+            raise LedgerError(
+                f"{self.path.name} is gone or can't be reached ({error.strerror}). Nothing was spent."
+            ) from error
+        if facts.st_size == 0:
+            raise LedgerError(
+                f"{self.path.name} is empty, which a ledger never is: it was damaged. Nothing was"
+                " changed; restore it from a backup that is not older than the last spend."
+            )
+        for _ in range(50):  # a second name is there for a moment while the file is made
+            if facts.st_nlink == 1:
+                return
+            time.sleep(0.01)
+            facts = self.path.stat()
+        if facts.st_nlink > 1:
+            raise LedgerError(
+                f"{self.path.name} has several names (hard links). SQLite keeps its journal beside one"
+                " name, so a crash could lose spends. Keep one name."
+            )
+
+    @contextlib.contextmanager
+    def _transaction(self, connection: sqlite3.Connection) -> Iterator[None]:
+        """Hold both locks from the first read to the commit."""
+        with _side_lock(self.path, self.timeout):
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:
+                    with contextlib.suppress(sqlite3.Error):  # the journal rolls back on opening
+                        connection.execute("ROLLBACK")
+                raise
 
     def _check_owner(self, connection: sqlite3.Connection) -> None:
         (application,) = connection.execute("PRAGMA application_id").fetchone()
@@ -280,28 +402,73 @@ class FileStore:
             )
 
     def _explain(self, error: sqlite3.Error) -> str:
-        text = str(error)
+        code = getattr(error, "sqlite_errorname", "") or ""
         name = self.path.name
-        if "locked" in text or "busy" in text:
+        if code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
             return (
-                f"{name} was busy for {self.timeout:g} seconds: another process is spending. Nothing"
-                " was spent; try again, or open it with a longer timeout."
+                f"{name} was busy for {self.timeout:g} seconds: another process is spending. This call"
+                " did nothing; try again, or open it with a longer timeout."
             )
-        if "full" in text or "disk I/O" in text:
+        if code.startswith(("SQLITE_FULL", "SQLITE_IOERR")):
             return (
                 f"{name} could not be written: the disk is full, or a limit on file sizes is reached"
-                f" ({text}). No noise was drawn. Make room and look at the history before you try"
+                f" ({error}). No noise was drawn. Make room and look at the history before you try"
                 " again."
             )
-        if "readonly" in text or "unable to open" in text:
+        if code.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
+            if self.read_only:
+                return (
+                    f"{name} can't be read as it is ({error}): a process was killed while it spent."
+                    " Open it once without read_only=True, which completes or undoes that."
+                )
             return (
-                f"{name} can't be opened for writing ({text}): the folder does not exist or does not"
-                " allow it. Nothing was spent; read_only=True reads a ledger without writing."
+                f"{name} can't be opened for writing ({error}): the file or its folder does not allow"
+                " it. Nothing was spent; read_only=True reads a ledger without writing."
             )
         return (
-            f"{name} is not a ledger file, or it is damaged ({text}). Nothing was changed; restore it"
+            f"{name} is not a ledger file, or it is damaged ({error}). Nothing was changed; restore it"
             " from a backup that is not older than the last spend."
         )
+
+
+_CONTENT = "number, time, label, part, claim_epsilon, claim_delta, private, plan"
+
+
+def _link(previous: str, content: Sequence[object]) -> str:
+    """Return the hash of a row's content and of the row before it."""
+    text = json.dumps([previous, *content], ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@contextlib.contextmanager
+def _side_lock(path: Path, timeout: float) -> Iterator[None]:
+    """Hold an exclusive lock on NAME-lock, beside the ledger, where the system has such locks."""
+    if fcntl is None:  # type: ignore[unreachable, unused-ignore]
+        yield  # type: ignore[unreachable, unused-ignore]
+        return
+    try:
+        handle = os.open(f"{path}-lock", os.O_RDWR | os.O_CREAT, 0o666)
+    except OSError as error:
+        raise LedgerError(
+            f"{path.name} can't be opened for writing ({error.strerror}): its folder does not allow it."
+            " Nothing was spent; read_only=True reads a ledger without writing."
+        ) from error
+    try:
+        end = time.monotonic() + timeout
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > end:
+                    raise LedgerError(
+                        f"{path.name} was busy for {timeout:g} seconds: another process is spending."
+                        " This call did nothing; try again, or open it with a longer timeout."
+                    ) from None
+                time.sleep(0.001)
+        yield
+    finally:
+        os.close(handle)
 
 
 def _exists(path: Path) -> bool:
@@ -309,17 +476,3 @@ def _exists(path: Path) -> bool:
         return path.exists()
     except OSError:  # a folder on the way that may not be entered
         return False
-
-
-@contextlib.contextmanager
-def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """Hold the write lock from the first read to the commit."""
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            with contextlib.suppress(sqlite3.Error):  # the journal rolls back on the next open
-                connection.execute("ROLLBACK")
-        raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
 import threading
@@ -11,7 +12,7 @@ from functools import lru_cache
 from typing import Protocol
 
 from dpkernel.errors import LedgerError
-from dpkernel.filters import Charge
+from dpkernel.filters import Charge, RenyiFilter
 from dpkernel.profiles import PrivacyProfile, profile_from_dict
 from dpkernel.types import JSON, Budget, Neighbours
 
@@ -24,6 +25,7 @@ class Settings:
     neighbours: Neighbours
     accounting: str
     renyi_order: float | None = None
+    parts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class Spend:
     """
 
     label: str
-    plan: JSON
+    plan_text: str
     claim: Budget | None
     private: bool
     time: str
@@ -44,9 +46,21 @@ class Spend:
     number: int = 0
 
     @property
+    def plan(self) -> JSON:
+        """The plan as JSON values: its parts with their profiles, and the profile of the whole."""
+        found: JSON = json.loads(self.plan_text)
+        return found
+
+    @property
     def profile(self) -> PrivacyProfile:
         """The profile of the whole spend."""
-        return _read_profile(json.dumps(self.plan["profile"]))
+        try:
+            return _read_profile(self.plan_text)
+        except (ValueError, KeyError, TypeError) as error:
+            raise LedgerError(
+                f"Spend {self.number} of this ledger can't be read ({error}). Nothing was changed;"
+                " restore the file from a backup that is not older than the last spend."
+            ) from error
 
     @property
     def charge(self) -> Charge:
@@ -81,6 +95,9 @@ class Store(Protocol):
     ) -> None:
         """Set another ceiling after ``admit`` agreed, as one atomic step."""
 
+    def ceilings(self) -> list[tuple[str, Budget, str]]:
+        """Return every ceiling there was: since when, how much, and why."""
+
 
 @dataclass
 class MemoryStore:
@@ -88,6 +105,7 @@ class MemoryStore:
 
     current: Settings
     records: list[Spend] = field(default_factory=list)
+    changes: list[tuple[str, Budget, str]] = field(default_factory=list)
     lock: threading.RLock = field(default_factory=threading.RLock)
     process: int = field(default_factory=os.getpid)
 
@@ -126,10 +144,29 @@ class MemoryStore:
         """Set another ceiling under the lock."""
         with self.lock:
             admit(self.current, self.records)
-            self.current = replace(self.current, budget=budget)
+            order = order_after_change(self.current, budget)
+            self.current = replace(self.current, budget=budget, renyi_order=order)
+            self.changes.append((now(), budget, reason))
+
+    def ceilings(self) -> list[tuple[str, Budget, str]]:
+        """Return a copy of the list."""
+        with self.lock:
+            return list(self.changes)
+
+
+def order_after_change(settings: Settings, budget: Budget) -> float | None:
+    """Return the Renyi order that stays: that of the first ceiling there was."""
+    if settings.renyi_order is not None or settings.accounting != RenyiFilter.name:
+        return settings.renyi_order
+    return RenyiFilter(settings.budget or budget).order
+
+
+def now() -> str:
+    """Return the time as ISO text, UTC."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="microseconds")
 
 
 @lru_cache(maxsize=4096)
 def _read_profile(text: str) -> PrivacyProfile:
-    """Return the profile, once for each different one: a ledger re-reads them at every spend."""
-    return profile_from_dict(json.loads(text))
+    """Return the profile, once for each different plan: a ledger re-reads them at every spend."""
+    return profile_from_dict(json.loads(text)["profile"])

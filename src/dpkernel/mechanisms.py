@@ -75,7 +75,7 @@ class Mechanism(ABC):
         values["sensitivity"] = self.sensitivity.to_dict()
         return {
             "kind": self.kind,
-            **values,
+            **{name: list(v) if isinstance(v, tuple) else v for name, v in values.items()},
             "noise_scale": self.noise_scale,
             "assumptions": list(self.assumptions),
             "reference": self.reference,
@@ -86,6 +86,11 @@ class Mechanism(ABC):
             raise NoiseError(
                 f"{type(self).__name__}.release needs the noise of a recorded spend. Call"
                 " noise = ledger.spend(mechanism.profile(), label) first."
+            )
+        if noise.neighbours is not self.sensitivity.neighbours:
+            raise NoiseError(
+                f"The spend was recorded in a ledger of {noise.neighbours.value!r} neighbours and this"
+                f" mechanism was calibrated for {self.sensitivity.neighbours.value!r}."
             )
         return noise.claim(self.profile())
 
@@ -431,12 +436,15 @@ class L2Gamma(Mechanism):
     dimension: int
     scale: float
     grid: float
+    accepted: tuple[str, ...] = ()
 
     kind: ClassVar[str] = "l2-gamma"
     reference: ClassVar[str] = "Chaudhuri, Monteleoni & Sarwate (2011)"
     assumptions: ClassVar[tuple[str, ...]] = (IDEALISED,)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "accepted", tuple(self.accepted))
+        require_accepted(self, self.accepted)
         _check_sensitivity(self, Sensitivity, "l2")
         _check_numbers(self, positive=("scale", "grid"), counts=("dimension",))
 
@@ -455,10 +463,11 @@ class L2Gamma(Mechanism):
             got = f"shape {np.shape(value)}"
             allowed = f"an array of shape ({self.dimension},)"
             raise ParameterError(parameter_message("L2Gamma", "value", allowed, got))
-        steps = _steps(value, self.grid)
+        limit = _LARGEST_INT * self.grid
+        exact = np.clip(np.nan_to_num(np.asarray(value, dtype=np.float64)), -limit, limit)
         source = self._claim(noise)
-        drawn = source.l2_gamma(self.dimension, self.scale) / self.grid
-        return np.asarray(np.rint(steps + drawn) * self.grid)
+        noisy = exact + source.l2_gamma(self.dimension, self.scale)
+        return np.asarray(np.rint(noisy / self.grid) * self.grid)  # rounding once, afterwards
 
     @classmethod
     def calibrate(
@@ -470,15 +479,16 @@ class L2Gamma(Mechanism):
         accept: Iterable[str] = (),
     ) -> L2Gamma:
         """Return the mechanism for budget.epsilon; needs ``accept=("idealised-arithmetic",)``."""
-        require_accepted(cls, accept)
+        signed = tuple(accept)
+        require_accepted(cls, signed)
         sensitivity = _as_sensitivity(sensitivity)
         _check_common(cls.__name__, dimension, 0.0)
         scale = sensitivity.value / budget.epsilon * _UP
         grid = 2.0 ** (math.floor(math.log2(scale)) - 30)
-        found = cls(sensitivity, dimension, scale, grid)
+        found = cls(sensitivity, dimension, scale, grid, signed)
         while found.profile().epsilon_value > budget.epsilon:
             scale = math.nextafter(scale * _UP, math.inf)
-            found = cls(sensitivity, dimension, scale, grid)
+            found = cls(sensitivity, dimension, scale, grid, signed)
         return found
 
 
@@ -683,8 +693,11 @@ def _check_numbers(mechanism: Any, positive: tuple[str, ...], counts: tuple[str,
 
 def _steps(value: Any, grid: float) -> IntArray:
     """Return values as integers on the grid: clamped, never an error or a warning that tells of data."""
+    value = np.asarray(value)
+    if np.issubdtype(value.dtype, np.integer):  # beyond 2^53 a float would round: clip, 1-Lipschitz
+        value = np.clip(value, -(2**53), 2**53)
     with np.errstate(all="ignore"):
-        steps = np.nan_to_num(np.asarray(value, dtype=np.float64) / grid, nan=0.0)
+        steps = np.nan_to_num(value.astype(np.float64) / grid, nan=0.0)
         return np.asarray(np.rint(np.clip(steps, -_LARGEST_INT, _LARGEST_INT)).astype(np.int64))
 
 

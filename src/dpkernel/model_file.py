@@ -53,7 +53,15 @@ def load(path: str | Path) -> Any:
             f"{Path(path).name} has format {version!r} with estimator {kind!r}; this version of"
             f" dpkernel reads format {FORMAT} with {', '.join(_ESTIMATORS)}. Update dpkernel."
         )
-    model = _ESTIMATORS[kind]._from_state(header, arrays)
+    try:
+        model = _ESTIMATORS[kind]._from_state(header, arrays)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        if isinstance(error, CertificateError):
+            raise
+        raise CertificateError(
+            f"{Path(path).name} is damaged: a part of the model is missing or malformed"
+            f" ({type(error).__name__})."
+        ) from error
     if model.certificate_.valid:
         model.certificate_.verify()
     return model

@@ -2,9 +2,10 @@
 
 A source says how words become noise: ``SystemNoise`` (the default), ``SeededNoise`` (tests and
 reproductions, never private) or ``OpenDPNoise`` (OpenDP's exact sampler, extra ``[exact]``).
-A ``Noise`` is the right to draw what one recorded spend paid for. Only a ledger makes one;
-every mechanism needs one; each part of the spend can be drawn as often as it was paid for and
-no more, and only in the process that paid.
+A ``Noise`` is the right to draw what one recorded spend paid for. Only a ledger makes one; every
+mechanism needs one; each part of the spend can be released as often as it was paid for and no more,
+and only in the process that paid. This guards against mistakes, not against a curator who writes
+code to get around it: whoever has the data needs no noise to leak them.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ from dpkernel import samplers
 from dpkernel.entropy import SeededEntropy, SystemEntropy, WordSource
 from dpkernel.errors import NoiseError, ParameterError, parameter_message
 from dpkernel.profiles import PrivacyProfile, compose
-from dpkernel.types import JSON, Array, IntArray
+from dpkernel.types import JSON, Array, IntArray, Neighbours, is_whole
+
+MOST_DRAWS = 1_000_000
+_EPSILONS = (0.0, 0.01, 0.1, 0.3, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 
 
 class NoiseSource:
@@ -32,13 +36,13 @@ class NoiseSource:
 
     @property
     def private(self) -> bool:
-        """Whether the noise can't be predicted or repeated."""
-        return self._entropy.private
+        """Whether the noise can't be predicted or repeated: only of the sources of this module."""
+        return type(self) in (SystemNoise, OpenDPNoise)
 
     @property
     def generator(self) -> str:
         """The generator's name, for the certificate."""
-        return self._entropy.generator
+        return self._entropy.generator if self.private or not self._entropy.private else "unknown"
 
     sampler = "exact bucket sampler"
 
@@ -117,8 +121,8 @@ class OpenDPNoise(SystemNoise):
 
     @property
     def generator(self) -> str:
-        """The generator's name, for the certificate."""
-        return "OpenDP"
+        """The generators' names, for the certificate."""
+        return "OpenDP and os.urandom"
 
     def discrete_gaussian(self, scale: float, size: int) -> IntArray:
         """Draw independent discrete Gaussians of this parameter."""
@@ -147,12 +151,18 @@ class Part:
     profile: PrivacyProfile
     draws: int = 1
 
+    def __post_init__(self) -> None:
+        if not is_whole(self.draws) or not 1 <= self.draws <= MOST_DRAWS:
+            allowed = f"an int from 1 to {MOST_DRAWS}"
+            raise ParameterError(parameter_message("Part", "draws", allowed, self.draws))
+
 
 @dataclass(frozen=True)
 class Plan:
     """Everything one fit is going to release, fixed before its first draw.
 
-    ``profile`` is that of the whole; it defaults to the composition of the parts.
+    ``whole`` may charge more than the composition of the parts (where a part's own profile is only
+    a claim), never less.
     """
 
     parts: tuple[Part, ...]
@@ -166,10 +176,15 @@ class Plan:
                     "Plan", "parts", "one or more parts with different labels", labels
                 )
             )
+        if self.whole is not None and self.whole.delta(100.0) < 1:
+            parts = compose([part.profile.repeat(part.draws) for part in self.parts])
+            if any(self.whole.delta(e) < parts.delta(e) * (1 - 1e-9) for e in _EPSILONS):
+                allowed = "a profile that charges at least what the parts add up to"
+                raise ParameterError(parameter_message("Plan", "whole", allowed, self.whole))
 
     @property
     def profile(self) -> PrivacyProfile:
-        """The privacy profile of the whole plan."""
+        """The privacy profile of the whole plan: by default the composition of its parts."""
         if self.whole is not None:
             return self.whole
         return compose([part.profile.repeat(part.draws) for part in self.parts])
@@ -190,6 +205,7 @@ class Plan:
         }
 
 
+TRUSTED_GENERATORS = ("os.urandom", "OpenDP and os.urandom")
 _MINT = object()  # handed to ledger.py: nobody else makes a Noise
 
 
@@ -201,6 +217,7 @@ class Noise:
         mint: object,
         source: NoiseSource,
         plan: Plan,
+        neighbours: Neighbours,
         on_draw: Callable[[str], None],
     ) -> None:
         if mint is not _MINT:
@@ -209,6 +226,8 @@ class Noise:
                 " spend and returns the noise that the spend paid for."
             )
         self._source = source
+        self.plan = plan
+        self.neighbours = neighbours
         self._left = {part.label: part.draws for part in plan.parts}
         self._profiles = {part.label: part.profile for part in plan.parts}
         self._on_draw = on_draw
@@ -244,8 +263,8 @@ class Noise:
             for name, left in self._left.items():
                 wanted = label is None or label == name
                 if wanted and left > 0 and self._profiles[name] == profile:
+                    self._on_draw(name)  # on record first: if that fails, the draw is still there
                     self._left[name] = left - 1
-                    self._on_draw(name)
                     return self._source
         raise NoiseError(
             "No undrawn part of this spend has the profile of the release: it was drawn already, or"

@@ -44,7 +44,8 @@ def gaussian_delta(epsilon: float | Array, mu: float | Array) -> Any:
 
     Numerics    G = e^a (1 - e^(b - a)) with a, b from log Phi. Their error, from rounded arguments
                 and from log Phi itself, is below 16 u (|a| + |b| + epsilon + 1) with u = 2^-53,
-                and is added where it enlarges the result. Broadcasts over its arguments.
+                and is added where it enlarges the result; what can't be computed counts as 1.
+                Broadcasts over its arguments.
     Reference   Balle & Wang (2018), Theorem 8.
     """
     epsilon, mu = np.broadcast_arrays(np.asarray(epsilon, float), np.asarray(mu, float))
@@ -53,9 +54,9 @@ def gaussian_delta(epsilon: float | Array, mu: float | Array) -> Any:
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         a = log_ndtr(mu / 2 - e / mu)
         b = e + log_ndtr(-mu / 2 - e / mu)
-        error = 2.0**-49 * (np.abs(a) + np.abs(b) + e + 1)
+        error = np.minimum(2.0**-49 * (np.abs(a) + np.abs(b) + e + 1), 1.0)
         value = np.exp(a) * (1 + error) * (error - np.expm1(np.minimum(b - a, 0.0)))
-    value = np.where(np.isfinite(value), value, np.where(e > 0, 0.0, 1.0))
+    value = np.where(np.isneginf(a), 0.0, np.where(np.isfinite(value), value, 1.0))
     # a value that underflowed is not zero in truth: keep the smallest positive number
     value = np.where(mu > 0, np.maximum(value, 5e-324), 0.0)
     value = np.minimum(np.minimum(value, at_zero), 1.0)
@@ -177,6 +178,7 @@ class GaussianProfile(PrivacyProfile):
                     "GaussianProfile", "mu", "a float in the range [0, inf)", self.mu_value
                 )
             )
+        object.__setattr__(self, "mu_value", float(self.mu_value))
 
     @property
     def mu(self) -> float:
@@ -332,6 +334,7 @@ class PureProfile(PrivacyProfile):
             raise ParameterError(
                 parameter_message("PureProfile", "epsilon", allowed, self.epsilon_value)
             )
+        object.__setattr__(self, "epsilon_value", float(self.epsilon_value))
 
     @property
     def mu(self) -> float:
@@ -455,6 +458,12 @@ class ComposedProfile(PrivacyProfile):
     def fineness(self) -> float:
         """The finest step that a part asks for."""
         return min(part.fineness for part in self.parts)
+
+    @property
+    def mu(self) -> float | None:
+        """The composed mu, if every part is dominated by a Gaussian pair."""
+        mus = [part.mu for part in self.parts]
+        return None if None in mus else _hypot_up([mu for mu in mus if mu is not None])
 
     @property
     def spread(self) -> float:

@@ -27,8 +27,7 @@ def write_report(
     certificate: Certificate, path: str | Path, *, title: str = "Privacy report"
 ) -> Path:
     """Write the certificate, its meaning and its trade-off curve as one HTML page."""
-    holds = certificate.private and certificate.valid
-    verdict = "The guarantee holds." if holds else "No guarantee: " + "; ".join(certificate.reasons)
+    verdict = certificate.verdict
     rows = "".join(
         f"<tr><td>{html.escape(r.label)}</td><td>{r.mechanism.kind}</td>"
         f"<td>{r.mechanism.sensitivity.value:.6g} ({html.escape(r.mechanism.sensitivity.formula)})</td>"

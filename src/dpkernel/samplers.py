@@ -19,8 +19,8 @@ the stated one, given independent uniform words: nothing has to be added to
 delta for the sampler. (A sampler with 64-bit thresholds and a tail cut at 9.3
 standard deviations would cost (1 + e^epsilon) 3e-18 a draw.)
 
-What is not handled: constant time. How long a draw takes depends on the noise,
-not on the data.
+What is not handled: constant time. How long integer noise takes depends on the
+noise, not on the data; a choice among utilities takes longer when they are huge.
 """
 
 from __future__ import annotations

@@ -37,6 +37,15 @@ class Sensitivity:
 
     def __post_init__(self) -> None:
         value = self.value  # raises for an unknown formula or bad parameters
+        if self.norm not in _NORMS[self.formula]:
+            raise ParameterError(
+                parameter_message(
+                    "Sensitivity",
+                    "norm",
+                    f"one of {_NORMS[self.formula]} for this formula",
+                    self.norm,
+                )
+            )
         if not 0 < value < math.inf:
             raise ParameterError(
                 parameter_message("Sensitivity", "value", "a float in the range (0, inf)", value)
@@ -86,7 +95,7 @@ class RandomSensitivity:
         fine = len(self.values) == len(self.probabilities) and len(self.values) > 0
         fine = fine and all(0 <= v < math.inf for v in self.values) and max(self.values) > 0
         fine = fine and all(p >= 0 for p in self.probabilities) and 0 <= self.tail < 1
-        if not fine or not abs(math.fsum(self.probabilities) + self.tail - 1) < 1e-9:
+        if not fine or not abs(math.fsum(self.probabilities) + self.tail - 1) < 1e-12:
             raise ParameterError(
                 parameter_message(
                     "RandomSensitivity",
@@ -215,6 +224,8 @@ def round_up(value: Fraction) -> float:
 
 
 _ROOT_TWO = Fraction(math.nextafter(math.sqrt(2), math.inf))  # above the square root of 2
+
+_NORMS = {"declared": ("l2", "l1", "score"), "augmented-gram": ("l2",)}
 
 _FORMULAS: dict[str, Callable[[Neighbours, Mapping[str, float]], float]] = {
     "declared": _declared,

@@ -65,6 +65,12 @@ class GramLayout:
                 )
             )
 
+        if self.norm_square > 2**52:
+            allowed = "such that the squared norm of a record is at most 2^52"
+            raise ParameterError(
+                parameter_message("GramLayout", "row, target, constant", allowed, self.norm_square)
+            )
+
     @classmethod
     def choose(
         cls,
@@ -276,17 +282,19 @@ class GramStatistics:
         """Add the rows of another statistic."""
         if other.layout != self.layout:
             raise DataError("Only statistics of one layout can be merged.")
-        if other is self or other._merged:
+        if other is self or other._merged or self._merged:
             raise DataError(
                 "A statistic can be merged into another once: its rows would count twice and the"
                 " sensitivity would double."
             )
         self._count_rows(other._rows)
         self._sum += other._sum
-        other._merged = True
+        other._sum[:], other._merged = 0, True  # its rows are here now
         return self
 
     def _count_rows(self, new: int) -> None:
+        if self._merged:
+            raise DataError("This statistic was merged into another one and can't be used again.")
         if self._rows + new > self.layout.n_max:
             raise DataError(
                 f"The statistic was laid out for at most {self.layout.n_max} rows and gets more."

@@ -7,15 +7,18 @@ clipped, or a sensitivity calibrated for the easier neighbouring relation.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from dpkernel import mechanisms, sensitivity
 from dpkernel.audit.core import AuditResult, audit_scores
+from dpkernel.domain import clip_rows
 from dpkernel.ledger import Ledger
 from dpkernel.mechanisms import Mechanism
 from dpkernel.noise import Noise, NoiseSource, Part, Plan
@@ -59,15 +62,23 @@ def all_cases() -> list[Case]:
 
 
 def _vector_case(
-    name: str, mechanism: Any, claim: PrivacyProfile, distance: float, broken: str | None = None
+    name: str,
+    mechanism: Any,
+    claim: PrivacyProfile,
+    *,
+    clip: bool = True,
+    broken: str | None = None,
 ) -> Case:
-    """Return the case of two vectors at this distance along a fixed direction."""
+    """Return the case of zero against a vector twice as long as the sensitivity, clipped to it."""
     direction = np.zeros(mechanism.dimension)
     direction[0] = 1.0
     if mechanism.sensitivity.norm == "l2":  # any direction is as bad: take one that uses them all
         direction = np.sin(1.0 + np.arange(mechanism.dimension))
         direction /= np.linalg.norm(direction)
-    shift = distance * direction
+    # under zero-out a record moves by the sensitivity; a replaced one would move twice as far
+    reach = mechanism.sensitivity.value * (1 if _replaces(mechanism) else 2)
+    raw = 2 * reach * direction
+    shift = clip_rows(raw[None, :], reach)[0] if clip else raw
     radial = mechanism.kind == mechanisms.L2Gamma.kind
 
     def run(neighbour: bool, noise: Noise) -> float:
@@ -79,75 +90,89 @@ def _vector_case(
     return Case(name, claim, mechanism, run, broken)
 
 
-def _with_twins(name: str, mechanism: Any, halved: dict[str, float]) -> list[Case]:
-    """Return a vector case, its half-noise twin and the twin whose input was not clipped."""
-    claim, reach = mechanism.profile(), mechanism.sensitivity.value
-    weak = replace(mechanism, **halved)
+def _replaces(mechanism: Any) -> bool:
+    return bool(mechanism.sensitivity.neighbours is Neighbours.REPLACE_ONE)
+
+
+def _with_twins(name: str, build: Callable[[Any], Any], norm: str, weak: str) -> list[Case]:
+    """Return a vector case and its twins: half the noise, no clipping, the easier neighbours."""
+    found = build(sensitivity.declared(1.0, norm=norm))
+    easier = build(sensitivity.declared(1.0, Neighbours.ZERO_OUT, norm))
+    half = replace(found, **{weak: getattr(found, weak) / 2})
+    claim = found.profile()
     return [
-        _vector_case(name, mechanism, claim, reach),
-        _vector_case(f"{name}, half the noise", weak, claim, reach, "half the noise"),
-        _vector_case(f"{name}, not clipped", mechanism, claim, 2 * reach, "input twice the bound"),
+        _vector_case(name, found, claim),
+        _vector_case(f"{name}, half the noise", half, claim, broken="half the noise"),
+        _vector_case(f"{name}, not clipped", found, claim, clip=False, broken="not clipped"),
+        _vector_case(f"{name}, zero-out for replaced", easier, claim, broken="wrong neighbours"),
     ]
 
 
 def gaussian() -> list[Case]:
-    """One dimension, many dimensions, and the wrong neighbours."""
-    out = []
-    for dimension in (1, 20):
-        found = mechanisms.Gaussian.calibrate(1.0, _GAUSSIAN_BUDGET, dimension=dimension)
-        out += _with_twins(f"gaussian, d={dimension}", found, {"sigma": found.sigma / 2})
-    easier = sensitivity.declared(1.0, Neighbours.ZERO_OUT)
-    found = mechanisms.Gaussian.calibrate(easier, _GAUSSIAN_BUDGET, dimension=1)
-    name = "gaussian, zero-out noise for replaced records"
-    out.append(_vector_case(name, found, found.profile(), 2.0, "wrong neighbours"))
-    return out
+    """One dimension and many."""
+    return [
+        case
+        for d in (1, 20)
+        for case in _with_twins(
+            f"gaussian, d={d}",
+            partial(mechanisms.Gaussian.calibrate, budget=_GAUSSIAN_BUDGET, dimension=d),
+            "l2",
+            "sigma",
+        )
+    ]
 
 
 def laplace() -> list[Case]:
     """One dimension and many."""
-    out = []
-    for dimension in (1, 5):
-        found = mechanisms.Laplace.calibrate(1.0, _PURE_BUDGET, dimension=dimension)
-        out += _with_twins(f"laplace, d={dimension}", found, {"scale": found.scale / 2})
-    return out
+    return [
+        case
+        for d in (1, 5)
+        for case in _with_twins(
+            f"laplace, d={d}",
+            partial(mechanisms.Laplace.calibrate, budget=_PURE_BUDGET, dimension=d),
+            "l1",
+            "scale",
+        )
+    ]
 
 
 def l2_gamma() -> list[Case]:
-    """One dimension and many."""
-    out = []
-    for dimension in (1, 2):
-        found = mechanisms.L2Gamma.calibrate(
-            1.0, _PURE_BUDGET, dimension=dimension, accept=(mechanisms.IDEALISED,)
+    """One dimension and two: in many the worst direction is too rare to be seen."""
+    accept = (mechanisms.IDEALISED,)
+    return [
+        case
+        for d in (1, 2)
+        for case in _with_twins(
+            f"l2-gamma, d={d}",
+            partial(mechanisms.L2Gamma.calibrate, budget=_PURE_BUDGET, dimension=d, accept=accept),
+            "l2",
+            "scale",
         )
-        out += _with_twins(f"l2-gamma, d={dimension}", found, {"scale": found.scale / 2})
-    return out
+    ]
 
 
 def mixture() -> list[Case]:
-    """A record that is hit 0, 1 or 2 times, by fresh coins."""
+    """A record that is hit 0, 1 or 2 times; the coins are balanced over the trials."""
     law = sensitivity.RandomSensitivity(Neighbours.REPLACE_ONE, (0.0, 1.0, 2.0), (0.25, 0.5, 0.25))
+    easier = replace(law, neighbours=Neighbours.ZERO_OUT)
     found = mechanisms.MixtureGaussian.calibrate(law, _GAUSSIAN_BUDGET, dimension=1)
-    claim = found.profile()
+    weaker = mechanisms.MixtureGaussian.calibrate(easier, _GAUSSIAN_BUDGET, dimension=1)
+    half = replace(found, sigma=found.sigma / 2)
 
     def case(name: str, mechanism: Any, factor: float, broken: str | None) -> Case:
-        def run(neighbour: bool, noise: Noise) -> float:
-            draw = noise.claim(mechanism.profile())  # the coins are part of the algorithm
-            coins = int(draw.words(1)[0]) & 3
-            hits = (0, 1, 1, 2)[coins] if neighbour else 0
-            steps = draw.discrete_gaussian(math.sqrt(mechanism.sigma**2 + 4), 1)[0]
-            return float(float(round(factor * hits / mechanism.grid) + steps) * mechanism.grid)
+        coins = itertools.cycle((0, 1, 1, 2))
 
-        return Case(name, claim, mechanism, run, broken)
+        def run(neighbour: bool, noise: Noise) -> float:
+            value = factor * next(coins) if neighbour else 0.0
+            return float(mechanism.release(np.array([value]), noise)[0])
+
+        return Case(name, found.profile(), mechanism, run, broken)
 
     return [
         case("mixture-gaussian", found, 1.0, None),
-        case(
-            "mixture-gaussian, half the noise",
-            replace(found, sigma=found.sigma / 2),
-            1.0,
-            "half the noise",
-        ),
+        case("mixture-gaussian, half the noise", half, 1.0, "half the noise"),
         case("mixture-gaussian, not clipped", found, 2.0, "input twice the bound"),
+        case("mixture-gaussian, zero-out for replaced", weaker, 2.0, "wrong neighbours"),
     ]
 
 
@@ -200,26 +225,26 @@ def symmetric() -> list[Case]:
 
 
 def exponential() -> list[Case]:
-    """Two candidates whose utilities move in opposite directions."""
-    found = mechanisms.Exponential.calibrate(1.0, _PURE_BUDGET, candidates=2)
+    """Candidates of which one gains and the others lose."""
+    found = mechanisms.Exponential.calibrate(1.0, _PURE_BUDGET, candidates=3)
+    double = replace(found, rate=2 * found.rate)
+    score = sensitivity.declared(1.0, Neighbours.ZERO_OUT, "score")
+    monotone = mechanisms.Exponential.calibrate(score, _PURE_BUDGET, candidates=3, monotone=True)
 
-    def case(name: str, mechanism: Any, reach: float, broken: str | None) -> Case:
-        near, far = np.array([0.0, 0.0]), np.array([reach, -reach])
+    def case(name: str, mechanism: Any, clip: bool, broken: str | None) -> Case:
+        raw = np.array([2.0, -2.0, -2.0])
+        near, far = np.zeros(3), np.clip(raw, -1, 1) if clip else raw
 
         def run(neighbour: bool, noise: Noise) -> float:
-            return float(mechanism.release(far if neighbour else near, noise))
+            return float(mechanism.release(far if neighbour else near, noise) == 0)
 
         return Case(name, found.profile(), mechanism, run, broken)
 
     return [
-        case("exponential", found, 1.0, None),
-        case(
-            "exponential, half the noise",
-            replace(found, rate=2 * found.rate),
-            1.0,
-            "half the noise",
-        ),
-        case("exponential, not clipped", found, 2.0, "utilities twice the bound"),
+        case("exponential", found, True, None),
+        case("exponential, half the noise", double, True, "half the noise"),
+        case("exponential, not clipped", found, False, "not clipped"),
+        case("exponential, monotone for replaced", monotone, True, "wrong neighbours"),
     ]
 
 

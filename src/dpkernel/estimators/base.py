@@ -12,26 +12,23 @@ import uuid
 import warnings
 import weakref
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import BaseEstimator
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from dpkernel.certificate import Certificate, Release
 from dpkernel.domain import Domain, Interval
 from dpkernel.errors import DataError, ParameterError, PrivacyWarning
 from dpkernel.ledger import Ledger
 from dpkernel.noise import Noise, NoiseSource, Part, Plan, SeededNoise
+from dpkernel.tables import as_floats, checked_table
 from dpkernel.types import Array, Budget, Neighbours
 from dpkernel.validation import Constraint, check_parameters
 
 logger = logging.getLogger("dpkernel")
-
-_ADVICE = (
-    "Private estimators refuse missing and infinite values: filling them from the data would leak."
-    " Fill them with public constants first, or drop those rows for a reason that is public."
-)
 
 
 class PrivateEstimator(BaseEstimator):
@@ -51,31 +48,39 @@ class PrivateEstimator(BaseEstimator):
         return Budget(self.epsilon, self.delta), Neighbours.resolve(self.neighbours)
 
     def _check_training_data(self, X: Any, y: Any, **options: Any) -> tuple[Array, Array]:
-        """Return X and y as float64 arrays, or raise before anything is spent."""
-        try:
-            with np.errstate(all="ignore"):  # a floating-point warning would tell of the data
-                X, y = validate_data(
-                    self, X, y, dtype=[np.float64, np.float32], y_numeric=True, **options
-                )
-        except ValueError as error:
-            raise _without_values(error) from None
-        return X, np.asarray(y, dtype=np.float64)
+        """Return X and y as float arrays, or raise before anything is spent.
 
-    def _set_columns(self, n_columns: int, names: Any = None) -> None:
-        """Set what ``validate_data`` sets, for tables that scikit-learn does not know."""
-        self.n_features_in_ = n_columns
-        if names is not None and all(isinstance(name, str) for name in names):
-            self.feature_names_in_ = np.asarray(list(names), dtype=object)
-        elif hasattr(self, "feature_names_in_"):
-            del self.feature_names_in_
+        Sizes and column names are kept aside: they are set when the fit has succeeded.
+        """
+        scratch = object.__new__(type(self))
+        scratch.__dict__.update(self.__dict__)
+        X, y = checked_table(
+            scratch, X, y, dtype=[np.float64, np.float32], y_numeric=True, **options
+        )
+        self._set_aside = {
+            name: getattr(scratch, name, None) for name in ("n_features_in_", "feature_names_in_")
+        }
+        return X, as_floats(y, "y")
+
+    def _keep_columns(self, n_columns: int, names: Any = None) -> None:
+        """Put aside what ``validate_data`` finds, for tables that scikit-learn does not know."""
+        known = names is not None and all(isinstance(name, str) for name in names)
+        self._set_aside = {
+            "n_features_in_": n_columns,
+            "feature_names_in_": np.asarray(list(names), dtype=object) if known else None,
+        }
+
+    def _set_columns(self) -> None:
+        """Set sizes and names once the fit has succeeded."""
+        for name, value in self.__dict__.pop("_set_aside").items():
+            if value is not None:
+                setattr(self, name, value)
+            elif hasattr(self, name):
+                delattr(self, name)
 
     def _check_new_data(self, X: Any) -> Array:
         check_is_fitted(self)
-        try:
-            with np.errstate(all="ignore"):
-                return np.asarray(validate_data(self, X, dtype=np.float64, reset=False))
-        except ValueError as error:
-            raise _without_values(error) from None
+        return np.asarray(checked_table(self, X, dtype=np.float64, reset=False))
 
     def __sklearn_clone__(self) -> Any:
         """Clone with the same ledger; clones without one remember that they are a family."""
@@ -83,6 +88,13 @@ class PrivateEstimator(BaseEstimator):
         if self.ledger is None:
             found._family = _family_of(self)
         return found
+
+    def __getstate__(self) -> Any:
+        """Count an unfitted clone that is sent to another process as a fit: the warning is for here."""
+        family = self.__dict__.get("_family")
+        if family is not None and self.ledger is None and not hasattr(self, "certificate_"):
+            _count_fit(family, type(self).__name__)
+        return super().__getstate__()
 
     def _spend(self, releases: Sequence[Release], request: Budget) -> Noise:
         """Reserve every release of this fit in one atomic spend."""
@@ -130,20 +142,39 @@ def _count_fit(family: str | None, owner: str) -> None:
         )
 
 
-def resolve_domain(bounds: Any, y_bounds: Any, n_columns: int, owner: str) -> Domain:
+def resolve_domain(
+    bounds: Any, y_bounds: Any, n_columns: int, owner: str, names: Any = None
+) -> Domain:
     """Return the domain for the scikit-learn style parameters ``bounds`` and ``y_bounds``."""
-    if y_bounds is None:
+    declared = bounds if isinstance(bounds, Domain) else None
+    target = declared.target if declared is not None else None
+    if y_bounds is not None:
+        wanted = y_bounds if isinstance(y_bounds, Interval) else None
+        wanted = wanted or Interval(*_pair("y_bounds", y_bounds, owner))
+        if target is not None and target != wanted:
+            raise ParameterError(
+                f"The 'y_bounds' parameter of {owner} and the target of its domain differ. State one."
+            )
+        target = wanted
+    if not isinstance(target, Interval):
         raise ParameterError(
             f"{owner} needs 'y_bounds', the publicly known range of the target, for example"
             " y_bounds=(0, 120). It is never read from the data: that would leak."
         )
-    target = Interval(*_pair("y_bounds", y_bounds, owner))
     if bounds is None:
         return Domain(target=target)
-    if isinstance(bounds, Domain):
-        return Domain(bounds.columns, target, bounds.n_max, bounds.names)
-    low, high = _pair("bounds", bounds, owner)
-    return Domain.box(low, high, n_columns=n_columns, target=target)
+    if declared is None:
+        low, high = _pair("bounds", bounds, owner)
+        return Domain.box(low, high, n_columns=n_columns, target=target)
+    if declared.columns is not None and len(declared.columns) != n_columns:
+        raise DataError(
+            f"X has {n_columns} column(s), but the domain declares {len(declared.columns)}."
+        )
+    if names is not None and declared.names is not None and list(names) != list(declared.names):
+        raise DataError(
+            f"The columns of X are {list(names)}, but the domain declares {list(declared.names)}."
+        )
+    return replace(declared, target=target)
 
 
 def _pair(name: str, value: Any, owner: str) -> tuple[Any, Any]:
@@ -153,16 +184,3 @@ def _pair(name: str, value: Any, owner: str) -> tuple[Any, Any]:
             f" {type(value).__name__}."
         )
     return value[0], value[1]
-
-
-def _without_values(error: ValueError) -> ValueError:
-    """Return the error with advice, and without a value of the data in its text."""
-    text = str(error)
-    if "NaN" in text or "infinity" in text or "missing" in text:
-        return DataError(f"{text.splitlines()[0]} {_ADVICE}")
-    if "could not convert" in text or "unsupported" in text.lower():
-        return DataError(
-            "X or y has an entry that is not a number (could not convert to float). Encode columns"
-            " of text with publicly declared levels first."
-        )
-    return DataError(text)

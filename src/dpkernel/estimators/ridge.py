@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from dpkernel.blocks import BLOCK_ROWS, BlockStream, checked_blocks, library_of
 from dpkernel.certificate import Certificate, Release
 from dpkernel.domain import Domain
-from dpkernel.errors import DataError, ParameterError, parameter_message
+from dpkernel.errors import CertificateError, DataError, ParameterError, parameter_message
 from dpkernel.estimators.base import PrivateEstimator, logger, resolve_domain
 from dpkernel.estimators.gram_pass import (
     Recipe,
@@ -73,8 +73,9 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, PrivateEstimator):
         Where the spend is recorded. Without one each fit has a ledger of its own.
     noise : NoiseSource, optional
         The operating system's entropy by default; ``SeededNoise`` makes the fit not private.
-    random_state : int
-        The public seed of the feature map. It has nothing to do with the noise.
+    random_state : int, optional
+        The public seed of the feature map; None is 0, as good as any. It has nothing to do with the
+        noise.
 
     Attributes
     ----------
@@ -110,7 +111,7 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, PrivateEstimator):
         "regularisation": (Choice("auto"), Real(0, math.inf)),
         "ledger": (Choice(None), Kind(Ledger)),
         "noise": (Choice(None), Kind(NoiseSource)),
-        "random_state": Whole(0),
+        "random_state": (Choice(None), Whole(0)),
     }
 
     def __init__(
@@ -128,7 +129,7 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, PrivateEstimator):
         neighbours: str | Neighbours = "replace-one",
         ledger: Ledger | None = None,
         noise: NoiseSource | None = None,
-        random_state: int = 0,
+        random_state: int | None = None,
     ) -> None:
         self.epsilon = epsilon
         self.delta = delta
@@ -167,19 +168,22 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, PrivateEstimator):
                 )
             )
         table = self._open(X, y)
-        domain = resolve_domain(self.bounds, self.y_bounds, table.n_columns, type(self).__name__)
-        _check_columns(domain, table.n_columns)
-        features = self._build_features(domain, table.n_rows, table.n_columns, budget)
+        domain = resolve_domain(
+            self.bounds,
+            self.y_bounds,
+            table.n_columns,
+            type(self).__name__,
+            self._set_aside["feature_names_in_"],
+        )
+        if domain.n_max is not None and table.n_rows > domain.n_max:
+            raise DataError(
+                f"X has more rows than the n_max={domain.n_max} that the domain declares."
+            )
+        n_inputs = table.n_columns if domain.columns is None else domain.n_unit_columns
+        features = self._build_features(domain, table.n_rows, n_inputs, budget)
         n_targets = table.target_shape[0] if table.target_shape else 1
-        spectrum = getattr(features, "spectrum", None)  # its first function does for an intercept
         layout = GramLayout.choose(
-            features.n_outputs,
-            n_targets,
-            features.row_norm_bound,
-            relation,
-            table.n_rows,
-            budget,
-            constant=spectrum is None,
+            features.n_outputs, n_targets, features.row_norm_bound, relation, table.n_rows, budget
         )
         mechanism = layout.mechanism(budget)
         releases = [Release("gram matrix", mechanism)]
@@ -196,10 +200,11 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, PrivateEstimator):
             gram,
             float(table.n_rows),
             mechanism.noise_scale * unit,
+            constant=layout.constant * layout.row_bound / layout.row,
             regularisation=chosen,
-            spectrum=spectrum,
-            intercept=spectrum is None,
+            spectrum=getattr(features, "spectrum", None),
         )
+        self._set_columns()
         self._domain, self.feature_map_ = domain, features
         several = bool(table.target_shape)
         self.coef_ = solution.coefficients if several else solution.coefficients[:, 0]
@@ -235,19 +240,19 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, PrivateEstimator):
             if y is not None:
                 raise ParameterError("A BlockStream carries its targets: leave y out.")
             first, blocks = first_and_all(checked_blocks(X, (np.float64, np.float32)))
-            self._set_columns(first[0].shape[1])
+            self._keep_columns(first[0].shape[1])
             return _Table(
                 X.n_rows, first[0].shape[1], first[1].shape[1:], lambda r: sum_blocks(blocks, r)
             )
         if library_of(X) == "dask":
             n_rows, n_columns, shape = dask_shape(X, y)
-            self._set_columns(n_columns, getattr(X, "columns", None))
+            self._keep_columns(n_columns, getattr(X, "columns", None))
             return _Table(n_rows, n_columns, shape, lambda r: sum_dask(X, y, r))
         if library_of(X) == "torch":
             from dpkernel.estimators.torch_pass import check_tensors, sum_tensors
 
             shape = check_tensors(X, y)
-            self._set_columns(X.shape[1])
+            self._keep_columns(X.shape[1])
             return _Table(len(X), X.shape[1], shape, lambda r: sum_tensors(X, y, r))
         X, y = self._check_training_data(X, y, multi_output=True)
         return _Table(len(X), X.shape[1], y.shape[1:], lambda r: sum_blocks([(X, y)], r))
@@ -281,9 +286,22 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, PrivateEstimator):
         """Return the fitted model that ``_to_state`` described."""
         certificate = Certificate.from_dict(header["certificate"])
         domain = Domain.from_dict(header["domain"])
-        model = cls(certificate.epsilon, certificate.delta, y_bounds=domain.target)
+        features = feature_map_from_dict(header["feature_map"])
+        shape = np.shape(arrays["coef"])
+        if shape[:1] != (features.n_outputs,) or np.shape(arrays["intercept"]) != shape[1:]:
+            raise CertificateError(
+                "The coefficients of this model file do not fit its feature map."
+            )
+        model = cls(
+            certificate.epsilon,
+            certificate.delta,
+            features=features,
+            bounds=domain if domain.columns is not None else None,
+            y_bounds=domain.target,
+            neighbours=certificate.neighbours,
+        )
         model.certificate_, model._domain = certificate, domain
-        model.feature_map_ = feature_map_from_dict(header["feature_map"])
+        model.feature_map_ = features
         model.n_features_in_ = header["n_columns"]
         if header["columns"] is not None:
             model.feature_names_in_ = np.array(header["columns"], dtype=object)
@@ -319,7 +337,7 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, PrivateEstimator):
             "n_components": size if self.n_features == "auto" else int(self.n_features),
             "kernel": self.kernel,
             "length_scale": length_scale,
-            "random_state": int(self.random_state),
+            "random_state": int(self.random_state or 0),
         }
         built: FeatureMap = _MAPS[kind](options).build(d)
         return built
@@ -340,13 +358,6 @@ class _Table:
     n_columns: int
     target_shape: tuple[int, ...]
     sum: Callable[[Recipe], GramStatistics]
-
-
-def _check_columns(domain: Domain, n_columns: int) -> None:
-    if domain.columns is not None and len(domain.columns) != n_columns:
-        raise DataError(
-            f"X has {n_columns} column(s), but the domain declares {len(domain.columns)}."
-        )
 
 
 def _training_error(

@@ -9,10 +9,11 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.stats import qmc
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from dpkernel.errors import CertificateError, ParameterError, parameter_message
 from dpkernel.kernels import Kernel, kernel_from_dict
+from dpkernel.tables import checked_table
 from dpkernel.types import JSON, Array, is_whole
 
 
@@ -30,7 +31,15 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     """
 
     kind: ClassVar[str]
-    n_outputs: int
+
+    @property
+    def n_outputs(self) -> int:
+        """The length of phi(x). Available after ``build``."""
+        return self._n_outputs
+
+    @n_outputs.setter
+    def n_outputs(self, value: int) -> None:
+        self._n_outputs = int(value)
 
     @property
     @abstractmethod
@@ -58,14 +67,13 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
 
     def fit(self, X: Any, y: Any = None) -> Any:
         """Take the number of columns, and nothing else, from X."""
-        X = validate_data(self, X, dtype=[np.float64, np.float32])
+        X = checked_table(self, X, dtype=[np.float64, np.float32])
         return self.build(X.shape[1])
 
     def transform(self, X: Any) -> Array:
         """Return phi of every row."""
         check_is_fitted(self)
-        with np.errstate(all="ignore"):
-            X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
+        X = checked_table(self, X, dtype=[np.float64, np.float32], reset=False)
         return self.transform_block(X)
 
     def to_dict(self) -> JSON:

@@ -185,7 +185,7 @@ class _Products:
             first = np.maximum(table[0], table[0].dtype.type(_FLOOR * solved.peak), out=table[0])
             features[0] *= first.prod(axis=0)
             stop = start + top * len(columns)
-            np.divide(table[1:], first, out=ratios[start:stop].reshape(top, len(columns), -1))
+            np.divide(table[1:], first, out=ratios[start:stop].reshape(top, len(columns), len(X)))
             start = stop
         for own, parents, rows in self.levels:
             features[own] = features[parents] * ratios[rows]

@@ -119,22 +119,21 @@ class FourierFeatures(FeatureMap):
         }
 
     def _by_column(self, kernel: Additive, n: int, n_inputs: int) -> tuple[Array, Array]:
-        """Return frequencies of one column each, all columns in turn, and their amplitudes."""
+        """Return frequencies of one column each, column by column, and their amplitudes."""
         if n < n_inputs:
             allowed = f"at least {2 * n_inputs}, a pair a column, for the additive kernel"
             raise ParameterError(
                 parameter_message("FourierFeatures", "n_components", allowed, self.n_components)
             )
-        n_uniforms = kernel.base.n_uniforms(1)
-        if self.quasi:
-            points = shifted_sobol(n, n_uniforms, self._public_uniforms())
-        else:
-            points = self._public_uniforms().random((n, n_uniforms))
-        column = np.arange(n) % n_inputs
+        draws, n_uniforms = self._public_uniforms(), kernel.base.n_uniforms(1)
+        counts = np.full(n_inputs, n // n_inputs)
+        counts[: n % n_inputs] += 1
+        take = shifted_sobol if self.quasi else _independent
+        points = np.concatenate([take(int(count), n_uniforms, draws) for count in counts])
+        column = np.repeat(np.arange(n_inputs), counts)
         frequencies = np.zeros((n, n_inputs))
         values = kernel.base.frequencies(points, 1)[:, 0]
         frequencies[np.arange(n), column] = values / kernel.scales(n_inputs)[column]
-        counts = np.bincount(column, minlength=n_inputs)
         return frequencies, np.tile(1 / np.sqrt(n_inputs * counts[column]), 2)
 
     def transform_block(self, X: Array) -> Array:
@@ -152,6 +151,10 @@ class FourierFeatures(FeatureMap):
         for start in range(0, len(X), step):
             pair(out[start : start + step], amplitudes)
         return out
+
+
+def _independent(n: int, n_columns: int, draws: np.random.Generator) -> Array:
+    return draws.random((n, n_columns))
 
 
 def orthogonal_directions(n: int, n_inputs: int, draws: np.random.Generator) -> Array:

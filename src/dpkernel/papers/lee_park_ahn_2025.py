@@ -34,16 +34,16 @@ import numpy as np
 from scipy.linalg import cholesky, eigh
 from scipy.spatial.distance import cdist
 from sklearn.base import RegressorMixin
-from sklearn.utils.validation import validate_data
 
 from dpkernel.certificate import Certificate, Release
 from dpkernel.errors import LedgerError, ParameterError, parameter_message
-from dpkernel.estimators.base import PrivateEstimator, _without_values
+from dpkernel.estimators.base import PrivateEstimator
 from dpkernel.ledger import Ledger
 from dpkernel.mechanisms import Gaussian, SymmetricGaussian
 from dpkernel.noise import NoiseSource, Plan
 from dpkernel.profiles import ApproximateProfile, GaussianProfile, PrivacyProfile
 from dpkernel.sensitivity import declared
+from dpkernel.tables import checked_table
 from dpkernel.types import Array, Budget, Neighbours
 from dpkernel.validation import Choice, Kind, Real, Whole
 
@@ -243,11 +243,15 @@ class _Published(PrivateEstimator):
 
     def _check_training_data(self, X: Any, y: Any, **options: Any) -> tuple[Array, Array]:
         X, y = super()._check_training_data(X, y, **options)
+        self._set_columns()
         return np.asarray(X, dtype=np.float64), y
 
     def _plan(self, releases: Sequence[Release]) -> tuple[Ledger, Plan, Neighbours]:
         ledger, plan, relation = super()._plan(releases)
-        return ledger, Plan(plan.parts, whole=self._proved(releases)), relation
+        proved = self._proved(releases)
+        if proved.delta(100.0) == 1:  # nothing is proved: charge everything
+            plan = Plan(plan.parts, whole=proved)
+        return ledger, plan, relation
 
 
 class PublishedAlgorithm1(_Published):
@@ -359,11 +363,7 @@ class PublishedAlgorithm1(_Published):
         return np.asarray(projected[len(X) :] @ self.coef_)
 
     def _check_test_points(self, X: Any) -> Array:
-        try:
-            with np.errstate(all="ignore"):
-                return np.asarray(validate_data(self, X, dtype=np.float64, reset=False))
-        except ValueError as error:
-            raise _without_values(error) from None
+        return np.asarray(checked_table(self, X, dtype=np.float64, reset=False))
 
     def _release(self, Z: Array, y: Array) -> Any:
         self._refuse_a_ceiling()

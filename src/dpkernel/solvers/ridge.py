@@ -26,15 +26,17 @@ def solve_ridge(
     n_rows: float,
     noise_scale: float,
     *,
+    constant: float,
     regularisation: float | None = None,
     spectrum: Array | None = None,
-    intercept: bool = True,
 ) -> RidgeSolution:
-    r"""Minimise the quadratic form of a noisy Gram matrix plus sum_l Lambda w_l beta_l^2.
+    r"""Minimise the quadratic form of a noisy Gram matrix plus Lambda sum_l w_l beta_l^2.
 
-    beta = (C_+ + Lambda diag(w))^-1 u with C_+ the nearest positive semidefinite matrix.
+    The features are z and a constant; beta = (A_+ + Lambda diag(w))^-1 u, with A_+ the nearest
+    positive semidefinite matrix to the noisy Gram matrix of (z, constant) and u the noisy cross
+    products with the target.
 
-    The noise of C has standard deviation ``noise_scale`` on its diagonal and operator norm near
+    The noise of A has standard deviation ``noise_scale`` on the diagonal and operator norm near
     noise_scale sqrt(2 M). Features without a known order get w = 1 and Lambda = that norm, which
     keeps directions that are noise from being inverted. Eigenfeatures come with the public spectrum
     mu: smooth functions have coefficients that fall faster than sqrt(mu_l), so w_l =
@@ -44,34 +46,32 @@ def solve_ridge(
     ----------
     gram : NoisyGram
     n_rows : float
-        The number of rows if public, else a released one.
+        The number of rows, public.
     noise_scale : float
-        Standard deviation of the noise on the diagonal of C.
+        Standard deviation of the noise on the diagonal of the features' block.
+    constant : float
+        The value of the constant coordinate, in the units of the features.
     regularisation : float, optional
         Lambda, on the scale of the sum over rows.
     spectrum : ndarray, optional
         mu_l of the features, decreasing.
-    intercept : bool
-        Centre by the noisy sums and add an intercept.
     """
-    n_features, n_targets = gram.cross.shape
-    matrix, cross = gram.features, gram.cross
-    mean, target_mean = np.zeros(n_features), np.zeros(n_targets)
-    if intercept:
-        n_rows = max(n_rows, 1.0)
-        mean = gram.feature_sum / n_rows
-        target_mean = np.clip(gram.target_sum / n_rows, -1.0, 1.0)
-        matrix = matrix - n_rows * np.outer(mean, mean)
-        cross = cross - n_rows * np.outer(mean, target_mean)
-    weights = np.ones(n_features) if spectrum is None else np.sqrt(spectrum[0] / spectrum)
+    m = len(gram.feature_sum)
+    matrix = np.empty((m + 1, m + 1))
+    matrix[:m, :m] = gram.features
+    matrix[:m, m] = matrix[m, :m] = constant * gram.feature_sum
+    matrix[m, m] = constant * constant * n_rows
+    cross = np.vstack([gram.cross, constant * gram.target_sum])
+    weights = np.ones(m + 1)
+    if spectrum is not None:
+        weights[:m] = np.sqrt(spectrum[0] / spectrum)
     if regularisation is None:
-        factor = math.sqrt(2 * n_features) if spectrum is None else 2.5
-        regularisation = factor * noise_scale
+        regularisation = noise_scale * (math.sqrt(2 * m) if spectrum is None else 2.5)
     values, vectors = eigh(matrix)
     repaired = (vectors * np.maximum(values, 0.0)) @ vectors.T
     roots = np.sqrt(weights)  # solve in the coordinates in which the penalty is Lambda I
     values, vectors = eigh(repaired / np.outer(roots, roots))
     shrunk = np.maximum(values, 0.0) + regularisation
     scaled = vectors @ ((vectors.T @ (cross / roots[:, None])) / shrunk[:, None])
-    coefficients = scaled / roots[:, None]
-    return RidgeSolution(coefficients, target_mean - mean @ coefficients, regularisation)
+    solution = scaled / roots[:, None]
+    return RidgeSolution(solution[:m], constant * solution[m], regularisation)
