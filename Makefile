@@ -4,8 +4,10 @@ PYTHON ?= python3
 VENV ?= .venv
 OLDEST ?= .venv-oldest
 BIN := $(VENV)/bin
+# two workers with one BLAS thread each: more threads than cores only wait for each other
+TEST := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1
 
-.PHONY: help demo test test-slow test-oldest check bench audit reproduce lock clean
+.PHONY: help demo test test-slow test-oldest test-torch check bench bench-accuracy audit reproduce lock clean
 
 help:
 	@echo "make demo         train a private ridge on data that ships with scikit-learn; results in demo/"
@@ -13,9 +15,11 @@ help:
 	@echo "make test-slow    run the long statistical tests too"
 	@echo "make test-oldest  run the tests with the oldest supported scikit-learn"
 	@echo "make check        style, strict types, documentation"
+	@echo "make test-torch   run the tests of the torch pass, on the CPU (installs torch)"
 	@echo "make bench        measure speed, as ratios in one run"
+	@echo "make bench-accuracy  measure accuracy against the published algorithms"
 	@echo "make audit        attack every mechanism and its broken twin with many trials"
-	@echo "make reproduce    reproduce the golden values from 60-digit arithmetic"
+	@echo "make reproduce    reproduce the golden values from 100-digit arithmetic"
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -26,10 +30,10 @@ demo: $(VENV)/.installed
 	$(BIN)/dpkernel demo --out demo
 
 test: $(VENV)/.installed
-	$(BIN)/python -m pytest -n 2 -q
+	$(TEST) $(BIN)/python -m pytest -n 2 -q
 
 test-slow: $(VENV)/.installed
-	$(BIN)/python -m pytest -n 2 -q -m "slow or not slow"
+	$(TEST) $(BIN)/python -m pytest -n 2 -q -m "slow or not slow"
 
 $(OLDEST)/.installed: pyproject.toml constraints-oldest.txt
 	$(PYTHON) -m venv $(OLDEST)
@@ -38,7 +42,13 @@ $(OLDEST)/.installed: pyproject.toml constraints-oldest.txt
 	@touch $@
 
 test-oldest: $(OLDEST)/.installed
-	$(OLDEST)/bin/python -m pytest -n 2 -q tests/test_estimator_contract.py tests/test_ridge.py tests/test_ledger.py
+	$(TEST) $(OLDEST)/bin/python -m pytest -n 2 -q \
+		tests/test_estimator_contract.py tests/test_ridge.py tests/test_ledger.py tests/test_features.py \
+		tests/test_kernels.py
+
+test-torch: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'torch==2.13.0'
+	$(TEST) $(BIN)/python -m pytest -q tests/test_torch.py
 
 check: $(VENV)/.installed
 	$(BIN)/ruff check .
@@ -48,6 +58,10 @@ check: $(VENV)/.installed
 
 bench: $(VENV)/.installed
 	$(BIN)/python benchmarks/noise.py
+	$(BIN)/python benchmarks/ridge.py
+
+bench-accuracy: $(VENV)/.installed
+	$(BIN)/python benchmarks/accuracy.py
 
 audit: $(VENV)/.installed
 	$(BIN)/python -m dpkernel.audit --out audit-report

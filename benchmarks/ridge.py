@@ -178,9 +178,8 @@ def streamed(rows: int) -> None:
     start_time = time.perf_counter()
     model.fit(X, y)
     took = time.perf_counter() - start_time
-    print(
-        f"{rows} rows streamed from host memory, M = 1024: {took:.1f} s, {rows / took / 1e6:.1f} M rows/s"
-    )
+    speed = rows / took / 1e6
+    print(f"{rows} rows streamed from host memory, M = 1024: {took:.1f} s, {speed:.1f} M rows/s")
 
 
 def main() -> None:
@@ -197,9 +196,8 @@ def main() -> None:
     else:
         cpu(options.rows)
         memory(options.rows)
-    print(
-        f"peak memory of this process: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GB"
-    )
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    print(f"peak memory of this process: {peak:.2f} GB")
 
 
 if __name__ == "__main__":

@@ -56,7 +56,8 @@ def dot(v, w):
 
 
 def noise_for(mechanism, seed=0):
-    return Ledger().spend(mechanism.profile(), "gram", noise=SeededNoise(seed))
+    ledger = Ledger(neighbours=mechanism.sensitivity.neighbours)
+    return ledger.spend(mechanism.profile(), "gram", noise=SeededNoise(seed))
 
 
 def rows_of(n, m, k, seed=0, scale=1.0):
@@ -312,13 +313,18 @@ class TestSum:
             assert updated.update(features[piece], targets[piece]) is updated
         assert merged._sum.tolist() == updated._sum.tolist() == whole.tolist()
 
-    def test_merge_leaves_the_other_alone(self):
+    def test_merge_takes_the_rows_of_the_other(self):
         layout = layout_of()
         one, two = (GramStatistics(layout).update(*rows_of(5, 3, 1, seed)) for seed in (1, 2))
-        before = two._sum.copy()
         one.merge(two)
-        one.update(*rows_of(5, 3, 1, 3))
-        assert np.array_equal(two._sum, before)
+        assert not two._sum.any()
+        for attempt in (
+            lambda: two.update(*rows_of(5, 3, 1, 3)),
+            lambda: two.merge(GramStatistics(layout)),
+            lambda: one.merge(two),
+        ):
+            with pytest.raises(DataError, match="merged into another|count twice"):
+                attempt()
 
     def test_only_one_layout_merges(self):
         with pytest.raises(DataError) as error:

@@ -48,8 +48,8 @@ class FourierFeatures(FeatureMap):
 
     Numerics     One matrix product, then cosine and sine of its result while it is in the cache,
                  written to their place. In double precision both come from t = tan(phase / 2) as
-                 (1 - t^2, 2t) / (1 + t^2): three times as fast, accurate to 2 ulp of 1, and their
-                 squares add to 1 whatever the tangent's own error.
+                 (1 - t^2, 2t) / (1 + t^2): one function instead of two, accurate to 2 ulp of 1,
+                 and their squares add to 1 whatever the tangent's own error.
                  Inputs are clipped where a phase would exceed 1e30.
     Reference    Rahimi & Recht (2007), in the paired form; Yu et al. (2016) for orthogonal blocks;
                  Avron et al. (2016) for quasi-Monte Carlo.
