@@ -27,11 +27,14 @@ from dpkernel.features import (
     FeatureMap,
     FourierFeatures,
     LinearFeatures,
+    PolynomialMap,
     PublicEigenfeatures,
+    PublicNystroem,
+    RandomProjection,
     feature_map_from_dict,
 )
 from dpkernel.kernels import REGISTRY as KERNELS
-from dpkernel.kernels import Kernel
+from dpkernel.kernels import Kernel, resolve_kernel
 from dpkernel.ledger import Ledger
 from dpkernel.mechanisms import SymmetricGaussian
 from dpkernel.noise import NoiseSource, SeededNoise
@@ -42,6 +45,28 @@ from dpkernel.types import JSON, Array, Budget, Neighbours
 from dpkernel.validation import Choice, Kind, Real, Whole
 
 _FLOAT32_FROM = 20_000  # rows from which features are computed in single precision
+
+
+def _projection(options: dict[str, Any]) -> FeatureMap:
+    size = options.pop("n_components")
+    base = FourierFeatures(4096, **options)
+    return RandomProjection(size, base=base, random_state=options["random_state"])
+
+
+def _polynomial(options: dict[str, Any]) -> FeatureMap:
+    kernel = resolve_kernel(options["kernel"])
+    return PolynomialMap(kernel.degree, offset=kernel.offset)  # type: ignore[attr-defined]
+
+
+# how the names of ``features=`` are built from size, kernel, length scale and public seed
+MAPS: dict[str, Callable[[dict[str, Any]], FeatureMap]] = {
+    "fourier": lambda o: FourierFeatures(**o),
+    "projection": _projection,
+    "eigen": lambda o: PublicEigenfeatures(**o),
+    "nystroem": lambda o: PublicNystroem(**o),
+    "linear": lambda o: LinearFeatures(),
+    "polynomial": _polynomial,
+}
 
 
 class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, PrivateEstimator):
@@ -55,17 +80,22 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, PrivateEstimator):
     ----------
     epsilon, delta : float
         What is asked for; the certificate states at most this.
-    kernel : {"gaussian", "linear"}
-        "gaussian" by random Fourier features; "linear" exactly.
-    length_scale : "auto" or float
-        Of the Gaussian kernel, on inputs scaled to [-1, 1]. "auto" is 0.7 sqrt(d).
+    kernel : str or Kernel
+        A name ("gaussian", "laplace", "matern12", "matern32", "matern52", "rational_quadratic",
+        "cauchy", "linear", "polynomial", "arc_cosine", "additive") or a value of
+        ``dpkernel.kernels``.
+    length_scale : "auto", float or one a column
+        On inputs scaled to [-1, 1]. "auto" is 0.7 sqrt(d).
+    features : "auto", "eigen", "fourier", "projection", "nystroem", "linear", "polynomial" or FeatureMap
+        "auto" takes the exact map of linear and polynomial kernels, public eigenfeatures where
+        bounds are declared, and Fourier features otherwise.
     n_features : "auto" or int
-        Even, for the Gaussian kernel. "auto" depends on (n, d, epsilon, delta) only.
+        "auto" depends on (n, epsilon, delta) only.
     regularisation : "auto" or float
         Lambda; "auto" follows from the noise of the release.
     bounds : (low, high) or Domain, optional
-        Publicly known range of the columns; values outside are clipped. Required for the linear
-        kernel; without it the Gaussian kernel takes X as it is.
+        Publicly known range of the columns; values outside are clipped. Fourier features and random
+        projections of kernels that are bounded everywhere do without.
     y_bounds : (low, high)
         Publicly known range of the target. Required; values outside are clipped.
     neighbours : {"replace-one", "zero-out"}
@@ -106,7 +136,7 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, PrivateEstimator):
         "delta": Real(0, 1),
         "kernel": (Choice(*KERNELS), Kind(Kernel)),
         "length_scale": (Choice("auto"), Real(0, math.inf), Kind(list, tuple, np.ndarray)),
-        "features": (Choice("auto", "fourier", "eigen", "linear"), Kind(FeatureMap)),
+        "features": (Choice("auto", *MAPS), Kind(FeatureMap)),
         "n_features": (Choice("auto"), Whole(2, 10_000)),
         "regularisation": (Choice("auto"), Real(0, math.inf)),
         "ledger": (Choice(None), Kind(Ledger)),
@@ -321,9 +351,10 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, PrivateEstimator):
             return chosen
         kind = self.features
         if kind == "auto":
-            smooth = "fourier" if domain.columns is None else "eigen"
-            kind = "linear" if self.kernel == "linear" else smooth
-        if kind != "fourier" and domain.columns is None:
+            name = getattr(self.kernel, "kind", self.kernel)
+            exact = name if name in ("linear", "polynomial") else None
+            kind = exact or ("fourier" if domain.columns is None else "eigen")
+        if kind not in ("fourier", "projection") and domain.columns is None:
             raise ParameterError(
                 f"{type(self).__name__} with kernel={self.kernel!r} and features={kind!r} needs"
                 " 'bounds', the publicly known range of the columns, for example bounds=(0, 100) or"
@@ -339,15 +370,8 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, PrivateEstimator):
             "length_scale": length_scale,
             "random_state": int(self.random_state or 0),
         }
-        built: FeatureMap = _MAPS[kind](options).build(d)
+        built: FeatureMap = MAPS[kind](options).build(d)
         return built
-
-
-_MAPS: dict[str, Callable[[dict[str, Any]], FeatureMap]] = {
-    "fourier": lambda o: FourierFeatures(**o),
-    "eigen": lambda o: PublicEigenfeatures(**o),
-    "linear": lambda o: LinearFeatures(),
-}
 
 
 @dataclass(frozen=True)
