@@ -25,6 +25,8 @@ from joblib import Parallel, delayed
 from sklearn.base import clone
 from sklearn.exceptions import FitFailedWarning
 from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
 
 import dpkernel.ledger
 from dpkernel import Budget, Ledger, PrivateKernelRidge, mechanisms
@@ -295,6 +297,22 @@ def test_cross_validation_without_a_ledger_warns_once(rng, recwarn):
     cross_val_score(model, X, y, cv=3)
     for _ in range(3):
         model.fit(X, y)  # fitting one object again is no cross-validation
+    assert not [w for w in recwarn if issubclass(w.category, PrivacyWarning)]
+
+
+def test_cross_validation_in_other_processes_warns_here(rng):
+    X, y = rng.random((40, 2)), rng.random(40)
+    with pytest.warns(PrivacyWarning, match="Several clones .* without a ledger") as caught:
+        cross_val_score(PrivateKernelRidge(y_bounds=(0, 1)), X, y, cv=4, n_jobs=2)
+    assert len([w for w in caught if issubclass(w.category, PrivacyWarning)]) == 1
+
+
+def test_innocent_clones_do_not_warn(rng, recwarn):
+    X, y = rng.random((40, 2)), rng.random(40)
+    model = PrivateKernelRidge(y_bounds=(0, 1))
+    make_pipeline(FunctionTransformer(), model).fit(X, y)
+    clone(clone(model)).set_params(epsilon=2.0).fit(X, y)
+    pickle.loads(pickle.dumps(model.fit(X, y)))
     assert not [w for w in recwarn if issubclass(w.category, PrivacyWarning)]
 
 
