@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pandas as pd
@@ -169,6 +170,18 @@ def test_free_training_error_is_that_of_the_released_model(table):
     true = np.mean((model.predict(X) - y) ** 2)
     assert free["training_mse"][0] == pytest.approx(true, rel=0.02, abs=1e-3)
     assert free["training_mse_noise_std"][0] < 1e-3
+    assert free["training_r2"][0] == pytest.approx(model.score(X, y), abs=0.01)
+
+
+def test_progress_counts_rows_and_is_silent_by_default(table, capsys):
+    X, y = table
+    PrivateKernelRidge(bounds=(-1, 1), y_bounds=(-2, 2)).fit(X, y)
+    assert capsys.readouterr() == ("", "")
+    texts = []
+    for target in (y, np.zeros_like(y)):
+        PrivateKernelRidge(bounds=(-1, 1), y_bounds=(-2, 2), verbose=True).fit(X, target)
+        texts.append(re.sub(r"\d+:\d+:\d+", "", capsys.readouterr().out))
+    assert texts[0] == texts[1]
 
 
 def test_the_free_training_error_spreads_as_it_says(table, seed):

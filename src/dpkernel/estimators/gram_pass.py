@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from rich.progress import Progress
 
 from dpkernel.blocks import BLOCK_ROWS, BlockStream, checked_blocks
 from dpkernel.domain import Domain, Interval
@@ -42,13 +43,21 @@ class Recipe:
         return self.features.transform_block(self.inputs(X)), target.to_unit(targets)
 
 
-def sum_blocks(blocks: Iterable[tuple[Array, Array]], recipe: Recipe) -> GramStatistics:
-    """Return the exact sum over blocks of rows, cut further where they are long."""
+def sum_blocks(
+    blocks: Iterable[tuple[Array, Array]], recipe: Recipe, *, progress: bool = False
+) -> GramStatistics:
+    """Return the exact sum over blocks of rows, cut further where they are long.
+
+    The progress bar counts rows, whose number is public.
+    """
     statistics = GramStatistics(recipe.layout)
-    for X, y in blocks:
-        for start in range(0, len(X), BLOCK_ROWS):
-            rows = slice(start, start + BLOCK_ROWS)
-            statistics.update(*recipe.records(X[rows], y[rows]))
+    with Progress(transient=True, disable=not progress) as bar:
+        task = bar.add_task("one pass over the rows", total=recipe.layout.n_max)
+        for X, y in blocks:
+            for start in range(0, len(X), BLOCK_ROWS):
+                rows = slice(start, start + BLOCK_ROWS)
+                statistics.update(*recipe.records(X[rows], y[rows]))
+                bar.advance(task, len(X[rows]))
     return statistics
 
 

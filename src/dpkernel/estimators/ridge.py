@@ -106,6 +106,8 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, PrivateEstimator):
     random_state : int, optional
         The public seed of the feature map; None is 0, as good as any. It has nothing to do with the
         noise.
+    verbose : bool
+        Show a progress bar; it counts rows.
 
     Attributes
     ----------
@@ -142,6 +144,7 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, PrivateEstimator):
         "ledger": (Choice(None), Kind(Ledger)),
         "noise": (Choice(None), Kind(NoiseSource)),
         "random_state": (Choice(None), Whole(0)),
+        "verbose": Choice(False, True),
     }
 
     def __init__(
@@ -160,6 +163,7 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, PrivateEstimator):
         ledger: Ledger | None = None,
         noise: NoiseSource | None = None,
         random_state: int | None = None,
+        verbose: bool = False,
     ) -> None:
         self.epsilon = epsilon
         self.delta = delta
@@ -174,6 +178,7 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, PrivateEstimator):
         self.ledger = ledger
         self.noise = noise
         self.random_state = random_state
+        self.verbose = verbose
 
     def fit(self, X: Any, y: Any = None) -> PrivateKernelRidge:
         """Release the noisy Gram matrix of (X, y) and solve for the model.
@@ -272,7 +277,10 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, PrivateEstimator):
             first, blocks = first_and_all(checked_blocks(X, (np.float64, np.float32)))
             self._keep_columns(first[0].shape[1])
             return _Table(
-                X.n_rows, first[0].shape[1], first[1].shape[1:], lambda r: sum_blocks(blocks, r)
+                X.n_rows,
+                first[0].shape[1],
+                first[1].shape[1:],
+                lambda r: sum_blocks(blocks, r, progress=self.verbose),
             )
         if library_of(X) == "dask":
             n_rows, n_columns, shape = dask_shape(X, y)
@@ -285,7 +293,12 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, PrivateEstimator):
             self._keep_columns(X.shape[1])
             return _Table(len(X), X.shape[1], shape, lambda r: sum_tensors(X, y, r))
         X, y = self._check_training_data(X, y, multi_output=True)
-        return _Table(len(X), X.shape[1], y.shape[1:], lambda r: sum_blocks([(X, y)], r))
+        return _Table(
+            len(X),
+            X.shape[1],
+            y.shape[1:],
+            lambda r: sum_blocks([(X, y)], r, progress=self.verbose),
+        )
 
     def predict(self, X: Any) -> Array:
         """Return predictions inside ``y_bounds``."""
@@ -399,7 +412,7 @@ def _training_error(
     error is, because w was chosen from the same A.
     """
     scale = domain.target.half_width**2 / n  # type: ignore[union-attr]
-    out: dict[str, Any] = {"training_mse": [], "training_mse_noise_std": []}
+    out: dict[str, Any] = {"training_mse": [], "training_mse_noise_std": [], "training_r2": []}
     for j in range(layout.n_targets):
         w = np.zeros(layout.side)
         w[: layout.n_features] = -solution.coefficients[:, j]
@@ -408,4 +421,7 @@ def _training_error(
         out["training_mse"].append(float(w @ gram.matrix @ w) * scale)
         spread = mechanism.sigma * float(np.sum((w * layout.units) ** 2)) * scale
         out["training_mse_noise_std"].append(spread)
+        variance = float(gram.targets[j, j] - gram.target_sum[j] ** 2 / n) * scale
+        error = out["training_mse"][-1]
+        out["training_r2"].append(1 - error / variance if variance > 0 else None)
     return out
