@@ -376,16 +376,21 @@ class Ledger:
         figure = Figure(figsize=(7.0, 4.2), layout="constrained")
         axes = figure.add_subplot()
         naive = [_epsilon(_naive(settings, spends[:i])) for i in steps]
-        axes.step([0, *steps], [0.0, *naive], where="post", color="#777777", label="naive sum")
+        axes.step(
+            [0, *steps], [0.0, *naive], where="post", marker=".", color="#777777", label="naive sum"
+        )
         if rule is not None and settings.budget is not None:
             used = [_epsilon(_worst(settings, rule, spends[:i])) for i in steps]
             label = f"spent ({rule.name} accounting)"
-            axes.step([0, *steps], [0.0, *used], where="post", color="#0b5fa5", label=label)
+            axes.step(
+                [0, *steps], [0.0, *used], where="post", marker=".", color="#0b5fa5", label=label
+            )
             axes.axhline(settings.budget.epsilon, color="#b3261e", linestyle="--", label="ceiling")
             axes.set_title(f"epsilon at delta = {settings.budget.delta:g}")
-        axes.set(xlabel="spend", ylabel="epsilon", xlim=(0, max(len(spends), 1)))
+        axes.set(xlabel="spend", ylabel="epsilon", xlim=(0, max(len(spends), 1) + 0.5))
+        axes.xaxis.get_major_locator().set_params(integer=True)
         axes.set_ylim(bottom=0)
-        axes.legend(frameon=False)
+        axes.legend(frameon=False, loc="upper left")
         figure.savefig(Path(path), dpi=130)
         return Path(path)
 

@@ -387,10 +387,7 @@ class Laplace(Mechanism):
 
     def release(self, value: Array, noise: Noise) -> Array:
         """Return the vector with noise."""
-        if np.shape(value) != (self.dimension,):
-            got = f"shape {np.shape(value)}"
-            allowed = f"an array of shape ({self.dimension},)"
-            raise ParameterError(parameter_message("Laplace", "value", allowed, got))
+        _check_vector("Laplace", value, self.dimension)
         steps = _steps(value, self.grid)
         source = self._claim(noise)
         draws = source.discrete_laplace(self.scale, self.dimension)
@@ -459,10 +456,7 @@ class L2Gamma(Mechanism):
 
     def release(self, value: Array, noise: Noise) -> Array:
         """Return the vector with noise, on the grid."""
-        if np.shape(value) != (self.dimension,):
-            got = f"shape {np.shape(value)}"
-            allowed = f"an array of shape ({self.dimension},)"
-            raise ParameterError(parameter_message("L2Gamma", "value", allowed, got))
+        _check_vector("L2Gamma", value, self.dimension)
         limit = _LARGEST_INT * self.grid
         exact = np.clip(np.nan_to_num(np.asarray(value, dtype=np.float64)), -limit, limit)
         source = self._claim(noise)
@@ -538,10 +532,7 @@ class Exponential(Mechanism):
 
     def release(self, value: Array, noise: Noise) -> int:
         """Return the index of the chosen candidate; ``value`` holds one utility each."""
-        if np.shape(value) != (self.candidates,):
-            got = f"shape {np.shape(value)}"
-            allowed = f"an array of shape ({self.candidates},)"
-            raise ParameterError(parameter_message("Exponential", "value", allowed, got))
+        _check_vector("Exponential", value, self.candidates)
         utilities = np.clip(np.nan_to_num(np.asarray(value, dtype=np.float64)), -1e300, 1e300)
         return self._claim(noise).categorical(utilities, self.rate)
 
@@ -660,6 +651,12 @@ def _check_common(owner: str, size: int, rounding: float, name: str = "dimension
         raise ParameterError(parameter_message(owner, name, "an int >= 1", size))
     if not is_real(rounding) or not 0 <= rounding < math.inf:
         raise ParameterError(parameter_message(owner, "rounding", "a finite float >= 0", rounding))
+
+
+def _check_vector(owner: str, value: Any, length: int) -> None:
+    if np.shape(value) != (length,):
+        allowed, got = f"an array of shape ({length},)", f"shape {np.shape(value)}"
+        raise ParameterError(parameter_message(owner, "value", allowed, got))
 
 
 def _check_sensitivity(mechanism: Mechanism, kind: type, norm: str) -> None:

@@ -27,7 +27,7 @@ def write_report(
     certificate: Certificate, path: str | Path, *, title: str = "Privacy report"
 ) -> Path:
     """Write the certificate, its meaning and its trade-off curve as one HTML page."""
-    verdict = certificate.verdict
+    verdict = certificate.verdict[:1].upper() + certificate.verdict[1:] + "."
     rows = "".join(
         f"<tr><td>{html.escape(r.label)}</td><td>{r.mechanism.kind}</td>"
         f"<td>{r.mechanism.sensitivity.value:.6g} ({html.escape(r.mechanism.sensitivity.formula)})</td>"
