@@ -30,6 +30,7 @@ REFIT_AND_COMPARE = dict.fromkeys(
 PUBLIC_ATTRIBUTES = {
     "PrivateKernelRidge": {
         "_family",
+        "_family_counted",
         "certificate_",
         "coef_",
         "intercept_",

@@ -133,6 +133,11 @@ QUOTING = {
     "huge integers": lambda X, y: (np.array([[10**400] * 3] * 60, dtype=object), y),
     "dates": lambda X, y: (pd.DataFrame({"a": pd.date_range("2020-01-01", periods=60)}), y),
     "two targets too many": lambda X, y: (X, np.zeros((60, 2, 2))),
+    "text that looks like scikit-learn's": lambda X, y: (
+        np.where(X > 0, "0.123456789 has 3 sample(s) and feature names; Sparse data was passed", X),
+        y,
+    ),
+    "such a text in y": lambda X, y: (X, np.array(["X has 0.12345 features, but"] * 60)),
 }
 
 

@@ -222,8 +222,11 @@ def test_a_dask_graph_that_fails_spends_nothing(data):
     broken = da.from_array(X, chunks=(1024, 3)).map_blocks(
         fail, dtype=X.dtype, meta=np.empty((0, 3))
     )
-    with pytest.raises(OSError, match="disk gone"):
+    with pytest.raises(DataError, match="Dask graph failed with OSError") as error:
         build(ledger=ledger).fit(broken, da.from_array(y, chunks=1024))
+    assert "disk gone" not in str(error.value)
+    with pytest.raises(DataError, match="y must be one, too"):
+        build(ledger=ledger).fit(broken, y)
     holes = np.where(X > 0.999, np.nan, X)
     with pytest.raises(DataError, match="NaN or infinity"):
         build(ledger=ledger).fit(

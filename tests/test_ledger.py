@@ -298,14 +298,11 @@ def test_a_part_is_drawn_a_whole_number_of_times(draws):
         Part("x", ONE, draws)
 
 
-def test_a_plan_never_charges_less_than_its_parts():
-    parts = (Part("a", ONE, 10),)
-    with pytest.raises(ParameterError, match="charges at least what the parts add up to"):
-        Plan(parts, whole=PureProfile(1e-9))
-    with pytest.raises(ParameterError, match="charges at least"):
-        Plan(parts, whole=ONE)
-    assert Plan(parts, whole=ONE.repeat(11)).profile == ONE.repeat(11)
-    assert Plan(parts, whole=ApproximateProfile(0.0, 1.0)).profile.delta(1.0) == 1
+def test_a_plan_can_charge_everything():
+    plan = Plan((Part("a", ONE, 10),), nothing_proved=True)
+    assert plan.profile.delta(1e6) == 1
+    with pytest.raises(LedgerError, match="no finite epsilon"):
+        Ledger(budget=CEILING, accounting="basic").spend(plan, "x", claim=Budget(1.0, 1e-6))
 
 
 def test_a_failed_record_leaves_the_draw():

@@ -6,6 +6,7 @@ The races and kills run a few dozen times here and a thousand times under the sl
 from __future__ import annotations
 
 import contextlib
+import copy
 import csv
 import json
 import multiprocessing
@@ -19,6 +20,7 @@ import threading
 import time
 import traceback
 
+import joblib
 import numpy as np
 import pytest
 from joblib import Parallel, delayed
@@ -311,7 +313,10 @@ def test_innocent_clones_do_not_warn(rng, recwarn):
     X, y = rng.random((40, 2)), rng.random(40)
     model = PrivateKernelRidge(y_bounds=(0, 1))
     make_pipeline(FunctionTransformer(), model).fit(X, y)
-    clone(clone(model)).set_params(epsilon=2.0).fit(X, y)
+    twice = clone(clone(model)).set_params(epsilon=2.0)
+    for _ in range(3):
+        twice.fit(X, y)
+        pickle.dumps(twice), joblib.hash(twice), copy.copy(twice)
     pickle.loads(pickle.dumps(model.fit(X, y)))
     assert not [w for w in recwarn if issubclass(w.category, PrivacyWarning)]
 
@@ -589,6 +594,71 @@ def test_an_emptied_or_deleted_ledger_is_no_fresh_one(path):
     assert not path.exists()
 
 
+def test_a_ledger_file_follows_the_umask(tmp_path):
+    old = os.umask(0o002)
+    try:
+        open_ledger(tmp_path / "group.db").spend(ONE, "a")
+    finally:
+        os.umask(old)
+    assert (tmp_path / "group.db").stat().st_mode & 0o777 == 0o664
+
+
+def test_a_kill_while_the_file_is_made_leaves_a_usable_ledger(path):
+    open_ledger(path).spend(ONE, "a")
+    os.link(path, path.with_name(f".{path.name}-0123"))  # the draft that was not removed
+    assert len(Ledger(path).spends) == 1
+    assert not list(path.parent.glob(".*"))
+
+
+def test_a_file_system_without_hard_links(path, monkeypatch):
+    def no_links(*args):
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", no_links)
+    open_ledger(path).spend(ONE, "a")
+    open_ledger(path).spend(ONE, "b")
+    assert len(Ledger(path).spends) == 2
+
+
+def test_a_forked_child_does_not_keep_the_lock(path):
+    ledger = open_ledger(path, timeout=1.0)
+    children = []
+
+    def admit(settings, earlier):
+        child = os.fork()
+        if child == 0:
+            time.sleep(5)
+            os._exit(0)
+        children.append(child)
+
+    ledger._store.append(ledger._line(ONE, "a", None, None, True)[1], admit)
+    try:
+        ledger.spend(ONE, "b")
+    finally:
+        os.kill(children[0], signal.SIGKILL)
+        os.waitpid(children[0], 0)
+    assert len(ledger.spends) == 2
+
+
+def test_an_edited_ceiling_is_noticed(path):
+    ledger = open_ledger(path)
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE datasets SET epsilon = 300")
+    with pytest.raises(LedgerError, match="ceiling of 'patients' .* was edited"):
+        ledger.spend(ONE, "a")
+
+
+def test_one_data_set_has_one_spelling(path):
+    open_ledger(path, dataset="caf\u00e9").spend(ONE, "a")
+    assert len(open_ledger(path, dataset=" cafe\u0301 ").spends) == 1
+
+
+def test_the_repr_of_a_lost_ledger_does_not_raise(path):
+    ledger = open_ledger(path)
+    path.unlink()
+    assert "can't be read" in repr(ledger)
+
+
 def test_hard_links_are_refused(path, tmp_path):
     open_ledger(path)
     os.link(path, tmp_path / "second.db")
@@ -677,7 +747,7 @@ def test_threads_share_a_file_without_overspending(path):
 def test_an_export_never_overwrites_the_ledger(tmp_path):
     ledger = open_ledger(tmp_path / "study.json")
     with pytest.raises(ParameterError, match="overwrite the ledger itself"):
-        ledger.export(tmp_path / "study.json")
+        ledger.export(tmp_path / ".." / tmp_path.name / "study.json")
 
 
 @pytest.mark.parametrize("timeout", [-1, float("nan"), float("inf"), "x"])

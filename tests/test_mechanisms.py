@@ -15,7 +15,14 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from dpkernel.errors import AssumptionError, CertificateError, NoiseError, ParameterError
+from dpkernel import mechanisms
+from dpkernel.errors import (
+    AssumptionError,
+    CertificateError,
+    DataError,
+    NoiseError,
+    ParameterError,
+)
 from dpkernel.ledger import Ledger
 from dpkernel.mechanisms import (
     IDEALISED,
@@ -403,6 +410,35 @@ IMPOSSIBLE = [  # parameters no calibration gives; those that understate epsilon
 def test_impossible_parameters_are_refused(kind, change):
     with pytest.raises(CertificateError):
         mechanism_from_dict(build(kind).to_dict() | change)
+
+
+def test_narrow_numbers_do_not_round_a_claim_down():
+    plain = mechanisms.Exponential.calibrate(2048.9, Budget(1.0), candidates=3)
+    narrow = mechanisms.Exponential.calibrate(
+        2048.9, Budget(1.0), candidates=np.int8(3), rounding=np.float16(0)
+    )
+    assert narrow == plain and narrow.profile() == plain.profile()
+    wide = mechanisms.Gaussian.calibrate(1.0, Budget(1.0, 1e-6), dimension=1)
+    thin = mechanisms.Gaussian.calibrate(
+        1.0, Budget(1.0, 1e-6), dimension=np.int16(1), rounding=np.float32(0)
+    )
+    assert thin.profile().mu == wide.profile().mu
+    json.dumps(thin.to_dict())
+
+
+@pytest.mark.parametrize(("scale", "grid"), [(0.51, 5e-324), (1e-290, 1.0), (1e200, 2.0**900)])
+def test_claims_at_the_ends_of_the_float_range_are_refused(scale, grid):
+    tiny = declared(1e-320, norm="l1") if grid < 1 else declared(1.0, norm="l1")
+    with pytest.raises(ParameterError):
+        mechanisms.Laplace(tiny, 1, scale, grid)
+
+
+def test_released_values_are_not_quoted():
+    mechanism = mechanisms.Gaussian.calibrate(1.0, Budget(1.0, 1e-6), dimension=2)
+    noise = Ledger().spend(mechanism.profile(), "x")
+    with pytest.raises(DataError, match="not a number") as error:
+        mechanism.release(np.array(["secret", "1"]), noise)
+    assert "secret" not in str(error.value)
 
 
 def test_not_a_dict():

@@ -566,6 +566,19 @@ class TestRelease:
             assert mechanism.profile().epsilon(BUDGET.delta) <= BUDGET.epsilon
 
 
+class TestNarrowNumbers:
+    def test_numpy_sizes_do_not_wrap(self):
+        with pytest.raises(ParameterError, match="at most 2"):
+            GramLayout(2, np.int64(1), 1.0, np.int64(2**32), np.int64(1), np.int64(1), REPLACE)
+        layout = GramLayout(2, np.int16(1), np.float32(1), np.int16(300), np.int16(200), 1, REPLACE)
+        assert layout.norm_square == 300**2 + 200**2 + 1 and type(layout.row) is int
+
+    def test_entries_that_are_no_numbers_are_not_quoted(self):
+        with pytest.raises(DataError, match="not a number") as error:
+            GramStatistics(layout_of(1, 1)).update(np.array([["secret"]]), np.zeros((1, 1)))
+        assert "secret" not in str(error.value)
+
+
 class TestCounting:
     def test_rows_beyond_the_declared_number_are_refused(self):
         layout = layout_of(2, 1, n_max=10)

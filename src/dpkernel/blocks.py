@@ -56,7 +56,10 @@ class BlockStream:
         self.n_rows = int(n_rows)
 
     def __iter__(self) -> Iterator[Block]:
-        return self._source() if callable(self._source) else iter(self._source)
+        found = self._source() if callable(self._source) else self._source
+        if not isinstance(found, Iterable):
+            raise DataError("The source of the stream returned no iterator of (X, y) blocks.")
+        return iter(found)
 
     @classmethod
     def from_arrays(cls, X: Any, y: Any) -> BlockStream:
@@ -149,10 +152,14 @@ def checked_blocks(stream: BlockStream, dtypes: tuple[type, ...]) -> Iterator[tu
         if not isinstance(block, tuple) or len(block) != 2:
             raise DataError(f"Block {number} of the stream is not a pair (X, y).")
         try:
-            X, y = np.asarray(block[0]), np.asarray(block[1], dtype=np.float64)
-            if X.dtype.type not in dtypes:
-                X = X.astype(np.float64)
-        except (TypeError, ValueError):
+            with np.errstate(all="ignore"):
+                X, y = np.asarray(block[0]), np.asarray(block[1])
+                if np.iscomplexobj(X) or np.iscomplexobj(y):
+                    raise TypeError
+                y = y.astype(np.float64)
+                if X.dtype.type not in dtypes:
+                    X = X.astype(np.float64)
+        except (TypeError, ValueError, OverflowError):
             raise DataError(
                 f"Block {number} of the stream holds entries that are not numbers."
             ) from None

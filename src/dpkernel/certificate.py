@@ -48,6 +48,8 @@ class Release:
     draws: int = 1
 
     def __post_init__(self) -> None:
+        if not isinstance(self.label, str):
+            raise CertificateError("The label of a release must be a text.")
         if not is_whole(self.draws) or not 1 <= self.draws <= MOST_DRAWS:
             raise CertificateError(
                 f"The number of draws of a release must be an int from 1 to {MOST_DRAWS}."
@@ -114,7 +116,10 @@ class Certificate:
                 "The releases to certify are not those that this noise was spent for."
             )
         profile = _compose(releases)
-        seeded = () if noise.private else ("the noise was seeded, so it can be subtracted",)
+        known = "the noise was seeded, so it can be subtracted"
+        unknown = "the source of the noise is not one of the library's"
+        why_not = known if "seeded" in noise.generator else unknown
+        seeded = () if noise.private else (why_not,)
         reasons = (*seeded, *not_private_because, *invalid_because)
         found = cls(
             subject=subject,
@@ -191,7 +196,8 @@ class Certificate:
             self.verify()
         except CertificateError as error:
             return f"NO GUARANTEE: {error}"
-        return "the guarantee holds" if self.private else "NO GUARANTEE: " + "; ".join(self.reasons)
+        why = "; ".join(self.reasons) or "the noise is not private"
+        return "the guarantee holds" if self.private else f"NO GUARANTEE: {why}"
 
     def to_dict(self) -> JSON:
         """Return the certificate as JSON values."""
@@ -226,7 +232,7 @@ class Certificate:
         if not isinstance(data, dict) or not names <= set(data):
             missing = sorted(names - set(data)) if isinstance(data, dict) else "everything"
             raise CertificateError(f"This is not a certificate of dpkernel: {missing} is missing.")
-        if data["schema"] != SCHEMA:
+        if data["schema"] != SCHEMA or isinstance(data["schema"], bool):
             raise CertificateError(
                 f"The certificate has schema {data['schema']!r} and this version of dpkernel reads"
                 f" schema {SCHEMA}. Use the version that wrote it, or a newer one."

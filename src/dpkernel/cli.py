@@ -42,7 +42,7 @@ def verify(file: CertificateFile) -> None:
         _fail(error)
     _out.print(f"The parameters support the claim: {proved}.")
     if not certificate.private:
-        _err.print("But it is NOT PRIVATE: " + "; ".join(certificate.reasons) + ".")
+        _err.print("But it is NOT PRIVATE: " + "; ".join(certificate.reasons) + ".", markup=False)
         raise typer.Exit(1)
 
 

@@ -115,6 +115,7 @@ class Ledger:
             return
         if dataset is not None:
             _check_text("dataset", dataset)
+            dataset = _normal(dataset)
         if not is_real(timeout) or not 0 <= timeout <= 86_400:
             allowed = "a number of seconds from 0 to 86400"
             raise ParameterError(parameter_message("Ledger", "timeout", allowed, timeout))
@@ -346,7 +347,8 @@ class Ledger:
     def export(self, path: str | Path) -> Path:
         """Write the history as JSON (with every profile) or CSV, by the file name's ending."""
         path = Path(path)
-        if isinstance(self._store, FileStore) and path.absolute() == self._store.path:
+        own = self._store.path if isinstance(self._store, FileStore) else None
+        if own is not None and path.exists() and path.samefile(own):
             raise ParameterError(
                 "The export would overwrite the ledger itself: choose another name."
             )
@@ -369,6 +371,7 @@ class Ledger:
     def plot(self, path: str | Path) -> Path:
         """Draw what was spent, spend by spend, under the ceiling; write it as a picture."""
         from matplotlib.figure import Figure
+        from matplotlib.ticker import MaxNLocator
 
         settings, spends = self._store.settings(), self._touching()
         steps = sorted({round(i) for i in np.linspace(1, len(spends), min(len(spends), 200))})
@@ -388,7 +391,7 @@ class Ledger:
             axes.axhline(settings.budget.epsilon, color="#b3261e", linestyle="--", label="ceiling")
             axes.set_title(f"epsilon at delta = {settings.budget.delta:g}")
         axes.set(xlabel="spend", ylabel="epsilon", xlim=(0, max(len(spends), 1) + 0.5))
-        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set_ylim(bottom=0)
         axes.legend(frameon=False, loc="upper left")
         figure.savefig(Path(path), dpi=130)
@@ -465,6 +468,12 @@ class Ledger:
         )
 
     def __repr__(self) -> str:
+        try:
+            return self._summary()
+        except LedgerError as error:
+            return f"<Ledger that can't be read: {error}>"
+
+    def _summary(self) -> str:
         budget, spent = self.budget, self.spent
         ceiling = "no ceiling" if budget is None else f"ceiling {budget}"
         done = "nothing spent" if spent is None else f"spent {spent}"

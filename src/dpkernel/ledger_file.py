@@ -24,8 +24,8 @@ import json
 import math
 import os
 import sqlite3
-import tempfile
 import time
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -122,9 +122,9 @@ class FileStore:
 
     def _create_file(self, settings: Settings) -> None:
         """Build the file under another name and link it into place, whole."""
+        name = str(self.path.with_name(f".{self.path.name}-{uuid.uuid4().hex}"))
         try:
-            handle, name = tempfile.mkstemp(prefix=f".{self.path.name}-", dir=self.path.parent)
-            os.close(handle)
+            os.close(os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666))  # the umask applies
         except OSError as error:
             raise LedgerError(
                 f"{self.path.name} can't be opened for writing ({error.strerror}): the folder does not"
@@ -135,11 +135,21 @@ class FileStore:
             with draft._connection(new=True) as connection:
                 draft._migrate(connection)
                 draft._create(connection, settings)
-            with contextlib.suppress(FileExistsError):  # another process was faster: use its file
-                os.link(name, self.path)
+            self._put_in_place(name)
         finally:
             for leftover in (name, f"{name}-lock", f"{name}-journal"):
                 Path(leftover).unlink(missing_ok=True)
+
+    def _put_in_place(self, name: str) -> None:
+        """Give the finished file its name, unless another process was faster: then use its file."""
+        try:
+            os.link(name, self.path)
+        except FileExistsError:
+            return
+        except OSError:  # a file system without hard links: rename, one process at a time
+            with _side_lock(self.path, self.timeout):
+                if not _exists(self.path):
+                    os.rename(name, self.path)
 
     def _migrate(self, connection: sqlite3.Connection) -> None:
         with self._transaction(connection):
@@ -277,6 +287,16 @@ class FileStore:
         epsilon, delta, neighbours, accounting, order, parts = row
         budget = None if epsilon is None else Budget(epsilon, delta)
         relation = Neighbours.resolve(neighbours)
+        last = connection.execute(
+            "SELECT epsilon, delta FROM ceilings WHERE dataset ="
+            " (SELECT id FROM datasets WHERE name = ?) ORDER BY rowid DESC LIMIT 1",
+            (self.dataset,),
+        ).fetchone()
+        if last is not None and last != (epsilon, delta):
+            raise LedgerError(
+                f"The ceiling of {self.dataset!r} in {self.path.name} was edited: the record of its"
+                " changes says otherwise. Nothing was changed; restore the file from a backup."
+            )
         return Settings(budget, relation, accounting, order, tuple(json.loads(parts)))
 
     def _read(self, connection: sqlite3.Connection) -> tuple[list[Spend], str]:
@@ -361,6 +381,12 @@ class FileStore:
                 return
             time.sleep(0.01)
             facts = self.path.stat()
+        for draft in self.path.parent.glob(
+            f".{self.path.name}-*"
+        ):  # left by a kill while it was made
+            if draft.samefile(self.path):
+                draft.unlink(missing_ok=True)
+                facts = self.path.stat()
         if facts.st_nlink > 1:
             raise LedgerError(
                 f"{self.path.name} has several names (hard links). SQLite keeps its journal beside one"
@@ -447,7 +473,7 @@ def _side_lock(path: Path, timeout: float) -> Iterator[None]:
         yield  # type: ignore[unreachable, unused-ignore]
         return
     try:
-        handle = os.open(f"{path}-lock", os.O_RDWR | os.O_CREAT, 0o666)
+        handle = os.open(f"{path}-lock", os.O_RDONLY | os.O_CREAT, 0o666)
     except OSError as error:
         raise LedgerError(
             f"{path.name} can't be opened for writing ({error.strerror}): its folder does not allow it."
@@ -466,7 +492,10 @@ def _side_lock(path: Path, timeout: float) -> Iterator[None]:
                         " This call did nothing; try again, or open it with a longer timeout."
                     ) from None
                 time.sleep(0.001)
-        yield
+        try:
+            yield
+        finally:
+            fcntl.flock(handle, fcntl.LOCK_UN)  # closing alone would leave it to a forked child
     finally:
         os.close(handle)
 

@@ -41,6 +41,7 @@ from dpkernel.profiles import (
     gaussian_mu,
 )
 from dpkernel.sensitivity import RandomSensitivity, Sensitivity, declared, sensitivity_from_dict
+from dpkernel.tables import as_floats
 from dpkernel.types import JSON, Array, Budget, IntArray, Neighbours, is_real, is_whole
 
 IDEALISED = "idealised-arithmetic"
@@ -179,6 +180,7 @@ class _GridGaussian(Mechanism):
     ) -> Any:
         """Return the mechanism whose worst sensitivity has at most this mu."""
         _check_common(cls.__name__, dimension, rounding)
+        dimension, rounding = int(dimension), float(rounding)
         spread = _grid_spread(cls.kind, dimension)
         grid = 1.0
         if not integer:
@@ -257,7 +259,8 @@ class SymmetricGaussian(_GridGaussian):
     matrices, so this is the Gaussian mechanism there, with p(p+1)/2 draws.
 
     Guarantee    that of ``Gaussian`` with mu = Delta_F/sigma.
-    Sensitivity  Frobenius; sqrt(2) N^2 for a Gram matrix of rows with norm <= N (replace-one).
+    Sensitivity  Frobenius; sqrt(2) N^2 for a Gram matrix of rows with norm <= N (replace-one). Of a
+                 value that is not symmetric the lower triangle counts, mirrored.
     Numerics     as ``Gaussian``, with parameters sqrt(sigma^2 + 4) and sqrt(sigma^2/2 + 4).
     """
 
@@ -406,6 +409,7 @@ class Laplace(Mechanism):
         """Return the mechanism with the least noise for budget.epsilon; delta is not used."""
         sensitivity = _as_sensitivity(sensitivity, "l1")
         _check_common(cls.__name__, dimension, rounding)
+        dimension, rounding = int(dimension), float(rounding)
         total = sensitivity.value + 2 * rounding
         grid = _choose_grid(total, float(dimension), budget.epsilon, magnitude)
         draft = cls(sensitivity, dimension, 1.0, grid, rounding)
@@ -458,7 +462,7 @@ class L2Gamma(Mechanism):
         """Return the vector with noise, on the grid."""
         _check_vector("L2Gamma", value, self.dimension)
         limit = _LARGEST_INT * self.grid
-        exact = np.clip(np.nan_to_num(np.asarray(value, dtype=np.float64)), -limit, limit)
+        exact = np.clip(np.nan_to_num(as_floats(value, "The value to release")), -limit, limit)
         source = self._claim(noise)
         noisy = exact + source.l2_gamma(self.dimension, self.scale)
         return np.asarray(np.rint(noisy / self.grid) * self.grid)  # rounding once, afterwards
@@ -533,7 +537,7 @@ class Exponential(Mechanism):
     def release(self, value: Array, noise: Noise) -> int:
         """Return the index of the chosen candidate; ``value`` holds one utility each."""
         _check_vector("Exponential", value, self.candidates)
-        utilities = np.clip(np.nan_to_num(np.asarray(value, dtype=np.float64)), -1e300, 1e300)
+        utilities = np.clip(np.nan_to_num(as_floats(value, "The utilities")), -1e300, 1e300)
         return self._claim(noise).categorical(utilities, self.rate)
 
     @classmethod
@@ -553,6 +557,7 @@ class Exponential(Mechanism):
         """
         sensitivity = _as_sensitivity(sensitivity, "score")
         _check_common(cls.__name__, candidates, rounding, "candidates")
+        candidates, rounding = int(candidates), float(rounding)
         moved = sensitivity.value + 2 * rounding
         rate = budget.epsilon / ((1 if monotone else 2) * moved)
         found = cls(sensitivity, rate, candidates, monotone, rounding)
@@ -620,7 +625,7 @@ def _choose_grid(sensitivity: float, spread: float, mu: float, magnitude: float 
             raise ParameterError(
                 parameter_message("calibrate", "magnitude", "a finite float >= 0", magnitude)
             )
-        coarse_enough = max(coarse_enough, math.log2(max(magnitude, 1e-300)) - 61)
+        coarse_enough = max(coarse_enough, math.log2(max(float(magnitude), 1e-300)) - 61)
     fine_enough = math.log2(sensitivity) - math.log2(mu) - 3
     exponent = min(math.floor(max(wanted, coarse_enough + 1)), math.floor(fine_enough))
     if exponent < coarse_enough or not -1000 < exponent < 1000:
@@ -678,20 +683,29 @@ def _check_numbers(mechanism: Any, positive: tuple[str, ...], counts: tuple[str,
     owner = type(mechanism).__name__
     for name in positive:
         value = getattr(mechanism, name)
-        if not is_real(value) or not 0 < value < math.inf:
-            allowed = "a float in the range (0, inf)"
+        if not is_real(value) or not 1e-280 < value < 1e280:
+            allowed = "a float in the range (1e-280, 1e280)"
             raise ParameterError(parameter_message(owner, name, allowed, value))
+        object.__setattr__(mechanism, name, float(value))
         if name == "grid" and math.frexp(value)[0] != 0.5:
             raise ParameterError(parameter_message(owner, name, "a power of two", value))
     for name in counts:
         _check_common(owner, getattr(mechanism, name), getattr(mechanism, "rounding", 0.0), name)
         object.__setattr__(mechanism, name, int(getattr(mechanism, name)))
+    if hasattr(mechanism, "rounding"):
+        object.__setattr__(mechanism, "rounding", float(mechanism.rounding))
+    claimed = mechanism.noise_scale  # overflow or underflow would make a claim of nothing
+    if not 1e-290 < claimed < 1e290 or not 1e-290 < mechanism.sensitivity.value < 1e290:
+        allowed = "such that noise scale and sensitivity lie in (1e-290, 1e290)"
+        raise ParameterError(parameter_message(owner, "sensitivity, scale", allowed, claimed))
 
 
 def _steps(value: Any, grid: float) -> IntArray:
     """Return values as integers on the grid: clamped, never an error or a warning that tells of data."""
     value = np.asarray(value)
-    if np.issubdtype(value.dtype, np.integer):  # beyond 2^53 a float would round: clip, 1-Lipschitz
+    if not np.issubdtype(value.dtype, np.integer):
+        value = as_floats(value, "The value to release")
+    else:  # beyond 2^53 a float would round: clip, 1-Lipschitz
         value = np.clip(value, -(2**53), 2**53)
     with np.errstate(all="ignore"):
         steps = np.nan_to_num(value.astype(np.float64) / grid, nan=0.0)

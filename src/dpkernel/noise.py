@@ -21,11 +21,10 @@ import numpy as np
 from dpkernel import samplers
 from dpkernel.entropy import SeededEntropy, SystemEntropy, WordSource
 from dpkernel.errors import NoiseError, ParameterError, parameter_message
-from dpkernel.profiles import PrivacyProfile, compose
+from dpkernel.profiles import ApproximateProfile, PrivacyProfile, compose
 from dpkernel.types import JSON, Array, IntArray, Neighbours, is_whole
 
 MOST_DRAWS = 1_000_000
-_EPSILONS = (0.0, 0.01, 0.1, 0.3, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 
 
 class NoiseSource:
@@ -161,12 +160,12 @@ class Part:
 class Plan:
     """Everything one fit is going to release, fixed before its first draw.
 
-    ``whole`` may charge more than the composition of the parts (where a part's own profile is only
-    a claim), never less.
+    ``nothing_proved`` charges everything, for published algorithms whose claim has no proof and for
+    audits.
     """
 
     parts: tuple[Part, ...]
-    whole: PrivacyProfile | None = None
+    nothing_proved: bool = False
 
     def __post_init__(self) -> None:
         labels = [part.label for part in self.parts]
@@ -176,17 +175,12 @@ class Plan:
                     "Plan", "parts", "one or more parts with different labels", labels
                 )
             )
-        if self.whole is not None and self.whole.delta(100.0) < 1:
-            parts = compose([part.profile.repeat(part.draws) for part in self.parts])
-            if any(self.whole.delta(e) < parts.delta(e) * (1 - 1e-9) for e in _EPSILONS):
-                allowed = "a profile that charges at least what the parts add up to"
-                raise ParameterError(parameter_message("Plan", "whole", allowed, self.whole))
 
     @property
     def profile(self) -> PrivacyProfile:
         """The privacy profile of the whole plan: by default the composition of its parts."""
-        if self.whole is not None:
-            return self.whole
+        if self.nothing_proved:
+            return ApproximateProfile(0.0, 1.0)
         return compose([part.profile.repeat(part.draws) for part in self.parts])
 
     @classmethod

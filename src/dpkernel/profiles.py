@@ -244,7 +244,10 @@ class MixtureProfile(PrivacyProfile):
             raise ParameterError(
                 "The 'mus', 'weights' and 'tail' of MixtureProfile must be numbers."
             )
-        mus, weights = np.asarray(self.mus, float), np.asarray(self.weights, float)
+        object.__setattr__(self, "mus", tuple(float(mu) for mu in self.mus))
+        object.__setattr__(self, "weights", tuple(float(w) for w in self.weights))
+        object.__setattr__(self, "tail", float(self.tail))
+        mus, weights = np.array(self.mus), np.array(self.weights)
         fine = mus.shape == weights.shape and mus.ndim == 1 and mus.size > 0
         fine = fine and bool(np.all(mus >= 0) and np.all(np.isfinite(mus)) and np.all(weights >= 0))
         if not fine or not 0 <= self.tail < 1 or not abs(weights.sum() + self.tail - 1) < 1e-12:
@@ -404,6 +407,8 @@ class ApproximateProfile(PrivacyProfile):
             raise ParameterError(
                 parameter_message("ApproximateProfile", "epsilon, delta", allowed, got)
             )
+        object.__setattr__(self, "epsilon_value", float(self.epsilon_value))
+        object.__setattr__(self, "delta_value", float(self.delta_value))
 
     @property
     def fineness(self) -> float:

@@ -92,6 +92,9 @@ class RandomSensitivity:
     formula: str = "declared-law"
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "values", tuple(float(v) for v in self.values))
+        object.__setattr__(self, "probabilities", tuple(float(p) for p in self.probabilities))
+        object.__setattr__(self, "tail", float(self.tail))
         fine = len(self.values) == len(self.probabilities) and len(self.values) > 0
         fine = fine and all(0 <= v < math.inf for v in self.values) and max(self.values) > 0
         fine = fine and all(p >= 0 for p in self.probabilities) and 0 <= self.tail < 1

@@ -20,6 +20,7 @@ from dpkernel.errors import DataError, LedgerError, ParameterError, parameter_me
 from dpkernel.mechanisms import SymmetricGaussian
 from dpkernel.noise import Noise
 from dpkernel.profiles import gaussian_mu
+from dpkernel.tables import as_floats
 from dpkernel.types import Array, Budget, IntArray, Neighbours, is_real, is_whole
 
 _FINEST = 2**20  # integer radius of the feature ball at most: one part in a million
@@ -65,6 +66,9 @@ class GramLayout:
                 )
             )
 
+        for name in ("n_features", "n_targets", "row", "target", "constant", "n_max"):
+            object.__setattr__(self, name, int(getattr(self, name)))
+        object.__setattr__(self, "row_bound", float(self.row_bound))
         if self.norm_square > 2**52:
             allowed = "such that the squared norm of a record is at most 2^52"
             raise ParameterError(
@@ -263,6 +267,9 @@ class GramStatistics:
     def update(self, features: Array, targets: Array) -> GramStatistics:
         """Add rows of features (n, M) and of targets in [-1, 1] (n, k)."""
         layout = self.layout
+        if features.dtype != np.float32:
+            features = as_floats(features, "The features")
+        targets = as_floats(targets, "The targets")
         if features.shape[1:] != (layout.n_features,) or targets.shape != (
             len(features),
             layout.n_targets,

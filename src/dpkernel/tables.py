@@ -20,11 +20,24 @@ _ADVICE = (
     "Private estimators refuse missing and infinite values: filling them from the data would leak."
     " Fill them with public constants first, or drop those rows for a reason that is public."
 )
-# texts of scikit-learn that speak of shapes, counts and names alone
-_SAFE = re.compile(
-    r"inconsistent numbers of samples|sample\(s\)|feature\(s\)|features, but|feature names|"
-    r"requires y to be passed|y cannot be None|dense data is required|[Ss]parse data|"
-    r"should be a 1d array|Found array with dim"
+# whole texts of scikit-learn that hold counts, shapes and class names alone
+_SAFE = tuple(
+    re.compile(pattern)
+    for pattern in (
+        r"Found input variables with inconsistent numbers of samples: \[[\d, ]+\]",
+        r"X has \d+ features, but \w+ is expecting \d+ features as input\.?",
+        r"Found array with \d+ (sample|feature)\(s\) \(shape=\([\d, ]*\)\) while a minimum of \d+ is"
+        r" required( by \w+)?\.?",
+        r"Found array with dim \d+[,.] [\w ]+ dim <= \d( is)? required( by \w+)?\.?",
+        r"(This \w+ estimator )?requires y to be passed, but the target y is None\.?",
+        r"y cannot be None",
+        r"y should be a 1d array, got an array of shape \([\d, ]*\) instead\.?",
+    )
+)
+# texts that begin like this go on with advice or with column names, which are public
+_SAFE_STARTS = (
+    "Sparse data was passed",
+    "The feature names should match those that were passed during fit.",
 )
 
 
@@ -44,13 +57,16 @@ def checked_table(estimator: Any, X: Any, y: Any = "no_validation", **options: A
 def as_floats(values: Any, name: str) -> Array:
     """Return values as float64, or raise without quoting one."""
     try:
-        return np.asarray(values, dtype=np.float64)
+        with np.errstate(all="ignore"):
+            return np.asarray(values, dtype=np.float64)
     except (ValueError, TypeError, OverflowError):
         raise DataError(f"{name} has an entry that is not a number.") from None
 
 
 def _own_words(error: Exception, X: Any) -> DataError:
     text = str(error)
+    if any(pattern.fullmatch(text) for pattern in _SAFE) or text.startswith(_SAFE_STARTS):
+        return DataError(text)
     if "NaN" in text or "infinity" in text or "missing values" in text:
         return DataError(f"The input contains NaN or infinity (inf). {_ADVICE}")
     if "Expected 2D array" in text:
@@ -60,8 +76,6 @@ def _own_words(error: Exception, X: Any) -> DataError:
         )
     if "Complex data" in text:
         return DataError("Complex data not supported.")
-    if _SAFE.search(text) and "array=" not in text:
-        return DataError(text.splitlines()[0] if "feature names" not in text else text)
     advice = (
         "X or y has an entry that is not a number: each argument must be a string of digits or a real"
         " number. Encode columns of text with publicly declared levels first."

@@ -91,15 +91,13 @@ class PrivateEstimator(BaseEstimator):
 
     def __getstate__(self) -> Any:
         """Count an unfitted clone that is sent to another process as a fit: the warning is for here."""
-        family = self.__dict__.get("_family")
-        if family is not None and self.ledger is None and not hasattr(self, "certificate_"):
-            _count_fit(family, type(self).__name__)
+        if not hasattr(self, "certificate_"):
+            _count_fit(self)
         return super().__getstate__()
 
     def _spend(self, releases: Sequence[Release], request: Budget) -> Noise:
         """Reserve every release of this fit in one atomic spend."""
-        if self.ledger is None:
-            _count_fit(getattr(self, "_family", None), type(self).__name__)
+        _count_fit(self)
         ledger, plan, relation = self._plan(releases)
         source = self.noise.restarted() if isinstance(self.noise, SeededNoise) else self.noise
         label = type(self).__name__
@@ -127,16 +125,22 @@ def _family_of(estimator: Any) -> str:
     return own or _families.setdefault(estimator, uuid.uuid4().hex)
 
 
-def _count_fit(family: str | None, owner: str) -> None:
-    """Warn once when several clones of one estimator are fitted and nobody adds up what they spend."""
-    if family is None:
+def _count_fit(estimator: Any) -> None:
+    """Warn once when a second clone of one estimator is fitted and nobody adds up what they spend.
+
+    Each clone counts once, when it is fitted or sent to another process to be.
+    """
+    family = estimator.__dict__.get("_family")
+    if family is None or estimator.ledger is not None or "_family_counted" in estimator.__dict__:
         return
+    estimator._family_counted = True
     _fits[family] = _fits.get(family, 0) + 1
     if _fits[family] == 2:
         warnings.warn(
-            f"Several clones of one {owner} were fitted without a ledger, as in cross-validation or"
-            " a grid search: each spends its epsilon anew and nobody adds them up. Pass ledger=..."
-            " to record and limit the total. A choice by scikit-learn's own scores is not private.",
+            f"Several clones of one {type(estimator).__name__} are fitted without a ledger, as in"
+            " cross-validation or a grid search: each spends its epsilon anew and nobody adds them up."
+            " Pass ledger=... to record and limit the total. A choice by scikit-learn's own scores is"
+            " not private.",
             PrivacyWarning,
             stacklevel=4,
         )

@@ -32,7 +32,9 @@ class Recipe:
 
     def inputs(self, X: Array) -> Array:
         """Return rows in the unit box, or as they are when no bounds were declared."""
-        X = np.asarray(X, dtype=self.dtype)
+        if X.dtype != self.dtype:
+            with np.errstate(all="ignore"):  # a warning about an overflow would tell of the data
+                X = np.nan_to_num(X.astype(self.dtype), copy=False)
         return X if self.domain.columns is None else self.domain.to_unit(X)
 
     def records(self, X: Array, y: Array) -> tuple[Array, Array]:
@@ -77,7 +79,20 @@ def sum_dask(X: Any, y: Any, recipe: Recipe) -> GramStatistics:
     parts = [task(a, b, recipe) for a, b in zip(chunks_X, chunks_y, strict=True)]
     while len(parts) > 1:
         parts = [merge(parts[i : i + 8]) for i in range(0, len(parts), 8)]
-    return GramStatistics._unpack(dask.compute(parts[0])[0])
+    return GramStatistics._unpack(_computed(dask, parts[0])[0])
+
+
+def _computed(dask: Any, *graphs: Any) -> Any:
+    """Compute; a failure is reported without its text, which may quote the data."""
+    try:
+        return dask.compute(*graphs)
+    except DataError:
+        raise
+    except Exception as error:
+        raise DataError(
+            f"The Dask graph failed with {type(error).__name__}. Nothing was spent; compute it by itself"
+            " to see why."
+        ) from None
 
 
 def dask_shape(X: Any, y: Any) -> tuple[int, int, tuple[int, ...]]:
@@ -85,11 +100,13 @@ def dask_shape(X: Any, y: Any) -> tuple[int, int, tuple[int, ...]]:
     import dask
 
     lengths = []
+    if not hasattr(y, "to_delayed"):
+        raise DataError("X is a Dask table, so y must be one, too.")
     for value in (X, y):
         length = value.shape[0]
         if not isinstance(length, (int, np.integer)):  # unknown chunks, or a data frame
             counts = [dask.delayed(len)(chunk) for chunk in _row_chunks(value)]
-            length = sum(dask.compute(*counts))
+            length = sum(_computed(dask, *counts))
         lengths.append(int(length))
     if lengths[0] != lengths[1]:
         raise DataError(f"Found input variables with inconsistent numbers of samples: {lengths}.")

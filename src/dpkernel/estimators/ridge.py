@@ -55,7 +55,12 @@ def _projection(options: dict[str, Any]) -> FeatureMap:
 
 def _polynomial(options: dict[str, Any]) -> FeatureMap:
     kernel = resolve_kernel(options["kernel"])
-    return PolynomialMap(kernel.degree, offset=kernel.offset)  # type: ignore[attr-defined]
+    if not hasattr(kernel, "degree") or not hasattr(kernel, "offset"):
+        allowed = "'polynomial', or a polynomial kernel, with features='polynomial'"
+        raise ParameterError(
+            parameter_message("PrivateKernelRidge", "kernel", allowed, options["kernel"])
+        )
+    return PolynomialMap(kernel.degree, offset=kernel.offset)
 
 
 # how the names of ``features=`` are built from size, kernel, length scale and public seed
@@ -191,6 +196,12 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, PrivateEstimator):
 
         Nothing is spent if an argument or the data are refused, or if a Dask graph fails.
         """
+        try:
+            return self._fit(X, y)
+        finally:
+            self.__dict__.pop("_set_aside", None)
+
+    def _fit(self, X: Any, y: Any) -> PrivateKernelRidge:
         budget, relation = self._check_parameters()
         if not relation.n_is_public:
             raise ParameterError(
@@ -239,12 +250,7 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, PrivateEstimator):
             regularisation=chosen,
             spectrum=getattr(features, "spectrum", None),
         )
-        self._set_columns()
-        self._domain, self.feature_map_ = domain, features
-        several = bool(table.target_shape)
-        self.coef_ = solution.coefficients if several else solution.coefficients[:, 0]
-        self.intercept_ = solution.intercepts if several else float(solution.intercepts[0])
-        self.certificate_ = Certificate.issue(
+        certificate = Certificate.issue(
             type(self).__name__,
             budget,
             releases,
@@ -267,6 +273,12 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, PrivateEstimator):
             reference="Lee, Park & Ahn, Algorithms 1 and 3, corrected: joint release of the augmented"
             " Gram matrix; " + mechanism.reference,
         )
+        self._set_columns()
+        self._domain, self.feature_map_ = domain, features
+        several = bool(table.target_shape)
+        self.coef_ = solution.coefficients if several else solution.coefficients[:, 0]
+        self.intercept_ = solution.intercepts if several else float(solution.intercepts[0])
+        self.certificate_ = certificate
         return self
 
     def _open(self, X: Any, y: Any) -> _Table:

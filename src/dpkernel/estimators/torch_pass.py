@@ -24,7 +24,15 @@ def check_tensors(X: Any, y: Any) -> tuple[int, ...]:
     """Raise DataError for tensors that can't be used; return the shape of one target."""
     import torch
 
-    if not isinstance(y, torch.Tensor) or X.ndim != 2 or y.ndim not in (1, 2) or len(X) < 1:
+    if X.is_complex() or X.layout != torch.strided:
+        raise DataError("X must be a dense torch tensor of real numbers.")
+    if (
+        not isinstance(y, torch.Tensor)
+        or y.is_complex()
+        or X.ndim != 2
+        or y.ndim not in (1, 2)
+        or len(X) < 1
+    ):
         raise DataError("X and y must be torch tensors of shapes (n, d) and (n,) or (n, k).")
     if len(X) != len(y):
         raise DataError(
@@ -54,6 +62,7 @@ def sum_tensors(X: Any, y: Any, recipe: Recipe) -> GramStatistics:
     statistics = GramStatistics(layout)
     width = _padded(layout.side)
     total = torch.zeros((width, width), dtype=torch.int64, device=device)
+    X, y = X.detach(), y.detach()
     for start in range(0, len(X), layout.block_rows):
         rows = slice(start, start + layout.block_rows)
         block = build(X[rows].to(device, non_blocking=True), y[rows].to(device, non_blocking=True))
@@ -87,7 +96,7 @@ def _twin(recipe: Recipe, device: Any) -> Callable[[Any, Any], Any]:
         if box is not None:
             # clipping to the interval and scaling it is scaling and clipping to [-1, 1]
             X = torch.nan_to_num_(torch.addcmul(box[0], X, box[1])).clamp_(-1.0, 1.0)
-        targets = y.to(torch.float64)
+        targets = torch.nan_to_num(y.to(torch.float64))
         targets = targets[:, None] if targets.ndim == 1 else targets
         targets = (targets.clamp(target.low, target.high) - target.middle) / target.half_width
         return _quantise(layout, *transform(X), targets.clamp(-1.0, 1.0))

@@ -248,10 +248,8 @@ class _Published(PrivateEstimator):
 
     def _plan(self, releases: Sequence[Release]) -> tuple[Ledger, Plan, Neighbours]:
         ledger, plan, relation = super()._plan(releases)
-        proved = self._proved(releases)
-        if proved.delta(100.0) == 1:  # nothing is proved: charge everything
-            plan = Plan(plan.parts, whole=proved)
-        return ledger, plan, relation
+        nothing_proved = self._proved(releases).delta(100.0) == 1
+        return ledger, Plan(plan.parts, nothing_proved), relation
 
 
 class PublishedAlgorithm1(_Published):
