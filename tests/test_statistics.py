@@ -566,6 +566,22 @@ class TestRelease:
             assert mechanism.profile().epsilon(BUDGET.delta) <= BUDGET.epsilon
 
 
+class TestLongSums:
+    def test_a_total_beyond_2_to_the_53_is_exact(self):
+        """Adding in floats would round: the total is 40 times what a float holds exactly."""
+        layout = layout_of(2, 1, n_max=200_000)
+        features = np.array([[0.6, 0.3]]) * np.ones((layout.block_rows, 1))
+        targets = np.full((layout.block_rows, 1), 0.7)
+        statistics = GramStatistics(layout)
+        for _ in range(40):
+            statistics.update(features, targets)
+        one = [int(v) for v in layout.quantise(features[:1], targets[:1])[0]]
+        rows = 40 * layout.block_rows
+        exact = [[rows * a * b for b in one] for a in one]
+        assert max(map(max, exact)) > 2**55 and any(v % 64 for row in exact for v in row)
+        assert statistics._sum.tolist() == exact
+
+
 class TestNarrowNumbers:
     def test_numpy_sizes_do_not_wrap(self):
         with pytest.raises(ParameterError, match="at most 2"):

@@ -24,6 +24,7 @@ from dpkernel.tables import as_floats
 from dpkernel.types import Array, Budget, IntArray, Neighbours, is_real, is_whole
 
 _FINEST = 2**20  # integer radius of the feature ball at most: one part in a million
+_CACHED_ROWS = 128
 _FINEST_FOR_MANY = 2**18  # from a million rows on: blocks of a product can be 16 times longer
 _TARGET_SHARE = math.sqrt(0.5)  # of the feature bound: the best for a coefficient norm T/B
 _CONSTANT_SHARE = 0.5
@@ -169,7 +170,11 @@ class GramLayout:
         A record that is not finite becomes zero; every other step only shrinks it.
         """
         out = np.empty((len(features), self.side))
-        self._quantise_features(features, out[:, : self.n_features])
+        for start in range(
+            0, len(features), _CACHED_ROWS
+        ):  # a few rows at a time stay in the cache
+            rows = slice(start, start + _CACHED_ROWS)
+            self._quantise_features(features[rows], out[rows, : self.n_features])
         with np.errstate(invalid="ignore"):
             scaled = np.trunc(np.clip(targets, -1.0, 1.0) * self.target)
         out[:, self.n_features : -1] = np.where(np.isfinite(scaled), scaled, 0.0)
@@ -198,8 +203,8 @@ class GramLayout:
         factor = self.row * (1 - margin) / np.maximum(norms, self.row_bound)
         np.multiply(features, factor[:, None], out=out)
         np.trunc(out, out=out)
-        for _ in range(64):  # squares are exact integers below 2^53: this is no estimate
-            over = row_squares(out) > float(self.row) ** 2
+        for _ in range(64):  # squares are exact integers below 2^53, summed in any order
+            over = np.einsum("ij,ij->i", out, out) > float(self.row) ** 2
             if not over.any():
                 return
             out[over] = np.trunc(out[over] * (1 - 2.0**-20))
@@ -282,7 +287,7 @@ class GramStatistics:
         step = layout.block_rows
         for start in range(0, len(features), step):
             block = layout.quantise(features[start : start + step], targets[start : start + step])
-            self._sum += (block.T @ block).astype(np.int64)
+            self._sum += (block.T @ block).astype(np.int64)  # in integers: the total exceeds 2^53
         return self
 
     def merge(self, other: GramStatistics) -> GramStatistics:
