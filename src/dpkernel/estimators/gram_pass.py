@@ -6,7 +6,8 @@ are integers, so all of them give the same result bit for bit when their feature
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,14 +54,24 @@ def sum_blocks(
     The progress bar counts rows, whose number is public.
     """
     statistics = GramStatistics(recipe.layout)
-    with Progress(transient=True, disable=not progress) as bar:
-        task = bar.add_task("one pass over the rows", total=recipe.layout.n_max)
+    with _progress(recipe.layout.n_max if progress else None) as advance:
         for X, y in blocks:
             for start in range(0, len(X), BLOCK_ROWS):
                 rows = slice(start, start + BLOCK_ROWS)
                 statistics.update(*recipe.records(X[rows], y[rows]))
-                bar.advance(task, len(X[rows]))
+                advance(len(X[rows]))
     return statistics
+
+
+@contextlib.contextmanager
+def _progress(total: int | None) -> Iterator[Callable[[int], None]]:
+    """Show a bar over this many rows; None: nothing at all."""
+    if total is None:
+        yield lambda rows: None
+        return
+    with Progress(transient=True) as bar:
+        task = bar.add_task("one pass over the rows", total=total)
+        yield lambda rows: bar.advance(task, rows)
 
 
 def sum_dask(X: Any, y: Any, recipe: Recipe) -> GramStatistics:
