@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 # two workers with one BLAS thread each: more threads than cores only wait for each other
 TEST := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1
 
-.PHONY: help demo test test-slow test-oldest test-torch check bench bench-accuracy audit reproduce lock clean
+.PHONY: help demo test test-slow test-oldest torch test-torch check bench bench-accuracy audit reproduce lock clean
 
 help:
 	@echo "make demo         train a private ridge on data that ships with scikit-learn; results in demo/"
@@ -46,8 +46,11 @@ test-oldest: $(OLDEST)/.installed
 		tests/test_estimator_contract.py tests/test_ridge.py tests/test_ledger.py tests/test_features.py \
 		tests/test_kernels.py
 
-test-torch: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'torch==2.13.0'
+torch: $(VENV)/.installed
+	$(BIN)/python -c "import torch" 2>/dev/null || \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check 'torch==2.13.0'
+
+test-torch: torch
 	$(TEST) $(BIN)/python -m pytest -q tests/test_torch.py
 
 check: $(VENV)/.installed

@@ -48,7 +48,7 @@ class GramLayout:
     n_max: int = 10**6
 
     def __post_init__(self) -> None:
-        if not is_real(self.row_bound) or not 1e-100 <= self.row_bound <= 1e100:
+        if not is_real(self.row_bound) or not 1e-100 <= float(self.row_bound) <= 1e100:
             allowed = "a float in the range [1e-100, 1e100]"
             raise ParameterError(
                 parameter_message("GramLayout", "row_bound", allowed, self.row_bound)
