@@ -36,7 +36,7 @@ from dpkernel.mechanisms import (
     mechanism_from_dict,
     require_accepted,
 )
-from dpkernel.noise import NoiseSource, SeededNoise
+from dpkernel.noise import NoiseSource, Part, Plan, SeededNoise
 from dpkernel.profiles import gaussian_mu
 from dpkernel.sensitivity import RandomSensitivity, augmented_gram, declared
 from dpkernel.types import Budget, Neighbours
@@ -431,6 +431,20 @@ def test_claims_at_the_ends_of_the_float_range_are_refused(scale, grid):
     tiny = declared(1e-320, norm="l1") if grid < 1 else declared(1.0, norm="l1")
     with pytest.raises(ParameterError):
         mechanisms.Laplace(tiny, 1, scale, grid)
+
+
+def test_l2_gamma_rounds_after_the_noise_and_needs_a_signature():
+    """Rounding before the noise would tell values apart that lie on two sides of a grid's middle."""
+    accept = (mechanisms.IDEALISED,)
+    coarse = mechanisms.L2Gamma(declared(1.0), 1, 1.0, 2.0**10, accept)
+    middle = 2.0**9
+    sides = []
+    for value in (middle - 0.4, middle + 0.4):
+        noise = Ledger().spend(Plan((Part("x", coarse.profile(), 400),)), "x", noise=SeededNoise(1))
+        sides.append(np.mean([coarse.release([value], noise)[0] > 0 for _ in range(400)]))
+    assert 0.2 < sides[0] < sides[1] < 0.8
+    with pytest.raises(AssumptionError, match="idealised-arithmetic"):
+        mechanisms.L2Gamma(declared(1.0), 1, 1.0, 1.0)
 
 
 def test_released_values_are_not_quoted():
