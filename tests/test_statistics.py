@@ -583,6 +583,16 @@ class TestLongSums:
 
 
 class TestNarrowNumbers:
+    @pytest.mark.parametrize("bound", [1e-30, 1e-22, 1e-15, 1.0, 1e15, 1e25])
+    def test_single_precision_rows_stay_in_the_ball_at_any_bound(self, bound):
+        layout = GramLayout(3, 1, bound, 2**20, 741455, 2**19, REPLACE)
+        rows = np.array([[1, 2, -3], [0.1, 0, 0], [1, 1e-6, 0]], dtype=np.float32)
+        rows = (rows * np.float32(bound)).astype(np.float32)
+        records = layout.quantise(rows, np.zeros((3, 1)))
+        for row in records.tolist():
+            assert sum(int(v) ** 2 for v in row[:3]) <= layout.row**2
+        assert abs(records[0]).max() > 0.7 * layout.row
+
     def test_numpy_sizes_do_not_wrap(self):
         with pytest.raises(ParameterError, match="at most 2"):
             GramLayout(2, np.int64(1), 1.0, np.int64(2**32), np.int64(1), np.int64(1), REPLACE)

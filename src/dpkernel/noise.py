@@ -108,7 +108,7 @@ class SeededNoise(NoiseSource):
 class OpenDPNoise(SystemNoise):
     """Integer noise from OpenDP's exact samplers (``pip install dpkernel[exact]``).
 
-    About 100 times slower than the default, which is exact as well; for those whose rules name
+    About 200 times slower than the default, which is exact as well; for those whose rules name
     OpenDP. Selection and pure l2 noise, which OpenDP does not have in this form, stay ours.
     """
 

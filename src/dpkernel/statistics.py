@@ -183,8 +183,8 @@ class GramLayout:
 
     def _quantise_features(self, features: Array, out: Array) -> None:
         features = np.ascontiguousarray(features)
-        if features.dtype != np.float32:
-            features = features.astype(np.float64, copy=False)
+        if features.dtype != np.float32 or not 1e-15 <= self.row_bound <= 1e15:
+            features = features.astype(np.float64, copy=False)  # float32 squares would underflow
         squares = row_squares(features)
         strange = np.asarray(~(squares < (1e300 if features.dtype == np.float64 else 1e30)))
         if strange.any():  # huge or not finite; no other row may feel it, not even in its last bit
