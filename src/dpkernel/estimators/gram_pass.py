@@ -17,6 +17,7 @@ from rich.progress import Progress
 from dpkernel.blocks import BLOCK_ROWS, BlockStream, checked_blocks
 from dpkernel.domain import Domain, Interval
 from dpkernel.errors import DataError
+from dpkernel.estimators.sources import Source, computed, row_chunks
 from dpkernel.features import FeatureMap
 from dpkernel.statistics import GramLayout, GramStatistics
 from dpkernel.types import Array
@@ -44,6 +45,18 @@ class Recipe:
         assert isinstance(target, Interval)
         targets = y[:, None] if y.ndim == 1 else y
         return self.features.transform_block(self.inputs(X)), target.to_unit(targets)
+
+
+def sum_source(source: Source, recipe: Recipe, *, progress: bool = False) -> GramStatistics:
+    """Return the exact sum over a table of any kind."""
+    if source.kind == "dask":
+        return sum_dask(source.X, source.y, recipe)
+    if source.kind == "torch":
+        from dpkernel.estimators.torch_pass import sum_tensors
+
+        return sum_tensors(source.X, source.y, recipe)
+    blocks = source.X if source.kind == "stream" else [(source.X, source.y)]
+    return sum_blocks(blocks, recipe, progress=progress)
 
 
 def sum_blocks(
@@ -82,7 +95,7 @@ def sum_dask(X: Any, y: Any, recipe: Recipe) -> GramStatistics:
     """
     import dask
 
-    chunks_X, chunks_y = _row_chunks(X), _row_chunks(y)
+    chunks_X, chunks_y = row_chunks(X), row_chunks(y)
     if len(chunks_X) != len(chunks_y):
         raise DataError("X and y have different numbers of Dask chunks along the rows.")
     task = dask.delayed(_sum_chunk, pure=False)
@@ -90,51 +103,7 @@ def sum_dask(X: Any, y: Any, recipe: Recipe) -> GramStatistics:
     parts = [task(a, b, recipe) for a, b in zip(chunks_X, chunks_y, strict=True)]
     while len(parts) > 1:
         parts = [merge(parts[i : i + 8]) for i in range(0, len(parts), 8)]
-    return GramStatistics._unpack(_computed(dask, parts[0])[0])
-
-
-def _computed(dask: Any, *graphs: Any) -> Any:
-    """Compute; a failure is reported without its text, which may quote the data."""
-    try:
-        return dask.compute(*graphs)
-    except DataError:
-        raise
-    except Exception as error:
-        raise DataError(
-            f"The Dask graph failed with {type(error).__name__}. Nothing was spent; compute it by itself"
-            " to see why."
-        ) from None
-
-
-def dask_shape(X: Any, y: Any) -> tuple[int, int, tuple[int, ...]]:
-    """Return rows, columns and the shape of one target; counts rows where Dask does not know them."""
-    import dask
-
-    lengths = []
-    if not hasattr(y, "to_delayed"):
-        raise DataError("X is a Dask table, so y must be one, too.")
-    for value in (X, y):
-        length = value.shape[0]
-        if not isinstance(length, (int, np.integer)):  # unknown chunks, or a data frame
-            counts = [dask.delayed(len)(chunk) for chunk in _row_chunks(value)]
-            length = sum(_computed(dask, *counts))
-        lengths.append(int(length))
-    if lengths[0] != lengths[1]:
-        raise DataError(f"Found input variables with inconsistent numbers of samples: {lengths}.")
-    if len(X.shape) != 2 or lengths[0] < 1:
-        raise DataError("X must be a Dask array or data frame with rows and columns.")
-    return lengths[0], int(X.shape[1]), tuple(int(k) for k in y.shape[1:])
-
-
-def _row_chunks(value: Any) -> list[Any]:
-    """Return one delayed object a row chunk."""
-    if (hasattr(value, "partitions") and hasattr(value, "columns")) or hasattr(value, "to_frame"):
-        return list(value.to_delayed())  # a data frame or a series
-    if value.ndim == 2 and len(value.chunks[1]) > 1:
-        value = value.rechunk({1: -1})
-    return list(
-        np.asarray(value.to_delayed(), dtype=object).reshape(value.numblocks)[:, ...].ravel()
-    )
+    return GramStatistics._unpack(computed(dask, parts[0])[0])
 
 
 def _sum_chunk(X: Any, y: Any, recipe: Recipe) -> tuple[GramLayout, bytes, int]:
@@ -150,14 +119,3 @@ def _merge_packed(parts: list[Any]) -> tuple[GramLayout, bytes, int]:
     for part in parts[1:]:
         total.merge(GramStatistics._unpack(part))
     return total._pack()
-
-
-def first_and_all(blocks: Iterator[Any]) -> tuple[Any, Iterator[Any]]:
-    """Return the first block, and an iterator over all of them."""
-    first = next(blocks)
-
-    def again() -> Iterator[Any]:
-        yield first
-        yield from blocks
-
-    return first, again()

@@ -3,78 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
-from sklearn.base import MultiOutputMixin, RegressorMixin, clone
-from sklearn.utils.validation import check_is_fitted
+from sklearn.base import MultiOutputMixin, RegressorMixin
 
-from dpkernel.blocks import BLOCK_ROWS, BlockStream, checked_blocks, library_of
 from dpkernel.certificate import Certificate, Release
 from dpkernel.domain import Domain
-from dpkernel.errors import CertificateError, DataError, ParameterError, parameter_message
-from dpkernel.estimators.base import PrivateEstimator, logger, resolve_domain
-from dpkernel.estimators.gram_pass import (
-    Recipe,
-    dask_shape,
-    first_and_all,
-    sum_blocks,
-    sum_dask,
-)
-from dpkernel.features import (
-    FeatureMap,
-    FourierFeatures,
-    LinearFeatures,
-    PolynomialMap,
-    PublicEigenfeatures,
-    PublicNystroem,
-    RandomProjection,
-    feature_map_from_dict,
-)
-from dpkernel.kernels import REGISTRY as KERNELS
-from dpkernel.kernels import Kernel, resolve_kernel
+from dpkernel.estimators.base import logger
+from dpkernel.estimators.gram_pass import Recipe, sum_source
+from dpkernel.estimators.kernel_model import KernelModel
+from dpkernel.estimators.sources import open_source
 from dpkernel.ledger import Ledger
 from dpkernel.mechanisms import SymmetricGaussian
-from dpkernel.noise import NoiseSource, SeededNoise
+from dpkernel.noise import NoiseSource
 from dpkernel.profiles import gaussian_mu
 from dpkernel.solvers.ridge import RidgeSolution, solve_ridge
-from dpkernel.statistics import GramLayout, GramStatistics, NoisyGram
+from dpkernel.statistics import GramLayout, NoisyGram
 from dpkernel.types import JSON, Array, Budget, Neighbours
-from dpkernel.validation import Choice, Kind, Real, Whole
 
 _FLOAT32_FROM = 20_000  # rows from which features are computed in single precision
 
 
-def _projection(options: dict[str, Any]) -> FeatureMap:
-    size = options.pop("n_components")
-    base = FourierFeatures(4096, **options)
-    return RandomProjection(size, base=base, random_state=options["random_state"])
-
-
-def _polynomial(options: dict[str, Any]) -> FeatureMap:
-    kernel = resolve_kernel(options["kernel"])
-    if not hasattr(kernel, "degree") or not hasattr(kernel, "offset"):
-        allowed = "'polynomial', or a polynomial kernel, with features='polynomial'"
-        raise ParameterError(
-            parameter_message("PrivateKernelRidge", "kernel", allowed, options["kernel"])
-        )
-    return PolynomialMap(kernel.degree, offset=kernel.offset)
-
-
-# how the names of ``features=`` are built from size, kernel, length scale and public seed
-MAPS: dict[str, Callable[[dict[str, Any]], FeatureMap]] = {
-    "fourier": lambda o: FourierFeatures(**o),
-    "projection": _projection,
-    "eigen": lambda o: PublicEigenfeatures(**o),
-    "nystroem": lambda o: PublicNystroem(**o),
-    "linear": lambda o: LinearFeatures(),
-    "polynomial": _polynomial,
-}
-
-
-class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, PrivateEstimator):
+class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
     r"""Kernel ridge regression with a privacy certificate.
 
     Minimises sum_i (y_i - phi(x_i)^T beta - b)^2 + Lambda ||beta||^2 on a data-independent
@@ -138,20 +89,6 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, PrivateEstimator):
     True
     """
 
-    _constraints: ClassVar = {
-        "epsilon": Real(0, math.inf),
-        "delta": Real(0, 1),
-        "kernel": (Choice(*KERNELS), Kind(Kernel)),
-        "length_scale": (Choice("auto"), Real(0, math.inf), Kind(list, tuple, np.ndarray)),
-        "features": (Choice("auto", *MAPS), Kind(FeatureMap)),
-        "n_features": (Choice("auto"), Whole(2, 10_000)),
-        "regularisation": (Choice("auto"), Real(0, math.inf)),
-        "ledger": (Choice(None), Kind(Ledger)),
-        "noise": (Choice(None), Kind(NoiseSource)),
-        "random_state": (Choice(None), Whole(0)),
-        "verbose": Choice(False, True),
-    }
-
     def __init__(
         self,
         epsilon: float = 1.0,
@@ -203,40 +140,22 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, PrivateEstimator):
 
     def _fit(self, X: Any, y: Any) -> PrivateKernelRidge:
         budget, relation = self._check_parameters()
-        if not relation.n_is_public:
-            raise ParameterError(
-                parameter_message(
-                    type(self).__name__,
-                    "neighbours",
-                    "'replace-one' or 'zero-out'",
-                    relation.value,
-                    "The rows of a matrix product change in their last bits when a row is removed.",
-                )
-            )
-        table = self._open(X, y)
-        domain = resolve_domain(
-            self.bounds,
-            self.y_bounds,
-            table.n_columns,
-            type(self).__name__,
-            self._set_aside["feature_names_in_"],
-        )
-        if domain.n_max is not None and table.n_rows > domain.n_max:
-            raise DataError(
-                f"X has more rows than the n_max={domain.n_max} that the domain declares."
-            )
-        n_inputs = table.n_columns if domain.columns is None else domain.n_unit_columns
-        features = self._build_features(domain, table.n_rows, n_inputs, budget)
-        n_targets = table.target_shape[0] if table.target_shape else 1
+        self._refuse_private_n(relation)
+        source = open_source(self, X, y)
+        domain = self._resolve_domain(source, self.y_bounds)
+        features = self._choose_features(domain, source, _auto_size(source.n_rows, budget))
+        n_targets = source.target_shape[0] if source.target_shape else 1
         layout = GramLayout.choose(
-            features.n_outputs, n_targets, features.row_norm_bound, relation, table.n_rows, budget
+            features.n_outputs, n_targets, features.row_norm_bound, relation, source.n_rows, budget
         )
         mechanism = layout.mechanism(budget)
         releases = [Release("gram matrix", mechanism)]
         self._check_ledger(releases, budget)
-        logger.info("one pass over %d rows with %d features", table.n_rows, features.n_outputs)
-        dtype = "float32" if table.n_rows >= _FLOAT32_FROM else "float64"
-        statistics = table.sum(Recipe(domain, features, layout, dtype))
+        logger.info("one pass over %d rows with %d features", source.n_rows, features.n_outputs)
+        dtype = "float32" if source.n_rows >= _FLOAT32_FROM else "float64"
+        statistics = sum_source(
+            source, Recipe(domain, features, layout, dtype), progress=self.verbose
+        )
         noise = self._spend(releases, budget)
         gram = statistics.release(mechanism, noise)
 
@@ -244,7 +163,7 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, PrivateEstimator):
         chosen = None if self.regularisation == "auto" else float(self.regularisation)
         solution = solve_ridge(
             gram,
-            float(table.n_rows),
+            float(source.n_rows),
             mechanism.noise_scale * unit,
             constant=layout.constant * layout.row_bound / layout.row,
             regularisation=chosen,
@@ -256,8 +175,8 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, PrivateEstimator):
             releases,
             noise,
             public={
-                "n_rows": table.n_rows,
-                "n_columns": table.n_columns,
+                "n_rows": source.n_rows,
+                "n_columns": source.n_columns,
                 "domain": domain.to_dict(),
                 "feature_map": features.to_dict(),
                 "regularisation": solution.regularisation,
@@ -268,145 +187,38 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, PrivateEstimator):
                 },
             },
             free_statistics=_training_error(
-                gram, layout, mechanism, solution, domain, table.n_rows
+                gram, layout, mechanism, solution, domain, source.n_rows
             ),
             reference="Lee, Park & Ahn, Algorithms 1 and 3, corrected: joint release of the augmented"
             " Gram matrix; " + mechanism.reference,
         )
         self._set_columns()
         self._domain, self.feature_map_ = domain, features
-        several = bool(table.target_shape)
+        several = bool(source.target_shape)
         self.coef_ = solution.coefficients if several else solution.coefficients[:, 0]
         self.intercept_ = solution.intercepts if several else float(solution.intercepts[0])
         self.certificate_ = certificate
         return self
 
-    def _open(self, X: Any, y: Any) -> _Table:
-        """Return the table with its public sizes and the way to sum it."""
-        if isinstance(X, BlockStream):
-            if y is not None:
-                raise ParameterError("A BlockStream carries its targets: leave y out.")
-            first, blocks = first_and_all(checked_blocks(X, (np.float64, np.float32)))
-            self._keep_columns(first[0].shape[1])
-            return _Table(
-                X.n_rows,
-                first[0].shape[1],
-                first[1].shape[1:],
-                lambda r: sum_blocks(blocks, r, progress=self.verbose),
-            )
-        if library_of(X) == "dask":
-            n_rows, n_columns, shape = dask_shape(X, y)
-            self._keep_columns(n_columns, getattr(X, "columns", None))
-            return _Table(n_rows, n_columns, shape, lambda r: sum_dask(X, y, r))
-        if library_of(X) == "torch":
-            from dpkernel.estimators.torch_pass import check_tensors, sum_tensors
-
-            shape = check_tensors(X, y)
-            self._keep_columns(X.shape[1])
-            return _Table(len(X), X.shape[1], shape, lambda r: sum_tensors(X, y, r))
-        X, y = self._check_training_data(X, y, multi_output=True)
-        return _Table(
-            len(X),
-            X.shape[1],
-            y.shape[1:],
-            lambda r: sum_blocks([(X, y)], r, progress=self.verbose),
-        )
-
     def predict(self, X: Any) -> Array:
         """Return predictions inside ``y_bounds``."""
-        X = self._check_new_data(X)
-        out = np.empty((len(X), *np.shape(self.intercept_)))
-        for start in range(0, len(X), BLOCK_ROWS):
-            rows = slice(start, start + BLOCK_ROWS)
-            block = X[rows] if self._domain.columns is None else self._domain.to_unit(X[rows])
-            out[rows] = self.feature_map_.transform_block(block) @ self.coef_ + self.intercept_
-        target = self._domain.target
-        return np.asarray(target.from_unit(np.clip(out, -1.0, 1.0)))  # type: ignore[union-attr]
-
-    def _to_state(self) -> tuple[JSON, dict[str, Array]]:
-        """Return what a model file holds: a JSON header and arrays."""
-        check_is_fitted(self)
-        names = getattr(self, "feature_names_in_", None)
-        header = {
-            "certificate": self.certificate_.to_dict(),
-            "domain": self._domain.to_dict(),
-            "feature_map": self.feature_map_.to_dict(),
-            "n_columns": self.n_features_in_,
-            "columns": None if names is None else [str(name) for name in names],
-        }
-        return header, {"coef": np.asarray(self.coef_), "intercept": np.asarray(self.intercept_)}
+        scores = np.clip(self._linear(X), -1.0, 1.0)
+        return np.asarray(self._domain.target.from_unit(scores))  # type: ignore[union-attr]
 
     @classmethod
-    def _from_state(cls, header: JSON, arrays: dict[str, Array]) -> PrivateKernelRidge:
-        """Return the fitted model that ``_to_state`` described."""
-        certificate = Certificate.from_dict(header["certificate"])
-        domain = Domain.from_dict(header["domain"])
-        features = feature_map_from_dict(header["feature_map"])
-        shape = np.shape(arrays["coef"])
-        if shape[:1] != (features.n_outputs,) or np.shape(arrays["intercept"]) != shape[1:]:
-            raise CertificateError(
-                "The coefficients of this model file do not fit its feature map."
-            )
-        model = cls(
-            certificate.epsilon,
-            certificate.delta,
-            features=features,
-            bounds=domain if domain.columns is not None else None,
-            y_bounds=domain.target,
-            neighbours=certificate.neighbours,
-        )
-        model.certificate_, model._domain = certificate, domain
-        model.feature_map_ = features
-        model.n_features_in_ = header["n_columns"]
-        if header["columns"] is not None:
-            model.feature_names_in_ = np.array(header["columns"], dtype=object)
-        model.coef_, model.intercept_ = arrays["coef"], arrays["intercept"]
-        return model
+    def _saved_parameters(cls, header: JSON, domain: Domain) -> dict[str, Any]:
+        return {"y_bounds": domain.target}
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.non_deterministic = not isinstance(self.noise, SeededNoise)
         tags.regressor_tags.poor_score = True
         return tags
 
-    def _build_features(self, domain: Domain, n: int, d: int, budget: Budget) -> FeatureMap:
-        """Return the feature map; it depends on (n, d, epsilon, delta) and parameters only."""
-        if isinstance(self.features, FeatureMap):
-            chosen: FeatureMap = clone(self.features).build(d)
-            return chosen
-        kind = self.features
-        if kind == "auto":
-            name = getattr(self.kernel, "kind", self.kernel)
-            exact = name if name in ("linear", "polynomial") else None
-            kind = exact or ("fourier" if domain.columns is None else "eigen")
-        if kind not in ("fourier", "projection") and domain.columns is None:
-            raise ParameterError(
-                f"{type(self).__name__} with kernel={self.kernel!r} and features={kind!r} needs"
-                " 'bounds', the publicly known range of the columns, for example bounds=(0, 100) or"
-                " bounds=([0, 0], [100, 9])."
-            )
-        length_scale = 0.7 * math.sqrt(d) if self.length_scale == "auto" else self.length_scale
-        # the noise in M features grows like M / (n mu): more of them than that are noise
-        signal = math.sqrt(n * gaussian_mu(budget.epsilon, budget.delta))
-        size = 2 * int(min(max(0.6 * signal, 4), 512))
-        options = {
-            "n_components": size if self.n_features == "auto" else int(self.n_features),
-            "kernel": self.kernel,
-            "length_scale": length_scale,
-            "random_state": int(self.random_state or 0),
-        }
-        built: FeatureMap = MAPS[kind](options).build(d)
-        return built
 
-
-@dataclass(frozen=True)
-class _Table:
-    """A table's public sizes, and the way to its exact sum."""
-
-    n_rows: int
-    n_columns: int
-    target_shape: tuple[int, ...]
-    sum: Callable[[Recipe], GramStatistics]
+def _auto_size(n: int, budget: Budget) -> int:
+    """Return how many features are worth their noise, which grows like M / (n mu)."""
+    signal = math.sqrt(n * gaussian_mu(budget.epsilon, budget.delta))
+    return 2 * int(min(max(0.6 * signal, 4), 512))
 
 
 def _training_error(

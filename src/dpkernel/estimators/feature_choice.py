@@ -1,0 +1,86 @@
+"""From the parameters ``features``, ``kernel``, ``length_scale`` to a feature map, by public rules."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from sklearn.base import clone
+
+from dpkernel.domain import Domain
+from dpkernel.errors import ParameterError, parameter_message
+from dpkernel.features import (
+    FeatureMap,
+    FourierFeatures,
+    LinearFeatures,
+    PolynomialMap,
+    PublicEigenfeatures,
+    PublicNystroem,
+    RandomProjection,
+)
+from dpkernel.kernels import resolve_kernel
+
+
+def _projection(options: dict[str, Any]) -> FeatureMap:
+    size = options.pop("n_components")
+    base = FourierFeatures(4096, **options)
+    return RandomProjection(size, base=base, random_state=options["random_state"])
+
+
+def _polynomial(options: dict[str, Any]) -> FeatureMap:
+    kernel = resolve_kernel(options["kernel"])
+    if not hasattr(kernel, "degree") or not hasattr(kernel, "offset"):
+        allowed = "'polynomial', or a polynomial kernel, with features='polynomial'"
+        raise ParameterError(parameter_message("features", "kernel", allowed, options["kernel"]))
+    return PolynomialMap(kernel.degree, offset=kernel.offset)
+
+
+# how the names of ``features=`` are built from size, kernel, length scale and public seed
+MAPS: dict[str, Callable[[dict[str, Any]], FeatureMap]] = {
+    "fourier": lambda o: FourierFeatures(**o),
+    "projection": _projection,
+    "eigen": lambda o: PublicEigenfeatures(**o),
+    "nystroem": lambda o: PublicNystroem(**o),
+    "linear": lambda o: LinearFeatures(),
+    "polynomial": _polynomial,
+}
+
+
+def choose_features(
+    owner: str,
+    features: Any,
+    *,
+    kernel: Any,
+    length_scale: Any,
+    size: int,
+    random_state: int | None,
+    domain: Domain,
+    n_inputs: int,
+) -> FeatureMap:
+    """Return the built feature map; nothing here has seen the data.
+
+    "auto" takes the exact map of linear and polynomial kernels, public eigenfeatures where bounds
+    are declared, and Fourier features otherwise. A length scale of "auto" is 0.7 sqrt(n_inputs).
+    """
+    if isinstance(features, FeatureMap):
+        given: FeatureMap = clone(features).build(n_inputs)
+        return given
+    kind = features
+    if kind == "auto":
+        name = getattr(kernel, "kind", kernel)
+        exact = name if name in ("linear", "polynomial") else None
+        kind = exact or ("fourier" if domain.columns is None else "eigen")
+    if kind not in ("fourier", "projection") and domain.columns is None:
+        raise ParameterError(
+            f"{owner} with kernel={kernel!r} and features={kind!r} needs 'bounds', the publicly known"
+            " range of the columns, for example bounds=(0, 100) or bounds=([0, 0], [100, 9])."
+        )
+    options = {
+        "n_components": size,
+        "kernel": kernel,
+        "length_scale": 0.7 * math.sqrt(n_inputs) if length_scale == "auto" else length_scale,
+        "random_state": int(random_state or 0),
+    }
+    built: FeatureMap = MAPS[kind](options).build(n_inputs)
+    return built

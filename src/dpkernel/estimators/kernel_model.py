@@ -1,0 +1,153 @@
+"""A linear model on a public feature map: what the kernel estimators share.
+
+Parameters, the way from raw rows to features, prediction, and what a model file holds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from dpkernel.blocks import BLOCK_ROWS
+from dpkernel.certificate import Certificate
+from dpkernel.domain import Domain
+from dpkernel.errors import CertificateError, DataError, ParameterError, parameter_message
+from dpkernel.estimators.base import PrivateEstimator, resolve_domain
+from dpkernel.estimators.feature_choice import MAPS, choose_features
+from dpkernel.estimators.sources import Source
+from dpkernel.features import FeatureMap, feature_map_from_dict
+from dpkernel.kernels import REGISTRY as KERNELS
+from dpkernel.kernels import Kernel
+from dpkernel.ledger import Ledger
+from dpkernel.noise import NoiseSource, SeededNoise
+from dpkernel.types import JSON, Array, Neighbours
+from dpkernel.validation import Choice, Constraint, Kind, Real, Whole
+
+
+class KernelModel(PrivateEstimator):
+    """Base class of estimators with ``coef_`` and ``intercept_`` on a ``feature_map_``."""
+
+    _constraints: ClassVar[Mapping[str, Constraint | tuple[Constraint, ...]]] = {
+        "epsilon": Real(0, math.inf),
+        "delta": Real(0, 1),
+        "kernel": (Choice(*KERNELS), Kind(Kernel)),
+        "length_scale": (Choice("auto"), Real(0, math.inf), Kind(list, tuple, np.ndarray)),
+        "features": (Choice("auto", *MAPS), Kind(FeatureMap)),
+        "n_features": (Choice("auto"), Whole(2, 10_000)),
+        "regularisation": (Choice("auto"), Real(0, math.inf)),
+        "ledger": (Choice(None), Kind(Ledger)),
+        "noise": (Choice(None), Kind(NoiseSource)),
+        "random_state": (Choice(None), Whole(0)),
+        "verbose": Choice(False, True),
+    }
+
+    kernel: Any
+    length_scale: Any
+    features: Any
+    n_features: int | str
+    bounds: Any
+    random_state: int | None
+    feature_map_: FeatureMap
+    coef_: Array
+    intercept_: Any
+    _domain: Domain
+
+    def _refuse_private_n(self, relation: Neighbours) -> None:
+        if relation.n_is_public:
+            return
+        raise ParameterError(
+            parameter_message(
+                type(self).__name__,
+                "neighbours",
+                "'replace-one' or 'zero-out'",
+                relation.value,
+                "The rows of a matrix product change in their last bits when a row is removed.",
+            )
+        )
+
+    def _resolve_domain(self, source: Source, y_bounds: Any) -> Domain:
+        """Return the declared domain, after comparing it with the table's public sizes."""
+        names = self._set_aside["feature_names_in_"]
+        domain = resolve_domain(self.bounds, y_bounds, source.n_columns, type(self).__name__, names)
+        if domain.n_max is not None and source.n_rows > domain.n_max:
+            raise DataError(
+                f"X has more rows than the n_max={domain.n_max} that the domain declares."
+            )
+        return domain
+
+    def _choose_features(self, domain: Domain, source: Source, size: int) -> FeatureMap:
+        """Return the feature map; ``size`` is what "auto" stands for."""
+        return choose_features(
+            type(self).__name__,
+            self.features,
+            kernel=self.kernel,
+            length_scale=self.length_scale,
+            size=size if self.n_features == "auto" else int(self.n_features),
+            random_state=self.random_state,
+            domain=domain,
+            n_inputs=source.n_columns if domain.columns is None else domain.n_unit_columns,
+        )
+
+    def _linear(self, X: Any) -> Array:
+        """Return features times coefficients plus intercept, for new rows, block by block."""
+        X = self._check_new_data(X)
+        out = np.empty((len(X), *np.shape(self.intercept_)))
+        for start in range(0, len(X), BLOCK_ROWS):
+            rows = slice(start, start + BLOCK_ROWS)
+            block = X[rows] if self._domain.columns is None else self._domain.to_unit(X[rows])
+            out[rows] = self.feature_map_.transform_block(block) @ self.coef_ + self.intercept_
+        return out
+
+    def _to_state(self) -> tuple[JSON, dict[str, Array]]:
+        """Return what a model file holds: a JSON header and arrays."""
+        check_is_fitted(self)
+        names = getattr(self, "feature_names_in_", None)
+        header = {
+            "certificate": self.certificate_.to_dict(),
+            "domain": self._domain.to_dict(),
+            "feature_map": self.feature_map_.to_dict(),
+            "n_columns": self.n_features_in_,
+            "columns": None if names is None else [str(name) for name in names],
+        }
+        return header, {"coef": np.asarray(self.coef_), "intercept": np.asarray(self.intercept_)}
+
+    @classmethod
+    def _from_state(cls, header: JSON, arrays: dict[str, Array]) -> Self:
+        """Return the fitted model that ``_to_state`` described."""
+        certificate = Certificate.from_dict(header["certificate"])
+        domain = Domain.from_dict(header["domain"])
+        features = feature_map_from_dict(header["feature_map"])
+        shape = np.shape(arrays["coef"])
+        if shape[:1] != (features.n_outputs,) or np.shape(arrays["intercept"]) != shape[1:]:
+            raise CertificateError(
+                "The coefficients of this model file do not fit its feature map."
+            )
+        model = cls(
+            epsilon=certificate.epsilon,
+            delta=certificate.delta,
+            features=features,
+            bounds=domain if domain.columns is not None else None,
+            neighbours=certificate.neighbours,
+            **cls._saved_parameters(header, domain),
+        )
+        model.certificate_, model._domain = certificate, domain
+        model.feature_map_ = features
+        model.n_features_in_ = header["n_columns"]
+        if header["columns"] is not None:
+            model.feature_names_in_ = np.array(header["columns"], dtype=object)
+        model.coef_, model.intercept_ = arrays["coef"], arrays["intercept"]
+        return model
+
+    @classmethod
+    def _saved_parameters(cls, header: JSON, domain: Domain) -> dict[str, Any]:
+        """Return the parameters of this class that follow from a model file."""
+        return {}
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.non_deterministic = not isinstance(self.noise, SeededNoise)
+        return tags
