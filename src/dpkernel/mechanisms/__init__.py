@@ -5,6 +5,8 @@ r"""Mechanisms: calibrate to a budget, state a profile, release with noise a led
     MixtureGaussian    on a vector whose sensitivity is random (fresh algorithmic randomness)
     Laplace            on a vector, pure epsilon, l1 sensitivity
     L2Gamma            on a vector, pure epsilon, l2 sensitivity (idealised reals)
+    ObjectivePerturbation, PureObjectivePerturbation
+                       noise inside a convex optimisation problem
     Exponential        choice of one of several candidates, pure epsilon
 
 Every released number lies on a grid and the noise is an exact integer draw, so that the
@@ -23,6 +25,7 @@ from typing import Any, cast
 from dpkernel.errors import CertificateError
 from dpkernel.mechanisms.base import IDEALISED, Mechanism, require_accepted
 from dpkernel.mechanisms.gaussian import Gaussian, MixtureGaussian, SymmetricGaussian
+from dpkernel.mechanisms.objective import ObjectivePerturbation, PureObjectivePerturbation
 from dpkernel.mechanisms.pure import Exponential, L2Gamma, Laplace
 from dpkernel.sensitivity import sensitivity_from_dict
 from dpkernel.types import JSON
@@ -36,6 +39,8 @@ __all__ = [
     "Laplace",
     "Mechanism",
     "MixtureGaussian",
+    "ObjectivePerturbation",
+    "PureObjectivePerturbation",
     "SymmetricGaussian",
     "mechanism_from_dict",
     "require_accepted",
@@ -63,5 +68,14 @@ def mechanism_from_dict(data: JSON) -> Mechanism:
 
 REGISTRY: dict[str, type[Mechanism]] = {
     cls.kind: cls
-    for cls in (Gaussian, SymmetricGaussian, MixtureGaussian, Laplace, L2Gamma, Exponential)
+    for cls in (
+        Gaussian,
+        SymmetricGaussian,
+        MixtureGaussian,
+        Laplace,
+        L2Gamma,
+        Exponential,
+        ObjectivePerturbation,
+        PureObjectivePerturbation,
+    )
 }

@@ -9,6 +9,7 @@ rounded is rounded towards less privacy claimed.
     MixtureProfile      a Gaussian whose mu is random and data-independent
     PureProfile         epsilon-DP: the randomised-response pair
     ApproximateProfile  only one point (epsilon, delta) is known
+    ObjectiveProfile    objective perturbations, alone or with Gaussian releases
     ComposedProfile     the rest: PLD by dp-accounting, Renyi or basic composition,
                         whichever is smallest
 
@@ -28,6 +29,7 @@ from dpkernel.profiles.gaussian import (
     gaussian_delta,
     gaussian_mu,
 )
+from dpkernel.profiles.objective import ObjectiveProfile, objective_multiplier
 from dpkernel.profiles.pure import ApproximateProfile, PureProfile
 from dpkernel.types import JSON
 
@@ -36,11 +38,13 @@ __all__ = [
     "ComposedProfile",
     "GaussianProfile",
     "MixtureProfile",
+    "ObjectiveProfile",
     "PrivacyProfile",
     "PureProfile",
     "compose",
     "gaussian_delta",
     "gaussian_mu",
+    "objective_multiplier",
     "profile_from_dict",
     "rdp_delta",
 ]
@@ -63,5 +67,6 @@ _REGISTRY: dict[str, Callable[[JSON], PrivacyProfile]] = {
     "gaussian-mixture": lambda d: MixtureProfile(tuple(d["mus"]), tuple(d["weights"]), d["tail"]),
     "pure": lambda d: PureProfile(d["epsilon"]),
     "approximate": lambda d: ApproximateProfile(d["epsilon"], d["delta"]),
+    "objective-perturbation": ObjectiveProfile.from_dict,
     "composed": lambda d: ComposedProfile(tuple(profile_from_dict(p) for p in d["parts"])),
 }

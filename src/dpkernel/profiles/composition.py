@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import ClassVar
 
 import numpy as np
@@ -15,6 +15,7 @@ from dpkernel import pld
 from dpkernel.errors import ParameterError, parameter_message
 from dpkernel.profiles.base import PrivacyProfile, hypot_up
 from dpkernel.profiles.gaussian import GaussianProfile, MixtureProfile
+from dpkernel.profiles.objective import ObjectiveProfile
 from dpkernel.profiles.pure import ApproximateProfile, PureProfile
 from dpkernel.sensitivity import round_up
 from dpkernel.types import JSON
@@ -113,7 +114,7 @@ def compose(profiles: Sequence[PrivacyProfile]) -> PrivacyProfile:
     """Return the profile of all of these in a row (adaptively chosen mechanisms, fixed plan).
 
     Gaussians add their mu^2, exactly; Gaussians and mixtures convolve their laws of mu^2;
-    anything else becomes a ComposedProfile.
+    objective perturbations take Gaussians in; anything else becomes a ComposedProfile.
     """
     flat: list[PrivacyProfile] = []
     for profile in profiles:
@@ -122,7 +123,9 @@ def compose(profiles: Sequence[PrivacyProfile]) -> PrivacyProfile:
         return GaussianProfile(0.0)
     gaussians = [p.mu_value for p in flat if isinstance(p, GaussianProfile)]
     mixtures = [p for p in flat if isinstance(p, MixtureProfile)]
-    rest = [p for p in flat if not isinstance(p, (GaussianProfile, MixtureProfile))]
+    objectives = [p for p in flat if isinstance(p, ObjectiveProfile)]
+    merging = (GaussianProfile, MixtureProfile, ObjectiveProfile)
+    rest = [p for p in flat if not isinstance(p, merging)]
     merged: list[PrivacyProfile] = []
     if gaussians:
         only = gaussians[0] if len(gaussians) == 1 else hypot_up(gaussians)
@@ -134,6 +137,11 @@ def compose(profiles: Sequence[PrivacyProfile]) -> PrivacyProfile:
         if merged:
             mixture = mixture.combine(MixtureProfile((merged[0].mu or 0.0,), (1.0,)))
         merged = [mixture]
+    if objectives:
+        stages = reduce(ObjectiveProfile.combine, objectives)
+        if gaussians and not mixtures:
+            stages, merged = stages.with_gaussian(merged[0].mu or 0.0), []
+        merged.append(stages)
     pure = [p.epsilon_value for p in rest if isinstance(p, PureProfile)]
     if len(rest) == len(pure) == 1 and not merged:
         return rest[0]
