@@ -10,6 +10,7 @@ The un-noised sum can't be printed, pickled or read: the only way out is ``relea
 from __future__ import annotations
 
 import math
+import threading
 from dataclasses import dataclass
 
 import numpy as np
@@ -259,8 +260,8 @@ class NoisyGram:
 class GramStatistics:
     """The exact integer sum of v v^T over the rows seen so far.
 
-    A monoid: ``update`` adds rows, ``merge`` adds another statistic of the same layout. It can be
-    released once; nothing else reads the sum.
+    A monoid: ``update`` adds rows, ``merge`` adds another statistic of the same layout. Several
+    threads may call ``update`` at once. It can be released once; nothing else reads the sum.
     """
 
     def __init__(self, layout: GramLayout) -> None:
@@ -268,6 +269,7 @@ class GramStatistics:
         self._sum = np.zeros((layout.side, layout.side), dtype=np.int64)
         self._rows = 0
         self._merged = False
+        self._lock = threading.Lock()
 
     def update(self, features: Array, targets: Array) -> GramStatistics:
         """Add rows of features (n, M) and of targets in [-1, 1] (n, k)."""
@@ -283,11 +285,14 @@ class GramStatistics:
                 f"The statistic expects {layout.n_features} feature(s) and {layout.n_targets}"
                 f" target(s), got shapes {features.shape} and {targets.shape}."
             )
-        self._count_rows(len(features))
+        with self._lock:
+            self._count_rows(len(features))
         step = layout.block_rows
         for start in range(0, len(features), step):
             block = layout.quantise(features[start : start + step], targets[start : start + step])
-            self._sum += (block.T @ block).astype(np.int64)  # in integers: the total exceeds 2^53
+            part = (block.T @ block).astype(np.int64)  # in integers: the total exceeds 2^53
+            with self._lock:
+                self._sum += part
         return self
 
     def merge(self, other: GramStatistics) -> GramStatistics:

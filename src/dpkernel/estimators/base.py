@@ -47,16 +47,15 @@ class PrivateEstimator(BaseEstimator):
         check_parameters(type(self).__name__, self.get_params(deep=False), self._constraints)
         return Budget(self.epsilon, self.delta), Neighbours.resolve(self.neighbours)
 
-    def _check_training_data(self, X: Any, y: Any, **options: Any) -> tuple[Array, Array]:
-        """Return X and y as float arrays, or raise before anything is spent.
+    def _check_training_data(self, X: Any, y: Any, **options: Any) -> tuple[Any, Array]:
+        """Return X and y as float arrays (a sparse X as CSR), or raise before anything is spent.
 
         Sizes and column names are kept aside: they are set when the fit has succeeded.
         """
         scratch = object.__new__(type(self))
         scratch.__dict__.update(self.__dict__)
-        X, y = checked_table(
-            scratch, X, y, dtype=[np.float64, np.float32], y_numeric=True, **options
-        )
+        kinds = {"dtype": [np.float64, np.float32], "accept_sparse": "csr"}
+        X, y = checked_table(scratch, X, y, y_numeric=True, **kinds, **options)
         self._set_aside = {
             name: getattr(scratch, name, None) for name in ("n_features_in_", "feature_names_in_")
         }
@@ -78,9 +77,10 @@ class PrivateEstimator(BaseEstimator):
             elif hasattr(self, name):
                 delattr(self, name)
 
-    def _check_new_data(self, X: Any) -> Array:
+    def _check_new_data(self, X: Any) -> Any:
+        """Return new rows as a float array, or as CSR."""
         check_is_fitted(self)
-        return np.asarray(checked_table(self, X, dtype=np.float64, reset=False))
+        return checked_table(self, X, dtype=np.float64, accept_sparse="csr", reset=False)
 
     def __sklearn_clone__(self) -> Any:
         """Clone with the same ledger; clones without one remember that they are a family."""

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from dpkernel.blocks import BLOCK_ROWS
+from dpkernel.blocks import dense_rows, rows_a_block
 from dpkernel.certificate import Certificate
 from dpkernel.domain import Domain
 from dpkernel.errors import CertificateError, DataError, ParameterError, parameter_message
@@ -95,10 +95,12 @@ class KernelModel(PrivateEstimator):
     def _linear(self, X: Any) -> Array:
         """Return features times coefficients plus intercept, for new rows, block by block."""
         X = self._check_new_data(X)
-        out = np.empty((len(X), *np.shape(self.intercept_)))
-        for start in range(0, len(X), BLOCK_ROWS):
-            rows = slice(start, start + BLOCK_ROWS)
-            block = X[rows] if self._domain.columns is None else self._domain.to_unit(X[rows])
+        out = np.empty((X.shape[0], *np.shape(self.intercept_)))
+        step = rows_a_block(X.shape[1])
+        for start in range(0, len(out), step):
+            rows = slice(start, start + step)
+            block = dense_rows(X, rows)
+            block = block if self._domain.columns is None else self._domain.to_unit(block)
             out[rows] = self.feature_map_.transform_block(block) @ self.coef_ + self.intercept_
         return out
 
@@ -149,5 +151,6 @@ class KernelModel(PrivateEstimator):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
         tags.non_deterministic = not isinstance(self.noise, SeededNoise)
         return tags

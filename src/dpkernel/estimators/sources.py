@@ -17,7 +17,7 @@ from dpkernel.estimators.base import PrivateEstimator
 class Source:
     """Rows and targets where they lie, and the sizes that are public.
 
-    ``kind`` is "array" (X and y are NumPy arrays), "stream" (X iterates over checked blocks, y is
+    ``kind`` is "array" (X is a NumPy array or a CSR matrix, y an array), "stream" (X iterates over checked blocks, y is
     None), "dask" or "torch".
     """
 
@@ -48,7 +48,7 @@ def open_source(estimator: PrivateEstimator, X: Any, y: Any) -> Source:
         estimator._keep_columns(X.shape[1])
         return Source("torch", len(X), X.shape[1], shape, X, y)
     X, y = estimator._check_training_data(X, y, multi_output=True)
-    return Source("array", len(X), X.shape[1], y.shape[1:], X, y)
+    return Source("array", len(y), X.shape[1], y.shape[1:], X, y)
 
 
 def _dask_shape(X: Any, y: Any) -> tuple[int, int, tuple[int, ...]]:

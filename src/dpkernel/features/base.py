@@ -55,7 +55,7 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         """Return phi of every row, in the dtype of X (float32 or float64), as a new array.
 
         The inner loop: X is finite and has the right number of columns. A huge entry gives some
-        finite row, never an error, a warning or a NaN.
+        finite row, never an error, a warning or a NaN. Several threads may call it at once.
         """
 
     def build(self, n_inputs: int) -> Any:
