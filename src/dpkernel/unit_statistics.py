@@ -232,6 +232,9 @@ class UnitGramStatistics:
         self._rest += (self._sum - (total - back)) + (new - back)  # what the addition lost, exactly
         self._sum = total
 
+    def _total(self) -> Array:
+        return self._sum + self._rest
+
     def release(self, mechanism: SymmetricGaussian, noise: Noise) -> NoisyGram:
         """Return the noisy sum. One release a statistic: a second one needs a second spend."""
         layout = self.layout
@@ -241,7 +244,7 @@ class UnitGramStatistics:
                 "The mechanism was not calibrated for the sensitivity and rounding of this statistic."
                 " Use layout.mechanism(budget)."
             )
-        return layout.read(mechanism.release(self._sum + self._rest, noise))
+        return layout.read(mechanism.release(self._total(), noise))
 
     def __repr__(self) -> str:
         return f"<UnitGramStatistics of {self.layout.side} coordinates; the sum is not shown>"

@@ -1,8 +1,8 @@
 """Tables whose unit is a person with several rows: ``fit(X, y, groups=ids)``.
 
 Neighbours replace one unit, all its rows and their number. The number of units is public; the number
-of rows is not: no size, text, log line or choice of arithmetic below depends on it. (How long a fit takes
-and how much memory it needs do, as they depend on much else that is not covered.)
+of rows is not: no size, text, log line or choice of arithmetic below depends on it. Time and memory
+do: no guarantee of this library speaks of them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ def open_units(estimator: PrivateEstimator, X: Any, y: Any, groups: Any) -> Sour
             "The 'groups' argument needs X as one dense table in memory: a NumPy array or a data frame."
             " In streams, Dask tables and tensors a unit's rows could lie in several blocks."
         )
-    shapes = [_shape(value) for value in (X, y, groups)]  # scikit-learn's texts quote numbers of rows
+    shapes = [
+        _shape(value) for value in (X, y, groups)
+    ]  # scikit-learn's texts quote numbers of rows
     if [len(shape) for shape in shapes] not in ([2, 1, 1], [2, 2, 1]):
         raise DataError(
             "With groups, X must have two dimensions, y one or two, and groups one: an id a row."

@@ -252,9 +252,9 @@ def _training_error(
 ) -> dict[str, Any]:
     """Return the training error read off the released matrix, with the noise's own spread.
 
-    The error, a mean over rows or over units, is w^T A w / n for w = (-beta, 1, -b); symmetric noise of scale sigma on A gives it
-    the standard deviation sigma ||w||^2 / n in the release's units. It is biased low, as any training
-    error is, because w was chosen from the same A.
+    The error, a mean over rows or over units, is w^T A w / n for w = (-beta, 1, -b); symmetric noise
+    of scale sigma on A gives it the standard deviation sigma ||w||^2 / n in the units of the release.
+    It is biased low, as any training error is, because w was chosen from the same A.
     """
     scale = domain.target.half_width**2 / n  # type: ignore[union-attr]
     out: dict[str, Any] = {"training_mse": [], "training_mse_noise_std": [], "training_r2": []}

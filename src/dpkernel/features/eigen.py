@@ -202,7 +202,6 @@ class _Products:
             features[own] = features[parents] * ratios[rows]
         out[...] = features.T
 
-
     def evaluation_error(self) -> float:
         r"""Return how far a row of features, in float64, can be from a function of that row.
 

@@ -70,9 +70,10 @@ class Spectrum1D:
         coefficients errs by gamma(terms) times the sum of their absolute values. Waves err by the
         cosine's or sine's own error and one rounding.
         """
+        sizes: Array = np.abs(self.coefficients)
         if self.waves is not None:
-            return np.abs(self.coefficients) * (MATH_ERROR + 2 * HALF_ULP)
-        return gamma(self.n_terms) * np.abs(self.coefficients).sum(axis=0) * (1 + 1e-9)
+            return np.asarray(sizes * (MATH_ERROR + 2 * HALF_ULP))
+        return np.asarray(sizes.sum(axis=0) * (gamma(self.n_terms) * (1 + 1e-9)))
 
     @property
     def n_terms(self) -> int:
