@@ -303,7 +303,10 @@ def test_maps_without_a_rounding_bound_are_refused(data):
     X, y, ids = data
     for options, message in (
         ({"bounds": None}, "with groups needs 'bounds'"),
-        ({"features": "nystroem"}, "PublicNystroem with this kernel are not.*'fourier', or 'eigen'"),
+        (
+            {"features": "nystroem"},
+            "PublicNystroem with this kernel are not.*'fourier', or 'eigen'",
+        ),
         ({"features": PublicNystroem(10)}, "rounding error is bounded"),
         ({"features": "eigen", "kernel": "matern32"}, "PublicEigenfeatures with this kernel"),
         ({"features": "fourier", "length_scale": 1e-25}, "below 0.05 of the sensitivity"),

@@ -20,8 +20,10 @@ from dpkernel.features import (
     RandomProjection,
     TensorSketch,
 )
-from dpkernel.features.mercer import Spectrum1D
-from dpkernel.rounding import gamma
+from dpkernel.features.base import shrink_rows, shrinking_error
+from dpkernel.features.mercer import Spectrum1D, solve_1d
+from dpkernel.kernels import Gaussian, Laplace
+from dpkernel.rounding import HALF_ULP, gamma
 
 LONG = np.longdouble
 long_only = pytest.mark.skipif(
@@ -40,6 +42,9 @@ MAPS = {
     "eigen laplace": PublicEigenfeatures(100, kernel="laplace"),
     "eigen gaussian": PublicEigenfeatures(50, measure="gaussian", scale=0.2),
     "projection": RandomProjection(30, base=FourierFeatures(128)),
+    "projection laplace": RandomProjection(
+        30, base=FourierFeatures(64, kernel="laplace", length_scale=0.01)
+    ),
     "projection hadamard": RandomProjection(
         200, base=PublicEigenfeatures(70), structure="hadamard"
     ),
@@ -113,7 +118,9 @@ def eigen_products(phi, X):
 
 def long_table(solved, x, n):
     if solved.waves is not None:
-        waves = [(np.sin if a % 2 else np.cos)((x * solved.waves[a]).astype(LONG)) for a in range(n)]
+        waves = [
+            (np.sin if a % 2 else np.cos)((x * solved.waves[a]).astype(LONG)) for a in range(n)
+        ]
         return np.array(waves) * solved.coefficients[:n, None].astype(LONG)
     identity = Spectrum1D(solved.reach, np.ones(solved.n_terms), np.eye(solved.n_terms))
     terms = identity.evaluate(x, solved.n_terms)  # the Legendre polynomials as they are computed
@@ -128,6 +135,30 @@ def test_rows_are_within_the_bound_of_the_reference(name, rows):
     gap = np.sqrt(((phi.transform_block(rows) - reference(phi, rows)) ** 2).sum(axis=1))
     assert gap.max() <= error
     assert error < 1e-9 * phi.row_norm_bound  # of use for a million units
+
+
+@long_only
+@pytest.mark.parametrize("kernel", [Gaussian(0.3), Laplace(0.7)])
+@pytest.mark.parametrize("measure", ["uniform", "gaussian"])
+def test_one_column_of_eigenfunctions_is_within_its_bounds(kernel, measure, rng):
+    solved = solve_1d(kernel, measure, 0.4)
+    n = min(len(solved.eigenvalues), 30)
+    x = rng.uniform(-solved.reach, solved.reach, 500)
+    gap = np.abs(solved.evaluate(x, n) - long_table(solved, x, n)).max(axis=1)
+    errors = solved.evaluation_errors()[:n]
+    assert np.all(gap <= errors) and gap.max() > 1e-4 * errors.max()
+
+
+@long_only
+def test_shrinking_is_within_its_bound_of_the_projection(rng):
+    for length, bound in ((1, 0.1), (7, 3.0), (500, 1e-3)):
+        rows = rng.standard_normal((200, length)) * rng.choice([1e-9, 1.0, 1e6], (200, 1))
+        gap = ball(rows.astype(LONG), bound) - shrink_rows(rows.copy(), bound)
+        largest = np.sqrt((gap**2).sum(axis=1)).max()
+        assert 1e-3 * bound * HALF_ULP < largest <= shrinking_error(bound, length)
+    assert shrinking_error(3.0, 7) == 3 * gamma(11)
+    cubic = PolynomialMap(3).build(D)  # everything before shrinking is computed entry by entry
+    assert cubic.evaluation_error() == shrinking_error(cubic.row_norm_bound, cubic.n_outputs)
 
 
 @every
@@ -149,7 +180,9 @@ def test_the_bound_is_one_for_double_precision(name, rows):
     """The same map in single precision is far outside: the bound is not idle."""
     phi = MAPS[name].build(D)
     single = phi.transform_block(rows.astype(np.float32).astype(np.float64).astype(np.float32))
-    gap = np.linalg.norm(phi.transform_block(rows.astype(np.float32).astype(float)) - single, axis=1)
+    gap = np.linalg.norm(
+        phi.transform_block(rows.astype(np.float32).astype(float)) - single, axis=1
+    )
     assert gap.max() > 1000 * phi.evaluation_error()
 
 

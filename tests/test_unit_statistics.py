@@ -83,7 +83,9 @@ def inside_unit(rng, n, size=0.9):
 def test_the_formula_is_that_of_single_records(neighbours):
     values = {"row": 1.0, "target": 0.5, "targets": 2, "constant": 0.5}
     unit, single = unit_gram(neighbours, **values), augmented_gram(neighbours, **values)
-    assert unit.value == single.value == pytest.approx((2 if neighbours is ZERO else 8**0.5) * 0.875)
+    assert (
+        unit.value == single.value == pytest.approx((2 if neighbours is ZERO else 8**0.5) * 0.875)
+    )
     assert unit != single
     assert sensitivity_from_dict(unit.to_dict()) == unit
     assert layout_of(5, neighbours=neighbours).sensitivity.formula == "unit-gram"
@@ -180,6 +182,17 @@ def test_very_many_blocks_do_not_add_up_their_errors(monkeypatch):
     assert distance(statistics._sum, truth) > layout.rounding
 
 
+@pytest.mark.parametrize("sizes", [(1e-9, 0.7), (0.7, 1e-9), (0.3, 0.3)])
+def test_what_an_addition_of_blocks_loses_is_kept_exactly(sizes, rng):
+    statistics = UnitGramStatistics(layout_of(2))
+    blocks = [size * rng.standard_normal((4, statistics.layout.side)) for size in sizes]
+    for block in blocks:
+        statistics._add(block)
+    kept = np.vectorize(Fraction)(statistics._sum) + np.vectorize(Fraction)(statistics._rest)
+    exact_sum = sum(np.vectorize(Fraction)(block.T @ block) for block in blocks)
+    assert (kept == exact_sum).all() and statistics._rest.any()
+
+
 def test_rho_is_the_sum_of_its_parts():
     """The bound of the module's docstring, in fractions: records, products, additions of blocks."""
     layout = layout_of(1000, row_bound=2.0, error=1e-10)
@@ -192,7 +205,7 @@ def test_rho_is_the_sum_of_its_parts():
     E = Fraction(1e-10) / 2 + gamma(M + 6) * N
     rho = 1000 * (2 * N * E + E**2 + (gamma(4096) + u + gamma(blocks) ** 2) * (N + E) ** 2)
     assert 1.001 * rho < layout.rounding < 1.02 * rho
-    assert unit_statistics.MOST_BLOCKS == blocks
+    assert blocks == unit_statistics.MOST_BLOCKS
 
 
 def test_rho_grows_with_units_and_is_counted_by_the_mechanism():
