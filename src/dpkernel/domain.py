@@ -108,7 +108,8 @@ class Domain:
     target : Interval, Levels or None
         Bounds of a regression target, or the classes.
     n_max : int, optional
-        A public upper limit on the number of rows, needed where n itself is private.
+        A public upper limit on the number of rows (of units, with groups), needed where n itself
+        is private.
     names : tuple of str, optional
         The columns' names.
 

@@ -27,8 +27,8 @@ from dpkernel.types import Array, Budget, IntArray, Neighbours, is_real, is_whol
 _FINEST = 2**20  # integer radius of the feature ball at most: one part in a million
 _CACHED_ROWS = 128
 _FINEST_FOR_MANY = 2**18  # from a million rows on: blocks of a product can be 16 times longer
-_TARGET_SHARE = math.sqrt(0.5)  # of the feature bound: the best for a coefficient norm T/B
-_CONSTANT_SHARE = 0.5
+TARGET_SHARE = math.sqrt(0.5)  # of the feature bound: the best for a coefficient norm T/B
+CONSTANT_SHARE = 0.5
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class GramLayout:
         not released, and everything else has less noise.
         """
         mu = gaussian_mu(budget.epsilon, budget.delta)
-        share = 1 + _CONSTANT_SHARE**2 + _TARGET_SHARE**2  # N^2 / row^2
+        share = 1 + CONSTANT_SHARE**2 + TARGET_SHARE**2  # N^2 / row^2
         most = min(2.0**61 / n_max, 2.0**56 * mu, 2.0**52) / share
         finest = _FINEST if n_max < 10**6 else _FINEST_FOR_MANY
         row = int(min(finest, math.sqrt(most)))
@@ -109,7 +109,7 @@ class GramLayout:
                     "Raise epsilon or declare fewer rows.",
                 )
             )
-        target = int(_TARGET_SHARE * row / math.sqrt(max(n_targets, 1)))
+        target = int(TARGET_SHARE * row / math.sqrt(max(n_targets, 1)))
         if target < 1:
             allowed = "few enough that each keeps a step of the integer grid"
             raise ParameterError(parameter_message("GramLayout", "n_targets", allowed, n_targets))
@@ -119,7 +119,7 @@ class GramLayout:
             row_bound,
             row,
             target,
-            int(_CONSTANT_SHARE * row) if constant else 0,
+            int(CONSTANT_SHARE * row) if constant else 0,
             neighbours,
             n_max,
         )

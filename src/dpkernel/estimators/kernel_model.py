@@ -74,8 +74,9 @@ class KernelModel(PrivateEstimator):
         names = self._set_aside["feature_names_in_"]
         domain = resolve_domain(self.bounds, y_bounds, source.n_columns, type(self).__name__, names)
         if domain.n_max is not None and source.n_rows > domain.n_max:
+            what = "rows" if source.shares is None else "units"
             raise DataError(
-                f"X has more rows than the n_max={domain.n_max} that the domain declares."
+                f"X has more {what} than the n_max={domain.n_max} that the domain declares."
             )
         return domain
 
@@ -90,6 +91,7 @@ class KernelModel(PrivateEstimator):
             random_state=self.random_state,
             domain=domain,
             n_inputs=source.n_columns if domain.columns is None else domain.n_unit_columns,
+            of_units=source.shares is not None,
         )
 
     def _linear(self, X: Any) -> Array:

@@ -17,8 +17,9 @@ from dpkernel.estimators.base import PrivateEstimator
 class Source:
     """Rows and targets where they lie, and the sizes that are public.
 
-    ``kind`` is "array" (X is a NumPy array or a CSR matrix, y an array), "stream" (X iterates over checked blocks, y is
-    None), "dask" or "torch".
+    ``kind`` is "array" (X is a NumPy array or a CSR matrix, y an array), "stream" (X iterates over
+    checked blocks, y is None), "dask" or "torch". ``n_rows`` counts records: rows, or units where
+    ``shares`` states how much of its unit each row is.
     """
 
     kind: str
@@ -27,6 +28,7 @@ class Source:
     target_shape: tuple[int, ...]
     X: Any
     y: Any = None
+    shares: Any = None
 
 
 def open_source(estimator: PrivateEstimator, X: Any, y: Any) -> Source:
