@@ -76,6 +76,20 @@ class BlockStream:
             raise DataError("The source of the stream returned no iterator of (X, y) blocks.")
         return iter(found)
 
+    @property
+    def can_be_read_again(self) -> bool:
+        """Whether a second pass is possible: not for a plain iterator."""
+        return callable(self._source) or iter(self._source) is not self._source
+
+    def map_targets(self, function: Callable[[Any], Any]) -> BlockStream:
+        """Return the same stream with each block's targets replaced."""
+
+        def read() -> Iterator[Block]:
+            for X, y in self:
+                yield X, function(y)
+
+        return BlockStream(read, self.n_rows)
+
     @classmethod
     def from_arrays(cls, X: Any, y: Any) -> BlockStream:
         """Return slices of two arrays (also memory maps, sparse X); dense ones are not copied."""

@@ -20,7 +20,7 @@ from scipy.sparse import issparse
 from dpkernel.blocks import BlockStream, checked_blocks, dense_rows, rows_a_block
 from dpkernel.domain import Domain, Interval
 from dpkernel.errors import DataError
-from dpkernel.estimators.sources import Source, computed, row_chunks
+from dpkernel.estimators.sources import Source, computed, row_chunks, unit_inputs
 from dpkernel.estimators.threads import block_threads, in_threads
 from dpkernel.features import FeatureMap
 from dpkernel.statistics import GramLayout, GramStatistics
@@ -36,19 +36,14 @@ class Recipe:
     layout: GramLayout
     dtype: str = "float64"
 
-    def inputs(self, X: Array) -> Array:
-        """Return rows in the unit box, or as they are when no bounds were declared."""
-        if X.dtype != self.dtype:
-            with np.errstate(all="ignore"):  # a warning about an overflow would tell of the data
-                X = np.nan_to_num(X.astype(self.dtype), copy=False)
-        return X if self.domain.columns is None else self.domain.to_unit(X)
-
     def records(self, X: Array, y: Array) -> tuple[Array, Array]:
         """Return features and targets in [-1, 1], one column a target."""
         target = self.domain.target
         assert isinstance(target, Interval)
         targets = y[:, None] if y.ndim == 1 else y
-        return self.features.transform_block(self.inputs(X)), target.to_unit(targets)
+        return self.features.transform_block(
+            unit_inputs(X, self.domain, self.dtype)
+        ), target.to_unit(targets)
 
     def bytes_a_block(self, n_columns: int) -> int:
         """Return how much memory the work on one block takes, about."""

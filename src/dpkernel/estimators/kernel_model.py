@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpkernel.blocks import dense_rows, rows_a_block
 from dpkernel.certificate import Certificate
-from dpkernel.domain import Domain
+from dpkernel.domain import Domain, Interval, Levels
 from dpkernel.errors import CertificateError, DataError, ParameterError, parameter_message
 from dpkernel.estimators.base import PrivateEstimator, resolve_domain
 from dpkernel.estimators.feature_choice import MAPS, choose_features
@@ -69,10 +69,10 @@ class KernelModel(PrivateEstimator):
             )
         )
 
-    def _resolve_domain(self, source: Source, y_bounds: Any) -> Domain:
+    def _resolve_domain(self, source: Source, target: Interval | Levels) -> Domain:
         """Return the declared domain, after comparing it with the table's public sizes."""
         names = self._set_aside["feature_names_in_"]
-        domain = resolve_domain(self.bounds, y_bounds, source.n_columns, type(self).__name__, names)
+        domain = resolve_domain(self.bounds, target, source.n_columns, type(self).__name__, names)
         if domain.n_max is not None and source.n_rows > domain.n_max:
             what = "rows" if source.shares is None else "units"
             raise DataError(

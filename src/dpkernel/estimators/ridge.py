@@ -10,7 +10,7 @@ from sklearn.base import MultiOutputMixin, RegressorMixin
 
 from dpkernel.certificate import Certificate, Release
 from dpkernel.domain import Domain
-from dpkernel.estimators.base import logger
+from dpkernel.estimators.base import interval_of, logger
 from dpkernel.estimators.gram_pass import Recipe, sum_source
 from dpkernel.estimators.group_pass import open_units, sum_units, unit_layout
 from dpkernel.estimators.kernel_model import KernelModel
@@ -154,7 +154,8 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
         self._refuse_private_n(relation)
         by_unit = groups is not None
         source = open_units(self, X, y, groups) if by_unit else open_source(self, X, y)
-        domain = self._resolve_domain(source, self.y_bounds)
+        target = interval_of(self.y_bounds, self.bounds, type(self).__name__)
+        domain = self._resolve_domain(source, target)
         features = self._choose_features(domain, source, _auto_size(source.n_rows, budget))
         n_targets = source.target_shape[0] if source.target_shape else 1
         n = source.n_rows

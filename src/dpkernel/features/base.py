@@ -119,6 +119,10 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         sequence = np.random.SeedSequence([int(seed), *self.kind.encode()])
         return np.random.Generator(np.random.PCG64(sequence))
 
+    def public_sample(self, n: int) -> Array:
+        """Return n quasi-random points of the unit box, always the same for one recipe."""
+        return 2 * shifted_sobol(n, self.n_features_in_, self._public_uniforms()) - 1
+
     def _require_components(self, least: int = 1, most: int = 1_000_000) -> int:
         """Return ``n_components`` if it is a whole number between the two."""
         n: Any = getattr(self, "n_components", None)
