@@ -56,6 +56,11 @@ class Release:
                 f"The number of draws of a release must be an int from 1 to {MOST_DRAWS}."
             )
 
+    @property
+    def title(self) -> str:
+        """The label, with the number of draws where there are several."""
+        return self.label if self.draws == 1 else f"{self.label} ({self.draws} draws)"
+
     def to_dict(self) -> JSON:
         """Return the line as JSON values."""
         return {"label": self.label, "draws": self.draws, **self.mechanism.to_dict()}
@@ -280,7 +285,7 @@ class Certificate:
         if not self.releases:
             return f"{self.subject}: no release, no guarantee"
         first = self.releases[0].mechanism
-        scale = ", ".join(f"{r.label}: {r.mechanism.noise_scale:.4g}" for r in self.releases)
+        scale = ", ".join(f"{r.title}: {r.mechanism.noise_scale:.4g}" for r in self.releases)
         verdict = self.verdict
         lines = (
             f"{self.subject}: epsilon = {self.epsilon:.6g}, delta = {self.delta:.3g} ({verdict})",

@@ -63,7 +63,7 @@ class ObjectiveProfile(PrivacyProfile):
         the ideal one, outside an event of probability e^log_miss.
 
     Guarantee    delta(epsilon) as above at epsilon - slack, plus e^(epsilon + log_miss), times
-                 e^slack.
+                 e^slack; or the same at a smaller epsilon.
     Numerics     laws are tabulated with every cell's mass on its upper edge and S(t) bounded from
                  above on cells of phi; what is cut off is added. Never a mu: it does not compose by
                  mu^2.
@@ -99,17 +99,15 @@ class ObjectiveProfile(PrivacyProfile):
 
     def delta(self, epsilon: float) -> float:
         """Return the bound of the head of this module, rounded up."""
-        shift = epsilon - self.slack
-        worst = 0.0
-        for shifts, losses, weights, cut in _laws(self.stages, self.neighbours):
-            tail = (
-                gaussian_delta(shift - shifts - losses, self.mu_value)
-                if self.mu_value
-                else (-np.expm1(np.minimum(shift - shifts - losses, 0.0)))
-            )
-            worst = max(worst, float(np.sum(tail * weights)) + cut)
-        miss = math.exp(min(epsilon + self.log_miss, 0.0))
-        return min(1.0, math.exp(self.slack) * (worst * (1 + 1e-11) + miss))
+        found = _delta(self, float(epsilon))
+        if self._miss(epsilon) <= 1e-3 * found:
+            return found
+        # the last term grows with epsilon: a bound at a smaller epsilon may be the better one
+        turns = (-self.log_miss - digits * math.log(10) for digits in range(1, 40))
+        return min([found, *(_delta(self, turn) for turn in turns if 0 < turn < epsilon)])
+
+    def _miss(self, epsilon: float) -> float:
+        return math.exp(min(epsilon + self.log_miss, 0.0))
 
     def rdp(self, order: float) -> float:
         r"""Return the sum of the stages' Renyi bounds, outside the missed event.
@@ -227,6 +225,20 @@ def _multiplier(
         middle = (low + high) / 2
         low, high = (middle, high) if fits(middle) else (low, middle)
     return low
+
+
+@lru_cache(maxsize=4096)  # a certificate is issued and verified at the same points
+def _delta(profile: ObjectiveProfile, epsilon: float) -> float:
+    shift = epsilon - profile.slack
+    worst = 0.0
+    for shifts, losses, weights, cut in _laws(profile.stages, profile.neighbours):
+        tail = (
+            gaussian_delta(shift - shifts - losses, profile.mu_value)
+            if profile.mu_value
+            else (-np.expm1(np.minimum(shift - shifts - losses, 0.0)))
+        )
+        worst = max(worst, float(np.sum(tail * weights)) + cut)
+    return min(1.0, math.exp(profile.slack) * (worst * (1 + 1e-11) + profile._miss(epsilon)))
 
 
 # --- laws of the losses --------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from dpkernel.types import Array
 
 _UNIT = 2.0**-53
 _NEWTON_STEPS = 50
+_PATIENCE = 50
 _HALVINGS = 30
 _SLICE = 512  # rows whose double-precision copy stays in the cache
 
@@ -154,7 +155,9 @@ def _newton(records: Records, problem: Problem, b: Array, threads: int) -> Array
     if problem.accepts(gradient, beta):
         return beta
     size = float(np.linalg.norm(gradient))
-    for _ in range(_NEWTON_STEPS):
+    # more where descent is hopeless: a Newton step costs about as much as one of descent a column
+    patience = min(max(problem.most_steps // (_PATIENCE * len(ridge)), 1), _PATIENCE)
+    for _ in range(_NEWTON_STEPS * patience):
         assert hessian is not None
         hessian[np.diag_indices_from(hessian)] += ridge
         try:
@@ -168,7 +171,8 @@ def _newton(records: Records, problem: Problem, b: Array, threads: int) -> Array
             value, slopes, hessian = _objective(records, ridge, b, trial, stride, threads)
             norm = float(np.linalg.norm(slopes))
             # near the minimum values differ by rounding only: a smaller gradient is enough there
-            if value <= objective + 1e-4 * length * slope or norm < 0.5 * size:
+            even = value <= objective + 1e-9 * abs(objective)
+            if value <= objective + 1e-4 * length * slope or (even and norm < 0.5 * size):
                 break
             length /= 2
         else:
