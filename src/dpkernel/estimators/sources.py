@@ -17,8 +17,8 @@ from dpkernel.estimators.base import PrivateEstimator
 class Source:
     """Rows and targets where they lie, and the sizes that are public.
 
-    ``kind`` is "array" (X is a NumPy array or a CSR matrix, y an array), "stream" (X iterates over checked blocks, y is
-    None), "dask" or "torch".
+    ``kind`` is "array" (X is a NumPy array or a CSR matrix, y an array), "stream" (X iterates over
+    checked blocks, y is None), "dask" or "torch".
     """
 
     kind: str
