@@ -8,7 +8,6 @@ from dataclasses import dataclass, fields
 from dpkernel.errors import ParameterError, parameter_message
 from dpkernel.types import JSON, is_real
 
-LEAST_SIGNAL = 40.0  # n mu below which a private mean is all there is
 OUTPUT_SHARE = 0.05  # the mu of a stage's output noise as a share of its m
 
 
@@ -66,8 +65,14 @@ class BudgetPlan:
             )
 
     @classmethod
-    def choose(cls, signal: float, n_inputs: int) -> BudgetPlan:
-        """Return the plan for n mu = ``signal`` and so many inputs: public numbers."""
+    def choose(cls, signal: float, n_inputs: int) -> BudgetPlan | None:
+        """Return the plan for n mu = ``signal`` and so many inputs: public numbers.
+
+        None where the noise hides even a linear function of so many inputs: then a private mean is
+        the best there is.
+        """
+        if signal < max(40.0, 1.6 * n_inputs):
+            return None
         count = 1 if signal < 100 else 2 if signal < 800 else 3
         return cls(
             location={1: 0.2, 2: 0.08, 3: 0.03}[count],

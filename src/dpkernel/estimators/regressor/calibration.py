@@ -7,6 +7,7 @@ import numpy as np
 from dpkernel.types import Array
 
 STEPS = 2**20  # a residual at the clip, in integers: their sum is exact
+BIAS = 0.3  # how far a robust fit is from the mean of a skewed target, in scales of the residuals
 REACH = 3.5  # the clip, in scales of the residuals
 
 

@@ -16,7 +16,7 @@ from dpkernel.estimators.base import interval_of, logger
 from dpkernel.estimators.kernel_model import KernelModel
 from dpkernel.estimators.passes import Passes
 from dpkernel.estimators.regressor import calibration, inputs, location, scale
-from dpkernel.estimators.regressor.budget_plan import LEAST_SIGNAL, OUTPUT_SHARE, BudgetPlan
+from dpkernel.estimators.regressor.budget_plan import OUTPUT_SHARE, BudgetPlan
 from dpkernel.estimators.regressor.stage import (
     LARGEST_TARGET,
     ROW_BOUND,
@@ -297,7 +297,7 @@ class _Setting:
         if isinstance(model.budget_plan, BudgetPlan):
             plan = model.budget_plan.filled()
         else:
-            plan = None if signal < LEAST_SIGNAL else BudgetPlan.choose(signal, d)
+            plan = BudgetPlan.choose(signal, d)
         dtype = "float32" if n >= _FLOAT32_FROM else "float64"
         passes = Passes(source).then(_to_unit, domain, target, dtype, bytes_a_row=8 * (d + k))
         scale_of = 0.7 * math.sqrt(d) if model.length_scale == "auto" else model.length_scale
@@ -404,8 +404,12 @@ class _Setting:
         unit = clip / (calibration.STEPS * self._n_rows)
         shift = float(mechanism.release(total, noise)[0]) * unit
         spread = (mechanism.noise_scale * unit) ** 2 + state.scale**2 / self._n_rows
+        assert self.plan is not None
+        # clipped residuals put the fit near a median: several stages leave little else to find
+        bias = calibration.BIAS * state.scale if len(self.plan.stages) > 1 else 0.0
         coefficients, variances = state.coefficients.copy(), state.variances.copy()
-        share = variances[0] / (variances[0] + spread)
+        unknown = variances[0] + bias**2
+        share = unknown / (unknown + spread)
         coefficients[0] += share * shift
         variances[0] = share * spread
         return State(coefficients, variances, state.scale)
