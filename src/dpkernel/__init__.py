@@ -4,7 +4,7 @@ from dpkernel import mechanisms, profiles
 from dpkernel.blocks import BlockStream
 from dpkernel.certificate import Certificate
 from dpkernel.domain import Domain, Interval, Levels
-from dpkernel.estimators import PrivateKernelRidge
+from dpkernel.estimators import PrivateKernelClassifier, PrivateKernelRidge
 from dpkernel.ledger import Ledger
 from dpkernel.model_file import load, save
 from dpkernel.noise import OpenDPNoise, SeededNoise, SystemNoise
@@ -21,6 +21,7 @@ __all__ = [
     "Levels",
     "Neighbours",
     "OpenDPNoise",
+    "PrivateKernelClassifier",
     "PrivateKernelRidge",
     "SeededNoise",
     "SystemNoise",

@@ -14,11 +14,13 @@ from typing import Any
 import numpy as np
 
 from dpkernel.errors import CertificateError, ParameterError
-from dpkernel.estimators import PrivateKernelRidge
+from dpkernel.estimators import PrivateKernelClassifier, PrivateKernelRidge
 from dpkernel.estimators.base import PrivateEstimator
 
 FORMAT = 1
-_ESTIMATORS: dict[str, type[Any]] = {"PrivateKernelRidge": PrivateKernelRidge}
+_ESTIMATORS: dict[str, type[Any]] = {
+    cls.__name__: cls for cls in (PrivateKernelClassifier, PrivateKernelRidge)
+}
 
 
 def save(model: PrivateEstimator, path: str | Path) -> Path:

@@ -10,8 +10,9 @@ from sklearn.base import MultiOutputMixin, RegressorMixin
 
 from dpkernel.certificate import Certificate, Release
 from dpkernel.domain import Domain
-from dpkernel.estimators.base import logger
+from dpkernel.estimators.base import interval_of, logger
 from dpkernel.estimators.gram_pass import Recipe, sum_source
+from dpkernel.estimators.group_pass import open_units, sum_units, unit_layout
 from dpkernel.estimators.kernel_model import KernelModel
 from dpkernel.estimators.sources import open_source
 from dpkernel.ledger import Ledger
@@ -19,8 +20,9 @@ from dpkernel.mechanisms import SymmetricGaussian
 from dpkernel.noise import NoiseSource
 from dpkernel.profiles import gaussian_mu
 from dpkernel.solvers.ridge import RidgeSolution, solve_ridge
-from dpkernel.statistics import GramLayout, NoisyGram
+from dpkernel.statistics import GramLayout, GramStatistics, NoisyGram
 from dpkernel.types import JSON, Array, Budget, Neighbours
+from dpkernel.unit_statistics import UnitGramLayout, UnitGramStatistics
 
 _FLOAT32_FROM = 20_000  # rows from which features are computed in single precision
 
@@ -63,7 +65,7 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
         The public seed of the feature map; None is 0, as good as any. It has nothing to do with the
         noise.
     verbose : bool
-        Show a progress bar; it counts rows.
+        Show a progress bar; it counts rows. None with ``groups``, where their number is private.
 
     Attributes
     ----------
@@ -73,7 +75,10 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
     n_features_in_, feature_names_in_
 
     Guarantee    (epsilon, delta)-DP for the stated neighbours. Public: n, bounds, seed, parameters.
-    Sensitivity  sqrt(2) N^2 (replace-one) or N^2, in integers: ``sensitivity.augmented_gram``.
+                 With ``groups`` a neighbour replaces (blanks) one unit with all its rows; n is the
+                 number of units, and the number of rows is protected, too.
+    Sensitivity  sqrt(2) N^2 (replace-one) or N^2, in integers: ``sensitivity.augmented_gram``; the
+                 same for units, in float64 with a proved rounding error: ``sensitivity.unit_gram``.
     Not covered  ``score`` on the training rows: it reads them without noise.
     Reference    Lee, Park & Ahn, Algorithms 1 and 3 and Appendix B, with a joint release, clipping
                  and the analytic Gaussian mechanism in place of the printed calibration.
@@ -122,7 +127,7 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any = None) -> PrivateKernelRidge:
+    def fit(self, X: Any, y: Any = None, groups: Any = None) -> PrivateKernelRidge:
         """Release the noisy Gram matrix of (X, y) and solve for the model.
 
         Parameters
@@ -130,32 +135,48 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
         X : array, data frame, Dask array or data frame, torch tensor, or BlockStream
             A ``BlockStream`` carries its targets; it is read once.
         y : array of shape (n,) or (n, targets)
+        groups : array of n ids, optional
+            Whose row each is. The unit that is protected is then a person with all rows, not a
+            row: a row weighs 1 / (rows of its unit), the error that is minimised is a mean over
+            each unit's rows, summed over units, and only the number of units is public. X must be
+            in memory, with ``bounds``. scikit-learn's grid searches hand groups to the splitter
+            alone, unless ``set_fit_request(groups=True)`` asks for them.
 
         Nothing is spent if an argument or the data are refused, or if a Dask graph fails.
         """
         try:
-            return self._fit(X, y)
+            return self._fit(X, y, groups)
         finally:
             self.__dict__.pop("_set_aside", None)
 
-    def _fit(self, X: Any, y: Any) -> PrivateKernelRidge:
+    def _fit(self, X: Any, y: Any, groups: Any) -> PrivateKernelRidge:
         budget, relation = self._check_parameters()
         self._refuse_private_n(relation)
-        source = open_source(self, X, y)
-        domain = self._resolve_domain(source, self.y_bounds)
+        by_unit = groups is not None
+        source = open_units(self, X, y, groups) if by_unit else open_source(self, X, y)
+        target = interval_of(self.y_bounds, self.bounds, type(self).__name__)
+        domain = self._resolve_domain(source, target)
         features = self._choose_features(domain, source, _auto_size(source.n_rows, budget))
         n_targets = source.target_shape[0] if source.target_shape else 1
-        layout = GramLayout.choose(
-            features.n_outputs, n_targets, features.row_norm_bound, relation, source.n_rows, budget
-        )
+        n = source.n_rows
+        layout: GramLayout | UnitGramLayout
+        if by_unit:
+            layout = unit_layout(type(self).__name__, features, domain, n_targets, relation, n)
+        else:
+            bound = features.row_norm_bound
+            layout = GramLayout.choose(features.n_outputs, n_targets, bound, relation, n, budget)
         mechanism = layout.mechanism(budget)
-        releases = [Release("gram matrix", mechanism)]
+        releases = [Release("gram matrix of units" if by_unit else "gram matrix", mechanism)]
         self._check_ledger(releases, budget)
-        logger.info("one pass over %d rows with %d features", source.n_rows, features.n_outputs)
-        dtype = "float32" if source.n_rows >= _FLOAT32_FROM else "float64"
-        statistics = sum_source(
-            source, Recipe(domain, features, layout, dtype), progress=self.verbose
-        )
+        what = "units" if by_unit else "rows"
+        logger.info("one pass over %d %s with %d features", n, what, features.n_outputs)
+        statistics: GramStatistics | UnitGramStatistics
+        if isinstance(layout, UnitGramLayout):
+            statistics = sum_units(source, domain, features, layout)
+        else:
+            dtype = "float32" if n >= _FLOAT32_FROM else "float64"
+            recipe = Recipe(domain, features, layout, dtype)
+            statistics = sum_source(source, recipe, progress=self.verbose)
         noise = self._spend(releases, budget)
         gram = statistics.release(mechanism, noise)
 
@@ -175,12 +196,12 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
             releases,
             noise,
             public={
-                "n_rows": source.n_rows,
+                **({"unit": "group", "n_units": n} if by_unit else {"n_rows": n}),
                 "n_columns": source.n_columns,
                 "domain": domain.to_dict(),
                 "feature_map": features.to_dict(),
                 "regularisation": solution.regularisation,
-                "integer_grid": {
+                "record_scale" if by_unit else "integer_grid": {
                     "row": layout.row,
                     "target": layout.target,
                     "constant": layout.constant,
@@ -190,7 +211,8 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
                 gram, layout, mechanism, solution, domain, source.n_rows
             ),
             reference="Lee, Park & Ahn, Algorithms 1 and 3, corrected: joint release of the augmented"
-            " Gram matrix; " + mechanism.reference,
+            f" Gram matrix{', averaged over the rows of each unit' if by_unit else ''}; "
+            + mechanism.reference,
         )
         self._set_columns()
         self._domain, self.feature_map_ = domain, features
@@ -223,7 +245,7 @@ def _auto_size(n: int, budget: Budget) -> int:
 
 def _training_error(
     gram: NoisyGram,
-    layout: GramLayout,
+    layout: GramLayout | UnitGramLayout,
     mechanism: SymmetricGaussian,
     solution: RidgeSolution,
     domain: Domain,
@@ -231,9 +253,9 @@ def _training_error(
 ) -> dict[str, Any]:
     """Return the training error read off the released matrix, with the noise's own spread.
 
-    The error is w^T A w / n for w = (-beta, 1, -b); symmetric noise of scale sigma on A gives it
-    the standard deviation sigma ||w||^2 / n in integer units. It is biased low, as any training
-    error is, because w was chosen from the same A.
+    The error, a mean over rows or over units, is w^T A w / n for w = (-beta, 1, -b); symmetric noise
+    of scale sigma on A gives it the standard deviation sigma ||w||^2 / n in the units of the release.
+    It is biased low, as any training error is, because w was chosen from the same A.
     """
     scale = domain.target.half_width**2 / n  # type: ignore[union-attr]
     out: dict[str, Any] = {"training_mse": [], "training_mse_noise_std": [], "training_r2": []}
@@ -243,7 +265,7 @@ def _training_error(
         w[layout.n_features + j] = 1.0
         w[-1] = -solution.intercepts[j]
         out["training_mse"].append(float(w @ gram.matrix @ w) * scale)
-        spread = mechanism.sigma * float(np.sum((w * layout.units) ** 2)) * scale
+        spread = mechanism.noise_scale * float(np.sum((w * layout.units) ** 2)) * scale
         out["training_mse_noise_std"].append(spread)
         variance = float(gram.targets[j, j] - gram.target_sum[j] ** 2 / n) * scale
         error = out["training_mse"][-1]

@@ -218,7 +218,7 @@ def sum_blocks(
     hessian = np.zeros((len(beta), len(beta))) if hessian_stride else None
     rows = used = 0
     for number, (features, targets, weights) in enumerate(blocks):
-        bend = np.empty(len(targets))
+        bend, subtotal = np.empty(len(targets)), np.zeros(len(beta))
         for part in _slices(len(targets)):
             z = features[part].astype(np.float64, copy=False)
             y, w = targets[part], None if weights is None else weights[part]
@@ -228,7 +228,8 @@ def sum_blocks(
             if w is not None:
                 losses, slopes, bend[part] = losses * w, slopes * w, bend[part] * w
             value += float(losses.sum())
-            gradient += slopes @ z
+            subtotal += slopes @ z
+        gradient += subtotal
         rows += len(targets)
         if hessian is not None and number % hessian_stride == 0:
             used += len(targets)

@@ -68,9 +68,10 @@ def solve_ridge(
     if regularisation is None:
         regularisation = noise_scale * (math.sqrt(2 * m) if spectrum is None else 2.5)
     values, vectors = eigh(matrix)
-    repaired = (vectors * np.maximum(values, 0.0)) @ vectors.T
     roots = np.sqrt(weights)  # solve in the coordinates in which the penalty is Lambda I
-    values, vectors = eigh(repaired / np.outer(roots, roots))
+    if spectrum is not None:
+        repaired = (vectors * np.maximum(values, 0.0)) @ vectors.T
+        values, vectors = eigh(repaired / np.outer(roots, roots))
     shrunk = np.maximum(values, 0.0) + regularisation
     scaled = vectors @ ((vectors.T @ (cross / roots[:, None])) / shrunk[:, None])
     solution = scaled / roots[:, None]
