@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
+from scipy import sparse
 
 from dpkernel.certificate import Certificate, Release
 from dpkernel.errors import LedgerError, ParameterError, parameter_message
@@ -85,7 +86,10 @@ class Published(PrivateEstimator):
     def _check_training_data(self, X: Any, y: Any, **options: Any) -> tuple[Array, Array]:
         X, y = super()._check_training_data(X, y, **options)
         self._set_columns()
-        return np.asarray(X, dtype=np.float64), y
+        return dense(X), y
+
+    def _check_new_data(self, X: Any) -> Array:
+        return dense(super()._check_new_data(X))
 
     def _plan(self, releases: Sequence[Release]) -> tuple[Ledger, Plan, Neighbours]:
         ledger, plan, relation = super()._plan(releases)
@@ -124,3 +128,8 @@ class Published(PrivateEstimator):
         )
         # epsilon and delta are the paper's claim; the profile is what is proved of the release
         return replace(issued, epsilon=budget.epsilon, profile=self._proved(releases))
+
+
+def dense(X: Any) -> Array:
+    """Return a table as an array; the paper knows no sparse ones."""
+    return np.asarray(X.toarray() if sparse.issparse(X) else X, dtype=np.float64)

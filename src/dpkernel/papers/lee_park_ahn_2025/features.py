@@ -11,7 +11,7 @@ from scipy.spatial.distance import cdist
 
 from dpkernel.domain import clip_rows
 from dpkernel.errors import ParameterError, parameter_message
-from dpkernel.papers.lee_park_ahn_2025.common import Published
+from dpkernel.papers.lee_park_ahn_2025.common import Published, dense
 from dpkernel.tables import checked_table
 from dpkernel.types import Array, Budget, Neighbours
 from dpkernel.validation import Choice
@@ -61,7 +61,8 @@ class OnProjection(Published):
         """Return f~ at the rows of ``X_test``."""
         self._check_parameters()
         X, y = self._check_training_data(X, y)
-        X_test = np.asarray(checked_table(self, X_test, dtype=np.float64, reset=False))
+        table = checked_table(self, X_test, dtype=np.float64, accept_sparse="csr", reset=False)
+        X_test = dense(table)
         self._refuse_a_ceiling()
         projected = gaussian_process_projection(
             np.vstack([X, X_test]),

@@ -25,7 +25,8 @@ from sklearn.utils import ClassifierTags, RegressorTags
 from dpkernel.blocks import BLOCK_ROWS
 from dpkernel.certificate import Release
 from dpkernel.domain import Level, Levels
-from dpkernel.errors import DataError, ParameterError, parameter_message
+from dpkernel.errors import ParameterError, parameter_message
+from dpkernel.estimators.sources import label_codes
 from dpkernel.ledger import Ledger
 from dpkernel.losses import REGISTRY, Loss
 from dpkernel.mechanisms import Gaussian
@@ -40,7 +41,8 @@ from dpkernel.papers.lee_park_ahn_2025.features import OnFourierFeatures, OnProj
 from dpkernel.profiles import PrivacyProfile
 from dpkernel.sensitivity import loss_gradient
 from dpkernel.solvers.objective_perturbation import BlockRecords, Problem, Record, minimise
-from dpkernel.types import Array, Budget, Neighbours, is_real
+from dpkernel.types import Array, Budget, Neighbours
+from dpkernel.validation import Real
 
 Objections = tuple[tuple[str, ...], tuple[str, ...]]
 
@@ -80,13 +82,15 @@ class _Perturbation(Published):
     def _check_classes(self, loss: Loss) -> None:
         listed = isinstance(self.classes, (tuple, list, np.ndarray))
         found = self._labels if listed else ()
-        plain = all(isinstance(v, (str, bool)) or (is_real(v) and math.isfinite(v)) for v in found)
-        if loss.labels and not (plain and len(found) == 2 and found[0] != found[1]):
+        texts = all(isinstance(v, str) for v in found)
+        numbers = all(isinstance(v, bool) or Real().holds(v) for v in found)
+        fine = (texts or numbers) and len(found) == 2 and found[0] != found[1]
+        if loss.labels and not fine:
             raise ParameterError(
                 parameter_message(
                     type(self).__name__,
                     "classes",
-                    "a pair (negative, positive) of different labels",
+                    "a pair (negative, positive) of two different texts or two different numbers",
                     type(self.classes).__name__,
                     "Declare both: labels are not read from the data.",
                 )
@@ -98,8 +102,8 @@ class _Perturbation(Published):
         return tuple(v.item() if isinstance(v, np.generic) else v for v in self.classes)
 
     def _check_training_data(self, X: Any, y: Any, **options: Any) -> tuple[Array, Array]:
-        if y is not None and self._resolve_loss().labels:
-            y = _signs(y, self._labels)
+        if self._resolve_loss().labels:
+            options["encode"] = lambda found: 2 * label_codes(found, Levels(self._labels)) - 1
         return super()._check_training_data(X, y, **options)
 
     def _release(self, Z: Array, y: Array) -> Any:
@@ -108,7 +112,7 @@ class _Perturbation(Published):
         mechanism = _perturbation(printed, loss, self.n_features)
         releases = [Release("perturbation", mechanism)]
         noise = self._spend(releases, Budget(self.epsilon, self.delta))
-        # beta~ tells where the gradient of the other terms, times n, is -b: the noise of a zero
+        # b is noise on nothing: it leaves as minus the gradient of all other terms at beta~
         b = mechanism.release(np.zeros(self.n_features), noise)
         self.coef_ = _minimise(Z, y, b, loss, n_rows * printed.regularisation)
         self.printed_ = printed
@@ -118,8 +122,7 @@ class _Perturbation(Published):
             "printed": asdict(printed),
         }
         if loss.labels:
-            texts = {isinstance(v, str) for v in self._labels}
-            self.classes_ = np.array(self._labels, dtype=object if len(texts) == 2 else None)
+            self.classes_ = np.array(self._labels)
             public["classes"] = list(self._labels)
         self.certificate_ = self._certify(releases, noise, public)
         return self
@@ -127,7 +130,7 @@ class _Perturbation(Published):
     def _predictions(self, scores: Array) -> Array:
         if not self._resolve_loss().labels:
             return scores
-        return np.asarray(self.classes_[(scores > 0).astype(np.int64)])
+        return np.asarray(self.classes_[(scores >= 0).astype(np.int64)])
 
     def _proved(self, releases: Sequence[Release]) -> PrivacyProfile:
         return NOTHING_PROVED
@@ -389,22 +392,6 @@ def _minimise(Z: Array, y: Array, b: Array, loss: Loss, ridge: float) -> Array:
     ]
     with np.errstate(all="ignore"):  # a floating-point warning would tell of the data
         return minimise(BlockRecords(lambda: blocks, loss), problem, b)
-
-
-def _signs(y: Any, labels: tuple[Level, ...]) -> Array:
-    """Return -1 and 1 for the two declared labels, or raise without quoting one."""
-    values = np.asarray(y, dtype=object)
-    if values.ndim != 1:
-        raise DataError(f"y should be a 1d array, got an array of shape {values.shape} instead.")
-    try:
-        places = Levels(labels).indices(values)
-    except TypeError:
-        raise DataError("y has an entry that is not a label.") from None
-    if (places < 0).any():
-        raise DataError(
-            "y has a label that is not one of the two declared. Pass classes=(negative, positive)."
-        )
-    return 2.0 * places - 1.0
 
 
 _NAMED: dict[str, Loss] = {
