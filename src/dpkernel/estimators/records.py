@@ -155,7 +155,9 @@ class _DaskRecords:
         self._chunks = list(zip(row_chunks(source.X), row_chunks(source.y), strict=True))
         self._rest = recipe, loss, targets
 
-    def sums(self, beta: Array, hessian_stride: int = 0) -> tuple[float, Array, Array | None]:
+    def sums(
+        self, beta: Array, hessian_stride: int = 0, threads: int = 1
+    ) -> tuple[float, Array, Array | None]:
         """Return the sum of losses, its gradient and, with a stride, its Hessian."""
         import dask
 

@@ -17,6 +17,7 @@ import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from dpkernel.losses import Loss
+from dpkernel.threads import block_threads, in_threads
 from dpkernel.types import Array
 
 _UNIT = 2.0**-53
@@ -30,7 +31,9 @@ Record = tuple[Array, Array, Array | None]  # features, targets, weights (None: 
 class Records(Protocol):
     """The data as the solver sees them: sums over records at any beta."""
 
-    def sums(self, beta: Array, hessian_stride: int = 0) -> tuple[float, Array, Array | None]:
+    def sums(
+        self, beta: Array, hessian_stride: int = 0, threads: int = 1
+    ) -> tuple[float, Array, Array | None]:
         """Return the sum of losses and its gradient; with a stride also the Hessian.
 
         A stride of k takes every k-th block into the Hessian, scaled up: it only steers the search.
@@ -136,16 +139,18 @@ class Problem:
 
 def minimise(records: Records, problem: Problem, b: Array) -> Array:
     """Return a point at which the gradient of the perturbed objective is within the tolerance."""
-    found = _newton(records, problem, b)
-    return _descend(records, problem, b) if found is None else found
+    size = len(b)
+    with block_threads(8 * size * (4096 + 2 * size)) as threads:
+        found = _newton(records, problem, b, threads)
+        return _descend(records, problem, b, threads) if found is None else found
 
 
-def _newton(records: Records, problem: Problem, b: Array) -> Array | None:
+def _newton(records: Records, problem: Problem, b: Array, threads: int) -> Array | None:
     """Return an accepted point, or None: a heuristic on which nothing rests."""
     ridge = problem.ridge
     beta: Array = np.zeros(len(ridge))
     stride = max(1, problem.n_rows // max(32 * len(ridge), 20_000))
-    objective, gradient, hessian = _objective(records, ridge, b, beta, stride)
+    objective, gradient, hessian = _objective(records, ridge, b, beta, stride, threads)
     if problem.accepts(gradient, beta):
         return beta
     size = float(np.linalg.norm(gradient))
@@ -160,7 +165,7 @@ def _newton(records: Records, problem: Problem, b: Array) -> Array | None:
         length = 1.0
         for _ in range(_HALVINGS):
             trial: Array = beta + length * step
-            value, slopes, hessian = _objective(records, ridge, b, trial, stride)
+            value, slopes, hessian = _objective(records, ridge, b, trial, stride, threads)
             norm = float(np.linalg.norm(slopes))
             # near the minimum values differ by rounding only: a smaller gradient is enough there
             if value <= objective + 1e-4 * length * slope or norm < 0.5 * size:
@@ -176,11 +181,11 @@ def _newton(records: Records, problem: Problem, b: Array) -> Array | None:
     return None
 
 
-def _descend(records: Records, problem: Problem, b: Array) -> Array:
+def _descend(records: Records, problem: Problem, b: Array, threads: int) -> Array:
     """Return the point that gradient descent reaches; it does within ``most_steps``."""
     beta = np.zeros(len(problem.ridge))
     for _ in range(problem.most_steps + 1):
-        gradient = records.sums(beta)[1] + (problem.ridge * beta + b)
+        gradient = records.sums(beta, threads=threads)[1] + (problem.ridge * beta + b)
         if problem.accepts(gradient, beta):
             return beta
         beta = beta - gradient / problem.smoothness
@@ -188,59 +193,78 @@ def _descend(records: Records, problem: Problem, b: Array) -> Array:
 
 
 def _objective(
-    records: Records, ridge: Array, b: Array, beta: Array, stride: int
+    records: Records, ridge: Array, b: Array, beta: Array, stride: int, threads: int
 ) -> tuple[float, Array, Array | None]:
-    value, gradient, hessian = records.sums(beta, stride)
+    value, gradient, hessian = records.sums(beta, stride, threads)
     value += float(beta @ (ridge * beta)) / 2 + float(b @ beta)
     return value, gradient + (ridge * beta + b), hessian
 
 
 class BlockRecords:
-    """Records in blocks of rows that can be read again: a list, or a function that makes them.
+    """Records in blocks of rows that can be read again, on the threads that BLAS may use.
 
-    Features may be float32; every sum that the acceptance rests on is computed in double precision.
+    Features may be float32; every sum that the acceptance rests on is computed in double precision,
+    block after block.
     """
 
     def __init__(self, blocks: Callable[[], Iterable[Record]], loss: Loss) -> None:
         self._blocks = blocks
         self._loss = loss
 
-    def sums(self, beta: Array, hessian_stride: int = 0) -> tuple[float, Array, Array | None]:
+    def sums(
+        self, beta: Array, hessian_stride: int = 0, threads: int = 1
+    ) -> tuple[float, Array, Array | None]:
         """Return the sum of losses, its gradient and, with a stride, its Hessian."""
-        return sum_blocks(self._blocks(), self._loss, beta, hessian_stride)
+        return sum_blocks(self._blocks(), self._loss, beta, hessian_stride, threads)
 
 
 def sum_blocks(
-    blocks: Iterable[Record], loss: Loss, beta: Array, hessian_stride: int
+    blocks: Iterable[Record], loss: Loss, beta: Array, hessian_stride: int, threads: int = 1
 ) -> tuple[float, Array, Array | None]:
-    """Return the sums over blocks of records."""
+    """Return the sums over blocks of records, added in the order of the blocks."""
     value, gradient = 0.0, np.zeros(len(beta))
     hessian = np.zeros((len(beta), len(beta))) if hessian_stride else None
     rows = used = 0
-    for number, (features, targets, weights) in enumerate(blocks):
-        bend, subtotal = np.empty(len(targets)), np.zeros(len(beta))
-        for part in _slices(len(targets)):
-            z = features[part].astype(np.float64, copy=False)
-            y, w = targets[part], None if weights is None else weights[part]
-            scores = z @ beta
-            losses, slopes = loss.value(y, scores), loss.derivative(y, scores)
-            bend[part] = loss.curvature(y, scores)
-            if w is not None:
-                losses, slopes, bend[part] = losses * w, slopes * w, bend[part] * w
-            value += float(losses.sum())
-            subtotal += slopes @ z
-        gradient += subtotal
-        rows += len(targets)
-        if hessian is not None and number % hessian_stride == 0:
-            used += len(targets)
-            bent = np.flatnonzero(bend > 0)
-            chosen = features if len(bent) == len(bend) else features[bent]
-            root = np.sqrt(bend[bent]).astype(features.dtype)
-            scaled = chosen * root[:, None]
-            hessian += scaled.T @ scaled
+
+    def tasks() -> Iterator[tuple[Record, Loss, Array, bool]]:
+        for number, block in enumerate(blocks):
+            yield block, loss, beta, hessian_stride > 0 and number % hessian_stride == 0
+
+    for losses, slopes, bends, count in in_threads(_sum_block, tasks(), threads):
+        value += losses
+        gradient += slopes
+        rows += count
+        if bends is not None and hessian is not None:
+            hessian += bends
+            used += count
     if hessian is not None and used:
         hessian *= rows / used
     return value, gradient, hessian
+
+
+def _sum_block(
+    block: Record, loss: Loss, beta: Array, with_hessian: bool
+) -> tuple[float, Array, Array | None, int]:
+    """Return loss, gradient, Hessian and number of rows of one block."""
+    features, targets, weights = block
+    value, gradient, bend = 0.0, np.zeros(len(beta)), np.empty(len(targets))
+    for part in _slices(len(targets)):
+        z = features[part].astype(np.float64, copy=False)
+        y = targets[part]
+        scores = z @ beta
+        losses, slopes = loss.value(y, scores), loss.derivative(y, scores)
+        bend[part] = loss.curvature(y, scores)
+        if weights is not None:
+            w = weights[part]
+            losses, slopes, bend[part] = losses * w, slopes * w, bend[part] * w
+        value += float(losses.sum())
+        gradient += slopes @ z
+    if not with_hessian:
+        return value, gradient, None, len(targets)
+    bent = np.flatnonzero(bend > 0)
+    chosen = features if len(bent) == len(bend) else features[bent]
+    scaled = chosen * np.sqrt(bend[bent]).astype(features.dtype)[:, None]
+    return value, gradient, scaled.T @ scaled, len(targets)
 
 
 def _slices(n: int) -> Iterator[slice]:
