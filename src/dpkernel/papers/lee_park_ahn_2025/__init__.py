@@ -16,7 +16,7 @@ They are baselines. No certificate from this package is valid; each says why, by
     003-6   A.13 takes b for independent of a difference that depends on b
     003-7   the noise of Algorithms 2 and 4 is made for a gradient that moves by c_1 Delta;
             replacing a record moves it by twice that, and the claim is false
-    003-8   A.13 has a determinant factor too many: lambda_0 is twice what it needs (harmless)
+    003-8   A.13 has a determinant factor too many: lambda_0 is over twice what is needed
     003-9   Assumption 1 asks for convex losses into [0, 1], which are constant; not used
     003-12  f~ of Algorithms 1 and 2 can't be evaluated at a new point without the training inputs
 

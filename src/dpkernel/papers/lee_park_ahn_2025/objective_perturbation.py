@@ -286,11 +286,10 @@ class PublishedAlgorithm4(OnFourierFeatures, _Perturbation):
     Guarantee    none. With b on a grid, as computers have it, only the right data set puts the
                  gradient at the minimiser on that grid, and where a solver stops tells of the data
                  as well; the paper adds no noise that hides it. Theorem 20 is false also in real
-                 arithmetic: for Huber
-                 loss and cosine features delta is 1.49 times what is claimed at (4, 1e-8). Whether
-                 it holds for logistic loss is open. With paired features, whose norm is 1, the
-                 noise would be enough for the exact minimiser: ``exact_minimiser_profile`` has
-                 what is proved of it.
+                 arithmetic: with Huber loss and cosine features delta is at least 1.49 times what
+                 is claimed at (4, 1e-8). Whether it holds for logistic loss is open. With paired
+                 features, whose norm is 1, the noise would be enough for the exact minimiser:
+                 ``exact_minimiser_profile`` has what is proved of it.
     Sensitivity  of the gradient of the sum of losses: 2 sqrt(2) c_1 for cosine features, 2 c_1 for
                  paired ones; the printed noise is made for sqrt(2) c_1 (erratum 003-7). Rows are
                  cut to their norm, which changes nothing but last bits; targets are not truncated.
