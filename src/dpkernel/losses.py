@@ -535,7 +535,7 @@ class SmoothedInsensitive(_Residual):
     def _value(self, r: Array) -> Array:
         out = np.maximum(np.abs(r) - self.tube, 0.0)
         inner = np.minimum(out, self.width)
-        return inner * inner / (2 * self.width) + (out - inner)
+        return np.asarray(inner * inner / (2 * self.width) + (out - inner))
 
     def _slope(self, r: Array) -> Array:
         return np.asarray(np.sign(r) * np.clip((np.abs(r) - self.tube) / self.width, 0.0, 1.0))
