@@ -23,7 +23,7 @@ STEPS = [
     ["profiles"],
     ["noise"],
     ["mechanisms", "filters"],
-    ["ledger_store", "statistics"],
+    ["ledger_store", "statistics", "folds"],
     ["ledger_file"],
     ["ledger"],
     ["certificate"],

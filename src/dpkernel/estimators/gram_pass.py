@@ -19,7 +19,8 @@ from dpkernel.domain import Domain, Interval
 from dpkernel.errors import DataError
 from dpkernel.estimators.sources import Source, computed, row_chunks
 from dpkernel.features import FeatureMap
-from dpkernel.statistics import GramLayout, GramStatistics
+from dpkernel.folds import GramFolds, Packed
+from dpkernel.statistics import GramLayout
 from dpkernel.types import Array
 
 
@@ -31,6 +32,7 @@ class Recipe:
     features: FeatureMap
     layout: GramLayout
     dtype: str = "float64"
+    folds: int = 1
 
     def inputs(self, X: Array) -> Array:
         """Return rows in the unit box, or as they are when no bounds were declared."""
@@ -47,8 +49,8 @@ class Recipe:
         return self.features.transform_block(self.inputs(X)), target.to_unit(targets)
 
 
-def sum_source(source: Source, recipe: Recipe, *, progress: bool = False) -> GramStatistics:
-    """Return the exact sum over a table of any kind."""
+def sum_source(source: Source, recipe: Recipe, *, progress: bool = False) -> GramFolds:
+    """Return the exact sums over a table of any kind, one a fold."""
     if source.kind == "dask":
         return sum_dask(source.X, source.y, recipe)
     if source.kind == "torch":
@@ -61,12 +63,12 @@ def sum_source(source: Source, recipe: Recipe, *, progress: bool = False) -> Gra
 
 def sum_blocks(
     blocks: Iterable[tuple[Array, Array]], recipe: Recipe, *, progress: bool = False
-) -> GramStatistics:
-    """Return the exact sum over blocks of rows, cut further where they are long.
+) -> GramFolds:
+    """Return the exact sums over blocks of rows, cut further where they are long.
 
     The progress bar counts rows, whose number is public.
     """
-    statistics = GramStatistics(recipe.layout)
+    statistics = GramFolds(recipe.layout, recipe.folds)
     with _progress(recipe.layout.n_max if progress else None) as advance:
         for X, y in blocks:
             for start in range(0, len(X), BLOCK_ROWS):
@@ -87,10 +89,11 @@ def _progress(total: int | None) -> Iterator[Callable[[int], None]]:
         yield lambda rows: bar.advance(task, rows)
 
 
-def sum_dask(X: Any, y: Any, recipe: Recipe) -> GramStatistics:
-    """Return the exact sum over the chunks of Dask arrays, computed where the chunks lie.
+def sum_dask(X: Any, y: Any, recipe: Recipe) -> GramFolds:
+    """Return the exact sums over the chunks of Dask arrays, computed where the chunks lie.
 
-    Workers ship sums, not rows. A chunk that is lost with its worker is computed again by Dask; the
+    Workers ship sums, not rows, and chunks are merged in their order: a fold is a matter of
+    positions. A chunk that is lost with its worker is computed again by Dask; the
     ledger is asked once, after the whole sum is here.
     """
     import dask
@@ -103,19 +106,19 @@ def sum_dask(X: Any, y: Any, recipe: Recipe) -> GramStatistics:
     parts = [task(a, b, recipe) for a, b in zip(chunks_X, chunks_y, strict=True)]
     while len(parts) > 1:
         parts = [merge(parts[i : i + 8]) for i in range(0, len(parts), 8)]
-    return GramStatistics._unpack(computed(dask, parts[0])[0])
+    return GramFolds._unpack(computed(dask, parts[0])[0])
 
 
-def _sum_chunk(X: Any, y: Any, recipe: Recipe) -> tuple[GramLayout, bytes, int]:
+def _sum_chunk(X: Any, y: Any, recipe: Recipe) -> Packed:
     rows, targets = np.asarray(X), np.asarray(y)
     if len(rows) == 0:
-        return GramStatistics(recipe.layout)._pack()
+        return GramFolds(recipe.layout, recipe.folds)._pack()
     stream = BlockStream([(rows, targets)], n_rows=len(rows))
     return sum_blocks(checked_blocks(stream, (np.float64, np.float32)), recipe)._pack()
 
 
-def _merge_packed(parts: list[Any]) -> tuple[GramLayout, bytes, int]:
-    total = GramStatistics._unpack(parts[0])
+def _merge_packed(parts: list[Packed]) -> Packed:
+    total = GramFolds._unpack(parts[0])
     for part in parts[1:]:
-        total.merge(GramStatistics._unpack(part))
+        total.merge(GramFolds._unpack(part))
     return total._pack()

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import MultiOutputMixin, RegressorMixin
 
 from dpkernel.certificate import Certificate, Release
 from dpkernel.domain import Domain
+from dpkernel.errors import ParameterError, parameter_message
 from dpkernel.estimators.base import logger
 from dpkernel.estimators.gram_pass import Recipe, sum_source
 from dpkernel.estimators.kernel_model import KernelModel
 from dpkernel.estimators.sources import open_source
+from dpkernel.features import FeatureMap
 from dpkernel.ledger import Ledger
-from dpkernel.mechanisms import SymmetricGaussian
 from dpkernel.noise import NoiseSource
 from dpkernel.profiles import gaussian_mu
-from dpkernel.solvers.ridge import RidgeSolution, solve_ridge
-from dpkernel.statistics import GramLayout, NoisyGram
+from dpkernel.solvers.ridge_folds import FoldedSolution, solve_folds
+from dpkernel.statistics import GramLayout
 from dpkernel.types import JSON, Array, Budget, Neighbours
+from dpkernel.validation import Whole
 
 _FLOAT32_FROM = 20_000  # rows from which features are computed in single precision
 
@@ -48,7 +50,15 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
     n_features : "auto" or int
         "auto" depends on (n, epsilon, delta) only.
     regularisation : "auto" or float
-        Lambda; "auto" follows from the noise of the release.
+        Lambda; "auto" follows from the noise of the release, or is chosen by ``folds``.
+    folds : int
+        From 1 to 10. Above 1 a noisy matrix is released for each fold of the rows, with the same
+        noise and at the same privacy cost as one for all, since a record is in one fold. Lambda (if
+        "auto") and the number of leading eigenfeatures are then chosen by held-out error, at no
+        further cost. The model is solved from the sum of all folds, whose noise is sqrt(folds)
+        times larger: it pays with many rows and a target that the default rule does not fit; take
+        2. The fold of a row is its position modulo ``folds``, so the order of rows must be public:
+        never sort or stratify them by what they contain.
     bounds : (low, high) or Domain, optional
         Publicly known range of the columns; values outside are clipped. Fourier features and random
         projections of kernels that are bounded everywhere do without.
@@ -72,7 +82,8 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
     feature_map_ : FeatureMap
     n_features_in_, feature_names_in_
 
-    Guarantee    (epsilon, delta)-DP for the stated neighbours. Public: n, bounds, seed, parameters.
+    Guarantee    (epsilon, delta)-DP for the stated neighbours. Public: n, bounds, seed, parameters;
+                 with ``folds`` also the position of a row.
     Sensitivity  sqrt(2) N^2 (replace-one) or N^2, in integers: ``sensitivity.augmented_gram``.
     Not covered  ``score`` on the training rows: it reads them without noise.
     Reference    Lee, Park & Ahn, Algorithms 1 and 3 and Appendix B, with a joint release, clipping
@@ -89,6 +100,8 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
     True
     """
 
+    _constraints: ClassVar = {**KernelModel._constraints, "folds": Whole(1, 10)}
+
     def __init__(
         self,
         epsilon: float = 1.0,
@@ -99,6 +112,7 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
         features: Any = "auto",
         n_features: int | str = "auto",
         regularisation: float | str = "auto",
+        folds: int = 1,
         bounds: Any = None,
         y_bounds: Any = None,
         neighbours: str | Neighbours = "replace-one",
@@ -114,6 +128,7 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
         self.features = features
         self.n_features = n_features
         self.regularisation = regularisation
+        self.folds = folds
         self.bounds = bounds
         self.y_bounds = y_bounds
         self.neighbours = neighbours
@@ -149,26 +164,26 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
             features.n_outputs, n_targets, features.row_norm_bound, relation, source.n_rows, budget
         )
         mechanism = layout.mechanism(budget)
-        releases = [Release("gram matrix", mechanism)]
+        folds, given = int(self.folds), self._given_regularisation(features)
+        releases = [Release("gram matrix", mechanism, folds=folds)]
         self._check_ledger(releases, budget)
         logger.info("one pass over %d rows with %d features", source.n_rows, features.n_outputs)
         dtype = "float32" if source.n_rows >= _FLOAT32_FROM else "float64"
         statistics = sum_source(
-            source, Recipe(domain, features, layout, dtype), progress=self.verbose
+            source, Recipe(domain, features, layout, dtype, folds), progress=self.verbose
         )
         noise = self._spend(releases, budget)
-        gram = statistics.release(mechanism, noise)
-
-        unit = (layout.row_bound / layout.row) ** 2
-        chosen = None if self.regularisation == "auto" else float(self.regularisation)
-        solution = solve_ridge(
-            gram,
-            float(source.n_rows),
-            mechanism.noise_scale * unit,
-            constant=layout.constant * layout.row_bound / layout.row,
-            regularisation=chosen,
+        grams = statistics.release(mechanism, noise)
+        found = solve_folds(
+            grams,
+            source.n_rows,
+            layout,
+            mechanism.sigma,
+            regularisation=given,
             spectrum=getattr(features, "spectrum", None),
         )
+        solution, n = found.solution, source.n_rows
+        scale = domain.target.half_width**2  # type: ignore[union-attr]
         certificate = Certificate.issue(
             type(self).__name__,
             budget,
@@ -179,16 +194,20 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
                 "n_columns": source.n_columns,
                 "domain": domain.to_dict(),
                 "feature_map": features.to_dict(),
-                "regularisation": solution.regularisation,
+                "regularisation": solution.regularisation
+                if folds == 1 or given is not None
+                else "chosen on held-out folds",
+                "folds": {"count": folds, "rule": "row position modulo count"},
                 "integer_grid": {
                     "row": layout.row,
                     "target": layout.target,
                     "constant": layout.constant,
                 },
             },
-            free_statistics=_training_error(
-                gram, layout, mechanism, solution, domain, source.n_rows
-            ),
+            free_statistics={
+                **_training_error(found, layout, mechanism.sigma * math.sqrt(folds), scale, n),
+                **found.statistics(scale),
+            },
             reference="Lee, Park & Ahn, Algorithms 1 and 3, corrected: joint release of the augmented"
             " Gram matrix; " + mechanism.reference,
         )
@@ -199,6 +218,22 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
         self.intercept_ = solution.intercepts if several else float(solution.intercepts[0])
         self.certificate_ = certificate
         return self
+
+    def _given_regularisation(self, features: FeatureMap) -> float | None:
+        """Return Lambda, None for "auto"; refuse folds that have nothing to choose."""
+        given = None if self.regularisation == "auto" else float(self.regularisation)
+        if self.folds > 1 and given is not None and not hasattr(features, "spectrum"):
+            raise ParameterError(
+                parameter_message(
+                    type(self).__name__,
+                    "folds",
+                    "1 where nothing is left to choose",
+                    self.folds,
+                    "The regularisation is given and these features have no order, so that folds"
+                    " would only add noise.",
+                )
+            )
+        return given
 
     def predict(self, X: Any) -> Array:
         """Return predictions inside ``y_bounds``."""
@@ -222,20 +257,15 @@ def _auto_size(n: int, budget: Budget) -> int:
 
 
 def _training_error(
-    gram: NoisyGram,
-    layout: GramLayout,
-    mechanism: SymmetricGaussian,
-    solution: RidgeSolution,
-    domain: Domain,
-    n: int,
+    found: FoldedSolution, layout: GramLayout, sigma: float, scale: float, n: int
 ) -> dict[str, Any]:
     """Return the training error read off the released matrix, with the noise's own spread.
 
-    The error is w^T A w / n for w = (-beta, 1, -b); symmetric noise of scale sigma on A gives it
-    the standard deviation sigma ||w||^2 / n in integer units. It is biased low, as any training
-    error is, because w was chosen from the same A.
+    The error is w^T A w / n for w = (-beta, 1, -b); symmetric noise of scale sigma on A, the sum of
+    all folds, gives it the standard deviation sigma ||w||^2 / n in integer units. It is biased low,
+    as any training error is, because w was chosen from the same A.
     """
-    scale = domain.target.half_width**2 / n  # type: ignore[union-attr]
+    gram, solution, scale = found.gram, found.solution, scale / n
     out: dict[str, Any] = {"training_mse": [], "training_mse_noise_std": [], "training_r2": []}
     for j in range(layout.n_targets):
         w = np.zeros(layout.side)
@@ -243,7 +273,7 @@ def _training_error(
         w[layout.n_features + j] = 1.0
         w[-1] = -solution.intercepts[j]
         out["training_mse"].append(float(w @ gram.matrix @ w) * scale)
-        spread = mechanism.sigma * float(np.sum((w * layout.units) ** 2)) * scale
+        spread = sigma * float(np.sum((w * layout.units) ** 2)) * scale
         out["training_mse_noise_std"].append(spread)
         variance = float(gram.targets[j, j] - gram.target_sum[j] ** 2 / n) * scale
         error = out["training_mse"][-1]

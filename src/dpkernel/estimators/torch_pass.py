@@ -17,7 +17,8 @@ from dpkernel.domain import Interval
 from dpkernel.errors import DataError
 from dpkernel.estimators.gram_pass import Recipe
 from dpkernel.features import FeatureMap, FourierFeatures, LinearFeatures
-from dpkernel.statistics import GramLayout, GramStatistics
+from dpkernel.folds import GramFolds, fold_of
+from dpkernel.statistics import GramLayout
 
 
 def check_tensors(X: Any, y: Any) -> tuple[int, ...]:
@@ -47,8 +48,8 @@ def check_tensors(X: Any, y: Any) -> tuple[int, ...]:
     return tuple(int(k) for k in y.shape[1:])
 
 
-def sum_tensors(X: Any, y: Any, recipe: Recipe) -> GramStatistics:
-    """Return the exact sum over the rows of tensors, on the device where a GPU is, in blocks.
+def sum_tensors(X: Any, y: Any, recipe: Recipe) -> GramFolds:
+    """Return the exact sums over the rows of tensors, on the device where a GPU is, in blocks.
 
     Tensors on the CPU stream to the GPU when there is one: pinned memory makes that fast.
     """
@@ -58,17 +59,19 @@ def sum_tensors(X: Any, y: Any, recipe: Recipe) -> GramStatistics:
     if device.type == "cpu" and torch.cuda.is_available():
         device = torch.device("cuda")
     build = _twin(recipe, device)
-    layout = recipe.layout
-    statistics = GramStatistics(layout)
+    layout, folds = recipe.layout, recipe.folds
+    statistics = GramFolds(layout, folds)
     width = _padded(layout.side)
-    total = torch.zeros((width, width), dtype=torch.int64, device=device)
+    totals = torch.zeros((folds, width, width), dtype=torch.int64, device=device)
     X, y = X.detach(), y.detach()
     for start in range(0, len(X), layout.block_rows):
         rows = slice(start, start + layout.block_rows)
         block = build(X[rows].to(device, non_blocking=True), y[rows].to(device, non_blocking=True))
-        total += (block.T @ block).to(torch.int64)
+        for offset in range(folds):
+            part = block[offset::folds]
+            totals[fold_of(start + offset, folds)] += (part.T @ part).to(torch.int64)
     side = layout.side
-    statistics._add_sum(total[:side, :side].cpu().numpy(), len(X))
+    statistics._add_sums(list(totals[:, :side, :side].cpu().numpy()), len(X))
     return statistics
 
 
