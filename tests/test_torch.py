@@ -45,6 +45,21 @@ def test_several_targets(data):
     np.testing.assert_allclose(model.predict(X), build().fit(X, pair).predict(X), atol=1e-5)
 
 
+@pytest.mark.parametrize("folds", [2, 3])
+def test_folds_are_those_of_arrays(data, folds, monkeypatch):
+    """Blocks of 1000 rows are no multiple of 3: a fold is a matter of positions, not of blocks."""
+    X, y = data
+    order = np.argsort(y)
+    X, y = X[order], y[order]
+    monkeypatch.setattr(GramLayout, "block_rows", 1000)
+    model = build(folds=folds).fit(torch.as_tensor(X), torch.as_tensor(y))
+    reference = build(folds=folds).fit(X, y)
+    np.testing.assert_allclose(model.predict(X), reference.predict(X), atol=1e-5)
+    free, other = model.certificate_.free_statistics, reference.certificate_.free_statistics
+    assert free["leading_features"] == other["leading_features"]
+    assert free["held_out_mse"] == pytest.approx(other["held_out_mse"], rel=1e-4)
+
+
 def test_quantised_records_equal_those_of_numpy(rng):
     layout = GramLayout.choose(6, 2, 1.0, Neighbours.REPLACE_ONE, 1000, Budget(1.0, 1e-6))
     features, targets = rng.normal(size=(500, 6)), rng.uniform(-1, 1, (500, 2))

@@ -25,7 +25,7 @@ from dpkernel.types import JSON, Array
 
 FACTORS = tuple(2.0**i for i in range(4, -5, -1))  # times the default regularisation
 MOST_SIZES = 8  # how many prefixes of the features are tried: all, a half, a quarter ...
-_CAUTION = 3.0  # deviations of the noise that are added to a held-out error before comparing
+_CAUTION = 3.0  # deviations of the noise that are added to a held-out gain before comparing
 
 
 @dataclass(frozen=True)
@@ -71,10 +71,11 @@ def solve_folds(
 
         q_k - 2 beta_k^T u_k + beta_k^T C_k beta_k,
 
-    whose noise is independent of beta_k: the estimate has no bias, and a known deviation. The pair
-    (Lambda, M') with the least sum over folds plus three deviations is used to solve with the sum
-    of all matrices, whose noise has sqrt(K) times the scale of one. Without the three deviations
-    the least error is often that of large coefficients and lucky noise.
+    whose noise is independent of beta_k: the estimate has no bias. Chosen is the pair (Lambda, M')
+    with the least sum over folds, plus three times the deviation that noise gives to its difference
+    from the error of predicting 0 (q_k is common to all): the least error alone is often that of
+    large coefficients and lucky noise. With it the sum of all matrices is solved, whose noise has
+    sqrt(K) times the scale of one.
 
     Lambda is the default rule of ``solve_ridge`` for the noise of the sum that is solved, times a
     power of two; a given one is kept, in proportion to the rows. M' is M, M/2, M/4 ... for
@@ -133,14 +134,14 @@ def solve_folds(
             error[i] += np.diag(fold.targets) - 2 * np.sum(beta * cross[kept], axis=1)
             error[i] += np.sum(beta * (matrix[square] @ beta), axis=1)
             variance[i] += _variance(beta, layout, sigma, constant)
-    worst = np.sum(error + _CAUTION * np.sqrt(variance), axis=2)
+    worst = np.sum(error + _CAUTION * np.sqrt(variance), axis=2)  # targets share noise: a bound
     i, j = (int(v) for v in np.unravel_index(np.argmin(worst), worst.shape))
     kept, square = _prefix(sizes[i], m)
     chosen = candidates(sizes[i], folds)[j]
     beta = np.zeros((m + 1, k))
     beta[kept] = shrunk(whole[square], crosses[kept], weights[kept], [chosen])[0]
     solution = RidgeSolution(beta[:m], constant * beta[m], chosen)
-    spread = np.sqrt(variance[i, j])
+    spread = np.sqrt(variance[i, j] + folds * sigma**2 * layout.units[m] ** 4)  # q has noise, too
     return FoldedSolution(gram, solution, sizes[i], error[i, j] / n_rows, spread / n_rows)
 
 
@@ -151,12 +152,13 @@ def _prefix(size: int, m: int) -> tuple[Array, tuple[Array, ...]]:
 
 
 def _variance(beta: Array, layout: GramLayout, sigma: float, constant: float) -> Array:
-    """Return the variance that a matrix's noise gives an error, one a Lambda and target.
+    """Return the variance that a matrix's noise gives an error less q, one a Lambda and target.
 
-    The error is w^T A w with w = (-beta, 1, -b); symmetric noise gives it the deviation
-    sigma ||w||^2 in integer units. The corner of A, the number of rows, is known.
+    The error is w^T A w with w = (-beta, 1, -b); less q it is <A, D>, D = w w^T - e e^T, e = (0, 1, 0).
+    Symmetric noise gives it the deviation sigma ||D||_F in integer units, and ||D||_F^2 =
+    ||w||^4 - ||e||^4. The corner of A, the number of rows, is known and has no noise.
     """
     features, target, one = layout.units[[0, layout.n_features, -1]] ** 2
     corner = one * (constant * beta[:, -1]) ** 2
     whole = features * np.sum(beta[:, :-1] ** 2, axis=1) + target + corner
-    return np.asarray(sigma**2 * (whole**2 - corner**2))
+    return np.asarray(sigma**2 * (whole**2 - target**2 - corner**2))
