@@ -1,9 +1,9 @@
 """Gram sums of disjoint folds of rows, one noisy matrix each, for the privacy of one.
 
 The fold of a row is its position modulo the number of folds. That is the same rule for arrays,
-streams, Dask chunks and tensors, whatever their blocks; tables that come in runs of like rows (by
-site, by day) are spread over all folds, as contiguous pieces would not be; and it does not look at
-a row. Neighbours with a public number of rows differ in one position and so in one fold.
+streams, Dask chunks and tensors, whatever their blocks; runs of like rows, as in tables kept in the
+order of arrival, are spread over all folds, as contiguous pieces would not be; and it does not look
+at a row. Neighbours with a public number of rows differ in one position and so in one fold.
 
 What is not handled: add-remove neighbours, where a removed row moves all later ones. The ledger and
 the certificate refuse it.
