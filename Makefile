@@ -44,7 +44,7 @@ $(OLDEST)/.installed: pyproject.toml constraints-oldest.txt
 test-oldest: $(OLDEST)/.installed
 	$(TEST) $(OLDEST)/bin/python -m pytest -n 2 -q \
 		tests/test_estimator_contract.py tests/test_ridge.py tests/test_ledger.py tests/test_features.py \
-		tests/test_kernels.py
+		tests/test_kernels.py tests/test_sparse.py
 
 torch: $(VENV)/.installed
 	$(BIN)/python -c "import torch" 2>/dev/null || \

@@ -28,7 +28,6 @@ from scipy.stats import norm
 from dpkernel import pld
 from dpkernel.errors import CertificateError, ParameterError
 from dpkernel.profiles import (
-    _MOST_ATOMS,
     _REGISTRY,
     ApproximateProfile,
     ComposedProfile,
@@ -42,6 +41,7 @@ from dpkernel.profiles import (
     profile_from_dict,
     rdp_delta,
 )
+from dpkernel.profiles.gaussian import _MOST_ATOMS
 from dpkernel.types import Budget
 
 GOLDEN = json.loads((Path(__file__).parent / "golden.json").read_text())

@@ -17,14 +17,16 @@ from dpkernel import (
     Interval,
     Ledger,
     Levels,
+    Neighbours,
     PrivateKernelRidge,
     SeededNoise,
     load,
     save,
 )
 from dpkernel.errors import BudgetExceededError, CertificateError, DataError, ParameterError
+from dpkernel.statistics import GramLayout
 
-HUGE = 1e12  # an epsilon at which the noise is far below the data
+HUGE = 1e11  # an epsilon at which the noise is far below the data
 
 
 @pytest.fixture
@@ -33,34 +35,44 @@ def table(rng):
     return X, np.sin(2 * X[:, 0]) + 0.5 * X[:, 1]
 
 
-def test_large_epsilon_equals_ridge_on_the_same_features(table):
-    X, y = table
-    for kind in ("fourier", "eigen"):
-        model = PrivateKernelRidge(
-            HUGE,
-            1e-6,
-            features=kind,
-            n_features=40,
-            regularisation=0.01,
-            bounds=(-1, 1),
-            y_bounds=(-2, 2),
-        ).fit(X, y)
-        features = model.feature_map_.transform(X)
-        spectrum = getattr(model.feature_map_, "spectrum", np.ones(features.shape[1]))
-        scale = (spectrum / spectrum[0]) ** 0.25  # the penalty is 1 / scale^2
-        rows = np.hstack([features * scale, np.full((len(X), 1), 0.5)])
-        plain = Ridge(alpha=0.01, fit_intercept=False).fit(rows, y / 2)
-        np.testing.assert_allclose(model.predict(X), 2 * plain.predict(rows), atol=5e-4)
-
-
-def test_linear_kernel_equals_linear_ridge(table):
-    X, y = table
+@pytest.mark.parametrize("targets", [1, 2])
+@pytest.mark.parametrize("kind", ["linear", "fourier", "eigen"])
+def test_large_epsilon_equals_ridge(rng, seed, kind, targets):
+    """On the integer grid only noise is between us and scikit-learn; off it, truncation too."""
+    n, penalty, epsilon = 10_000, 100.0, 1e11
+    X = rng.uniform(-1, 1, (n, 4))
+    y = np.sin(2 * X[:, 0]) + 0.5 * X[:, 1]
+    y = y if targets == 1 else np.stack([y, -(y**2) / 2], axis=1)
     model = PrivateKernelRidge(
-        HUGE, 1e-6, kernel="linear", regularisation=1e-3, bounds=(-1, 1), y_bounds=(-2, 2)
+        epsilon,
+        1e-9,
+        kernel="linear" if kind == "linear" else "gaussian",
+        features=kind,
+        n_features=20,
+        regularisation=penalty,
+        bounds=(-1, 1),
+        y_bounds=(-2, 2),
+        noise=SeededNoise(seed),
     ).fit(X, y)
-    rows = np.hstack([X / 2, np.full((len(X), 1), 0.5)])
-    plain = Ridge(alpha=1e-3, fit_intercept=False).fit(rows, y / 2)
-    np.testing.assert_allclose(model.predict(X), 2 * plain.predict(rows), atol=1e-4)
+    features, scaled = model.feature_map_.transform(X), (y / 2).reshape(n, targets)
+    bound = model.feature_map_.row_norm_bound
+    grid = model.certificate_.public["integer_grid"]
+    layout = GramLayout(
+        features.shape[1], targets, bound, **grid, neighbours=Neighbours.REPLACE_ONE
+    )
+    records = layout.quantise(features, scaled) * layout.units
+    on_grid = records[:, : features.shape[1]], records[:, features.shape[1] : -1]
+    spectrum = getattr(model.feature_map_, "spectrum", np.ones(features.shape[1]))
+    scale = (spectrum / spectrum[0]) ** 0.25  # the penalty is 1 / scale^2
+    constant = bound * grid["constant"] / grid["row"]
+
+    def rows(values):
+        return np.hstack([values * scale, np.full((n, 1), constant)])
+
+    for (Z, t), error in ((on_grid, 1e-6), ((features, scaled), 1e-5)):
+        plain = Ridge(alpha=penalty, fit_intercept=False, solver="cholesky").fit(rows(Z), t)
+        wanted = 2 * plain.predict(rows(features)).reshape(y.shape)
+        np.testing.assert_allclose(model.predict(X), wanted, rtol=0, atol=error)
 
 
 def test_useful_at_epsilon_ten_on_real_data(seed):

@@ -7,9 +7,20 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.sparse import csr_array
 
-from dpkernel import BlockStream, Budget, Ledger, PrivateKernelRidge, SeededNoise, load, save
-from dpkernel.errors import ParameterError
+from dpkernel import (
+    BlockStream,
+    Budget,
+    Certificate,
+    Ledger,
+    PrivateKernelRidge,
+    SeededNoise,
+    load,
+    save,
+)
+from dpkernel.errors import CertificateError, ParameterError
+from dpkernel.estimators import gram_pass
 from dpkernel.features import PublicEigenfeatures
 from dpkernel.folds import GramFolds
 from dpkernel.solvers import ridge_folds
@@ -99,6 +110,25 @@ def test_dask_chunks_of_odd_sizes(data, kind):
         lazy = frame[["a", "b", "c"]], frame["y"]
     model = build(n_features=24).fit(*lazy)
     same(model, build(n_features=24).fit(X, y))
+
+
+def test_the_order_in_which_threads_finish_does_not_matter(data, monkeypatch):
+    X, y = data
+    blocks = [(X[i : i + 500], y[i : i + 500]) for i in range(0, len(X), 500)]
+    reference = build(n_features=24).fit(BlockStream(blocks, n_rows=len(X)))
+
+    def backwards(work, tasks, threads):
+        return [work(*task) for task in reversed(list(tasks))]
+
+    monkeypatch.setattr(gram_pass, "in_threads", backwards)
+    model = build(n_features=24).fit(BlockStream(blocks, n_rows=len(X)))
+    np.testing.assert_array_equal(model.coef_, reference.coef_)
+    assert free(model) == free(reference)
+
+
+def test_sparse_tables(data):
+    X, y = np.where(data[0] > 0, data[0], 0.0), data[1]
+    same(build(n_features=24).fit(csr_array(X), y), build(n_features=24).fit(X, y))
 
 
 def test_one_fold_is_the_plain_model(data):
@@ -274,6 +304,21 @@ def test_folds_with_nothing_to_choose_spend_nothing(data):
         build(kernel="linear", regularisation=1.0, ledger=ledger).fit(*data)
     assert ledger.spends == []
     assert factor(build(regularisation=1.0).fit(*data)) > 0
+
+
+def test_folds_of_rows_do_not_split_units(data):
+    """A person's rows lie in several folds, each of which would feel a change of the person."""
+    ledger = Ledger(budget=Budget(5.0, 1e-6))
+    people = np.arange(len(data[1])) // 4
+    with pytest.raises(ParameterError, match="must be 1 with groups"):
+        build(ledger=ledger).fit(*data, groups=people)
+    assert ledger.spends == []
+    honest = build(folds=1, noise=None).fit(*data, groups=people).certificate_
+    forged = honest.to_dict()
+    forged["releases"][0]["folds"] = 2
+    with pytest.raises(CertificateError, match="names folds of rows"):
+        Certificate.from_dict(forged).verify()
+    honest.verify()
 
 
 def test_a_folded_model_survives_its_file(data, tmp_path):

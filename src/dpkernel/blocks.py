@@ -1,4 +1,4 @@
-"""Tables as streams of row blocks: NumPy, memory maps, Arrow and Parquet, iterators, torch, Dask.
+"""Tables as streams of row blocks: NumPy, SciPy sparse, memory maps, Arrow and Parquet, iterators.
 
 A ``BlockStream`` hands out (X, y) blocks one after the other, so that a pass over the data needs the
 memory of one block. It knows the number of rows beforehand: sizes and grids follow from it.
@@ -10,13 +10,28 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 
 from dpkernel.errors import DataError, ParameterError, parameter_message
+from dpkernel.tables import summed_duplicates
 from dpkernel.types import Array, is_whole
 
 BLOCK_ROWS = 4096
+_BLOCK_ENTRIES = 1 << 22  # of a dense block: 32 MB in double precision
 
 Block = tuple[Any, Any]
+
+
+def rows_a_block(n_columns: int) -> int:
+    """Return how many rows are worked on at once: 4096, or fewer of wide tables; a power of two."""
+    most = max(1, _BLOCK_ENTRIES // max(n_columns, 1))
+    return min(BLOCK_ROWS, 1 << (most.bit_length() - 1))
+
+
+def dense_rows(X: Any, rows: slice) -> Array:
+    """Return some rows of a NumPy array, or of a CSR matrix as a NumPy array of their own."""
+    part = X[rows]
+    return np.asarray(part.toarray() if sparse.issparse(part) else part)
 
 
 class BlockStream:
@@ -61,15 +76,31 @@ class BlockStream:
             raise DataError("The source of the stream returned no iterator of (X, y) blocks.")
         return iter(found)
 
-    @classmethod
-    def from_arrays(cls, X: Any, y: Any) -> BlockStream:
-        """Return slices of two arrays (also memory maps); nothing is copied."""
+    @property
+    def can_be_read_again(self) -> bool:
+        """Whether a second pass is possible: not for a plain iterator."""
+        return callable(self._source) or iter(self._source) is not self._source
+
+    def map_targets(self, function: Callable[[Any], Any]) -> BlockStream:
+        """Return the same stream with each block's targets replaced."""
 
         def read() -> Iterator[Block]:
-            for start in range(0, len(X), BLOCK_ROWS):
+            for X, y in self:
+                yield X, function(y)
+
+        return BlockStream(read, self.n_rows)
+
+    @classmethod
+    def from_arrays(cls, X: Any, y: Any) -> BlockStream:
+        """Return slices of two arrays (also memory maps, sparse X); dense ones are not copied."""
+        X = X.tocsr() if sparse.issparse(X) else X
+        n_rows = X.shape[0] if sparse.issparse(X) else len(X)
+
+        def read() -> Iterator[Block]:
+            for start in range(0, n_rows, BLOCK_ROWS):
                 yield X[start : start + BLOCK_ROWS], y[start : start + BLOCK_ROWS]
 
-        return cls(read, len(X))
+        return cls(read, n_rows)
 
     @classmethod
     def from_parquet(
@@ -141,8 +172,10 @@ def _matrix(batch: Any, names: Sequence[str]) -> Array:
     return out
 
 
-def checked_blocks(stream: BlockStream, dtypes: tuple[type, ...]) -> Iterator[tuple[Array, Array]]:
+def checked_blocks(stream: BlockStream, dtypes: tuple[type, ...]) -> Iterator[tuple[Any, Array]]:
     """Yield blocks as finite two-dimensional float arrays of equal width; check the declared rows.
+
+    A sparse X becomes CSR; ``dense_rows`` cuts it.
 
     Everything that is wrong raises DataError without a value of the data in its text, and the
     caller has spent nothing by then.
@@ -153,17 +186,21 @@ def checked_blocks(stream: BlockStream, dtypes: tuple[type, ...]) -> Iterator[tu
             raise DataError(f"Block {number} of the stream is not a pair (X, y).")
         try:
             with np.errstate(all="ignore"):
-                X, y = np.asarray(block[0]), np.asarray(block[1])
+                X = block[0].tocsr() if sparse.issparse(block[0]) else np.asarray(block[0])
+                y = np.asarray(block[1])
                 if np.iscomplexobj(X) or np.iscomplexobj(y):
                     raise TypeError
                 y = y.astype(np.float64)
                 if X.dtype.type not in dtypes:
                     X = X.astype(np.float64)
+                X = summed_duplicates(X)
+        except DataError:
+            raise
         except (TypeError, ValueError, OverflowError):
             raise DataError(
                 f"Block {number} of the stream holds entries that are not numbers."
             ) from None
-        if X.ndim != 2 or y.ndim not in (1, 2) or len(X) != len(y):
+        if X.ndim != 2 or y.ndim not in (1, 2) or X.shape[0] != len(y):
             raise DataError(
                 f"Block {number} of the stream has shapes {X.shape} and {y.shape}; it must be (n, d)"
                 " and (n,) or (n, k)."
@@ -171,12 +208,12 @@ def checked_blocks(stream: BlockStream, dtypes: tuple[type, ...]) -> Iterator[tu
         if shape is not None and (X.shape[1], y.shape[1:]) != shape:
             raise DataError(f"Block {number} of the stream has other columns than the first one.")
         shape = (X.shape[1], y.shape[1:])
-        if not (np.isfinite(X).all() and np.isfinite(y).all()):
+        if not all(np.isfinite(v).all() for v in (X.data if sparse.issparse(X) else X, y)):
             raise DataError(
                 f"Block {number} of the stream contains NaN or infinity. Fill missing values with"
                 " public constants first."
             )
-        seen += len(X)
+        seen += len(y)
         if seen > stream.n_rows:
             break
         yield X, y

@@ -29,6 +29,7 @@ from dpkernel.errors import CertificateError
 from dpkernel.mechanisms import Mechanism, mechanism_from_dict
 from dpkernel.noise import MOST_DRAWS, TRUSTED_GENERATORS, Noise
 from dpkernel.profiles import PrivacyProfile, compose, profile_from_dict
+from dpkernel.sensitivity import UNIT_FORMULAS
 from dpkernel.types import JSON, Budget, Neighbours, is_real, is_whole
 
 SCHEMA = 1
@@ -187,6 +188,7 @@ class Certificate:
                     f"The release {release.label!r} was calibrated for {relation.value!r} neighbours"
                     f" and the certificate claims {self.neighbours.value!r}."
                 )
+        self._verify_unit()
         unsigned = set(_assumptions(self.releases)) - set(self.assumptions)
         if unsigned:
             raise CertificateError(
@@ -208,6 +210,28 @@ class Certificate:
         if self.profile != profile:
             raise CertificateError("The stated profile is not the one that the parameters give.")
         return Budget(max(profile.epsilon(self.delta), 1e-300), self.delta)
+
+    @property
+    def unit(self) -> str:
+        """What is one record: a "row", or a "group", all rows of one unit (a person)."""
+        return str(self.public.get("unit", "row"))
+
+    def _verify_unit(self) -> None:
+        if self.unit not in _PROTECTS:
+            known = ", ".join(repr(unit) for unit in _PROTECTS)
+            raise CertificateError(f"The unit of a certificate must be one of {known}.")
+        for release in self.releases:
+            formula = release.mechanism.sensitivity.formula
+            if self.unit == "group" and formula not in UNIT_FORMULAS:
+                raise CertificateError(
+                    f"The certificate claims to protect all rows of a unit, but the release"
+                    f" {release.label!r} was calibrated for single rows ({formula})."
+                )
+            if self.unit == "group" and release.folds > 1:
+                raise CertificateError(
+                    f"The release {release.label!r} names folds of rows, in several of which the rows"
+                    " of one unit can lie."
+                )
 
     @property
     def verdict(self) -> str:
@@ -286,7 +310,7 @@ class Certificate:
         verdict = self.verdict
         lines = (
             f"{self.subject}: epsilon = {self.epsilon:.6g}, delta = {self.delta:.3g} ({verdict})",
-            f"protects     {_UNIT[self.neighbours]}{placed}",
+            f"protects     {_PROTECTS.get(self.unit, _PROTECTS['row'])[self.neighbours]}{placed}",
             f"released     {len(self.releases)} part(s) with noise; noise scale {scale}",
             f"sensitivity  {first.sensitivity.value:.6g} ({first.sensitivity.formula})",
             f"arithmetic   {self.sampler}, {self.generator};"
@@ -296,10 +320,19 @@ class Certificate:
         return "\n".join(lines)
 
 
-_UNIT = {
-    Neighbours.REPLACE_ONE: "any one record, against replacing it (the number of rows is public)",
-    Neighbours.ZERO_OUT: "any one record, against blanking it (the number of rows is public)",
-    Neighbours.ADD_REMOVE: "any one record, against adding or removing it",
+_PROTECTS = {
+    "row": {
+        Neighbours.REPLACE_ONE: "any one record, against replacing it (the number of rows is public)",
+        Neighbours.ZERO_OUT: "any one record, against blanking it (the number of rows is public)",
+        Neighbours.ADD_REMOVE: "any one record, against adding or removing it",
+    },
+    "group": {
+        Neighbours.REPLACE_ONE: "all rows of any one unit, against replacing them by any number of"
+        " others (the number of units is public, that of rows is not)",
+        Neighbours.ZERO_OUT: "all rows of any one unit, against blanking them (the number of units"
+        " is public, that of rows is not)",
+        Neighbours.ADD_REMOVE: "all rows of any one unit, against adding or removing them",
+    },
 }
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -107,7 +108,8 @@ class Domain:
     target : Interval, Levels or None
         Bounds of a regression target, or the classes.
     n_max : int, optional
-        A public upper limit on the number of rows, needed where n itself is private.
+        A public upper limit on the number of rows (of units, with groups), needed where n itself
+        is private.
     names : tuple of str, optional
         The columns' names.
 
@@ -194,16 +196,21 @@ class Domain:
 
     def _box_to_unit(self, X: Array) -> Array:
         """Return what ``to_unit`` returns, all columns at once, in the dtype of X."""
-        intervals = [c for c in self.columns or () if isinstance(c, Interval)]
-        low, high, middle, half = (
-            np.array([getattr(c, name) for c in intervals], dtype=X.dtype)
-            for name in ("low", "high", "middle", "half_width")
-        )
-        out = np.clip(X, low, high)
         with np.errstate(all="ignore"):  # float32 may not hold a bound: the last clip still holds
+            low, high, middle, half = (values.astype(X.dtype) for values in self._box)
+            out = np.clip(X, low, high)
             np.subtract(out, middle, out=out)
             np.divide(out, half, out=out)
         return np.clip(np.nan_to_num(out, copy=False), -1.0, 1.0, out=out)
+
+    @cached_property
+    def _box(self) -> tuple[Array, ...]:
+        """Low and high ends, middles and half widths of intervals."""
+        intervals = [c for c in self.columns or () if isinstance(c, Interval)]
+        return tuple(
+            np.array([getattr(c, name) for c in intervals], dtype=np.float64)
+            for name in ("low", "high", "middle", "half_width")
+        )
 
     def _require_columns(self, X: Any) -> tuple[Column, ...]:
         shape = np.shape(X)

@@ -31,10 +31,11 @@ def fold_sizes(n_rows: int, folds: int) -> list[int]:
 
 
 class GramFolds:
-    """One ``GramStatistics`` a fold; rows are counted as they come.
+    """One ``GramStatistics`` a fold; a row is added to that of its position.
 
-    ``update`` appends rows, ``merge`` appends the rows of another value, whose positions follow
-    those that are here: order matters, the size of blocks does not.
+    ``update`` adds rows, from several threads if each names the position of its first row; ``merge``
+    appends the rows of another value, whose positions follow those that are here. The size of blocks
+    does not matter.
 
     Guarantee    the noisy matrices of all folds have together the profile of one of them: replacing
                  or blanking a row changes one sum, by the sensitivity of the layout.
@@ -44,36 +45,39 @@ class GramFolds:
     def __init__(self, layout: GramLayout, folds: int = 1) -> None:
         self.layout = layout
         self._folds = [GramStatistics(layout) for _ in range(folds)]
-        self._rows = 0
 
-    def _at(self, offset: int) -> GramStatistics:
-        """Return the fold of the row that comes ``offset`` rows after the last one."""
-        return self._folds[fold_of(self._rows + offset, len(self._folds))]
+    @property
+    def _rows(self) -> int:
+        return sum(fold._rows for fold in self._folds)
 
-    def update(self, features: Array, targets: Array) -> GramFolds:
-        """Append rows of features (n, M) and of targets in [-1, 1] (n, k)."""
+    def _from(self, position: int) -> list[GramStatistics]:
+        """Return the folds in the order in which rows from this position on go to them."""
         folds = len(self._folds)
-        for offset in range(folds):
-            self._at(offset).update(features[offset::folds], targets[offset::folds])
-        self._rows += len(features)
+        return [self._folds[fold_of(position + offset, folds)] for offset in range(folds)]
+
+    def update(self, features: Array, targets: Array, position: int | None = None) -> GramFolds:
+        """Add rows of features (n, M) and of targets in [-1, 1] (n, k).
+
+        ``position`` is that of the first row; without it they follow the rows that are here.
+        """
+        start, folds = self._rows if position is None else position, len(self._folds)
+        for offset, fold in enumerate(self._from(start)):
+            fold.update(features[offset::folds], targets[offset::folds])
         return self
 
     def merge(self, other: GramFolds) -> GramFolds:
         """Append the rows of another value of the same layout and number of folds."""
         if other is self or len(other._folds) != len(self._folds):
             raise DataError("Only other statistics with as many folds can be merged.")
-        for offset, fold in enumerate(other._folds):
-            self._at(offset).merge(fold)
-        self._rows += other._rows
+        for fold, following in zip(self._from(self._rows), other._folds, strict=True):
+            fold.merge(following)
         return self
 
     def _add_sums(self, totals: list[IntArray], rows: int) -> None:
         """Append rows whose sums, one a fold in the order of positions, another library computed."""
-        for offset, (total, size) in enumerate(
-            zip(totals, fold_sizes(rows, len(self._folds)), strict=True)
-        ):
-            self._at(offset)._add_sum(total, size)
-        self._rows += rows
+        sizes = fold_sizes(rows, len(self._folds))
+        for fold, total, size in zip(self._from(self._rows), totals, sizes, strict=True):
+            fold._add_sum(total, size)
 
     def _pack(self) -> Packed:
         """Return the un-noised sums for the way between workers of one cluster, and nowhere else."""
@@ -83,7 +87,6 @@ class GramFolds:
     def _unpack(cls, packed: Packed) -> GramFolds:
         found = cls(packed[0][0], 0)
         found._folds = [GramStatistics._unpack(fold) for fold in packed]
-        found._rows = sum(rows for _, _, rows in packed)
         return found
 
     def release(self, mechanism: SymmetricGaussian, noise: Noise) -> list[NoisyGram]:

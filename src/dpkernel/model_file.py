@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from dpkernel import estimators
 from dpkernel.errors import CertificateError, ParameterError
-from dpkernel.estimators import PrivateKernelRidge
 from dpkernel.estimators.base import PrivateEstimator
 
 FORMAT = 1
-_ESTIMATORS: dict[str, type[Any]] = {"PrivateKernelRidge": PrivateKernelRidge}
+_ESTIMATORS: dict[str, type[Any]] = {name: getattr(estimators, name) for name in estimators.__all__}
 
 
 def save(model: PrivateEstimator, path: str | Path) -> Path:

@@ -34,6 +34,7 @@ def write_report(
         f"<td>{r.mechanism.noise_scale:.6g}</td></tr>"
         for r in certificate.releases
     )
+    record = "unit" if certificate.unit == "group" else "record"
     picture = base64.b64encode(_trade_off_picture(certificate)).decode()
     public = "".join(
         f"<tr><td>{html.escape(str(k))}</td><td>{html.escape(str(v))}</td></tr>"
@@ -50,8 +51,8 @@ def write_report(
 them.</p>
 <table><tr><th>release</th><th>mechanism</th><th>sensitivity</th><th>noise scale</th></tr>{rows}</table>
 <h2>What an attacker can do</h2>
-<p>Someone who knows every record but one, and sees the model, tries to tell which of two values
-that record has. Below the curve no attack can go, whatever its method.</p>
+<p>Someone who knows every {record} but one, and sees the model, tries to tell which of two values
+that {record} has. Below the curve no attack can go, whatever its method.</p>
 <img alt="Trade-off curve: the smallest possible false negative rate for each false positive rate"
  src="data:image/png;base64,{picture}">
 <h2>What is public</h2>

@@ -169,6 +169,34 @@ def augmented_gram(
     return Sensitivity("augmented-gram", neighbours, parameters)
 
 
+def loss_gradient(neighbours: Neighbours, *, slope: float, row: float) -> Sensitivity:
+    """Return how far the gradient of sum_i loss(y_i, <h_i, beta>) moves at any one beta.
+
+    Each record adds a vector of norm at most slope * row: twice that when one record is replaced,
+    once when it is blanked, added or removed.
+    """
+    parameters = (("slope", float(slope)), ("row", float(row)))
+    return Sensitivity("loss-gradient", neighbours, parameters)
+
+
+def unit_gram(
+    neighbours: Neighbours,
+    *,
+    row: float,
+    target: float = 0.0,
+    targets: int = 1,
+    constant: float = 0.0,
+) -> Sensitivity:
+    r"""Return the Frobenius sensitivity of sum_u mean_{i in u} v_i v_i^T, one term a unit.
+
+    A unit's mean lies in the convex hull of the matrices v v^T of single records, however many rows
+    it has. ||A - A'||_F is convex in (A, A'), so over two hulls it is largest at single records:
+    the value is that of ``augmented_gram``, and it protects all rows of a unit.
+    """
+    single = augmented_gram(neighbours, row=row, target=target, targets=targets, constant=constant)
+    return Sensitivity("unit-gram", neighbours, single.parameters)
+
+
 def sensitivity_from_dict(data: JSON) -> Sensitivity | RandomSensitivity:
     """Return the sensitivity described, recomputed from its parameters.
 
@@ -217,6 +245,14 @@ def _augmented_gram(neighbours: Neighbours, p: Mapping[str, float]) -> float:
     return round_up(exact)
 
 
+def _loss_gradient(neighbours: Neighbours, p: Mapping[str, float]) -> float:
+    slope, row = float(p["slope"]), float(p["row"])
+    if not all(0 <= part < math.inf for part in (slope, row)):
+        return math.nan
+    records = 2 if neighbours is Neighbours.REPLACE_ONE else 1
+    return round_up(records * Fraction(slope) * Fraction(row))
+
+
 def round_up(value: Fraction) -> float:
     """Return the least float that is not below an exact number."""
     try:
@@ -228,9 +264,18 @@ def round_up(value: Fraction) -> float:
 
 _ROOT_TWO = Fraction(math.nextafter(math.sqrt(2), math.inf))  # above the square root of 2
 
-_NORMS = {"declared": ("l2", "l1", "score"), "augmented-gram": ("l2",)}
+UNIT_FORMULAS = ("unit-gram",)  # of queries in which a unit with any number of rows is one record
+
+_NORMS = {
+    "declared": ("l2", "l1", "score"),
+    "augmented-gram": ("l2",),
+    "unit-gram": ("l2",),
+    "loss-gradient": ("l2",),
+}
 
 _FORMULAS: dict[str, Callable[[Neighbours, Mapping[str, float]], float]] = {
     "declared": _declared,
     "augmented-gram": _augmented_gram,
+    "unit-gram": _augmented_gram,
+    "loss-gradient": _loss_gradient,
 }

@@ -10,6 +10,7 @@ The un-noised sum can't be printed, pickled or read: the only way out is ``relea
 from __future__ import annotations
 
 import math
+import threading
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,8 +27,8 @@ from dpkernel.types import Array, Budget, IntArray, Neighbours, is_real, is_whol
 _FINEST = 2**20  # integer radius of the feature ball at most: one part in a million
 _CACHED_ROWS = 128
 _FINEST_FOR_MANY = 2**18  # from a million rows on: blocks of a product can be 16 times longer
-_TARGET_SHARE = math.sqrt(0.5)  # of the feature bound: the best for a coefficient norm T/B
-_CONSTANT_SHARE = 0.5
+TARGET_SHARE = math.sqrt(0.5)  # of the feature bound: the best for a coefficient norm T/B
+CONSTANT_SHARE = 0.5
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ class GramLayout:
         not released, and everything else has less noise.
         """
         mu = gaussian_mu(budget.epsilon, budget.delta)
-        share = 1 + _CONSTANT_SHARE**2 + _TARGET_SHARE**2  # N^2 / row^2
+        share = 1 + CONSTANT_SHARE**2 + TARGET_SHARE**2  # N^2 / row^2
         most = min(2.0**61 / n_max, 2.0**56 * mu, 2.0**52) / share
         finest = _FINEST if n_max < 10**6 else _FINEST_FOR_MANY
         row = int(min(finest, math.sqrt(most)))
@@ -108,7 +109,7 @@ class GramLayout:
                     "Raise epsilon or declare fewer rows.",
                 )
             )
-        target = int(_TARGET_SHARE * row / math.sqrt(max(n_targets, 1)))
+        target = int(TARGET_SHARE * row / math.sqrt(max(n_targets, 1)))
         if target < 1:
             allowed = "few enough that each keeps a step of the integer grid"
             raise ParameterError(parameter_message("GramLayout", "n_targets", allowed, n_targets))
@@ -118,7 +119,7 @@ class GramLayout:
             row_bound,
             row,
             target,
-            int(_CONSTANT_SHARE * row) if constant else 0,
+            int(CONSTANT_SHARE * row) if constant else 0,
             neighbours,
             n_max,
         )
@@ -259,8 +260,8 @@ class NoisyGram:
 class GramStatistics:
     """The exact integer sum of v v^T over the rows seen so far.
 
-    A monoid: ``update`` adds rows, ``merge`` adds another statistic of the same layout. It can be
-    released once; nothing else reads the sum.
+    A monoid: ``update`` adds rows, ``merge`` adds another statistic of the same layout. Several
+    threads may call ``update`` at once. It can be released once; nothing else reads the sum.
     """
 
     def __init__(self, layout: GramLayout) -> None:
@@ -268,6 +269,7 @@ class GramStatistics:
         self._sum = np.zeros((layout.side, layout.side), dtype=np.int64)
         self._rows = 0
         self._merged = False
+        self._lock = threading.Lock()
 
     def update(self, features: Array, targets: Array) -> GramStatistics:
         """Add rows of features (n, M) and of targets in [-1, 1] (n, k)."""
@@ -283,11 +285,14 @@ class GramStatistics:
                 f"The statistic expects {layout.n_features} feature(s) and {layout.n_targets}"
                 f" target(s), got shapes {features.shape} and {targets.shape}."
             )
-        self._count_rows(len(features))
+        with self._lock:
+            self._count_rows(len(features))
         step = layout.block_rows
         for start in range(0, len(features), step):
             block = layout.quantise(features[start : start + step], targets[start : start + step])
-            self._sum += (block.T @ block).astype(np.int64)  # in integers: the total exceeds 2^53
+            part = (block.T @ block).astype(np.int64)  # in integers: the total exceeds 2^53
+            with self._lock:
+                self._sum += part
         return self
 
     def merge(self, other: GramStatistics) -> GramStatistics:

@@ -11,6 +11,7 @@ import re
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 from sklearn.utils.validation import validate_data
 
 from dpkernel.errors import DataError
@@ -46,16 +47,35 @@ class DataTypeError(DataError, TypeError):
 
 
 def checked_table(estimator: Any, X: Any, y: Any = "no_validation", **options: Any) -> Any:
-    """Return what scikit-learn's ``validate_data`` returns, or raise DataError in our own words."""
+    """Return what scikit-learn's ``validate_data`` returns, or raise DataError in our own words.
+
+    With ``accept_sparse="csr"`` every sparse format becomes CSR with one entry a place.
+    """
     try:
         with np.errstate(all="ignore"):  # a floating-point warning would tell of the data
-            return validate_data(estimator, X, y, **options)
+            found = validate_data(estimator, X, y, **options)
     except (ValueError, TypeError, OverflowError) as error:
         raise _own_words(error, X) from None
+    if isinstance(found, tuple):
+        return summed_duplicates(found[0]), found[1]
+    return summed_duplicates(found)
+
+
+def summed_duplicates(X: Any) -> Any:
+    """Return a CSR table with one entry a place, the caller's own unchanged; arrays as they are."""
+    if not sparse.issparse(X) or X.has_canonical_format:
+        return X
+    X = X.copy()
+    X.sum_duplicates()
+    if not np.isfinite(X.data).all():
+        raise DataError(f"The input contains NaN or infinity (inf). {_ADVICE}")
+    return X
 
 
 def as_floats(values: Any, name: str) -> Array:
     """Return values as float64, or raise without quoting one."""
+    if sparse.issparse(values):
+        raise DataError(f"{name} must be a dense array, not a sparse one.")
     try:
         with np.errstate(all="ignore"):
             return np.asarray(values, dtype=np.float64)
@@ -69,7 +89,7 @@ def _own_words(error: Exception, X: Any) -> DataError:
         return DataError(text)
     if "NaN" in text or "infinity" in text or "missing values" in text:
         return DataError(f"The input contains NaN or infinity (inf). {_ADVICE}")
-    if "Expected 2D array" in text:
+    if "Expected 2D" in text or (sparse.issparse(X) and X.ndim != 2):
         return DataError(
             f"Expected 2D array, got an array of shape {np.shape(X)} instead. Reshape your data: one row"
             " a record, one column a variable."

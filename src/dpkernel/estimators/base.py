@@ -11,16 +11,17 @@ import logging
 import uuid
 import warnings
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import BaseEstimator
+from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from dpkernel.certificate import Certificate, Release
-from dpkernel.domain import Domain, Interval
+from dpkernel.domain import Domain, Interval, Levels
 from dpkernel.errors import DataError, ParameterError, PrivacyWarning
 from dpkernel.ledger import Ledger
 from dpkernel.noise import Noise, NoiseSource, Part, Plan, SeededNoise
@@ -47,16 +48,21 @@ class PrivateEstimator(BaseEstimator):
         check_parameters(type(self).__name__, self.get_params(deep=False), self._constraints)
         return Budget(self.epsilon, self.delta), Neighbours.resolve(self.neighbours)
 
-    def _check_training_data(self, X: Any, y: Any, **options: Any) -> tuple[Array, Array]:
-        """Return X and y as float arrays, or raise before anything is spent.
+    def _check_training_data(
+        self, X: Any, y: Any, *, encode: Callable[[Any], Array] | None = None, **options: Any
+    ) -> tuple[Any, Array]:
+        """Return X and y as float arrays (a sparse X as CSR), or raise before anything is spent.
 
-        Sizes and column names are kept aside: they are set when the fit has succeeded.
+        ``encode`` turns labels into floats. Sizes and column names are kept aside: they are set when
+        the fit has succeeded.
         """
         scratch = object.__new__(type(self))
         scratch.__dict__.update(self.__dict__)
-        X, y = checked_table(
-            scratch, X, y, dtype=[np.float64, np.float32], y_numeric=True, **options
-        )
+        kinds = {"dtype": [np.float64, np.float32], "accept_sparse": "csr"}
+        X, y = checked_table(scratch, X, y, y_numeric=encode is None, **kinds, **options)
+        if encode is not None:
+            _check_labels(y)
+            y = encode(y)
         self._set_aside = {
             name: getattr(scratch, name, None) for name in ("n_features_in_", "feature_names_in_")
         }
@@ -78,9 +84,10 @@ class PrivateEstimator(BaseEstimator):
             elif hasattr(self, name):
                 delattr(self, name)
 
-    def _check_new_data(self, X: Any) -> Array:
+    def _check_new_data(self, X: Any) -> Any:
+        """Return new rows as a float array, or as CSR."""
         check_is_fitted(self)
-        return np.asarray(checked_table(self, X, dtype=np.float64, reset=False))
+        return checked_table(self, X, dtype=np.float64, accept_sparse="csr", reset=False)
 
     def __sklearn_clone__(self) -> Any:
         """Clone with the same ledger; clones without one remember that they are a family."""
@@ -115,6 +122,17 @@ class PrivateEstimator(BaseEstimator):
         return ledger, Plan(parts), relation
 
 
+def _check_labels(y: Any) -> None:
+    """Raise for a target that is not one label a row; the text names its kind and no value."""
+    try:
+        check_classification_targets(y)
+    except ValueError:
+        raise DataError(
+            "Unknown label type: y is not one label for each row. Labels are texts or whole numbers;"
+            " for a continuous target take a regressor."
+        ) from None
+
+
 _families: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 _fits: dict[str, int] = {}
 
@@ -147,24 +165,17 @@ def _count_fit(estimator: Any) -> None:
 
 
 def resolve_domain(
-    bounds: Any, y_bounds: Any, n_columns: int, owner: str, names: Any = None
+    bounds: Any, target: Interval | Levels | None, n_columns: int, owner: str, names: Any = None
 ) -> Domain:
-    """Return the domain for the scikit-learn style parameters ``bounds`` and ``y_bounds``."""
+    """Return the domain for the scikit-learn style parameter ``bounds`` and a declared target."""
     declared = bounds if isinstance(bounds, Domain) else None
-    target = declared.target if declared is not None else None
-    if y_bounds is not None:
-        wanted = y_bounds if isinstance(y_bounds, Interval) else None
-        wanted = wanted or Interval(*_pair("y_bounds", y_bounds, owner))
-        if target is not None and target != wanted:
+    if declared is not None and declared.target is not None:
+        if target is not None and declared.target != target:
             raise ParameterError(
-                f"The 'y_bounds' parameter of {owner} and the target of its domain differ. State one."
+                f"The target of the domain that {owner} was given differs from its parameters. State"
+                " one of them."
             )
-        target = wanted
-    if not isinstance(target, Interval):
-        raise ParameterError(
-            f"{owner} needs 'y_bounds', the publicly known range of the target, for example"
-            " y_bounds=(0, 120). It is never read from the data: that would leak."
-        )
+        target = declared.target
     if bounds is None:
         return Domain(target=target)
     if declared is None:
@@ -179,6 +190,22 @@ def resolve_domain(
             f"The columns of X are {list(names)}, but the domain declares {list(declared.names)}."
         )
     return replace(declared, target=target)
+
+
+def interval_of(y_bounds: Any, bounds: Any, owner: str) -> Interval:
+    """Return the declared range of a real target: ``y_bounds``, or that of a domain in ``bounds``."""
+    if y_bounds is None and isinstance(bounds, Domain) and isinstance(bounds.target, Interval):
+        return bounds.target
+    if y_bounds is None:
+        raise ParameterError(
+            f"{owner} needs 'y_bounds', the publicly known range of the target, for example"
+            " y_bounds=(0, 120). It is never read from the data: that would leak."
+        )
+    return (
+        y_bounds
+        if isinstance(y_bounds, Interval)
+        else Interval(*_pair("y_bounds", y_bounds, owner))
+    )
 
 
 def _pair(name: str, value: Any, owner: str) -> tuple[Any, Any]:

@@ -57,11 +57,13 @@ def choose_features(
     random_state: int | None,
     domain: Domain,
     n_inputs: int,
+    of_units: bool = False,
 ) -> FeatureMap:
     """Return the built feature map; nothing here has seen the data.
 
     "auto" takes the exact map of linear and polynomial kernels, public eigenfeatures where bounds
     are declared, and Fourier features otherwise. A length scale of "auto" is 0.7 sqrt(n_inputs).
+    ``of_units``: eigenfeatures of product kernels only, whose rounding error is bounded.
     """
     if isinstance(features, FeatureMap):
         given: FeatureMap = clone(features).build(n_inputs)
@@ -70,7 +72,8 @@ def choose_features(
     if kind == "auto":
         name = getattr(kernel, "kind", kernel)
         exact = name if name in ("linear", "polynomial") else None
-        kind = exact or ("fourier" if domain.columns is None else "eigen")
+        fourier = domain.columns is None or (of_units and not resolve_kernel(kernel).is_product)
+        kind = exact or ("fourier" if fourier else "eigen")
     if kind not in ("fourier", "projection") and domain.columns is None:
         raise ParameterError(
             f"{owner} with kernel={kernel!r} and features={kind!r} needs 'bounds', the publicly known"

@@ -1,7 +1,9 @@
 """One pass over a table that ends in an exact integer Gram matrix, on one machine or on many.
 
 The same ``Recipe`` runs on NumPy blocks, on Dask chunks where they lie, and on torch tensors. Sums
-are integers, so all of them give the same result bit for bit when their features do.
+are integers, so all of them give the same result bit for bit when their features do. The features
+of a row depend on the row, and in their last bit on its place in a block and on how many rows and
+threads the block has; never on the values of other rows.
 """
 
 from __future__ import annotations
@@ -13,14 +15,16 @@ from typing import Any
 
 import numpy as np
 from rich.progress import Progress
+from scipy.sparse import issparse
 
-from dpkernel.blocks import BLOCK_ROWS, BlockStream, checked_blocks
+from dpkernel.blocks import BlockStream, checked_blocks, dense_rows, rows_a_block
 from dpkernel.domain import Domain, Interval
 from dpkernel.errors import DataError
-from dpkernel.estimators.sources import Source, computed, row_chunks
+from dpkernel.estimators.sources import Source, computed, row_chunks, unit_inputs
 from dpkernel.features import FeatureMap
 from dpkernel.folds import GramFolds, Packed
 from dpkernel.statistics import GramLayout
+from dpkernel.threads import block_threads, in_threads
 from dpkernel.types import Array
 
 
@@ -34,19 +38,19 @@ class Recipe:
     dtype: str = "float64"
     folds: int = 1
 
-    def inputs(self, X: Array) -> Array:
-        """Return rows in the unit box, or as they are when no bounds were declared."""
-        if X.dtype != self.dtype:
-            with np.errstate(all="ignore"):  # a warning about an overflow would tell of the data
-                X = np.nan_to_num(X.astype(self.dtype), copy=False)
-        return X if self.domain.columns is None else self.domain.to_unit(X)
-
     def records(self, X: Array, y: Array) -> tuple[Array, Array]:
         """Return features and targets in [-1, 1], one column a target."""
         target = self.domain.target
         assert isinstance(target, Interval)
         targets = y[:, None] if y.ndim == 1 else y
-        return self.features.transform_block(self.inputs(X)), target.to_unit(targets)
+        return self.features.transform_block(
+            unit_inputs(X, self.domain, self.dtype)
+        ), target.to_unit(targets)
+
+    def bytes_a_block(self, n_columns: int) -> int:
+        """Return how much memory the work on one block takes, about."""
+        side = self.layout.side
+        return 16 * (rows_a_block(n_columns) * (n_columns + side) + side**2)
 
 
 def sum_source(source: Source, recipe: Recipe, *, progress: bool = False) -> GramFolds:
@@ -57,24 +61,44 @@ def sum_source(source: Source, recipe: Recipe, *, progress: bool = False) -> Gra
         from dpkernel.estimators.torch_pass import sum_tensors
 
         return sum_tensors(source.X, source.y, recipe)
-    blocks = source.X if source.kind == "stream" else [(source.X, source.y)]
-    return sum_blocks(blocks, recipe, progress=progress)
+    stream = source.kind == "stream"
+    blocks = source.X if stream else [(source.X, source.y)]
+    with block_threads(recipe.bytes_a_block(source.n_columns)) as threads:
+        return sum_blocks(blocks, recipe, progress=progress, threads=threads, copy=stream)
 
 
 def sum_blocks(
-    blocks: Iterable[tuple[Array, Array]], recipe: Recipe, *, progress: bool = False
+    blocks: Iterable[tuple[Any, Array]],
+    recipe: Recipe,
+    *,
+    progress: bool = False,
+    threads: int = 1,
+    copy: bool = False,
 ) -> GramFolds:
-    """Return the exact sums over blocks of rows, cut further where they are long.
+    """Return the exact sums over blocks of rows, sparse or not, cut further where they are long.
 
-    The progress bar counts rows, whose number is public.
+    With ``copy`` the blocks may be overwritten by whoever hands them out, as streams do. The
+    progress bar counts rows, whose number is public.
     """
     statistics = GramFolds(recipe.layout, recipe.folds)
-    with _progress(recipe.layout.n_max if progress else None) as advance:
+
+    def cut() -> Iterator[tuple[Array, Array, int]]:
+        position = 0
         for X, y in blocks:
-            for start in range(0, len(X), BLOCK_ROWS):
-                rows = slice(start, start + BLOCK_ROWS)
-                statistics.update(*recipe.records(X[rows], y[rows]))
-                advance(len(X[rows]))
+            step = rows_a_block(X.shape[1])
+            for start in range(0, len(y), step):
+                rows = slice(start, start + step)
+                part = dense_rows(X, rows)
+                yield part.copy() if copy and threads > 1 else part, y[rows], position
+                position += len(y[rows])
+
+    def add(X: Array, y: Array, position: int) -> int:
+        statistics.update(*recipe.records(X, y), position)
+        return len(y)
+
+    with _progress(recipe.layout.n_max if progress else None) as advance:
+        for rows in in_threads(add, cut(), threads):
+            advance(rows)
     return statistics
 
 
@@ -110,10 +134,10 @@ def sum_dask(X: Any, y: Any, recipe: Recipe) -> GramFolds:
 
 
 def _sum_chunk(X: Any, y: Any, recipe: Recipe) -> Packed:
-    rows, targets = np.asarray(X), np.asarray(y)
-    if len(rows) == 0:
+    rows, targets = X if issparse(X) else np.asarray(X), np.asarray(y)
+    if rows.shape[0] == 0:
         return GramFolds(recipe.layout, recipe.folds)._pack()
-    stream = BlockStream([(rows, targets)], n_rows=len(rows))
+    stream = BlockStream([(rows, targets)], n_rows=rows.shape[0])
     return sum_blocks(checked_blocks(stream, (np.float64, np.float32)), recipe)._pack()
 
 

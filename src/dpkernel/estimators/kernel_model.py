@@ -12,9 +12,9 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from dpkernel.blocks import BLOCK_ROWS
+from dpkernel.blocks import dense_rows, rows_a_block
 from dpkernel.certificate import Certificate
-from dpkernel.domain import Domain
+from dpkernel.domain import Domain, Interval, Levels
 from dpkernel.errors import CertificateError, DataError, ParameterError, parameter_message
 from dpkernel.estimators.base import PrivateEstimator, resolve_domain
 from dpkernel.estimators.feature_choice import MAPS, choose_features
@@ -69,13 +69,14 @@ class KernelModel(PrivateEstimator):
             )
         )
 
-    def _resolve_domain(self, source: Source, y_bounds: Any) -> Domain:
+    def _resolve_domain(self, source: Source, target: Interval | Levels) -> Domain:
         """Return the declared domain, after comparing it with the table's public sizes."""
         names = self._set_aside["feature_names_in_"]
-        domain = resolve_domain(self.bounds, y_bounds, source.n_columns, type(self).__name__, names)
+        domain = resolve_domain(self.bounds, target, source.n_columns, type(self).__name__, names)
         if domain.n_max is not None and source.n_rows > domain.n_max:
+            what = "rows" if source.shares is None else "units"
             raise DataError(
-                f"X has more rows than the n_max={domain.n_max} that the domain declares."
+                f"X has more {what} than the n_max={domain.n_max} that the domain declares."
             )
         return domain
 
@@ -90,15 +91,18 @@ class KernelModel(PrivateEstimator):
             random_state=self.random_state,
             domain=domain,
             n_inputs=source.n_columns if domain.columns is None else domain.n_unit_columns,
+            of_units=source.shares is not None,
         )
 
     def _linear(self, X: Any) -> Array:
         """Return features times coefficients plus intercept, for new rows, block by block."""
         X = self._check_new_data(X)
-        out = np.empty((len(X), *np.shape(self.intercept_)))
-        for start in range(0, len(X), BLOCK_ROWS):
-            rows = slice(start, start + BLOCK_ROWS)
-            block = X[rows] if self._domain.columns is None else self._domain.to_unit(X[rows])
+        out = np.empty((X.shape[0], *np.shape(self.intercept_)))
+        step = rows_a_block(X.shape[1])
+        for start in range(0, len(out), step):
+            rows = slice(start, start + step)
+            block = dense_rows(X, rows)
+            block = block if self._domain.columns is None else self._domain.to_unit(block)
             out[rows] = self.feature_map_.transform_block(block) @ self.coef_ + self.intercept_
         return out
 
@@ -149,5 +153,6 @@ class KernelModel(PrivateEstimator):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
         tags.non_deterministic = not isinstance(self.noise, SeededNoise)
         return tags

@@ -11,8 +11,9 @@ from sklearn.base import MultiOutputMixin, RegressorMixin
 from dpkernel.certificate import Certificate, Release
 from dpkernel.domain import Domain
 from dpkernel.errors import ParameterError, parameter_message
-from dpkernel.estimators.base import logger
+from dpkernel.estimators.base import interval_of, logger
 from dpkernel.estimators.gram_pass import Recipe, sum_source
+from dpkernel.estimators.group_pass import open_units, sum_units, unit_layout
 from dpkernel.estimators.kernel_model import KernelModel
 from dpkernel.estimators.sources import open_source
 from dpkernel.features import FeatureMap
@@ -22,8 +23,10 @@ from dpkernel.profiles import gaussian_mu
 from dpkernel.solvers.ridge_folds import FoldedSolution, solve_folds
 from dpkernel.statistics import GramLayout
 from dpkernel.types import JSON, Array, Budget, Neighbours
+from dpkernel.unit_statistics import UnitGramLayout
 from dpkernel.validation import Whole
 
+_FOLD_RULE = "row position modulo count"
 _FLOAT32_FROM = 20_000  # rows from which features are computed in single precision
 
 
@@ -73,7 +76,7 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
         The public seed of the feature map; None is 0, as good as any. It has nothing to do with the
         noise.
     verbose : bool
-        Show a progress bar; it counts rows.
+        Show a progress bar; it counts rows. None with ``groups``, where their number is private.
 
     Attributes
     ----------
@@ -84,7 +87,10 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
 
     Guarantee    (epsilon, delta)-DP for the stated neighbours. Public: n, bounds, seed, parameters;
                  with ``folds`` also the position of a row.
-    Sensitivity  sqrt(2) N^2 (replace-one) or N^2, in integers: ``sensitivity.augmented_gram``.
+                 With ``groups`` a neighbour replaces (blanks) one unit with all its rows; n is the
+                 number of units, and the number of rows is protected, too.
+    Sensitivity  sqrt(2) N^2 (replace-one) or N^2, in integers: ``sensitivity.augmented_gram``; the
+                 same for units, in float64 with a proved rounding error: ``sensitivity.unit_gram``.
     Not covered  ``score`` on the training rows: it reads them without noise.
     Reference    Lee, Park & Ahn, Algorithms 1 and 3 and Appendix B, with a joint release, clipping
                  and the analytic Gaussian mechanism in place of the printed calibration.
@@ -137,7 +143,7 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any = None) -> PrivateKernelRidge:
+    def fit(self, X: Any, y: Any = None, groups: Any = None) -> PrivateKernelRidge:
         """Release the noisy Gram matrix of (X, y) and solve for the model.
 
         Parameters
@@ -145,71 +151,91 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
         X : array, data frame, Dask array or data frame, torch tensor, or BlockStream
             A ``BlockStream`` carries its targets; it is read once.
         y : array of shape (n,) or (n, targets)
+        groups : array of n ids, optional
+            Whose row each is. The unit that is protected is then a person with all rows, not a
+            row: a row weighs 1 / (rows of its unit), the error that is minimised is a mean over
+            each unit's rows, summed over units, and only the number of units is public. X must be
+            in memory, with ``bounds``. scikit-learn's grid searches hand groups to the splitter
+            alone, unless ``set_fit_request(groups=True)`` asks for them.
 
         Nothing is spent if an argument or the data are refused, or if a Dask graph fails.
         """
         try:
-            return self._fit(X, y)
+            return self._fit(X, y, groups)
         finally:
             self.__dict__.pop("_set_aside", None)
 
-    def _fit(self, X: Any, y: Any) -> PrivateKernelRidge:
+    def _fit(self, X: Any, y: Any, groups: Any) -> PrivateKernelRidge:
         budget, relation = self._check_parameters()
         self._refuse_private_n(relation)
-        source = open_source(self, X, y)
-        domain = self._resolve_domain(source, self.y_bounds)
+        by_unit = groups is not None
+        source = open_units(self, X, y, groups) if by_unit else open_source(self, X, y)
+        target = interval_of(self.y_bounds, self.bounds, type(self).__name__)
+        domain = self._resolve_domain(source, target)
         features = self._choose_features(domain, source, _auto_size(source.n_rows, budget))
         n_targets = source.target_shape[0] if source.target_shape else 1
-        layout = GramLayout.choose(
-            features.n_outputs, n_targets, features.row_norm_bound, relation, source.n_rows, budget
-        )
+        n = source.n_rows
+        layout: GramLayout | UnitGramLayout
+        if by_unit:
+            layout = unit_layout(type(self).__name__, features, domain, n_targets, relation, n)
+        else:
+            bound = features.row_norm_bound
+            layout = GramLayout.choose(features.n_outputs, n_targets, bound, relation, n, budget)
         mechanism = layout.mechanism(budget)
-        folds, given = int(self.folds), self._given_regularisation(features)
-        releases = [Release("gram matrix", mechanism, folds=folds)]
+        folds, given = int(self.folds), self._given_regularisation(features, by_unit)
+        label = "gram matrix of units" if by_unit else "gram matrix"
+        releases = [Release(label, mechanism, folds=folds)]
         self._check_ledger(releases, budget)
-        logger.info("one pass over %d rows with %d features", source.n_rows, features.n_outputs)
-        dtype = "float32" if source.n_rows >= _FLOAT32_FROM else "float64"
-        statistics = sum_source(
-            source, Recipe(domain, features, layout, dtype, folds), progress=self.verbose
-        )
-        noise = self._spend(releases, budget)
-        grams = statistics.release(mechanism, noise)
+        what = "units" if by_unit else "rows"
+        logger.info("one pass over %d %s with %d features", n, what, features.n_outputs)
+        if isinstance(layout, UnitGramLayout):
+            of_units = sum_units(source, domain, features, layout)
+            noise = self._spend(releases, budget)
+            grams = [of_units.release(mechanism, noise)]
+        else:
+            dtype = "float32" if n >= _FLOAT32_FROM else "float64"
+            recipe = Recipe(domain, features, layout, dtype, folds)
+            of_rows = sum_source(source, recipe, progress=self.verbose)
+            noise = self._spend(releases, budget)
+            grams = of_rows.release(mechanism, noise)
         found = solve_folds(
             grams,
-            source.n_rows,
+            n,
             layout,
-            mechanism.sigma,
+            mechanism.noise_scale,
             regularisation=given,
             spectrum=getattr(features, "spectrum", None),
         )
-        solution, n = found.solution, source.n_rows
-        scale = domain.target.half_width**2  # type: ignore[union-attr]
+        solution, scale = found.solution, target.half_width**2
         certificate = Certificate.issue(
             type(self).__name__,
             budget,
             releases,
             noise,
             public={
-                "n_rows": source.n_rows,
+                **({"unit": "group", "n_units": n} if by_unit else {"n_rows": n}),
                 "n_columns": source.n_columns,
                 "domain": domain.to_dict(),
                 "feature_map": features.to_dict(),
                 "regularisation": solution.regularisation
                 if folds == 1 or given is not None
                 else "chosen on held-out folds",
-                "folds": {"count": folds, "rule": "row position modulo count"},
-                "integer_grid": {
+                **({} if by_unit else {"folds": {"count": folds, "rule": _FOLD_RULE}}),
+                "record_scale" if by_unit else "integer_grid": {
                     "row": layout.row,
                     "target": layout.target,
                     "constant": layout.constant,
                 },
             },
             free_statistics={
-                **_training_error(found, layout, mechanism.sigma * math.sqrt(folds), scale, n),
+                **_training_error(
+                    found, layout, mechanism.noise_scale * math.sqrt(folds), scale, n
+                ),
                 **found.statistics(scale),
             },
             reference="Lee, Park & Ahn, Algorithms 1 and 3, corrected: joint release of the augmented"
-            " Gram matrix; " + mechanism.reference,
+            f" Gram matrix{', averaged over the rows of each unit' if by_unit else ''}; "
+            + mechanism.reference,
         )
         self._set_columns()
         self._domain, self.feature_map_ = domain, features
@@ -219,9 +245,19 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
         self.certificate_ = certificate
         return self
 
-    def _given_regularisation(self, features: FeatureMap) -> float | None:
-        """Return Lambda, None for "auto"; refuse folds that have nothing to choose."""
+    def _given_regularisation(self, features: FeatureMap, by_unit: bool) -> float | None:
+        """Return Lambda, None for "auto"; refuse folds of units and folds with nothing to choose."""
         given = None if self.regularisation == "auto" else float(self.regularisation)
+        if self.folds > 1 and by_unit:
+            raise ParameterError(
+                parameter_message(
+                    type(self).__name__,
+                    "folds",
+                    "1 with groups",
+                    self.folds,
+                    "A fold is a set of row positions, and the rows of a unit lie in several.",
+                )
+            )
         if self.folds > 1 and given is not None and not hasattr(features, "spectrum"):
             raise ParameterError(
                 parameter_message(
@@ -257,13 +293,14 @@ def _auto_size(n: int, budget: Budget) -> int:
 
 
 def _training_error(
-    found: FoldedSolution, layout: GramLayout, sigma: float, scale: float, n: int
+    found: FoldedSolution, layout: GramLayout | UnitGramLayout, sigma: float, scale: float, n: int
 ) -> dict[str, Any]:
     """Return the training error read off the released matrix, with the noise's own spread.
 
-    The error is w^T A w / n for w = (-beta, 1, -b); symmetric noise of scale sigma on A, the sum of
-    all folds, gives it the standard deviation sigma ||w||^2 / n in integer units. It is biased low,
-    as any training error is, because w was chosen from the same A.
+    The error, a mean over rows or over units, is w^T A w / n for w = (-beta, 1, -b); symmetric noise
+    of scale sigma on A, the sum of all folds, gives it the standard deviation sigma ||w||^2 / n in the
+    units of the release. It is biased low, as any training error is, because w was chosen from the
+    same A.
     """
     gram, solution, scale = found.gram, found.solution, scale / n
     out: dict[str, Any] = {"training_mse": [], "training_mse_noise_std": [], "training_r2": []}

@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpkernel.errors import CertificateError, ParameterError, parameter_message
 from dpkernel.kernels import Kernel, kernel_from_dict
+from dpkernel.rounding import gamma
 from dpkernel.tables import checked_table
 from dpkernel.types import JSON, Array, is_whole
 
@@ -55,8 +56,19 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         """Return phi of every row, in the dtype of X (float32 or float64), as a new array.
 
         The inner loop: X is finite and has the right number of columns. A huge entry gives some
-        finite row, never an error, a warning or a NaN.
+        finite row, never an error, a warning or a NaN. Several threads may call it at once.
         """
+
+    def evaluation_error(self) -> float | None:
+        """Return how far a computed row can be from a function of that row alone; None: not known.
+
+        A number e says: there is a map phi* with ||phi*(x)|| <= row_norm_bound, and for float64
+        rows in the unit box every row of ``transform_block`` is within e of phi*, in l2 norm,
+        whatever the other rows are, however many, in which order, memory layout and number of
+        threads. (Matrix products round a row differently among other rows, in its last bits.)
+        What it rests on stands in ``dpkernel.rounding``. Available after ``build``.
+        """
+        return None
 
     def build(self, n_inputs: int) -> Any:
         """Prepare the map for rows of this length; return it."""
@@ -107,6 +119,10 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         sequence = np.random.SeedSequence([int(seed), *self.kind.encode()])
         return np.random.Generator(np.random.PCG64(sequence))
 
+    def public_sample(self, n: int) -> Array:
+        """Return n quasi-random points of the unit box, always the same for one recipe."""
+        return 2 * shifted_sobol(n, self.n_features_in_, self._public_uniforms()) - 1
+
     def _require_components(self, least: int = 1, most: int = 1_000_000) -> int:
         """Return ``n_components`` if it is a whole number between the two."""
         n: Any = getattr(self, "n_components", None)
@@ -137,6 +153,16 @@ def shrink_rows(rows: Array, bound: float) -> Array:
     if (norms > limit).any():
         rows *= (limit / np.maximum(norms, limit))[:, None]
     return rows
+
+
+def shrinking_error(bound: float, length: int) -> float:
+    """Return how far ``shrink_rows`` in float64 can be from the projection on the ball.
+
+    A computed norm errs by gamma(length + 1), its quotient and the product by one rounding each, of
+    a row that is not longer than the bound. The projection itself moves no two rows apart, so an
+    error of the rows before is not enlarged.
+    """
+    return bound * gamma(length + 4)
 
 
 def shifted_sobol(n: int, n_columns: int, draws: np.random.Generator) -> Array:

@@ -10,9 +10,10 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy import special
 
-from dpkernel.features.base import FeatureMap, register, shifted_sobol, shrink_rows
+from dpkernel.features.base import FeatureMap, register, shifted_sobol, shrink_rows, shrinking_error
 from dpkernel.features.mercer import Spectrum1D, leading_products, solve_1d
 from dpkernel.kernels import Kernel, resolve_kernel
+from dpkernel.rounding import gamma
 from dpkernel.types import Array, IntArray
 from dpkernel.validation import Choice, Real, check_parameters
 
@@ -117,6 +118,12 @@ class PublicEigenfeatures(FeatureMap):
             return 2 * points - 1
         return np.asarray(special.ndtri(np.clip(points, 1e-9, 1 - 1e-9)) * self.scale)
 
+    def evaluation_error(self) -> float | None:
+        """Return the error of the products and of shrinking; None for functions of a sample."""
+        if not isinstance(self._parts, _Products):
+            return None
+        return self._parts.evaluation_error() + shrinking_error(self._kappa, self.n_outputs)
+
     def transform_block(self, X: Array) -> Array:
         """Return the eigenfeatures of every row."""
         X = np.asarray(X)
@@ -165,6 +172,8 @@ class _Products:
             + len(self.rows)
             + sum(len(columns) * solved.n_terms for solved, columns, _ in self.groups)
         )
+        self.indices = indices
+        self.floors = [_FLOOR * solved.peak for solved, _, _ in self.groups]
         place = {index: i for i, index in enumerate(indices)}
         self.levels: list[tuple[IntArray, IntArray, IntArray]] = []
         for depth in range(1, max(map(len, indices)) + 1):
@@ -180,9 +189,11 @@ class _Products:
         features = np.empty((out.shape[1], len(X)), X.dtype)
         features[0] = 1
         start = 0
-        for solved, columns, top in self.groups:
+        for (solved, columns, top), floor in zip(self.groups, self.floors, strict=True):
             table = solved.evaluate(np.ascontiguousarray(X[:, columns].T), top + 1)
-            first = np.maximum(table[0], table[0].dtype.type(_FLOOR * solved.peak), out=table[0])
+            if X.dtype == np.float64:  # no more than k(x, x) = 1: ``evaluation_error`` rests on it
+                np.clip(table, -1.0, 1.0, out=table)
+            first = np.maximum(table[0], table[0].dtype.type(floor), out=table[0])
             features[0] *= first.prod(axis=0)
             stop = start + top * len(columns)
             np.divide(table[1:], first, out=ratios[start:stop].reshape(top, len(columns), len(X)))
@@ -190,6 +201,32 @@ class _Products:
         for own, parents, rows in self.levels:
             features[own] = features[parents] * ratios[rows]
         out[...] = features.T
+
+    def evaluation_error(self) -> float:
+        r"""Return how far a row of features, in float64, can be from a function of that row.
+
+        A feature is the product of one factor a column, e_{j,a} clipped to [-1, 1] and, where a = 0,
+        kept above a floor; each factor errs by eta_{j,a}, and clipping does not enlarge that. It is
+        computed as prod_j e_{j,0} times ratios e_{j,a} / e_{j,0}: the same computed e_{j,0} stands
+        in the product and below the ratio, so its error cancels there and only roundings are left,
+        at most 2 d + 2 for a product of d columns in groups and 2 for each ratio. Factors are at
+        most 1, so errors of factors add up:
+
+            sum_{j: a = 0} eta_{j,0} + sum_{j: a > 0} eta_{j,a} + gamma(2 d + 2 ratios + 3),
+
+        the last rounding standing for products of hundreds of floors, which may underflow.
+        """
+        errors: dict[int, Array] = {}
+        for solved, columns, _ in self.groups:
+            errors.update(dict.fromkeys(columns.tolist(), solved.evaluation_errors()))
+        rest = math.fsum(float(eta[0]) for eta in errors.values())
+        each = [
+            rest
+            + sum(float(errors[j][a]) for j, a in index)
+            + gamma(2 * len(errors) + 2 * len(index) + 3)
+            for index in self.indices
+        ]
+        return math.sqrt(math.fsum(e * e for e in each)) * 1.01
 
 
 class _Sample:

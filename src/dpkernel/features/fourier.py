@@ -12,6 +12,7 @@ from scipy import special
 from dpkernel.errors import ParameterError, parameter_message
 from dpkernel.features.base import FeatureMap, register, shifted_sobol
 from dpkernel.kernels import Additive, Isotropic, Kernel, ShiftInvariant, resolve_kernel
+from dpkernel.rounding import HALF_ULP, MATH_ERROR, gamma
 from dpkernel.types import Array
 
 _MOST_FREQUENCY = 1e18  # far beyond it every phase is noise in double precision
@@ -135,6 +136,27 @@ class FourierFeatures(FeatureMap):
         values = kernel.base.frequencies(points, 1)[:, 0]
         frequencies[np.arange(n), column] = values / kernel.scales(n_inputs)[column]
         return frequencies, np.tile(1 / np.sqrt(n_inputs * counts[column]), 2)
+
+    def evaluation_error(self) -> float:
+        r"""Return the distance of a computed row from (a_j cos p_j, a_j sin p_j), p_j = w_j^T x.
+
+        With u = 2^-53 and |x_i| <= 1:
+        phase    |p^ - p| <= gamma(d) ||w_j||_1, a product of d terms; halving it is exact.
+        tangent  t = tan(p^/2) (1 + r), |r| <= 16 u, is the tangent of an angle that is off by at most
+                 |r t| / (1 + t^2) (1 + 2 |r|) <= |r| (1 + 2 |r|) / 2; the doubled angle by 17 u.
+        pair     from t: 2 / (1 + t^2) to gamma(3), the sine, times its amplitude, to gamma(5) of
+                 itself, the cosine, a difference from 1, to 8 u; together 10 u.
+        A pair is therefore off by at most a_j (gamma(d) ||w_j||_1 + 32 u), and by 2.1 a_j at most, as
+        both lie on the circle. The amplitudes' squares add to 1 up to rounding: what is more than 1
+        is cut off by the projection on the ball, which moves the row by as much.
+        """
+        frequencies, amplitudes = self._tables[np.dtype(np.float64)]
+        half = self.n_outputs // 2
+        sizes = np.broadcast_to(amplitudes, 2 * half)[:half]
+        phases = gamma(len(frequencies)) * np.abs(frequencies).sum(axis=0) * (1 + 1e-9)
+        pairs = np.minimum(phases + MATH_ERROR + 16 * HALF_ULP, 2.1)
+        length = math.sqrt(math.fsum((sizes * sizes).tolist())) + gamma(8)
+        return math.sqrt(float(np.sum((sizes * pairs) ** 2))) * 1.01 + max(length - 1, 0.0)
 
     def transform_block(self, X: Array) -> Array:
         """Return the paired features of every row."""

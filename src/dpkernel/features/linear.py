@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from dpkernel.features.base import FeatureMap, register
+from dpkernel.rounding import gamma
 from dpkernel.types import Array
 
 
@@ -25,6 +26,10 @@ class LinearFeatures(FeatureMap):
     def _build(self, n_inputs: int) -> None:
         self.n_outputs = n_inputs
         self._factor = 1.0 / math.sqrt(n_inputs)
+
+    def evaluation_error(self) -> float:
+        """Return 4 roundings: each entry is a function of itself, the norm at most 1 + 3 u."""
+        return gamma(4)
 
     def transform_block(self, X: Array) -> Array:
         """Return the rows, clipped to the box and scaled."""

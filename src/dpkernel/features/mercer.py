@@ -16,6 +16,7 @@ from numpy.polynomial import legendre
 
 from dpkernel.errors import ParameterError, parameter_message
 from dpkernel.kernels import Kernel, Laplace
+from dpkernel.rounding import HALF_ULP, MATH_ERROR, gamma
 from dpkernel.types import Array
 
 _LEAST_SHARE = 1e-9  # of the first eigenvalue: below it eigenfunctions lose their digits
@@ -56,9 +57,23 @@ class Spectrum1D:
             np.multiply(terms[1], terms[p], out=terms[p + 1])
             terms[p + 1] *= number((2 * p + 1) / (p + 1))
             terms[p + 1] -= number(p / (p + 1)) * terms[p - 1]
+        if x.dtype == np.float64:  # |P_p| <= 1 to the last bit: ``evaluation_errors`` rests on it
+            np.clip(terms, -1.0, 1.0, out=terms)
         flat = terms.reshape(self.n_terms, -1)
         np.matmul(self.coefficients[:, :n].T.astype(x.dtype), flat, out=out.reshape(n, -1))
         return out
+
+    def evaluation_errors(self) -> Array:
+        """Return, for every order a, how far ``evaluate`` can be from a function of x, in float64.
+
+        Legendre polynomials are computed entry by entry and clipped to [-1, 1]; the product with the
+        coefficients errs by gamma(terms) times the sum of their absolute values. Waves err by the
+        cosine's or sine's own error and one rounding.
+        """
+        sizes: Array = np.abs(self.coefficients)
+        if self.waves is not None:
+            return np.asarray(sizes * (MATH_ERROR + 2 * HALF_ULP))
+        return np.asarray(sizes.sum(axis=0) * (gamma(self.n_terms) * (1 + 1e-9)))
 
     @property
     def n_terms(self) -> int:

@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from dpkernel.errors import ParameterError, parameter_message
-from dpkernel.features.base import FeatureMap, register, shrink_rows
+from dpkernel.features.base import FeatureMap, register, shrink_rows, shrinking_error
 from dpkernel.kernels import Polynomial
 from dpkernel.types import Array
 
@@ -85,6 +85,10 @@ class PolynomialMap(FeatureMap):
         self._weights = np.array(
             [math.sqrt(top // math.prod(map(math.factorial, c))) for c in counts]
         )
+
+    def evaluation_error(self) -> float:
+        """Return the error of shrinking: monomials are computed entry by entry."""
+        return shrinking_error(self._kappa, self.n_outputs)
 
     def transform_block(self, X: Array) -> Array:
         """Return the weighted monomials of every row."""

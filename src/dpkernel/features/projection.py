@@ -11,8 +11,9 @@ from scipy.linalg import hadamard
 from sklearn.base import clone
 
 from dpkernel.errors import ParameterError, parameter_message
-from dpkernel.features.base import REGISTRY, FeatureMap, register, shrink_rows
+from dpkernel.features.base import REGISTRY, FeatureMap, register, shrink_rows, shrinking_error
 from dpkernel.features.fourier import FourierFeatures
+from dpkernel.rounding import gamma
 from dpkernel.types import JSON, Array
 from dpkernel.validation import Choice, check_parameters
 
@@ -114,6 +115,23 @@ class RandomProjection(FeatureMap):
             project(self._base.transform_block(X[rows]), out[rows])
             shrink_rows(out[rows], self._bound)
         return out
+
+    def evaluation_error(self) -> float | None:
+        r"""Return (e + gamma(k) (kappa + e)) ||R||_F / sqrt(M) and the error of shrinking.
+
+        e is the base map's own error, and an entry is a sum over D features in k <= 2 D + 4 roundings
+        (Walsh-Hadamard factors have sums over a padded length below 2 D, and one over the signs).
+        """
+        base = self._base.evaluation_error()
+        if base is None:
+            return None
+        width = self._base.n_outputs
+        if self.structure == "gaussian":
+            size = float(np.linalg.norm(self._matrices[np.dtype(np.float64)])) * (1 + 1e-9)
+        else:
+            size = math.sqrt(width) * (1 + 1e-9)  # M rows of D signs, over sqrt(M)
+        error = (base + gamma(2 * width + 4) * (self._base.row_norm_bound + base)) * size
+        return error + shrinking_error(self._bound, self.n_outputs)
 
     def _project_dense(self, features: Array, out: Array) -> None:
         kind = features.dtype

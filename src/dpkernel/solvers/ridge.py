@@ -91,9 +91,10 @@ def quadratic_form(gram: NoisyGram, n_rows: float, constant: float) -> tuple[Arr
 def shrunk(matrix: Array, cross: Array, weights: Array, regularisations: Sequence[float]) -> Array:
     """Return (A_+ + Lambda diag(w))^-1 u for every Lambda, from one decomposition."""
     values, vectors = eigh(matrix)
-    repaired = (vectors * np.maximum(values, 0.0)) @ vectors.T
     roots = np.sqrt(weights)  # solve in the coordinates in which the penalty is Lambda I
-    values, vectors = eigh(repaired / np.outer(roots, roots))
+    if np.ptp(weights) > 0:  # otherwise the same vectors serve
+        repaired = (vectors * np.maximum(values, 0.0)) @ vectors.T
+        values, vectors = eigh(repaired / np.outer(roots, roots))
     rotated = vectors.T @ (cross / roots[:, None])
     out = np.empty((len(regularisations), *cross.shape))
     for i, regularisation in enumerate(regularisations):

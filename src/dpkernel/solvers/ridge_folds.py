@@ -22,6 +22,7 @@ from dpkernel.solvers.ridge import (
 )
 from dpkernel.statistics import GramLayout, NoisyGram
 from dpkernel.types import JSON, Array
+from dpkernel.unit_statistics import UnitGramLayout
 
 FACTORS = tuple(2.0**i for i in range(4, -5, -1))  # times the default regularisation
 MOST_SIZES = 8  # how many prefixes of the features are tried: all, a half, a quarter ...
@@ -58,7 +59,7 @@ class FoldedSolution:
 def solve_folds(
     grams: Sequence[NoisyGram],
     n_rows: int,
-    layout: GramLayout,
+    layout: GramLayout | UnitGramLayout,
     sigma: float,
     *,
     regularisation: float | None = None,
@@ -90,7 +91,7 @@ def solve_folds(
         The number of rows of all folds, public.
     layout : GramLayout
     sigma : float
-        Standard deviation of the noise on the diagonal of each matrix, in integer units.
+        Standard deviation of the noise on the diagonal of each matrix, in the units of the release.
     regularisation, spectrum
         As for ``solve_ridge``.
     """
@@ -151,11 +152,13 @@ def _prefix(size: int, m: int) -> tuple[Array, tuple[Array, ...]]:
     return kept, np.ix_(kept, kept)
 
 
-def _variance(beta: Array, layout: GramLayout, sigma: float, constant: float) -> Array:
+def _variance(
+    beta: Array, layout: GramLayout | UnitGramLayout, sigma: float, constant: float
+) -> Array:
     """Return the variance that a matrix's noise gives an error less q, one a Lambda and target.
 
     The error is w^T A w with w = (-beta, 1, -b); less q it is <A, D>, D = w w^T - e e^T, e = (0, 1, 0).
-    Symmetric noise gives it the deviation sigma ||D||_F in integer units, and ||D||_F^2 =
+    Symmetric noise gives it the deviation sigma ||D||_F in the release's units, and ||D||_F^2 =
     ||w||^4 - ||e||^4. The corner of A, the number of rows, is known and has no noise.
     """
     features, target, one = layout.units[[0, layout.n_features, -1]] ** 2

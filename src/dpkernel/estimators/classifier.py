@@ -1,0 +1,288 @@
+"""Private kernel classification: a support vector machine or logistic regression."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy.special import expit
+from sklearn.base import ClassifierMixin
+
+from dpkernel.domain import Domain, Levels
+from dpkernel.errors import ParameterError, parameter_message
+from dpkernel.estimators.kernel_model import KernelModel
+from dpkernel.estimators.objective_model import ObjectiveModel
+from dpkernel.estimators.records import Targets
+from dpkernel.estimators.sources import open_source
+from dpkernel.ledger import Ledger
+from dpkernel.losses import Logistic, Loss, SmoothedHinge
+from dpkernel.noise import NoiseSource
+from dpkernel.types import JSON, Array, Neighbours, is_real
+from dpkernel.validation import Choice, Real
+
+_SIGNAL = 4.0  # the variance that a good decision function is taken to have
+
+
+@dataclass(frozen=True)
+class OneAgainstRest(Targets):
+    """+1 for one class and -1 for the others, with a public weight for each class."""
+
+    place: int
+    weights: tuple[float, ...] | None = None
+
+    def of(self, y: Array) -> tuple[Array, Array | None]:
+        """Return labels of +-1 and the rows' class weights."""
+        labels = np.where(y == self.place, 1.0, -1.0)
+        if self.weights is None:
+            return labels, None
+        return labels, np.asarray(self.weights)[y.astype(np.int64)]
+
+
+class PrivateKernelClassifier(ClassifierMixin, ObjectiveModel):
+    r"""Kernel classification with a privacy certificate.
+
+    Minimises sum_i loss(y_i f(x_i)) + Lambda ||beta||^2 / 2 plus a random linear term, for f linear
+    in a data-independent feature map: objective perturbation. Two classes are one problem; more are
+    one against the rest each, and the budget covers all of them together.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        What is asked for; the certificate states at most this. ``delta=0`` takes noise that is pure
+        epsilon, under the assumption of idealised arithmetic.
+    classes : sequence
+        Every label that can occur: public, never read from the data. Required.
+    loss : {"smoothed_hinge", "logistic"}
+        A support vector machine, the most accurate for small n epsilon; or logistic regression, with
+        better probabilities for large.
+    width : float
+        Of the parabola that replaces the hinge's kink, in (0, 1].
+    kernel, length_scale, features, n_features, bounds, neighbours, ledger, noise, random_state,
+    verbose
+        As in ``PrivateKernelRidge``.
+    regularisation : "auto" or float
+        Lambda; "auto" minimises the error that is expected from public numbers.
+    class_weight : dict, optional
+        A public weight for each class; relative to the largest.
+
+    Attributes
+    ----------
+    certificate_ : Certificate
+    classes_ : ndarray
+        The declared classes, sorted where they can be.
+    coef_, intercept_ : on the features
+    feature_map_ : FeatureMap
+    n_features_in_, feature_names_in_
+
+    Guarantee    (epsilon, delta)-DP for the stated neighbours. Public: n, bounds, classes, seed,
+                 parameters.
+    Sensitivity  2 B or B of the gradient, B = 1: ``sensitivity.loss_gradient``. Long rows get a
+                 smaller weight, and every solve reaches one public tolerance.
+    Not covered  ``score`` on the training rows: it reads them without noise.
+    Reference    Lee, Park & Ahn, Algorithms 2 and 4, with the noise that their proof needs.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpkernel import PrivateKernelClassifier
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-1, 1, (2000, 2)); y = np.where(X[:, 0] > X[:, 1], "yes", "no")
+    >>> model = PrivateKernelClassifier(epsilon=1.0, classes=["no", "yes"], bounds=(-1, 1))
+    >>> model.fit(X, y).certificate_.private
+    True
+    """
+
+    _constraints: ClassVar = {
+        **KernelModel._constraints,
+        "delta": Real(0, 1, closed_low=True),
+        "loss": Choice("smoothed_hinge", "logistic"),
+        "width": Real(0, 1, closed_high=True),
+    }
+
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        delta: float = 1e-6,
+        *,
+        classes: Any = None,
+        loss: str = "smoothed_hinge",
+        width: float = 1.0,
+        kernel: Any = "gaussian",
+        length_scale: Any = "auto",
+        features: Any = "auto",
+        n_features: int | str = "auto",
+        regularisation: float | str = "auto",
+        class_weight: Mapping[Any, float] | None = None,
+        bounds: Any = None,
+        neighbours: str | Neighbours = "replace-one",
+        ledger: Ledger | None = None,
+        noise: NoiseSource | None = None,
+        random_state: int | None = None,
+        verbose: bool = False,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.classes = classes
+        self.loss = loss
+        self.width = width
+        self.kernel = kernel
+        self.length_scale = length_scale
+        self.features = features
+        self.n_features = n_features
+        self.regularisation = regularisation
+        self.class_weight = class_weight
+        self.bounds = bounds
+        self.neighbours = neighbours
+        self.ledger = ledger
+        self.noise = noise
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any = None) -> PrivateKernelClassifier:
+        """Solve the perturbed problems on (X, y).
+
+        Parameters
+        ----------
+        X : array, sparse matrix, data frame, Dask array or data frame, torch tensor, or BlockStream
+            Read several times: a ``BlockStream`` needs a function that starts it again.
+        y : array of n labels, each of them among ``classes``
+
+        Nothing is spent if an argument or the data are refused.
+        """
+        try:
+            return self._fit(X, y)
+        finally:
+            self.__dict__.pop("_set_aside", None)
+
+    def _fit(self, X: Any, y: Any) -> PrivateKernelClassifier:
+        budget, relation = self._check_parameters()
+        self._refuse_private_n(relation)
+        levels = self._declared()
+        weights = self._weights(levels)
+        source = open_source(self, X, y, again=True, classes=levels)
+        places = (1,) if len(levels.values) == 2 else range(len(levels.values))
+        loss = self._loss()
+        tasks = [("decision function", loss, OneAgainstRest(p, weights)) for p in places]
+        domain, features, coef, intercept, certificate = self._solve(
+            source, levels, budget, relation, tasks, signal=_SIGNAL
+        )
+        self._set_columns()
+        self._domain, self.feature_map_ = domain, features
+        binary = len(tasks) == 1
+        self.coef_ = coef[:, 0] if binary else coef
+        self.intercept_ = float(intercept[0]) if binary else intercept
+        self.classes_ = _as_labels(levels)
+        self.certificate_ = certificate
+        return self
+
+    def decision_function(self, X: Any) -> Array:
+        """Return f(x): positive for the second of two classes; one column a class for more."""
+        return self._linear(X)
+
+    def predict(self, X: Any) -> Any:
+        """Return the class with the largest decision value."""
+        scores = self.decision_function(X)
+        place = (scores >= 0).astype(np.int64) if scores.ndim == 1 else scores.argmax(axis=1)
+        return self.classes_[place]
+
+    def predict_proba(self, X: Any) -> Array:
+        """Return estimated probabilities of the classes, from released numbers alone.
+
+        They invert the loss: at the best f the logistic loss has p = 1 / (1 + e^-f), and the
+        smoothed hinge p = 1 / (2 - f) for 0 <= f <= 1 with width 1. Noise and ridge pull f towards
+        0 and the probabilities towards 1/2.
+        """
+        scores = self.decision_function(X)
+        if scores.ndim == 1:
+            positive = self._probability(scores)
+            return np.column_stack([1 - positive, positive])
+        each = np.maximum(self._probability(scores), 1e-12)
+        return np.asarray(each / each.sum(axis=1, keepdims=True))
+
+    def _probability(self, scores: Array) -> Array:
+        if self.loss == "logistic":
+            return np.asarray(expit(scores))
+        # at the best f >= 0, p slope(f) = (1 - p): slope = (1 - f)/width, at most 1
+        slope = np.clip((1 - np.abs(scores)) / self.width, 0.0, 1.0)
+        likely = 1 / (1 + slope)
+        return np.clip(np.where(scores >= 0, likely, 1 - likely), 0.001, 0.999)
+
+    def _loss(self) -> Loss:
+        return Logistic() if self.loss == "logistic" else SmoothedHinge(float(self.width))
+
+    def _declared(self) -> Levels:
+        """Return the declared classes, sorted where they can be."""
+        classes = self.classes
+        if classes is None and isinstance(self.bounds, Domain):
+            target = self.bounds.target
+            classes = list(target.values) if isinstance(target, Levels) else None
+        if classes is None or isinstance(classes, str) or not hasattr(classes, "__len__"):
+            raise ParameterError(
+                "PrivateKernelClassifier needs 'classes', every label that can occur, for example"
+                " classes=['no', 'yes']. They are never read from the data: that would leak."
+            )
+        values = [v.item() if isinstance(v, np.generic) else v for v in classes]
+        try:
+            different = len(set(values)) == len(values)
+        except TypeError:
+            different = False
+        if not different or len(values) < 2:
+            allowed = "two or more different labels that can be hashed"
+            raise ParameterError(
+                parameter_message("PrivateKernelClassifier", "classes", allowed, len(values))
+            )
+        try:
+            return Levels(tuple(sorted(values)))
+        except TypeError:
+            return Levels(tuple(values))
+
+    def _weights(self, levels: Levels) -> tuple[float, ...] | None:
+        """Return class weights in (0, 1], or None when there are none."""
+        if self.class_weight is None:
+            return None
+        given = self.class_weight
+        known = isinstance(given, Mapping) and set(given) <= set(levels.values)
+        if not known or not all(is_real(w) and 0 < w < math.inf for w in given.values()):
+            allowed = "a dict from declared classes to positive numbers"
+            advice = "'balanced' would read the class counts from the data."
+            got: Any = given if str(given) == "balanced" else type(given).__name__
+            raise ParameterError(
+                parameter_message("PrivateKernelClassifier", "class_weight", allowed, got, advice)
+            )
+        weights = [float(given.get(value, 1.0)) for value in levels.values]
+        return tuple(weight / max(weights) for weight in weights)
+
+    @classmethod
+    def _saved_parameters(cls, header: JSON, domain: Domain) -> dict[str, Any]:
+        assert isinstance(domain.target, Levels)
+        loss = header["certificate"]["public"]["losses"][0]
+        return {
+            "classes": list(domain.target.values),
+            "loss": loss["kind"],
+            "width": loss.get("width", 1.0),
+        }
+
+    @classmethod
+    def _from_state(cls, header: JSON, arrays: dict[str, Array]) -> PrivateKernelClassifier:
+        model = super()._from_state(header, arrays)
+        assert isinstance(model._domain.target, Levels)
+        model.classes_ = _as_labels(model._domain.target)
+        return model
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.poor_score = True
+        return tags
+
+
+def _as_labels(levels: Levels) -> Any:
+    """Return the labels as an array whose entries are the labels themselves."""
+    array = np.array(levels.values)
+    if array.shape == (len(levels.values),) and array.tolist() == list(levels.values):
+        return array
+    found = np.empty(len(levels.values), dtype=object)
+    found[:] = levels.values
+    return found

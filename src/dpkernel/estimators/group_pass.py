@@ -1,0 +1,137 @@
+"""Tables whose unit is a person with several rows: ``fit(X, y, groups=ids)``.
+
+Neighbours replace one unit, all its rows and their number. The number of units is public; the number
+of rows is not: no size, text, log line or choice of arithmetic below depends on it. Time and memory
+do: no guarantee of this library speaks of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from dpkernel.blocks import BlockStream, dense_rows, library_of, rows_a_block
+from dpkernel.domain import Domain, Interval
+from dpkernel.errors import DataError, ParameterError
+from dpkernel.estimators.base import PrivateEstimator
+from dpkernel.estimators.sources import Source, open_source
+from dpkernel.features import FeatureMap
+from dpkernel.types import Array, Neighbours
+from dpkernel.unit_statistics import UnitGramLayout, UnitGramStatistics
+
+
+def open_units(estimator: PrivateEstimator, X: Any, y: Any, groups: Any) -> Source:
+    """Return the table with every row's share of its unit; ``n_rows`` is the number of units."""
+    if isinstance(X, BlockStream) or library_of(X) in ("dask", "torch"):
+        raise ParameterError(
+            "The 'groups' argument needs X as one table in memory: a NumPy array, a data frame or a"
+            " SciPy sparse matrix. In streams, Dask tables and tensors a unit's rows could lie in"
+            " several blocks."
+        )
+    # compared here, as scikit-learn's texts about shapes quote numbers of rows
+    shapes = [_shape(value) for value in (X, y, groups)]
+    if [len(shape) for shape in shapes] not in ([2, 1, 1], [2, 2, 1]):
+        raise DataError(
+            "With groups, X must have two dimensions, y one or two, and groups one: an id a row."
+        )
+    if len({shape[0] for shape in shapes}) != 1:
+        raise DataError("X, y and groups must have the same number of rows.")
+    shares, n_units = unit_shares(groups)
+    return replace(open_source(estimator, X, y), n_rows=n_units, shares=shares)
+
+
+def unit_shares(groups: Any) -> tuple[Array, int]:
+    """Return 1 / (rows of its unit) for every row, and the number of units.
+
+    Ids are numbers, texts or anything that can be hashed; rows of a unit need not be neighbours.
+    """
+    ids = np.asarray(groups) if hasattr(groups, "__array__") else _objects(groups)
+    kind = ids.dtype.kind
+    if (kind == "f" and np.isnan(ids).any()) or (kind in "mM" and np.isnat(ids).any()):
+        raise _missing()
+    if kind in "biufmMSU":
+        _, places, counts = np.unique(ids, return_inverse=True, return_counts=True)
+    else:
+        known: dict[Any, int] = {}
+        try:
+            places = np.array([known.setdefault(v, len(known)) for v in ids.tolist()], np.int64)
+        except TypeError:
+            raise DataError(
+                "An id in groups can't be hashed. Use numbers or texts, one for each row."
+            ) from None
+        if any(_is_missing(value) for value in known):
+            raise _missing()
+        counts = np.bincount(places)
+    return 1.0 / counts[places], len(counts)
+
+
+def unit_layout(
+    owner: str,
+    features: FeatureMap,
+    domain: Domain,
+    n_targets: int,
+    relation: Neighbours,
+    n_units: int,
+) -> UnitGramLayout:
+    """Return the layout for this many units, or raise where no rounding bound is proved."""
+    error = features.evaluation_error()
+    if domain.columns is None:
+        raise ParameterError(
+            f"{owner} with groups needs 'bounds', the publicly known range of the columns, for example"
+            " bounds=(0, 100): the rounding of features is bounded on a box only."
+        )
+    if error is None:
+        raise ParameterError(
+            f"{owner} with groups needs features whose rounding error is bounded, and those of"
+            f" {type(features).__name__} with this kernel are not. Use features='fourier', or 'eigen'"
+            " with the Gaussian or Laplace kernel."
+        )
+    return UnitGramLayout(
+        features.n_outputs, n_targets, features.row_norm_bound, relation, n_units, error
+    )
+
+
+def sum_units(
+    source: Source, domain: Domain, features: FeatureMap, layout: UnitGramLayout
+) -> UnitGramStatistics:
+    """Return the sum over rows, each times its share of a unit, in double precision.
+
+    There is no progress bar: it would count rows.
+    """
+    target = domain.target
+    assert isinstance(target, Interval)
+    statistics = UnitGramStatistics(layout)
+    step = rows_a_block(source.n_columns)
+    for start in range(0, len(source.y), step):
+        rows = slice(start, start + step)
+        inputs = domain.to_unit(dense_rows(source.X, rows).astype(np.float64, copy=False))
+        targets = target.to_unit(source.y[rows].reshape(len(inputs), -1))
+        statistics.update(features.transform_block(inputs), targets, source.shares[rows])
+    return statistics
+
+
+def _shape(value: Any) -> tuple[int, ...]:
+    try:
+        return tuple(np.shape(value))
+    except (TypeError, ValueError):
+        raise DataError("X, y and groups must be tables, arrays or lists of equal rows.") from None
+
+
+def _objects(values: Any) -> Any:
+    """Return a list as an array of its objects: NumPy would turn numbers among texts into texts."""
+    found = np.empty(len(values), dtype=object)
+    found[:] = list(values)
+    return found
+
+
+def _is_missing(value: Any) -> bool:
+    try:
+        return value is None or bool(value != value)  # NaN and NaT differ from themselves
+    except (TypeError, ValueError):  # pandas.NA has no truth value
+        return True
+
+
+def _missing() -> DataError:
+    return DataError("An id in groups is missing. Give every row the id of its unit, or drop it.")

@@ -1,0 +1,96 @@
+"""What the estimators share that are fitted by objective perturbation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from dpkernel.certificate import Certificate, Release
+from dpkernel.domain import Domain, Interval, Levels
+from dpkernel.estimators.base import logger
+from dpkernel.estimators.kernel_model import KernelModel
+from dpkernel.estimators.objective_plan import ROW_BOUND, Setting, plan_objectives
+from dpkernel.estimators.records import RecordRecipe, RecordStore, Targets
+from dpkernel.estimators.sources import Source
+from dpkernel.features import FeatureMap
+from dpkernel.losses import Loss
+from dpkernel.profiles import gaussian_mu
+from dpkernel.solvers.objective_perturbation import Problem, Records, minimise
+from dpkernel.types import Array, Budget, Neighbours
+
+Task = tuple[str, Loss, Targets]  # a label for the certificate, a loss, a view of the targets
+
+
+class ObjectiveModel(KernelModel):
+    """Base class: one or more convex problems on one set of records, inside one spend."""
+
+    regularisation: float | str
+
+    def _solve(
+        self,
+        source: Source,
+        target: Interval | Levels,
+        budget: Budget,
+        relation: Neighbours,
+        tasks: Sequence[Task],
+        *,
+        signal: float,
+    ) -> tuple[Domain, FeatureMap, Array, Array, Certificate]:
+        """Return domain, features, coefficients, intercepts and the certificate of the fit.
+
+        Tasks with one label have one loss and share a line of the certificate.
+        """
+        domain = self._resolve_domain(source, target)
+        n_inputs = source.n_columns if domain.columns is None else domain.n_unit_columns
+        size = _auto_size(source.n_rows, n_inputs, budget)
+        features = self._choose_features(domain, source, size)
+        recipe, powers = RecordRecipe.choose(domain, features, source.n_rows, ROW_BOUND)
+        owner = type(self).__name__
+        setting = Setting(owner, budget, relation, source.n_rows, powers, signal)
+        ridge = None if self.regularisation == "auto" else float(self.regularisation)
+        plans = plan_objectives(setting, [loss for _, loss, _ in tasks], ridge)
+        plan_of = {plan.loss: plan for plan in plans}
+        label_of = {loss: label for label, loss, _ in tasks}
+        releases = [Release(label_of[p.loss], p.mechanism, p.draws) for p in plans]
+        self._check_ledger(releases, budget)
+        logger.info("%d problem(s) on %d rows", len(tasks), source.n_rows)
+        store = RecordStore(source, recipe)
+        noise = self._spend(releases, budget)
+        solutions = []
+        for _, loss, targets in tasks:
+            plan = plan_of[loss]
+            solve = _solver(store.records(loss, targets), plan.problem)
+            solutions.append(recipe.coefficients(plan.mechanism.release(solve, noise)))
+        certificate = Certificate.issue(
+            owner,
+            budget,
+            releases,
+            noise,
+            public={
+                "n_rows": source.n_rows,
+                "n_columns": source.n_columns,
+                "domain": domain.to_dict(),
+                "feature_map": features.to_dict(),
+                "losses": [plan.loss.to_dict() for plan in plans],
+                "regularisation": [plan.mechanism.ridge for plan in plans],
+            },
+        )
+        coef = np.column_stack([solution[0] for solution in solutions])
+        intercept = np.array([solution[1] for solution in solutions])
+        return domain, features, coef, intercept, certificate
+
+
+def _solver(records: Records, problem: Problem) -> Callable[[Array], Array]:
+    return lambda b: minimise(records, problem, b)
+
+
+def _auto_size(n: int, n_inputs: int, budget: Budget) -> int:
+    """Return how many features: more where there are more rows, and always the linear ones."""
+    if budget.pure:
+        signal = math.sqrt(n * budget.epsilon / 5)
+    else:
+        signal = math.sqrt(n * gaussian_mu(budget.epsilon, budget.delta))
+    size = 2 * int(min(max(1.5 * signal, 64), 512))
+    return max(size, min(2 * (n_inputs // 2 + 2), 1024))

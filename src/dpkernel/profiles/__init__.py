@@ -1,0 +1,72 @@
+r"""Privacy profiles: delta as a function of epsilon, for one release or many.
+
+A profile is a frozen value. ``delta(epsilon)`` is an upper bound on the
+hockey-stick divergence sup_S P(S) - e^epsilon Q(S) over neighbouring data sets,
+both directions; ``epsilon(delta)`` is the upper end of a bisection. Whatever is
+rounded is rounded towards less privacy claimed.
+
+    GaussianProfile     exact; k copies compose to sqrt(k) mu
+    MixtureProfile      a Gaussian whose mu is random and data-independent
+    PureProfile         epsilon-DP: the randomised-response pair
+    ApproximateProfile  only one point (epsilon, delta) is known
+    ObjectiveProfile    objective perturbations, alone or with Gaussian releases
+    ComposedProfile     the rest: PLD by dp-accounting, Renyi or basic composition,
+                        whichever is smallest
+
+A new profile is a subclass and a line in the registry at the foot of this file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from dpkernel.errors import CertificateError
+from dpkernel.profiles.base import PrivacyProfile
+from dpkernel.profiles.composition import ComposedProfile, compose, rdp_delta
+from dpkernel.profiles.gaussian import (
+    GaussianProfile,
+    MixtureProfile,
+    gaussian_delta,
+    gaussian_mu,
+)
+from dpkernel.profiles.objective import ObjectiveProfile, objective_multiplier
+from dpkernel.profiles.pure import ApproximateProfile, PureProfile
+from dpkernel.types import JSON
+
+__all__ = [
+    "ApproximateProfile",
+    "ComposedProfile",
+    "GaussianProfile",
+    "MixtureProfile",
+    "ObjectiveProfile",
+    "PrivacyProfile",
+    "PureProfile",
+    "compose",
+    "gaussian_delta",
+    "gaussian_mu",
+    "objective_multiplier",
+    "profile_from_dict",
+    "rdp_delta",
+]
+
+
+def profile_from_dict(data: JSON) -> PrivacyProfile:
+    """Return the profile that ``to_dict`` described."""
+    try:
+        return _REGISTRY[data["kind"]](data)
+    except (KeyError, TypeError, ValueError, ArithmeticError) as error:
+        known = ", ".join(sorted(_REGISTRY))
+        raise CertificateError(
+            f"The profile of this certificate can't be read ({error}). Its 'kind' must be one of"
+            f" {known}, with that kind's parameters."
+        ) from error
+
+
+_REGISTRY: dict[str, Callable[[JSON], PrivacyProfile]] = {
+    "gaussian": lambda d: GaussianProfile(d["mu"]),
+    "gaussian-mixture": lambda d: MixtureProfile(tuple(d["mus"]), tuple(d["weights"]), d["tail"]),
+    "pure": lambda d: PureProfile(d["epsilon"]),
+    "approximate": lambda d: ApproximateProfile(d["epsilon"], d["delta"]),
+    "objective-perturbation": ObjectiveProfile.from_dict,
+    "composed": lambda d: ComposedProfile(tuple(profile_from_dict(p) for p in d["parts"])),
+}

@@ -1,0 +1,112 @@
+"""What every privacy profile is: delta as a function of epsilon, an upper bound."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from dpkernel import pld
+from dpkernel.errors import ParameterError, parameter_message
+from dpkernel.types import JSON, Array, Budget, is_real
+
+
+class PrivacyProfile(ABC):
+    """Delta as a function of epsilon; immutable, hashable, serialisable."""
+
+    kind: ClassVar[str]
+
+    @abstractmethod
+    def delta(self, epsilon: float) -> float:
+        """Return an upper bound on delta at this epsilon, any real number."""
+
+    @abstractmethod
+    def rdp(self, order: float) -> float:
+        """Return an upper bound on the Renyi divergence of this order > 1 (inf if unknown)."""
+
+    @abstractmethod
+    def to_dict(self) -> JSON:
+        """Return the parameters as JSON values, with the kind."""
+
+    def pld(self, step: float = pld.STEP) -> pld.Distribution | None:
+        """Return a dominating privacy loss distribution on a grid, or None if there is none."""
+        return None
+
+    @property
+    def fineness(self) -> float:
+        """The grid step of privacy losses at which this profile is resolved well."""
+        return pld.STEP
+
+    @property
+    def spread(self) -> float:
+        """How far privacy losses reach, roughly: a grid over it has a million cells at most."""
+        return min(self.epsilon(1e-12), 1e3)
+
+    @property
+    def mu(self) -> float | None:
+        """The mu of a Gaussian pair that dominates this one, or None: what adds up as mu^2."""
+        return None
+
+    def epsilon(self, delta: float) -> float:
+        """Return the smallest epsilon >= 0, rounded up, at which delta is at most this."""
+        if not is_real(delta) or not 0 <= delta < 1:
+            raise ParameterError(
+                parameter_message(
+                    type(self).__name__, "delta", "a float in the range [0, 1)", delta
+                )
+            )
+        if self.delta(0.0) <= delta:
+            return 0.0
+        high = 1.0
+        while self.delta(high) > delta:
+            high *= 2
+            if high > 1e12:
+                return math.inf
+        return bisect(lambda e: self.delta(e) > delta, 0.0, high)[1]
+
+    def compose(self, *others: PrivacyProfile) -> PrivacyProfile:
+        """Return the profile of this release followed by the others, each chosen adaptively."""
+        from dpkernel.profiles.composition import compose  # which knows every profile
+
+        return compose((self, *others))
+
+    def repeat(self, count: int) -> PrivacyProfile:
+        """Return the profile of ``count`` releases like this one."""
+        from dpkernel.profiles.composition import compose
+
+        return compose([self] * count)
+
+    def supports(self, budget: Budget) -> bool:
+        """Whether this profile proves (epsilon, delta)-DP for the budget."""
+        return self.delta(budget.epsilon) <= budget.delta
+
+    def trade_off(self, type_one: Array | Sequence[float] | float) -> Array:
+        """Return a lower bound on the type II error of any attack with this type I error.
+
+        The attack tests which of two neighbouring data sets was used. For every epsilon,
+        beta >= max(0, 1 - delta - e^epsilon alpha, e^-epsilon (1 - delta - alpha)).
+        """
+        alpha = np.atleast_1d(np.asarray(type_one, dtype=np.float64))
+        best = np.zeros_like(alpha)
+        for epsilon in np.concatenate(([0.0], np.geomspace(1e-3, 100.0, 400))):
+            delta = self.delta(float(epsilon))
+            best = np.maximum(best, 1 - delta - math.exp(epsilon) * alpha)
+            best = np.maximum(best, math.exp(-epsilon) * (1 - delta - alpha))
+        return best
+
+
+def bisect(true_below: Callable[[float], bool], low: float, high: float) -> tuple[float, float]:
+    """Return adjacent floats around the point where the predicate turns from true to false."""
+    while True:
+        middle = low + (high - low) / 2
+        if not low < middle < high:
+            return low, high
+        low, high = (middle, high) if true_below(middle) else (low, middle)
+
+
+def hypot_up(values: Sequence[float]) -> float:
+    """Return the root of the sum of squares, rounded up."""
+    return math.nextafter(math.hypot(*values) * (1 + 4e-16), math.inf)

@@ -1,0 +1,175 @@
+"""Several releases in a row."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache, reduce
+from typing import ClassVar
+
+import numpy as np
+
+from dpkernel import pld
+from dpkernel.errors import ParameterError, parameter_message
+from dpkernel.profiles.base import PrivacyProfile, hypot_up
+from dpkernel.profiles.gaussian import GaussianProfile, MixtureProfile
+from dpkernel.profiles.objective import ObjectiveProfile
+from dpkernel.profiles.pure import ApproximateProfile, PureProfile
+from dpkernel.sensitivity import round_up
+from dpkernel.types import JSON
+
+_ORDERS = tuple(1 + 10.0**e for e in np.linspace(-2, 4, 121))  # Renyi orders that are tried
+
+
+@dataclass(frozen=True)
+class ComposedProfile(PrivacyProfile):
+    """Several different profiles in a row, by the tightest rule that all of them allow.
+
+    PLD composition when every part has a privacy loss distribution; otherwise the better of
+    Renyi and basic composition. Parts are fixed in advance; each mechanism may still depend on
+    the outputs before it.
+    """
+
+    kind: ClassVar[str] = "composed"
+    parts: tuple[PrivacyProfile, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.parts) < 1:
+            raise ParameterError(
+                parameter_message("ComposedProfile", "parts", "one or more profiles", self.parts)
+            )
+
+    @property
+    def fineness(self) -> float:
+        """The finest step that a part asks for."""
+        return min(part.fineness for part in self.parts)
+
+    @property
+    def mu(self) -> float | None:
+        """The composed mu, if every part is dominated by a Gaussian pair."""
+        mus = [part.mu for part in self.parts]
+        return None if None in mus else hypot_up([mu for mu in mus if mu is not None])
+
+    @property
+    def spread(self) -> float:
+        """The sum over the parts."""
+        return sum(part.spread for part in self.parts)
+
+    def delta(self, epsilon: float) -> float:
+        """Return delta by the tightest rule available."""
+        basic = self._sum_of_points(epsilon)
+        if basic == 0:
+            return 0.0
+        distribution = self.pld()
+        if distribution is not None:
+            return min(basic, distribution.delta(epsilon))
+        return min(basic, self._basic(epsilon), rdp_delta(self.rdp, epsilon))
+
+    def rdp(self, order: float) -> float:
+        """Return the sum of the parts' Renyi bounds."""
+        return math.fsum(part.rdp(order) for part in self.parts) * (1 + 1e-15)
+
+    def pld(self, step: float = pld.STEP) -> pld.Distribution | None:
+        """Return the convolution of the parts' distributions."""
+        wanted = min(step, *(part.fineness for part in self.parts))
+        return _composed_pld(self.parts, max(wanted, self.spread * 1e-6))
+
+    def _sum_of_points(self, epsilon: float) -> float:
+        """Return the basic bound when every part is known by one point; 1 otherwise."""
+        total_epsilon, total_delta = Fraction(0), Fraction(0)
+        for part in self.parts:
+            if not isinstance(part, (PureProfile, ApproximateProfile)):
+                return 1.0
+            total_epsilon += Fraction(part.epsilon_value)
+            total_delta += Fraction(getattr(part, "delta_value", 0.0))
+        delta = round_up(total_delta)
+        return ApproximateProfile(round_up(total_epsilon), min(delta, 1.0)).delta(epsilon)
+
+    def _basic(self, epsilon: float) -> float:
+        """Return the basic bound: the parts' epsilons at a common delta, by bisection on it."""
+        if not epsilon > 0:
+            return 1.0
+        share = 1.0 / len(self.parts)
+
+        def fits(exponent: float) -> bool:
+            delta = 10.0**exponent
+            return math.fsum(p.epsilon(delta * share) for p in self.parts) <= epsilon
+
+        low, high = -18.0, 0.0 - 1e-12
+        if not fits(high):
+            return 1.0
+        for _ in range(40):
+            middle = (low + high) / 2
+            low, high = (low, middle) if fits(middle) else (middle, high)
+        return float(10.0**high)
+
+    def to_dict(self) -> JSON:
+        """Return the kind and the parts."""
+        return {"kind": self.kind, "parts": [part.to_dict() for part in self.parts]}
+
+
+def compose(profiles: Sequence[PrivacyProfile]) -> PrivacyProfile:
+    """Return the profile of all of these in a row (adaptively chosen mechanisms, fixed plan).
+
+    Gaussians add their mu^2, exactly; Gaussians and mixtures convolve their laws of mu^2;
+    objective perturbations take Gaussians in; anything else becomes a ComposedProfile.
+    """
+    flat: list[PrivacyProfile] = []
+    for profile in profiles:
+        flat.extend(profile.parts if isinstance(profile, ComposedProfile) else (profile,))
+    if not flat:
+        return GaussianProfile(0.0)
+    gaussians = [p.mu_value for p in flat if isinstance(p, GaussianProfile)]
+    mixtures = [p for p in flat if isinstance(p, MixtureProfile)]
+    objectives = [p for p in flat if isinstance(p, ObjectiveProfile)]
+    merging = (GaussianProfile, MixtureProfile, ObjectiveProfile)
+    rest = [p for p in flat if not isinstance(p, merging)]
+    merged: list[PrivacyProfile] = []
+    if gaussians:
+        only = gaussians[0] if len(gaussians) == 1 else hypot_up(gaussians)
+        merged.append(GaussianProfile(only))
+    if mixtures:
+        mixture = mixtures[0]
+        for other in mixtures[1:]:
+            mixture = mixture.combine(other)
+        if merged:
+            mixture = mixture.combine(MixtureProfile((merged[0].mu or 0.0,), (1.0,)))
+        merged = [mixture]
+    if objectives:
+        stages = reduce(ObjectiveProfile.combine, objectives)
+        if gaussians and not mixtures:
+            stages, merged = stages.with_gaussian(merged[0].mu or 0.0), []
+        merged.append(stages)
+    pure = [p.epsilon_value for p in rest if isinstance(p, PureProfile)]
+    if len(rest) == len(pure) == 1 and not merged:
+        return rest[0]
+    merged.extend(sorted(rest, key=lambda p: repr(p.to_dict())))
+    return merged[0] if len(merged) == 1 else ComposedProfile(tuple(merged))
+
+
+def rdp_delta(rdp: Callable[[float], float], epsilon: float) -> float:
+    """Return the least delta that the Renyi curve proves at this epsilon.
+
+    From epsilon = rho + log((a - 1)/a) - (log delta + log a)/(a - 1) for every order a.
+    """
+    best = 1.0
+    for order in _ORDERS:
+        rho = rdp(order)
+        if not rho < math.inf:
+            continue
+        log_delta = (order - 1) * (rho - epsilon + math.log1p(-1 / order)) - math.log(order)
+        best = min(best, math.exp(min(log_delta, 0.0)) * (1 + 1e-10))
+    return best
+
+
+@lru_cache(maxsize=64)
+def _composed_pld(parts: tuple[PrivacyProfile, ...], step: float) -> pld.Distribution | None:
+    distributions = []
+    for part in dict.fromkeys(parts):
+        one = part.pld(step)
+        if one is None:
+            return None
+        distributions.append(one.repeat(parts.count(part)))
+    return pld.convolve(distributions)

@@ -1,0 +1,304 @@
+r"""Objective perturbation, one release or many, together with Gaussian releases.
+
+One release minimises sum_i loss(y_i, <h_i, beta>) + Lambda ||beta||^2 / 2 + <b, beta>, b Gaussian.
+Its privacy loss is bounded by a random variable whose law is known, whatever the data and whatever
+was released before:
+
+    replace-one      log(1 + x) + m^2/2 + m R,  m = 2 c_1 B / sigma,  P(R > t) <= S(t)
+    zero-out, adding     log(1 + x) + max(0, m^2/2 + m Z),  m = c_1 B / sigma
+    zero-out, removing   m^2/2 + m |Z|
+
+with x = c_2 B^2 / Lambda, Z standard normal and
+
+    S(t) = sup over phi in [0, pi/4] of 1 - (1 - 2 Q(t / cos phi)) (1 - 2 Q(t / sin phi)).
+
+Several releases and Gaussian ones of total mu compose to delta(epsilon) = E G(epsilon - sum of
+these losses; mu): conditioning on the first release, its hockey-stick divergence is an expectation
+of a decreasing function of the loss, so a larger loss is worse; for Gaussian releases that function
+is convex in e^epsilon and the Gaussian pair is the worst. Under zero-out one of the two directions
+holds for all releases together, so the larger of the two totals counts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from typing import ClassVar
+
+import numpy as np
+from scipy.fft import irfft, next_fast_len, rfft
+from scipy.special import log_ndtr, ndtr
+
+from dpkernel.errors import ParameterError, parameter_message
+from dpkernel.profiles.base import PrivacyProfile, hypot_up
+from dpkernel.profiles.gaussian import gaussian_delta
+from dpkernel.types import JSON, Array, Budget, Neighbours, is_real
+
+_FAR = 12.0  # beyond it a normal variable has probability 4e-33, which is added to delta
+_STEPS = 12 * 1024
+_ANGLES = 400
+_CELLS = 8192  # of the largest stage's loss, where several are convolved
+_DIRECT = 3  # so many stages are convolved without a Fourier transform, which has absolute errors
+
+Stage = tuple[float, float]  # m and x
+
+
+@dataclass(frozen=True)
+class ObjectiveProfile(PrivacyProfile):
+    """Objective perturbations and Gaussian releases in any order, each chosen adaptively.
+
+    Parameters
+    ----------
+    stages : tuple of (m, x)
+        Fixed in advance; see the head of this module.
+    neighbours : str
+        "replace-one", or "zero-out" and "add-remove", which share their laws.
+    mu_value : float
+        Of all Gaussian releases together, output noise included.
+    slack, log_miss : float
+        The noise as drawn has probabilities within a factor e^slack (counted for both data sets) of
+        the ideal one, outside an event of probability e^log_miss.
+
+    Guarantee    delta(epsilon) as above at epsilon - slack, plus e^(epsilon + log_miss), times
+                 e^slack.
+    Numerics     laws are tabulated with every cell's mass on its upper edge and S(t) bounded from
+                 above on cells of phi; what is cut off is added. Never a mu: it does not compose by
+                 mu^2.
+    """
+
+    kind: ClassVar[str] = "objective-perturbation"
+    stages: tuple[Stage, ...]
+    neighbours: str = Neighbours.REPLACE_ONE.value
+    mu_value: float = 0.0
+    slack: float = 0.0
+    log_miss: float = -1e300
+
+    def __post_init__(self) -> None:
+        numbers = [*(v for stage in self.stages for v in stage), self.mu_value, self.slack]
+        fine = len(self.stages) > 0 and all(len(stage) == 2 for stage in self.stages)
+        fine = fine and all(is_real(v) and 0 <= v < math.inf for v in numbers)
+        fine = fine and all(m > 0 for m, _ in self.stages) and self.slack < 1
+        if not fine or not is_real(self.log_miss) or not self.log_miss <= 0:
+            raise ParameterError(
+                parameter_message(
+                    "ObjectiveProfile",
+                    "stages",
+                    "pairs (m, x) with m > 0 and x >= 0, with mu >= 0, 0 <= slack < 1 and"
+                    " log_miss <= 0",
+                    (self.stages, self.mu_value, self.slack, self.log_miss),
+                )
+            )
+        Neighbours.resolve(self.neighbours)
+        stages = sorted((float(m), float(x)) for m, x in self.stages)
+        object.__setattr__(self, "stages", tuple(stages))
+        for name in ("mu_value", "slack", "log_miss"):
+            object.__setattr__(self, name, float(getattr(self, name)))
+
+    def delta(self, epsilon: float) -> float:
+        """Return the bound of the head of this module, rounded up."""
+        shift = epsilon - self.slack
+        worst = 0.0
+        for shifts, losses, weights, cut in _laws(self.stages, self.neighbours):
+            tail = (
+                gaussian_delta(shift - shifts - losses, self.mu_value)
+                if self.mu_value
+                else (-np.expm1(np.minimum(shift - shifts - losses, 0.0)))
+            )
+            worst = max(worst, float(np.sum(tail * weights)) + cut)
+        miss = math.exp(min(epsilon + self.log_miss, 0.0))
+        return min(1.0, math.exp(self.slack) * (worst * (1 + 1e-11) + miss))
+
+    def rdp(self, order: float) -> float:
+        r"""Return the sum of the stages' Renyi bounds, outside the missed event.
+
+        Replace-one: log(1 + x) + log(2 e^(a (a-1) m^2 / 2) + 2) / (a - 1). Zero-out: the larger of
+        the two directions, each by the moment of its loss.
+        """
+        total = order * self.mu_value**2 / 2
+        for m, x in self.stages:
+            half = order * (order - 1) * m * m / 2
+            if self.neighbours == Neighbours.REPLACE_ONE.value:
+                moment = np.logaddexp(half + math.log(2), math.log(2))
+                total += math.log1p(x) + float(moment) / (order - 1)
+                continue
+            shifted = (order - 1) * m
+            add = np.logaddexp(log_ndtr(-m / 2), half + log_ndtr(m / 2 + shifted))
+            remove = math.log(2) + log_ndtr(shifted)
+            total += max(
+                math.log1p(x) + float(add) / (order - 1),
+                order * m * m / 2 + float(remove) / (order - 1),
+            )
+        slack = self.slack * (1 + order) / (order - 1)
+        return (total + slack) * (1 + 1e-12)
+
+    @property
+    def rdp_miss(self) -> float:
+        """The probability of the event outside of which ``rdp`` holds."""
+        return math.exp(self.log_miss)
+
+    def combine(self, other: ObjectiveProfile) -> ObjectiveProfile:
+        """Return the composition of the two."""
+        if {self.neighbours, other.neighbours} == {"replace-one", "zero-out"}:
+            raise ParameterError(
+                "Objective perturbations for different neighbours can't be composed."
+            )
+        return ObjectiveProfile(
+            self.stages + other.stages,
+            self.neighbours,
+            hypot_up([self.mu_value, other.mu_value]),
+            (self.slack + other.slack) * (1 + 1e-15),
+            min(float(np.logaddexp(self.log_miss, other.log_miss)) + 1e-15, 0.0),
+        )
+
+    def with_gaussian(self, mu: float) -> ObjectiveProfile:
+        """Return the composition with a Gaussian release."""
+        total = hypot_up([self.mu_value, mu]) if self.mu_value else mu
+        return ObjectiveProfile(self.stages, self.neighbours, total, self.slack, self.log_miss)
+
+    def to_dict(self) -> JSON:
+        """Return the kind and the parameters."""
+        return {
+            "kind": self.kind,
+            "stages": [list(stage) for stage in self.stages],
+            "neighbours": self.neighbours,
+            "mu": self.mu_value,
+            "slack": self.slack,
+            "log_miss": self.log_miss,
+        }
+
+    @classmethod
+    def from_dict(cls, data: JSON) -> ObjectiveProfile:
+        """Return the profile that ``to_dict`` described."""
+        stages = tuple((stage[0], stage[1]) for stage in data["stages"])
+        return cls(stages, data["neighbours"], data["mu"], data["slack"], data["log_miss"])
+
+
+def objective_multiplier(
+    budget: Budget,
+    weights: Sequence[float],
+    x: Sequence[float],
+    neighbours: Neighbours,
+    *,
+    gaussian: float = 0.0,
+    slack: float = 0.0,
+    log_miss: float = -1e300,
+    precision: float = 1e-7,
+) -> float:
+    """Return the largest kappa for which stages m_j = kappa sqrt(weights_j) fit the budget.
+
+    ``gaussian`` is the weight of all Gaussian releases: their mu is kappa sqrt(gaussian). The lower
+    end of a bisection to this relative precision; returns 0 if nothing fits (then x is too large:
+    log(1 + x) must stay below epsilon).
+    """
+    stages = tuple(weights), tuple(x)
+    return _multiplier(budget, *stages, neighbours.value, gaussian, slack, log_miss, precision)
+
+
+@lru_cache(maxsize=1024)
+def _multiplier(
+    budget: Budget,
+    weights: tuple[float, ...],
+    x: tuple[float, ...],
+    neighbours: str,
+    gaussian: float,
+    slack: float,
+    log_miss: float,
+    precision: float,
+) -> float:
+    def fits(kappa: float) -> bool:
+        stages = tuple((kappa * math.sqrt(w), v) for w, v in zip(weights, x, strict=True))
+        mu = kappa * math.sqrt(gaussian)
+        return ObjectiveProfile(stages, neighbours, mu, slack, log_miss).supports(budget)
+
+    low, high = 0.0, 1.0
+    while fits(high):
+        low, high = high, 2 * high
+        if high > 1e9:
+            return low
+    while high > 1e-9 and not fits(high / 2):
+        high /= 2
+    if high <= 1e-9:
+        return 0.0
+    low = max(low, high / 2)
+    while high - low > precision * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+# --- laws of the losses --------------------------------------------------------------------------
+
+Law = tuple[float, Array, Array, float]  # a shift, losses, their probabilities, what was cut off
+
+
+def _laws(stages: tuple[Stage, ...], neighbours: str) -> list[Law]:
+    """Return the law of the total loss, for each direction that has to be covered."""
+    two = neighbours == Neighbours.REPLACE_ONE.value
+    names = ["two records"] if two else ["add", "remove"]
+    return [_total_law(stages, name) for name in names]
+
+
+@lru_cache(maxsize=64)
+def _total_law(stages: tuple[Stage, ...], name: str) -> Law:
+    """Return shift + losses with probabilities: the loss of all stages, from above."""
+    shift = 0.0 if name == "remove" else math.fsum(math.log1p(x) for _, x in stages)
+    ms = [m for m, _ in stages]
+    if len(ms) == 1:
+        losses, weights, cut = _stage_law(name, ms[0])
+        return shift * (1 + 1e-15), losses, weights, cut
+    step = _FAR * max(ms) / _CELLS
+    total, cut = np.ones(1), 0.0
+    for m in ms:
+        losses, weights, missing = _stage_law(name, m)
+        places = np.ceil(losses / step * (1 - 1e-13)).astype(np.int64)
+        law = np.bincount(places, weights).astype(np.float64)
+        total, error = _convolve(total, law, direct=len(ms) <= _DIRECT)
+        cut += missing + error
+    kept = np.flatnonzero(total > 0)
+    losses = kept.astype(np.float64) * (step * (1 + 1e-12))
+    return shift * (1 + 1e-15), losses, total[kept], cut
+
+
+def _stage_law(name: str, m: float) -> tuple[Array, Array, float]:
+    """Return losses without log(1 + x), their probabilities, and the probability cut off."""
+    edges = np.linspace(0.0, _FAR, _STEPS + 1)
+    if name == "add":  # max(0, m^2/2 + m Z)
+        values = m * m / 2 + m * np.linspace(-m / 2, _FAR, _STEPS + 1)
+        survival = ndtr(-np.linspace(-m / 2, _FAR, _STEPS + 1)) * (1 + 1e-12)
+        probabilities = np.concatenate(([1 - survival[0]], -np.diff(survival)))
+        return np.maximum(values, 0.0), np.maximum(probabilities, 0.0), float(survival[-1])
+    if name == "remove":  # m^2/2 + m |Z|
+        survival = np.minimum(2 * ndtr(-edges) * (1 + 1e-12), 1.0)
+    else:
+        survival = _survival_of_two()
+    values = m * m / 2 + m * edges
+    return values[1:], np.maximum(-np.diff(survival), 0.0), float(survival[-1])
+
+
+@lru_cache(maxsize=1)
+def _survival_of_two() -> Array:
+    """Return an upper bound of S(t) on the grid of t, non-increasing."""
+    edges = np.linspace(0.0, _FAR, _STEPS + 1)
+    angles = np.linspace(0.0, math.pi / 4, _ANGLES + 1)
+    best = np.zeros_like(edges)
+    for low, high in pairwise(angles):
+        first = 2 * ndtr(-edges / math.cos(low))
+        second = 2 * ndtr(-edges / math.sin(high))
+        best = np.maximum(best, first + second - first * second)
+    best = np.minimum(best * (1 + 1e-12), 1.0)
+    return np.maximum.accumulate(best[::-1])[::-1]
+
+
+def _convolve(a: Array, b: Array, *, direct: bool) -> tuple[Array, float]:
+    """Return the law of the sum, and a bound on the probability lost to rounding."""
+    if direct or min(len(a), len(b)) < 64:
+        return np.convolve(a, b) * (1 + 1e-11), 0.0
+    size = len(a) + len(b) - 1
+    fast = next_fast_len(size, real=True)
+    out = irfft(rfft(a, fast) * rfft(b, fast), fast)[:size]
+    # each entry errs by at most a few log2(size) u times the norms
+    error = 20 * math.log2(fast) * 2.0**-53 * float(np.linalg.norm(a) * np.linalg.norm(b))
+    return np.maximum(out, 0.0), size * error
