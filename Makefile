@@ -65,6 +65,7 @@ bench: $(VENV)/.installed
 
 bench-accuracy: $(VENV)/.installed
 	$(BIN)/python benchmarks/accuracy.py
+	$(BIN)/python benchmarks/folds.py
 
 audit: $(VENV)/.installed
 	$(BIN)/python -m dpkernel.audit --out audit-report
