@@ -23,7 +23,7 @@ ROWS, EPSILONS, FOLDS = (1000, 10_000), (1.0, 10.0), (1, 2, 4)
 
 def synthetic(rows: int, draws: np.random.Generator) -> tuple:
     """Return X, y, X_test, f and the declared bounds of the design of Lee, Park & Ahn."""
-    X, y, X_test, f = design(10, draws, rows)
+    X, y, X_test, f = design(10, draws, rows=rows)
     return X, y, X_test, f, (0, 1), (-NOISE, float(np.max(np.abs(y))))
 
 
