@@ -22,7 +22,13 @@ from dpkernel.domain import Domain
 from dpkernel.estimators.sources import Source, computed, read_again, row_chunks, unit_inputs
 from dpkernel.features import FeatureMap
 from dpkernel.losses import Loss
-from dpkernel.solvers.objective_perturbation import BlockRecords, Record, Records, sum_blocks
+from dpkernel.solvers.objective_perturbation import (
+    BlockRecords,
+    CompensatedSum,
+    Record,
+    Records,
+    sum_blocks,
+)
 from dpkernel.types import Array
 
 Stored = tuple[Array, Array, Array]  # z, the table's targets, weights
@@ -164,9 +170,11 @@ class _DaskRecords:
         parts = [task(X, y, *self._rest, beta, wanted) for X, y in self._chunks]
         results = computed(dask, *parts)
         value = float(sum(part[0] for part in results))
-        gradient = np.sum([part[1] for part in results], axis=0)
+        gradient = CompensatedSum(len(beta))
+        for part in results:
+            gradient.add(part[1])
         hessian = np.sum([part[2] for part in results], axis=0) if wanted else None
-        return value, gradient, hessian
+        return value, gradient.value, hessian
 
 
 def _sum_chunk(
