@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV
@@ -66,6 +67,16 @@ def test_numpy_pandas_and_polars_give_the_same_model(build, data):
     assert not hasattr(models[0], "feature_names_in_")
     with pytest.raises(ValueError, match="feature names"):
         models[1].predict(pd.DataFrame(X, columns=names[::-1]))
+
+
+@every
+def test_sparse_tables_give_the_model_of_dense_ones(build, data):
+    X, y = np.where(data[0] > 0, data[0], 0.0), data[1]
+    dense = build(noise=SeededNoise(3)).fit(X, y)
+    for table in (sparse.csr_matrix(X), sparse.csc_array(X), sparse.coo_array(X)):
+        model = build(noise=SeededNoise(3)).fit(table, y)
+        np.testing.assert_array_equal(model.predict(table), dense.predict(X))
+    assert model.__sklearn_tags__().input_tags.sparse
 
 
 @every

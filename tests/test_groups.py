@@ -114,6 +114,16 @@ def test_several_targets_and_data_frames(data):
     assert np.mean((model.predict(frame) - both) ** 2) < 0.05
 
 
+@pytest.mark.parametrize("form", [sparse.csr_array, sparse.coo_matrix, "frame"])
+def test_sparse_tables(data, form):
+    X, y, ids = data
+    X = np.where(X > 0, X, 0.0)
+    kind = pd.SparseDtype(float, 0.0)
+    table = pd.DataFrame(X).astype(kind) if form == "frame" else form(X)
+    models = [build(noise=SeededNoise(2)).fit(t, y, groups=ids) for t in (X, table)]
+    np.testing.assert_allclose(models[1].coef_, models[0].coef_, atol=1e-6)
+
+
 def test_features_are_in_double_precision_whatever_the_table(data, monkeypatch):
     seen = set()
     plain = FourierFeatures.transform_block
@@ -270,10 +280,9 @@ def tensors(X, y, ids):
 
 
 REFUSED = {
-    "stream": (stream, "one dense table in memory"),
-    "dask": (dask_table, "one dense table in memory"),
-    "torch": (tensors, "one dense table in memory"),
-    "sparse": (lambda X, y, ids: (sparse.csr_array(X), y, ids), "one dense table in memory"),
+    "stream": (stream, "one table in memory"),
+    "dask": (dask_table, "one table in memory"),
+    "torch": (tensors, "one table in memory"),
     "short": (lambda X, y, ids: (X, y, ids[:-1]), "the same number of rows"),
     "short y": (lambda X, y, ids: (X, y[:-1], ids), "the same number of rows"),
     "column": (lambda X, y, ids: (X, y, ids[:, None]), "and groups one"),

@@ -29,6 +29,7 @@ STEPS = [
     ["certificate"],
     ["solvers"],
     ["estimators"],
+    ["methods"],
     ["papers"],
     ["model_file", "report"],
     ["demo", "audit"],

@@ -217,5 +217,7 @@ def test_bad_sparse_blocks_spend_nothing(data):
 def test_new_rows_must_have_as_many_columns(data):
     X, y = data
     model = build(n_features=8).fit(sparse.csr_array(X), y)
-    with pytest.raises(DataError, match="X has 11 features, but PrivateKernelRidge is expecting 12"):
+    with pytest.raises(
+        DataError, match="X has 11 features, but PrivateKernelRidge is expecting 12"
+    ):
         model.predict(sparse.csr_array(X[:, 1:]))

@@ -12,8 +12,8 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from dpkernel import BlockStream, Budget, Ledger, Neighbours, PrivateKernelRidge, SeededNoise
 from dpkernel.errors import DataError
 from dpkernel.estimators import gram_pass
-from dpkernel.estimators.threads import block_threads, in_threads
 from dpkernel.statistics import GramLayout, GramStatistics
+from dpkernel.threads import block_threads, in_threads
 
 ROWS = 30_000  # eight blocks, in single precision
 

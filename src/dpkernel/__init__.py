@@ -1,10 +1,14 @@
 """dpkernel: private kernel models for tabular data, with a certificate anyone can verify."""
 
-from dpkernel import mechanisms, profiles
+from dpkernel import mechanisms, methods, profiles
 from dpkernel.blocks import BlockStream
 from dpkernel.certificate import Certificate
 from dpkernel.domain import Domain, Interval, Levels
-from dpkernel.estimators import PrivateKernelClassifier, PrivateKernelRidge
+from dpkernel.estimators import (
+    PrivateKernelClassifier,
+    PrivateKernelRidge,
+    PrivateQuantileRegressor,
+)
 from dpkernel.ledger import Ledger
 from dpkernel.model_file import load, save
 from dpkernel.noise import OpenDPNoise, SeededNoise, SystemNoise
@@ -23,11 +27,13 @@ __all__ = [
     "OpenDPNoise",
     "PrivateKernelClassifier",
     "PrivateKernelRidge",
+    "PrivateQuantileRegressor",
     "SeededNoise",
     "SystemNoise",
     "__version__",
     "load",
     "mechanisms",
+    "methods",
     "profiles",
     "save",
 ]

@@ -13,14 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from dpkernel import estimators
 from dpkernel.errors import CertificateError, ParameterError
-from dpkernel.estimators import PrivateKernelClassifier, PrivateKernelRidge
 from dpkernel.estimators.base import PrivateEstimator
 
 FORMAT = 1
-_ESTIMATORS: dict[str, type[Any]] = {
-    cls.__name__: cls for cls in (PrivateKernelClassifier, PrivateKernelRidge)
-}
+_ESTIMATORS: dict[str, type[Any]] = {name: getattr(estimators, name) for name in estimators.__all__}
 
 
 def save(model: PrivateEstimator, path: str | Path) -> Path:

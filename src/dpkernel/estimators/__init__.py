@@ -1,6 +1,12 @@
-"""The scikit-learn classes at the front door."""
+"""The scikit-learn classes: those at the front door, and those of ``dpkernel.methods``."""
 
 from dpkernel.estimators.classifier import PrivateKernelClassifier
 from dpkernel.estimators.ridge import PrivateKernelRidge
+from dpkernel.estimators.robust import PrivateHuberRegressor, PrivateQuantileRegressor
 
-__all__ = ["PrivateKernelClassifier", "PrivateKernelRidge"]
+__all__ = [
+    "PrivateHuberRegressor",
+    "PrivateKernelClassifier",
+    "PrivateKernelRidge",
+    "PrivateQuantileRegressor",
+]

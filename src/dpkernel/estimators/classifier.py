@@ -23,6 +23,8 @@ from dpkernel.noise import NoiseSource
 from dpkernel.types import JSON, Array, Neighbours, is_real
 from dpkernel.validation import Choice, Real
 
+_SIGNAL = 4.0  # the variance that a good decision function is taken to have
+
 
 @dataclass(frozen=True)
 class OneAgainstRest(Targets):
@@ -162,13 +164,14 @@ class PrivateKernelClassifier(ClassifierMixin, ObjectiveModel):
         weights = self._weights(levels)
         source = open_source(self, X, y, again=True, classes=levels)
         places = (1,) if len(levels.values) == 2 else range(len(levels.values))
-        views = [OneAgainstRest(place, weights) for place in places]
+        loss = self._loss()
+        tasks = [("decision function", loss, OneAgainstRest(p, weights)) for p in places]
         domain, features, coef, intercept, certificate = self._solve(
-            source, levels, budget, relation, self._loss(), views, "decision function"
+            source, levels, budget, relation, tasks, signal=_SIGNAL
         )
         self._set_columns()
         self._domain, self.feature_map_ = domain, features
-        binary = len(views) == 1
+        binary = len(tasks) == 1
         self.coef_ = coef[:, 0] if binary else coef
         self.intercept_ = float(intercept[0]) if binary else intercept
         self.classes_ = _as_labels(levels)
@@ -255,7 +258,7 @@ class PrivateKernelClassifier(ClassifierMixin, ObjectiveModel):
     @classmethod
     def _saved_parameters(cls, header: JSON, domain: Domain) -> dict[str, Any]:
         assert isinstance(domain.target, Levels)
-        loss = header["certificate"]["public"]["loss"]
+        loss = header["certificate"]["public"]["losses"][0]
         return {
             "classes": list(domain.target.values),
             "loss": loss["kind"],

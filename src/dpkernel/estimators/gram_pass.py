@@ -21,9 +21,9 @@ from dpkernel.blocks import BlockStream, checked_blocks, dense_rows, rows_a_bloc
 from dpkernel.domain import Domain, Interval
 from dpkernel.errors import DataError
 from dpkernel.estimators.sources import Source, computed, row_chunks, unit_inputs
-from dpkernel.estimators.threads import block_threads, in_threads
 from dpkernel.features import FeatureMap
 from dpkernel.statistics import GramLayout, GramStatistics
+from dpkernel.threads import block_threads, in_threads
 from dpkernel.types import Array
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dpkernel.blocks import BLOCK_ROWS, BlockStream, library_of
+from dpkernel.blocks import BlockStream, dense_rows, library_of, rows_a_block
 from dpkernel.domain import Domain, Interval
 from dpkernel.errors import DataError, ParameterError
 from dpkernel.estimators.base import PrivateEstimator
@@ -24,15 +24,14 @@ from dpkernel.unit_statistics import UnitGramLayout, UnitGramStatistics
 
 def open_units(estimator: PrivateEstimator, X: Any, y: Any, groups: Any) -> Source:
     """Return the table with every row's share of its unit; ``n_rows`` is the number of units."""
-    elsewhere = isinstance(X, BlockStream) or library_of(X) in ("dask", "torch")
-    if elsewhere or hasattr(X, "tocsr"):
+    if isinstance(X, BlockStream) or library_of(X) in ("dask", "torch"):
         raise ParameterError(
-            "The 'groups' argument needs X as one dense table in memory: a NumPy array or a data frame."
-            " In streams, Dask tables and tensors a unit's rows could lie in several blocks."
+            "The 'groups' argument needs X as one table in memory: a NumPy array, a data frame or a"
+            " SciPy sparse matrix. In streams, Dask tables and tensors a unit's rows could lie in"
+            " several blocks."
         )
-    shapes = [
-        _shape(value) for value in (X, y, groups)
-    ]  # scikit-learn's texts quote numbers of rows
+    # compared here, as scikit-learn's texts about shapes quote numbers of rows
+    shapes = [_shape(value) for value in (X, y, groups)]
     if [len(shape) for shape in shapes] not in ([2, 1, 1], [2, 2, 1]):
         raise DataError(
             "With groups, X must have two dimensions, y one or two, and groups one: an id a row."
@@ -104,9 +103,10 @@ def sum_units(
     target = domain.target
     assert isinstance(target, Interval)
     statistics = UnitGramStatistics(layout)
-    for start in range(0, len(source.X), BLOCK_ROWS):
-        rows = slice(start, start + BLOCK_ROWS)
-        inputs = domain.to_unit(source.X[rows].astype(np.float64, copy=False))
+    step = rows_a_block(source.n_columns)
+    for start in range(0, len(source.y), step):
+        rows = slice(start, start + step)
+        inputs = domain.to_unit(dense_rows(source.X, rows).astype(np.float64, copy=False))
         targets = target.to_unit(source.y[rows].reshape(len(inputs), -1))
         statistics.update(features.transform_block(inputs), targets, source.shares[rows])
     return statistics

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -12,18 +11,20 @@ from dpkernel.certificate import Certificate, Release
 from dpkernel.domain import Domain, Interval, Levels
 from dpkernel.estimators.base import logger
 from dpkernel.estimators.kernel_model import KernelModel
-from dpkernel.estimators.objective_plan import ROW_BOUND, plan_objective
+from dpkernel.estimators.objective_plan import ROW_BOUND, Setting, plan_objectives
 from dpkernel.estimators.records import RecordRecipe, RecordStore, Targets
 from dpkernel.estimators.sources import Source
 from dpkernel.features import FeatureMap
 from dpkernel.losses import Loss
 from dpkernel.profiles import gaussian_mu
-from dpkernel.solvers.objective_perturbation import minimise
+from dpkernel.solvers.objective_perturbation import Problem, Records, minimise
 from dpkernel.types import Array, Budget, Neighbours
+
+Task = tuple[str, Loss, Targets]  # a label for the certificate, a loss, a view of the targets
 
 
 class ObjectiveModel(KernelModel):
-    """Base class: problems with one loss on one set of records, solved with one mechanism."""
+    """Base class: one or more convex problems on one set of records, inside one spend."""
 
     regularisation: float | str
 
@@ -33,48 +34,37 @@ class ObjectiveModel(KernelModel):
         target: Interval | Levels,
         budget: Budget,
         relation: Neighbours,
-        loss: Loss,
-        views: Sequence[Targets],
-        label: str,
+        tasks: Sequence[Task],
         *,
-        signal: float = 4.0,
+        signal: float,
     ) -> tuple[Domain, FeatureMap, Array, Array, Certificate]:
         """Return domain, features, coefficients, intercepts and the certificate of the fit.
 
-        One problem a view of the targets, all of them inside one spend.
+        Tasks with one label have one loss and share a line of the certificate.
         """
         domain = self._resolve_domain(source, target)
         n_inputs = source.n_columns if domain.columns is None else domain.n_unit_columns
-        features = self._choose_features(
-            domain, source, _auto_size(source.n_rows, n_inputs, budget)
-        )
+        size = _auto_size(source.n_rows, n_inputs, budget)
+        features = self._choose_features(domain, source, size)
         recipe, powers = RecordRecipe.choose(domain, features, source.n_rows, ROW_BOUND)
-        plan = plan_objective(
-            type(self).__name__,
-            budget,
-            relation,
-            loss,
-            n_rows=source.n_rows,
-            powers=powers,
-            draws=len(views),
-            signal=signal,
-            ridge=None if self.regularisation == "auto" else float(self.regularisation),
-        )
-        releases = [Release(label, plan.mechanism, len(views))]
+        owner = type(self).__name__
+        setting = Setting(owner, budget, relation, source.n_rows, powers, signal)
+        ridge = None if self.regularisation == "auto" else float(self.regularisation)
+        plans = plan_objectives(setting, [loss for _, loss, _ in tasks], ridge)
+        plan_of = {plan.loss: plan for plan in plans}
+        label_of = {loss: label for label, loss, _ in tasks}
+        releases = [Release(label_of[p.loss], p.mechanism, p.draws) for p in plans]
         self._check_ledger(releases, budget)
-        logger.info("%d problem(s) on %d rows", len(views), source.n_rows)
+        logger.info("%d problem(s) on %d rows", len(tasks), source.n_rows)
         store = RecordStore(source, recipe)
         noise = self._spend(releases, budget)
         solutions = []
-        for targets in views:
-            records = store.records(loss, targets)
-
-            def solve(b: Array, records: Any = records) -> Array:
-                return minimise(records, plan.problem, b)
-
+        for _, loss, targets in tasks:
+            plan = plan_of[loss]
+            solve = _solver(store.records(loss, targets), plan.problem)
             solutions.append(recipe.coefficients(plan.mechanism.release(solve, noise)))
         certificate = Certificate.issue(
-            type(self).__name__,
+            owner,
             budget,
             releases,
             noise,
@@ -83,13 +73,17 @@ class ObjectiveModel(KernelModel):
                 "n_columns": source.n_columns,
                 "domain": domain.to_dict(),
                 "feature_map": features.to_dict(),
-                "loss": loss.to_dict(),
-                "regularisation": plan.mechanism.ridge,
+                "losses": [plan.loss.to_dict() for plan in plans],
+                "regularisation": [plan.mechanism.ridge for plan in plans],
             },
         )
         coef = np.column_stack([solution[0] for solution in solutions])
         intercept = np.array([solution[1] for solution in solutions])
         return domain, features, coef, intercept, certificate
+
+
+def _solver(records: Records, problem: Problem) -> Callable[[Array], Array]:
+    return lambda b: minimise(records, problem, b)
 
 
 def _auto_size(n: int, n_inputs: int, budget: Budget) -> int:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -12,124 +12,176 @@ from dpkernel.blocks import BLOCK_ROWS
 from dpkernel.errors import ParameterError, parameter_message
 from dpkernel.losses import Loss
 from dpkernel.mechanisms import ObjectivePerturbation, PureObjectivePerturbation
-from dpkernel.profiles import ObjectiveProfile, compose, objective_multiplier
-from dpkernel.sensitivity import loss_gradient
+from dpkernel.profiles import compose, objective_multiplier
+from dpkernel.sensitivity import Sensitivity, loss_gradient
 from dpkernel.solvers.objective_perturbation import Problem
 from dpkernel.types import Array, Budget, Neighbours
 
 ROW_BOUND = 1.0
 _OUTPUT_SHARE = 0.05  # the mu of the output noise as a share of m: it costs 0.1 % of sigma
-_SHARES = tuple(np.geomspace(0.01, 0.5, 18))  # of epsilon for the determinant: candidates
+_PURE_OUTPUT_SHARE = 0.01  # of epsilon
+_SHARES = tuple(float(share) for share in np.geomspace(0.01, 0.5, 18))
+_LARGEST_LOG = 18.0  # of 1 + c_2 B^2 / Lambda: a smaller ridge than that is none
 
 
 @dataclass(frozen=True)
 class ObjectivePlan:
     """A mechanism, how often it is drawn, and the problem that every draw solves."""
 
+    loss: Loss
     mechanism: ObjectivePerturbation | PureObjectivePerturbation
     problem: Problem
     draws: int
 
 
-def plan_objective(
-    owner: str,
-    budget: Budget,
-    relation: Neighbours,
-    loss: Loss,
-    *,
-    n_rows: int,
-    powers: Array,
-    draws: int = 1,
-    signal: float = 4.0,
-    target_bound: float = 1.0,
-    ridge: float | None = None,
-) -> ObjectivePlan:
-    r"""Return the plan with the least expected error for a prior guess of the solution.
+@dataclass(frozen=True)
+class Setting:
+    """The public side of the data.
 
     Parameters
     ----------
+    owner : str
+        Whose parameters errors speak of.
+    budget, relation, n_rows
     powers : ndarray
         A_l, the mean of z_l^2 under the public measure of the inputs.
-    draws : int
-        Problems that are solved with the same mechanism (one a class, one a quantile).
     signal : float
         A guess of the variance of the best prediction.
-    ridge : float, optional
-        Lambda; by default a search over it, free of privacy cost. A larger ridge needs less noise,
-        as log(1 + c_2 B^2 / Lambda) of epsilon pays for the determinant, and biases more. With
-        curvature g_l = n eta A_l, a solution has the expected squared error
-        sum_l A_l (sigma^2 + Lambda^2 signal) / (g_l + Lambda)^2.
+    target_bound : float
+        |y| at most.
     """
-    limits = loss.lipschitz, loss.smoothness * ROW_BOUND**2
-    sensitivity = loss_gradient(relation, slope=limits[0], row=ROW_BOUND)
-    share = budget.epsilon / draws
-    if ridge is not None and not math.log1p(limits[1] / ridge) < 0.99 * share:
-        least = limits[1] / math.expm1(0.99 * share)
-        raise ParameterError(
-            parameter_message(owner, "regularisation", f"'auto', or above {least:.3g}", ridge)
-        )
 
-    def error_of(x: float) -> float:
-        strength = limits[1] / x
-        if budget.pure:
-            left = 0.99 * share - math.log1p(x)
-            sigma = sensitivity.value * math.sqrt(len(powers)) / left if left > 0 else math.inf
-        else:
-            part = Budget(share, budget.delta)  # close enough for a choice
-            m = objective_multiplier(part, [1.0], [x], relation, gaussian=_OUTPUT_SHARE**2)
-            sigma = sensitivity.value / m if m > 0 else math.inf
-        bend = n_rows * 0.4 * loss.smoothness * powers + strength
-        return float(np.sum(powers * (sigma**2 + strength**2 * signal) / bend**2))
+    owner: str
+    budget: Budget
+    relation: Neighbours
+    n_rows: int
+    powers: Array
+    signal: float
+    target_bound: float = 1.0
 
-    if ridge is None:
-        candidates = [math.expm1(fraction * share) for fraction in _SHARES]
-        ridge = limits[1] / min(candidates, key=error_of)
+    def sensitivity(self, loss: Loss) -> Sensitivity:
+        """Return how far the gradient moves."""
+        return loss_gradient(self.relation, slope=loss.lipschitz, row=ROW_BOUND)
 
-    def problem(sigma: float, largest_b: float) -> Problem:
-        ridges = np.full(len(powers), ridge)
-        draft = Problem(loss, n_rows, ROW_BOUND, ridges, target_bound, largest_b, BLOCK_ROWS)
-        enough = 1e-3 * limits[0] * ROW_BOUND * draft.strength / draft.smoothness
-        return Problem(loss, n_rows, ROW_BOUND, ridges, target_bound, largest_b, BLOCK_ROWS, enough)
+    def problem(self, loss: Loss, ridge: float, largest_b: float) -> Problem:
+        """Return the problem, with a tolerance at which the output noise is small beside b's."""
+        ridges = np.full(len(self.powers), ridge)
+        numbers = loss, self.n_rows, ROW_BOUND, ridges, self.target_bound, largest_b, BLOCK_ROWS
+        draft = Problem(*numbers)
+        enough = 1e-3 * loss.lipschitz * ROW_BOUND * draft.strength / draft.smoothness
+        return Problem(*numbers, wanted=enough)
 
-    def error(sigma: float, largest_b: float) -> float:
-        return problem(sigma, largest_b).tolerance
 
-    common: dict[str, Any] = {
-        "dimension": len(powers),
-        "curvature": limits[1],
-        "ridge": ridge,
-        "error": error,
-    }
-    mechanism: ObjectivePerturbation | PureObjectivePerturbation
+def plan_objectives(
+    setting: Setting, losses: Sequence[Loss], ridge: float | None = None
+) -> list[ObjectivePlan]:
+    """Return one plan for each different loss; all of them together fit the budget.
+
+    Every problem gets the same share of the budget. ``ridge`` is Lambda; by default it is searched
+    for, free of privacy cost.
+    """
+    budget, relation = setting.budget, setting.relation
+    draws = {loss: losses.count(loss) for loss in losses}
+    share = budget.epsilon / len(losses)
+    ridges = {loss: _ridge(setting, loss, share) if ridge is None else ridge for loss in draws}
+    for loss, chosen in ridges.items():
+        least = loss.smoothness * ROW_BOUND**2 / math.expm1(min(0.98 * share, 600.0))
+        if not chosen > least:
+            allowed = f"'auto', or above {least:.3g} for this epsilon"
+            raise ParameterError(
+                parameter_message(setting.owner, "regularisation", allowed, chosen)
+            )
     if budget.pure:
-        mechanism = PureObjectivePerturbation.build(sensitivity, share * (1 - 1e-14), **common)
-        largest = mechanism.reach * mechanism.scale
-        return ObjectivePlan(mechanism, problem(mechanism.scale, largest), draws)
+        return [_pure(setting, loss, ridges[loss], share, draws[loss]) for loss in draws]
     # what b misses must stay far below delta e^-epsilon, for any epsilon
-    log_miss = min(math.log(1e-20), math.log(1e-7 * budget.delta / draws) - budget.epsilon)
+    miss = math.log(1e-7 * budget.delta / len(losses)) - budget.epsilon
+    miss = min(math.log(1e-20), miss)
     kappa = objective_multiplier(
         budget,
-        [1.0 / draws] * draws,
-        [limits[1] / ridge * (1 + 1e-15)] * draws,
+        [1.0 / len(losses)] * len(losses),
+        [_determinant(loss, ridges[loss]) for loss in losses],
         relation,
         gaussian=_OUTPUT_SHARE**2,
         slack=1e-12,
-        log_miss=log_miss + math.log(draws),
+        log_miss=miss + math.log(len(losses)),
     )
     if not kappa > 0:
+        allowed = "larger for so many problems, or such that fewer are asked for"
         raise ParameterError(
-            parameter_message(
-                owner, "epsilon, delta", "large enough for so many problems", str(budget)
-            )
+            parameter_message(setting.owner, "epsilon, delta", allowed, str(budget))
         )
     while True:
-        m = kappa / math.sqrt(draws)
-        mechanism = ObjectivePerturbation.build(
-            sensitivity, m=m, output_mu=_OUTPUT_SHARE * m, log_miss=log_miss, **common
-        )
-        whole = compose([mechanism.profile()] * draws)
-        assert isinstance(whole, ObjectiveProfile)
+        m = kappa / math.sqrt(len(losses))
+        plans = [_gaussian(setting, loss, ridges[loss], m, miss, draws[loss]) for loss in draws]
+        whole = compose([p.mechanism.profile() for p in plans for _ in range(p.draws)])
         if whole.supports(budget):
-            largest = mechanism.reach * mechanism.sigma * (1 + 1e-12)
-            return ObjectivePlan(mechanism, problem(mechanism.sigma, largest), draws)
+            return plans
         kappa *= 1 - 1e-9
+
+
+def _ridge(setting: Setting, loss: Loss, share: float) -> float:
+    r"""Return the ridge with the least expected squared error.
+
+    A larger ridge needs less noise, as log(1 + c_2 B^2 / Lambda) of epsilon pays for the determinant,
+    and biases more. With curvature g_l = n eta A_l a solution errs by
+    sum_l A_l (sigma^2 + Lambda^2 signal) / (g_l + Lambda)^2 and by the output noise.
+    """
+    budget, value, powers = setting.budget, setting.sensitivity(loss).value, setting.powers
+
+    def error_of(x: float) -> float:
+        ridge = loss.smoothness * ROW_BOUND**2 / x
+        root = math.sqrt(len(powers))
+        if budget.pure:
+            left = (1 - _PURE_OUTPUT_SHARE) * share - math.log1p(x)
+            sigma = value * root / left if left > 0 else math.inf
+            output = (_PURE_OUTPUT_SHARE * share) / root
+        else:
+            part = Budget(share, budget.delta)  # near enough for a choice
+            m = objective_multiplier(part, [1.0], [x], setting.relation, gaussian=_OUTPUT_SHARE**2)
+            sigma = value / m if m > 0 else math.inf
+            output = _OUTPUT_SHARE * m
+        if not sigma < math.inf:
+            return math.inf
+        tolerance = setting.problem(loss, ridge, sigma * (root + 10)).tolerance
+        bend = setting.n_rows * 0.4 * loss.smoothness * powers + ridge
+        errors = (sigma**2 + ridge**2 * setting.signal) / bend**2
+        return float(powers @ (errors + (2 * tolerance / (ridge * output)) ** 2))
+
+    logs = {min(fraction * share, _LARGEST_LOG) for fraction in _SHARES}
+    best = min((math.expm1(log) for log in sorted(logs)), key=error_of)
+    return loss.smoothness * ROW_BOUND**2 / best
+
+
+def _determinant(loss: Loss, ridge: float) -> float:
+    return loss.smoothness * ROW_BOUND**2 / ridge * (1 + 1e-15)
+
+
+def _gaussian(
+    setting: Setting, loss: Loss, ridge: float, m: float, log_miss: float, draws: int
+) -> ObjectivePlan:
+    mechanism = ObjectivePerturbation.build(
+        setting.sensitivity(loss),
+        dimension=len(setting.powers),
+        curvature=loss.smoothness * ROW_BOUND**2,
+        ridge=ridge,
+        m=m,
+        output_mu=_OUTPUT_SHARE * m,
+        log_miss=log_miss,
+        error=lambda sigma, largest: setting.problem(loss, ridge, largest).tolerance,
+    )
+    largest = mechanism.reach * mechanism.sigma * (1 + 1e-12)
+    return ObjectivePlan(loss, mechanism, setting.problem(loss, ridge, largest), draws)
+
+
+def _pure(setting: Setting, loss: Loss, ridge: float, share: float, draws: int) -> ObjectivePlan:
+    mechanism = PureObjectivePerturbation.build(
+        setting.sensitivity(loss),
+        share * (1 - 1e-13),
+        dimension=len(setting.powers),
+        curvature=loss.smoothness * ROW_BOUND**2,
+        ridge=ridge,
+        error=lambda scale, largest: setting.problem(loss, ridge, largest).tolerance,
+        output_share=_PURE_OUTPUT_SHARE,
+    )
+    largest = mechanism.reach * mechanism.scale * (1 + 1e-12)
+    return ObjectivePlan(loss, mechanism, setting.problem(loss, ridge, largest), draws)

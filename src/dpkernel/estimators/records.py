@@ -161,20 +161,21 @@ class _DaskRecords:
         self._chunks = list(zip(row_chunks(source.X), row_chunks(source.y), strict=True))
         self._rest = recipe, loss, targets
 
-    def sums(self, beta: Array, hessian_stride: int = 0) -> tuple[float, Array, Array | None]:
-        """Return the sum of losses, its gradient and, with a stride, its Hessian."""
+    def sums(
+        self, beta: Array, hessian_stride: int = 0, threads: int = 1
+    ) -> tuple[Array, Array | None]:
+        """Return the gradient of the sum of losses and, with a stride, its Hessian."""
         import dask
 
         task = dask.delayed(_sum_chunk, pure=False)
         wanted = min(hessian_stride, 1)  # every chunk: they are few
         parts = [task(X, y, *self._rest, beta, wanted) for X, y in self._chunks]
         results = computed(dask, *parts)
-        value = float(sum(part[0] for part in results))
         gradient = CompensatedSum(len(beta))
         for part in results:
-            gradient.add(part[1])
-        hessian = np.sum([part[2] for part in results], axis=0) if wanted else None
-        return value, gradient.value, hessian
+            gradient.add(part[0])
+        hessian = np.sum([part[1] for part in results], axis=0) if wanted else None
+        return gradient.value, hessian
 
 
 def _sum_chunk(
@@ -185,7 +186,7 @@ def _sum_chunk(
     targets: Targets,
     beta: Array,
     hessian_stride: int,
-) -> tuple[float, Array, Array | None]:
+) -> tuple[Array, Array | None]:
     rows = X.tocsr() if issparse(X) else np.asarray(X)
     blocks = make_records([(rows, np.asarray(y))], recipe) if rows.shape[0] else iter(())
     return sum_blocks(view(blocks, targets), loss, beta, hessian_stride)

@@ -132,7 +132,7 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
 
         Parameters
         ----------
-        X : array, data frame, Dask array or data frame, torch tensor, or BlockStream
+        X : array, sparse matrix, data frame, Dask array or data frame, torch tensor, or BlockStream
             A ``BlockStream`` carries its targets; it is read once.
         y : array of shape (n,) or (n, targets)
         groups : array of n ids, optional

@@ -129,7 +129,7 @@ class ObjectiveProfile(PrivacyProfile):
                 if self.mu_value
                 else (-np.expm1(np.minimum(shift - shifts - losses, 0.0)))
             )
-            worst = max(worst, float(tail @ weights) + cut)
+            worst = max(worst, float(np.sum(tail * weights)) + cut)
         miss = math.exp(min(epsilon + self.log_miss, 0.0))
         return min(1.0, math.exp(self.slack) * (worst * (1 + 1e-11) + miss)), miss
 
@@ -220,16 +220,16 @@ def objective_multiplier(
     gaussian: float = 0.0,
     slack: float = 0.0,
     log_miss: float = -1e300,
+    precision: float = 1e-7,
 ) -> float:
     """Return the largest kappa for which stages m_j = kappa sqrt(weights_j) fit the budget.
 
     ``gaussian`` is the weight of all Gaussian releases: their mu is kappa sqrt(gaussian). The lower
-    end of a bisection to one part in 10^7; returns 0 if nothing fits (then x is too large:
+    end of a bisection to this relative precision; returns 0 if nothing fits (then x is too large:
     log(1 + x) must stay below epsilon).
     """
-    return _multiplier(
-        budget, tuple(weights), tuple(x), neighbours.value, gaussian, slack, log_miss
-    )
+    stages = tuple(weights), tuple(x)
+    return _multiplier(budget, *stages, neighbours.value, gaussian, slack, log_miss, precision)
 
 
 @lru_cache(maxsize=1024)
@@ -241,6 +241,7 @@ def _multiplier(
     gaussian: float,
     slack: float,
     log_miss: float,
+    precision: float,
 ) -> float:
     def fits(kappa: float) -> bool:
         stages = tuple((kappa * math.sqrt(w), v) for w, v in zip(weights, x, strict=True))
@@ -257,7 +258,7 @@ def _multiplier(
     if high <= 1e-9:
         return 0.0
     low = max(low, high / 2)
-    while high - low > 1e-7 * high:
+    while high - low > precision * high:
         middle = (low + high) / 2
         low, high = (middle, high) if fits(middle) else (low, middle)
     return low

@@ -18,6 +18,7 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from dpkernel.errors import ParameterError
 from dpkernel.losses import Loss
+from dpkernel.threads import block_threads, in_threads
 from dpkernel.types import Array, is_real, is_whole
 
 _UNIT = 2.0**-53
@@ -31,8 +32,10 @@ Record = tuple[Array, Array, Array | None]  # features, targets, weights (None: 
 class Records(Protocol):
     """The data as the solver sees them: sums over records at any beta."""
 
-    def sums(self, beta: Array, hessian_stride: int = 0) -> tuple[float, Array, Array | None]:
-        """Return the sum of losses and its gradient; with a stride also the Hessian.
+    def sums(
+        self, beta: Array, hessian_stride: int = 0, threads: int = 1
+    ) -> tuple[Array, Array | None]:
+        """Return the gradient of the sum of losses; with a stride also the Hessian.
 
         A stride of k takes every k-th block into the Hessian, scaled up: it only steers the search.
         """
@@ -152,57 +155,50 @@ class Problem:
 
 def minimise(records: Records, problem: Problem, b: Array) -> Array:
     """Return a point at which the gradient of the perturbed objective is within the tolerance."""
-    with np.errstate(all="ignore"):  # a warning would tell of the data
-        found = _newton(records, problem, b)
-        return _descend(records, problem, b) if found is None else found
+    size = len(b)
+    # no floating-point warnings: they would tell of the data
+    with block_threads(8 * size * (4096 + 2 * size)) as threads, np.errstate(all="ignore"):
+        found = _newton(records, problem, b, threads)
+        return _descend(records, problem, b, threads) if found is None else found
 
 
-def _newton(records: Records, problem: Problem, b: Array) -> Array | None:
+def _newton(records: Records, problem: Problem, b: Array, threads: int) -> Array | None:
     """Return an accepted point, or None: a heuristic on which nothing rests.
 
     Newton steps with a line search on the slope along the step, which is exact to rounding where
     differences of the objective are not. For losses made of parabolas and lines it ends after
     finitely many steps; 20 are many, and 200 were seen for ramps of width 1e-4.
     """
-    ridge = problem.ridge
-    beta: Array = np.zeros(len(ridge))
-    stride = max(1, problem.n_rows // max(32 * len(ridge), 20_000))
-    gradient, hessian = _derivatives(records, problem, b, beta, stride)
+    at = _Derivatives(records, problem, b, threads)
+    beta: Array = np.zeros(len(b))
+    stride = max(1, problem.n_rows // max(32 * len(b), 20_000))
+    gradient, hessian = at(beta, stride)
     for _ in range(_NEWTON_STEPS):
         if problem.accepts(gradient, beta):
             return beta
         assert hessian is not None
-        hessian[np.diag_indices_from(hessian)] += ridge
+        hessian[np.diag_indices_from(hessian)] += problem.ridge
         try:
             step = -cho_solve(cho_factor(hessian, overwrite_a=True, check_finite=False), gradient)
         except LinAlgError:  # a Hessian in single precision can be indefinite by rounding
             step = -gradient / problem.smoothness
-        start = float(gradient @ step)
+        start, size = float(gradient @ step), float(np.linalg.norm(gradient))
         if not start < 0:
             return None
-        size = float(np.linalg.norm(gradient))
         trial: Array = beta + step
-        gradient, hessian = _derivatives(records, problem, b, trial, stride)
+        gradient, hessian = at(trial, stride)
         slope, norm = float(gradient @ step), float(np.linalg.norm(gradient))
         if norm > 0.3 * size:
             stride = 1  # a Hessian of part of the records is not good enough here
         if norm > 0.5 * size and abs(slope) > 0.5 * abs(start):
-            trial = beta + _length(records, problem, b, beta, step, start, slope) * step
-            gradient, hessian = _derivatives(records, problem, b, trial, stride)
+            trial = beta + _length(at, beta, step, start, slope) * step
+            gradient, hessian = at(trial, stride)
         beta = trial
     return beta if problem.accepts(gradient, beta) else None
 
 
-def _length(
-    records: Records,
-    problem: Problem,
-    b: Array,
-    beta: Array,
-    step: Array,
-    start: float,
-    slope: float,
-) -> float:
-    """Return a length at which the slope along the step is a tenth of that at 0, or nearly so.
+def _length(at: _Derivatives, beta: Array, step: Array, start: float, slope: float) -> float:
+    """Return a length at which the slope along the step is at most a tenth of that at 0.
 
     ``start`` and ``slope`` are those at the lengths 0 and 1. The objective is convex: the slope grows.
     """
@@ -216,78 +212,106 @@ def _length(
             low, at_low = length, slope
         share = min(max(at_low / (at_low - at_high), 0.1), 0.9)  # where a chord is 0
         length = 4 * length if high == math.inf else low + share * (high - low)
-        slope = float(_derivatives(records, problem, b, beta + length * step, 0)[0] @ step)
+        slope = float(at(beta + length * step)[0] @ step)
     return length
 
 
-def _descend(records: Records, problem: Problem, b: Array) -> Array:
+def _descend(records: Records, problem: Problem, b: Array, threads: int) -> Array:
     """Return the point that gradient descent reaches; it does within ``most_steps``."""
-    beta = np.zeros(len(problem.ridge))
+    at = _Derivatives(records, problem, b, threads)
+    beta: Array = np.zeros(len(b))
     for _ in range(problem.most_steps + 1):
-        gradient = _derivatives(records, problem, b, beta, 0)[0]
+        gradient, _ = at(beta)
         if problem.accepts(gradient, beta):
             return beta
         beta = beta - gradient / problem.smoothness
     raise AssertionError("gradient descent took more steps than proved")
 
 
-def _derivatives(
-    records: Records, problem: Problem, b: Array, beta: Array, stride: int
-) -> tuple[Array, Array | None]:
-    """Return the gradient of the perturbed objective and, with a stride, the losses' Hessian."""
-    _, gradient, hessian = records.sums(beta, stride)
-    return gradient + (problem.ridge * beta + b), hessian
+@dataclass(frozen=True)
+class _Derivatives:
+    """Gradient of the perturbed objective and, with a stride, the losses' Hessian."""
+
+    records: Records
+    problem: Problem
+    b: Array
+    threads: int
+
+    def __call__(self, beta: Array, stride: int = 0) -> tuple[Array, Array | None]:
+        gradient, hessian = self.records.sums(beta, stride, self.threads)
+        return gradient + (self.problem.ridge * beta + self.b), hessian
 
 
 class BlockRecords:
-    """Records in blocks of rows that can be read again: a list, or a function that makes them.
+    """Records in blocks of rows that can be read again, on the threads that BLAS may use.
 
-    Features may be float32; every sum that the acceptance rests on is computed in double precision.
+    Features may be float32; every sum that the acceptance rests on is computed in double precision,
+    block after block.
     """
 
     def __init__(self, blocks: Callable[[], Iterable[Record]], loss: Loss) -> None:
         self._blocks = blocks
         self._loss = loss
 
-    def sums(self, beta: Array, hessian_stride: int = 0) -> tuple[float, Array, Array | None]:
-        """Return the sum of losses, its gradient and, with a stride, its Hessian."""
-        return sum_blocks(self._blocks(), self._loss, beta, hessian_stride)
+    def sums(
+        self, beta: Array, hessian_stride: int = 0, threads: int = 1
+    ) -> tuple[Array, Array | None]:
+        """Return the gradient of the sum of losses and, with a stride, its Hessian."""
+        return sum_blocks(self._blocks(), self._loss, beta, hessian_stride, threads)
 
 
 def sum_blocks(
-    blocks: Iterable[Record], loss: Loss, beta: Array, hessian_stride: int
-) -> tuple[float, Array, Array | None]:
-    """Return the sums over blocks of records."""
-    value, gradient = 0.0, CompensatedSum(len(beta))
+    blocks: Iterable[Record], loss: Loss, beta: Array, hessian_stride: int, threads: int = 1
+) -> tuple[Array, Array | None]:
+    """Return the sums over blocks of records, added in the order of the blocks."""
+    gradient = CompensatedSum(len(beta))
     hessian = np.zeros((len(beta), len(beta))) if hessian_stride else None
     rows = used = 0
-    for number, (features, targets, weights) in enumerate(blocks):
-        bend = np.empty(len(targets))
-        for part in _slices(len(targets)):
-            z = features[part].astype(np.float64, copy=False)
-            y, w = targets[part], None if weights is None else weights[part]
-            scores = z @ beta
-            losses, slopes = loss.value(y, scores), loss.derivative(y, scores)
-            bend[part] = loss.curvature(y, scores)
-            if w is not None:
-                losses, slopes, bend[part] = losses * w, slopes * w, bend[part] * w
-            value += float(losses.sum())
-            gradient.add(slopes @ z)
-        rows += len(targets)
-        if hessian is not None and number % hessian_stride == 0:
-            used += len(targets)
-            bent = np.flatnonzero(bend > 0)
-            chosen = features if len(bent) == len(bend) else features[bent]
-            root = np.sqrt(bend[bent]).astype(features.dtype)
-            scaled = chosen * root[:, None]
-            hessian += scaled.T @ scaled
+
+    def tasks() -> Iterator[tuple[Record, Loss, Array, bool]]:
+        for number, block in enumerate(blocks):
+            yield block, loss, beta, hessian_stride > 0 and number % hessian_stride == 0
+
+    for slopes, bends, count in in_threads(_sum_block, tasks(), threads):
+        gradient.add(slopes)
+        rows += count
+        if bends is not None and hessian is not None:
+            hessian += bends
+            used += count
     if hessian is not None and used:
         hessian *= rows / used
-    return value, gradient.value, hessian
+    return gradient.value, hessian
+
+
+def _sum_block(
+    block: Record, loss: Loss, beta: Array, with_hessian: bool
+) -> tuple[Array, Array | None, int]:
+    """Return gradient, Hessian and number of rows of one block."""
+    features, targets, weights = block
+    gradient, bend = CompensatedSum(len(beta)), np.empty(len(targets))
+    with np.errstate(all="ignore"):  # each thread has its own
+        for part in _slices(len(targets)):
+            z = features[part].astype(np.float64, copy=False)
+            y = targets[part]
+            scores = z @ beta
+            slopes = loss.derivative(y, scores)
+            if weights is not None:
+                slopes = slopes * weights[part]
+            gradient.add(slopes @ z)
+            if with_hessian:
+                bend[part] = loss.curvature(y, scores)
+        if not with_hessian:
+            return gradient.value, None, len(targets)
+        if weights is not None:
+            bend *= weights
+        bent = np.flatnonzero(bend > 0)
+        chosen = features if len(bent) == len(bend) else features[bent]
+        scaled = chosen * np.sqrt(bend[bent]).astype(features.dtype)[:, None]
+        return gradient.value, scaled.T @ scaled, len(targets)
 
 
 class CompensatedSum:
-    """A sum of vectors whose rounding errors are added up as well, so that it errs like one addition."""
+    """A sum of vectors that adds up its rounding errors as well, and so errs like one addition."""
 
     def __init__(self, length: int) -> None:
         self._total, self._lost = np.zeros(length), np.zeros(length)

@@ -1,14 +1,15 @@
 """Blocks of rows on several threads: NumPy works on a block with one thread, BLAS apart.
 
-The sums that blocks end in are integers, so the order in which threads finish changes nothing.
+Results come in the order of the blocks, so sums of them do not depend on which thread was first.
 """
 
 from __future__ import annotations
 
 import contextlib
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from threadpoolctl import ThreadpoolController, threadpool_limits
@@ -44,7 +45,7 @@ def block_threads(bytes_a_block: int) -> Iterator[int]:
 def in_threads(
     work: Callable[..., T], tasks: Iterable[tuple[Any, ...]], threads: int
 ) -> Iterator[T]:
-    """Yield work(*task) for every task, in any order; one more task than threads exists at once.
+    """Yield work(*task) for every task, in their order; so many tasks exist at once as threads.
 
     Tasks are taken here, one after the other, and must not change after that.
     """
@@ -56,11 +57,10 @@ def in_threads(
     def limit() -> None:  # some BLAS libraries count threads for each thread that calls them
         threadpool_limits(1, user_api="blas")
 
-    running: set[Future[T]] = set()
+    running: deque[Future[T]] = deque()
     with ThreadPoolExecutor(threads, "dpkernel", initializer=limit) as pool:
         for task in tasks:
-            while len(running) >= threads:
-                done, running = wait(running, return_when=FIRST_COMPLETED)
-                yield from (future.result() for future in done)
-            running.add(pool.submit(work, *task))
+            if len(running) >= threads:
+                yield running.popleft().result()
+            running.append(pool.submit(work, *task))
         yield from (future.result() for future in running)

@@ -1,0 +1,5 @@
+"""Further methods: each has its use, and the front door has one that is better on average."""
+
+from dpkernel.estimators.robust import PrivateHuberRegressor
+
+__all__ = ["PrivateHuberRegressor"]
