@@ -80,13 +80,13 @@ class Loss(ABC):
         return {"kind": self.kind, **{f.name: getattr(self, f.name) for f in fields(self)}}
 
     def _require(self, name: str, low: float, high: float, *, closed: bool = False) -> None:
-        value = getattr(self, name)
-        fine = is_real(value) and (low < value < high or (closed and value in (low, high)))
-        if not fine:
+        given = getattr(self, name)
+        value = float(given) if is_real(given) else math.nan
+        if not (low < value < high or (closed and value in (low, high))):
             ends = "[]" if closed else "()"
             allowed = f"a float in the range {ends[0]}{low:g}, {high:g}{ends[1]}"
-            raise ParameterError(parameter_message(type(self).__name__, name, allowed, value))
-        object.__setattr__(self, name, float(value))
+            raise ParameterError(parameter_message(type(self).__name__, name, allowed, given))
+        object.__setattr__(self, name, value)
 
 
 @dataclass(frozen=True)
