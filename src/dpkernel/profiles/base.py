@@ -108,8 +108,10 @@ class PrivacyProfile(ABC):
 def bisect(
     true_below: Callable[[float], bool], low: float, high: float, precision: float = 0.0
 ) -> tuple[float, float]:
-    """Return floats around the point where the predicate turns from true to false: adjacent ones,
-    or two that differ by this share of the larger one."""
+    """Return floats around the point where the predicate turns from true to false.
+
+    They are adjacent, or differ by ``precision`` of the larger one.
+    """
     while True:
         middle = low + (high - low) / 2
         if not low < middle < high or high - low <= precision * high:

@@ -167,7 +167,8 @@ def rdp_delta(rdp: Callable[[float], float], epsilon: float) -> float:
         if not rho < math.inf:
             continue
         log_delta = (order - 1) * (rho - epsilon + math.log1p(-1 / order)) - math.log(order)
-        best = min(best, math.exp(min(log_delta, 0.0)) * (1 + 1e-10))
+        # a value that underflowed is not zero in truth
+        best = min(best, max(math.exp(min(log_delta, 0.0)) * (1 + 1e-10), 5e-324))
     return best
 
 

@@ -45,6 +45,7 @@ _CELLS = 8192  # of the largest stage's loss, where several are convolved
 _DIRECT = 3  # so many stages are convolved without a Fourier transform, which has absolute errors
 _MOST_STAGES = 128  # beyond them the Renyi bound is used
 _LARGEST_M = 100.0  # epsilon would be 5000 there: nothing is claimed beyond
+_NEVER = -1e300  # the log-probability of what does not happen
 
 Stage = tuple[float, float]  # m and x
 
@@ -78,7 +79,7 @@ class ObjectiveProfile(PrivacyProfile):
     neighbours: str = Neighbours.REPLACE_ONE.value
     mu_value: float = 0.0
     slack: float = 0.0
-    log_miss: float = -1e300
+    log_miss: float = _NEVER
 
     def __post_init__(self) -> None:
         numbers = [*(v for stage in self.stages for v in stage), self.mu_value, self.slack]
@@ -108,19 +109,22 @@ class ObjectiveProfile(PrivacyProfile):
         holds for every larger epsilon. It is convex in e^epsilon, so there is one such point.
         """
         found, missed = self._bound(epsilon)
-        if missed > 1e-15 * found and self._bound(epsilon + 0.01)[0] > found:
+        if missed > 1e-15 * found and self._bound(epsilon + 0.01)[0] >= found:
             return self._bound(min(epsilon, _lowest_at(self)))[0]
         return found
 
     def _bound(self, epsilon: float) -> tuple[float, float]:
         """Return the bound at exactly this epsilon, and the part that the missed event has in it."""
+        missed = math.exp(min(epsilon + self.log_miss, 0.0))
         if self.stages[-1][0] > _LARGEST_M:
-            return 1.0, 0.0
-        if len(self.stages) > _MOST_STAGES:
+            return 1.0, missed
+        best = 1.0
+        if len(self.stages) > _DIRECT:  # laws that were convolved by Fourier transforms end at 1e-12
             from dpkernel.profiles.composition import rdp_delta
 
-            missed = (1 + math.exp(min(epsilon, 700.0))) * self.rdp_miss
-            return min(1.0, rdp_delta(self.rdp, epsilon) + missed), missed
+            best = rdp_delta(self.rdp, epsilon) + (1 + math.exp(min(epsilon, 700.0))) * self.rdp_miss
+        if len(self.stages) > _MOST_STAGES:
+            return min(1.0, best), missed
         shift = epsilon - self.slack
         worst = 0.0
         for shifts, losses, weights, cut in _laws(self.stages, self.neighbours):
@@ -129,9 +133,8 @@ class ObjectiveProfile(PrivacyProfile):
                 if self.mu_value
                 else (-np.expm1(np.minimum(shift - shifts - losses, 0.0)))
             )
-            worst = max(worst, float(np.sum(tail * weights)) + cut)
-        miss = math.exp(min(epsilon + self.log_miss, 0.0))
-        return min(1.0, math.exp(self.slack) * (worst * (1 + 1e-11) + miss)), miss
+            worst = max(worst, float(tail @ weights) + cut)
+        return min(1.0, best, math.exp(self.slack) * (worst * (1 + 1e-11) + missed)), missed
 
     @property
     def spread(self) -> float:
@@ -179,13 +182,14 @@ class ObjectiveProfile(PrivacyProfile):
                 "Objective perturbations for different neighbours can't be composed."
             )
         mus = [profile.mu_value for profile in every if profile.mu_value > 0]
-        missed = float(logsumexp([profile.log_miss for profile in every]))
+        missed = [profile.log_miss for profile in every if profile.log_miss > _NEVER]
+        log_miss = float(logsumexp(missed)) if missed else _NEVER
         return ObjectiveProfile(
             tuple(stage for profile in every for stage in profile.stages),
             self.neighbours,
             hypot_up(mus) if len(mus) > 1 else sum(mus),
             math.fsum(profile.slack for profile in every) * (1 + 1e-15),
-            min(missed + 1e-13 + 1e-15 * abs(missed), 0.0) if others else missed,
+            min(log_miss + (1e-15 * abs(log_miss) + 1e-15 if len(missed) > 1 else 0.0), 0.0),
         )
 
     def with_gaussian(self, mu: float) -> ObjectiveProfile:
@@ -219,7 +223,7 @@ def objective_multiplier(
     *,
     gaussian: float = 0.0,
     slack: float = 0.0,
-    log_miss: float = -1e300,
+    log_miss: float = _NEVER,
     precision: float = 1e-7,
 ) -> float:
     """Return the largest kappa for which stages m_j = kappa sqrt(weights_j) fit the budget.
@@ -347,13 +351,18 @@ def _convolve(
     """Return the law of the sum, and a bound on the probability that is missing from it.
 
     By Fourier transforms the entries err by at most 24 log2(n) u ||a|| ||b|| sqrt(n) in Euclidean norm
-    (Higham 2002, Theorem 24.2, for three transforms and a product), so by n times that altogether.
+    (Higham 2002, Theorem 24.2, for three transforms and a product), so by sqrt(n) times that
+    altogether. The atoms at 0, which would make these norms large, are multiplied out apart.
     """
     (a, cut_a), (b, cut_b) = one, two
     size = len(a) + len(b) - 1
     if min(len(a), len(b)) < 64 or (direct and len(a) * len(b) < 2**31):
         return np.convolve(a, b) * (1 + 1e-11), cut_a + cut_b
     fast = next_fast_len(size, real=True)
-    out = irfft(rfft(a, fast) * rfft(b, fast), fast)[:size]
-    error = 24 * math.log2(fast) * 2.0**-53 * float(np.linalg.norm(a) * np.linalg.norm(b))
-    return np.maximum(out, 0.0), cut_a + cut_b + fast * error
+    rest_a, rest_b = np.concatenate(([0.0], a[1:])), np.concatenate(([0.0], b[1:]))
+    out = np.maximum(irfft(rfft(rest_a, fast) * rfft(rest_b, fast), fast)[:size], 0.0)
+    out[: len(a)] += b[0] * a
+    out[: len(b)] += a[0] * rest_b
+    norms = float(np.linalg.norm(rest_a) * np.linalg.norm(rest_b))
+    error = 24 * math.log2(fast) * 2.0**-53 * norms * fast
+    return out * (1 + 1e-14), cut_a + cut_b + error
