@@ -104,7 +104,8 @@ class Problem:
     @property
     def smoothness(self) -> float:
         """L_J."""
-        return float(self.ridge.max()) + self.n_rows * self.loss.smoothness * self.row_bound**2
+        bound = self.row_bound
+        return float(self.ridge.max()) + self.n_rows * self.loss.smoothness * bound * bound
 
     @property
     def first_gradient(self) -> float:
@@ -179,7 +180,8 @@ def _newton(records: Records, problem: Problem, b: Array, threads: int) -> Array
         assert hessian is not None
         hessian[np.diag_indices_from(hessian)] += problem.ridge
         try:
-            step = -cho_solve(cho_factor(hessian, overwrite_a=True, check_finite=False), gradient)
+            factor = cho_factor(hessian, overwrite_a=True, check_finite=False)
+            step = -cho_solve(factor, gradient, check_finite=False)
         except LinAlgError:  # a Hessian in single precision can be indefinite by rounding
             step = -gradient / problem.smoothness
         start, size = float(gradient @ step), float(np.linalg.norm(gradient))
