@@ -76,7 +76,7 @@ def open_source(
         from dpkernel.estimators.torch_pass import check_tensors
 
         y = y if encode is None else _encoded_tensor(y, classes)
-        shape = check_tensors(X, y)
+        shape = check_tensors(X, y, values=again)
         estimator._keep_columns(X.shape[1])
         return Source("torch", len(X), X.shape[1], shape, X, y)
     if encode is not None:
