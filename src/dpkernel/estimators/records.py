@@ -22,7 +22,13 @@ from dpkernel.domain import Domain
 from dpkernel.estimators.sources import Source, computed, read_again, row_chunks, unit_inputs
 from dpkernel.features import FeatureMap
 from dpkernel.losses import Loss
-from dpkernel.solvers.objective_perturbation import BlockRecords, Record, Records, sum_blocks
+from dpkernel.solvers.objective_perturbation import (
+    BlockRecords,
+    CompensatedSum,
+    Record,
+    Records,
+    sum_blocks,
+)
 from dpkernel.types import Array
 
 Stored = tuple[Array, Array, Array]  # z, the table's targets, weights
@@ -157,18 +163,19 @@ class _DaskRecords:
 
     def sums(
         self, beta: Array, hessian_stride: int = 0, threads: int = 1
-    ) -> tuple[float, Array, Array | None]:
-        """Return the sum of losses, its gradient and, with a stride, its Hessian."""
+    ) -> tuple[Array, Array | None]:
+        """Return the gradient of the sum of losses and, with a stride, its Hessian."""
         import dask
 
         task = dask.delayed(_sum_chunk, pure=False)
         wanted = min(hessian_stride, 1)  # every chunk: they are few
         parts = [task(X, y, *self._rest, beta, wanted) for X, y in self._chunks]
         results = computed(dask, *parts)
-        value = float(sum(part[0] for part in results))
-        gradient = np.sum([part[1] for part in results], axis=0)
-        hessian = np.sum([part[2] for part in results], axis=0) if wanted else None
-        return value, gradient, hessian
+        gradient = CompensatedSum(len(beta))
+        for part in results:
+            gradient.add(part[0])
+        hessian = np.sum([part[1] for part in results], axis=0) if wanted else None
+        return gradient.value, hessian
 
 
 def _sum_chunk(
@@ -179,7 +186,7 @@ def _sum_chunk(
     targets: Targets,
     beta: Array,
     hessian_stride: int,
-) -> tuple[float, Array, Array | None]:
+) -> tuple[Array, Array | None]:
     rows = X.tocsr() if issparse(X) else np.asarray(X)
     blocks = make_records([(rows, np.asarray(y))], recipe) if rows.shape[0] else iter(())
     return sum_blocks(view(blocks, targets), loss, beta, hessian_stride)
