@@ -3,30 +3,52 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
+from rich.console import Console
 
 from dpkernel.certificate import Certificate, Release
 from dpkernel.domain import Domain, Interval, Levels
 from dpkernel.estimators.base import logger
 from dpkernel.estimators.kernel_model import KernelModel
 from dpkernel.estimators.objective_plan import ROW_BOUND, Setting, plan_objectives
-from dpkernel.estimators.records import RecordRecipe, RecordStore, Targets
+from dpkernel.estimators.records import RecordRecipe, RecordStore, Targets, longest_chain
 from dpkernel.estimators.sources import Source
 from dpkernel.features import FeatureMap
 from dpkernel.losses import Loss
+from dpkernel.mechanisms import PureObjectivePerturbation, require_accepted
 from dpkernel.profiles import gaussian_mu
 from dpkernel.solvers.objective_perturbation import Problem, Records, minimise
-from dpkernel.types import Array, Budget, Neighbours
+from dpkernel.types import JSON, Array, Budget, Neighbours
+from dpkernel.validation import Choice, Constraint, Kind, Real
 
+T = TypeVar("T")
 Task = tuple[str, Loss, Targets]  # a label for the certificate, a loss, a view of the targets
 
 
 class ObjectiveModel(KernelModel):
     """Base class: one or more convex problems on one set of records, inside one spend."""
 
+    _constraints: ClassVar[Mapping[str, Constraint | tuple[Constraint, ...]]] = {
+        **KernelModel._constraints,
+        "epsilon": Real(0, 1e10),
+        "delta": Real(0, 1, closed_low=True),
+        "regularisation": (Choice("auto"), Real(0, 1e100)),
+        "accept": Kind(tuple, list, set, frozenset),
+    }
+
     regularisation: float | str
+    accept: Any
+    verbose: bool
+
+    def _check_parameters(self) -> tuple[Budget, Neighbours]:
+        budget, relation = super()._check_parameters()
+        self._refuse_private_n(relation)
+        if budget.pure:
+            require_accepted(PureObjectivePerturbation, self.accept)
+        return budget, relation
 
     def _solve(
         self,
@@ -48,7 +70,8 @@ class ObjectiveModel(KernelModel):
         features = self._choose_features(domain, source, size)
         recipe, powers = RecordRecipe.choose(domain, features, source.n_rows, ROW_BOUND)
         owner = type(self).__name__
-        setting = Setting(owner, budget, relation, source.n_rows, powers, signal)
+        sizes = source.n_rows, powers, signal, longest_chain(source)
+        setting = Setting(owner, budget, relation, *sizes)
         ridge = None if self.regularisation == "auto" else float(self.regularisation)
         plans = plan_objectives(setting, [loss for _, loss, _ in tasks], ridge)
         plan_of = {plan.loss: plan for plan in plans}
@@ -57,9 +80,10 @@ class ObjectiveModel(KernelModel):
         self._check_ledger(releases, budget)
         logger.info("%d problem(s) on %d rows", len(tasks), source.n_rows)
         store = RecordStore(source, recipe)
+        store.prepare()
         noise = self._spend(releases, budget)
         solutions = []
-        for _, loss, targets in tasks:
+        for _, loss, targets in _announced(tasks) if self.verbose else tasks:
             plan = plan_of[loss]
             solve = _solver(store.records(loss, targets), plan.problem)
             solutions.append(recipe.coefficients(plan.mechanism.release(solve, noise)))
@@ -80,6 +104,20 @@ class ObjectiveModel(KernelModel):
         coef = np.column_stack([solution[0] for solution in solutions])
         intercept = np.array([solution[1] for solution in solutions])
         return domain, features, coef, intercept, certificate
+
+    @classmethod
+    def _saved_parameters(cls, header: JSON, domain: Domain) -> dict[str, Any]:
+        return {"accept": tuple(header["certificate"]["assumptions"])}
+
+
+def _announced(tasks: Sequence[T]) -> Iterator[T]:
+    """Yield the tasks and say which one is worked on; their number is public, steps are not."""
+    console = Console()
+    for number, task in enumerate(tasks, start=1):
+        text = f"problem {number} of {len(tasks)}"
+        with console.status(f"solving {text}"):
+            yield task
+        console.print(f"solved {text}")
 
 
 def _solver(records: Records, problem: Problem) -> Callable[[Array], Array]:

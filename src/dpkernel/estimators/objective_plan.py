@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpkernel.blocks import BLOCK_ROWS
 from dpkernel.errors import ParameterError, parameter_message
 from dpkernel.losses import Loss
 from dpkernel.mechanisms import ObjectivePerturbation, PureObjectivePerturbation
@@ -21,7 +20,7 @@ ROW_BOUND = 1.0
 _OUTPUT_SHARE = 0.05  # the mu of the output noise as a share of m: it costs 0.1 % of sigma
 _PURE_OUTPUT_SHARE = 0.01  # of epsilon
 _SHARES = tuple(float(share) for share in np.geomspace(0.01, 0.5, 18))
-_LARGEST_LOG = 18.0  # of 1 + c_2 B^2 / Lambda: a smaller ridge than that is none
+_LARGEST_LOG = 9.0  # of 1 + c_2 B^2 / Lambda: a smaller ridge than that is none
 
 
 @dataclass(frozen=True)
@@ -47,6 +46,8 @@ class Setting:
         A_l, the mean of z_l^2 under the public measure of the inputs.
     signal : float
         A guess of the variance of the best prediction.
+    chain : int
+        A bound on the additions over records that a sum takes one after the other.
     target_bound : float
         |y| at most.
     """
@@ -57,6 +58,7 @@ class Setting:
     n_rows: int
     powers: Array
     signal: float
+    chain: int
     target_bound: float = 1.0
 
     def sensitivity(self, loss: Loss) -> Sensitivity:
@@ -66,7 +68,7 @@ class Setting:
     def problem(self, loss: Loss, ridge: float, largest_b: float) -> Problem:
         """Return the problem, with a tolerance at which the output noise is small beside b's."""
         ridges = np.full(len(self.powers), ridge)
-        numbers = loss, self.n_rows, ROW_BOUND, ridges, self.target_bound, largest_b, BLOCK_ROWS
+        numbers = loss, self.n_rows, ROW_BOUND, ridges, self.target_bound, largest_b, self.chain
         draft = Problem(*numbers)
         enough = 1e-3 * loss.lipschitz * ROW_BOUND * draft.strength / draft.smoothness
         return Problem(*numbers, wanted=enough)

@@ -19,7 +19,14 @@ from scipy.sparse import issparse
 
 from dpkernel.blocks import dense_rows, rows_a_block
 from dpkernel.domain import Domain
-from dpkernel.estimators.sources import Source, computed, read_again, row_chunks, unit_inputs
+from dpkernel.estimators.sources import (
+    Source,
+    chunk_pairs,
+    computed,
+    read_again,
+    row_chunks,
+    unit_inputs,
+)
 from dpkernel.features import FeatureMap
 from dpkernel.losses import Loss
 from dpkernel.solvers.objective_perturbation import (
@@ -91,13 +98,14 @@ class RecordRecipe:
         phi = self.features.transform_block(unit_inputs(X, self.domain, self.dtype))
         z = np.empty((len(phi), self.n_coordinates), self.dtype)
         z[:, 0] = self.constant
-        np.subtract(phi, self.centre.astype(self.dtype), out=z[:, 1:])
-        z[:, 1:] *= z.dtype.type(self.scale)
+        with np.errstate(all="ignore"):  # a warning would tell of the data
+            np.subtract(phi, self.centre.astype(self.dtype), out=z[:, 1:])
+            z[:, 1:] *= z.dtype.type(self.scale)
         limit = self.row_bound**2 * (1 - 2.0**-40)
         weights = np.empty(len(z))
         for start in range(0, len(z), 512):  # a few rows at a time stay in the cache
             part = z[start : start + 512].astype(np.float64)
-            with np.errstate(over="ignore", invalid="ignore"):
+            with np.errstate(all="ignore"):
                 squares = np.add.reduce(part * part, axis=1)
             strange = ~(squares < 1e200)
             if strange.any():  # can't come from a map of this library; such a row counts nothing
@@ -112,6 +120,13 @@ class RecordRecipe:
         return coef, float(self.constant * beta[0] - self.centre @ coef)
 
 
+def longest_chain(source: Source) -> int:
+    """Return a bound on the additions that a record's gradient goes through, public as all sizes."""
+    step = rows_a_block(source.n_columns)
+    chunks = len(row_chunks(source.X)) if source.kind == "dask" else 0
+    return step + -(-source.n_rows // step) + chunks
+
+
 class RecordStore:
     """The records of a table, in memory where they fit, made again each pass where they don't."""
 
@@ -120,12 +135,27 @@ class RecordStore:
         itemsize = np.dtype(recipe.dtype).itemsize
         self._keep = source.n_rows * recipe.n_coordinates * itemsize <= _CACHE_BYTES
         self._kept: list[Stored] | None = None
+        self._tensors: Any = None
+        if source.kind == "torch":
+            from dpkernel.estimators.torch_records import TensorStore
+
+            self._tensors = TensorStore(source, recipe, _CACHE_BYTES)
 
     def records(self, loss: Loss, targets: Targets) -> Records:
         """Return the sums over the table for one loss and one view of its targets."""
         if self._source.kind == "dask":
             return _DaskRecords(self._source, self._recipe, loss, targets)
+        if self._tensors is not None:
+            found: Records = self._tensors.records(loss, targets)
+            return found
         return BlockRecords(lambda: view(self._blocks(), targets), loss)
+
+    def prepare(self) -> None:
+        """Make what is kept now, before anything is spent: a table that fails here costs nothing."""
+        if self._tensors is not None:
+            self._tensors.prepare()
+        elif self._source.kind != "dask":
+            self._blocks()
 
     def _blocks(self) -> Iterable[Stored]:
         if self._kept is not None:
@@ -158,7 +188,7 @@ class _DaskRecords:
     """Sums over Dask chunks, computed where the chunks lie; workers ship sums, not rows."""
 
     def __init__(self, source: Source, recipe: RecordRecipe, loss: Loss, targets: Targets) -> None:
-        self._chunks = list(zip(row_chunks(source.X), row_chunks(source.y), strict=True))
+        self._chunks = chunk_pairs(source.X, source.y)
         self._rest = recipe, loss, targets
 
     def sums(
@@ -170,7 +200,7 @@ class _DaskRecords:
         task = dask.delayed(_sum_chunk, pure=False)
         wanted = min(hessian_stride, 1)  # every chunk: they are few
         parts = [task(X, y, *self._rest, beta, wanted) for X, y in self._chunks]
-        results = computed(dask, *parts)
+        results = computed(dask, *parts, spent=True)
         gradient = CompensatedSum(len(beta))
         for part in results:
             gradient.add(part[0])
