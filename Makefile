@@ -65,6 +65,9 @@ bench: $(VENV)/.installed
 
 bench-accuracy: $(VENV)/.installed
 	$(BIN)/python benchmarks/accuracy.py
+	$(BIN)/python benchmarks/folds.py
+	$(BIN)/python benchmarks/regression.py
+	$(BIN)/python benchmarks/classification.py
 
 audit: $(VENV)/.installed
 	$(BIN)/python -m dpkernel.audit --out audit-report

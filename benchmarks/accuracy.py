@@ -15,8 +15,8 @@ repetitions. The published algorithms have an oracle: (M, lambda) with M in 10, 
 500, 1000 (the paper: "from 10 to 1000") and lambda in n^(-i/10), i = 0 .. 10 (the paper's grid)
 are those with the least mean test error in the cell; a second line lets the oracle choose anew
 in every repetition, which also picks lucky noise. Non-private kernel ridge has the oracle's
-lambda, too. dpkernel runs with its defaults and has no oracle. Noise is seeded, so that a table
-can be repeated.
+lambda, too. dpkernel runs with its defaults and has no oracle;
+the regressor also meets inputs of other laws. Noise is seeded, so that a table can be repeated.
 
 Work is shared: one Cholesky factor a repetition (the first M of 1000 paths, rescaled, are M
 paths), one draw of the noise for each (M, epsilon, delta), all lambda from one
@@ -38,10 +38,18 @@ from rich.progress import track
 from rich.table import Table
 from scipy.linalg import eigh
 from scipy.spatial.distance import cdist
+from scipy.special import ndtr
 from scipy.stats import truncnorm
 from threadpoolctl import threadpool_limits
 
-from dpkernel import Budget, Ledger, PrivateKernelRidge, SeededNoise, mechanisms
+from dpkernel import (
+    Budget,
+    Ledger,
+    PrivateKernelRegressor,
+    PrivateKernelRidge,
+    SeededNoise,
+    mechanisms,
+)
 from dpkernel.papers.lee_park_ahn_2025 import (
     PublishedAlgorithm1,
     PublishedAlgorithm3,
@@ -59,6 +67,8 @@ REGULARISATIONS = tuple(ROWS ** (-i / 10) for i in range(11))
 
 ALGORITHM_1 = "published Algorithm 1"
 ALGORITHM_3 = "published Algorithm 3"
+REGRESSOR = "PrivateKernelRegressor"
+BETA, CORRELATED = " (inputs Beta(2, 5))", " (inputs correlated)"
 OURS = "PrivateKernelRidge"
 OURS_SAME = "PrivateKernelRidge (y in [-T, T])"
 CONSTANT = "private constant"
@@ -68,13 +78,20 @@ EACH = " (oracle each time)"
 Cells = dict[tuple[str, str, float], np.ndarray]  # (method, delta's name, epsilon) -> grid
 
 
-def design(d: int, draws: np.random.Generator) -> tuple[np.ndarray, ...]:
-    """Return X, y, X_test and f at the test points."""
+def design(
+    d: int, draws: np.random.Generator, law: str = "", *, rows: int = ROWS
+) -> tuple[np.ndarray, ...]:
+    """Return X, y, X_test and f at the test points; inputs uniform or from another law."""
     centres, weights = draws.uniform(0, 1, (10, d)), draws.uniform(0, 1, 10)
-    points = draws.uniform(0, 1, (2 * ROWS, d))
+    points = draws.uniform(0, 1, (2 * rows, d))
+    if law == BETA:
+        points = draws.beta(2, 5, (2 * rows, d))
+    elif law == CORRELATED:  # uniform margins, one common factor with correlation 1/2
+        common = draws.normal(size=(2 * rows, 1))
+        points = ndtr((common + draws.normal(size=(2 * rows, d))) / math.sqrt(2))
     f = gaussian_kernel(points, centres) @ weights
-    noise = truncnorm.rvs(-1, 1, scale=NOISE, size=ROWS, random_state=draws)
-    return points[:ROWS], f[:ROWS] + noise, points[ROWS:], f[ROWS:]
+    noise = truncnorm.rvs(-1, 1, scale=NOISE, size=rows, random_state=draws)
+    return points[:rows], f[:rows] + noise, points[rows:], f[rows:]
 
 
 def gaussian_kernel(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -116,9 +133,34 @@ def repetition(d: int, number: int, seed: int) -> Cells:
                     epsilon, delta, bounds=(0, 1), y_bounds=(low, bound), noise=fresh(draws)
                 ).fit(X, y)
                 found[name, key, epsilon] = excess(model.predict(X_test)[:, None], f)
+            found[REGRESSOR, key, epsilon] = regressor(X, y, X_test, f, budget, fresh(draws))
             value = private_mean(y, (-NOISE, bound), budget, fresh(draws))
             found[CONSTANT, key, epsilon] = excess(np.full((ROWS, 1), value), f)
+        for law in (BETA, CORRELATED):
+            table = design(d, draws, law)
+            for key, epsilon, delta in settings():
+                budget = Budget(epsilon, delta)
+                found[REGRESSOR + law, key, epsilon] = regressor(*table, budget, fresh(draws))
         return found
+
+
+def regressor(
+    X: np.ndarray,
+    y: np.ndarray,
+    X_test: np.ndarray,
+    f: np.ndarray,
+    budget: Budget,
+    noise: SeededNoise,
+) -> np.ndarray:
+    """Return the excess of PrivateKernelRegressor with its defaults, y in [-0.1, T]."""
+    model = PrivateKernelRegressor(
+        budget.epsilon,
+        budget.delta,
+        bounds=(0, 1),
+        y_bounds=(-NOISE, float(np.max(np.abs(y)))),
+        noise=noise,
+    )
+    return excess(model.fit(X, y).predict(X_test)[:, None], f)
 
 
 def references(X: np.ndarray, y: np.ndarray, X_test: np.ndarray, f: np.ndarray) -> Cells:
@@ -193,7 +235,8 @@ def summarise(d: int, cells: list[Cells]) -> list[dict[str, Any]]:
 
 def show(lines: list[dict[str, Any]], console: Console) -> None:
     """Print one table for each delta; references, which have no epsilon, close each block."""
-    methods = (ALGORITHM_1, ALGORITHM_3, OURS, OURS_SAME, CONSTANT)
+    methods = (ALGORITHM_1, ALGORITHM_3, OURS, OURS_SAME, REGRESSOR, REGRESSOR + BETA)
+    methods = (*methods, REGRESSOR + CORRELATED, CONSTANT)
     methods = (*methods, ALGORITHM_1 + EACH, ALGORITHM_3 + EACH)
     for key in DELTAS:
         table = Table(title=f"excess, mean (standard error); n = {ROWS}, delta = {key}")

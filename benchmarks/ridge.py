@@ -1,10 +1,17 @@
-"""Speed and memory of the one pass of PrivateKernelRidge, as ratios in one run.
+"""Speed and memory of PrivateKernelRidge, as ratios in one run.
 
-``make bench``, or ``python benchmarks/ridge.py [--rows 200000] [--gpu]``.
+``make bench``, or ``python benchmarks/ridge.py [--rows 200000] [--repeats 3] [--gpu]``.
 
-CPU: the pass (features + exact integer Gram) against the bare BLAS calls of the same sizes (float32
-product and cos/sin for the features, float64 symmetric product for the sum), against scikit-learn's
-Nystroem + Ridge and RBFSampler + Ridge, the slope in n, and the peak memory above the input.
+CPU, each action of a table once in every repeat, the best time and the worst:
+
+- the pass (features + exact integer Gram) against the bare BLAS calls of the same sizes (float32
+  product and cos/sin for the features, float64 symmetric product for the sum);
+- the whole fit on double-precision rows against scikit-learn's Nystroem + Ridge and RBFSampler +
+  Ridge with as many features, and against KernelRidge, which is cubic in n;
+- the slope in n, up to a million rows;
+- the published Algorithm 1, cubic in n by its Cholesky factor of the kernel matrix;
+- peak memory above the input, in processes of their own.
+
 GPU (``--gpu``, needs torch): the pass on tensors against the same loop written bare in torch.
 """
 
@@ -15,38 +22,64 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from dpkernel import Budget, Neighbours, PrivateKernelRidge
+from dpkernel import BlockStream, Budget, Neighbours, PrivateKernelRidge
 from dpkernel.domain import Domain, Interval
-from dpkernel.estimators.gram_pass import Recipe, sum_blocks
+from dpkernel.estimators.gram_pass import Recipe, sum_source
+from dpkernel.estimators.sources import Source
 from dpkernel.features import FourierFeatures
+from dpkernel.papers import PublishedAlgorithm1
 from dpkernel.statistics import GramLayout
 
 COLUMNS, FEATURES = 90, 1000
 DOMAIN = Domain(tuple(Interval(-3, 3) for _ in range(COLUMNS)), Interval(-1, 1))
+GAMMA = 1 / (2 * 0.49 * COLUMNS)  # the length scale that "auto" stands for
 
 
 def seconds(action: Callable[[], object], repeats: int = 2) -> float:
     """Return the best of a few runs after one to warm up."""
     action()
-    times = []
+    return compare({"": action}, repeats)[""][0]
+
+
+def compare(
+    actions: dict[str, Callable[[], object]], repeats: int
+) -> dict[str, tuple[float, float]]:
+    """Return the best and the worst time of each action; they take turns."""
+    times: dict[str, list[float]] = {name: [] for name in actions}
     for _ in range(repeats):
-        start = time.perf_counter()
-        action()
-        times.append(time.perf_counter() - start)
-    return min(times)
+        for name, action in actions.items():
+            start = time.perf_counter()
+            action()
+            times[name].append(time.perf_counter() - start)
+    return {name: (min(found), max(found)) for name, found in times.items()}
 
 
-def table_of(n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return a table of single-precision normals and a smooth target."""
+def show(title: str, times: dict[str, tuple[float, float]], reference: str) -> None:
+    """Print times, and how many times longer than the reference the best ones are."""
+    table = Table("what", "best, s", "worst, s", f"ratio to {reference}", title=title)
+    for name, (best, worst) in times.items():
+        table.add_row(name, f"{best:.3f}", f"{worst:.3f}", f"{best / times[reference][0]:.2f}")
+    Console().print(table)
+
+
+def table_of(n: int, columns: int = COLUMNS, dtype: str = "f8") -> tuple[np.ndarray, np.ndarray]:
+    """Return a table of normals and a smooth target, made without another array of its size."""
     draws = np.random.default_rng(0)
-    X = draws.standard_normal((n, COLUMNS), dtype=np.float32)
+    X = draws.standard_normal(out=np.empty((n, columns), dtype), dtype=np.dtype(dtype))
     return X, np.tanh(X[:, 0] + X[:, 1]).astype(np.float64)
+
+
+def ours(features: int = FEATURES) -> PrivateKernelRidge:
+    """Return the estimator that is measured."""
+    return PrivateKernelRidge(
+        bounds=(-3, 3), y_bounds=(-1, 1), features="fourier", n_features=features
+    )
 
 
 def recipe_of(n: int, features: int = FEATURES) -> Recipe:
@@ -57,7 +90,7 @@ def recipe_of(n: int, features: int = FEATURES) -> Recipe:
     return Recipe(DOMAIN, built, layout, "float32")
 
 
-def bare(X: np.ndarray, y: np.ndarray) -> np.ndarray:
+def bare(X: np.ndarray) -> np.ndarray:
     """Do the float32 features and the float64 sum with nothing around them."""
     draws = np.random.default_rng(1)
     W = draws.standard_normal((COLUMNS, FEATURES // 2)).astype(np.float32)
@@ -73,58 +106,101 @@ def bare(X: np.ndarray, y: np.ndarray) -> np.ndarray:
     return total
 
 
-def cpu(rows: int) -> None:
-    """Print the CPU tables."""
+def one_pass(rows: int, repeats: int) -> None:
+    """Compare the pass with the bare calls, on single-precision rows."""
+    X, y = table_of(rows, dtype="f4")
+    source = Source("array", rows, COLUMNS, (), X, y)
+    recipe = recipe_of(rows)
+    actions = {
+        "bare": lambda: bare(X),
+        "one pass": lambda: sum_source(source, recipe),
+        "whole fit": lambda: ours().fit(X, y),
+    }
+    bare(X[:8192])
+    show(f"n = {rows}, d = {COLUMNS}, M = {FEATURES}, float32", compare(actions, repeats), "bare")
+
+
+def against_scikit_learn(repeats: int) -> None:
+    """Compare whole fits on double-precision rows."""
     from sklearn.kernel_approximation import Nystroem, RBFSampler
+    from sklearn.kernel_ridge import KernelRidge
     from sklearn.linear_model import Ridge
     from sklearn.pipeline import make_pipeline
 
-    X, y = table_of(rows)
-    gamma = 1 / (2 * 0.49 * COLUMNS)
-    ours = PrivateKernelRidge(
-        bounds=(-3, 3), y_bounds=(-1, 1), features="fourier", n_features=FEATURES
-    )
-    lines = [
-        ("bare BLAS and cos/sin", seconds(lambda: bare(X, y))),
-        (
-            "one pass (features + exact Gram)",
-            seconds(lambda: sum_blocks([(X, y)], recipe_of(rows))),
-        ),
-        ("PrivateKernelRidge.fit, whole", seconds(lambda: ours.fit(X, y))),
-    ]
-    for name, sampler in (
-        ("Nystroem(1000) + Ridge", Nystroem(gamma=gamma, n_components=FEATURES, random_state=0)),
-        (
-            "RBFSampler(1000) + Ridge",
-            RBFSampler(gamma=gamma, n_components=FEATURES, random_state=0),
-        ),
-    ):
-        model = make_pipeline(sampler, Ridge())
-        lines.append((name, seconds(lambda m=model: m.fit(X, y), repeats=1)))
-    table = Table("what", "seconds", "ratio to bare", "ratio to ours", title=f"n = {rows}")
-    for name, value in lines:
+    X, y = table_of(100_000)
+    options = {"gamma": GAMMA, "n_components": FEATURES, "random_state": 0}
+    actions = {
+        "ours": lambda: ours().fit(X, y),
+        "Nystroem + Ridge": lambda: make_pipeline(Nystroem(**options), Ridge()).fit(X, y),
+        "RBFSampler + Ridge": lambda: make_pipeline(RBFSampler(**options), Ridge()).fit(X, y),
+    }
+    title = f"n = {len(X)}, d = {COLUMNS}, M = {FEATURES}, float64"
+    show(title, compare(actions, repeats), "ours")
+    for n in (1000, 2500, 5000):
+        exact = KernelRidge(kernel="rbf", gamma=GAMMA, alpha=1.0)
+        actions = {
+            "ours": lambda n=n: ours().fit(X[:n], y[:n]),
+            "KernelRidge": lambda n=n, exact=exact: exact.fit(X[:n], y[:n]),
+        }
+        show(f"n = {n}, d = {COLUMNS}, M = {FEATURES}", compare(actions, repeats), "ours")
+
+
+def slope(repeats: int) -> None:
+    """Print the time of a fit against n."""
+    columns, features = 20, 256
+    X, y = table_of(1_000_000, columns)
+    table = Table("rows", "best, s", "worst, s", "microseconds a row")
+    table.title = f"whole fit against n, d = {columns}, M = {features}, float64"
+    for n in (10_000, 100_000, 1_000_000):
+        action = {"": lambda n=n: ours(features).fit(X[:n], y[:n])}
+        best, worst = compare(action, repeats)[""]
+        table.add_row(f"{n}", f"{best:.3f}", f"{worst:.3f}", f"{1e6 * best / n:.2f}")
+    Console().print(table)
+
+
+def published(repeats: int) -> None:
+    """Print fit and prediction of 100 rows, ours beside the published Algorithm 1."""
+    features, tests = 200, 100
+    table = Table("rows", "published, s", "ours, s", "ratio")
+    table.title = f"fit and predict {tests} rows, d = 10, M = {features}"
+    X, y = table_of(4000 + tests, 10)
+    for n in (500, 1000, 2000, 4000):
+        paper = PublishedAlgorithm1(n_features=features, target_bound=1.0, length_scale=2.0)
+        actions = {
+            "paper": lambda n=n, paper=paper: paper.fit_predict(X[:n], y[:n], X[-tests:]),
+            "ours": lambda n=n: ours(features).fit(X[:n], y[:n]).predict(X[-tests:]),
+        }
+        times = compare(actions, repeats)
         table.add_row(
-            name, f"{value:.2f}", f"{value / lines[0][1]:.2f}", f"{value / lines[2][1]:.2f}"
+            f"{n}",
+            *(f"{times[name][0]:.3f} (worst {times[name][1]:.3f})" for name in actions),
+            f"{times['paper'][0] / times['ours'][0]:.1f}",
         )
     Console().print(table)
-    slope = Table("rows", "seconds", "microseconds a row", title="fit time against n")
-    for n in (10_000, 100_000, rows):
-        part = seconds(lambda n=n: ours.fit(X[:n], y[:n]), repeats=1)
-        slope.add_row(str(n), f"{part:.2f}", f"{1e6 * part / n:.1f}")
-    Console().print(slope)
 
 
-def memory(rows: int) -> None:
-    """Print the peak memory above the input, measured in a process of its own."""
-    code = (
-        "import resource, sys; sys.path.insert(0, 'benchmarks'); import ridge;"
-        f"X, y = ridge.table_of({rows}); before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss;"
-        "ridge.PrivateKernelRidge(bounds=(-3, 3), y_bounds=(-1, 1), features='fourier',"
-        " n_features=1000).fit(X, y);"
-        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)"
-    )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    print(f"peak memory above the input at n = {rows}: {int(found.stdout) / 1024:.0f} MB")
+def memory() -> None:
+    """Print peak memory above the input, each in a process of its own."""
+    table = Table("rows", "input", "peak above it, MB", title=f"d = {COLUMNS}, M = {FEATURES}")
+    for kind in ("array", "stream"):
+        for rows in (10_000, 100_000, 1_000_000):
+            command = [sys.executable, __file__, "--memory", kind, "--rows", str(rows)]
+            found = subprocess.run(command, capture_output=True, text=True, check=True)
+            table.add_row(f"{rows}", kind, found.stdout.strip())
+    Console().print(table)
+
+
+def memory_of(kind: str, rows: int) -> None:
+    """Fit, and print by how much the peak memory of this process grew, in MB."""
+
+    def blocks() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        for start in range(0, rows, 4096):
+            yield table_of(min(4096, rows - start))
+
+    table = (BlockStream(blocks, rows),) if kind == "stream" else table_of(rows)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    ours().fit(*table)
+    print(f"{(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024:.0f}")
 
 
 def gpu(rows: int) -> None:
@@ -186,18 +262,23 @@ def main() -> None:
     """Run what was asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=200_000)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--memory", choices=("array", "stream"), help=argparse.SUPPRESS)
     parser.add_argument("--gpu", action="store_true")
     parser.add_argument("--stream-rows", type=int, default=0)
     options = parser.parse_args()
-    if options.gpu:
+    if options.memory:
+        memory_of(options.memory, options.rows)
+    elif options.gpu:
         gpu(options.rows)
         if options.stream_rows:
             streamed(options.stream_rows)
     else:
-        cpu(options.rows)
-        memory(options.rows)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    print(f"peak memory of this process: {peak:.2f} GB")
+        one_pass(options.rows, options.repeats)
+        against_scikit_learn(options.repeats)
+        slope(options.repeats)
+        published(options.repeats)
+        memory()
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ from dpkernel.certificate import Certificate
 from dpkernel.domain import Domain, Interval, Levels
 from dpkernel.estimators import (
     PrivateKernelClassifier,
+    PrivateKernelRegressor,
     PrivateKernelRidge,
     PrivateQuantileRegressor,
 )
@@ -26,6 +27,7 @@ __all__ = [
     "Neighbours",
     "OpenDPNoise",
     "PrivateKernelClassifier",
+    "PrivateKernelRegressor",
     "PrivateKernelRidge",
     "PrivateQuantileRegressor",
     "SeededNoise",

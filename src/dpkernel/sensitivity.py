@@ -179,6 +179,20 @@ def loss_gradient(neighbours: Neighbours, *, slope: float, row: float) -> Sensit
     return Sensitivity("loss-gradient", neighbours, parameters)
 
 
+def histogram(neighbours: Neighbours) -> Sensitivity:
+    """Return the l2 sensitivity of counts of records in disjoint cells.
+
+    A record that is replaced leaves one cell and enters another: sqrt(2). One that is blanked, added
+    or removed changes one count.
+    """
+    return Sensitivity("histogram", neighbours, ())
+
+
+def bounded_sum(neighbours: Neighbours, *, bound: float) -> Sensitivity:
+    """Return the sensitivity of a sum of numbers in [-bound, bound]: twice the bound, or once."""
+    return Sensitivity("bounded-sum", neighbours, (("bound", float(bound)),))
+
+
 def unit_gram(
     neighbours: Neighbours,
     *,
@@ -253,6 +267,14 @@ def _loss_gradient(neighbours: Neighbours, p: Mapping[str, float]) -> float:
     return round_up(records * Fraction(slope) * Fraction(row))
 
 
+def _histogram(neighbours: Neighbours, p: Mapping[str, float]) -> float:
+    return float(_ROOT_TWO) if neighbours is Neighbours.REPLACE_ONE else 1.0
+
+
+def _bounded_sum(neighbours: Neighbours, p: Mapping[str, float]) -> float:
+    return _loss_gradient(neighbours, {"slope": 1.0, "row": p["bound"]})
+
+
 def round_up(value: Fraction) -> float:
     """Return the least float that is not below an exact number."""
     try:
@@ -271,6 +293,8 @@ _NORMS = {
     "augmented-gram": ("l2",),
     "unit-gram": ("l2",),
     "loss-gradient": ("l2",),
+    "histogram": ("l2",),
+    "bounded-sum": ("l2",),
 }
 
 _FORMULAS: dict[str, Callable[[Neighbours, Mapping[str, float]], float]] = {
@@ -278,4 +302,6 @@ _FORMULAS: dict[str, Callable[[Neighbours, Mapping[str, float]], float]] = {
     "augmented-gram": _augmented_gram,
     "unit-gram": _augmented_gram,
     "loss-gradient": _loss_gradient,
+    "histogram": _histogram,
+    "bounded-sum": _bounded_sum,
 }

@@ -1,12 +1,14 @@
 """The scikit-learn classes: those at the front door, and those of ``dpkernel.methods``."""
 
 from dpkernel.estimators.classifier import PrivateKernelClassifier
+from dpkernel.estimators.regressor import PrivateKernelRegressor
 from dpkernel.estimators.ridge import PrivateKernelRidge
 from dpkernel.estimators.robust import PrivateHuberRegressor, PrivateQuantileRegressor
 
 __all__ = [
     "PrivateHuberRegressor",
     "PrivateKernelClassifier",
+    "PrivateKernelRegressor",
     "PrivateKernelRidge",
     "PrivateQuantileRegressor",
 ]

@@ -6,7 +6,7 @@ Parameters, the way from raw rows to features, prediction, and what a model file
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -98,13 +98,17 @@ class KernelModel(PrivateEstimator):
         """Return features times coefficients plus intercept, for new rows, block by block."""
         X = self._check_new_data(X)
         out = np.empty((X.shape[0], *np.shape(self.intercept_)))
-        step = rows_a_block(X.shape[1])
-        for start in range(0, len(out), step):
-            rows = slice(start, start + step)
-            block = dense_rows(X, rows)
-            block = block if self._domain.columns is None else self._domain.to_unit(block)
+        for rows, block in self._unit_blocks(X):
             out[rows] = self.feature_map_.transform_block(block) @ self.coef_ + self.intercept_
         return out
+
+    def _unit_blocks(self, X: Any) -> Iterator[tuple[slice, Array]]:
+        """Yield places and rows of checked new data, scaled to the unit box, a block at a time."""
+        step = rows_a_block(X.shape[1])
+        for start in range(0, X.shape[0], step):
+            rows = slice(start, start + step)
+            block = dense_rows(X, rows)
+            yield rows, block if self._domain.columns is None else self._domain.to_unit(block)
 
     def _to_state(self) -> tuple[JSON, dict[str, Array]]:
         """Return what a model file holds: a JSON header and arrays."""

@@ -14,7 +14,7 @@ from dpkernel.domain import Domain, Interval, Levels
 from dpkernel.estimators.base import logger
 from dpkernel.estimators.kernel_model import KernelModel
 from dpkernel.estimators.objective_plan import ROW_BOUND, Setting, plan_objectives
-from dpkernel.estimators.records import RecordRecipe, RecordStore, Targets, longest_chain
+from dpkernel.estimators.records import RecordRecipe, RecordStore, Targets
 from dpkernel.estimators.sources import Source
 from dpkernel.features import FeatureMap
 from dpkernel.losses import Loss
@@ -70,8 +70,7 @@ class ObjectiveModel(KernelModel):
         features = self._choose_features(domain, source, size)
         recipe, powers = RecordRecipe.choose(domain, features, source.n_rows, ROW_BOUND)
         owner = type(self).__name__
-        sizes = source.n_rows, powers, signal, longest_chain(source)
-        setting = Setting(owner, budget, relation, *sizes)
+        setting = Setting(owner, budget, relation, source.n_rows, powers, signal)
         ridge = None if self.regularisation == "auto" else float(self.regularisation)
         plans = plan_objectives(setting, [loss for _, loss, _ in tasks], ridge)
         plan_of = {plan.loss: plan for plan in plans}

@@ -24,12 +24,17 @@ from dpkernel.estimators.sources import (
     chunk_pairs,
     computed,
     read_again,
-    row_chunks,
     unit_inputs,
 )
 from dpkernel.features import FeatureMap
 from dpkernel.losses import Loss
-from dpkernel.solvers.objective_perturbation import BlockRecords, Record, Records, sum_blocks
+from dpkernel.solvers.objective_perturbation import (
+    BlockRecords,
+    CompensatedSum,
+    Record,
+    Records,
+    sum_blocks,
+)
 from dpkernel.types import Array
 
 Stored = tuple[Array, Array, Array]  # z, the table's targets, weights
@@ -114,13 +119,6 @@ class RecordRecipe:
         return coef, float(self.constant * beta[0] - self.centre @ coef)
 
 
-def longest_chain(source: Source) -> int:
-    """Return a bound on the additions that a record's gradient goes through, public as all sizes."""
-    step = rows_a_block(source.n_columns)
-    chunks = len(row_chunks(source.X)) if source.kind == "dask" else 0
-    return step + -(-source.n_rows // step) + chunks
-
-
 class RecordStore:
     """The records of a table, in memory where they fit, made again each pass where they don't."""
 
@@ -187,18 +185,19 @@ class _DaskRecords:
 
     def sums(
         self, beta: Array, hessian_stride: int = 0, threads: int = 1
-    ) -> tuple[float, Array, Array | None]:
-        """Return the sum of losses, its gradient and, with a stride, its Hessian."""
+    ) -> tuple[Array, Array | None]:
+        """Return the gradient of the sum of losses and, with a stride, its Hessian."""
         import dask
 
         task = dask.delayed(_sum_chunk, pure=False)
         wanted = min(hessian_stride, 1)  # every chunk: they are few
         parts = [task(X, y, *self._rest, beta, wanted) for X, y in self._chunks]
         results = computed(dask, *parts, spent=True)
-        value = float(sum(part[0] for part in results))
-        gradient = np.sum([part[1] for part in results], axis=0)
-        hessian = np.sum([part[2] for part in results], axis=0) if wanted else None
-        return value, gradient, hessian
+        gradient = CompensatedSum(len(beta))
+        for part in results:
+            gradient.add(part[0])
+        hessian = np.sum([part[1] for part in results], axis=0) if wanted else None
+        return gradient.value, hessian
 
 
 def _sum_chunk(
@@ -209,7 +208,7 @@ def _sum_chunk(
     targets: Targets,
     beta: Array,
     hessian_stride: int,
-) -> tuple[float, Array, Array | None]:
+) -> tuple[Array, Array | None]:
     rows = X.tocsr() if issparse(X) else np.asarray(X)
     blocks = make_records([(rows, np.asarray(y))], recipe) if rows.shape[0] else iter(())
     return sum_blocks(view(blocks, targets), loss, beta, hessian_stride)

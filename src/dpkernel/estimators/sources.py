@@ -92,7 +92,7 @@ def open_source(
 
         if encode is not None and library_of(y) == "torch":
             y = _encoded_tensor(y, encode)
-        shape = check_tensors(X, y)
+        shape = check_tensors(X, y, values=again)
         if not several and shape == (1,):
             y, shape = y[:, 0], ()
         _check_target(owner, shape, several)

@@ -1,29 +1,53 @@
-"""The Gram pass on torch tensors: features in float32, the sum in exact float64 integers.
+"""The Gram pass on torch tensors: features in float32, the sum in exact integers.
 
-What runs here is ``gram_pass`` in another library, and the tests hold the two together on the CPU.
-Sums of integers below 2^53 are exact in a float64 product with any order of summation, so a GPU's
-float64 matrix units give the same integers; TF32 and half precision are never used for the sum.
-Feature maps that have no torch twin are evaluated by NumPy, block by block.
+What runs here is ``gram_pass`` in another library, and the tests hold the two together. There are
+two sums. ``_FloatSum`` is the twin of the NumPy pass, for every feature map and device: integers
+below 2^53 are exact in a float64 product with any order of summation, so a GPU's float64 matrix units
+give the same integers; TF32 and half precision are never used for the sum. ``_DigitSum`` is for Fourier
+features on a GPU where Triton runs: records are written as signed bytes, and the integer matrix units
+multiply those exactly, several times faster than float64. Feature maps that have no torch twin are
+evaluated by NumPy, block by block.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import functools
+import importlib
+import math
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 from dpkernel.domain import Interval
 from dpkernel.errors import DataError
+from dpkernel.estimators.base import logger
 from dpkernel.estimators.gram_pass import Recipe
-from dpkernel.features import FeatureMap, FourierFeatures, LinearFeatures
-from dpkernel.statistics import GramLayout, GramStatistics
+from dpkernel.features import FourierFeatures, LinearFeatures
+from dpkernel.folds import GramFolds, fold_of
+from dpkernel.statistics import GramLayout
 
 
-def check_tensors(X: Any, y: Any) -> tuple[int, ...]:
-    """Raise DataError for tensors that can't be used; return the shape of one target."""
-    import torch
+def _optional(name: str) -> Any:
+    """Return a module, or None where it is not installed or broken."""
+    with contextlib.suppress(Exception):
+        return importlib.import_module(name)
+    return None
 
+
+torch, triton, tl = (_optional(name) for name in ("torch", "triton", "triton.language"))
+
+_TILE = 128  # digit rows of either side, and columns, that a GPU program multiplies at once
+_TAIL_PLANES = 3  # bytes of a target or the constant: below 2^23
+
+
+def check_tensors(X: Any, y: Any, *, values: bool = True) -> tuple[int, ...]:
+    """Raise DataError for tensors that can't be used; return the shape of one target.
+
+    With ``values=False`` missing values are left to ``sum_tensors``: its one pass finds them, and
+    ends before anything is spent.
+    """
     if X.is_complex() or X.layout != torch.strided:
         raise DataError("X must be a dense torch tensor of real numbers.")
     if (
@@ -31,102 +55,191 @@ def check_tensors(X: Any, y: Any) -> tuple[int, ...]:
         or y.is_complex()
         or X.ndim != 2
         or y.ndim not in (1, 2)
-        or len(X) < 1
+        or X.numel() < 1
+        or y.numel() < 1
     ):
         raise DataError("X and y must be torch tensors of shapes (n, d) and (n,) or (n, k).")
     if len(X) != len(y):
         raise DataError(
             f"Found input variables with inconsistent numbers of samples: {[len(X), len(y)]}."
         )
-    for start in range(0, len(X), 1 << 20):
-        rows = slice(start, start + (1 << 20))
-        if not bool(torch.isfinite(X[rows]).all() & torch.isfinite(y[rows]).all().to(X.device)):
-            raise DataError(
-                "X or y contains NaN or infinity. Fill missing values with public constants first."
-            )
+    if values:
+        device = _working_device(X)
+        finite = torch.ones((), dtype=torch.bool, device=device)
+        with _current(device):
+            for block in _device_blocks(X, y, device, max(2**25 // X.shape[1], 1)):
+                finite &= _all_finite(*block)
+        _require(finite)
     return tuple(int(k) for k in y.shape[1:])
 
 
-def sum_tensors(X: Any, y: Any, recipe: Recipe) -> GramStatistics:
-    """Return the exact sum over the rows of tensors, on the device where a GPU is, in blocks.
+def sum_tensors(X: Any, y: Any, recipe: Recipe) -> GramFolds:
+    """Return the exact sums over the rows of tensors, on the device where a GPU is, in blocks.
 
-    Tensors on the CPU stream to the GPU when there is one: pinned memory makes that fast.
+    Tensors on the CPU stream to the GPU when there is one, while it works on the rows before:
+    pinned memory makes that fast. Raises DataError if any value is missing or infinite.
     """
-    import torch
-
-    device = X.device
-    if device.type == "cpu" and torch.cuda.is_available():
-        device = torch.device("cuda")
-    build = _twin(recipe, device)
-    layout = recipe.layout
-    statistics = GramStatistics(layout)
-    width = _padded(layout.side)
-    total = torch.zeros((width, width), dtype=torch.int64, device=device)
-    X, y = X.detach(), y.detach()
-    for start in range(0, len(X), layout.block_rows):
-        rows = slice(start, start + layout.block_rows)
-        block = build(X[rows].to(device, non_blocking=True), y[rows].to(device, non_blocking=True))
-        total += (block.T @ block).to(torch.int64)
-    side = layout.side
-    statistics._add_sum(total[:side, :side].cpu().numpy(), len(X))
+    device, folds, position = _working_device(X), recipe.folds, 0
+    finite = torch.ones((), dtype=torch.bool, device=device)
+    with _current(device):
+        running = [_choose_sum(recipe, device) for _ in range(folds)]
+        to_inputs, to_targets = _input_twin(recipe, device), _target_twin(recipe)
+        for rows, values in _device_blocks(X, y, device, running[0].block_rows):
+            finite &= _all_finite(rows, values)
+            block = to_inputs(rows), to_targets(values)
+            for offset in range(min(folds, len(rows))):
+                part = block if folds == 1 else [v[offset::folds].contiguous() for v in block]
+                running[fold_of(position + offset, folds)].add(*part)
+            position += len(rows)
+        _require(finite)
+        statistics = GramFolds(recipe.layout, folds)
+        statistics._add_sums([fold.total().cpu().numpy() for fold in running], len(X))
     return statistics
 
 
-def _twin(recipe: Recipe, device: Any) -> Callable[[Any, Any], Any]:
-    """Return the function from raw rows to integer-valued records, in torch."""
-    import torch
+def _working_device(X: Any) -> Any:
+    """Return the tensor's device, or a GPU where the tensor is on the CPU and there is one."""
+    if X.device.type == "cpu" and torch.cuda.is_available():
+        return torch.device("cuda", torch.cuda.current_device())
+    return X.device
 
-    domain, layout = recipe.domain, recipe.layout
+
+def _current(device: Any) -> Any:
+    """Make a GPU the current one, which Triton and streams go by."""
+    return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
+
+
+def _device_blocks(X: Any, y: Any, device: Any, step: int) -> Iterator[tuple[Any, Any]]:
+    """Yield blocks of rows on the device; those that come from elsewhere are copied in the background.
+
+    Two buffers: while the device works on one block, the next is copied into the other.
+    """
+    X, y, starts = X.detach(), y.detach(), range(0, len(X), step)
+    if device.type != "cuda" or (X.device == device and y.device == device):
+        for start in starts:
+            yield X[start : start + step].to(device), y[start : start + step].to(device)
+        return
+    work, copies = torch.cuda.current_stream(), torch.cuda.Stream()
+    buffers = [[torch.empty_like(v[:step], device=device) for v in (X, y)] for _ in range(2)]
+    free = [torch.cuda.Event(), torch.cuda.Event()]
+    copies.wait_stream(work)
+    for place, start in enumerate(starts):
+        size = min(step, len(X) - start)
+        block = [buffer[:size] for buffer in buffers[place % 2]]
+        with torch.cuda.stream(copies):
+            copies.wait_event(free[place % 2])  # no wait before it was first recorded
+            for part, source in zip(block, (X, y), strict=True):
+                part.copy_(source[start : start + size], non_blocking=True)
+        work.wait_stream(copies)
+        yield block[0], block[1]
+        free[place % 2].record(work)
+
+
+def _all_finite(X: Any, y: Any) -> Any:
+    """Return a boolean tensor on the device: to read it for every block would make the host wait."""
+    ends = [torch.isfinite(end) for v in (X, y) for end in torch.aminmax(v)]  # NaN shows in both
+    return torch.stack(ends).all()
+
+
+def _require(finite: Any) -> None:
+    if not bool(finite):
+        raise DataError(
+            "X or y contains NaN or infinity. Fill missing values with public constants first."
+        )
+
+
+def _input_twin(recipe: Recipe, device: Any) -> Callable[[Any], Any]:
+    """Return the twin of ``unit_inputs``: finite rows, in the unit box where bounds are declared."""
     dtype = torch.float32 if recipe.dtype == "float32" else torch.float64
-    in_box = domain.columns is not None
-    transform = _feature_twin(recipe.features, device, dtype, in_box)
-    box = None
-    if domain.columns is not None:
-        intervals = [c for c in domain.columns if isinstance(c, Interval)]
-        if len(intervals) != len(domain.columns):
-            raise DataError("Torch tensors hold numbers: declare every column as an interval.")
-        slope = np.array([1 / c.half_width for c in intervals])
-        shift = np.array([-c.middle / c.half_width for c in intervals])
-        box = [torch.as_tensor(v, dtype=dtype, device=device) for v in (shift, slope)]
-    target = domain.target
+    columns = recipe.domain.columns
+    if columns is None:
+        return lambda X: torch.nan_to_num(X.to(dtype))
+    intervals = [c for c in columns if isinstance(c, Interval)]
+    if len(intervals) != len(columns):
+        raise DataError("Torch tensors hold numbers: declare every column as an interval.")
+    slope = np.array([1 / c.half_width for c in intervals])
+    shift = np.array([-c.middle / c.half_width for c in intervals])
+    box = [torch.as_tensor(v, dtype=dtype, device=device) for v in (shift, slope)]
+    # clipping to the interval and scaling it is scaling and clipping to [-1, 1]
+    return lambda X: torch.nan_to_num_(torch.addcmul(box[0], X.to(dtype), box[1])).clamp_(-1.0, 1.0)
+
+
+def _target_twin(recipe: Recipe) -> Callable[[Any], Any]:
+    """Return the function from targets to [-1, 1], one column a target."""
+    target = recipe.domain.target
     assert isinstance(target, Interval)
+    low, high, middle, half_width = target.low, target.high, target.middle, target.half_width
 
-    def build(X: Any, y: Any) -> Any:
-        X = X.to(dtype)
-        if box is not None:
-            # clipping to the interval and scaling it is scaling and clipping to [-1, 1]
-            X = torch.nan_to_num_(torch.addcmul(box[0], X, box[1])).clamp_(-1.0, 1.0)
-        targets = torch.nan_to_num(y.to(torch.float64))
-        targets = targets[:, None] if targets.ndim == 1 else targets
-        targets = (targets.clamp(target.low, target.high) - target.middle) / target.half_width
-        return _quantise(layout, *transform(X), targets.clamp(-1.0, 1.0))
+    def to_unit(y: Any) -> Any:
+        values = torch.nan_to_num(y.to(torch.float64)).clamp_(low, high)
+        values = ((values - middle) / half_width).clamp_(-1.0, 1.0)
+        return values[:, None] if values.ndim == 1 else values
 
-    return build
+    return to_unit
 
 
-def _feature_twin(
-    features: FeatureMap, device: Any, dtype: Any, in_box: bool
-) -> Callable[[Any], tuple[Any, float]]:
+def _choose_sum(recipe: Recipe, device: Any) -> _FloatSum | _DigitSum:
+    """Return the sum in bytes where it is known to be right and to run, else the one in float64."""
+    if device.type == "cuda" and _DigitSum.covers(recipe) and _kernels_run(device):
+        return _DigitSum(recipe, device)
+    return _FloatSum(recipe, device)
+
+
+class _FloatSum:
+    """The sum of v v^T in float64 products of integers, on any device."""
+
+    def __init__(self, recipe: Recipe, device: Any) -> None:
+        self.layout = recipe.layout
+        width = _padded(self.layout.side, 16)
+        self.block_rows = min(self.layout.block_rows, max(2**26 // width, 1024))
+        self._transform = _feature_twin(recipe, device)
+        self._total = torch.zeros((width, width), dtype=torch.int64, device=device)
+
+    def add(self, X: Any, targets: Any) -> None:
+        """Add at most ``block_rows`` rows: no product rounds."""
+        block = _quantise(self.layout, *self._transform(X), targets)
+        width = block.shape[1]
+        step = max(_padded(width // 4, 16), 256)
+        for a in range(0, width, step):  # on and above the diagonal
+            part = block[:, a : a + step].T @ block[:, a:]
+            self._total[a : a + step, a:] += part.to(torch.int64)
+
+    def total(self) -> Any:
+        """Return the sum over all rows, int64."""
+        side = self.layout.side
+        return _mirrored(self._total)[:side, :side]
+
+
+def _one_amplitude(features: FourierFeatures) -> bool:
+    """All kernels but the additive one."""
+    return bool(np.ptp(features._tables[np.dtype("f4")][1]) == 0)
+
+
+def _fourier_parts(recipe: Recipe, device: Any) -> tuple[Any, float | None, float]:
+    """Return frequencies, the clip that keeps phases finite (None: not needed) and the amplitude."""
+    features = recipe.features
+    assert isinstance(features, FourierFeatures)
+    frequencies, amplitudes = features._tables[np.dtype(recipe.dtype)]
+    needless = recipe.domain.columns is not None and features._most_input >= 1
+    table = torch.as_tensor(frequencies, device=device)
+    return table, None if needless else features._most_input, float(np.ravel(amplitudes)[0])
+
+
+def _feature_twin(recipe: Recipe, device: Any) -> Callable[[Any], tuple[Any, float]]:
     """Return a function from inputs to (rows, scale): the features are scale * rows."""
-    import torch
+    features = recipe.features
+    if isinstance(features, FourierFeatures) and _one_amplitude(features):
+        table, limit, scale = _fourier_parts(recipe, device)
+        half = features.n_outputs // 2
 
-    if isinstance(features, FourierFeatures):
-        frequencies, amplitudes = features._tables[
-            np.dtype("f4" if dtype == torch.float32 else "f8")
-        ]
-        if np.ptp(amplitudes) == 0:  # all kernels but the additive one
-            table = torch.as_tensor(frequencies, device=device)
-            limit, half = features._most_input, features.n_outputs // 2
-            scale = float(np.ravel(amplitudes)[0])
+        def fourier(X: Any) -> tuple[Any, float]:
+            phase = (X if limit is None else X.clamp(-limit, limit)) @ table
+            out = torch.empty((len(X), 2 * half), dtype=X.dtype, device=device)
+            torch.cos(phase, out=out[:, :half])
+            torch.sin(phase, out=out[:, half:])
+            return out, scale
 
-            def fourier(X: Any) -> tuple[Any, float]:
-                phase = (X if in_box and limit >= 1 else X.clamp(-limit, limit)) @ table
-                out = torch.empty((len(X), 2 * half), dtype=dtype, device=device)
-                torch.cos(phase, out=out[:, :half])
-                torch.sin(phase, out=out[:, half:])
-                return out, scale
-
-            return fourier
+        return fourier
     if isinstance(features, LinearFeatures):
         return lambda X: (X.clamp(-1.0, 1.0), features._factor)
     return lambda X: (
@@ -144,8 +257,6 @@ def _quantise(layout: GramLayout, rows: Any, scale: float, targets: Any) -> Any:
     terms; shrinking by 2^-36 therefore keeps every truncated row inside the ball (by 2^-20 more where
     the product is rounded to float32), and the integer check of the NumPy pass is not needed.
     """
-    import torch
-
     norms = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
     strange = ~(norms < 1e150)
     if bool(strange.any()):  # huge or not finite; row by row, no other row feels it
@@ -156,11 +267,11 @@ def _quantise(layout: GramLayout, rows: Any, scale: float, targets: Any) -> Any:
         rows[strange] = (wild / largest).to(rows.dtype)
         norms = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
     factor = (layout.row * (1 - 2.0**-36) * scale) / (scale * norms).clamp(min=layout.row_bound)
-    width = _padded(layout.side)
+    width = _padded(layout.side, 16)
     out = torch.empty((len(rows), width), dtype=torch.float64, device=rows.device)
     integers = out[:, : layout.n_features]
-    if rows.dtype == torch.float32 and layout.row < 2**22:
-        # integers below 2^24 are exact in float32, and half the memory moves
+    if rows.dtype == torch.float32 and layout.row < 2**22 and 1e-15 <= layout.row_bound <= 1e15:
+        # integers below 2^24 are exact in float32, the factor is finite, and half the memory moves
         shrunk = (factor * (1 - 2.0**-20)).to(torch.float32)
         integers.copy_(torch.mul(rows, shrunk[:, None]).trunc_())
     else:
@@ -172,6 +283,187 @@ def _quantise(layout: GramLayout, rows: Any, scale: float, targets: Any) -> Any:
     return out
 
 
-def _padded(side: int) -> int:
-    """Return a multiple of 16: matrix units are slow on rows that are not aligned."""
-    return -(-side // 16) * 16
+class _DigitSum:
+    r"""The sum of v v^T for paired Fourier features, in products of signed bytes.
+
+    Every integer is written in base 256 with digits in [-128, 127]; a digit is a row of a long
+    matrix D (one column a record), and one symmetric product D D^T in int32 holds all there is to
+    know. It is exact below 2^17 columns, its parts are added in int64, and digits are put together
+    once, at the end.
+
+    Sensitivity  A pair (cos, sin) is scaled by the row's radius / sqrt(pairs) and kept only if its
+                 computed square is at most 1 - 2^-21 of its share radius^2 / pairs; else, and if it
+                 is not a number, it becomes zero. The square errs by at most two roundings, 2^-23,
+                 and truncation shrinks, so integer pairs are inside their shares and every record is
+                 inside the ball, however good the device's cosine is. No row needs its norm.
+    """
+
+    def __init__(self, recipe: Recipe, device: Any, fill: Any = None, product: Any = None) -> None:
+        layout = self.layout = recipe.layout
+        table, self._limit, scale = _fourier_parts(recipe, device)
+        self._table = table.T
+        half = layout.n_features // 2
+        self._planes = 2 if layout.row / math.sqrt(half) < 32_639 else 3
+        # 2^-20 less, so that no pair is lost to the rounding of its square
+        longest = max(scale * math.sqrt(half), layout.row_bound)
+        self._factor = layout.row * scale * (1 - 2.0**-20) / longest
+        self._bound = layout.row**2 / half * (1 - 2.0**-21)
+        self._fill, self._product = fill or _fill, product or _add_product
+        self._used = self._planes * layout.n_features + _TAIL_PLANES * (layout.n_targets + 1)
+        width, tiles = _padded(self._used, _TILE), -(-self._used // _TILE)
+        widest = max(layout.n_features, len(table))
+        self._columns = 1 << min(16, max(11, int(math.log2(2**27 / widest))))
+        self.block_rows = self._columns * min(8, max(1, 2**26 // (self._columns * len(table))))
+        self._pairs = _tile_pairs(tiles, device)
+        # enough programs to fill a GPU, and no more: each ends in a write of its tile
+        self._share = self._columns
+        while len(self._pairs) * (self._columns // self._share) < 700 and self._share > 8192:
+            self._share //= 2
+        self._phases = torch.empty((half, self._columns), dtype=torch.float32, device=device)
+        self._digits = torch.zeros((width, self._columns), dtype=torch.int8, device=device)
+        self._sum = torch.zeros((width, width), dtype=torch.int64, device=device)
+
+    @staticmethod
+    def covers(recipe: Recipe) -> bool:
+        """Whether these are single-precision Fourier features of one amplitude, not too many."""
+        features = recipe.features
+        return (
+            isinstance(features, FourierFeatures)
+            and _one_amplitude(features)
+            and recipe.dtype == "float32"
+            and recipe.layout.row <= 2**20  # integers are exact in float32, and fit in three bytes
+            and recipe.layout.side <= 4500
+        )
+
+    def add(self, X: Any, targets: Any) -> None:
+        """Add rows."""
+        layout = self.layout
+        if self._limit is not None:
+            X = X.clamp(-self._limit, self._limit)
+        ends = torch.trunc(targets * layout.target).to(torch.int32).T
+        ends = torch.cat((ends, torch.full_like(ends[:1], layout.constant)))
+        tail = torch.cat(_digits_of(ends, _TAIL_PLANES))
+        first = self._planes * layout.n_features
+        for start in range(0, len(X), self._columns):
+            rows = X[start : start + self._columns]
+            size = len(rows)
+            torch.mm(self._table, rows.T, out=self._phases[:, :size])
+            self._fill(self._phases, self._digits, self._factor, self._bound, self._planes)
+            self._digits[first : self._used, :size] = tail[:, start : start + size]
+            if size < self._columns:
+                self._digits[:, size:] = 0
+            parts = -(-size // self._share)
+            self._product(self._digits, self._sum, self._pairs, self._share, parts)
+
+    def total(self) -> Any:
+        """Return the sum over all rows, int64."""
+        return self._joined(self._joined(_mirrored(self._sum)).T)
+
+    def _joined(self, digits: Any) -> Any:
+        """Put digit rows together: features, then targets and the constant."""
+        m, k = self.layout.n_features, self.layout.n_targets + 1
+        tail = digits[self._planes * m : self._used].reshape(_TAIL_PLANES, k, -1)
+        features = digits[: self._planes * m].reshape(self._planes, m, -1)
+        return torch.cat([sum(v << 8 * p for p, v in enumerate(part)) for part in (features, tail)])
+
+
+def _tile_pairs(tiles: int, device: Any) -> Any:
+    """Return the places of the tiles on and above the diagonal, (pairs, 2)."""
+    return torch.triu_indices(tiles, tiles, dtype=torch.int32, device=device).T.contiguous()
+
+
+def _padded(size: int, step: int) -> int:
+    """Return a multiple of the step: matrix units are slow on rows that are not aligned."""
+    return -(-size // step) * step
+
+
+def _digits_of(integers: Any, planes: int) -> list[Any]:
+    """Return balanced digits in base 256, the lowest first: a byte, and what it leaves."""
+    out = []
+    for _ in range(planes):
+        out.append(integers.to(torch.int8))
+        integers = (integers + 128) >> 8
+    return out
+
+
+def _mirrored(upper: Any) -> Any:
+    """Return the symmetric matrix whose upper triangle is given."""
+    return torch.triu(upper) + torch.triu(upper, 1).T
+
+
+def _fill(phases: Any, digits: Any, factor: float, bound: float, planes: int) -> None:
+    """Write the digits of cosines and sines, plane by plane, on the GPU."""
+    count = phases.numel()
+    kernel, _ = _kernels()
+    kernel[(-(-count // 1024),)](phases, digits, count, factor, bound, planes=planes, block=1024)
+
+
+def _add_product(digits: Any, total: Any, pairs: Any, share: int, parts: int) -> None:
+    """Add D D^T over the first ``parts * share`` columns, for these pairs of tiles, on the GPU."""
+    sizes = {"share": share, "tile": _TILE, "num_warps": 4, "num_stages": 3}
+    _, kernel = _kernels()
+    kernel[(len(pairs), parts)](digits, total, pairs, len(total), digits.shape[1], **sizes)
+
+
+# Triton compiles the next two functions; they never run as Python.
+
+
+def _fill_kernel(phases, digits, count, factor, bound, planes: tl.constexpr, block: tl.constexpr):  # type: ignore[no-untyped-def,name-defined]
+    i = tl.program_id(0) * block + tl.arange(0, block)
+    inside = i < count
+    phase = tl.load(phases + i, mask=inside, other=0.0)
+    c = tl.cos(phase) * factor
+    s = tl.sin(phase) * factor
+    fine = c * c + s * s <= bound  # not so for NaN
+    a = tl.where(fine, c, 0.0).to(tl.int32)  # towards zero
+    b = tl.where(fine, s, 0.0).to(tl.int32)
+    for p in tl.static_range(planes):
+        tl.store(digits + 2 * p * count + i, a.to(tl.int8), mask=inside)
+        tl.store(digits + (2 * p + 1) * count + i, b.to(tl.int8), mask=inside)
+        a = (a + 128) >> 8
+        b = (b + 128) >> 8
+
+
+def _product_kernel(digits, total, pairs, width, step, share: tl.constexpr, tile: tl.constexpr):  # type: ignore[no-untyped-def,name-defined]
+    pair = pairs + 2 * tl.program_id(0)
+    m = (tl.load(pair) * tile + tl.arange(0, tile)).to(tl.int64)
+    n = (tl.load(pair + 1) * tile + tl.arange(0, tile)).to(tl.int64)
+    k = tl.program_id(1) * share + tl.arange(0, tile)
+    left = digits + m[:, None] * step + k[None, :]
+    right = digits + n[None, :] * step + k[:, None]
+    part = tl.zeros((tile, tile), dtype=tl.int32)
+    for _ in range(0, share, tile):
+        part = tl.dot(tl.load(left), tl.load(right), part, out_dtype=tl.int32)
+        left += tile
+        right += tile
+    where = total + m[:, None] * width + n[None, :]
+    tl.atomic_add(where, part.to(tl.int64), sem="relaxed")  # integers: the order does not matter
+
+
+@functools.cache
+def _kernels() -> tuple[Any, Any]:
+    """Return the two Triton kernels, compiled at their first call."""
+    return triton.jit(_fill_kernel), triton.jit(_product_kernel)
+
+
+@functools.cache
+def _kernels_run(device: Any) -> bool:
+    """Whether the kernels compile on this device and multiply extreme digits exactly; tried once."""
+    if triton is None:
+        return False
+    try:
+        phases = torch.linspace(-9, 9, 64 * 2048, device=device).reshape(64, 2048)
+        digits = torch.full((2 * _TILE, 2048), -128, dtype=torch.int8, device=device)
+        digits[1::2] = 127
+        total = torch.zeros((2 * _TILE, 2 * _TILE), dtype=torch.int64, device=device)
+        for _ in range(2):
+            wide = digits.to(torch.float64)
+            expected = torch.triu(wide @ wide.T).to(torch.int64)
+            _add_product(digits, total.zero_(), _tile_pairs(2, device), 1024, 2)
+            if not torch.equal(torch.triu(total), expected):
+                return False
+            _fill(phases, digits, 1e4, 1e9, 2)
+    except Exception as error:
+        logger.info("the GPU kernels can't be compiled here: %s", type(error).__name__)
+        return False
+    return True

@@ -13,13 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from dpkernel.blocks import rows_a_block
+from dpkernel.blocks import BLOCK_ROWS
 from dpkernel.domain import Interval
 from dpkernel.errors import DataError
 from dpkernel.estimators.records import RecordRecipe, Targets
 from dpkernel.estimators.sources import Source
 from dpkernel.features import FourierFeatures, LinearFeatures
 from dpkernel.losses import Loss
+from dpkernel.solvers.objective_perturbation import CompensatedSum
 from dpkernel.types import Array
 
 _CHUNK_BYTES = 2**28  # of a double-precision copy of some rows
@@ -42,9 +43,7 @@ class TensorStore:
             most_bytes = int(_SHARE * torch.cuda.mem_get_info(device)[0])
         size = np.dtype(recipe.dtype).itemsize * recipe.n_coordinates
         self._keep = source.n_rows * size <= most_bytes
-        self.block_rows = rows_a_block(X.shape[1])
-        rows = _CHUNK_BYTES // (8 * max(recipe.n_coordinates, X.shape[1]))
-        self._step = max(rows // self.block_rows, 1) * self.block_rows
+        self._step = max(_CHUNK_BYTES // (8 * max(recipe.n_coordinates, X.shape[1])), 1)
         self._X, self._device = X, device
         self._y: Array = source.y.detach().cpu().numpy().astype(np.float64)
         self._make = record_twin(recipe, device)
@@ -78,32 +77,31 @@ class TensorRecords:
 
     def sums(
         self, beta: Array, hessian_stride: int = 0, threads: int = 1
-    ) -> tuple[float, Array, Array | None]:
-        """Return the sum of losses, its gradient and, with a stride, its Hessian."""
+    ) -> tuple[Array, Array | None]:
+        """Return the gradient of the sum of losses and, with a stride, its Hessian."""
         import torch
 
-        value, gradient, bends, loss = 0.0, np.zeros(len(beta)), 0.0, self._loss
+        gradient, bends, loss = CompensatedSum(len(beta)), 0.0, self._loss
         for z, stored, weights in self._store.blocks():
             y, factors = self._targets.of(stored)
             omega = weights if factors is None else weights * factors
             at = torch.as_tensor(beta, device=z.device)
             precise = z.to(torch.float64)
             scores = (precise @ at).cpu().numpy()
-            value += float(np.sum(loss.value(y, scores) * omega))
             slopes = torch.as_tensor(loss.derivative(y, scores) * omega, device=z.device)
-            # one product a block of rows: no chain of additions is longer than the proof allows
-            step = self._store.block_rows
+            # a product takes BLOCK_ROWS rows at most, and their sums are added with compensation
             parts = [
-                precise[start : start + step].T @ slopes[start : start + step]
-                for start in range(0, len(precise), step)
+                precise[start : start + BLOCK_ROWS].T @ slopes[start : start + BLOCK_ROWS]
+                for start in range(0, len(precise), BLOCK_ROWS)
             ]
-            gradient += torch.stack(parts).sum(dim=0).cpu().numpy()
+            for part in torch.stack(parts).cpu().numpy():
+                gradient.add(part)
             if hessian_stride:
                 bend = np.sqrt(loss.curvature(y, scores) * omega)
                 scaled = z * torch.as_tensor(bend, dtype=z.dtype, device=z.device)[:, None]
                 bends = bends + (scaled.T @ scaled).to(torch.float64)
         hessian = bends.cpu().numpy() if hessian_stride else None  # type: ignore[attr-defined]
-        return value, gradient, hessian
+        return gradient.value, hessian
 
 
 def record_twin(recipe: RecordRecipe, device: Any) -> Callable[[Any], tuple[Any, Any]]:

@@ -8,6 +8,7 @@ from dpkernel.features.nystroem import PublicNystroem
 from dpkernel.features.polynomial import PolynomialMap
 from dpkernel.features.projection import RandomProjection
 from dpkernel.features.tensor_sketch import TensorSketch
+from dpkernel.features.whitened import WhitenedFeatures
 
 __all__ = [
     "FeatureMap",
@@ -18,5 +19,6 @@ __all__ = [
     "PublicNystroem",
     "RandomProjection",
     "TensorSketch",
+    "WhitenedFeatures",
     "feature_map_from_dict",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 import numpy as np
@@ -126,6 +126,18 @@ class _GridGaussian(Mechanism):
         draft = cls(sensitivity, dimension, 1.0, grid, rounding, integer)
         sigma = draft._enlarged(sensitivity.value) / (grid * mu) * UP
         return cls(sensitivity, dimension, sigma, grid, rounding, integer)
+
+    @classmethod
+    def with_mu(
+        cls, sensitivity: Sensitivity, mu: float, *, dimension: int, integer: bool = False
+    ) -> Any:
+        """Return the mechanism whose profile has at most this mu, a share of a composed budget."""
+        found = cls._calibrated(sensitivity, mu, dimension, 0.0, integer, None)
+        while found.profile().mu > mu:
+            values = {f.name: getattr(found, f.name) for f in fields(found)}
+            values["sigma"] = math.nextafter(found.sigma * UP, math.inf)
+            found = cls(**values)
+        return found
 
     @classmethod
     def calibrate(

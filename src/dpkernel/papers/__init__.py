@@ -1,10 +1,20 @@
 """The published algorithms as printed, constants and errata included: baselines, not protection.
 
-One module a paper. Every algorithm leaves a certificate that names what is wrong with the printed
+One package a paper. Every algorithm leaves a certificate that names what is wrong with the printed
 claim; none of them can give a valid one where the claim fails or has no proof. To protect data, use
 ``dpkernel.estimators``.
 """
 
-from dpkernel.papers.lee_park_ahn_2025 import PublishedAlgorithm1, PublishedAlgorithm3
+from dpkernel.papers.lee_park_ahn_2025 import (
+    PublishedAlgorithm1,
+    PublishedAlgorithm2,
+    PublishedAlgorithm3,
+    PublishedAlgorithm4,
+)
 
-__all__ = ["PublishedAlgorithm1", "PublishedAlgorithm3"]
+__all__ = [
+    "PublishedAlgorithm1",
+    "PublishedAlgorithm2",
+    "PublishedAlgorithm3",
+    "PublishedAlgorithm4",
+]

@@ -1,0 +1,15 @@
+"""The most accurate private regression of the library, as a composition of small parts.
+
+budget_plan.py   how the budget is shared among the parts
+location.py      where y lies and how far it spreads: a noisy histogram
+inputs.py        the law of the inputs: noisy second moments
+stage.py         one robust fit of what is left, by objective perturbation
+scale.py         how large the residuals are: a noisy histogram
+calibration.py   the mean of the residuals, to take a bias away
+model.py         the estimator
+"""
+
+from dpkernel.estimators.regressor.budget_plan import BudgetPlan
+from dpkernel.estimators.regressor.model import PrivateKernelRegressor
+
+__all__ = ["BudgetPlan", "PrivateKernelRegressor"]

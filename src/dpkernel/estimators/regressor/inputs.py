@@ -1,0 +1,47 @@
+"""The law of the inputs, from noisy second moments of (a, x).
+
+Eigenfunctions that are orthonormal where the data lie carry more signal in fewer coordinates than those
+made for the whole box. The moments describe a normal law; ``WhitenedFeatures`` draws a public
+sample of it and makes eigenfunctions for that.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from dpkernel.statistics import GramLayout, NoisyGram
+from dpkernel.types import Array, IntArray, Neighbours
+
+_RADIUS = (
+    0.75  # of the ball to which rows are clipped, in units of sqrt(d): inputs fill the box rarely
+)
+_CONSTANT = 0.5
+_LEAST_VARIANCE = 0.003
+
+
+def input_layout(n_inputs: int, n_rows: int, neighbours: Neighbours) -> GramLayout:
+    """Return the integer grid of the moments."""
+    row = int(min(2**16, math.sqrt(2.0**60 / n_rows)))
+    bound = _RADIUS * math.sqrt(n_inputs)
+    return GramLayout(n_inputs, 0, bound, row, 1, int(_CONSTANT * row), neighbours, n_rows)
+
+
+def sum_inputs(X: Array, y: Array, layout: GramLayout) -> tuple[IntArray]:
+    """Return the exact sum of v v^T over a block, v = (x, constant) on the integer grid."""
+    total = np.zeros((layout.side, layout.side), dtype=np.int64)
+    for start in range(0, len(X), layout.block_rows):
+        part = X[start : start + layout.block_rows].astype(np.float64, copy=False)
+        records = layout.quantise(part, np.empty((len(part), 0)))
+        total += (records.T @ records).astype(np.int64)
+    return (total,)
+
+
+def fit_inputs(moments: NoisyGram, n_rows: int) -> tuple[Array, Array]:
+    """Return mean and covariance, with eigenvalues in a range that a box allows."""
+    mean = np.clip(moments.feature_sum / n_rows, -1.0, 1.0)
+    covariance = moments.features / n_rows - np.outer(mean, mean)
+    values, vectors = np.linalg.eigh((covariance + covariance.T) / 2)
+    values = np.clip(values, _LEAST_VARIANCE, float(len(mean)))
+    return mean, (vectors * values) @ vectors.T

@@ -1,0 +1,51 @@
+"""Where y lies and how far it spreads, from a noisy histogram.
+
+Everything after is scaled by what this part finds: the first fit clips residuals at a multiple of the
+spread, and noise is proportional to the clip. A few percent of the budget buy a factor in all of it
+when the declared range of y is wider than y itself.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+import numpy as np
+
+from dpkernel.types import Array
+
+CELLS = 24
+
+
+def count_targets(y: Array, column: int) -> tuple[Array]:
+    """Return how many targets in [-1, 1] are in each cell."""
+    values = y if y.ndim == 1 else y[:, column]
+    cells = np.minimum((values + 1) * (CELLS / 2), CELLS - 1).astype(np.int64)
+    return (np.bincount(cells, minlength=CELLS).astype(np.float64),)
+
+
+def fit_location(counts: Array, n_rows: int) -> tuple[float, float]:
+    """Return mean and standard deviation of the two-piece normal that is nearest to noisy counts."""
+    shapes, moments = _shapes()
+    distance = np.sum((counts / n_rows - shapes) ** 2, axis=1)
+    mean, spread = moments[int(np.argmin(distance))]
+    return float(mean), float(spread)
+
+
+@lru_cache(maxsize=1)
+def _shapes() -> tuple[Array, Array]:
+    """Return histograms of two-piece normals, and their means and standard deviations."""
+    edges = np.linspace(-1.0, 1.0, CELLS + 1)
+    middles = (edges[1:] + edges[:-1]) / 2
+    modes = np.linspace(-1.0, 1.0, 41)
+    spreads = np.geomspace(0.02, 1.2, 14)
+    mode, left, right = (v.ravel()[:, None] for v in np.meshgrid(modes, spreads, spreads))
+    z = (middles - mode) / np.where(middles < mode, left, right)
+    shapes = np.exp(-z * z / 2)
+    totals = shapes.sum(axis=1)
+    kept = totals > 1e-12
+    skew = (right - left)[:, 0]
+    mean = mode[:, 0] + math.sqrt(2 / math.pi) * skew
+    variance = (1 - 2 / math.pi) * skew**2 + (left * right)[:, 0]
+    moments = np.column_stack([np.clip(mean, -1, 1), np.sqrt(variance)])
+    return shapes[kept] / totals[kept, None], moments[kept]

@@ -1,0 +1,171 @@
+r"""One robust fit of what the stages before left over, by objective perturbation.
+
+Coordinates are z = sqrt(A) o v with orthonormal features v and sum A = 1. Water-filling gives more
+power A_l to coordinates whose prior variance p_l stands out from the noise tau^2 and none to those
+below it: with noise tau^2 / A_l on the coefficient of v_l, A_l = max(0, k - tau^2 / p_l) leaves the
+least posterior variance. The problem is solved in units of the clip h, so that slope, curvature,
+noise and ridge are fixed in advance whatever h turns out to be:
+
+    minimise  sum_i omega_i huber_1((y_i - F(x_i)) / h - <z_i, beta>) + Lambda ||beta||^2 / 2 + <b, beta>
+
+with omega = min(1, B^2 / ||z||^2). Its solution is shrunk coordinate by coordinate towards 0, by the
+prior variance against that of the noise; after the first stage the prior itself is fitted to what was
+released (empirical Bayes). All of that is post-processing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.special import ndtr
+
+from dpkernel.types import Array, IntArray
+
+ROW_BOUND = 0.9
+LARGEST_TARGET = 64.0  # residuals beyond so many clips count as that
+_EXPONENTS = (1.0, 1.5, 2.0)
+
+
+@dataclass(frozen=True)
+class State:
+    """What is known after some stages: public, or released.
+
+    Parameters
+    ----------
+    coefficients : ndarray
+        On (1, v), in units of y scaled to [-1, 1].
+    variances : ndarray
+        How far the truth is believed to be from each of them, squared.
+    scale : float
+        Of the residuals.
+    """
+
+    coefficients: Array
+    variances: Array
+    scale: float
+
+
+def first_state(spectrum: Array, location: float, scale: float) -> State:
+    """Return what is known after the histogram: a constant, and smooth functions around it."""
+    decay = (spectrum / spectrum[0]) ** 1.5
+    third = scale**2 / 3
+    variances = np.empty(len(spectrum) + 1)
+    variances[:2] = third  # the constant, and what is left of the first eigenfunction beside it
+    variances[2:] = third * decay[1:] / max(decay[1:].sum(), 1e-300)
+    coefficients = np.zeros(len(variances))
+    coefficients[0] = location
+    return State(coefficients, variances, scale)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """The public and released numbers of one fit."""
+
+    state: State
+    powers: Array  # A_l
+    clip: float  # h
+    sigma: float  # of b, in units of h
+    ridge: float
+    bend: float  # n times the share of residuals inside the clip
+
+    @classmethod
+    def choose(cls, state: State, n_rows: int, clip: float, sigma: float, ridge: float) -> Stage:
+        """Return the stage for residuals clipped at so many times their scale."""
+        inside = 2 * float(ndtr(clip)) - 1
+        width = clip * state.scale
+        noise = width * sigma / (n_rows * inside)
+        powers = water_filling(noise**2 / np.maximum(state.variances, 1e-30))
+        return cls(state, powers, width, sigma, ridge, n_rows * inside)
+
+    @property
+    def used(self) -> IntArray:
+        """The places of the coordinates that have power."""
+        return np.flatnonzero(self.powers > 0).astype(np.int64)
+
+    def solve(self, b: Array, minimise: Callable[[Array], Array]) -> Array:
+        """Return the minimiser over all coordinates; those without power have a closed form."""
+        used = self.used
+        beta: Array = -b / self.ridge
+        beta[used] = minimise(b[used])
+        return beta
+
+    def update(self, beta: Array, spectrum: Array, n_rows: int, *, first: bool) -> State:
+        """Return what is known after the release of beta."""
+        used, state = self.used, self.state
+        roots = np.sqrt(self.powers[used])
+        curvature = self.bend * self.powers[used]
+        kept = np.maximum(curvature / (curvature + self.ridge), 0.5)  # what the ridge leaves
+        found = self.clip * roots * beta[used] / kept
+        noise = (self.clip * roots * self.sigma / ((curvature + self.ridge) * kept)) ** 2
+        noise = noise + state.scale**2 / n_rows
+        prior = state.variances
+        if first:
+            prior = _fitted_prior(prior, spectrum, used, found, noise, state.scale)
+        share = prior[used] / (prior[used] + noise)
+        coefficients, variances = state.coefficients.copy(), prior.copy()
+        coefficients[used] += share * found
+        variances[used] = share * noise
+        return replace(state, coefficients=coefficients, variances=variances)
+
+
+def water_filling(levels: Array) -> Array:
+    """Return max(0, k - levels) with the k at which they add up to 1."""
+    ordered = np.sort(levels)
+    sums = np.cumsum(ordered)
+    counts = np.arange(1, len(ordered) + 1)
+    heights = (1 + sums) / counts
+    last = int(np.sum(heights > ordered)) - 1  # the levels under water come first
+    powers: Array = np.maximum(0.0, heights[last] - levels)
+    return np.asarray(powers / powers.sum())
+
+
+def stage_records(
+    features: Array,
+    y: Array,
+    column: int,
+    coefficients: Array,
+    used: IntArray,
+    roots: Array,
+    clip: float,
+) -> tuple[Array, Array, Array]:
+    """Return z, targets and weights of a block of rows (v, y)."""
+    values = y if y.ndim == 1 else y[:, column]
+    residuals = (values - (coefficients[0] + features @ coefficients[1:])) / clip
+    targets = np.clip(residuals, -LARGEST_TARGET, LARGEST_TARGET).astype(np.float64)
+    z = np.empty((len(features), len(used)), dtype=features.dtype)
+    constant = used == 0
+    z[:, constant] = 1.0
+    z[:, ~constant] = features[:, used[~constant] - 1]
+    z *= roots.astype(features.dtype)
+    wide = z.astype(np.float64)
+    limit = ROW_BOUND**2 * (1 - 2.0**-40)
+    weights = limit / np.maximum(np.add.reduce(wide * wide, axis=1), limit)
+    return z, targets, weights
+
+
+def _fitted_prior(
+    prior: Array, spectrum: Array, used: IntArray, found: Array, noise: Array, scale: float
+) -> Array:
+    """Return prior variances S mu_l^q with S and q of the largest marginal likelihood.
+
+    The constant and the first eigenfunction keep theirs.
+    """
+    later = used >= 2
+    if not later.any():
+        return prior
+    best, chosen = -math.inf, prior
+    ratios = spectrum / spectrum[0]
+    for exponent in _EXPONENTS:
+        decay = ratios**exponent
+        decay = decay / max(decay[1:].sum(), 1e-300)
+        own = decay[used[later] - 1]
+        for total in np.geomspace(1e-4, 10.0, 30) * scale**2:
+            variance = total * own + noise[later]
+            likelihood = -0.5 * float(np.sum(np.log(variance) + found[later] ** 2 / variance))
+            if likelihood > best:
+                best = likelihood
+                chosen = np.concatenate([prior[:2], total * decay[1:]])
+    return chosen

@@ -1,0 +1,150 @@
+"""Eigenfunctions made orthonormal, with a constant, under a stated law of the inputs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy.linalg import cholesky, solve_triangular
+from scipy.special import ndtri
+
+from dpkernel.errors import ParameterError, parameter_message
+from dpkernel.features.base import FeatureMap, register, shifted_sobol
+from dpkernel.features.eigen import PublicEigenfeatures
+from dpkernel.kernels import Kernel, resolve_kernel
+from dpkernel.types import Array
+
+_SAMPLE = 4096
+_LANDMARKS = 512
+_LARGEST = 4.0
+_LEAST_SHARE = 1e-9  # of the first eigenvalue: smaller ones are rounding
+
+
+@register
+class WhitenedFeatures(FeatureMap):
+    r"""The leading eigenfunctions of a kernel, orthonormal among themselves and to the constant.
+
+    v(x) has M coordinates with E v_l = 0 and E v_l v_m = 1{l = m} for inputs from a law that is stated:
+    uniform on [-1, 1]^d, or normal with a given mean and covariance and clipped to that box. Each
+    coordinate is clipped to [-4, 4].
+
+    Parameters
+    ----------
+    n_components : int
+        M; fewer where the kernel has fewer eigenvalues above 1e-9 of the first.
+    kernel : str or Kernel
+    length_scale : float or sequence of floats
+    mean, covariance : array-like, optional
+        Of the law of the inputs. None: uniform on the box.
+    random_state : int
+        The public seed of the sample of that law from which the eigenfunctions come.
+
+    Attributes
+    ----------
+    spectrum : ndarray of shape (n_outputs,)
+        The eigenvalues, decreasing.
+
+    Numerics     For the uniform law the eigenfunctions of ``PublicEigenfeatures``; otherwise kernel
+                 principal components of 512 points of the law. Made orthonormal on 4096 points.
+    """
+
+    kind: ClassVar[str] = "whitened"
+
+    def __init__(
+        self,
+        n_components: int = 200,
+        *,
+        kernel: str | Kernel = "gaussian",
+        length_scale: float | Sequence[float] = 1.0,
+        mean: Any = None,
+        covariance: Any = None,
+        random_state: int = 0,
+    ) -> None:
+        self.n_components = n_components
+        self.kernel = kernel
+        self.length_scale = length_scale
+        self.mean = mean
+        self.covariance = covariance
+        self.random_state = random_state
+
+    @property
+    def row_norm_bound(self) -> float:
+        """4 sqrt(M): what clipping every coordinate leaves."""
+        return _LARGEST * math.sqrt(self.n_outputs)
+
+    @property
+    def spectrum(self) -> Array:
+        """The eigenvalues, decreasing."""
+        return np.array(self._spectrum)
+
+    def _build(self, n_inputs: int) -> None:
+        n = self._require_components()
+        if (self.mean is None) != (self.covariance is None):
+            raise ParameterError(
+                parameter_message(
+                    "WhitenedFeatures", "mean, covariance", "both given, or none", "one of them"
+                )
+            )
+        if self.mean is None:
+            self._box = PublicEigenfeatures(
+                n,
+                kernel=self.kernel,
+                length_scale=self.length_scale,
+                random_state=self.random_state,
+            ).build(n_inputs)
+            self._spectrum = self._box.spectrum
+            sample = self.public_sample(_SAMPLE)
+        else:
+            sample = self._normal_sample(n_inputs)
+            self._build_components(sample[:_LANDMARKS], min(n, _LANDMARKS - 1))
+        raw = np.column_stack([np.ones(len(sample)), self._raw(sample)])
+        gram = raw.T @ raw / len(sample)
+        gram[np.diag_indices_from(gram)] += 1e-10
+        root = cholesky(gram, lower=True)
+        inverse = solve_triangular(root, np.eye(len(gram)), lower=True)
+        self._rotation = np.ascontiguousarray(inverse.T[:, 1:])
+        self.n_outputs = len(self._spectrum)
+
+    def _normal_sample(self, n_inputs: int) -> Array:
+        """Return points of the normal law, clipped to the box."""
+        mean, covariance = np.asarray(self.mean, float), np.asarray(self.covariance, float)
+        fine = mean.shape == (n_inputs,) and covariance.shape == (n_inputs, n_inputs)
+        if not fine or not (np.isfinite(mean).all() and np.isfinite(covariance).all()):
+            allowed = f"finite, of shapes ({n_inputs},) and ({n_inputs}, {n_inputs})"
+            got = f"shapes {mean.shape} and {covariance.shape}"
+            raise ParameterError(
+                parameter_message("WhitenedFeatures", "mean, covariance", allowed, got)
+            )
+        values, vectors = np.linalg.eigh((covariance + covariance.T) / 2)
+        root = vectors * np.sqrt(np.maximum(values, 0.0))
+        points = shifted_sobol(_SAMPLE, n_inputs, self._public_uniforms())
+        normals = ndtri(np.clip(points, 1e-9, 1 - 1e-9))
+        return np.asarray(np.clip(mean + normals @ root.T, -1.0, 1.0))
+
+    def _build_components(self, landmarks: Array, n: int) -> None:
+        kernel = resolve_kernel(self.kernel, self.length_scale)
+        values, vectors = np.linalg.eigh(kernel(landmarks) / len(landmarks))
+        kept = min(n, max(1, int(np.sum(values > _LEAST_SHARE * values[-1]))))
+        self._spectrum = values[::-1][:kept].copy()
+        vectors = vectors[:, ::-1][:, :kept]
+        largest = np.abs(vectors).argmax(axis=0)
+        vectors = vectors * np.sign(vectors[largest, np.arange(kept)])
+        self._components = kernel, landmarks, vectors / (math.sqrt(len(landmarks)) * self._spectrum)
+
+    def _raw(self, X: Array) -> Array:
+        """Return eigenfunctions with mean square 1, not yet orthogonal on the sample."""
+        if self.mean is None:
+            scales = np.sqrt(self._spectrum).astype(X.dtype)
+            return np.asarray(self._box.transform_block(X) / scales)
+        kernel, landmarks, weights = self._components
+        return np.asarray(kernel(X, landmarks.astype(X.dtype)) @ weights.astype(X.dtype))
+
+    def transform_block(self, X: Array) -> Array:
+        """Return v of every row."""
+        X = np.clip(X, -1.0, 1.0)
+        rotation = self._rotation.astype(X.dtype)
+        out = self._raw(X) @ rotation[1:]
+        out += rotation[0]
+        return np.asarray(np.clip(out, -_LARGEST, _LARGEST, out=out))
