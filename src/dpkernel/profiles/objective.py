@@ -140,6 +140,10 @@ class ObjectiveProfile(PrivacyProfile):
             worst = max(worst, float(np.sum(tail * weights)) + cut)
         return min(1.0, best, math.exp(self.slack) * (worst * (1 + 1e-11) + missed)), missed
 
+    def supports(self, budget: Budget) -> bool:
+        """Whether this profile proves (epsilon, delta)-DP; at this very epsilon, most often."""
+        return _bound_of(self, budget.epsilon)[0] <= budget.delta or super().supports(budget)
+
     @property
     def spread(self) -> float:
         """The sum of seven deviations of every release."""
@@ -291,11 +295,11 @@ def _laws(stages: tuple[Stage, ...], neighbours: str) -> list[Law]:
 
 @lru_cache(maxsize=256)
 def _lowest_at(profile: ObjectiveProfile) -> float:
-    """Return the epsilon at which the bound is lowest, by ternary search."""
+    """Return the epsilon at which the bound is lowest, by ternary search; a tie is one of ones."""
     low, high = -50.0, max(-profile.log_miss, 0.0)
-    for _ in range(120):
+    for _ in range(60):
         one, two = low + (high - low) / 3, high - (high - low) / 3
-        lower = profile._bound(one)[0] <= profile._bound(two)[0]
+        lower = profile._bound(one)[0] < profile._bound(two)[0]
         low, high = (low, two) if lower else (one, high)
     return low
 
