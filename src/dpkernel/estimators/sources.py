@@ -113,9 +113,16 @@ def _check_target(owner: str, shape: tuple[int, ...], several: bool) -> None:
 
 
 def read_again(source: Source) -> Iterator[tuple[Any, Array]]:
-    """Yield (X, y) of an array or a stream; blocks of a stream are put together to whole ones."""
+    """Yield (X, y) in blocks; those of a stream are put together to whole ones."""
     if source.kind == "array":
         yield source.X, source.y
+        return
+    if source.kind == "torch":
+        step = rows_a_block(source.n_columns)
+        for start in range(0, source.n_rows, step):
+            block = (v[start : start + step].detach().cpu().numpy() for v in (source.X, source.y))
+            X, y = block
+            yield X, y.astype(np.float64)
         return
     waiting: list[tuple[Any, Array]] = []
     rows, step = 0, rows_a_block(source.n_columns)
