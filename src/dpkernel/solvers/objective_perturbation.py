@@ -88,8 +88,9 @@ class Problem:
         fine = fine and ridge.ndim == 1 and ridge.size > 0 and ridge.dtype == np.float64
         fine = fine and bool(np.all((ridge > 0) & (ridge < math.inf)))
         fine = fine and all(is_whole(k) and k > 0 for k in (self.n_rows, self.block_rows))
-        numbers = (self.row_bound, self.target_bound, self.largest_b, self.wanted)
+        numbers = (self.row_bound, self.largest_b, self.wanted)
         fine = fine and all(is_real(v) and 0 <= v < math.inf for v in numbers)
+        fine = fine and is_real(self.target_bound) and self.target_bound >= 0  # inf: not known
         if not fine or not 0 < self.tolerance < math.inf:
             raise ParameterError(
                 "A Problem needs a loss with bounded slope and curvature, positive ridges, counts of"
