@@ -448,7 +448,7 @@ def test_the_radius_holds_what_descent_visits(rng):
         {"block_rows": 0},
         {"row_bound": -1.0},
         {"row_bound": math.nan},
-        {"target_bound": math.inf},
+        {"target_bound": math.nan},
         {"largest_b": -1.0},
         {"wanted": math.nan},
         {"wanted": math.inf},

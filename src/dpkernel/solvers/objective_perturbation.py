@@ -159,7 +159,8 @@ def minimise(records: Records, problem: Problem, b: Array) -> Array:
     """Return a point at which the gradient of the perturbed objective is within the tolerance."""
     size = len(b)
     # no floating-point warnings: they would tell of the data
-    with block_threads(8 * size * (4096 + 2 * size)) as threads, np.errstate(all="ignore"):
+    # small products are faster on one thread of BLAS, so the blocks have the threads even if few
+    with block_threads(64, 8 * size * (4096 + 2 * size)) as threads, np.errstate(all="ignore"):
         found = _newton(records, problem, b, threads)
         return _descend(records, problem, b, threads) if found is None else found
 
