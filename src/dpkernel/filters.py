@@ -32,7 +32,6 @@ from dpkernel.profiles import GaussianProfile, PrivacyProfile, PureProfile, comp
 from dpkernel.sensitivity import round_up
 from dpkernel.types import Budget
 
-
 _MISS_SHARE = 1e-6  # of a Renyi ledger's delta, for events outside of which its bounds hold
 
 

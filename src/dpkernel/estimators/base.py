@@ -116,7 +116,7 @@ class PrivateEstimator(BaseEstimator):
         ledger.check(plan, type(self).__name__, claim=request, neighbours=relation)
 
     def _plan(self, releases: Sequence[Release]) -> tuple[Ledger, Plan, Neighbours]:
-        parts = tuple(Part(r.label, r.mechanism.profile(), r.draws) for r in releases)
+        parts = tuple(Part(r.label, r.mechanism.profile(), r.draws, r.folds) for r in releases)
         relation: Neighbours = releases[0].mechanism.sensitivity.neighbours
         ledger = Ledger(neighbours=relation) if self.ledger is None else self.ledger
         return ledger, Plan(parts), relation

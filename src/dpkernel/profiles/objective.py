@@ -137,7 +137,7 @@ class ObjectiveProfile(PrivacyProfile):
                 if self.mu_value
                 else (-np.expm1(np.minimum(shift - shifts - losses, 0.0)))
             )
-            worst = max(worst, float(tail @ weights) + cut)
+            worst = max(worst, float(np.sum(tail * weights)) + cut)
         return min(1.0, best, math.exp(self.slack) * (worst * (1 + 1e-11) + missed)), missed
 
     @property
