@@ -27,7 +27,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.fft import irfft, next_fast_len, rfft
@@ -215,7 +215,7 @@ class ObjectiveProfile(PrivacyProfile):
     @classmethod
     def from_dict(cls, data: JSON) -> ObjectiveProfile:
         """Return the profile that ``to_dict`` described."""
-        stages = tuple((stage[0], stage[1]) for stage in data["stages"])
+        stages: Any = tuple(tuple(stage) for stage in data["stages"])
         return cls(stages, data["neighbours"], data["mu"], data["slack"], data["log_miss"])
 
 
