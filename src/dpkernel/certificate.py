@@ -72,8 +72,9 @@ class Release:
 
     @property
     def title(self) -> str:
-        """The label, and on how many disjoint folds it was released."""
-        return self.label + (f" ({self.folds} disjoint folds)" if self.folds > 1 else "")
+        """The label, with the numbers of draws and of disjoint folds where there are several."""
+        draws = f" ({self.draws} draws)" if self.draws > 1 else ""
+        return self.label + draws + (f" ({self.folds} disjoint folds)" if self.folds > 1 else "")
 
     def to_dict(self) -> JSON:
         """Return the line as JSON values."""

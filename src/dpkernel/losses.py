@@ -237,7 +237,8 @@ class SmoothedHinge(_Margin):
         return -np.clip((1.0 - u) / self.width, 0.0, 1.0)
 
     def _bend(self, u: Array) -> Array:
-        return np.where((u > 1.0 - self.width) & (u < 1.0), 1.0 / self.width, 0.0)
+        # margins of 0, where a search starts, count as curved for width 1
+        return np.where((u >= 1.0 - self.width) & (u < 1.0), 1.0 / self.width, 0.0)
 
 
 @dataclass(frozen=True)

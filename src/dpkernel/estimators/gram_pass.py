@@ -19,8 +19,7 @@ from scipy.sparse import issparse
 
 from dpkernel.blocks import BlockStream, checked_blocks, dense_rows, rows_a_block
 from dpkernel.domain import Domain, Interval
-from dpkernel.errors import DataError
-from dpkernel.estimators.sources import Source, computed, row_chunks, unit_inputs
+from dpkernel.estimators.sources import Source, chunk_pairs, computed, unit_inputs
 from dpkernel.features import FeatureMap
 from dpkernel.folds import GramFolds, Packed
 from dpkernel.statistics import GramLayout
@@ -122,12 +121,9 @@ def sum_dask(X: Any, y: Any, recipe: Recipe) -> GramFolds:
     """
     import dask
 
-    chunks_X, chunks_y = row_chunks(X), row_chunks(y)
-    if len(chunks_X) != len(chunks_y):
-        raise DataError("X and y have different numbers of Dask chunks along the rows.")
     task = dask.delayed(_sum_chunk, pure=False)
     merge = dask.delayed(_merge_packed, pure=False)
-    parts = [task(a, b, recipe) for a, b in zip(chunks_X, chunks_y, strict=True)]
+    parts = [task(*pair, recipe) for pair in chunk_pairs(X, y)]
     while len(parts) > 1:
         parts = [merge(parts[i : i + 8]) for i in range(0, len(parts), 8)]
     return GramFolds._unpack(computed(dask, parts[0])[0])

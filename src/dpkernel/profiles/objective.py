@@ -67,7 +67,7 @@ class ObjectiveProfile(PrivacyProfile):
         the ideal one, outside an event of probability e^log_miss.
 
     Guarantee    delta(epsilon) as above at epsilon - slack, plus e^(epsilon + log_miss), times
-                 e^slack.
+                 e^slack; or the same at a smaller epsilon.
     Numerics     laws are tabulated with every cell's mass on its upper edge and S(t) bounded from
                  above on cells of phi; what is cut off is added. Never a mu: it does not compose by
                  mu^2.
@@ -108,9 +108,9 @@ class ObjectiveProfile(PrivacyProfile):
         Beyond the epsilon at which the missed event takes over it would rise again; the value there
         holds for every larger epsilon. It is convex in e^epsilon, so there is one such point.
         """
-        found, missed = self._bound(epsilon)
-        if missed > 1e-15 * found and self._bound(epsilon + 0.01)[0] >= found:
-            return self._bound(min(epsilon, _lowest_at(self)))[0]
+        found, missed = _bound_of(self, epsilon)
+        if missed > 1e-15 * found and _bound_of(self, epsilon + 0.01)[0] >= found:
+            return _bound_of(self, min(epsilon, _lowest_at(self)))[0]
         return found
 
     def _bound(self, epsilon: float) -> tuple[float, float]:
@@ -270,6 +270,11 @@ def _multiplier(
         middle = (low + high) / 2
         low, high = (middle, high) if fits(middle) else (low, middle)
     return low
+
+
+@lru_cache(maxsize=4096)  # a certificate is issued and verified at the same points
+def _bound_of(profile: ObjectiveProfile, epsilon: float) -> tuple[float, float]:
+    return profile._bound(float(epsilon))
 
 
 # --- laws of the losses --------------------------------------------------------------------------
