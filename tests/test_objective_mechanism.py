@@ -8,6 +8,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from fractions import Fraction
+from itertools import pairwise
 
 import mpmath
 import numpy as np
@@ -120,7 +122,7 @@ def test_the_law_of_b():
         edges = [-math.inf, -2, -1, -0.5, 0, 0.5, 1, 2, math.inf]
         counts = np.histogram(values, edges)[0]
         cdf = [mpmath.ncdf(e) for e in edges]
-        expected = np.array([float(high - low) for low, high in zip(cdf, cdf[1:], strict=False)])
+        expected = np.array([float(high - low) for low, high in pairwise(cdf)])
         coarse = chisquare(counts, expected * len(values)).pvalue
         return min(coarse, kstest(values, "norm").pvalue) > 1e-4
 
@@ -174,6 +176,22 @@ def test_building_ends_on_the_private_side(relation, budget, dimension):
     assert found.output_mu >= 0.1 * m * (1 - 1e-9)
     assert profile.stages[0][1] >= found.curvature / found.ridge
     assert found.log_miss <= -60.0 and found.slack <= 1e-9
+
+
+def test_both_ratios_are_rounded_up(rng):
+    base = make()
+    for _ in range(200):
+        sigma, ridge, curvature = 10.0 ** rng.uniform(-1, 1, 3)
+        grid = 2.0 ** math.floor(math.log2(sigma) - 45)
+        found = dataclasses.replace(base, sigma=sigma, grid=grid, ridge=ridge, curvature=curvature)
+        m, x = (Fraction(value) for value in found.profile().stages[0])
+        assert (
+            Fraction(2) / Fraction(sigma)
+            <= m
+            <= Fraction(2) / Fraction(sigma) * (1 + Fraction(1, 10**15))
+        )
+        exact = Fraction(curvature) / Fraction(ridge)
+        assert exact <= x <= exact * (1 + Fraction(1, 10**15))
 
 
 def test_the_solver_is_asked_for_what_it_has_to_hide():
@@ -294,7 +312,7 @@ def test_a_forged_relation_is_refused():
 # --- pure epsilon -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("epsilon", [0.06, 0.3, 1.0, 30.0])
+@pytest.mark.parametrize("epsilon", [math.log1p(0.05) / 0.99 * (1 + 1e-6), 0.06, 0.3, 1.0, 30.0])
 @pytest.mark.parametrize("error", [1e-9, 1e-2])
 def test_the_three_parts_of_epsilon(epsilon, error):
     found = make_pure(epsilon, error=error)

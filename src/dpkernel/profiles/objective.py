@@ -119,14 +119,12 @@ class ObjectiveProfile(PrivacyProfile):
         if self.stages[-1][0] > _LARGEST_M:
             return 1.0, missed
         best = 1.0
-        if (
-            len(self.stages) > _DIRECT
-        ):  # laws that were convolved by Fourier transforms end at 1e-12
+        if len(self.stages) > _DIRECT:
+            # laws that were convolved by Fourier transforms end at 1e-12
             from dpkernel.profiles.composition import rdp_delta
 
-            best = (
-                rdp_delta(self.rdp, epsilon) + (1 + math.exp(min(epsilon, 700.0))) * self.rdp_miss
-            )
+            growth = 1 + math.exp(min(epsilon, 700.0))
+            best = rdp_delta(self.rdp, epsilon) + growth * self.rdp_miss
         if len(self.stages) > _MOST_STAGES:
             return min(1.0, best), missed
         shift = epsilon - self.slack
