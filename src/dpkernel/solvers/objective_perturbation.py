@@ -55,7 +55,7 @@ class Problem:
     ridge : ndarray
         Lambda_l > 0, one a coordinate.
     target_bound : float
-        |y| at most, for the loss of the prediction 0.
+        |y| at most, for the loss of the prediction 0; inf where there is no such bound.
     largest_b : float
         R_b, the largest norm that b can have.
     block_rows : int
@@ -90,7 +90,7 @@ class Problem:
         fine = fine and all(is_whole(k) and k > 0 for k in (self.n_rows, self.block_rows))
         numbers = (self.row_bound, self.largest_b, self.wanted)
         fine = fine and all(is_real(v) and 0 <= v < math.inf for v in numbers)
-        fine = fine and is_real(self.target_bound) and self.target_bound >= 0  # inf: not known
+        fine = fine and is_real(self.target_bound) and self.target_bound >= 0
         if not fine or not 0 < self.tolerance < math.inf:
             raise ParameterError(
                 "A Problem needs a loss with bounded slope and curvature, positive ridges, counts of"
