@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dpkernel.blocks import BLOCK_ROWS
 from dpkernel.errors import ParameterError, parameter_message
 from dpkernel.estimators.records import STEPS
 from dpkernel.losses import Loss
@@ -47,8 +48,6 @@ class Setting:
         A_l, the mean of z_l^2 under the public measure of the inputs.
     signal : float
         A guess of the variance of the best prediction.
-    chain : int
-        A bound on the additions over records that a sum takes one after the other.
     target_bound : float
         |y| at most.
     centre_share : float
@@ -61,7 +60,6 @@ class Setting:
     n_rows: int
     powers: Array
     signal: float
-    chain: int
     target_bound: float = 1.0
     centre_share: float = 0.0
 
@@ -72,7 +70,7 @@ class Setting:
     def problem(self, loss: Loss, ridge: float, largest_b: float) -> Problem:
         """Return the problem, with a tolerance at which the output noise is small beside b's."""
         ridges = np.full(len(self.powers), ridge)
-        numbers = loss, self.n_rows, ROW_BOUND, ridges, self.target_bound, largest_b, self.chain
+        numbers = loss, self.n_rows, ROW_BOUND, ridges, self.target_bound, largest_b, BLOCK_ROWS
         draft = Problem(*numbers)
         enough = 1e-3 * loss.lipschitz * ROW_BOUND * draft.strength / draft.smoothness
         return Problem(*numbers, wanted=enough)

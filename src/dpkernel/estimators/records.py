@@ -24,7 +24,6 @@ from dpkernel.estimators.sources import (
     chunk_pairs,
     computed,
     read_again,
-    row_chunks,
     unit_inputs,
 )
 from dpkernel.features import FeatureMap, NormalisedFeatures
@@ -147,13 +146,6 @@ def sum_rows(X: Array, y: Array, recipe: RecordRecipe) -> tuple[IntArray]:
     norms = np.sqrt(np.add.reduce(part * part, axis=1))
     part *= (STEPS * (1 - 2.0**-30) / np.maximum(norms, 1.0))[:, None]
     return (np.trunc(part).astype(np.int64).sum(axis=0),)
-
-
-def longest_chain(source: Source) -> int:
-    """Return a bound on the additions that a record's gradient goes through, public as all sizes."""
-    step = rows_a_block(source.n_columns)
-    chunks = len(row_chunks(source.X)) if source.kind == "dask" else 0
-    return step + -(-source.n_rows // step) + chunks
 
 
 class RecordStore:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from dpkernel.blocks import rows_a_block
+from dpkernel.blocks import BLOCK_ROWS
 from dpkernel.domain import Interval
 from dpkernel.errors import DataError
 from dpkernel.estimators.records import RecordRecipe, Targets
@@ -43,9 +43,7 @@ class TensorStore:
             most_bytes = int(_SHARE * torch.cuda.mem_get_info(device)[0])
         size = np.dtype(recipe.dtype).itemsize * recipe.n_coordinates
         self._keep = source.n_rows * size <= most_bytes
-        self.block_rows = rows_a_block(X.shape[1])
-        rows = _CHUNK_BYTES // (8 * max(recipe.n_coordinates, X.shape[1]))
-        self._step = max(rows // self.block_rows, 1) * self.block_rows
+        self._step = max(_CHUNK_BYTES // (8 * max(recipe.n_coordinates, X.shape[1])), 1)
         self._X, self._device = X, device
         self._y: Array = source.y.detach().cpu().numpy().astype(np.float64)
         self._make = record_twin(recipe, device)
@@ -91,14 +89,13 @@ class TensorRecords:
             precise = z.to(torch.float64)
             scores = (precise @ at).cpu().numpy()
             slopes = torch.as_tensor(loss.derivative(y, scores) * omega, device=z.device)
-            # one product a block of rows: no chain of additions is longer than the proof allows
-            step = self._store.block_rows
+            # a product takes BLOCK_ROWS rows at most, and their sums are added with compensation
             parts = [
-                precise[start : start + step].T @ slopes[start : start + step]
-                for start in range(0, len(precise), step)
+                precise[start : start + BLOCK_ROWS].T @ slopes[start : start + BLOCK_ROWS]
+                for start in range(0, len(precise), BLOCK_ROWS)
             ]
-            for part in parts:
-                gradient.add(part.cpu().numpy())
+            for part in torch.stack(parts).cpu().numpy():
+                gradient.add(part)
             if hessian_stride:
                 bend = np.sqrt(loss.curvature(y, scores) * omega)
                 scaled = z * torch.as_tensor(bend, dtype=z.dtype, device=z.device)[:, None]
