@@ -11,7 +11,7 @@ import numpy as np
 from scipy.sparse import issparse
 
 from dpkernel.blocks import BlockStream, checked_blocks, dense_rows, library_of, rows_a_block
-from dpkernel.domain import Domain, Levels
+from dpkernel.domain import Domain, Interval, Levels
 from dpkernel.errors import DataError, ParameterError
 from dpkernel.estimators.base import PrivateEstimator
 from dpkernel.types import Array
@@ -98,12 +98,17 @@ def label_codes(y: Any, classes: Levels) -> Array:
 
 
 def read_again(source: Source) -> Iterator[tuple[Any, Array]]:
-    """Yield (X, y) of an array or a stream; blocks of a stream are put together to whole ones."""
+    """Yield (X, y); blocks of a stream are put together to whole ones, tensors come in such blocks."""
     if source.kind == "array":
         yield source.X, source.y
         return
     waiting: list[tuple[Any, Array]] = []
     rows, step = 0, rows_a_block(source.n_columns)
+    if source.kind == "torch":
+        for start in range(0, source.n_rows, step):
+            part = slice(start, start + step)
+            yield _to_numpy(source.X[part]), _to_numpy(source.y[part]).astype(np.float64)
+        return
     for X, y in checked_blocks(source.X, (np.float64, np.float32)):
         dense = dense_rows(X, slice(None))
         for start in range(0, len(y), step):
@@ -118,12 +123,30 @@ def read_again(source: Source) -> Iterator[tuple[Any, Array]]:
         yield X, y
 
 
+def _to_numpy(rows: Any) -> Array:
+    """Return a tensor as an array in main memory, in float32 or float64."""
+    found = rows.detach().cpu()
+    if str(found.dtype) not in ("torch.float32", "torch.float64"):
+        found = found.double()
+    return np.asarray(found.numpy())
+
+
 def unit_inputs(X: Array, domain: Domain, dtype: str) -> Array:
-    """Return rows in the unit box, or as they are when no bounds were declared."""
-    if X.dtype != dtype:
-        with np.errstate(all="ignore"):  # a warning about an overflow would tell of the data
-            X = np.nan_to_num(X.astype(dtype), copy=False)
-    return X if domain.columns is None else domain.to_unit(X)
+    """Return rows in the unit box, or as they are when no bounds were declared.
+
+    Columns of levels are compared before a change of precision, which would miss them.
+    """
+    if all(isinstance(column, Interval) for column in domain.columns or ()):
+        X = _in_precision(X, dtype)
+        return X if domain.columns is None else domain.to_unit(X)
+    return _in_precision(domain.to_unit(X), dtype)
+
+
+def _in_precision(X: Array, dtype: str) -> Array:
+    if X.dtype == dtype:
+        return X
+    with np.errstate(all="ignore"):  # a warning about an overflow would tell of the data
+        return np.asarray(np.nan_to_num(X.astype(dtype), copy=False))
 
 
 def _checked_chunks(X: Any, y: Any, encode: Any) -> Any:
@@ -187,16 +210,17 @@ def row_chunks(value: Any) -> list[Any]:
     )
 
 
-def computed(dask: Any, *graphs: Any) -> Any:
+def computed(dask: Any, *graphs: Any, spent: bool = False) -> Any:
     """Compute; a failure is reported without its text, which may quote the data."""
     try:
         return dask.compute(*graphs)
     except DataError:
         raise
     except Exception as error:
+        cost = "The fit's budget was spent before" if spent else "Nothing was spent"
         raise DataError(
-            f"The Dask graph failed with {type(error).__name__}. Nothing was spent; compute it by itself"
-            " to see why."
+            f"The Dask graph failed with {type(error).__name__}. {cost}; compute it by itself to see"
+            " why."
         ) from None
 
 
