@@ -65,6 +65,7 @@ bench: $(VENV)/.installed
 
 bench-accuracy: $(VENV)/.installed
 	$(BIN)/python benchmarks/accuracy.py
+	$(BIN)/python benchmarks/folds.py
 	$(BIN)/python benchmarks/regression.py
 	$(BIN)/python benchmarks/classification.py
 

@@ -78,18 +78,20 @@ EACH = " (oracle each time)"
 Cells = dict[tuple[str, str, float], np.ndarray]  # (method, delta's name, epsilon) -> grid
 
 
-def design(d: int, draws: np.random.Generator, law: str = "") -> tuple[np.ndarray, ...]:
+def design(
+    d: int, draws: np.random.Generator, law: str = "", *, rows: int = ROWS
+) -> tuple[np.ndarray, ...]:
     """Return X, y, X_test and f at the test points; inputs uniform or from another law."""
     centres, weights = draws.uniform(0, 1, (10, d)), draws.uniform(0, 1, 10)
-    points = draws.uniform(0, 1, (2 * ROWS, d))
+    points = draws.uniform(0, 1, (2 * rows, d))
     if law == BETA:
-        points = draws.beta(2, 5, (2 * ROWS, d))
+        points = draws.beta(2, 5, (2 * rows, d))
     elif law == CORRELATED:  # uniform margins, one common factor with correlation 1/2
-        common = draws.normal(size=(2 * ROWS, 1))
-        points = ndtr((common + draws.normal(size=(2 * ROWS, d))) / math.sqrt(2))
+        common = draws.normal(size=(2 * rows, 1))
+        points = ndtr((common + draws.normal(size=(2 * rows, d))) / math.sqrt(2))
     f = gaussian_kernel(points, centres) @ weights
-    noise = truncnorm.rvs(-1, 1, scale=NOISE, size=ROWS, random_state=draws)
-    return points[:ROWS], f[:ROWS] + noise, points[ROWS:], f[ROWS:]
+    noise = truncnorm.rvs(-1, 1, scale=NOISE, size=rows, random_state=draws)
+    return points[:rows], f[:rows] + noise, points[rows:], f[rows:]
 
 
 def gaussian_kernel(a: np.ndarray, b: np.ndarray) -> np.ndarray:

@@ -22,6 +22,7 @@ from ridge import COLUMNS, recipe_of, table_of
 from dpkernel import PrivateKernelRidge
 from dpkernel.estimators import torch_pass
 from dpkernel.estimators.gram_pass import Recipe, sum_blocks
+from dpkernel.folds import GramFolds
 
 DEVICE = torch.device("cuda", 0)
 
@@ -56,7 +57,7 @@ def bare(X: torch.Tensor, W: torch.Tensor, step: int, buffered: bool) -> torch.T
     return total
 
 
-def in_float64(X: torch.Tensor, y: torch.Tensor, recipe: Recipe) -> object:
+def in_float64(X: torch.Tensor, y: torch.Tensor, recipe: Recipe) -> GramFolds:
     """Sum as if Triton were missing."""
     kernels, torch_pass._kernels_run = torch_pass._kernels_run, lambda device: False
     try:
@@ -93,10 +94,10 @@ def agreement(rows: int = 100_000) -> None:
     X, y = table_of(rows)
     for features, declared in ((512, 10**6), (1024, 10**6), (2048, 10**6), (1024, rows)):
         recipe = recipe_of(declared, features)
-        expected = sum_blocks([(X, y)], recipe)._sum
+        expected = sum_blocks([(X, y)], recipe)._folds[0]._sum
         line = f"M = {features}, radius {recipe.layout.row}: largest difference to NumPy's sum"
         for name, way in (("bytes", torch_pass.sum_tensors), ("float64", in_float64)):
-            found = way(torch.as_tensor(X), torch.as_tensor(y), recipe)._sum  # type: ignore[attr-defined]
+            found = way(torch.as_tensor(X), torch.as_tensor(y), recipe)._folds[0]._sum
             line += f", {name} {np.abs(found - expected).max() / np.abs(expected).max():.1e}"
         print(line)
 

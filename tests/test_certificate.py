@@ -20,12 +20,12 @@ from dpkernel.report import write_report
 REQUEST = Budget(1.0, 1e-6)
 
 
-def make(noise=None, relation=Neighbours.REPLACE_ONE, extra=(), **options) -> Certificate:
+def make(noise=None, relation=Neighbours.REPLACE_ONE, extra=(), folds=1, **options) -> Certificate:
     mechanism = mechanisms.Gaussian.calibrate(
         sensitivity.declared(2.0, relation), Budget(1.0, 1e-6), dimension=4
     )
-    releases = [Release("means", mechanism), *extra]
-    parts = tuple(Part(r.label, r.mechanism.profile(), r.draws) for r in releases)
+    releases = [Release("means", mechanism, folds=folds), *extra]
+    parts = tuple(Part(r.label, r.mechanism.profile(), r.draws, r.folds) for r in releases)
     granted = Ledger(neighbours=relation).spend(Plan(parts), "test", noise=noise)
     mechanism.release(np.zeros(4), granted)
     return Certificate.issue("test", REQUEST, releases, granted, public={"n_rows": 10}, **options)
@@ -92,7 +92,12 @@ def test_a_certificate_speaks_of_what_its_noise_was_spent_for():
     strong = mechanisms.Gaussian.calibrate(1.0, Budget(0.01, 1e-9), dimension=1)
     noise = Ledger().spend(weak.profile(), "x")
     weak.release([0.0], noise)
-    for releases in ([Release("x", strong)], [Release("y", weak)], [Release("x", weak, 2)]):
+    for releases in (
+        [Release("x", strong)],
+        [Release("y", weak)],
+        [Release("x", weak, 2)],
+        [Release("x", weak, folds=2)],
+    ):
         with pytest.raises(CertificateError, match="not those that this noise was spent for"):
             Certificate.issue("t", REQUEST, releases, noise, public={})
 
@@ -143,6 +148,10 @@ def test_verify_rejects_what_the_parameters_do_not_support(change, message):
         (lambda d: d["releases"][0].pop("sigma"), "can't be read"),
         (lambda d: d["releases"][0].update(draws=0), "number of draws"),
         (lambda d: d["releases"][0].update(draws=10**9), "number of draws"),
+        *(
+            (lambda d, bad=bad: d["releases"][0].update(folds=bad), "number of folds")
+            for bad in (0, -2, True, 2.0, "2", None, 10**9)
+        ),
         (lambda d: d.update(profile={"kind": "magic"}), "profile of this certificate"),
         (lambda d: d.update(epsilon="one"), "can't be read"),
         (lambda d: d.update(epsilon=-1.0), "no privacy parameter"),
@@ -189,6 +198,59 @@ def test_several_releases_compose():
     dropped["releases"] = dropped["releases"][1:]
     with pytest.raises(CertificateError, match="stated profile"):
         Certificate.from_json(json.dumps(dropped)).verify()
+
+
+# --- disjoint folds --------------------------------------------------------------------------
+
+
+def test_folds_have_the_profile_of_one_and_survive_the_round_trip(tmp_path):
+    one, folded = make(), make(folds=4)
+    assert folded.profile == one.profile and folded.epsilon == one.epsilon
+    again = Certificate.from_json(folded.to_json())
+    assert again == folded and again.releases[0].folds == 4
+    assert again.verify() == one.verify()
+    lines = str(folded).splitlines()
+    assert "means (4 disjoint folds)" in lines[2] and "its position is public" in lines[1]
+    assert "fold" not in str(one) and "position" not in str(one)
+    page = write_report(folded, tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "<td>means (4 disjoint folds)</td>" in page
+
+
+def test_a_certificate_without_the_word_has_one_fold():
+    data = json.loads(make().to_json())
+    assert data["releases"][0].pop("folds") == 1
+    assert Certificate.from_json(json.dumps(data)) == make()
+
+
+def test_folds_prove_nothing_more_than_one_of_them():
+    """Whatever count a forger writes, the claim is that of one release; draws are never hidden."""
+    data = json.loads(make(folds=4).to_json())
+    proved = make().verify()
+    for folds in (1, 2, 1000):
+        data["releases"][0]["folds"] = folds
+        assert Certificate.from_json(json.dumps(data)).verify() == proved
+    data["epsilon"] = 0.99 * proved.epsilon
+    with pytest.raises(CertificateError, match="parameters prove delta"):
+        Certificate.from_json(json.dumps(data)).verify()
+    data = json.loads(make(folds=4).to_json())
+    data["releases"][0].update(draws=4, folds=1)  # as if on the same rows
+    with pytest.raises(CertificateError, match="parameters prove delta"):
+        Certificate.from_json(json.dumps(data)).verify()
+
+
+def test_folds_under_add_remove_are_refused_on_every_path():
+    relation = Neighbours.ADD_REMOVE
+    data = json.loads(make(relation=relation).to_json())
+    data["releases"][0]["folds"] = 2
+    with pytest.raises(CertificateError, match="not disjoint for 'add-remove'"):
+        Certificate.from_json(json.dumps(data))
+    with pytest.raises(CertificateError, match="not disjoint for 'add-remove'"):
+        make(relation=relation, folds=2)
+    changed = json.loads(make(folds=2).to_json())
+    changed["neighbours"] = "add-remove"
+    with pytest.raises(CertificateError, match="calibrated for 'replace-one'"):
+        Certificate.from_json(json.dumps(changed)).verify()
+    make(relation=Neighbours.ZERO_OUT, folds=2).verify()
 
 
 def test_the_documented_schema_names_every_field():

@@ -240,4 +240,4 @@ def test_packed_sums_are_the_private_way_between_workers_only(data):
     model = build().fit(X, y)
     layout_text = model.certificate_.public["integer_grid"]
     assert set(layout_text) == {"row", "target", "constant"}
-    assert not hasattr(gram_pass.GramStatistics, "pack")
+    assert not hasattr(gram_pass.GramFolds, "pack")

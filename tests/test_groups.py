@@ -146,7 +146,7 @@ def unit_sum(X, y, ids, kind="eigen", neighbours=Neighbours.REPLACE_ONE):
     """Return the un-noised sum as a fit computes it, and its layout."""
     model = build(features=kind, n_features=12, kernel="linear" if kind == "linear" else "gaussian")
     source = open_units(model, X, y, ids)
-    domain = model._resolve_domain(source, (-2, 2))
+    domain = model._resolve_domain(source, Interval(-2, 2))
     features = model._choose_features(domain, source, 12)
     layout = unit_layout("fit", features, domain, 1, neighbours, source.n_rows)
     statistics = sum_units(source, domain, features, layout)

@@ -107,6 +107,14 @@ def test_a_plan_is_reserved_whole_or_not_at_all(path):
     assert Ledger(path).spends[0].state == "partly drawn"
 
 
+def test_folds_are_on_file_and_cost_one(path):
+    ledger = Ledger(path, dataset="d", budget=Budget(1.0, 1e-6))
+    ledger.spend(Plan((Part("folded", ONE, folds=5),)), "x")
+    (spend,) = Ledger(path).spends
+    assert spend.plan["parts"][0]["folds"] == 5 and spend.profile == ONE
+    assert Ledger(path).spent.epsilon <= 1.0
+
+
 def test_two_data_sets_in_one_file_have_two_budgets(path):
     open_ledger(path).spend(ONE, "a")
     other = open_ledger(path, dataset="visits", budget=Budget(1.0))

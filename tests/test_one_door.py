@@ -23,7 +23,7 @@ STEPS = [
     ["profiles"],
     ["noise"],
     ["mechanisms", "filters"],
-    ["ledger_store", "statistics", "unit_statistics"],
+    ["ledger_store", "statistics", "folds", "unit_statistics"],
     ["ledger_file"],
     ["ledger"],
     ["certificate"],

@@ -281,7 +281,7 @@ def test_a_domain_speaks_for_the_whole_table(table):
         PrivateKernelRidge(bounds=whole).fit(frame[["b", "a", "c", "d"]], y)
     with pytest.raises(DataError, match="more rows than the n_max=500"):
         PrivateKernelRidge(bounds=whole).fit(pd.concat([frame, frame]), np.tile(y, 2))
-    with pytest.raises(ParameterError, match="differ. State one"):
+    with pytest.raises(ParameterError, match="differs from its parameters. State one"):
         PrivateKernelRidge(bounds=whole, y_bounds=(0, 1)).fit(frame, y)
 
 

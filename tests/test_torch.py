@@ -60,6 +60,21 @@ def test_several_targets(data):
     np.testing.assert_allclose(model.predict(X), build().fit(X, pair).predict(X), atol=1e-5)
 
 
+@pytest.mark.parametrize("folds", [2, 3])
+def test_folds_are_those_of_arrays(data, folds, monkeypatch):
+    """Blocks of 1000 rows are no multiple of 3: a fold is a matter of positions, not of blocks."""
+    X, y = data
+    order = np.argsort(y)
+    X, y = X[order], y[order]
+    monkeypatch.setattr(GramLayout, "block_rows", 1000)
+    model = build(folds=folds).fit(torch.as_tensor(X), torch.as_tensor(y))
+    reference = build(folds=folds).fit(X, y)
+    np.testing.assert_allclose(model.predict(X), reference.predict(X), atol=1e-5)
+    free, other = model.certificate_.free_statistics, reference.certificate_.free_statistics
+    assert free["leading_features"] == other["leading_features"]
+    assert free["held_out_mse"] == pytest.approx(other["held_out_mse"], rel=1e-4)
+
+
 def test_quantised_records_equal_those_of_numpy(rng):
     layout = GramLayout.choose(6, 2, 1.0, Neighbours.REPLACE_ONE, 1000, Budget(1.0, 1e-6))
     features, targets = rng.normal(size=(500, 6)), rng.uniform(-1, 1, (500, 2))
@@ -154,13 +169,13 @@ def test_wide_records_are_summed_panel_by_panel(rng):
     features = FourierFeatures(600).build(3)
     layout = GramLayout.choose(600, 1, 1.0, Neighbours.REPLACE_ONE, 700, Budget(1.0, 1e-6))
     recipe = Recipe(BOX, features, layout)
-    found = torch_pass.sum_tensors(torch.as_tensor(X), torch.as_tensor(y), recipe)._sum
+    found = torch_pass.sum_tensors(torch.as_tensor(X), torch.as_tensor(y), recipe)._folds[0]._sum
     inputs = torch_pass._input_twin(recipe, DEVICE)(torch.as_tensor(X, device=DEVICE))
     targets = torch_pass._target_twin(recipe)(torch.as_tensor(y, device=DEVICE))
     rows, scale = torch_pass._feature_twin(recipe, DEVICE)(inputs)
     records = torch_pass._quantise(layout, rows, scale, targets).cpu().to(torch.int64).numpy()
     np.testing.assert_array_equal(found, (records.T @ records)[:602, :602])
-    expected = sum_blocks([(X, y)], recipe)._sum
+    expected = sum_blocks([(X, y)], recipe)._folds[0]._sum
     assert np.abs(found - expected).max() <= 1e-7 * np.abs(expected).max()
 
 
@@ -230,7 +245,7 @@ def test_sum_in_bytes_equals_numpy(digit_sum, rng, row):
     every = np.concatenate(records)
     np.testing.assert_array_equal(found, every.T @ every)
     assert np.count_nonzero(every[:, -1]) == n  # padding is no record
-    expected = sum_blocks([(X, y)], recipe)._sum
+    expected = sum_blocks([(X, y)], recipe)._folds[0]._sum
     assert np.abs(found - expected).max() <= 4e-6 * n * row * row / 20
 
 
@@ -265,10 +280,12 @@ def test_the_gpu_sums_bytes_and_streams_rows(rng):
     recipe = fourier_recipe(2**18, n)
     assert isinstance(torch_pass._choose_sum(recipe, DEVICE), torch_pass._DigitSum)
     host = [torch.as_tensor(v) for v in (X, y)]
-    there = torch_pass.sum_tensors(*(v.to(DEVICE) for v in host), recipe)._sum
+    there = torch_pass.sum_tensors(*(v.to(DEVICE) for v in host), recipe)._folds[0]._sum
     for tensors in (host, [v.pin_memory() for v in host], [host[0].to(DEVICE), host[1]]):
-        np.testing.assert_array_equal(torch_pass.sum_tensors(*tensors, recipe)._sum, there)
-    expected = sum_blocks([(X, y)], recipe)._sum
+        np.testing.assert_array_equal(
+            torch_pass.sum_tensors(*tensors, recipe)._folds[0]._sum, there
+        )
+    expected = sum_blocks([(X, y)], recipe)._folds[0]._sum
     assert np.abs(there - expected).max() <= 4e-6 * n * 2**36 / 20
     host[0][n - 1, 2] = torch.nan
     with pytest.raises(DataError, match="NaN or infinity"):

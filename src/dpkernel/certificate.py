@@ -42,23 +42,44 @@ NOT_COVERED = (
 
 @dataclass(frozen=True)
 class Release:
-    """One line of a certificate: a mechanism, and how often it was drawn."""
+    """One line of a certificate: a mechanism, and how often it was drawn.
+
+    ``folds`` says that it was drawn so on each of several disjoint sets of row positions; a record
+    is in one of them and is touched by ``draws`` releases.
+    """
 
     label: str
     mechanism: Mechanism
     draws: int = 1
+    folds: int = 1
 
     def __post_init__(self) -> None:
         if not isinstance(self.label, str):
             raise CertificateError("The label of a release must be a text.")
-        if not is_whole(self.draws) or not 1 <= self.draws <= MOST_DRAWS:
+        for name in ("draws", "folds"):
+            count = getattr(self, name)
+            if not is_whole(count) or not 1 <= count <= MOST_DRAWS:
+                raise CertificateError(
+                    f"The number of {name} of a release must be an int from 1 to {MOST_DRAWS}."
+                )
+            object.__setattr__(self, name, int(count))
+        relation = self.mechanism.sensitivity.neighbours
+        if self.folds > 1 and not relation.n_is_public:
             raise CertificateError(
-                f"The number of draws of a release must be an int from 1 to {MOST_DRAWS}."
+                f"The release {self.label!r} names {self.folds} folds, which are not disjoint for"
+                f" {relation.value!r} neighbours: a removed row moves all later ones."
             )
+
+    @property
+    def title(self) -> str:
+        """The label, with the numbers of draws and of disjoint folds where there are several."""
+        draws = f" ({self.draws} draws)" if self.draws > 1 else ""
+        return self.label + draws + (f" ({self.folds} disjoint folds)" if self.folds > 1 else "")
 
     def to_dict(self) -> JSON:
         """Return the line as JSON values."""
-        return {"label": self.label, "draws": self.draws, **self.mechanism.to_dict()}
+        counts = {"draws": self.draws, "folds": self.folds}
+        return {"label": self.label, **counts, **self.mechanism.to_dict()}
 
 
 @dataclass(frozen=True)
@@ -111,8 +132,8 @@ class Certificate:
         not_private_because: Sequence[str] = (),
     ) -> Certificate:
         """Return the certificate of the releases that ``noise`` was paid for."""
-        paid = {(part.label, part.profile, part.draws) for part in noise.plan.parts}
-        if paid != {(r.label, r.mechanism.profile(), r.draws) for r in releases}:
+        paid = {(part.label, part.profile, part.draws, part.folds) for part in noise.plan.parts}
+        if paid != {(r.label, r.mechanism.profile(), r.draws, r.folds) for r in releases}:
             raise CertificateError(
                 "The releases to certify are not those that this noise was spent for."
             )
@@ -207,6 +228,11 @@ class Certificate:
                     f"The certificate claims to protect all rows of a unit, but the release"
                     f" {release.label!r} was calibrated for single rows ({formula})."
                 )
+            if self.unit == "group" and release.folds > 1:
+                raise CertificateError(
+                    f"The release {release.label!r} names folds of rows, in several of which the rows"
+                    " of one unit can lie."
+                )
 
     @property
     def verdict(self) -> str:
@@ -280,11 +306,12 @@ class Certificate:
         if not self.releases:
             return f"{self.subject}: no release, no guarantee"
         first = self.releases[0].mechanism
-        scale = ", ".join(f"{r.label}: {r.mechanism.noise_scale:.4g}" for r in self.releases)
+        scale = ", ".join(f"{r.title}: {r.mechanism.noise_scale:.4g}" for r in self.releases)
+        placed = "; its position is public" if any(r.folds > 1 for r in self.releases) else ""
         verdict = self.verdict
         lines = (
             f"{self.subject}: epsilon = {self.epsilon:.6g}, delta = {self.delta:.3g} ({verdict})",
-            f"protects     {_PROTECTS.get(self.unit, _PROTECTS['row'])[self.neighbours]}",
+            f"protects     {_PROTECTS.get(self.unit, _PROTECTS['row'])[self.neighbours]}{placed}",
             f"released     {len(self.releases)} part(s) with noise; noise scale {scale}",
             f"sensitivity  {first.sensitivity.value:.6g} ({first.sensitivity.formula})",
             f"arithmetic   {self.sampler}, {self.generator};"
@@ -311,6 +338,7 @@ _PROTECTS = {
 
 
 def _compose(releases: Sequence[Release]) -> PrivacyProfile:
+    """Return the profile of everything that touches one record: one fold of each release."""
     return compose([r.mechanism.profile().repeat(r.draws) for r in releases])
 
 
@@ -340,7 +368,8 @@ def _check_types(data: JSON) -> None:
 
 
 def _read_release(line: JSON) -> Release:
-    found = Release(line["label"], mechanism_from_dict(line), line["draws"])
+    folds = line.get("folds", 1)  # certificates written before folds existed have none
+    found = Release(line["label"], mechanism_from_dict(line), line["draws"], folds)
     derived = found.mechanism.to_dict()
     for name in ("noise_scale", "assumptions", "reference"):
         if line[name] != derived[name]:

@@ -18,7 +18,7 @@ import numpy as np
 from dpkernel.errors import CertificateError, DataError, ParameterError, parameter_message
 from dpkernel.types import JSON, Array, is_real, is_whole
 
-Level = str | int | float | bool
+Level = str | int | float | bool | tuple[Any, ...]
 
 
 @dataclass(frozen=True)
@@ -90,8 +90,8 @@ class Levels:
         )
 
     def to_dict(self) -> JSON:
-        """Return the levels as JSON values."""
-        return {"levels": list(self.values)}
+        """Return the levels as JSON values; tuples become lists."""
+        return {"levels": [_listed(value) for value in self.values]}
 
 
 Column = Interval | Levels
@@ -311,5 +311,13 @@ def _as_numbers(column: np.ndarray, place: int) -> Array:
 
 def _column_from_dict(data: JSON) -> Column:
     if "levels" in data:
-        return Levels(tuple(data["levels"]))
+        return Levels(tuple(_tupled(value) for value in data["levels"]))
     return Interval(data["low"], data["high"])
+
+
+def _listed(value: Any) -> Any:
+    return [_listed(part) for part in value] if isinstance(value, tuple) else value
+
+
+def _tupled(value: Any) -> Any:
+    return tuple(_tupled(part) for part in value) if isinstance(value, list) else value

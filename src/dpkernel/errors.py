@@ -16,7 +16,7 @@ class ParameterError(DPKernelError, ValueError):
 
 
 class DataError(DPKernelError, ValueError):
-    """The data can't be used as they are. Nothing was spent."""
+    """The data can't be used as they are. Nothing was spent, unless the text says otherwise."""
 
 
 class AssumptionError(DPKernelError, ValueError):

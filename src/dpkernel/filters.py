@@ -32,6 +32,8 @@ from dpkernel.profiles import GaussianProfile, PrivacyProfile, PureProfile, comp
 from dpkernel.sensitivity import round_up
 from dpkernel.types import Budget
 
+_MISS_SHARE = 1e-6  # of a Renyi ledger's delta, for events outside of which its bounds hold
+
 
 @dataclass(frozen=True)
 class Charge:
@@ -118,7 +120,13 @@ class GaussianFilter(Filter):
 
 
 class RenyiFilter(Filter):
-    """The sum of Renyi divergences at the order that is best for a Gaussian filling the ceiling."""
+    """The sum of Renyi divergences at the order that is best for a Gaussian filling the ceiling.
+
+    A profile may state its divergence outside an event of probability ``rdp_miss``. Both laws of
+    the whole are then within t, the sum of these along every path, of laws to which the Renyi filter
+    applies, so P(S) <= e^epsilon Q(S) + delta' + (1 + e^epsilon) t; a millionth of delta is kept
+    for the last term, and what needs more is refused.
+    """
 
     name = "renyi"
 
@@ -129,8 +137,8 @@ class RenyiFilter(Filter):
         self._offset = self._offset_at(self.order)
 
     def _offset_at(self, order: float) -> float:
-        """Return epsilon - rho of the conversion at the ceiling's delta."""
-        spent = math.log(self.ceiling.delta) + math.log(order)
+        """Return epsilon - rho of the conversion at the ceiling's delta, less a millionth."""
+        spent = math.log(self.ceiling.delta * (1 - _MISS_SHARE)) + math.log(order)
         return math.log1p(-1 / order) - spent / (order - 1)
 
     def _best_order(self) -> float:
@@ -147,6 +155,14 @@ class RenyiFilter(Filter):
             raise LedgerError(
                 "This ledger adds up Renyi divergences (accounting='renyi'), and this spend has"
                 " none at the ledger's order. Open a ledger with accounting='basic' for it."
+                " Nothing was spent."
+            )
+        missed = math.fsum(charge.profile.rdp_miss for charge in charges)
+        growth = 1 + math.exp(min(self.ceiling.epsilon, 700.0))
+        if not growth * missed <= _MISS_SHARE * self.ceiling.delta:
+            raise LedgerError(
+                "The Renyi bounds of this ledger's spends leave out events that are too likely for"
+                " its ceiling. Open a ledger with accounting='basic', or state a larger delta."
                 " Nothing was spent."
             )
         epsilon = max((rho + self._offset) * (1 + 1e-12), 1e-12)

@@ -268,6 +268,11 @@ class Ledger:
                 " or open another ledger. Nothing was spent."
             )
         plan = Plan.of(what, label)
+        if not self.neighbours.n_is_public and any(part.folds > 1 for part in plan.parts):
+            raise LedgerError(
+                f"Folds of row positions are not disjoint for {self.neighbours.value!r} neighbours:"
+                " a removed row moves all later ones into other folds. Nothing was spent."
+            )
         text = json.dumps(plan.to_dict(), allow_nan=False)
         return plan, Spend(label, text, claim, private, now(), self._part)
 

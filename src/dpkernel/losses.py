@@ -31,6 +31,8 @@ from scipy.special import expit
 from dpkernel.errors import CertificateError, ParameterError, parameter_message
 from dpkernel.types import JSON, Array, is_real
 
+_TINY = 1e-300  # a parameter below it would overflow where something is divided by it
+
 
 @dataclass(frozen=True)
 class Loss(ABC):
@@ -78,13 +80,13 @@ class Loss(ABC):
         return {"kind": self.kind, **{f.name: getattr(self, f.name) for f in fields(self)}}
 
     def _require(self, name: str, low: float, high: float, *, closed: bool = False) -> None:
-        value = getattr(self, name)
-        fine = is_real(value) and (low < value < high or (closed and value in (low, high)))
-        if not fine:
+        given = getattr(self, name)
+        value = float(given) if is_real(given) else math.nan
+        if not (low < value < high or (closed and value in (low, high))):
             ends = "[]" if closed else "()"
             allowed = f"a float in the range {ends[0]}{low:g}, {high:g}{ends[1]}"
-            raise ParameterError(parameter_message(type(self).__name__, name, allowed, value))
-        object.__setattr__(self, name, float(value))
+            raise ParameterError(parameter_message(type(self).__name__, name, allowed, given))
+        object.__setattr__(self, name, value)
 
 
 @dataclass(frozen=True)
@@ -107,15 +109,18 @@ class _Margin(Loss):
 
     def value(self, y: Array, s: Array) -> Array:
         """Return the loss of each prediction."""
-        return self._value(y * s)
+        with np.errstate(over="ignore"):  # a warning would tell of the data
+            return self._value(y * s)
 
     def derivative(self, y: Array, s: Array) -> Array:
         """Return a subgradient in s."""
-        return y * self._slope(y * s)
+        with np.errstate(over="ignore"):
+            return y * self._slope(y * s)
 
     def curvature(self, y: Array, s: Array) -> Array:
         """Return a generalised second derivative in s."""
-        return self._bend(y * s)
+        with np.errstate(over="ignore"):
+            return self._bend(y * s)
 
     def at_zero(self, c: float = 1.0) -> float:
         """Return the loss at margin 0."""
@@ -146,15 +151,18 @@ class _Residual(Loss):
 
     def value(self, y: Array, s: Array) -> Array:
         """Return the loss of each prediction."""
-        return self._value(y - s)
+        with np.errstate(over="ignore"):  # a warning would tell of the data
+            return self._value(y - s)
 
     def derivative(self, y: Array, s: Array) -> Array:
         """Return a subgradient in s."""
-        return -self._slope(y - s)
+        with np.errstate(over="ignore"):
+            return -self._slope(y - s)
 
     def curvature(self, y: Array, s: Array) -> Array:
         """Return a generalised second derivative in s."""
-        return self._bend(y - s)
+        with np.errstate(over="ignore"):
+            return self._bend(y - s)
 
     def at_zero(self, c: float) -> float:
         """Return the loss at residual c or -c, whichever is larger."""
@@ -204,7 +212,7 @@ class SmoothedHinge(_Margin):
     width: float = 0.5
 
     def __post_init__(self) -> None:
-        self._require("width", 0.0, 1.0 + 2**-40)
+        self._require("width", _TINY, 1.0 + 2**-40)
 
     @property
     def lipschitz(self) -> float:
@@ -229,7 +237,8 @@ class SmoothedHinge(_Margin):
         return -np.clip((1.0 - u) / self.width, 0.0, 1.0)
 
     def _bend(self, u: Array) -> Array:
-        return np.where((u > 1.0 - self.width) & (u < 1.0), 1.0 / self.width, 0.0)
+        # margins of 0, where a search starts, count as curved for width 1
+        return np.where((u >= 1.0 - self.width) & (u < 1.0), 1.0 / self.width, 0.0)
 
 
 @dataclass(frozen=True)
@@ -371,7 +380,7 @@ class Huber(_Residual):
     threshold: float = 1.0
 
     def __post_init__(self) -> None:
-        self._require("threshold", 0.0, 1e300)
+        self._require("threshold", _TINY, 1e300)
 
     @property
     def lipschitz(self) -> float:
@@ -442,7 +451,7 @@ class SmoothedPinball(_Residual):
 
     def __post_init__(self) -> None:
         self._require("quantile", 0.0, 1.0)
-        self._require("width", 0.0, 1e300)
+        self._require("width", _TINY, 1e300)
 
     @property
     def lipschitz(self) -> float:
@@ -516,7 +525,7 @@ class SmoothedInsensitive(_Residual):
 
     def __post_init__(self) -> None:
         self._require("tube", 0.0, 1e300, closed=True)
-        self._require("width", 0.0, 1e300)
+        self._require("width", _TINY, 1e300)
 
     @property
     def lipschitz(self) -> float:
@@ -531,6 +540,20 @@ class SmoothedInsensitive(_Residual):
     def holder(self, kappa: float) -> tuple[float, float]:
         """Return (1, kappa^2 / width)."""
         return 1.0, kappa**2 / self.width
+
+    def derivative(self, y: Array, s: Array) -> Array:
+        """Return the derivative in s, from a residual without rounding.
+
+        |r| - tube cancels where the tube is much wider than the parabola: what y - s loses to
+        rounding would then count tube / width times.
+        """
+        with np.errstate(over="ignore", invalid="ignore"):
+            r = y - s
+            back = r - y
+            lost = (y - (r - back)) - (s + back)  # r + lost = y - s exactly (Knuth)
+            sign = np.sign(r)
+            out = (np.abs(r) - self.tube) + sign * np.where(np.isfinite(lost), lost, 0.0)
+            return np.asarray(-sign * np.clip(out / self.width, 0.0, 1.0))
 
     def _value(self, r: Array) -> Array:
         out = np.maximum(np.abs(r) - self.tube, 0.0)

@@ -144,16 +144,26 @@ class OpenDPNoise(SystemNoise):
 
 @dataclass(frozen=True)
 class Part:
-    """One line of a plan: a release with its profile, drawn ``draws`` times."""
+    """One line of a plan: a release with its profile, drawn ``draws`` times.
+
+    With ``folds`` above 1 it is drawn that often on each of so many disjoint sets of rows. Which
+    rows form a set follows from their positions, so neighbours with a public number of rows differ
+    in one set only: the noise may be drawn draws * folds times, and the profile counts ``draws``.
+    Whoever states folds answers for them being disjoint; a ledger refuses them under add-remove,
+    where a removed row moves all later ones.
+    """
 
     label: str
     profile: PrivacyProfile
     draws: int = 1
+    folds: int = 1
 
     def __post_init__(self) -> None:
-        if not is_whole(self.draws) or not 1 <= self.draws <= MOST_DRAWS:
-            allowed = f"an int from 1 to {MOST_DRAWS}"
-            raise ParameterError(parameter_message("Part", "draws", allowed, self.draws))
+        for name in ("draws", "folds"):
+            count = getattr(self, name)
+            if not is_whole(count) or not 1 <= count <= MOST_DRAWS:
+                allowed = f"an int from 1 to {MOST_DRAWS}"
+                raise ParameterError(parameter_message("Part", name, allowed, count))
 
 
 @dataclass(frozen=True)
@@ -178,7 +188,10 @@ class Plan:
 
     @property
     def profile(self) -> PrivacyProfile:
-        """The privacy profile of the whole plan: by default the composition of its parts."""
+        """The privacy profile of the whole plan: by default the composition of its parts.
+
+        Folds do not enter: a record is in one of them.
+        """
         if self.nothing_proved:
             return ApproximateProfile(0.0, 1.0)
         return compose([part.profile.repeat(part.draws) for part in self.parts])
@@ -192,7 +205,12 @@ class Plan:
         """Return the parts as JSON values."""
         return {
             "parts": [
-                {"label": p.label, "profile": p.profile.to_dict(), "draws": p.draws}
+                {
+                    "label": p.label,
+                    "profile": p.profile.to_dict(),
+                    "draws": int(p.draws),
+                    "folds": int(p.folds),
+                }
                 for p in self.parts
             ],
             "profile": self.profile.to_dict(),
@@ -222,7 +240,7 @@ class Noise:
         self._source = source
         self.plan = plan
         self.neighbours = neighbours
-        self._left = {part.label: part.draws for part in plan.parts}
+        self._left = {part.label: part.draws * part.folds for part in plan.parts}
         self._profiles = {part.label: part.profile for part in plan.parts}
         self._on_draw = on_draw
         self._process = os.getpid()

@@ -29,7 +29,7 @@ def write_report(
     """Write the certificate, its meaning and its trade-off curve as one HTML page."""
     verdict = certificate.verdict[:1].upper() + certificate.verdict[1:] + "."
     rows = "".join(
-        f"<tr><td>{html.escape(r.label)}</td><td>{r.mechanism.kind}</td>"
+        f"<tr><td>{html.escape(r.title)}</td><td>{r.mechanism.kind}</td>"
         f"<td>{r.mechanism.sensitivity.value:.6g} ({html.escape(r.mechanism.sensitivity.formula)})</td>"
         f"<td>{r.mechanism.noise_scale:.6g}</td></tr>"
         for r in certificate.releases

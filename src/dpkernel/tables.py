@@ -17,9 +17,10 @@ from sklearn.utils.validation import validate_data
 from dpkernel.errors import DataError
 from dpkernel.types import Array
 
-_ADVICE = (
-    "Private estimators refuse missing and infinite values: filling them from the data would leak."
-    " Fill them with public constants first, or drop those rows for a reason that is public."
+MISSING = (
+    "The input contains NaN or infinity (inf). Private estimators refuse missing and infinite values:"
+    " filling them from the data would leak. Fill them with public constants first, or drop those rows"
+    " for a reason that is public."
 )
 # whole texts of scikit-learn that hold counts, shapes and class names alone
 _SAFE = tuple(
@@ -68,7 +69,7 @@ def summed_duplicates(X: Any) -> Any:
     X = X.copy()
     X.sum_duplicates()
     if not np.isfinite(X.data).all():
-        raise DataError(f"The input contains NaN or infinity (inf). {_ADVICE}")
+        raise DataError(MISSING)
     return X
 
 
@@ -88,7 +89,7 @@ def _own_words(error: Exception, X: Any) -> DataError:
     if any(pattern.fullmatch(text) for pattern in _SAFE) or text.startswith(_SAFE_STARTS):
         return DataError(text)
     if "NaN" in text or "infinity" in text or "missing values" in text:
-        return DataError(f"The input contains NaN or infinity (inf). {_ADVICE}")
+        return DataError(MISSING)
     if "Expected 2D" in text or (sparse.issparse(X) and X.ndim != 2):
         return DataError(
             f"Expected 2D array, got an array of shape {np.shape(X)} instead. Reshape your data: one row"

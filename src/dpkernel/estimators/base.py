@@ -17,7 +17,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import BaseEstimator
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from dpkernel.certificate import Certificate, Release
@@ -59,10 +58,9 @@ class PrivateEstimator(BaseEstimator):
         scratch = object.__new__(type(self))
         scratch.__dict__.update(self.__dict__)
         kinds = {"dtype": [np.float64, np.float32], "accept_sparse": "csr"}
-        X, y = checked_table(scratch, X, y, y_numeric=encode is None, **kinds, **options)
-        if encode is not None:
-            _check_labels(y)
+        if encode is not None and y is not None:
             y = encode(y)
+        X, y = checked_table(scratch, X, y, y_numeric=True, **kinds, **options)
         self._set_aside = {
             name: getattr(scratch, name, None) for name in ("n_features_in_", "feature_names_in_")
         }
@@ -116,21 +114,10 @@ class PrivateEstimator(BaseEstimator):
         ledger.check(plan, type(self).__name__, claim=request, neighbours=relation)
 
     def _plan(self, releases: Sequence[Release]) -> tuple[Ledger, Plan, Neighbours]:
-        parts = tuple(Part(r.label, r.mechanism.profile(), r.draws) for r in releases)
+        parts = tuple(Part(r.label, r.mechanism.profile(), r.draws, r.folds) for r in releases)
         relation: Neighbours = releases[0].mechanism.sensitivity.neighbours
         ledger = Ledger(neighbours=relation) if self.ledger is None else self.ledger
         return ledger, Plan(parts), relation
-
-
-def _check_labels(y: Any) -> None:
-    """Raise for a target that is not one label a row; the text names its kind and no value."""
-    try:
-        check_classification_targets(y)
-    except ValueError:
-        raise DataError(
-            "Unknown label type: y is not one label for each row. Labels are texts or whole numbers;"
-            " for a continuous target take a regressor."
-        ) from None
 
 
 _families: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
@@ -170,12 +157,12 @@ def resolve_domain(
     """Return the domain for the scikit-learn style parameter ``bounds`` and a declared target."""
     declared = bounds if isinstance(bounds, Domain) else None
     if declared is not None and declared.target is not None:
-        if target is not None and declared.target != target:
+        if target is not None and not _same_target(declared.target, target):
             raise ParameterError(
                 f"The target of the domain that {owner} was given differs from its parameters. State"
                 " one of them."
             )
-        target = declared.target
+        target = declared.target if target is None else target
     if bounds is None:
         return Domain(target=target)
     if declared is None:
@@ -190,6 +177,13 @@ def resolve_domain(
             f"The columns of X are {list(names)}, but the domain declares {list(declared.names)}."
         )
     return replace(declared, target=target)
+
+
+def _same_target(one: Any, other: Any) -> bool:
+    """Whether two targets are equal; the order of classes does not matter."""
+    if isinstance(one, Levels) and isinstance(other, Levels):
+        return set(one.values) == set(other.values)
+    return bool(one == other)
 
 
 def interval_of(y_bounds: Any, bounds: Any, owner: str) -> Interval:

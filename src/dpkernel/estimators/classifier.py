@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.special import expit
+from scipy.special import log_expit, softmax
 from sklearn.base import ClassifierMixin
 
 from dpkernel.domain import Domain, Levels
 from dpkernel.errors import ParameterError, parameter_message
-from dpkernel.estimators.kernel_model import KernelModel
+from dpkernel.estimators.labels import as_labels, declared_classes
 from dpkernel.estimators.objective_model import ObjectiveModel
 from dpkernel.estimators.records import Targets
 from dpkernel.estimators.sources import open_source
@@ -59,7 +59,7 @@ class PrivateKernelClassifier(ClassifierMixin, ObjectiveModel):
         A support vector machine, the most accurate for small n epsilon; or logistic regression, with
         better probabilities for large.
     width : float
-        Of the parabola that replaces the hinge's kink, in (0, 1].
+        Of the parabola that replaces the hinge's kink, in [1e-6, 1].
     kernel, length_scale, features, n_features, bounds, neighbours, ledger, noise, random_state,
     verbose
         As in ``PrivateKernelRidge``.
@@ -67,6 +67,8 @@ class PrivateKernelClassifier(ClassifierMixin, ObjectiveModel):
         Lambda; "auto" minimises the error that is expected from public numbers.
     class_weight : dict, optional
         A public weight for each class; relative to the largest.
+    accept : tuple of str
+        Assumptions that you sign: ``("idealised-arithmetic",)``, needed for ``delta=0``.
 
     Attributes
     ----------
@@ -96,10 +98,9 @@ class PrivateKernelClassifier(ClassifierMixin, ObjectiveModel):
     """
 
     _constraints: ClassVar = {
-        **KernelModel._constraints,
-        "delta": Real(0, 1, closed_low=True),
+        **ObjectiveModel._constraints,
         "loss": Choice("smoothed_hinge", "logistic"),
-        "width": Real(0, 1, closed_high=True),
+        "width": Real(1e-6, 1, closed_low=True, closed_high=True),
     }
 
     def __init__(
@@ -121,6 +122,7 @@ class PrivateKernelClassifier(ClassifierMixin, ObjectiveModel):
         ledger: Ledger | None = None,
         noise: NoiseSource | None = None,
         random_state: int | None = None,
+        accept: Any = (),
         verbose: bool = False,
     ) -> None:
         self.epsilon = epsilon
@@ -139,6 +141,7 @@ class PrivateKernelClassifier(ClassifierMixin, ObjectiveModel):
         self.ledger = ledger
         self.noise = noise
         self.random_state = random_state
+        self.accept = accept
         self.verbose = verbose
 
     def fit(self, X: Any, y: Any = None) -> PrivateKernelClassifier:
@@ -159,22 +162,21 @@ class PrivateKernelClassifier(ClassifierMixin, ObjectiveModel):
 
     def _fit(self, X: Any, y: Any) -> PrivateKernelClassifier:
         budget, relation = self._check_parameters()
-        self._refuse_private_n(relation)
         levels = self._declared()
         weights = self._weights(levels)
-        source = open_source(self, X, y, again=True, classes=levels)
+        source = open_source(self, X, y, again=True, several=False, classes=levels)
         places = (1,) if len(levels.values) == 2 else range(len(levels.values))
         loss = self._loss()
         tasks = [("decision function", loss, OneAgainstRest(p, weights)) for p in places]
         domain, features, coef, intercept, certificate = self._solve(
-            source, levels, budget, relation, tasks, signal=_SIGNAL
+            source, levels, budget, relation, tasks, signal=_SIGNAL, centred=True
         )
         self._set_columns()
         self._domain, self.feature_map_ = domain, features
         binary = len(tasks) == 1
         self.coef_ = coef[:, 0] if binary else coef
         self.intercept_ = float(intercept[0]) if binary else intercept
-        self.classes_ = _as_labels(levels)
+        self.classes_ = as_labels(levels)
         self.certificate_ = certificate
         return self
 
@@ -185,59 +187,44 @@ class PrivateKernelClassifier(ClassifierMixin, ObjectiveModel):
     def predict(self, X: Any) -> Any:
         """Return the class with the largest decision value."""
         scores = self.decision_function(X)
-        place = (scores >= 0).astype(np.int64) if scores.ndim == 1 else scores.argmax(axis=1)
+        place = (scores > 0).astype(np.int64) if scores.ndim == 1 else scores.argmax(axis=1)
         return self.classes_[place]
 
     def predict_proba(self, X: Any) -> Array:
         """Return estimated probabilities of the classes, from released numbers alone.
 
         They invert the loss: at the best f the logistic loss has p = 1 / (1 + e^-f), and the
-        smoothed hinge p = 1 / (2 - f) for 0 <= f <= 1 with width 1. Noise and ridge pull f towards
-        0 and the probabilities towards 1/2.
+        smoothed hinge p = 1 / (2 - f) for 0 <= f <= 1 with width 1 (one percent of a function that
+        grows everywhere is mixed in, so that a larger f is always more likely). For more than two
+        classes these are scaled to add up to 1. Noise and ridge pull f towards 0 and the
+        probabilities towards 1/2; with ``class_weight`` they are those of weighted classes.
         """
         scores = self.decision_function(X)
         if scores.ndim == 1:
-            positive = self._probability(scores)
-            return np.column_stack([1 - positive, positive])
-        each = np.maximum(self._probability(scores), 1e-12)
-        return np.asarray(each / each.sum(axis=1, keepdims=True))
+            logs = np.stack([self._log_probability(-scores), self._log_probability(scores)], axis=1)
+        else:
+            logs = self._log_probability(scores)
+        return np.asarray(softmax(logs, axis=1))
 
-    def _probability(self, scores: Array) -> Array:
+    def _log_probability(self, scores: Array) -> Array:
         if self.loss == "logistic":
-            return np.asarray(expit(scores))
+            return np.asarray(log_expit(scores))
         # at the best f >= 0, p slope(f) = (1 - p): slope = (1 - f)/width, at most 1
         slope = np.clip((1 - np.abs(scores)) / self.width, 0.0, 1.0)
-        likely = 1 / (1 + slope)
-        return np.clip(np.where(scores >= 0, likely, 1 - likely), 0.001, 0.999)
+        likely = np.where(scores >= 0, 1, slope) / (1 + slope)
+        everywhere = (1 + scores / (1 + np.abs(scores))) / 2
+        return np.asarray(np.log(0.99 * likely + 0.01 * everywhere))
 
     def _loss(self) -> Loss:
         return Logistic() if self.loss == "logistic" else SmoothedHinge(float(self.width))
 
     def _declared(self) -> Levels:
-        """Return the declared classes, sorted where they can be."""
+        """Return the declared classes: those of the parameter, or of a domain in ``bounds``."""
         classes = self.classes
         if classes is None and isinstance(self.bounds, Domain):
             target = self.bounds.target
-            classes = list(target.values) if isinstance(target, Levels) else None
-        if classes is None or isinstance(classes, str) or not hasattr(classes, "__len__"):
-            raise ParameterError(
-                "PrivateKernelClassifier needs 'classes', every label that can occur, for example"
-                " classes=['no', 'yes']. They are never read from the data: that would leak."
-            )
-        values = [v.item() if isinstance(v, np.generic) else v for v in classes]
-        try:
-            different = len(set(values)) == len(values)
-        except TypeError:
-            different = False
-        if not different or len(values) < 2:
-            allowed = "two or more different labels that can be hashed"
-            raise ParameterError(
-                parameter_message("PrivateKernelClassifier", "classes", allowed, len(values))
-            )
-        try:
-            return Levels(tuple(sorted(values)))
-        except TypeError:
-            return Levels(tuple(values))
+            classes = target.values if isinstance(target, Levels) else None
+        return declared_classes(classes, type(self).__name__)
 
     def _weights(self, levels: Levels) -> tuple[float, ...] | None:
         """Return class weights in (0, 1], or None when there are none."""
@@ -260,6 +247,7 @@ class PrivateKernelClassifier(ClassifierMixin, ObjectiveModel):
         assert isinstance(domain.target, Levels)
         loss = header["certificate"]["public"]["losses"][0]
         return {
+            **super()._saved_parameters(header, domain),
             "classes": list(domain.target.values),
             "loss": loss["kind"],
             "width": loss.get("width", 1.0),
@@ -269,20 +257,10 @@ class PrivateKernelClassifier(ClassifierMixin, ObjectiveModel):
     def _from_state(cls, header: JSON, arrays: dict[str, Array]) -> PrivateKernelClassifier:
         model = super()._from_state(header, arrays)
         assert isinstance(model._domain.target, Levels)
-        model.classes_ = _as_labels(model._domain.target)
+        model.classes_ = as_labels(model._domain.target)
         return model
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.poor_score = True
         return tags
-
-
-def _as_labels(levels: Levels) -> Any:
-    """Return the labels as an array whose entries are the labels themselves."""
-    array = np.array(levels.values)
-    if array.shape == (len(levels.values),) and array.tolist() == list(levels.values):
-        return array
-    found = np.empty(len(levels.values), dtype=object)
-    found[:] = levels.values
-    return found

@@ -19,10 +19,10 @@ from scipy.sparse import issparse
 
 from dpkernel.blocks import BlockStream, checked_blocks, dense_rows, rows_a_block
 from dpkernel.domain import Domain, Interval
-from dpkernel.errors import DataError
-from dpkernel.estimators.sources import Source, computed, row_chunks, unit_inputs
+from dpkernel.estimators.sources import Source, chunk_pairs, computed, unit_inputs
 from dpkernel.features import FeatureMap
-from dpkernel.statistics import GramLayout, GramStatistics
+from dpkernel.folds import GramFolds, Packed
+from dpkernel.statistics import GramLayout
 from dpkernel.threads import block_threads, in_threads
 from dpkernel.types import Array
 
@@ -35,6 +35,7 @@ class Recipe:
     features: FeatureMap
     layout: GramLayout
     dtype: str = "float64"
+    folds: int = 1
 
     def records(self, X: Array, y: Array) -> tuple[Array, Array]:
         """Return features and targets in [-1, 1], one column a target."""
@@ -51,8 +52,8 @@ class Recipe:
         return 16 * (rows_a_block(n_columns) * (n_columns + side) + side**2)
 
 
-def sum_source(source: Source, recipe: Recipe, *, progress: bool = False) -> GramStatistics:
-    """Return the exact sum over a table of any kind."""
+def sum_source(source: Source, recipe: Recipe, *, progress: bool = False) -> GramFolds:
+    """Return the exact sums over a table of any kind, one a fold."""
     if source.kind == "dask":
         return sum_dask(source.X, source.y, recipe)
     if source.kind == "torch":
@@ -72,24 +73,26 @@ def sum_blocks(
     progress: bool = False,
     threads: int = 1,
     copy: bool = False,
-) -> GramStatistics:
-    """Return the exact sum over blocks of rows, sparse or not, cut further where they are long.
+) -> GramFolds:
+    """Return the exact sums over blocks of rows, sparse or not, cut further where they are long.
 
     With ``copy`` the blocks may be overwritten by whoever hands them out, as streams do. The
     progress bar counts rows, whose number is public.
     """
-    statistics = GramStatistics(recipe.layout)
+    statistics = GramFolds(recipe.layout, recipe.folds)
 
-    def cut() -> Iterator[tuple[Array, Array]]:
+    def cut() -> Iterator[tuple[Array, Array, int]]:
+        position = 0
         for X, y in blocks:
             step = rows_a_block(X.shape[1])
             for start in range(0, len(y), step):
                 rows = slice(start, start + step)
                 part = dense_rows(X, rows)
-                yield part.copy() if copy and threads > 1 else part, y[rows]
+                yield part.copy() if copy and threads > 1 else part, y[rows], position
+                position += len(y[rows])
 
-    def add(X: Array, y: Array) -> int:
-        statistics.update(*recipe.records(X, y))
+    def add(X: Array, y: Array, position: int) -> int:
+        statistics.update(*recipe.records(X, y), position)
         return len(y)
 
     with _progress(recipe.layout.n_max if progress else None) as advance:
@@ -109,35 +112,33 @@ def _progress(total: int | None) -> Iterator[Callable[[int], None]]:
         yield lambda rows: bar.advance(task, rows)
 
 
-def sum_dask(X: Any, y: Any, recipe: Recipe) -> GramStatistics:
-    """Return the exact sum over the chunks of Dask arrays, computed where the chunks lie.
+def sum_dask(X: Any, y: Any, recipe: Recipe) -> GramFolds:
+    """Return the exact sums over the chunks of Dask arrays, computed where the chunks lie.
 
-    Workers ship sums, not rows. A chunk that is lost with its worker is computed again by Dask; the
+    Workers ship sums, not rows, and chunks are merged in their order: a fold is a matter of
+    positions. A chunk that is lost with its worker is computed again by Dask; the
     ledger is asked once, after the whole sum is here.
     """
     import dask
 
-    chunks_X, chunks_y = row_chunks(X), row_chunks(y)
-    if len(chunks_X) != len(chunks_y):
-        raise DataError("X and y have different numbers of Dask chunks along the rows.")
     task = dask.delayed(_sum_chunk, pure=False)
     merge = dask.delayed(_merge_packed, pure=False)
-    parts = [task(a, b, recipe) for a, b in zip(chunks_X, chunks_y, strict=True)]
+    parts = [task(*pair, recipe) for pair in chunk_pairs(X, y)]
     while len(parts) > 1:
         parts = [merge(parts[i : i + 8]) for i in range(0, len(parts), 8)]
-    return GramStatistics._unpack(computed(dask, parts[0])[0])
+    return GramFolds._unpack(computed(dask, parts[0])[0])
 
 
-def _sum_chunk(X: Any, y: Any, recipe: Recipe) -> tuple[GramLayout, bytes, int]:
+def _sum_chunk(X: Any, y: Any, recipe: Recipe) -> Packed:
     rows, targets = X if issparse(X) else np.asarray(X), np.asarray(y)
     if rows.shape[0] == 0:
-        return GramStatistics(recipe.layout)._pack()
+        return GramFolds(recipe.layout, recipe.folds)._pack()
     stream = BlockStream([(rows, targets)], n_rows=rows.shape[0])
     return sum_blocks(checked_blocks(stream, (np.float64, np.float32)), recipe)._pack()
 
 
-def _merge_packed(parts: list[Any]) -> tuple[GramLayout, bytes, int]:
-    total = GramStatistics._unpack(parts[0])
+def _merge_packed(parts: list[Packed]) -> Packed:
+    total = GramFolds._unpack(parts[0])
     for part in parts[1:]:
-        total.merge(GramStatistics._unpack(part))
+        total.merge(GramFolds._unpack(part))
     return total._pack()

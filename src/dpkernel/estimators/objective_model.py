@@ -3,30 +3,63 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
+from rich.console import Console
 
 from dpkernel.certificate import Certificate, Release
 from dpkernel.domain import Domain, Interval, Levels
 from dpkernel.estimators.base import logger
 from dpkernel.estimators.kernel_model import KernelModel
 from dpkernel.estimators.objective_plan import ROW_BOUND, Setting, plan_objectives
-from dpkernel.estimators.records import RecordRecipe, RecordStore, Targets
+from dpkernel.estimators.passes import Passes
+from dpkernel.estimators.records import (
+    STEPS,
+    RecordRecipe,
+    RecordStore,
+    Targets,
+    longest_chain,
+    sum_rows,
+)
 from dpkernel.estimators.sources import Source
 from dpkernel.features import FeatureMap
+from dpkernel.features.normalised import shrunk_centre
 from dpkernel.losses import Loss
+from dpkernel.mechanisms import PureObjectivePerturbation, require_accepted
 from dpkernel.profiles import gaussian_mu
 from dpkernel.solvers.objective_perturbation import Problem, Records, minimise
-from dpkernel.types import Array, Budget, Neighbours
+from dpkernel.types import JSON, Array, Budget, Neighbours
+from dpkernel.validation import Choice, Constraint, Kind, Real
 
+_CENTRE_SHARE = 0.1
+
+T = TypeVar("T")
 Task = tuple[str, Loss, Targets]  # a label for the certificate, a loss, a view of the targets
 
 
 class ObjectiveModel(KernelModel):
     """Base class: one or more convex problems on one set of records, inside one spend."""
 
+    _constraints: ClassVar[Mapping[str, Constraint | tuple[Constraint, ...]]] = {
+        **KernelModel._constraints,
+        "epsilon": Real(0, 1e10),
+        "delta": Real(0, 1, closed_low=True),
+        "regularisation": (Choice("auto"), Real(0, 1e100)),
+        "accept": Kind(tuple, list, set, frozenset),
+    }
+
     regularisation: float | str
+    accept: Any
+    verbose: bool
+
+    def _check_parameters(self) -> tuple[Budget, Neighbours]:
+        budget, relation = super()._check_parameters()
+        self._refuse_private_n(relation)
+        if budget.pure:
+            require_accepted(PureObjectivePerturbation, self.accept)
+        return budget, relation
 
     def _solve(
         self,
@@ -37,10 +70,13 @@ class ObjectiveModel(KernelModel):
         tasks: Sequence[Task],
         *,
         signal: float,
+        centred: bool = False,
     ) -> tuple[Domain, FeatureMap, Array, Array, Certificate]:
         """Return domain, features, coefficients, intercepts and the certificate of the fit.
 
-        Tasks with one label have one loss and share a line of the certificate.
+        Tasks with one label have one loss and share a line of the certificate. ``centred`` spends a
+        share on the mean of the rows and scales every row around it to norm 1: for losses in which
+        only the sign of a prediction counts.
         """
         domain = self._resolve_domain(source, target)
         n_inputs = source.n_columns if domain.columns is None else domain.n_unit_columns
@@ -48,18 +84,33 @@ class ObjectiveModel(KernelModel):
         features = self._choose_features(domain, source, size)
         recipe, powers = RecordRecipe.choose(domain, features, source.n_rows, ROW_BOUND)
         owner = type(self).__name__
-        setting = Setting(owner, budget, relation, source.n_rows, powers, signal)
+        sizes = source.n_rows, powers, signal, longest_chain(source)
+        share = _centre_share(source.n_rows, n_inputs, budget) if centred and recipe.scale else 0.0
+        setting = Setting(owner, budget, relation, *sizes, centre_share=share)
         ridge = None if self.regularisation == "auto" else float(self.regularisation)
-        plans = plan_objectives(setting, [loss for _, loss, _ in tasks], ridge)
+        plans, centre = plan_objectives(setting, [loss for _, loss, _ in tasks], ridge)
         plan_of = {plan.loss: plan for plan in plans}
         label_of = {loss: label for label, loss, _ in tasks}
-        releases = [Release(label_of[p.loss], p.mechanism, p.draws) for p in plans]
+        releases = [Release("centre", centre)] if centre else []
+        releases += [Release(label_of[p.loss], p.mechanism, p.draws) for p in plans]
         self._check_ledger(releases, budget)
         logger.info("%d problem(s) on %d rows", len(tasks), source.n_rows)
+        shift = np.zeros(recipe.n_coordinates - 1)
         store = RecordStore(source, recipe)
-        noise = self._spend(releases, budget)
+        if centre:
+            total = Passes(source).sum(sum_rows, recipe)[0]
+            noise = self._spend(releases, budget)
+            unit = 1 / (STEPS * source.n_rows)
+            noisy, spread = centre.release(total, noise) * unit, centre.noise_scale * unit
+            shift = shrunk_centre(noisy, spread, powers[1:], n_inputs + 1)
+        if centred:
+            recipe = recipe.around(shift)
+            features, store = recipe.features, RecordStore(source, recipe)
+        store.prepare()
+        if not centre:
+            noise = self._spend(releases, budget)
         solutions = []
-        for _, loss, targets in tasks:
+        for _, loss, targets in _announced(tasks) if self.verbose else tasks:
             plan = plan_of[loss]
             solve = _solver(store.records(loss, targets), plan.problem)
             solutions.append(recipe.coefficients(plan.mechanism.release(solve, noise)))
@@ -81,9 +132,30 @@ class ObjectiveModel(KernelModel):
         intercept = np.array([solution[1] for solution in solutions])
         return domain, features, coef, intercept, certificate
 
+    @classmethod
+    def _saved_parameters(cls, header: JSON, domain: Domain) -> dict[str, Any]:
+        return {"accept": tuple(header["certificate"]["assumptions"])}
+
+
+def _announced(tasks: Sequence[T]) -> Iterator[T]:
+    """Yield the tasks and say which one is worked on; their number is public, steps are not."""
+    console = Console()
+    for number, task in enumerate(tasks, start=1):
+        text = f"problem {number} of {len(tasks)}"
+        with console.status(f"solving {text}"):
+            yield task
+        console.print(f"solved {text}")
+
 
 def _solver(records: Records, problem: Problem) -> Callable[[Array], Array]:
     return lambda b: minimise(records, problem, b)
+
+
+def _centre_share(n: int, n_inputs: int, budget: Budget) -> float:
+    """Return the share for the mean of the rows: none where it would drown in its noise."""
+    if budget.pure or n * gaussian_mu(budget.epsilon, budget.delta) < n_inputs:
+        return 0.0
+    return _CENTRE_SHARE
 
 
 def _auto_size(n: int, n_inputs: int, budget: Budget) -> int:

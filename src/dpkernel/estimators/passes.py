@@ -17,7 +17,12 @@ from scipy.sparse import issparse
 from dpkernel.blocks import dense_rows, rows_a_block
 from dpkernel.estimators.sources import Source, computed, read_again, row_chunks
 from dpkernel.losses import Loss
-from dpkernel.solvers.objective_perturbation import BlockRecords, Records, sum_blocks
+from dpkernel.solvers.objective_perturbation import (
+    BlockRecords,
+    CompensatedSum,
+    Records,
+    sum_blocks,
+)
 from dpkernel.threads import block_threads, in_threads
 from dpkernel.types import Array
 
@@ -110,14 +115,15 @@ class _ChunkRecords:
 
     def sums(
         self, beta: Array, hessian_stride: int = 0, threads: int = 1
-    ) -> tuple[float, Array, Array | None]:
-        """Return the sum of losses, its gradient and, with a stride, its Hessian."""
+    ) -> tuple[Array, Array | None]:
+        """Return the gradient of the sum of losses and, with a stride, its Hessian."""
         wanted = min(hessian_stride, 1)  # every chunk: they are few
         parts = self._passes._in_chunks(_chunk_records, self._loss, beta, wanted)
-        value = float(sum(part[0] for part in parts))
-        gradient = np.sum([part[1] for part in parts], axis=0)
-        hessian = np.sum([part[2] for part in parts], axis=0) if wanted else None
-        return value, gradient, hessian
+        gradient = CompensatedSum(len(beta))
+        for part in parts:
+            gradient.add(part[0])
+        hessian = np.sum([part[1] for part in parts], axis=0) if wanted else None
+        return gradient.value, hessian
 
 
 def _apply(function: Callable[..., Block], block: Block, arguments: tuple[Any, ...]) -> Block:
@@ -155,5 +161,5 @@ def _chunk_sum(
 
 def _chunk_records(
     X: Any, y: Any, steps: tuple[Step, ...], loss: Loss, beta: Array, hessian_stride: int
-) -> tuple[float, Array, Array | None]:
+) -> tuple[Array, Array | None]:
     return sum_blocks(_chunk_blocks(X, y, steps), loss, beta, hessian_stride)

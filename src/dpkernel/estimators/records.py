@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,17 +19,31 @@ from scipy.sparse import issparse
 
 from dpkernel.blocks import dense_rows, rows_a_block
 from dpkernel.domain import Domain
-from dpkernel.estimators.sources import Source, computed, read_again, row_chunks, unit_inputs
-from dpkernel.features import FeatureMap
+from dpkernel.estimators.sources import (
+    Source,
+    chunk_pairs,
+    computed,
+    read_again,
+    row_chunks,
+    unit_inputs,
+)
+from dpkernel.features import FeatureMap, NormalisedFeatures
 from dpkernel.losses import Loss
-from dpkernel.solvers.objective_perturbation import BlockRecords, Record, Records, sum_blocks
-from dpkernel.types import Array
+from dpkernel.solvers.objective_perturbation import (
+    BlockRecords,
+    CompensatedSum,
+    Record,
+    Records,
+    sum_blocks,
+)
+from dpkernel.types import Array, IntArray
 
 Stored = tuple[Array, Array, Array]  # z, the table's targets, weights
 
 _CACHE_BYTES = 2**29  # records up to this size stay in memory; larger ones are made again each pass
 _CONSTANT_POWER = 0.1  # share of ||z||^2 that the constant coordinate has
 _SAMPLE = 2048
+STEPS = 2**20  # a row of norm 1 in integers, whose sums are exact
 
 
 @dataclass(frozen=True)
@@ -78,20 +92,27 @@ class RecordRecipe:
     @property
     def n_coordinates(self) -> int:
         """The length of z."""
-        return self.features.n_outputs + 1
+        return self.features.n_outputs + self._offset
+
+    @property
+    def _offset(self) -> int:
+        """1 where a constant comes before the features."""
+        return 1 if self.constant else 0
 
     def rows(self, X: Array) -> tuple[Array, Array]:
         """Return z of every row, and the weights."""
         phi = self.features.transform_block(unit_inputs(X, self.domain, self.dtype))
         z = np.empty((len(phi), self.n_coordinates), self.dtype)
-        z[:, 0] = self.constant
-        np.subtract(phi, self.centre.astype(self.dtype), out=z[:, 1:])
-        z[:, 1:] *= z.dtype.type(self.scale)
+        first = self._offset
+        z[:, :first] = self.constant
+        with np.errstate(all="ignore"):  # a warning would tell of the data
+            np.subtract(phi, self.centre.astype(self.dtype), out=z[:, first:])
+            z[:, first:] *= z.dtype.type(self.scale)
         limit = self.row_bound**2 * (1 - 2.0**-40)
         weights = np.empty(len(z))
         for start in range(0, len(z), 512):  # a few rows at a time stay in the cache
             part = z[start : start + 512].astype(np.float64)
-            with np.errstate(over="ignore", invalid="ignore"):
+            with np.errstate(all="ignore"):
                 squares = np.add.reduce(part * part, axis=1)
             strange = ~(squares < 1e200)
             if strange.any():  # can't come from a map of this library; such a row counts nothing
@@ -102,8 +123,37 @@ class RecordRecipe:
 
     def coefficients(self, beta: Array) -> tuple[Array, float]:
         """Return coefficients on the features and the intercept, for a solution in z."""
-        coef = self.scale * beta[1:]
-        return coef, float(self.constant * beta[0] - self.centre @ coef)
+        coef = self.scale * beta[self._offset :]
+        return coef, float(self.constant * beta[0] * self._offset - self.centre @ coef)
+
+    def around(self, shift: Array) -> RecordRecipe:
+        """Return the recipe for rows around the centre moved by ``shift``, each of norm 1.
+
+        The shift is that of the features in z, released. The constant is then one of the features.
+        """
+        centre = self.centre + shift / self.scale if self.scale else self.centre
+        scale = self.scale or 1.0
+        features = NormalisedFeatures(
+            self.features, centre=centre.tolist(), scale=scale, constant=self.constant
+        ).build(self.features.n_features_in_)
+        zeros = np.zeros(features.n_outputs)
+        return replace(self, features=features, constant=0.0, scale=1.0, centre=zeros)
+
+
+def sum_rows(X: Array, y: Array, recipe: RecordRecipe) -> tuple[IntArray]:
+    """Return the sum of a block's z without the constant, in integers: each of norm <= STEPS."""
+    z, _ = recipe.rows(X)
+    part = z[:, 1:].astype(np.float64)
+    norms = np.sqrt(np.add.reduce(part * part, axis=1))
+    part *= (STEPS * (1 - 2.0**-30) / np.maximum(norms, 1.0))[:, None]
+    return (np.trunc(part).astype(np.int64).sum(axis=0),)
+
+
+def longest_chain(source: Source) -> int:
+    """Return a bound on the additions that a record's gradient goes through, public as all sizes."""
+    step = rows_a_block(source.n_columns)
+    chunks = len(row_chunks(source.X)) if source.kind == "dask" else 0
+    return step + -(-source.n_rows // step) + chunks
 
 
 class RecordStore:
@@ -114,12 +164,27 @@ class RecordStore:
         itemsize = np.dtype(recipe.dtype).itemsize
         self._keep = source.n_rows * recipe.n_coordinates * itemsize <= _CACHE_BYTES
         self._kept: list[Stored] | None = None
+        self._tensors: Any = None
+        if source.kind == "torch":
+            from dpkernel.estimators.torch_records import TensorStore
+
+            self._tensors = TensorStore(source, recipe, _CACHE_BYTES)
 
     def records(self, loss: Loss, targets: Targets) -> Records:
         """Return the sums over the table for one loss and one view of its targets."""
         if self._source.kind == "dask":
             return _DaskRecords(self._source, self._recipe, loss, targets)
+        if self._tensors is not None:
+            found: Records = self._tensors.records(loss, targets)
+            return found
         return BlockRecords(lambda: view(self._blocks(), targets), loss)
+
+    def prepare(self) -> None:
+        """Make what is kept now, before anything is spent: a table that fails here costs nothing."""
+        if self._tensors is not None:
+            self._tensors.prepare()
+        elif self._source.kind != "dask":
+            self._blocks()
 
     def _blocks(self) -> Iterable[Stored]:
         if self._kept is not None:
@@ -152,23 +217,24 @@ class _DaskRecords:
     """Sums over Dask chunks, computed where the chunks lie; workers ship sums, not rows."""
 
     def __init__(self, source: Source, recipe: RecordRecipe, loss: Loss, targets: Targets) -> None:
-        self._chunks = list(zip(row_chunks(source.X), row_chunks(source.y), strict=True))
+        self._chunks = chunk_pairs(source.X, source.y)
         self._rest = recipe, loss, targets
 
     def sums(
         self, beta: Array, hessian_stride: int = 0, threads: int = 1
-    ) -> tuple[float, Array, Array | None]:
-        """Return the sum of losses, its gradient and, with a stride, its Hessian."""
+    ) -> tuple[Array, Array | None]:
+        """Return the gradient of the sum of losses and, with a stride, its Hessian."""
         import dask
 
         task = dask.delayed(_sum_chunk, pure=False)
         wanted = min(hessian_stride, 1)  # every chunk: they are few
         parts = [task(X, y, *self._rest, beta, wanted) for X, y in self._chunks]
-        results = computed(dask, *parts)
-        value = float(sum(part[0] for part in results))
-        gradient = np.sum([part[1] for part in results], axis=0)
-        hessian = np.sum([part[2] for part in results], axis=0) if wanted else None
-        return value, gradient, hessian
+        results = computed(dask, *parts, spent=True)
+        gradient = CompensatedSum(len(beta))
+        for part in results:
+            gradient.add(part[0])
+        hessian = np.sum([part[1] for part in results], axis=0) if wanted else None
+        return gradient.value, hessian
 
 
 def _sum_chunk(
@@ -179,7 +245,7 @@ def _sum_chunk(
     targets: Targets,
     beta: Array,
     hessian_stride: int,
-) -> tuple[float, Array, Array | None]:
+) -> tuple[Array, Array | None]:
     rows = X.tocsr() if issparse(X) else np.asarray(X)
     blocks = make_records([(rows, np.asarray(y))], recipe) if rows.shape[0] else iter(())
     return sum_blocks(view(blocks, targets), loss, beta, hessian_stride)

@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import MultiOutputMixin, RegressorMixin
 
 from dpkernel.certificate import Certificate, Release
 from dpkernel.domain import Domain
+from dpkernel.errors import ParameterError, parameter_message
 from dpkernel.estimators.base import interval_of, logger
 from dpkernel.estimators.gram_pass import Recipe, sum_source
 from dpkernel.estimators.group_pass import open_units, sum_units, unit_layout
 from dpkernel.estimators.kernel_model import KernelModel
 from dpkernel.estimators.sources import open_source
+from dpkernel.features import FeatureMap
 from dpkernel.ledger import Ledger
-from dpkernel.mechanisms import SymmetricGaussian
 from dpkernel.noise import NoiseSource
 from dpkernel.profiles import gaussian_mu
-from dpkernel.solvers.ridge import RidgeSolution, solve_ridge
-from dpkernel.statistics import GramLayout, GramStatistics, NoisyGram
+from dpkernel.solvers.ridge_folds import FoldedSolution, solve_folds
+from dpkernel.statistics import GramLayout
 from dpkernel.types import JSON, Array, Budget, Neighbours
-from dpkernel.unit_statistics import UnitGramLayout, UnitGramStatistics
+from dpkernel.unit_statistics import UnitGramLayout
+from dpkernel.validation import Whole
 
+_FOLD_RULE = "row position modulo count"
 _FLOAT32_FROM = 20_000  # rows from which features are computed in single precision
 
 
@@ -50,7 +53,15 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
     n_features : "auto" or int
         "auto" depends on (n, epsilon, delta) only.
     regularisation : "auto" or float
-        Lambda; "auto" follows from the noise of the release.
+        Lambda; "auto" follows from the noise of the release, or is chosen by ``folds``.
+    folds : int
+        From 1 to 10. Above 1 a noisy matrix is released for each fold of the rows, with the same
+        noise and at the same privacy cost as one for all, since a record is in one fold. Lambda (if
+        "auto") and the number of leading eigenfeatures are then chosen by held-out error, at no
+        further cost. The model is solved from the sum of all folds, whose noise is sqrt(folds)
+        times larger: it pays with many rows and a target that the default rule does not fit; take
+        2. The fold of a row is its position modulo ``folds``, so the order of rows must be public:
+        never sort or stratify them by what they contain. Not with ``groups``.
     bounds : (low, high) or Domain, optional
         Publicly known range of the columns; values outside are clipped. Fourier features and random
         projections of kernels that are bounded everywhere do without.
@@ -74,7 +85,8 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
     feature_map_ : FeatureMap
     n_features_in_, feature_names_in_
 
-    Guarantee    (epsilon, delta)-DP for the stated neighbours. Public: n, bounds, seed, parameters.
+    Guarantee    (epsilon, delta)-DP for the stated neighbours. Public: n, bounds, seed, parameters;
+                 with ``folds`` also the position of a row.
                  With ``groups`` a neighbour replaces (blanks) one unit with all its rows; n is the
                  number of units, and the number of rows is protected, too.
     Sensitivity  sqrt(2) N^2 (replace-one) or N^2, in integers: ``sensitivity.augmented_gram``; the
@@ -94,6 +106,8 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
     True
     """
 
+    _constraints: ClassVar = {**KernelModel._constraints, "folds": Whole(1, 10)}
+
     def __init__(
         self,
         epsilon: float = 1.0,
@@ -104,6 +118,7 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
         features: Any = "auto",
         n_features: int | str = "auto",
         regularisation: float | str = "auto",
+        folds: int = 1,
         bounds: Any = None,
         y_bounds: Any = None,
         neighbours: str | Neighbours = "replace-one",
@@ -119,6 +134,7 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
         self.features = features
         self.n_features = n_features
         self.regularisation = regularisation
+        self.folds = folds
         self.bounds = bounds
         self.y_bounds = y_bounds
         self.neighbours = neighbours
@@ -153,6 +169,8 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
         budget, relation = self._check_parameters()
         self._refuse_private_n(relation)
         by_unit = groups is not None
+        if by_unit:
+            self._refuse_folds_of_units()
         source = open_units(self, X, y, groups) if by_unit else open_source(self, X, y)
         target = interval_of(self.y_bounds, self.bounds, type(self).__name__)
         domain = self._resolve_domain(source, target)
@@ -166,30 +184,31 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
             bound = features.row_norm_bound
             layout = GramLayout.choose(features.n_outputs, n_targets, bound, relation, n, budget)
         mechanism = layout.mechanism(budget)
-        releases = [Release("gram matrix of units" if by_unit else "gram matrix", mechanism)]
+        folds, given = int(self.folds), self._given_regularisation(features)
+        label = "gram matrix of units" if by_unit else "gram matrix"
+        releases = [Release(label, mechanism, folds=folds)]
         self._check_ledger(releases, budget)
         what = "units" if by_unit else "rows"
         logger.info("one pass over %d %s with %d features", n, what, features.n_outputs)
-        statistics: GramStatistics | UnitGramStatistics
         if isinstance(layout, UnitGramLayout):
-            statistics = sum_units(source, domain, features, layout)
+            of_units = sum_units(source, domain, features, layout)
+            noise = self._spend(releases, budget)
+            grams = [of_units.release(mechanism, noise)]
         else:
             dtype = "float32" if n >= _FLOAT32_FROM else "float64"
-            recipe = Recipe(domain, features, layout, dtype)
-            statistics = sum_source(source, recipe, progress=self.verbose)
-        noise = self._spend(releases, budget)
-        gram = statistics.release(mechanism, noise)
-
-        unit = (layout.row_bound / layout.row) ** 2
-        chosen = None if self.regularisation == "auto" else float(self.regularisation)
-        solution = solve_ridge(
-            gram,
-            float(source.n_rows),
-            mechanism.noise_scale * unit,
-            constant=layout.constant * layout.row_bound / layout.row,
-            regularisation=chosen,
+            recipe = Recipe(domain, features, layout, dtype, folds)
+            of_rows = sum_source(source, recipe, progress=self.verbose)
+            noise = self._spend(releases, budget)
+            grams = of_rows.release(mechanism, noise)
+        found = solve_folds(
+            grams,
+            n,
+            layout,
+            mechanism.noise_scale,
+            regularisation=given,
             spectrum=getattr(features, "spectrum", None),
         )
+        solution, scale = found.solution, target.half_width**2
         certificate = Certificate.issue(
             type(self).__name__,
             budget,
@@ -200,16 +219,22 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
                 "n_columns": source.n_columns,
                 "domain": domain.to_dict(),
                 "feature_map": features.to_dict(),
-                "regularisation": solution.regularisation,
+                "regularisation": solution.regularisation
+                if folds == 1 or given is not None
+                else "chosen on held-out folds",
+                **({} if by_unit else {"folds": {"count": folds, "rule": _FOLD_RULE}}),
                 "record_scale" if by_unit else "integer_grid": {
                     "row": layout.row,
                     "target": layout.target,
                     "constant": layout.constant,
                 },
             },
-            free_statistics=_training_error(
-                gram, layout, mechanism, solution, domain, source.n_rows
-            ),
+            free_statistics={
+                **_training_error(
+                    found, layout, mechanism.noise_scale * math.sqrt(folds), scale, n
+                ),
+                **found.statistics(scale),
+            },
             reference="Lee, Park & Ahn, Algorithms 1 and 3, corrected: joint release of the augmented"
             f" Gram matrix{', averaged over the rows of each unit' if by_unit else ''}; "
             + mechanism.reference,
@@ -221,6 +246,34 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
         self.intercept_ = solution.intercepts if several else float(solution.intercepts[0])
         self.certificate_ = certificate
         return self
+
+    def _refuse_folds_of_units(self) -> None:
+        if self.folds > 1:
+            raise ParameterError(
+                parameter_message(
+                    type(self).__name__,
+                    "folds",
+                    "1 with groups",
+                    self.folds,
+                    "A fold is a set of row positions, and the rows of a unit lie in several.",
+                )
+            )
+
+    def _given_regularisation(self, features: FeatureMap) -> float | None:
+        """Return Lambda, None for "auto"; refuse folds that have nothing to choose."""
+        given = None if self.regularisation == "auto" else float(self.regularisation)
+        if self.folds > 1 and given is not None and not hasattr(features, "spectrum"):
+            raise ParameterError(
+                parameter_message(
+                    type(self).__name__,
+                    "folds",
+                    "1 where nothing is left to choose",
+                    self.folds,
+                    "The regularisation is given and these features have no order, so that folds"
+                    " would only add noise.",
+                )
+            )
+        return given
 
     def predict(self, X: Any) -> Array:
         """Return predictions inside ``y_bounds``."""
@@ -244,20 +297,16 @@ def _auto_size(n: int, budget: Budget) -> int:
 
 
 def _training_error(
-    gram: NoisyGram,
-    layout: GramLayout | UnitGramLayout,
-    mechanism: SymmetricGaussian,
-    solution: RidgeSolution,
-    domain: Domain,
-    n: int,
+    found: FoldedSolution, layout: GramLayout | UnitGramLayout, sigma: float, scale: float, n: int
 ) -> dict[str, Any]:
     """Return the training error read off the released matrix, with the noise's own spread.
 
     The error, a mean over rows or over units, is w^T A w / n for w = (-beta, 1, -b); symmetric noise
-    of scale sigma on A gives it the standard deviation sigma ||w||^2 / n in the units of the release.
-    It is biased low, as any training error is, because w was chosen from the same A.
+    of scale sigma on A, the sum of all folds, gives it the standard deviation sigma ||w||^2 / n in the
+    units of the release. It is biased low, as any training error is, because w was chosen from the
+    same A.
     """
-    scale = domain.target.half_width**2 / n  # type: ignore[union-attr]
+    gram, solution, scale = found.gram, found.solution, scale / n
     out: dict[str, Any] = {"training_mse": [], "training_mse_noise_std": [], "training_r2": []}
     for j in range(layout.n_targets):
         w = np.zeros(layout.side)
@@ -265,7 +314,7 @@ def _training_error(
         w[layout.n_features + j] = 1.0
         w[-1] = -solution.intercepts[j]
         out["training_mse"].append(float(w @ gram.matrix @ w) * scale)
-        spread = mechanism.noise_scale * float(np.sum((w * layout.units) ** 2)) * scale
+        spread = sigma * float(np.sum((w * layout.units) ** 2)) * scale
         out["training_mse_noise_std"].append(spread)
         variance = float(gram.targets[j, j] - gram.target_sum[j] ** 2 / n) * scale
         error = out["training_mse"][-1]

@@ -10,9 +10,8 @@ import numpy as np
 from sklearn.base import RegressorMixin
 
 from dpkernel.domain import Domain, Interval
-from dpkernel.errors import DataError, ParameterError, parameter_message
+from dpkernel.errors import ParameterError, parameter_message
 from dpkernel.estimators.base import interval_of
-from dpkernel.estimators.kernel_model import KernelModel
 from dpkernel.estimators.objective_model import ObjectiveModel, Task
 from dpkernel.estimators.records import Targets
 from dpkernel.estimators.sources import open_source
@@ -61,12 +60,9 @@ class _RobustModel(RegressorMixin, ObjectiveModel):
 
     def _fit(self, X: Any, y: Any) -> Any:
         budget, relation = self._check_parameters()
-        self._refuse_private_n(relation)
         target = interval_of(self.y_bounds, self.bounds, type(self).__name__)
         tasks = self._tasks(target)
-        source = open_source(self, X, y, again=True)
-        if source.target_shape not in ((), (1,)):
-            raise DataError(f"{type(self).__name__} takes one target, y of shape (n,).")
+        source = open_source(self, X, y, again=True, several=False)
         domain, features, coef, intercept, certificate = self._solve(
             source, target, budget, relation, tasks, signal=_SIGNAL
         )
@@ -84,6 +80,15 @@ class _RobustModel(RegressorMixin, ObjectiveModel):
 
     def _tasks(self, target: Interval) -> list[Task]:
         raise NotImplementedError
+
+    def _in_units_of(self, name: str, auto: float, target: Interval) -> float:
+        """Return a length in units of y as one in units of half the declared range."""
+        given = getattr(self, name)
+        scaled = 2 * auto if given == "auto" else float(given) / target.half_width
+        if not 1e-6 <= scaled <= 1e6:
+            allowed = "'auto', or between 1e-6 and 1e6 times half the declared range of y"
+            raise ParameterError(parameter_message(type(self).__name__, name, allowed, given))
+        return scaled
 
     def predict(self, X: Any) -> Array:
         """Return predictions inside ``y_bounds``."""
@@ -120,6 +125,8 @@ class PrivateQuantileRegressor(_RobustModel):
     regularisation : "auto" or float
         Lambda, with y scaled to [-1, 1]; "auto" minimises the error that is expected from public
         numbers.
+    accept : tuple of str
+        Assumptions that you sign: ``("idealised-arithmetic",)``, needed for ``delta=0``.
 
     Attributes
     ----------
@@ -150,8 +157,7 @@ class PrivateQuantileRegressor(_RobustModel):
     """
 
     _constraints: ClassVar = {
-        **KernelModel._constraints,
-        "delta": Real(0, 1, closed_low=True),
+        **ObjectiveModel._constraints,
         "quantile": (Real(0, 1), Kind(list, tuple, np.ndarray)),
         "width": (Choice("auto"), Real(0)),
     }
@@ -174,6 +180,7 @@ class PrivateQuantileRegressor(_RobustModel):
         ledger: Ledger | None = None,
         noise: NoiseSource | None = None,
         random_state: int | None = None,
+        accept: Any = (),
         verbose: bool = False,
     ) -> None:
         self.epsilon = epsilon
@@ -191,11 +198,12 @@ class PrivateQuantileRegressor(_RobustModel):
         self.ledger = ledger
         self.noise = noise
         self.random_state = random_state
+        self.accept = accept
         self.verbose = verbose
 
     @property
     def _single(self) -> bool:
-        return is_real(self.quantile)
+        return np.ndim(self.quantile) == 0
 
     def _tasks(self, target: Interval) -> list[Task]:
         wanted: list[Any] = list(np.atleast_1d(np.asarray(self.quantile, dtype=object)))
@@ -205,15 +213,14 @@ class PrivateQuantileRegressor(_RobustModel):
             raise ParameterError(
                 parameter_message("PrivateQuantileRegressor", "quantile", allowed, self.quantile)
             )
-        range_of = target.high - target.low
-        width = _AUTO_WIDTH * range_of if self.width == "auto" else float(self.width)
-        scaled = width / target.half_width
+        scaled = self._in_units_of("width", _AUTO_WIDTH, target)
         view = UnitTarget(target)
-        return [(f"quantile {q:g}", SmoothedPinball(float(q), scaled), view) for q in wanted]
+        return [(f"quantile {float(q)}", SmoothedPinball(float(q), scaled), view) for q in wanted]
 
     def predict(self, X: Any) -> Array:
         """Return the quantiles inside ``y_bounds``; several of them never cross."""
-        return super().predict(X) if self._single else np.sort(super().predict(X), axis=1)
+        found = super().predict(X)
+        return found if found.ndim == 1 else np.sort(found, axis=1)
 
     @classmethod
     def _saved_parameters(cls, header: JSON, domain: Domain) -> dict[str, Any]:
@@ -221,6 +228,7 @@ class PrivateQuantileRegressor(_RobustModel):
         losses = header["certificate"]["public"]["losses"]
         quantiles = [loss["quantile"] for loss in losses]
         return {
+            **super()._saved_parameters(header, domain),
             "y_bounds": domain.target,
             "quantile": quantiles if header["several"] else quantiles[0],
             "width": losses[0]["width"] * domain.target.half_width,
@@ -228,7 +236,7 @@ class PrivateQuantileRegressor(_RobustModel):
 
     def _to_state(self) -> tuple[JSON, dict[str, Array]]:
         header, arrays = super()._to_state()
-        return {**header, "several": not self._single}, arrays
+        return {**header, "several": np.ndim(self.intercept_) > 0}, arrays
 
 
 class PrivateHuberRegressor(_RobustModel):
@@ -250,6 +258,8 @@ class PrivateHuberRegressor(_RobustModel):
     regularisation : "auto" or float
         Lambda, with y scaled to [-1, 1]; "auto" minimises the error that is expected from public
         numbers.
+    accept : tuple of str
+        Assumptions that you sign: ``("idealised-arithmetic",)``, needed for ``delta=0``.
 
     Attributes
     ----------
@@ -275,8 +285,7 @@ class PrivateHuberRegressor(_RobustModel):
     """
 
     _constraints: ClassVar = {
-        **KernelModel._constraints,
-        "delta": Real(0, 1, closed_low=True),
+        **ObjectiveModel._constraints,
         "threshold": (Choice("auto"), Real(0)),
     }
 
@@ -297,6 +306,7 @@ class PrivateHuberRegressor(_RobustModel):
         ledger: Ledger | None = None,
         noise: NoiseSource | None = None,
         random_state: int | None = None,
+        accept: Any = (),
         verbose: bool = False,
     ) -> None:
         self.epsilon = epsilon
@@ -313,17 +323,19 @@ class PrivateHuberRegressor(_RobustModel):
         self.ledger = ledger
         self.noise = noise
         self.random_state = random_state
+        self.accept = accept
         self.verbose = verbose
 
     def _tasks(self, target: Interval) -> list[Task]:
-        if self.threshold == "auto":
-            scaled = _AUTO_THRESHOLD * (target.high - target.low) / target.half_width
-        else:
-            scaled = float(self.threshold) / target.half_width
+        scaled = self._in_units_of("threshold", _AUTO_THRESHOLD, target)
         return [("coefficients", Huber(scaled), UnitTarget(target))]
 
     @classmethod
     def _saved_parameters(cls, header: JSON, domain: Domain) -> dict[str, Any]:
         assert isinstance(domain.target, Interval)
         threshold = header["certificate"]["public"]["losses"][0]["threshold"]
-        return {"y_bounds": domain.target, "threshold": threshold * domain.target.half_width}
+        return {
+            **super()._saved_parameters(header, domain),
+            "y_bounds": domain.target,
+            "threshold": threshold * domain.target.half_width,
+        }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -14,6 +14,7 @@ from dpkernel.blocks import BlockStream, checked_blocks, dense_rows, library_of,
 from dpkernel.domain import Domain, Interval, Levels
 from dpkernel.errors import DataError, ParameterError
 from dpkernel.estimators.base import PrivateEstimator
+from dpkernel.estimators.labels import label_codes
 from dpkernel.types import Array
 
 
@@ -37,7 +38,13 @@ class Source:
 
 
 def open_source(
-    estimator: PrivateEstimator, X: Any, y: Any, *, again: bool = False, classes: Any = None
+    estimator: PrivateEstimator,
+    X: Any,
+    y: Any,
+    *,
+    again: bool = False,
+    several: bool = True,
+    classes: Levels | None = None,
 ) -> Source:
     """Return the table; the estimator keeps column names aside until the fit has succeeded.
 
@@ -46,73 +53,83 @@ def open_source(
     again : bool
         The table is going to be read several times: it is checked as a whole now, and an iterator
         that can be read once is refused.
+    several : bool
+        y may have several columns; if not, a single column counts as a vector.
     classes : Levels, optional
         y are labels; they become their places among the classes.
     """
     encode = None if classes is None else partial(label_codes, classes=classes)
+    owner = type(estimator).__name__
     if isinstance(X, BlockStream):
         if y is not None:
             raise ParameterError("A BlockStream carries its targets: leave y out.")
-        stream = X if encode is None else X.map_targets(encode)
         if again and not X.can_be_read_again:
             raise ParameterError(
-                f"{type(estimator).__name__} reads the table several times, and this stream can be read"
-                " once. Give BlockStream a function that returns a new iterator at each call."
+                f"{owner} reads the table several times, and this stream can be read once. Give"
+                " BlockStream a function that returns a new iterator at each call."
             )
+        stream = X if encode is None else X.map_targets(encode)
+        stream = stream if several else stream.map_targets(_as_vector)
         first, blocks = _first_and_all(checked_blocks(stream, (np.float64, np.float32)))
+        shape = first[1].shape[1:]
+        _check_target(owner, shape, several)
         if again:
             for _ in blocks:
                 pass  # every block is checked before anything is spent
         estimator._keep_columns(first[0].shape[1])
-        shape = first[1].shape[1:]
         return Source("stream", X.n_rows, first[0].shape[1], shape, stream if again else blocks)
     if library_of(X) == "dask":
         n_rows, n_columns, shape = _dask_shape(X, y)
+        if not several and shape == (1,):
+            y, shape = (y[y.columns[0]] if hasattr(y, "columns") else y[:, 0]), ()
+        _check_target(owner, shape, several)
         estimator._keep_columns(n_columns, getattr(X, "columns", None))
         if again:
-            y = _checked_chunks(X, y, encode)
+            y = _checked_chunks(X, y, encode, (n_rows, n_columns))
         return Source("dask", n_rows, n_columns, shape, X, y)
     if library_of(X) == "torch":
         from dpkernel.estimators.torch_pass import check_tensors
 
-        y = y if encode is None else _encoded_tensor(y, classes)
+        if encode is not None and library_of(y) == "torch":
+            y = _encoded_tensor(y, encode)
         shape = check_tensors(X, y, values=again)
+        if not several and shape == (1,):
+            y, shape = y[:, 0], ()
+        _check_target(owner, shape, several)
         estimator._keep_columns(X.shape[1])
         return Source("torch", len(X), X.shape[1], shape, X, y)
-    if encode is not None:
-        X, y = estimator._check_training_data(X, y, encode=encode)
-    else:
-        X, y = estimator._check_training_data(X, y, multi_output=True)
+    X, y = estimator._check_training_data(X, y, encode=encode, multi_output=several)
     return Source("array", len(y), X.shape[1], y.shape[1:], X, y)
 
 
-def label_codes(y: Any, classes: Levels) -> Array:
-    """Return each label's place among the declared classes, as floats."""
-    codes = classes.indices(np.asarray(y).reshape(-1))
-    if (codes < 0).any():
-        raise DataError(
-            "y holds a label that is not among the declared 'classes'. Declare every class that can"
-            " occur: they are public and never read from the data."
-        )
-    return codes.astype(np.float64)
+def _as_vector(y: Any) -> Any:
+    values = np.asarray(y)
+    return values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values
+
+
+def _check_target(owner: str, shape: tuple[int, ...], several: bool) -> None:
+    if shape != () and not several:
+        raise DataError(f"{owner} takes one target: y of shape (n,).")
 
 
 def read_again(source: Source) -> Iterator[tuple[Any, Array]]:
-    """Yield (X, y); blocks of a stream are put together to whole ones, tensors come in such blocks."""
+    """Yield (X, y) in blocks; those of a stream are put together to whole ones."""
     if source.kind == "array":
         yield source.X, source.y
         return
+    if source.kind == "torch":
+        step = rows_a_block(source.n_columns)
+        for start in range(0, source.n_rows, step):
+            X, y = (_to_numpy(v[start : start + step]) for v in (source.X, source.y))
+            yield X, y.astype(np.float64)
+        return
     waiting: list[tuple[Any, Array]] = []
     rows, step = 0, rows_a_block(source.n_columns)
-    if source.kind == "torch":
-        for start in range(0, source.n_rows, step):
-            part = slice(start, start + step)
-            yield _to_numpy(source.X[part]), _to_numpy(source.y[part]).astype(np.float64)
-        return
     for X, y in checked_blocks(source.X, (np.float64, np.float32)):
         dense = dense_rows(X, slice(None))
         for start in range(0, len(y), step):
-            waiting.append((dense[start : start + step], y[start : start + step]))
+            # a copy: whoever hands out blocks may use their memory again for the next one
+            waiting.append((dense[start : start + step].copy(), y[start : start + step]))
             rows += len(waiting[-1][1])
             if rows >= step:
                 whole = [np.concatenate(parts) for parts in zip(*waiting, strict=True)]
@@ -124,11 +141,10 @@ def read_again(source: Source) -> Iterator[tuple[Any, Array]]:
 
 
 def _to_numpy(rows: Any) -> Array:
-    """Return a tensor as an array in main memory, in float32 or float64."""
+    """Return a tensor as an array in main memory; kinds that NumPy does not know become float64."""
     found = rows.detach().cpu()
-    if str(found.dtype) not in ("torch.float32", "torch.float64"):
-        found = found.double()
-    return np.asarray(found.numpy())
+    known = str(found.dtype) in ("torch.float32", "torch.float64")
+    return np.asarray((found if known else found.double()).numpy())
 
 
 def unit_inputs(X: Array, domain: Domain, dtype: str) -> Array:
@@ -149,34 +165,35 @@ def _in_precision(X: Array, dtype: str) -> Array:
         return np.asarray(np.nan_to_num(X.astype(dtype), copy=False))
 
 
-def _checked_chunks(X: Any, y: Any, encode: Any) -> Any:
+def _checked_chunks(X: Any, y: Any, encode: Any, shape: tuple[int, int]) -> Any:
     """Return y, encoded; every chunk of both is checked where it lies."""
     import dask
 
-    if encode is not None:
-        frame = hasattr(y, "map_partitions")
-        y = (
-            y.map_partitions(encode, meta=(None, "f8"))
-            if frame
-            else y.map_blocks(encode, dtype=float)
-        )
-    chunks = zip(row_chunks(X), row_chunks(y), strict=True)
-    computed(dask, *(dask.delayed(_check_chunk, pure=False)(a, b) for a, b in chunks))
+    if encode is not None and hasattr(y, "map_partitions"):
+        y = y.map_partitions(encode, meta=(None, "f8"))
+    elif encode is not None:
+        y = y.map_blocks(encode, dtype=float)
+    check = dask.delayed(_check_chunk, pure=False)
+    sizes = computed(dask, *(check(*pair) for pair in chunk_pairs(X, y)))
+    if sum(n for n, _ in sizes) != shape[0] or any(d != shape[1] for n, d in sizes if n):
+        raise DataError("The chunks of a Dask table have other sizes than it says.")
     return y
 
 
-def _check_chunk(X: Any, y: Any) -> None:
+def _check_chunk(X: Any, y: Any) -> tuple[int, int]:
+    """Return the shape of X."""
     rows, targets = X if issparse(X) else np.asarray(X), np.asarray(y)
     if rows.shape[0]:
         stream = BlockStream([(rows, targets)], n_rows=rows.shape[0])
         for _ in checked_blocks(stream, (np.float64, np.float32)):
             pass
+    return int(rows.shape[0]), int(rows.shape[-1])
 
 
-def _encoded_tensor(y: Any, classes: Levels) -> Any:
+def _encoded_tensor(y: Any, encode: Callable[[Any], Array]) -> Any:
     import torch
 
-    return torch.as_tensor(label_codes(y.detach().cpu().numpy(), classes), device=y.device)
+    return torch.as_tensor(encode(y.detach().cpu().numpy()), device=y.device)
 
 
 def _dask_shape(X: Any, y: Any) -> tuple[int, int, tuple[int, ...]]:
@@ -208,6 +225,14 @@ def row_chunks(value: Any) -> list[Any]:
     return list(
         np.asarray(value.to_delayed(), dtype=object).reshape(value.numblocks)[:, ...].ravel()
     )
+
+
+def chunk_pairs(X: Any, y: Any) -> list[tuple[Any, Any]]:
+    """Return the delayed row chunks of two Dask tables, side by side."""
+    one, other = row_chunks(X), row_chunks(y)
+    if len(one) != len(other):
+        raise DataError("X and y have different numbers of Dask chunks along the rows.")
+    return list(zip(one, other, strict=True))
 
 
 def computed(dask: Any, *graphs: Any, spent: bool = False) -> Any:

@@ -25,7 +25,8 @@ from dpkernel.errors import DataError
 from dpkernel.estimators.base import logger
 from dpkernel.estimators.gram_pass import Recipe
 from dpkernel.features import FourierFeatures, LinearFeatures
-from dpkernel.statistics import GramLayout, GramStatistics
+from dpkernel.folds import GramFolds, fold_of
+from dpkernel.statistics import GramLayout
 
 
 def _optional(name: str) -> Any:
@@ -72,23 +73,27 @@ def check_tensors(X: Any, y: Any, *, values: bool = True) -> tuple[int, ...]:
     return tuple(int(k) for k in y.shape[1:])
 
 
-def sum_tensors(X: Any, y: Any, recipe: Recipe) -> GramStatistics:
-    """Return the exact sum over the rows of tensors, on the device where a GPU is, in blocks.
+def sum_tensors(X: Any, y: Any, recipe: Recipe) -> GramFolds:
+    """Return the exact sums over the rows of tensors, on the device where a GPU is, in blocks.
 
     Tensors on the CPU stream to the GPU when there is one, while it works on the rows before:
     pinned memory makes that fast. Raises DataError if any value is missing or infinite.
     """
-    device = _working_device(X)
+    device, folds, position = _working_device(X), recipe.folds, 0
     finite = torch.ones((), dtype=torch.bool, device=device)
     with _current(device):
-        running = _choose_sum(recipe, device)
-        inputs, targets = _input_twin(recipe, device), _target_twin(recipe)
-        for rows, values in _device_blocks(X, y, device, running.block_rows):
+        running = [_choose_sum(recipe, device) for _ in range(folds)]
+        to_inputs, to_targets = _input_twin(recipe, device), _target_twin(recipe)
+        for rows, values in _device_blocks(X, y, device, running[0].block_rows):
             finite &= _all_finite(rows, values)
-            running.add(inputs(rows), targets(values))
+            block = to_inputs(rows), to_targets(values)
+            for offset in range(min(folds, len(rows))):
+                part = block if folds == 1 else [v[offset::folds].contiguous() for v in block]
+                running[fold_of(position + offset, folds)].add(*part)
+            position += len(rows)
         _require(finite)
-        statistics = GramStatistics(recipe.layout)
-        statistics._add_sum(running.total().cpu().numpy(), len(X))
+        statistics = GramFolds(recipe.layout, folds)
+        statistics._add_sums([fold.total().cpu().numpy() for fold in running], len(X))
     return statistics
 
 

@@ -18,6 +18,7 @@ import numpy as np
 from dpkernel.errors import ParameterError, parameter_message
 from dpkernel.mechanisms.base import (
     IDEALISED,
+    LARGEST_INT,
     UP,
     Mechanism,
     check_common,
@@ -30,12 +31,13 @@ from dpkernel.mechanisms.base import (
 from dpkernel.noise import Noise
 from dpkernel.profiles import ObjectiveProfile, PureProfile
 from dpkernel.sensitivity import Sensitivity
+from dpkernel.tables import as_floats
 from dpkernel.types import Array, is_real
 
 Solve = Callable[[Array], Array]
 
 _FINENESS = 2.0**-40  # of the step of b in units of sigma / sqrt(dimension)
-LEAST_MISS = math.log(1e-20)
+_UNIT = 2.0**-53
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,8 @@ class ObjectivePerturbation(Mechanism):
     Guarantee    ``ObjectiveProfile`` of one stage with m = sensitivity / sigma, x = curvature / ridge,
                  and the output noise as a Gaussian release.
     Sensitivity  of the solution given b: the ideal minimiser for the real-valued b that rounds to the
-                 drawn one lies within (error + sqrt(d) grid / 2) / ridge of the computed one, so the
+                 drawn one lies within (error + sqrt(d) grid / 2 + u reach sigma) / ridge of the
+                 computed one (u = 2^-53: a drawn b beyond 2^53 steps is rounded to a float), so the
                  output noise hides a shift of twice that, plus sqrt(d) output_grid for rounding.
     Numerics     the drawn b has probabilities within e^slack of those of a rounded Gaussian,
                  slack = (d + 2 reach^2) / (8 s^2), s = sigma / grid, as the mean of
@@ -92,7 +95,7 @@ class ObjectivePerturbation(Mechanism):
 
     def __post_init__(self) -> None:
         check_sensitivity(self, Sensitivity, "l2")
-        positive = ("curvature", "ridge", "sigma", "reach", "error", "output_sigma")
+        positive = ("curvature", "ridge", "sigma", "reach", "error", "output_sigma", "output_grid")
         check_numbers(self, positive=(*positive, "grid"), counts=("dimension",))
         if math.frexp(self.output_grid)[0] != 0.5:
             raise ParameterError(
@@ -116,7 +119,9 @@ class ObjectivePerturbation(Mechanism):
     @property
     def log_miss(self) -> float:
         """A bound on the log-probability that a Gaussian b would be drawn again."""
-        free = self.reach - math.sqrt(self.dimension) * (1 + self.grid / self.sigma)
+        # what is accepted is judged by a computed norm, against reach (1 - 1e-12)
+        root = math.sqrt(self.dimension)
+        free = self.reach * (1 - 1e-11) - root * (1 + self.grid / self.sigma)
         return -free * free / 2 * (1 - 1e-12) if free > 0 else 0.0
 
     @property
@@ -130,7 +135,8 @@ class ObjectivePerturbation(Mechanism):
     def output_mu(self) -> float:
         """The mu of the output noise."""
         root = math.sqrt(self.dimension)
-        shift = 2 * (self.error + root * self.grid / 2) / self.ridge + root * self.output_grid
+        off = self.error + root * self.grid / 2 + _UNIT * self.reach * self.sigma
+        shift = 2 * off / self.ridge + root * self.output_grid
         return shift / (self.output_sigma * self.output_grid) * (1 + 1e-14)
 
     def profile(self) -> ObjectiveProfile:
@@ -163,12 +169,18 @@ class ObjectivePerturbation(Mechanism):
         error : callable
             Maps (sigma, largest ||b||) to the tolerance that every solve reaches.
         """
+        check_common(cls.__name__, dimension, 0.0)
+        asked = {"m": m, "output_mu": output_mu, "-log_miss": -log_miss}
+        for name, number in asked.items():
+            if not is_real(number) or not 0 < number < math.inf:
+                allowed = "a float in the range (0, inf)"
+                raise ParameterError(parameter_message(cls.__name__, name, allowed, number))
         root = math.sqrt(dimension)
         sigma = sensitivity.value / m * (1 + 1e-15)
         grid = 2.0 ** math.floor(math.log2(_FINENESS * sigma / root))
         reach = root * (1 + 2.0**-30) + math.sqrt(-2 * log_miss) * (1 + 1e-9)
         tolerance = error(sigma, reach * sigma * (1 + 1e-12))
-        shift = 2 * (tolerance + root * grid / 2) / ridge
+        shift = 2 * (tolerance + root * grid / 2 + _UNIT * reach * sigma) / ridge
         output_grid = 2.0 ** math.floor(math.log2(shift / (8 * root)))
         whole = shift + root * output_grid
         output_sigma = whole / (output_mu * output_grid) * (1 + 1e-13)
@@ -187,6 +199,7 @@ class ObjectivePerturbation(Mechanism):
 
     def release(self, value: Solve, noise: Noise) -> Array:
         """Return the noisy minimiser; ``value`` maps b to the computed one."""
+        _check_solver(self, value)
         source = self._claim(noise)
         while True:
             steps = source.discrete_gaussian(self.sigma / self.grid, self.dimension)
@@ -237,6 +250,11 @@ class PureObjectivePerturbation(Mechanism):
         """The scale s of the norm of b."""
         return self.scale
 
+    @property
+    def grid(self) -> float:
+        """What is released lies on multiples of this power of two, far below the output noise."""
+        return 2.0 ** (math.floor(math.log2(self.output_scale)) - 30)
+
     def profile(self) -> PureProfile:
         """Return the sum of the three epsilons."""
         inside = self.sensitivity.value / self.scale + math.log1p(self.curvature / self.ridge)
@@ -257,7 +275,7 @@ class PureObjectivePerturbation(Mechanism):
     ) -> PureObjectivePerturbation:
         """Return the mechanism for this epsilon."""
         check_common(cls.__name__, dimension, 0.0)
-        left = epsilon * (1 - output_share) - math.log1p(curvature / ridge)
+        left = epsilon * (1 - output_share - 4e-14) - math.log1p(curvature / ridge)
         if not is_real(epsilon) or not left > 0:
             allowed = f"above {math.log1p(curvature / ridge):.3g}, the cost of this ridge"
             raise ParameterError(parameter_message(cls.__name__, "epsilon", allowed, epsilon))
@@ -268,12 +286,23 @@ class PureObjectivePerturbation(Mechanism):
         return cls(sensitivity, dimension, curvature, ridge, s, reach, tolerance, output)
 
     def release(self, value: Solve, noise: Noise) -> Array:
-        """Return the noisy minimiser; ``value`` maps b to the computed one."""
+        """Return the noisy minimiser on a grid; ``value`` maps b to the computed one."""
+        _check_solver(self, value)
         source = self._claim(noise)
-        while True:
+        while True:  # once: the float sampler's longest b is shorter than this
             b = source.l2_gamma(self.dimension, self.scale)
             if float(np.linalg.norm(b)) <= self.reach * self.scale:
                 break
         solution = value(b)
         check_vector(type(self).__name__, solution, self.dimension)
-        return np.asarray(solution + source.l2_gamma(self.dimension, self.output_scale))
+        limit = LARGEST_INT * self.grid
+        exact = np.clip(np.nan_to_num(as_floats(solution, "The solution")), -limit, limit)
+        noisy = exact + source.l2_gamma(self.dimension, self.output_scale)
+        return np.asarray(np.rint(noisy / self.grid) * self.grid)  # rounding once, afterwards
+
+
+def _check_solver(mechanism: Mechanism, value: Any) -> None:
+    """Raise before anything is drawn if there is nothing to solve with."""
+    if not callable(value):
+        allowed, got = "a function from b to the minimiser", type(value).__name__
+        raise ParameterError(parameter_message(type(mechanism).__name__, "value", allowed, got))

@@ -18,6 +18,7 @@ class PrivacyProfile(ABC):
     """Delta as a function of epsilon; immutable, hashable, serialisable."""
 
     kind: ClassVar[str]
+    precision: ClassVar[float] = 0.0  # relative, of ``epsilon``; 0 for the last bit
 
     @abstractmethod
     def delta(self, epsilon: float) -> float:
@@ -26,6 +27,11 @@ class PrivacyProfile(ABC):
     @abstractmethod
     def rdp(self, order: float) -> float:
         """Return an upper bound on the Renyi divergence of this order > 1 (inf if unknown)."""
+
+    @property
+    def rdp_miss(self) -> float:
+        """The probability, on either data set, of an event outside of which ``rdp`` holds."""
+        return 0.0
 
     @abstractmethod
     def to_dict(self) -> JSON:
@@ -65,7 +71,8 @@ class PrivacyProfile(ABC):
             high *= 2
             if high > 1e12:
                 return math.inf
-        return bisect(lambda e: self.delta(e) > delta, 0.0, high)[1]
+        low = 0.0 if high == 1 else high / 2
+        return bisect(lambda e: self.delta(e) > delta, low, high, self.precision)[1]
 
     def compose(self, *others: PrivacyProfile) -> PrivacyProfile:
         """Return the profile of this release followed by the others, each chosen adaptively."""
@@ -98,11 +105,16 @@ class PrivacyProfile(ABC):
         return best
 
 
-def bisect(true_below: Callable[[float], bool], low: float, high: float) -> tuple[float, float]:
-    """Return adjacent floats around the point where the predicate turns from true to false."""
+def bisect(
+    true_below: Callable[[float], bool], low: float, high: float, precision: float = 0.0
+) -> tuple[float, float]:
+    """Return floats around the point where the predicate turns from true to false.
+
+    They are adjacent, or differ by ``precision`` of the larger one.
+    """
     while True:
         middle = low + (high - low) / 2
-        if not low < middle < high:
+        if not low < middle < high or high - low <= precision * high:
             return low, high
         low, high = (middle, high) if true_below(middle) else (low, middle)
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache, reduce
+from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
@@ -65,11 +65,18 @@ class ComposedProfile(PrivacyProfile):
         distribution = self.pld()
         if distribution is not None:
             return min(basic, distribution.delta(epsilon))
-        return min(basic, self._basic(epsilon), rdp_delta(self.rdp, epsilon))
+        # (1 + e^epsilon) miss: each of the two laws moves by at most that probability
+        missed = (1 + math.exp(min(epsilon, 700.0))) * self.rdp_miss
+        return min(basic, self._basic(epsilon), rdp_delta(self.rdp, epsilon) + missed)
 
     def rdp(self, order: float) -> float:
         """Return the sum of the parts' Renyi bounds."""
         return math.fsum(part.rdp(order) for part in self.parts) * (1 + 1e-15)
+
+    @property
+    def rdp_miss(self) -> float:
+        """The sum over the parts, which bounds the probability that any of them misses."""
+        return min(math.fsum(part.rdp_miss for part in self.parts) * (1 + 1e-15), 1.0)
 
     def pld(self, step: float = pld.STEP) -> pld.Distribution | None:
         """Return the convolution of the parts' distributions."""
@@ -100,7 +107,7 @@ class ComposedProfile(PrivacyProfile):
         low, high = -18.0, 0.0 - 1e-12
         if not fits(high):
             return 1.0
-        for _ in range(40):
+        for _ in range(26):  # to 1e-6 of delta
             middle = (low + high) / 2
             low, high = (low, middle) if fits(middle) else (middle, high)
         return float(10.0**high)
@@ -138,7 +145,7 @@ def compose(profiles: Sequence[PrivacyProfile]) -> PrivacyProfile:
             mixture = mixture.combine(MixtureProfile((merged[0].mu or 0.0,), (1.0,)))
         merged = [mixture]
     if objectives:
-        stages = reduce(ObjectiveProfile.combine, objectives)
+        stages = objectives[0].combine(*objectives[1:])
         if gaussians and not mixtures:
             stages, merged = stages.with_gaussian(merged[0].mu or 0.0), []
         merged.append(stages)
@@ -160,7 +167,8 @@ def rdp_delta(rdp: Callable[[float], float], epsilon: float) -> float:
         if not rho < math.inf:
             continue
         log_delta = (order - 1) * (rho - epsilon + math.log1p(-1 / order)) - math.log(order)
-        best = min(best, math.exp(min(log_delta, 0.0)) * (1 + 1e-10))
+        # a value that underflowed is not zero in truth
+        best = min(best, max(math.exp(min(log_delta, 0.0)) * (1 + 1e-10), 5e-324))
     return best
 
 

@@ -22,6 +22,7 @@ holds for all releases together, so the larger of the two totals counts.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -30,7 +31,7 @@ from typing import ClassVar
 
 import numpy as np
 from scipy.fft import irfft, next_fast_len, rfft
-from scipy.special import log_ndtr, ndtr
+from scipy.special import log_ndtr, logsumexp, ndtr
 
 from dpkernel.errors import ParameterError, parameter_message
 from dpkernel.profiles.base import PrivacyProfile, hypot_up
@@ -42,6 +43,9 @@ _STEPS = 12 * 1024
 _ANGLES = 400
 _CELLS = 8192  # of the largest stage's loss, where several are convolved
 _DIRECT = 3  # so many stages are convolved without a Fourier transform, which has absolute errors
+_MOST_STAGES = 128  # beyond them the Renyi bound is used
+_LARGEST_M = 100.0  # epsilon would be 5000 there: nothing is claimed beyond
+_NEVER = -1e300  # the log-probability of what does not happen
 
 Stage = tuple[float, float]  # m and x
 
@@ -63,18 +67,19 @@ class ObjectiveProfile(PrivacyProfile):
         the ideal one, outside an event of probability e^log_miss.
 
     Guarantee    delta(epsilon) as above at epsilon - slack, plus e^(epsilon + log_miss), times
-                 e^slack.
+                 e^slack; or the same at a smaller epsilon.
     Numerics     laws are tabulated with every cell's mass on its upper edge and S(t) bounded from
                  above on cells of phi; what is cut off is added. Never a mu: it does not compose by
                  mu^2.
     """
 
     kind: ClassVar[str] = "objective-perturbation"
+    precision: ClassVar[float] = 1e-10
     stages: tuple[Stage, ...]
     neighbours: str = Neighbours.REPLACE_ONE.value
     mu_value: float = 0.0
     slack: float = 0.0
-    log_miss: float = -1e300
+    log_miss: float = _NEVER
 
     def __post_init__(self) -> None:
         numbers = [*(v for stage in self.stages for v in stage), self.mu_value, self.slack]
@@ -91,14 +96,39 @@ class ObjectiveProfile(PrivacyProfile):
                     (self.stages, self.mu_value, self.slack, self.log_miss),
                 )
             )
-        Neighbours.resolve(self.neighbours)
+        object.__setattr__(self, "neighbours", Neighbours.resolve(self.neighbours).value)
         stages = sorted((float(m), float(x)) for m, x in self.stages)
         object.__setattr__(self, "stages", tuple(stages))
         for name in ("mu_value", "slack", "log_miss"):
             object.__setattr__(self, name, float(getattr(self, name)))
 
     def delta(self, epsilon: float) -> float:
-        """Return the bound of the head of this module, rounded up."""
+        """Return the bound of the head of this module, rounded up.
+
+        Beyond the epsilon at which the missed event takes over it would rise again; the value there
+        holds for every larger epsilon. It is convex in e^epsilon, so there is one such point.
+        """
+        found, missed = _bound_of(self, epsilon)
+        if missed > 1e-15 * found and _bound_of(self, epsilon + 0.01)[0] >= found:
+            return _bound_of(self, min(epsilon, _lowest_at(self)))[0]
+        return found
+
+    def _bound(self, epsilon: float) -> tuple[float, float]:
+        """Return the bound at exactly this epsilon, and the part that the missed event has in it."""
+        missed = math.exp(min(epsilon + self.log_miss, 0.0))
+        if self.stages[-1][0] > _LARGEST_M:
+            return 1.0, missed
+        best = 1.0
+        if (
+            len(self.stages) > _DIRECT
+        ):  # laws that were convolved by Fourier transforms end at 1e-12
+            from dpkernel.profiles.composition import rdp_delta
+
+            best = (
+                rdp_delta(self.rdp, epsilon) + (1 + math.exp(min(epsilon, 700.0))) * self.rdp_miss
+            )
+        if len(self.stages) > _MOST_STAGES:
+            return min(1.0, best), missed
         shift = epsilon - self.slack
         worst = 0.0
         for shifts, losses, weights, cut in _laws(self.stages, self.neighbours):
@@ -108,8 +138,13 @@ class ObjectiveProfile(PrivacyProfile):
                 else (-np.expm1(np.minimum(shift - shifts - losses, 0.0)))
             )
             worst = max(worst, float(np.sum(tail * weights)) + cut)
-        miss = math.exp(min(epsilon + self.log_miss, 0.0))
-        return min(1.0, math.exp(self.slack) * (worst * (1 + 1e-11) + miss))
+        return min(1.0, best, math.exp(self.slack) * (worst * (1 + 1e-11) + missed)), missed
+
+    @property
+    def spread(self) -> float:
+        """The sum of seven deviations of every release."""
+        total = math.fsum(math.log1p(x) + m * m / 2 + 7 * m for m, x in self.stages)
+        return min(total + self.mu_value * (self.mu_value / 2 + 7), 1e3)
 
     def rdp(self, order: float) -> float:
         r"""Return the sum of the stages' Renyi bounds, outside the missed event.
@@ -118,39 +153,47 @@ class ObjectiveProfile(PrivacyProfile):
         the two directions, each by the moment of its loss.
         """
         total = order * self.mu_value**2 / 2
-        for m, x in self.stages:
+        for (m, x), count in Counter(self.stages).items():
             half = order * (order - 1) * m * m / 2
             if self.neighbours == Neighbours.REPLACE_ONE.value:
                 moment = np.logaddexp(half + math.log(2), math.log(2))
-                total += math.log1p(x) + float(moment) / (order - 1)
+                total += count * (math.log1p(x) + float(moment) / (order - 1))
                 continue
             shifted = (order - 1) * m
             add = np.logaddexp(log_ndtr(-m / 2), half + log_ndtr(m / 2 + shifted))
             remove = math.log(2) + log_ndtr(shifted)
-            total += max(
-                math.log1p(x) + float(add) / (order - 1),
-                order * m * m / 2 + float(remove) / (order - 1),
+            total += count * max(
+                math.log1p(x) + (float(add) + 1e-15) / (order - 1),
+                order * m * m / 2 + (float(remove) + 1e-15) / (order - 1),
             )
-        slack = self.slack * (1 + order) / (order - 1)
+        slack = self.slack * order / (order - 1)
         return (total + slack) * (1 + 1e-12)
 
     @property
     def rdp_miss(self) -> float:
-        """The probability of the event outside of which ``rdp`` holds."""
-        return math.exp(self.log_miss)
+        """The probability of the event outside of which ``rdp`` holds.
 
-    def combine(self, other: ObjectiveProfile) -> ObjectiveProfile:
-        """Return the composition of the two."""
-        if {self.neighbours, other.neighbours} == {"replace-one", "zero-out"}:
+        Let b follow the drawn law where it is drawn and the ideal one elsewhere, rescaled: this law
+        is within e^slack of the ideal one everywhere, and the drawn one is it, given that event.
+        """
+        return math.exp(min(self.log_miss + self.slack, 0.0))
+
+    def combine(self, *others: ObjectiveProfile) -> ObjectiveProfile:
+        """Return the composition of these; the relation must be one."""
+        every = (self, *others)
+        if len({profile.neighbours for profile in every}) > 1:
             raise ParameterError(
                 "Objective perturbations for different neighbours can't be composed."
             )
+        mus = [profile.mu_value for profile in every if profile.mu_value > 0]
+        missed = [profile.log_miss for profile in every if profile.log_miss > _NEVER]
+        log_miss = float(logsumexp(missed)) if missed else _NEVER
         return ObjectiveProfile(
-            self.stages + other.stages,
+            tuple(stage for profile in every for stage in profile.stages),
             self.neighbours,
-            hypot_up([self.mu_value, other.mu_value]),
-            (self.slack + other.slack) * (1 + 1e-15),
-            min(float(np.logaddexp(self.log_miss, other.log_miss)) + 1e-15, 0.0),
+            hypot_up(mus) if len(mus) > 1 else sum(mus),
+            math.fsum(profile.slack for profile in every) * (1 + 1e-15),
+            min(log_miss + (1e-15 * abs(log_miss) + 1e-15 if len(missed) > 1 else 0.0), 0.0),
         )
 
     def with_gaussian(self, mu: float) -> ObjectiveProfile:
@@ -184,7 +227,7 @@ def objective_multiplier(
     *,
     gaussian: float = 0.0,
     slack: float = 0.0,
-    log_miss: float = -1e300,
+    log_miss: float = _NEVER,
     precision: float = 1e-7,
 ) -> float:
     """Return the largest kappa for which stages m_j = kappa sqrt(weights_j) fit the budget.
@@ -229,6 +272,11 @@ def _multiplier(
     return low
 
 
+@lru_cache(maxsize=4096)  # a certificate is issued and verified at the same points
+def _bound_of(profile: ObjectiveProfile, epsilon: float) -> tuple[float, float]:
+    return profile._bound(float(epsilon))
+
+
 # --- laws of the losses --------------------------------------------------------------------------
 
 Law = tuple[float, Array, Array, float]  # a shift, losses, their probabilities, what was cut off
@@ -241,6 +289,17 @@ def _laws(stages: tuple[Stage, ...], neighbours: str) -> list[Law]:
     return [_total_law(stages, name) for name in names]
 
 
+@lru_cache(maxsize=256)
+def _lowest_at(profile: ObjectiveProfile) -> float:
+    """Return the epsilon at which the bound is lowest, by ternary search."""
+    low, high = -50.0, max(-profile.log_miss, 0.0)
+    for _ in range(120):
+        one, two = low + (high - low) / 3, high - (high - low) / 3
+        lower = profile._bound(one)[0] <= profile._bound(two)[0]
+        low, high = (low, two) if lower else (one, high)
+    return low
+
+
 @lru_cache(maxsize=64)
 def _total_law(stages: tuple[Stage, ...], name: str) -> Law:
     """Return shift + losses with probabilities: the loss of all stages, from above."""
@@ -250,16 +309,19 @@ def _total_law(stages: tuple[Stage, ...], name: str) -> Law:
         losses, weights, cut = _stage_law(name, ms[0])
         return shift * (1 + 1e-15), losses, weights, cut
     step = _FAR * max(ms) / _CELLS
-    total, cut = np.ones(1), 0.0
-    for m in ms:
+    total: tuple[Array, float] = np.ones(1), 0.0
+    for m, count in Counter(ms).items():
         losses, weights, missing = _stage_law(name, m)
         places = np.ceil(losses / step * (1 - 1e-13)).astype(np.int64)
-        law = np.bincount(places, weights).astype(np.float64)
-        total, error = _convolve(total, law, direct=len(ms) <= _DIRECT)
-        cut += missing + error
-    kept = np.flatnonzero(total > 0)
+        power = np.bincount(places, weights).astype(np.float64), missing
+        while count:  # powers by squaring
+            if count % 2:
+                total = _convolve(total, power, direct=len(ms) <= _DIRECT)
+            count //= 2
+            power = _convolve(power, power, direct=len(ms) <= _DIRECT) if count else power
+    kept = np.flatnonzero(total[0] > 0)
     losses = kept.astype(np.float64) * (step * (1 + 1e-12))
-    return shift * (1 + 1e-15), losses, total[kept], cut
+    return shift * (1 + 1e-15), losses, total[0][kept], total[1] * (1 + 1e-9)
 
 
 def _stage_law(name: str, m: float) -> tuple[Array, Array, float]:
@@ -292,13 +354,24 @@ def _survival_of_two() -> Array:
     return np.maximum.accumulate(best[::-1])[::-1]
 
 
-def _convolve(a: Array, b: Array, *, direct: bool) -> tuple[Array, float]:
-    """Return the law of the sum, and a bound on the probability lost to rounding."""
-    if direct or min(len(a), len(b)) < 64:
-        return np.convolve(a, b) * (1 + 1e-11), 0.0
+def _convolve(
+    one: tuple[Array, float], two: tuple[Array, float], *, direct: bool
+) -> tuple[Array, float]:
+    """Return the law of the sum, and a bound on the probability that is missing from it.
+
+    By Fourier transforms the entries err by at most 24 log2(n) u ||a|| ||b|| sqrt(n) in Euclidean norm
+    (Higham 2002, Theorem 24.2, for three transforms and a product), so by sqrt(n) times that
+    altogether. The atoms at 0, which would make these norms large, are multiplied out apart.
+    """
+    (a, cut_a), (b, cut_b) = one, two
     size = len(a) + len(b) - 1
+    if min(len(a), len(b)) < 64 or (direct and len(a) * len(b) < 2**31):
+        return np.convolve(a, b) * (1 + 1e-11), cut_a + cut_b
     fast = next_fast_len(size, real=True)
-    out = irfft(rfft(a, fast) * rfft(b, fast), fast)[:size]
-    # each entry errs by at most a few log2(size) u times the norms
-    error = 20 * math.log2(fast) * 2.0**-53 * float(np.linalg.norm(a) * np.linalg.norm(b))
-    return np.maximum(out, 0.0), size * error
+    rest_a, rest_b = np.concatenate(([0.0], a[1:])), np.concatenate(([0.0], b[1:]))
+    out = np.maximum(irfft(rfft(rest_a, fast) * rfft(rest_b, fast), fast)[:size], 0.0)
+    out[: len(a)] += b[0] * a
+    out[: len(b)] += a[0] * rest_b
+    norms = float(np.linalg.norm(rest_a) * np.linalg.norm(rest_b))
+    error = 24 * math.log2(fast) * 2.0**-53 * norms * fast
+    return out * (1 + 1e-14), cut_a + cut_b + error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -57,22 +58,46 @@ def solve_ridge(
         mu_l of the features, decreasing.
     """
     m = len(gram.feature_sum)
+    if regularisation is None:
+        regularisation = default_regularisation(noise_scale, m, spectrum)
+    matrix, cross = quadratic_form(gram, n_rows, constant)
+    solution = shrunk(matrix, cross, penalty(m, spectrum), [regularisation])[0]
+    return RidgeSolution(solution[:m], constant * solution[m], regularisation)
+
+
+def default_regularisation(noise_scale: float, n_features: int, spectrum: Array | None) -> float:
+    """Return the Lambda that follows from the noise alone; see ``solve_ridge``."""
+    return noise_scale * (math.sqrt(2 * n_features) if spectrum is None else 2.5)
+
+
+def penalty(n_features: int, spectrum: Array | None) -> Array:
+    """Return w, one weight a feature and 1 for the constant; see ``solve_ridge``."""
+    weights = np.ones(n_features + 1)
+    if spectrum is not None:
+        weights[:-1] = np.sqrt(spectrum[0] / spectrum)
+    return weights
+
+
+def quadratic_form(gram: NoisyGram, n_rows: float, constant: float) -> tuple[Array, Array]:
+    """Return the Gram matrix of (z, constant), with its known corner, and the cross products."""
+    m = len(gram.feature_sum)
     matrix = np.empty((m + 1, m + 1))
     matrix[:m, :m] = gram.features
     matrix[:m, m] = matrix[m, :m] = constant * gram.feature_sum
     matrix[m, m] = constant * constant * n_rows
-    cross = np.vstack([gram.cross, constant * gram.target_sum])
-    weights = np.ones(m + 1)
-    if spectrum is not None:
-        weights[:m] = np.sqrt(spectrum[0] / spectrum)
-    if regularisation is None:
-        regularisation = noise_scale * (math.sqrt(2 * m) if spectrum is None else 2.5)
+    return matrix, np.vstack([gram.cross, constant * gram.target_sum])
+
+
+def shrunk(matrix: Array, cross: Array, weights: Array, regularisations: Sequence[float]) -> Array:
+    """Return (A_+ + Lambda diag(w))^-1 u for every Lambda, from one decomposition."""
     values, vectors = eigh(matrix)
     roots = np.sqrt(weights)  # solve in the coordinates in which the penalty is Lambda I
-    if spectrum is not None:
+    if np.ptp(weights) > 0:  # otherwise the same vectors serve
         repaired = (vectors * np.maximum(values, 0.0)) @ vectors.T
         values, vectors = eigh(repaired / np.outer(roots, roots))
-    shrunk = np.maximum(values, 0.0) + regularisation
-    scaled = vectors @ ((vectors.T @ (cross / roots[:, None])) / shrunk[:, None])
-    solution = scaled / roots[:, None]
-    return RidgeSolution(solution[:m], constant * solution[m], regularisation)
+    rotated = vectors.T @ (cross / roots[:, None])
+    out = np.empty((len(regularisations), *cross.shape))
+    for i, regularisation in enumerate(regularisations):
+        shifted = np.maximum(values, 0.0) + regularisation
+        out[i] = vectors @ (rotated / shifted[:, None]) / roots[:, None]
+    return out

@@ -26,7 +26,7 @@ from dpkernel.blocks import BLOCK_ROWS
 from dpkernel.certificate import Release
 from dpkernel.domain import Level, Levels
 from dpkernel.errors import ParameterError, parameter_message
-from dpkernel.estimators.sources import label_codes
+from dpkernel.estimators.labels import label_codes
 from dpkernel.ledger import Ledger
 from dpkernel.losses import REGISTRY, Loss
 from dpkernel.mechanisms import Gaussian

@@ -1,0 +1,167 @@
+"""Ridge regression from the noisy Gram matrices of folds: what to use is chosen on held-out folds.
+
+Everything here reads released matrices and public numbers only, so the choice has no privacy cost.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpkernel.folds import fold_sizes
+from dpkernel.solvers.ridge import (
+    RidgeSolution,
+    default_regularisation,
+    penalty,
+    quadratic_form,
+    shrunk,
+    solve_ridge,
+)
+from dpkernel.statistics import GramLayout, NoisyGram
+from dpkernel.types import JSON, Array
+from dpkernel.unit_statistics import UnitGramLayout
+
+FACTORS = tuple(2.0**i for i in range(4, -5, -1))  # times the default regularisation
+MOST_SIZES = 8  # how many prefixes of the features are tried: all, a half, a quarter ...
+_CAUTION = 3.0  # deviations of the noise that are added to a held-out gain before comparing
+
+
+@dataclass(frozen=True)
+class FoldedSolution:
+    """The Gram matrix of all folds, its solution, and what the choice rested on.
+
+    ``held_out`` is the mean squared error over all rows, each predicted without its fold, one a
+    target, on targets in [-1, 1]; ``held_out_std`` is the deviation that noise gives it. The choice
+    makes it a little too low. None with one fold, where nothing was chosen.
+    """
+
+    gram: NoisyGram
+    solution: RidgeSolution
+    n_leading: int
+    held_out: Array | None = None
+    held_out_std: Array | None = None
+
+    def statistics(self, scale: float) -> JSON:
+        """Return the choice and its held-out error times ``scale``; empty with one fold."""
+        if self.held_out is None or self.held_out_std is None:
+            return {}
+        return {
+            "regularisation": self.solution.regularisation,
+            "leading_features": self.n_leading,
+            "held_out_mse": [float(v) * scale for v in self.held_out],
+            "held_out_mse_noise_std": [float(v) * scale for v in self.held_out_std],
+        }
+
+
+def solve_folds(
+    grams: Sequence[NoisyGram],
+    n_rows: int,
+    layout: GramLayout | UnitGramLayout,
+    sigma: float,
+    *,
+    regularisation: float | None = None,
+    spectrum: Array | None = None,
+) -> FoldedSolution:
+    r"""Choose Lambda and the number M' of leading features by held-out error, and solve on all folds.
+
+    For each fold k, beta_k solves the problem of ``solve_ridge`` on the sum of the other folds'
+    matrices, restricted to the first M' features, and its error is read off the fold's own matrix,
+
+        q_k - 2 beta_k^T u_k + beta_k^T C_k beta_k,
+
+    whose noise is independent of beta_k: the estimate has no bias. Chosen is the pair (Lambda, M')
+    with the least sum over folds, plus three times the deviation that noise gives to its difference
+    from the error of predicting 0 (q_k is common to all): the least error alone is often that of
+    large coefficients and lucky noise. With it the sum of all matrices is solved, whose noise has
+    sqrt(K) times the scale of one.
+
+    Lambda is the default rule of ``solve_ridge`` for the noise of the sum that is solved, times a
+    power of two; a given one is kept, in proportion to the rows. M' is M, M/2, M/4 ... for
+    eigenfeatures (with a spectrum), of which the leading ones carry most; other features have no
+    order and are all used. With one fold nothing is chosen.
+
+    Parameters
+    ----------
+    grams : sequence of NoisyGram
+        One a fold.
+    n_rows : int
+        The number of rows of all folds, public.
+    layout : GramLayout
+    sigma : float
+        Standard deviation of the noise on the diagonal of each matrix, in the units of the release.
+    regularisation, spectrum
+        As for ``solve_ridge``.
+    """
+    folds, m, k = len(grams), layout.n_features, layout.n_targets
+    unit = layout.row_bound / layout.row
+    constant, noise_scale = layout.constant * unit, sigma * unit**2
+    gram = NoisyGram(np.sum([gram.matrix for gram in grams], axis=0), m, k)
+    if folds == 1:
+        solution = solve_ridge(
+            gram,
+            float(n_rows),
+            noise_scale,
+            constant=constant,
+            regularisation=regularisation,
+            spectrum=spectrum,
+        )
+        return FoldedSolution(gram, solution, m)
+
+    def candidates(size: int, of_folds: int) -> list[float]:
+        """Return every Lambda to try on a sum of so many folds."""
+        if regularisation is not None:
+            return [regularisation * of_folds / folds]
+        rule = default_regularisation(noise_scale * math.sqrt(of_folds), size, spectrum)
+        return [factor * rule for factor in FACTORS]
+
+    weights = penalty(m, spectrum)
+    whole, crosses = quadratic_form(gram, float(n_rows), constant)
+    sizes = [m] if spectrum is None else sorted({max(m >> i, 1) for i in range(MOST_SIZES)})
+    shape = (len(sizes), len(candidates(m, folds)), k)
+    error, variance = np.zeros(shape), np.zeros(shape)
+    for fold, rows in zip(grams, fold_sizes(n_rows, folds), strict=True):
+        matrix, cross = quadratic_form(fold, float(rows), constant)
+        for i, size in enumerate(sizes):
+            kept, square = _prefix(size, m)
+            beta = shrunk(
+                whole[square] - matrix[square],
+                crosses[kept] - cross[kept],
+                weights[kept],
+                candidates(size, folds - 1),
+            )
+            error[i] += np.diag(fold.targets) - 2 * np.sum(beta * cross[kept], axis=1)
+            error[i] += np.sum(beta * (matrix[square] @ beta), axis=1)
+            variance[i] += _variance(beta, layout, sigma, constant)
+    worst = np.sum(error + _CAUTION * np.sqrt(variance), axis=2)  # targets share noise: a bound
+    i, j = (int(v) for v in np.unravel_index(np.argmin(worst), worst.shape))
+    kept, square = _prefix(sizes[i], m)
+    chosen = candidates(sizes[i], folds)[j]
+    beta = np.zeros((m + 1, k))
+    beta[kept] = shrunk(whole[square], crosses[kept], weights[kept], [chosen])[0]
+    solution = RidgeSolution(beta[:m], constant * beta[m], chosen)
+    spread = np.sqrt(variance[i, j] + folds * sigma**2 * layout.units[m] ** 4)  # q has noise, too
+    return FoldedSolution(gram, solution, sizes[i], error[i, j] / n_rows, spread / n_rows)
+
+
+def _prefix(size: int, m: int) -> tuple[Array, tuple[Array, ...]]:
+    """Return the coordinates of the first features and the constant, and the square of them."""
+    kept = np.append(np.arange(size), m)
+    return kept, np.ix_(kept, kept)
+
+
+def _variance(
+    beta: Array, layout: GramLayout | UnitGramLayout, sigma: float, constant: float
+) -> Array:
+    """Return the variance that a matrix's noise gives an error less q, one a Lambda and target.
+
+    The error is w^T A w with w = (-beta, 1, -b); less q it is <A, D>, D = w w^T - e e^T, e = (0, 1, 0).
+    Symmetric noise gives it the deviation sigma ||D||_F in the release's units, and ||D||_F^2 =
+    ||w||^4 - ||e||^4. The corner of A, the number of rows, is known and has no noise.
+    """
+    features, target, one = layout.units[[0, layout.n_features, -1]] ** 2
+    corner = one * (constant * beta[:, -1]) ** 2
+    whole = features * np.sum(beta[:, :-1] ** 2, axis=1) + target + corner
+    return np.asarray(sigma**2 * (whole**2 - target**2 - corner**2))
