@@ -120,8 +120,7 @@ def read_again(source: Source) -> Iterator[tuple[Any, Array]]:
     if source.kind == "torch":
         step = rows_a_block(source.n_columns)
         for start in range(0, source.n_rows, step):
-            block = (v[start : start + step].detach().cpu().numpy() for v in (source.X, source.y))
-            X, y = block
+            X, y = (_to_numpy(v[start : start + step]) for v in (source.X, source.y))
             yield X, y.astype(np.float64)
         return
     waiting: list[tuple[Any, Array]] = []
@@ -139,6 +138,13 @@ def read_again(source: Source) -> Iterator[tuple[Any, Array]]:
     if rows:
         X, y = (np.concatenate(parts) for parts in zip(*waiting, strict=True))
         yield X, y
+
+
+def _to_numpy(rows: Any) -> Array:
+    """Return a tensor as an array in main memory; kinds that NumPy does not know become float64."""
+    found = rows.detach().cpu()
+    known = str(found.dtype) in ("torch.float32", "torch.float64")
+    return np.asarray((found if known else found.double()).numpy())
 
 
 def unit_inputs(X: Array, domain: Domain, dtype: str) -> Array:
