@@ -10,7 +10,12 @@ import numpy as np
 from sklearn.utils.multiclass import type_of_target
 
 import dpkernel.estimators
-from dpkernel import PrivateKernelClassifier, PrivateKernelRidge, PrivateQuantileRegressor
+from dpkernel import (
+    PrivateKernelClassifier,
+    PrivateKernelRegressor,
+    PrivateKernelRidge,
+    PrivateQuantileRegressor,
+)
 from dpkernel.estimators.labels import declared_classes
 from dpkernel.methods import PrivateHuberRegressor
 
@@ -56,6 +61,10 @@ BUILDERS: dict[str, Line] = {
         target=lambda y: np.where(y > 0, 1.0, 0.0),
         under_check=lambda **kw: ClassesOfY(**{"epsilon": 10.0, **kw}),
         attributes=frozenset({"classes_"}),
+    ),
+    "PrivateKernelRegressor": Line(
+        regressor(PrivateKernelRegressor, bounds=(-100, 100)),
+        attributes=frozenset({"budget_plan_", "_variances", "_scales"}),
     ),
 }
 

@@ -12,9 +12,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dpkernel import BlockStream, Budget, Ledger, PrivateKernelRidge, SeededNoise
+from dpkernel import (
+    BlockStream,
+    Budget,
+    Domain,
+    Interval,
+    Ledger,
+    Neighbours,
+    PrivateKernelRidge,
+    SeededNoise,
+)
 from dpkernel.errors import DataError, ParameterError
 from dpkernel.estimators import gram_pass
+from dpkernel.estimators.feature_choice import MAPS
+from dpkernel.statistics import GramLayout
 
 COLUMNS = ["a", "b", "c"]
 
@@ -241,3 +252,24 @@ def test_packed_sums_are_the_private_way_between_workers_only(data):
     layout_text = model.certificate_.public["integer_grid"]
     assert set(layout_text) == {"row", "target", "constant"}
     assert not hasattr(gram_pass.GramFolds, "pack")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("kind", [*MAPS, "fourier without bounds", "eigen of a sample"])
+def test_no_record_feels_the_values_of_another_row(rng, kind, dtype):
+    """Not in its last bit, however wild the other row is: the sensitivity of the sum rests on it."""
+    name, *more = kind.split()
+    domain = Domain(None if more[:1] == ["without"] else (Interval(-1, 1),) * 5, Interval(-1, 1))
+    size = {"n_components": 24, "kernel": "polynomial" if name == "polynomial" else "gaussian"}
+    size["kernel"] = "matern32" if more[:1] == ["of"] else size["kernel"]
+    features = MAPS[name]({**size, "length_scale": 1.5, "random_state": 0}).build(5)
+    bound, relation = features.row_norm_bound, Neighbours.REPLACE_ONE
+    layout = GramLayout.choose(features.n_outputs, 1, bound, relation, 700, Budget(1.0, 1e-6))
+    recipe = gram_pass.Recipe(domain, features, layout, dtype)
+    X, y = rng.uniform(-1, 1, (700, 5)), np.zeros(700)
+    reference = layout.quantise(*recipe.records(X, y))
+    for place, value in ((0, 1e308), (311, -1e308), (699, 5e-324), (350, 1e5), (512, 0.3)):
+        other = X.copy()
+        other[place] = value
+        changed = np.flatnonzero((layout.quantise(*recipe.records(other, y)) != reference).any(1))
+        assert set(changed) == {place}

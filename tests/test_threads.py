@@ -30,7 +30,7 @@ def build(**options):
 
 
 def use_threads(monkeypatch, threads):
-    monkeypatch.setattr(gram_pass, "block_threads", lambda size: contextlib.nullcontext(threads))
+    monkeypatch.setattr(gram_pass, "block_threads", lambda *sizes: contextlib.nullcontext(threads))
 
 
 def blas_threads():
@@ -108,19 +108,21 @@ def test_blas_lends_its_threads_and_gets_them_back():
         before = blas_threads()
         if before != {2}:
             pytest.skip("this BLAS does not let its threads be counted")
-        with block_threads(1000) as threads:
+        with block_threads(9, 1000) as threads:
             assert (threads, blas_threads()) == (2, {1})
-            with block_threads(1000) as second:  # another pass has them
+            with block_threads(9, 1000) as second:  # another pass has them
                 assert second == 1
         assert blas_threads() == before
-        with block_threads(1 << 28) as threads:  # too large for two at once
+        with block_threads(9, 1 << 28) as threads:  # too large for two at once
             assert (threads, blas_threads()) == (1, before)
-        with pytest.raises(DataError), block_threads(1000):
+        with block_threads(1, 1000) as threads:  # a single block
+            assert (threads, blas_threads()) == (1, before)
+        with pytest.raises(DataError), block_threads(9, 1000):
             raise DataError("no")
         assert blas_threads() == before
-        with block_threads(1000) as threads:
+        with block_threads(9, 1000) as threads:
             assert threads == 2
-    with threadpool_limits(1, user_api="blas"), block_threads(1000) as threads:
+    with threadpool_limits(1, user_api="blas"), block_threads(9, 1000) as threads:
         assert threads == 1
 
 

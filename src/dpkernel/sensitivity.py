@@ -189,7 +189,7 @@ def histogram(neighbours: Neighbours) -> Sensitivity:
 
 
 def bounded_sum(neighbours: Neighbours, *, bound: float) -> Sensitivity:
-    """Return the sensitivity of a sum of numbers in [-bound, bound]: twice the bound, or once."""
+    """Return the l2 sensitivity of a sum of vectors of norm <= bound: twice the bound, or once."""
     return Sensitivity("bounded-sum", neighbours, (("bound", float(bound)),))
 
 

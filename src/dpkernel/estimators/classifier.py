@@ -169,7 +169,7 @@ class PrivateKernelClassifier(ClassifierMixin, ObjectiveModel):
         loss = self._loss()
         tasks = [("decision function", loss, OneAgainstRest(p, weights)) for p in places]
         domain, features, coef, intercept, certificate = self._solve(
-            source, levels, budget, relation, tasks, signal=_SIGNAL
+            source, levels, budget, relation, tasks, signal=_SIGNAL, centred=True
         )
         self._set_columns()
         self._domain, self.feature_map_ = domain, features

@@ -62,7 +62,8 @@ def sum_source(source: Source, recipe: Recipe, *, progress: bool = False) -> Gra
         return sum_tensors(source.X, source.y, recipe)
     stream = source.kind == "stream"
     blocks = source.X if stream else [(source.X, source.y)]
-    with block_threads(recipe.bytes_a_block(source.n_columns)) as threads:
+    n_blocks = -(-source.n_rows // rows_a_block(source.n_columns))
+    with block_threads(n_blocks, recipe.bytes_a_block(source.n_columns)) as threads:
         return sum_blocks(blocks, recipe, progress=progress, threads=threads, copy=stream)
 
 

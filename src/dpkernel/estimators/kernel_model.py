@@ -134,10 +134,11 @@ class KernelModel(PrivateEstimator):
             raise CertificateError(
                 "The coefficients of this model file do not fit its feature map."
             )
+        own = {"features": features} if "features" in cls._get_param_names() else {}
         model = cls(
             epsilon=certificate.epsilon,
             delta=certificate.delta,
-            features=features,
+            **own,
             bounds=domain if domain.columns is not None else None,
             neighbours=certificate.neighbours,
             **cls._saved_parameters(header, domain),

@@ -14,15 +14,19 @@ from dpkernel.domain import Domain, Interval, Levels
 from dpkernel.estimators.base import logger
 from dpkernel.estimators.kernel_model import KernelModel
 from dpkernel.estimators.objective_plan import ROW_BOUND, Setting, plan_objectives
-from dpkernel.estimators.records import RecordRecipe, RecordStore, Targets
+from dpkernel.estimators.passes import Passes
+from dpkernel.estimators.records import STEPS, RecordRecipe, RecordStore, Targets, sum_rows
 from dpkernel.estimators.sources import Source
 from dpkernel.features import FeatureMap
+from dpkernel.features.normalised import shrunk_centre
 from dpkernel.losses import Loss
 from dpkernel.mechanisms import PureObjectivePerturbation, require_accepted
 from dpkernel.profiles import gaussian_mu
 from dpkernel.solvers.objective_perturbation import Problem, Records, minimise
 from dpkernel.types import JSON, Array, Budget, Neighbours
 from dpkernel.validation import Choice, Constraint, Kind, Real
+
+_CENTRE_SHARE = 0.1
 
 T = TypeVar("T")
 Task = tuple[str, Loss, Targets]  # a label for the certificate, a loss, a view of the targets
@@ -59,10 +63,13 @@ class ObjectiveModel(KernelModel):
         tasks: Sequence[Task],
         *,
         signal: float,
+        centred: bool = False,
     ) -> tuple[Domain, FeatureMap, Array, Array, Certificate]:
         """Return domain, features, coefficients, intercepts and the certificate of the fit.
 
-        Tasks with one label have one loss and share a line of the certificate.
+        Tasks with one label have one loss and share a line of the certificate. ``centred`` spends a
+        share on the mean of the rows and scales every row around it to norm 1: for losses in which
+        only the sign of a prediction counts.
         """
         domain = self._resolve_domain(source, target)
         n_inputs = source.n_columns if domain.columns is None else domain.n_unit_columns
@@ -70,17 +77,31 @@ class ObjectiveModel(KernelModel):
         features = self._choose_features(domain, source, size)
         recipe, powers = RecordRecipe.choose(domain, features, source.n_rows, ROW_BOUND)
         owner = type(self).__name__
-        setting = Setting(owner, budget, relation, source.n_rows, powers, signal)
+        share = _centre_share(source.n_rows, n_inputs, budget) if centred and recipe.scale else 0.0
+        sizes = source.n_rows, powers, signal
+        setting = Setting(owner, budget, relation, *sizes, centre_share=share)
         ridge = None if self.regularisation == "auto" else float(self.regularisation)
-        plans = plan_objectives(setting, [loss for _, loss, _ in tasks], ridge)
+        plans, centre = plan_objectives(setting, [loss for _, loss, _ in tasks], ridge)
         plan_of = {plan.loss: plan for plan in plans}
         label_of = {loss: label for label, loss, _ in tasks}
-        releases = [Release(label_of[p.loss], p.mechanism, p.draws) for p in plans]
+        releases = [Release("centre", centre)] if centre else []
+        releases += [Release(label_of[p.loss], p.mechanism, p.draws) for p in plans]
         self._check_ledger(releases, budget)
         logger.info("%d problem(s) on %d rows", len(tasks), source.n_rows)
+        shift = np.zeros(recipe.n_coordinates - 1)
         store = RecordStore(source, recipe)
+        if centre:
+            total = Passes(source).sum(sum_rows, recipe)[0]
+            noise = self._spend(releases, budget)
+            unit = 1 / (STEPS * source.n_rows)
+            noisy, spread = centre.release(total, noise) * unit, centre.noise_scale * unit
+            shift = shrunk_centre(noisy, spread, powers[1:], n_inputs + 1)
+        if centred:
+            recipe = recipe.around(shift)
+            features, store = recipe.features, RecordStore(source, recipe)
         store.prepare()
-        noise = self._spend(releases, budget)
+        if not centre:
+            noise = self._spend(releases, budget)
         solutions = []
         for _, loss, targets in _announced(tasks) if self.verbose else tasks:
             plan = plan_of[loss]
@@ -121,6 +142,13 @@ def _announced(tasks: Sequence[T]) -> Iterator[T]:
 
 def _solver(records: Records, problem: Problem) -> Callable[[Array], Array]:
     return lambda b: minimise(records, problem, b)
+
+
+def _centre_share(n: int, n_inputs: int, budget: Budget) -> float:
+    """Return the share for the mean of the rows: none where it would drown in its noise."""
+    if budget.pure or n * gaussian_mu(budget.epsilon, budget.delta) < n_inputs:
+        return 0.0
+    return _CENTRE_SHARE
 
 
 def _auto_size(n: int, n_inputs: int, budget: Budget) -> int:

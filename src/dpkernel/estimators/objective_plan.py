@@ -10,10 +10,11 @@ import numpy as np
 
 from dpkernel.blocks import BLOCK_ROWS
 from dpkernel.errors import ParameterError, parameter_message
+from dpkernel.estimators.records import STEPS
 from dpkernel.losses import Loss
-from dpkernel.mechanisms import ObjectivePerturbation, PureObjectivePerturbation
+from dpkernel.mechanisms import Gaussian, ObjectivePerturbation, PureObjectivePerturbation
 from dpkernel.profiles import compose, objective_multiplier
-from dpkernel.sensitivity import Sensitivity, loss_gradient
+from dpkernel.sensitivity import Sensitivity, bounded_sum, loss_gradient
 from dpkernel.solvers.objective_perturbation import Problem
 from dpkernel.types import Array, Budget, Neighbours
 
@@ -49,6 +50,8 @@ class Setting:
         A guess of the variance of the best prediction.
     target_bound : float
         |y| at most.
+    centre_share : float
+        The share of mu^2 that the mean of the rows gets.
     """
 
     owner: str
@@ -58,6 +61,7 @@ class Setting:
     powers: Array
     signal: float
     target_bound: float = 1.0
+    centre_share: float = 0.0
 
     def sensitivity(self, loss: Loss) -> Sensitivity:
         """Return how far the gradient moves."""
@@ -74,11 +78,11 @@ class Setting:
 
 def plan_objectives(
     setting: Setting, losses: Sequence[Loss], ridge: float | None = None
-) -> list[ObjectivePlan]:
-    """Return one plan for each different loss; all of them together fit the budget.
+) -> tuple[list[ObjectivePlan], Gaussian | None]:
+    """Return one plan for each different loss, and the release of the centre if it has a share.
 
-    Every problem gets the same share of the budget. ``ridge`` is Lambda; by default it is searched
-    for, free of privacy cost.
+    All of them together fit the budget, and every problem gets the same share of it. ``ridge`` is
+    Lambda; by default it is searched for, free of privacy cost.
     """
     budget, relation = setting.budget, setting.relation
     draws = {loss: losses.count(loss) for loss in losses}
@@ -92,16 +96,16 @@ def plan_objectives(
                 parameter_message(setting.owner, "regularisation", allowed, chosen)
             )
     if budget.pure:
-        return [_pure(setting, loss, ridges[loss], share, draws[loss]) for loss in draws]
+        return [_pure(setting, loss, ridges[loss], share, draws[loss]) for loss in draws], None
     # what b misses must stay far below delta e^-epsilon, for any epsilon
     miss = math.log(1e-7 * budget.delta / len(losses)) - budget.epsilon
     miss = min(math.log(1e-20), miss)
     kappa = objective_multiplier(
         budget,
-        [1.0 / len(losses)] * len(losses),
+        [(1 - setting.centre_share) / len(losses)] * len(losses),
         [_determinant(loss, ridges[loss]) for loss in losses],
         relation,
-        gaussian=_OUTPUT_SHARE**2,
+        gaussian=setting.centre_share + _OUTPUT_SHARE**2 * (1 - setting.centre_share),
         slack=1e-12,
         log_miss=miss + math.log(len(losses)),
     )
@@ -111,11 +115,12 @@ def plan_objectives(
             parameter_message(setting.owner, "epsilon, delta", allowed, str(budget))
         )
     while True:
-        m = kappa / math.sqrt(len(losses))
+        m = kappa * math.sqrt((1 - setting.centre_share) / len(losses))
         plans = [_gaussian(setting, loss, ridges[loss], m, miss, draws[loss]) for loss in draws]
-        whole = compose([p.mechanism.profile() for p in plans for _ in range(p.draws)])
-        if whole.supports(budget):
-            return plans
+        centre = _centre(setting, kappa)
+        profiles = [p.mechanism.profile() for p in plans for _ in range(p.draws)]
+        if compose(profiles + ([centre.profile()] if centre else [])).supports(budget):
+            return plans, centre
         kappa *= 1 - 1e-9
 
 
@@ -150,6 +155,18 @@ def _ridge(setting: Setting, loss: Loss, share: float) -> float:
     logs = {min(fraction * share, _LARGEST_LOG) for fraction in _SHARES}
     best = min((math.expm1(log) for log in sorted(logs)), key=error_of)
     return loss.smoothness * ROW_BOUND**2 / best
+
+
+def _centre(setting: Setting, kappa: float) -> Gaussian | None:
+    if not setting.centre_share:
+        return None
+    found: Gaussian = Gaussian.with_mu(
+        bounded_sum(setting.relation, bound=float(STEPS)),
+        kappa * math.sqrt(setting.centre_share),
+        dimension=len(setting.powers) - 1,
+        integer=True,
+    )
+    return found
 
 
 def _determinant(loss: Loss, ridge: float) -> float:

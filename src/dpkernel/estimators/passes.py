@@ -67,10 +67,17 @@ class Passes:
         if self._source.kind == "dask":
             parts = self._in_chunks(_chunk_sum, function, arguments)
         else:
-            with block_threads(2**25) as threads:
+            with block_threads(64, 2**25) as threads:
                 tasks = ((function, block, arguments) for block in self.blocks())
                 parts = list(in_threads(_apply, tasks, threads))
         return [sum(values[1:], start=values[0]) for values in zip(*parts, strict=True)]
+
+    @property
+    def longest_chain(self) -> int:
+        """A bound on the additions that one row of a sum goes through; it follows from sizes alone."""
+        step = rows_a_block(self._source.n_columns)
+        chunks = len(row_chunks(self._source.X)) if self._source.kind == "dask" else 0
+        return step + -(-self._source.n_rows // step) + 2 * chunks
 
     def records(self, loss: Loss) -> Records:
         """Return the sums of a convex problem, for blocks (features, targets, weights)."""
@@ -97,7 +104,7 @@ class Passes:
         task = dask.delayed(work, pure=False)
         chunks = zip(row_chunks(self._source.X), row_chunks(self._source.y), strict=True)
         made = [task(X, y, self._steps, *arguments) for X, y in chunks]
-        return [part for part in computed(dask, *made) if part is not None]
+        return [part for part in computed(dask, *made, spent=True) if part is not None]
 
 
 class _ChunkRecords:

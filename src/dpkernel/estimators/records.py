@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ from dpkernel.estimators.sources import (
     read_again,
     unit_inputs,
 )
-from dpkernel.features import FeatureMap
+from dpkernel.features import FeatureMap, NormalisedFeatures
 from dpkernel.losses import Loss
 from dpkernel.solvers.objective_perturbation import (
     BlockRecords,
@@ -35,13 +35,14 @@ from dpkernel.solvers.objective_perturbation import (
     Records,
     sum_blocks,
 )
-from dpkernel.types import Array
+from dpkernel.types import Array, IntArray
 
 Stored = tuple[Array, Array, Array]  # z, the table's targets, weights
 
 _CACHE_BYTES = 2**29  # records up to this size stay in memory; larger ones are made again each pass
 _CONSTANT_POWER = 0.1  # share of ||z||^2 that the constant coordinate has
 _SAMPLE = 2048
+STEPS = 2**20  # a row of norm 1 in integers, whose sums are exact
 
 
 @dataclass(frozen=True)
@@ -90,16 +91,22 @@ class RecordRecipe:
     @property
     def n_coordinates(self) -> int:
         """The length of z."""
-        return self.features.n_outputs + 1
+        return self.features.n_outputs + self._offset
+
+    @property
+    def _offset(self) -> int:
+        """1 where a constant comes before the features."""
+        return 1 if self.constant else 0
 
     def rows(self, X: Array) -> tuple[Array, Array]:
         """Return z of every row, and the weights."""
         phi = self.features.transform_block(unit_inputs(X, self.domain, self.dtype))
         z = np.empty((len(phi), self.n_coordinates), self.dtype)
-        z[:, 0] = self.constant
+        first = self._offset
+        z[:, :first] = self.constant
         with np.errstate(all="ignore"):  # a warning would tell of the data
-            np.subtract(phi, self.centre.astype(self.dtype), out=z[:, 1:])
-            z[:, 1:] *= z.dtype.type(self.scale)
+            np.subtract(phi, self.centre.astype(self.dtype), out=z[:, first:])
+            z[:, first:] *= z.dtype.type(self.scale)
         limit = self.row_bound**2 * (1 - 2.0**-40)
         weights = np.empty(len(z))
         for start in range(0, len(z), 512):  # a few rows at a time stay in the cache
@@ -115,8 +122,30 @@ class RecordRecipe:
 
     def coefficients(self, beta: Array) -> tuple[Array, float]:
         """Return coefficients on the features and the intercept, for a solution in z."""
-        coef = self.scale * beta[1:]
-        return coef, float(self.constant * beta[0] - self.centre @ coef)
+        coef = self.scale * beta[self._offset :]
+        return coef, float(self.constant * beta[0] * self._offset - self.centre @ coef)
+
+    def around(self, shift: Array) -> RecordRecipe:
+        """Return the recipe for rows around the centre moved by ``shift``, each of norm 1.
+
+        The shift is that of the features in z, released. The constant is then one of the features.
+        """
+        centre = self.centre + shift / self.scale if self.scale else self.centre
+        scale = self.scale or 1.0
+        features = NormalisedFeatures(
+            self.features, centre=centre.tolist(), scale=scale, constant=self.constant
+        ).build(self.features.n_features_in_)
+        zeros = np.zeros(features.n_outputs)
+        return replace(self, features=features, constant=0.0, scale=1.0, centre=zeros)
+
+
+def sum_rows(X: Array, y: Array, recipe: RecordRecipe) -> tuple[IntArray]:
+    """Return the sum of a block's z without the constant, in integers: each of norm <= STEPS."""
+    z, _ = recipe.rows(X)
+    part = z[:, 1:].astype(np.float64)
+    norms = np.sqrt(np.add.reduce(part * part, axis=1))
+    part *= (STEPS * (1 - 2.0**-30) / np.maximum(norms, 1.0))[:, None]
+    return (np.trunc(part).astype(np.int64).sum(axis=0),)
 
 
 class RecordStore:

@@ -113,9 +113,15 @@ def _check_target(owner: str, shape: tuple[int, ...], several: bool) -> None:
 
 
 def read_again(source: Source) -> Iterator[tuple[Any, Array]]:
-    """Yield (X, y) of an array or a stream; blocks of a stream are put together to whole ones."""
+    """Yield (X, y) in blocks; those of a stream are put together to whole ones."""
     if source.kind == "array":
         yield source.X, source.y
+        return
+    if source.kind == "torch":
+        step = rows_a_block(source.n_columns)
+        for start in range(0, source.n_rows, step):
+            X, y = (_to_numpy(v[start : start + step]) for v in (source.X, source.y))
+            yield X, y.astype(np.float64)
         return
     waiting: list[tuple[Any, Array]] = []
     rows, step = 0, rows_a_block(source.n_columns)
@@ -132,6 +138,13 @@ def read_again(source: Source) -> Iterator[tuple[Any, Array]]:
     if rows:
         X, y = (np.concatenate(parts) for parts in zip(*waiting, strict=True))
         yield X, y
+
+
+def _to_numpy(rows: Any) -> Array:
+    """Return a tensor as an array in main memory; kinds that NumPy does not know become float64."""
+    found = rows.detach().cpu()
+    known = str(found.dtype) in ("torch.float32", "torch.float64")
+    return np.asarray((found if known else found.double()).numpy())
 
 
 def unit_inputs(X: Array, domain: Domain, dtype: str) -> Array:

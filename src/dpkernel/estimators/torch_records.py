@@ -18,7 +18,7 @@ from dpkernel.domain import Interval
 from dpkernel.errors import DataError
 from dpkernel.estimators.records import RecordRecipe, Targets
 from dpkernel.estimators.sources import Source
-from dpkernel.features import FourierFeatures, LinearFeatures
+from dpkernel.features import FeatureMap, FourierFeatures, LinearFeatures, NormalisedFeatures
 from dpkernel.losses import Loss
 from dpkernel.solvers.objective_perturbation import CompensatedSum
 from dpkernel.types import Array
@@ -112,15 +112,17 @@ def record_twin(recipe: RecordRecipe, device: Any) -> Callable[[Any], tuple[Any,
     """
     import torch
 
-    inputs, features = _input_twin(recipe, device), _feature_twin(recipe, device)
+    inputs = _input_twin(recipe, device)
+    features = _feature_twin(recipe.features, recipe.dtype, device)
     dtype = getattr(torch, recipe.dtype)
     centre = torch.as_tensor(recipe.centre, dtype=dtype, device=device)
     limit = recipe.row_bound**2 * (1 - 2.0**-36)
 
     def make(X: Any) -> tuple[Any, Any]:
         z = torch.empty((len(X), recipe.n_coordinates), dtype=dtype, device=device)
-        z[:, 0] = recipe.constant
-        z[:, 1:] = (features(inputs(X)) - centre) * recipe.scale
+        first = recipe.n_coordinates - recipe.features.n_outputs
+        z[:, :first] = recipe.constant
+        z[:, first:] = (features(inputs(X)) - centre) * recipe.scale
         squares = z.to(torch.float64).square().sum(dim=1)
         strange = ~(squares < 1e200)  # can't come from a map of this library; counts nothing
         z.masked_fill_(strange[:, None], 0.0)
@@ -152,13 +154,24 @@ def _input_twin(recipe: RecordRecipe, device: Any) -> Callable[[Any], Any]:
     return to_unit
 
 
-def _feature_twin(recipe: RecordRecipe, device: Any) -> Callable[[Any], Any]:
+def _feature_twin(features: FeatureMap, dtype: str, device: Any) -> Callable[[Any], Any]:
     """Return the function from inputs to features."""
     import torch
 
-    features = recipe.features
+    if isinstance(features, NormalisedFeatures):
+        inner = _feature_twin(features._base, dtype, device)
+        centre = torch.as_tensor(features._centre, dtype=getattr(torch, dtype), device=device)
+        constant, scale = float(features.constant), float(features.scale)
+
+        def normalised(X: Any) -> Any:
+            rows = (inner(X) - centre) * scale
+            rows = torch.cat((torch.full_like(rows[:, :1], constant), rows), dim=1)
+            norms = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
+            return torch.nan_to_num(rows / norms.clamp(min=constant / 2))
+
+        return normalised
     if isinstance(features, FourierFeatures):
-        tables = features._tables[np.dtype(recipe.dtype)]
+        tables = features._tables[np.dtype(dtype)]
         frequencies, amplitudes = (torch.as_tensor(table, device=device) for table in tables)
         limit = features._most_input
 

@@ -4,6 +4,7 @@ from dpkernel.features.base import FeatureMap, feature_map_from_dict
 from dpkernel.features.eigen import PublicEigenfeatures
 from dpkernel.features.fourier import FourierFeatures
 from dpkernel.features.linear import LinearFeatures
+from dpkernel.features.normalised import NormalisedFeatures
 from dpkernel.features.nystroem import PublicNystroem
 from dpkernel.features.polynomial import PolynomialMap
 from dpkernel.features.projection import RandomProjection
@@ -14,6 +15,7 @@ __all__ = [
     "FeatureMap",
     "FourierFeatures",
     "LinearFeatures",
+    "NormalisedFeatures",
     "PolynomialMap",
     "PublicEigenfeatures",
     "PublicNystroem",

@@ -16,24 +16,26 @@ from dpkernel.features.eigen import PublicEigenfeatures
 from dpkernel.kernels import Kernel, resolve_kernel
 from dpkernel.types import Array
 
-_SAMPLE = 4096
+_SAMPLE = 4096  # points, or 8 a component
+_MOST = 2000
 _LANDMARKS = 512
 _LARGEST = 4.0
-_LEAST_SHARE = 1e-9  # of the first eigenvalue: smaller ones are rounding
+_LEAST_SHARE = 1e-7  # of the first eigenvalue: components of smaller ones are mostly rounding
+_SINGLE_SHARE = 1e-3  # components of smaller ones need kernel values in double precision
 
 
 @register
 class WhitenedFeatures(FeatureMap):
     r"""The leading eigenfunctions of a kernel, orthonormal among themselves and to the constant.
 
-    v(x) has M coordinates with E v_l = 0 and E v_l v_m = 1{l = m} for inputs from a law that is stated:
-    uniform on [-1, 1]^d, or normal with a given mean and covariance and clipped to that box. Each
-    coordinate is clipped to [-4, 4].
+    phi(x) has M coordinates with E phi_l = 0 and E phi_l phi_m = 1{l = m} for inputs from a law that
+    is stated: uniform on [-1, 1]^d, or normal with a given mean and covariance and clipped to that
+    box. Each coordinate is clipped to [-4, 4].
 
     Parameters
     ----------
     n_components : int
-        M; fewer where the kernel has fewer eigenvalues above 1e-9 of the first.
+        M, at most 2000; fewer where the kernel has fewer eigenvalues above rounding.
     kernel : str or Kernel
     length_scale : float or sequence of floats
     mean, covariance : array-like, optional
@@ -47,7 +49,9 @@ class WhitenedFeatures(FeatureMap):
         The eigenvalues, decreasing.
 
     Numerics     For the uniform law the eigenfunctions of ``PublicEigenfeatures``; otherwise kernel
-                 principal components of 512 points of the law. Made orthonormal on 4096 points.
+                 principal components of 512 points of the law with eigenvalues above 1e-7 of the
+                 first, which is why there are at most 511. Made orthonormal on 4096 points of the
+                 law, on 8 M for larger M.
     """
 
     kind: ClassVar[str] = "whitened"
@@ -79,8 +83,18 @@ class WhitenedFeatures(FeatureMap):
         """The eigenvalues, decreasing."""
         return np.array(self._spectrum)
 
+    def check(self, n_inputs: int) -> Kernel:
+        """Return the kernel, or raise for parameters with which the map can't be built."""
+        self._require_components(most=_MOST)
+        self._public_uniforms()
+        kernel = resolve_kernel(self.kernel, self.length_scale)
+        kernel.scales(n_inputs)
+        self._root_bound(kernel, n_inputs)
+        return kernel
+
     def _build(self, n_inputs: int) -> None:
-        n = self._require_components()
+        kernel, n = self.check(n_inputs), int(self.n_components)
+        size = max(_SAMPLE, 1 << (8 * n - 1).bit_length())
         if (self.mean is None) != (self.covariance is None):
             raise ParameterError(
                 parameter_message(
@@ -95,10 +109,10 @@ class WhitenedFeatures(FeatureMap):
                 random_state=self.random_state,
             ).build(n_inputs)
             self._spectrum = self._box.spectrum
-            sample = self.public_sample(_SAMPLE)
+            sample = self.public_sample(size)
         else:
-            sample = self._normal_sample(n_inputs)
-            self._build_components(sample[:_LANDMARKS], min(n, _LANDMARKS - 1))
+            sample = self._normal_sample(n_inputs, size)
+            self._build_components(kernel, sample[:_LANDMARKS], min(n, _LANDMARKS - 1))
         raw = np.column_stack([np.ones(len(sample)), self._raw(sample)])
         gram = raw.T @ raw / len(sample)
         gram[np.diag_indices_from(gram)] += 1e-10
@@ -107,7 +121,7 @@ class WhitenedFeatures(FeatureMap):
         self._rotation = np.ascontiguousarray(inverse.T[:, 1:])
         self.n_outputs = len(self._spectrum)
 
-    def _normal_sample(self, n_inputs: int) -> Array:
+    def _normal_sample(self, n_inputs: int, size: int) -> Array:
         """Return points of the normal law, clipped to the box."""
         mean, covariance = np.asarray(self.mean, float), np.asarray(self.covariance, float)
         fine = mean.shape == (n_inputs,) and covariance.shape == (n_inputs, n_inputs)
@@ -119,12 +133,11 @@ class WhitenedFeatures(FeatureMap):
             )
         values, vectors = np.linalg.eigh((covariance + covariance.T) / 2)
         root = vectors * np.sqrt(np.maximum(values, 0.0))
-        points = shifted_sobol(_SAMPLE, n_inputs, self._public_uniforms())
+        points = shifted_sobol(size, n_inputs, self._public_uniforms())
         normals = ndtri(np.clip(points, 1e-9, 1 - 1e-9))
         return np.asarray(np.clip(mean + normals @ root.T, -1.0, 1.0))
 
-    def _build_components(self, landmarks: Array, n: int) -> None:
-        kernel = resolve_kernel(self.kernel, self.length_scale)
+    def _build_components(self, kernel: Kernel, landmarks: Array, n: int) -> None:
         values, vectors = np.linalg.eigh(kernel(landmarks) / len(landmarks))
         kept = min(n, max(1, int(np.sum(values > _LEAST_SHARE * values[-1]))))
         self._spectrum = values[::-1][:kept].copy()
@@ -139,10 +152,13 @@ class WhitenedFeatures(FeatureMap):
             scales = np.sqrt(self._spectrum).astype(X.dtype)
             return np.asarray(self._box.transform_block(X) / scales)
         kernel, landmarks, weights = self._components
-        return np.asarray(kernel(X, landmarks.astype(X.dtype)) @ weights.astype(X.dtype))
+        small = self._spectrum[-1] < _SINGLE_SHARE * self._spectrum[0]
+        dtype = np.dtype(np.float64) if small else X.dtype  # weights enlarge rounding by 1 / share
+        values = kernel(X.astype(dtype, copy=False), landmarks.astype(dtype))
+        return np.asarray((values @ weights.astype(dtype)).astype(X.dtype, copy=False))
 
     def transform_block(self, X: Array) -> Array:
-        """Return v of every row."""
+        """Return phi of every row."""
         X = np.clip(X, -1.0, 1.0)
         rotation = self._rotation.astype(X.dtype)
         out = self._raw(X) @ rotation[1:]

@@ -27,7 +27,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.fft import irfft, next_fast_len, rfft
@@ -119,14 +119,12 @@ class ObjectiveProfile(PrivacyProfile):
         if self.stages[-1][0] > _LARGEST_M:
             return 1.0, missed
         best = 1.0
-        if (
-            len(self.stages) > _DIRECT
-        ):  # laws that were convolved by Fourier transforms end at 1e-12
+        if len(self.stages) > _DIRECT:
+            # laws that were convolved by Fourier transforms end at 1e-12
             from dpkernel.profiles.composition import rdp_delta
 
-            best = (
-                rdp_delta(self.rdp, epsilon) + (1 + math.exp(min(epsilon, 700.0))) * self.rdp_miss
-            )
+            growth = 1 + math.exp(min(epsilon, 700.0))
+            best = rdp_delta(self.rdp, epsilon) + growth * self.rdp_miss
         if len(self.stages) > _MOST_STAGES:
             return min(1.0, best), missed
         shift = epsilon - self.slack
@@ -219,7 +217,7 @@ class ObjectiveProfile(PrivacyProfile):
     @classmethod
     def from_dict(cls, data: JSON) -> ObjectiveProfile:
         """Return the profile that ``to_dict`` described."""
-        stages = tuple((stage[0], stage[1]) for stage in data["stages"])
+        stages: Any = tuple(tuple(stage) for stage in data["stages"])
         return cls(stages, data["neighbours"], data["mu"], data["slack"], data["log_miss"])
 
 

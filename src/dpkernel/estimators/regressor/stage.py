@@ -70,15 +70,24 @@ class Stage:
     sigma: float  # of b, in units of h
     ridge: float
     bend: float  # n times the share of residuals inside the clip
+    output: float = 0.0  # of the noise on beta itself
 
     @classmethod
-    def choose(cls, state: State, n_rows: int, clip: float, sigma: float, ridge: float) -> Stage:
+    def choose(
+        cls,
+        state: State,
+        n_rows: int,
+        clip: float,
+        sigma: float,
+        ridge: float,
+        output: float = 0.0,
+    ) -> Stage:
         """Return the stage for residuals clipped at so many times their scale."""
         inside = 2 * float(ndtr(clip)) - 1
         width = clip * state.scale
         noise = width * sigma / (n_rows * inside)
         powers = water_filling(noise**2 / np.maximum(state.variances, 1e-30))
-        return cls(state, powers, width, sigma, ridge, n_rows * inside)
+        return cls(state, powers, width, sigma, ridge, n_rows * inside, output)
 
     @property
     def used(self) -> IntArray:
@@ -92,15 +101,26 @@ class Stage:
         beta[used] = minimise(b[used])
         return beta
 
+    @property
+    def _kept(self) -> Array:
+        """The share of a coefficient that the ridge leaves."""
+        curvature = self.bend * self.powers[self.used]
+        return np.asarray(np.maximum(curvature / (curvature + self.ridge), 0.5))
+
+    def errors(self, n_rows: int) -> Array:
+        """Return the variances of the coefficients that ``beta`` will give: noise, and a finite n."""
+        powers = self.powers[self.used]
+        inside = (self.sigma / (self.bend * powers + self.ridge)) ** 2 + self.output**2
+        return np.asarray(
+            self.clip**2 * powers * inside / self._kept**2 + self.state.scale**2 / n_rows
+        )
+
     def update(self, beta: Array, spectrum: Array, n_rows: int, *, first: bool) -> State:
         """Return what is known after the release of beta."""
         used, state = self.used, self.state
         roots = np.sqrt(self.powers[used])
-        curvature = self.bend * self.powers[used]
-        kept = np.maximum(curvature / (curvature + self.ridge), 0.5)  # what the ridge leaves
-        found = self.clip * roots * beta[used] / kept
-        noise = (self.clip * roots * self.sigma / ((curvature + self.ridge) * kept)) ** 2
-        noise = noise + state.scale**2 / n_rows
+        found = self.clip * roots * beta[used] / self._kept
+        noise = self.errors(n_rows)
         prior = state.variances
         if first:
             prior = _fitted_prior(prior, spectrum, used, found, noise, state.scale)
@@ -113,12 +133,12 @@ class Stage:
 
 def water_filling(levels: Array) -> Array:
     """Return max(0, k - levels) with the k at which they add up to 1."""
-    ordered = np.sort(levels)
-    sums = np.cumsum(ordered)
+    depths = levels - levels.min()  # the deepest is under water, however high all of them are
+    ordered = np.sort(depths)
     counts = np.arange(1, len(ordered) + 1)
-    heights = (1 + sums) / counts
+    heights = (1 + np.cumsum(ordered)) / counts
     last = int(np.sum(heights > ordered)) - 1  # the levels under water come first
-    powers: Array = np.maximum(0.0, heights[last] - levels)
+    powers: Array = np.maximum(0.0, heights[last] - depths)
     return np.asarray(powers / powers.sum())
 
 

@@ -1,0 +1,247 @@
+"""One fit: its public setting, and the parts one after the other."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+
+from dpkernel.domain import Domain, Interval
+from dpkernel.estimators.passes import Passes
+from dpkernel.estimators.regressor import calibration, inputs, location, scale
+from dpkernel.estimators.regressor.budget_plan import BudgetPlan
+from dpkernel.estimators.regressor.releases import name_of, plan_releases, stage_problem
+from dpkernel.estimators.regressor.stage import Stage, State, first_state, stage_records
+from dpkernel.estimators.sources import Source, unit_inputs
+from dpkernel.features import FeatureMap, WhitenedFeatures
+from dpkernel.losses import Huber
+from dpkernel.mechanisms import Mechanism, ObjectivePerturbation
+from dpkernel.noise import Noise
+from dpkernel.profiles import gaussian_mu
+from dpkernel.solvers.objective_perturbation import minimise
+from dpkernel.statistics import GramLayout
+from dpkernel.types import Array, Budget, Neighbours
+
+_FLOAT32_FROM = 20_000
+_FEWEST = 2  # features of a private mean, which needs none
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The numbers from which everything about a fit follows before it: all public.
+
+    Parameters
+    ----------
+    n_rows, n_inputs, n_targets : int
+    n_features : int
+        At most so many features; the data's own law may have fewer.
+    """
+
+    n_rows: int
+    n_inputs: int
+    n_targets: int
+    n_features: int
+
+    def plan(self, budget: Budget) -> BudgetPlan | None:
+        """Return the plan that "auto" stands for."""
+        mu = gaussian_mu(budget.epsilon, budget.delta)
+        return BudgetPlan.choose(self.n_rows * mu / math.sqrt(self.n_targets), self.n_inputs)
+
+
+class Fitting:
+    """Everything public about one fit, and how to run it."""
+
+    def __init__(
+        self,
+        source: Source,
+        domain: Domain,
+        target: Interval,
+        sizes: Sizes,
+        plan: BudgetPlan | None,
+        budget: Budget,
+        relation: Neighbours,
+        features: WhitenedFeatures,
+        *,
+        verbose: bool = False,
+    ) -> None:
+        self.plan, self._sizes, self._features, self._verbose = plan, sizes, features, verbose
+        n, d, k = sizes.n_rows, sizes.n_inputs, sizes.n_targets
+        self._dtype = "float32" if n >= _FLOAT32_FROM else "float64"
+        self._passes = Passes(source).then(
+            _to_unit, domain, target, self._dtype, bytes_a_row=8 * (d + k)
+        )
+        self._chain = self._passes.longest_chain
+        bought = plan is not None and plan.inputs > 0
+        self._layout: GramLayout | None = inputs.input_layout(d, n, relation) if bought else None
+        self.mechanisms: dict[str, Mechanism] = plan_releases(
+            plan, n, k, sizes.n_features + 1, budget, relation, self._layout, self._chain
+        )
+        if not bought:
+            _ = self._for_the_box  # what a bad kernel raises is raised before anything is spent
+        else:
+            features.check(d)
+
+    @cached_property
+    def _for_the_box(self) -> FeatureMap:
+        count = _FEWEST if self.plan is None else self._sizes.n_features
+        return self._built(n_components=count)
+
+    def _built(self, **changes: Any) -> FeatureMap:
+        values = {**self._features.get_params(deep=False), **changes}
+        found: FeatureMap = WhitenedFeatures(**values).build(self._sizes.n_inputs)
+        return found
+
+    def run(self, noise: Noise) -> tuple[FeatureMap, list[State]]:
+        """Draw every release; return the features and the final state of every target."""
+        targets = range(self._sizes.n_targets)
+        if self.plan is None:
+            features = self._for_the_box
+            return features, [self._mean(j, features.n_outputs, noise) for j in targets]
+        features = self._for_the_box if self._layout is None else self._for_the_inputs(noise)
+        width = features.n_outputs * np.dtype(self._dtype).itemsize + 8 * len(targets)
+        rows = self._passes.then(_to_features, features, bytes_a_row=width)
+        return features, [self._one_target(j, rows, features, noise) for j in targets]
+
+    def _mean(self, column: int, n_outputs: int, noise: Noise) -> State:
+        """Return a constant: all that so small a budget can tell."""
+        with self._part("mean", column):
+            mechanism = self._mechanism("mean", column)
+            (total,) = self._passes.sum(_sum_targets, column)
+            unit = 1 / (calibration.STEPS * self._sizes.n_rows)
+            value = float(mechanism.release(total, noise)[0]) * unit
+        coefficients, variances = np.zeros(n_outputs + 1), np.zeros(n_outputs + 1)
+        coefficients[0] = min(max(value, -1.0), 1.0)
+        variances[0] = min(mechanism.noise_scale * unit, 1.0) ** 2
+        return State(coefficients, variances, 1 / math.sqrt(3))  # as if y were uniform
+
+    def _for_the_inputs(self, noise: Noise) -> FeatureMap:
+        """Return features for the law of the inputs, from their noisy moments."""
+        assert self._layout is not None
+        with self._part("inputs"):
+            (total,) = self._passes.sum(inputs.sum_inputs, self._layout)
+            noisy = self.mechanisms["inputs"].release(total, noise)
+            mean, covariance = inputs.fit_inputs(self._layout.read(noisy), self._sizes.n_rows)
+            return self._built(mean=mean.tolist(), covariance=covariance.tolist())
+
+    def _one_target(self, column: int, rows: Passes, features: FeatureMap, noise: Noise) -> State:
+        plan, n = self.plan, self._sizes.n_rows
+        assert plan is not None
+        with self._part("location", column):
+            (counts,) = self._passes.sum(_count_targets, column)
+            noisy = self._mechanism("location", column).release(counts, noise)
+        spectrum: Array = features.spectrum
+        state = first_state(spectrum, *location.fit_location(noisy, n))
+        for number in range(1, len(plan.stages) + 1):
+            with self._part(f"stage {number}", column):
+                mechanism = self._mechanism(f"stage {number}", column)
+                stage = stage_of(state, n, plan, mechanism)
+                beta = mechanism.release(self._solver(stage, rows, column, mechanism), noise)
+            state = stage.update(beta, spectrum, n, first=number == 1)
+            if plan.scale > 0:
+                with self._part(f"scale {number}", column):
+                    state = self._new_scale(state, f"scale {number}", rows, column, noise)
+        if plan.calibration > 0:
+            with self._part("calibration", column):
+                state = self._calibrated(state, rows, column, noise)
+        return state
+
+    def _solver(
+        self, stage: Stage, rows: Passes, column: int, mechanism: ObjectivePerturbation
+    ) -> Callable[[Array], Array]:
+        used = stage.used
+        item = np.dtype(self._dtype).itemsize
+        records = rows.then(
+            stage_records,
+            column,
+            stage.state.coefficients,
+            used,
+            np.sqrt(stage.powers[used]),
+            stage.clip,
+            bytes_a_row=len(used) * item + 16,
+        ).records(Huber(1.0))
+        problem = stage_problem(
+            self._sizes.n_rows,
+            len(used),
+            mechanism.ridge,
+            mechanism.reach * mechanism.sigma * (1 + 1e-12),
+            self._chain,
+            mechanism.error,
+        )
+        return lambda b: stage.solve(b, lambda part: minimise(records, problem, part))
+
+    def _new_scale(
+        self, state: State, label: str, rows: Passes, column: int, noise: Noise
+    ) -> State:
+        edges = scale.edges_of(state.scale)
+        (counts,) = rows.sum(scale.count_residuals, column, state.coefficients, edges)
+        noisy = self._mechanism(label, column).release(counts, noise)
+        found = scale.fit_scale(noisy, self._sizes.n_rows, state.scale)
+        return State(state.coefficients, state.variances, found)
+
+    def _calibrated(self, state: State, rows: Passes, column: int, noise: Noise) -> State:
+        assert self.plan is not None
+        clip, n = calibration.REACH * state.scale, self._sizes.n_rows
+        mechanism = self._mechanism("calibration", column)
+        (total,) = rows.sum(calibration.sum_clipped, column, state.coefficients, clip)
+        unit = clip / (calibration.STEPS * n)
+        shift = float(mechanism.release(total, noise)[0]) * unit
+        spread = (mechanism.noise_scale * unit) ** 2 + state.scale**2 / n
+        # clipped residuals put the fit near a median: several stages leave little else to find
+        bias = calibration.BIAS * state.scale if len(self.plan.stages) > 1 else 0.0
+        coefficients, variances = state.coefficients.copy(), state.variances.copy()
+        unknown = variances[0] + bias**2
+        share = unknown / (unknown + spread)
+        coefficients[0] += share * shift
+        variances[0] = share * spread
+        return State(coefficients, variances, state.scale)
+
+    def _mechanism(self, label: str, column: int) -> Any:
+        return self.mechanisms[name_of(label, column, self._sizes.n_targets)]
+
+    @contextlib.contextmanager
+    def _part(self, label: str, column: int = 0) -> Iterator[None]:
+        """Say which part is worked on, where that is wanted; its name and number are public."""
+        if not self._verbose:
+            yield
+            return
+        if self.plan is not None and label[-1].isdigit():
+            label = f"{label} of {len(self.plan.stages)}"
+        text = label if label == "inputs" else name_of(label, column, self._sizes.n_targets)
+        console = Console()
+        with console.status(text):
+            yield
+        console.print(text)
+
+
+def stage_of(
+    state: State, n_rows: int, plan: BudgetPlan, mechanism: ObjectivePerturbation
+) -> Stage:
+    """Return the stage that follows on a state."""
+    output = mechanism.output_sigma * mechanism.output_grid
+    return Stage.choose(state, n_rows, plan.clip, mechanism.sigma, mechanism.ridge, output)
+
+
+# what every block of rows goes through; module-level, so that Dask workers find them
+
+
+def _to_unit(X: Array, y: Array, domain: Domain, target: Interval, dtype: str) -> Any:
+    return unit_inputs(X, domain, dtype), target.to_unit(y)
+
+
+def _to_features(X: Array, y: Array, features: FeatureMap) -> Any:
+    return features.transform_block(X), y
+
+
+def _count_targets(X: Array, y: Array, column: int) -> Any:
+    return location.count_targets(y, column)
+
+
+def _sum_targets(X: Array, y: Array, column: int) -> Any:
+    zeros = np.zeros((len(y), 0))
+    return calibration.sum_clipped(zeros, y, column, np.zeros(1), 1.0)

@@ -1,0 +1,146 @@
+"""A mechanism for every release of one fit; together they fit the budget.
+
+All of them are fixed before the first draw, from public numbers: sizes, the budget, the plan. What
+adapts to earlier releases (the clip, the coordinates, the features) is scaled away inside each part.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from dpkernel.errors import ParameterError, parameter_message
+from dpkernel.estimators.regressor import calibration, location, scale
+from dpkernel.estimators.regressor.budget_plan import OUTPUT_SHARE, BudgetPlan
+from dpkernel.estimators.regressor.stage import LARGEST_TARGET, ROW_BOUND
+from dpkernel.losses import Huber
+from dpkernel.mechanisms import Gaussian, Mechanism, ObjectivePerturbation, SymmetricGaussian
+from dpkernel.profiles import compose, gaussian_mu, objective_multiplier
+from dpkernel.sensitivity import Sensitivity, bounded_sum, histogram, loss_gradient
+from dpkernel.solvers.objective_perturbation import Problem
+from dpkernel.statistics import GramLayout
+from dpkernel.types import Budget, Neighbours
+
+LARGEST_LOG = 3.0  # of 1 + x, what a stage's ridge may cost: beyond it the ridge is small enough
+_UNUSED = 1 + 2.0**-8  # the error of coordinates without power, beside that of the solver
+
+
+def name_of(label: str, column: int, n_targets: int) -> str:
+    """Return the name of a release in the certificate."""
+    return label if n_targets == 1 else f"{label}, target {column + 1}"
+
+
+def stage_problem(
+    n_rows: int, size: int, ridge: float, largest_b: float, chain: int, error: float = 0.0
+) -> Problem:
+    """Return the public side of one stage on this many coordinates.
+
+    ``chain`` bounds the additions over records one after the other; ``error`` is that of the
+    mechanism, of which the solver leaves a little to coordinates that it does not see.
+    """
+    numbers = Huber(1.0), n_rows, ROW_BOUND, np.full(size, ridge), LARGEST_TARGET, largest_b, chain
+    return Problem(*numbers, wanted=error / _UNUSED)
+
+
+def plan_releases(
+    plan: BudgetPlan | None,
+    n_rows: int,
+    n_targets: int,
+    size: int,
+    budget: Budget,
+    relation: Neighbours,
+    layout: GramLayout | None,
+    chain: int,
+) -> dict[str, Mechanism]:
+    """Return a mechanism for every release, by its name; None as plan: private means alone."""
+    if plan is None:
+        return _means(n_targets, budget, relation)
+    weights = {}
+    for label, weight in plan.parts().items():
+        if label == "inputs":
+            weights[label] = weight
+            continue
+        for j in range(n_targets):
+            weights[name_of(label, j, n_targets)] = weight / n_targets
+    stages = [weight for name, weight in weights.items() if _kind(name) == "stage"]
+    x = math.expm1(min(plan.determinant * budget.epsilon / len(stages), LARGEST_LOG))
+    miss = math.log(budget.delta) + math.log(1e-7 / len(stages)) - budget.epsilon
+    miss = min(math.log(1e-20), miss)
+    others = sum(weights.values()) - sum(stages)
+    kappa = objective_multiplier(
+        budget,
+        stages,
+        [x * (1 + 1e-15)] * len(stages),
+        relation,
+        gaussian=others + OUTPUT_SHARE**2 * sum(stages),
+        slack=1e-12,
+        log_miss=miss + math.log(len(stages)),
+    )
+    while kappa > 0:
+        found: dict[str, Mechanism] = {}
+        for name, weight in weights.items():
+            mu, kind = kappa * math.sqrt(weight), _kind(name)
+            if kind == "stage":
+                found[name] = _stage(n_rows, size, relation, mu, x, miss, chain)
+            elif kind == "inputs":
+                assert layout is not None
+                found[name] = SymmetricGaussian.with_mu(
+                    layout.sensitivity, mu, dimension=layout.side, integer=True
+                )
+            elif kind == "calibration":
+                found[name] = Gaussian.with_mu(_clipped_sum(relation), mu, dimension=1)
+            else:
+                cells = location.CELLS if kind == "location" else scale.CELLS
+                found[name] = Gaussian.with_mu(histogram(relation), mu, dimension=cells)
+        if compose([mechanism.profile() for mechanism in found.values()]).supports(budget):
+            return found
+        kappa *= 1 - 1e-7
+    raise ParameterError(
+        parameter_message(
+            "PrivateKernelRegressor",
+            "epsilon, delta",
+            "large enough that several releases fit them",
+            (budget.epsilon, budget.delta),
+            "Take a larger delta, or fewer targets.",
+        )
+    )
+
+
+def _means(n_targets: int, budget: Budget, relation: Neighbours) -> dict[str, Mechanism]:
+    mu = gaussian_mu(budget.epsilon, budget.delta) / math.sqrt(n_targets)
+    while True:
+        single = Gaussian.with_mu(_clipped_sum(relation), mu, dimension=1)
+        if compose([single.profile()] * n_targets).supports(budget):
+            return {name_of("mean", j, n_targets): single for j in range(n_targets)}
+        mu *= 1 - 1e-12
+
+
+def _stage(
+    n_rows: int, size: int, relation: Neighbours, m: float, x: float, log_miss: float, chain: int
+) -> ObjectivePerturbation:
+    """Return a stage with this m and x, for losses of slope 1 and curvature 1."""
+    ridge = ROW_BOUND**2 / x
+
+    def error(sigma: float, largest_b: float) -> float:
+        return stage_problem(n_rows, size, ridge, largest_b, chain).tolerance * _UNUSED
+
+    return ObjectivePerturbation.build(
+        loss_gradient(relation, slope=1.0, row=ROW_BOUND),
+        dimension=size,
+        curvature=ROW_BOUND**2,
+        ridge=ridge,
+        m=m,
+        output_mu=OUTPUT_SHARE * m,
+        log_miss=log_miss,
+        error=error,
+    )
+
+
+def _clipped_sum(relation: Neighbours) -> Sensitivity:
+    return bounded_sum(relation, bound=float(calibration.STEPS))
+
+
+def _kind(name: str) -> str:
+    """Return the part that a release belongs to."""
+    return name.split(",")[0].split(" ")[0]
