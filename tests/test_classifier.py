@@ -229,9 +229,9 @@ def test_a_domain_may_declare_the_classes(table):
 def test_shapes_of_decision_functions(table):
     X, y = table
     two, three = build(classes=[0, 1]).fit(X, binary(y)), build().fit(X, y)
-    assert two.decision_function(X).shape == (300,) and two.coef_.shape == (16,)
+    assert two.decision_function(X).shape == (300,) and two.coef_.shape == (17,)
     assert isinstance(two.intercept_, float)
-    assert three.decision_function(X).shape == (300, 3) and three.coef_.shape == (16, 3)
+    assert three.decision_function(X).shape == (300, 3) and three.coef_.shape == (17, 3)
     assert three.intercept_.shape == (3,)
     np.testing.assert_array_equal(two.predict(X), two.decision_function(X) > 0)
     np.testing.assert_array_equal(three.predict(X), three.decision_function(X).argmax(axis=1))
@@ -281,8 +281,9 @@ def test_probabilities_invert_the_loss(rng, loss):
 
 def records_of(model, X):
     """Return z and the weights that a model was fitted on."""
-    domain, features = model._domain, model.feature_map_
-    recipe, _ = RecordRecipe.choose(domain, features, len(X), ROW_BOUND)
+    features = model.feature_map_
+    zeros = np.zeros(features.n_outputs)
+    recipe = RecordRecipe(model._domain, features, 0.0, 1.0, zeros, ROW_BOUND)
     return recipe.rows(np.asarray(X, dtype=np.float64))
 
 
@@ -375,11 +376,14 @@ def test_all_classes_are_one_spend(table):
     ledger = Ledger(budget=Budget(2.0, 1e-6))
     model = build(epsilon=2.0, classes=range(5), ledger=ledger).fit(X, y)
     assert len(ledger.spends) == 1 and ledger.spends[0].state == "drawn"
-    (release,) = model.certificate_.releases
-    assert release.draws == 5 and "(5 draws)" in str(model.certificate_)
+    centre, functions = model.certificate_.releases
+    assert (centre.label, centre.draws) == ("centre", 1)
+    assert (functions.label, functions.draws) == ("decision function", 5)
+    assert "decision function (5 draws)" in str(model.certificate_)
     assert 0.999 * 2.0 < model.certificate_.epsilon <= 2.0
-    one = model.certificate_.releases[0].mechanism.profile()
-    assert one.epsilon(1e-6) < 2.0 / 2  # each has its share only
+    assert functions.mechanism.profile().epsilon(1e-6) < 2.0 / 2  # each has its share only
+    few = build(epsilon=0.01).fit(X[:20], y[:20]).certificate_  # the mean would be noise
+    assert [release.label for release in few.releases] == ["decision function"]
 
 
 @pytest.mark.parametrize("neighbours", ["replace-one", "zero-out"])
@@ -415,13 +419,14 @@ def test_nothing_has_to_be_signed_with_a_delta(table):
 
 
 def test_replaced_records_need_twice_the_noise_of_blanked_ones(table):
-    scales = [
-        build(regularisation=50.0, neighbours=relation).fit(*table).certificate_.releases[0]
+    found = [
+        build(regularisation=50.0, neighbours=relation).fit(*table).certificate_.releases
         for relation in ("replace-one", "zero-out")
     ]
-    values = [release.mechanism.sensitivity.value for release in scales]
-    assert values == [2.0, 1.0]
-    assert 1.9 < scales[0].mechanism.sigma / scales[1].mechanism.sigma < 2.2
+    for one, other in zip(*found, strict=True):
+        assert one.mechanism.sensitivity.value == 2 * other.mechanism.sensitivity.value
+        assert 1.9 < one.mechanism.noise_scale / other.mechanism.noise_scale < 2.2
+    assert found[1][1].mechanism.sensitivity.value == 1.0
 
 
 def test_progress_names_problems_and_nothing_else(table, capsys):

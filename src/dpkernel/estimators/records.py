@@ -19,6 +19,7 @@ from scipy.sparse import issparse
 
 from dpkernel.blocks import dense_rows, rows_a_block
 from dpkernel.domain import Domain
+from dpkernel.estimators.passes import Passes
 from dpkernel.estimators.sources import (
     Source,
     chunk_pairs,
@@ -170,6 +171,12 @@ class RecordStore:
             found: Records = self._tensors.records(loss, targets)
             return found
         return BlockRecords(lambda: view(self._blocks(), targets), loss)
+
+    def sum_rows(self) -> Any:
+        """Return the exact sum of all z without the constant, in integers."""
+        if self._tensors is not None:
+            return self._tensors.sum_rows()
+        return Passes(self._source).sum(sum_rows, self._recipe)[0]
 
     def prepare(self) -> None:
         """Make what is kept now, before anything is spent: a table that fails here costs nothing."""
