@@ -329,6 +329,25 @@ def test_bad_blocks_anywhere_in_a_stream_spend_nothing(data, make, message):
     assert "secret" not in str(error.value) and ledger.spends == []
 
 
+def test_a_stream_that_fails_in_its_second_pass_spends_nothing(data):
+    """What is kept in memory is made before anything is spent."""
+    X, y = data
+    quantile = PrivateQuantileRegressor(y_bounds=(-1, 1), n_features=12)
+    for model, target in ((classifier(noise=None), y), (quantile, X[:, 0])):
+        ledger, reads = Ledger(budget=Budget(9.0, 1e-5)), []
+
+        def blocks(reads=reads, target=target):
+            reads.append(1)
+            yield X[:4000], target[:4000]
+            if len(reads) == 2:
+                raise OSError("disk gone")
+            yield X[4000:], target[4000:]
+
+        with pytest.raises(OSError, match="disk gone"):
+            model.set_params(ledger=ledger).fit(BlockStream(blocks, n_rows=5000))
+        assert ledger.spends == []
+
+
 def test_memory_does_not_grow_with_the_rows(monkeypatch):
     """Out of core: neither the table nor its features are held."""
     monkeypatch.setattr(records, "_CACHE_BYTES", 2**20)
