@@ -26,7 +26,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from dpkernel import PrivateKernelClassifier, SeededNoise
+from dpkernel import Domain, PrivateKernelClassifier, SeededNoise
+from dpkernel.estimators.records import RecordRecipe
+from dpkernel.features import PublicEigenfeatures
 from dpkernel.profiles import gaussian_mu
 
 EPSILONS = (0.1, 1.0, 10.0)
@@ -59,12 +61,13 @@ def noisy_gradient_descent(
     data: Data, train: np.ndarray, test: np.ndarray, epsilon: float, seed: int
 ) -> float:
     """Return the best test accuracy over steps and rates: logistic loss, gradients of norm <= 1."""
-    probe = PrivateKernelClassifier(
-        epsilon, DELTA, classes=data.classes, bounds=data.bounds, noise=SeededNoise(0)
-    ).fit(data.X[train][:50], data.y[train][:50])
-    phi = probe.feature_map_.transform_block(probe._domain.to_unit(data.X))
-    z = np.column_stack([np.full(len(phi), 0.3), phi - phi.mean(axis=0)])
-    z /= np.maximum(np.linalg.norm(z, axis=1, keepdims=True), 1e-9)
+    low, high = data.bounds
+    domain = Domain.box(low, high, n_columns=data.X.shape[1])
+    d = data.X.shape[1]
+    base = PublicEigenfeatures(max(128, d + 2), length_scale=0.7 * math.sqrt(d)).build(d)
+    recipe, _ = RecordRecipe.choose(domain, base, len(train), 1.0)
+    around = recipe.around(np.zeros(base.n_outputs))  # the public centre
+    z = np.vstack([around.rows(data.X[i : i + 4096])[0] for i in range(0, len(data.X), 4096)])
     labels = np.where(data.y == data.classes[1], 1.0, -1.0)  # type: ignore[index]
     draws = np.random.default_rng(seed)
     best = 0.0
