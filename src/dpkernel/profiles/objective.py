@@ -293,7 +293,7 @@ def _lowest_at(profile: ObjectiveProfile) -> float:
     low, high = -50.0, max(-profile.log_miss, 0.0)
     for _ in range(120):
         one, two = low + (high - low) / 3, high - (high - low) / 3
-        lower = profile._bound(one)[0] <= profile._bound(two)[0]
+        lower = profile._bound(one)[0] < profile._bound(two)[0]  # both are 1 far to the left
         low, high = (low, two) if lower else (one, high)
     return low
 
