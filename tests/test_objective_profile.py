@@ -704,3 +704,10 @@ def test_no_gaussian_and_no_loss_distribution_dominates_it():
     assert profile.mu is None and profile.pld() is None
     with pytest.raises(LedgerError, match="this spend has no mu"):
         Ledger(budget=Budget(2.0, 1e-6), accounting="gaussian").spend(profile, "x")
+
+
+def test_a_large_epsilon_is_found_before_the_missed_event_takes_over():
+    profile = ObjectiveProfile(((40.0, 144.0),), mu_value=2.0, log_miss=-1030.0)
+    found = profile.epsilon(1e-6)
+    assert 900 < found < 1030
+    assert profile.delta(found) <= 1e-6 and profile.delta(2048.0) <= 1e-6
