@@ -57,7 +57,7 @@ BUILDERS: dict[str, Line] = {
     "PrivateQuantileRegressor": Line(regressor(PrivateQuantileRegressor)),
     "PrivateHuberRegressor": Line(regressor(PrivateHuberRegressor)),
     "PrivateKernelClassifier": Line(
-        lambda **kw: PrivateKernelClassifier(**{"epsilon": 10.0, "classes": [0, 1, 2], **kw}),
+        lambda **kw: PrivateKernelClassifier(**{"epsilon": 10.0, "classes": [0, 1], **kw}),
         target=lambda y: np.where(y > 0, 1.0, 0.0),
         under_check=lambda **kw: ClassesOfY(**{"epsilon": 10.0, **kw}),
         attributes=frozenset({"classes_"}),

@@ -14,8 +14,7 @@ from dpkernel.domain import Domain, Interval, Levels
 from dpkernel.estimators.base import logger
 from dpkernel.estimators.kernel_model import KernelModel
 from dpkernel.estimators.objective_plan import ROW_BOUND, Setting, plan_objectives
-from dpkernel.estimators.passes import Passes
-from dpkernel.estimators.records import STEPS, RecordRecipe, RecordStore, Targets, sum_rows
+from dpkernel.estimators.records import STEPS, RecordRecipe, RecordStore, Targets
 from dpkernel.estimators.sources import Source
 from dpkernel.features import FeatureMap
 from dpkernel.features.normalised import shrunk_centre
@@ -91,7 +90,7 @@ class ObjectiveModel(KernelModel):
         shift = np.zeros(recipe.n_coordinates - 1)
         store = RecordStore(source, recipe)
         if centre:
-            total = Passes(source).sum(sum_rows, recipe)[0]
+            total = store.sum_rows()
             noise = self._spend(releases, budget)
             unit = 1 / (STEPS * source.n_rows)
             noisy, spread = centre.release(total, noise) * unit, centre.noise_scale * unit

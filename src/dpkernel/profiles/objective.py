@@ -138,6 +138,10 @@ class ObjectiveProfile(PrivacyProfile):
             worst = max(worst, float(np.sum(tail * weights)) + cut)
         return min(1.0, best, math.exp(self.slack) * (worst * (1 + 1e-11) + missed)), missed
 
+    def supports(self, budget: Budget) -> bool:
+        """Whether this profile proves (epsilon, delta)-DP; at this very epsilon, most often."""
+        return _bound_of(self, budget.epsilon)[0] <= budget.delta or super().supports(budget)
+
     @property
     def spread(self) -> float:
         """The sum of seven deviations of every release."""
@@ -289,11 +293,11 @@ def _laws(stages: tuple[Stage, ...], neighbours: str) -> list[Law]:
 
 @lru_cache(maxsize=256)
 def _lowest_at(profile: ObjectiveProfile) -> float:
-    """Return the epsilon at which the bound is lowest, by ternary search."""
+    """Return the epsilon at which the bound is lowest, by ternary search; a tie is one of ones."""
     low, high = -50.0, max(-profile.log_miss, 0.0)
-    for _ in range(120):
+    for _ in range(60):
         one, two = low + (high - low) / 3, high - (high - low) / 3
-        lower = profile._bound(one)[0] < profile._bound(two)[0]  # both are 1 far to the left
+        lower = profile._bound(one)[0] < profile._bound(two)[0]
         low, high = (low, two) if lower else (one, high)
     return low
 
@@ -303,10 +307,24 @@ def _total_law(stages: tuple[Stage, ...], name: str) -> Law:
     """Return shift + losses with probabilities: the loss of all stages, from above."""
     shift = 0.0 if name == "remove" else math.fsum(math.log1p(x) for _, x in stages)
     ms = [m for m, _ in stages]
+    top = max(ms)
+    if name == "add":
+        losses, weights, cut = _sum_law(tuple(ms), name, _FAR * top / _CELLS)
+    else:  # m^2/2 + m R: the law of the sum of the R, weighted, does for every size of noise
+        ratios = tuple(min(math.ceil(m / top * 2**40) / 2**40, 1.0) for m in ms)
+        values, weights, cut = _sum_law(ratios, name, _FAR / _CELLS)
+        losses = (math.fsum(m * m / 2 for m in ms) + top * values) * (1 + 1e-12)
+    return shift * (1 + 1e-15), losses, weights, cut
+
+
+@lru_cache(maxsize=64)
+def _sum_law(ms: tuple[float, ...], name: str, step: float) -> tuple[Array, Array, float]:
+    """Return values, probabilities, and the probability cut off, of the sum over stages.
+
+    One stage keeps its own fine grid; several are put on one with this step.
+    """
     if len(ms) == 1:
-        losses, weights, cut = _stage_law(name, ms[0])
-        return shift * (1 + 1e-15), losses, weights, cut
-    step = _FAR * max(ms) / _CELLS
+        return _stage_law(name, ms[0])
     total: tuple[Array, float] = np.ones(1), 0.0
     for m, count in Counter(ms).items():
         losses, weights, missing = _stage_law(name, m)
@@ -318,24 +336,23 @@ def _total_law(stages: tuple[Stage, ...], name: str) -> Law:
             count //= 2
             power = _convolve(power, power, direct=len(ms) <= _DIRECT) if count else power
     kept = np.flatnonzero(total[0] > 0)
-    losses = kept.astype(np.float64) * (step * (1 + 1e-12))
-    return shift * (1 + 1e-15), losses, total[0][kept], total[1] * (1 + 1e-9)
+    values = kept.astype(np.float64) * (step * (1 + 1e-12))
+    return values, total[0][kept], total[1] * (1 + 1e-9)
 
 
 def _stage_law(name: str, m: float) -> tuple[Array, Array, float]:
-    """Return losses without log(1 + x), their probabilities, and the probability cut off."""
-    edges = np.linspace(0.0, _FAR, _STEPS + 1)
-    if name == "add":  # max(0, m^2/2 + m Z)
-        values = m * m / 2 + m * np.linspace(-m / 2, _FAR, _STEPS + 1)
-        survival = ndtr(-np.linspace(-m / 2, _FAR, _STEPS + 1)) * (1 + 1e-12)
+    """Return values, probabilities, and the probability cut off, of max(0, m^2/2 + m Z) or m R."""
+    if name == "add":
+        edges = np.linspace(-m / 2, _FAR, _STEPS + 1)
+        survival = ndtr(-edges) * (1 + 1e-12)
         probabilities = np.concatenate(([1 - survival[0]], -np.diff(survival)))
-        return np.maximum(values, 0.0), np.maximum(probabilities, 0.0), float(survival[-1])
-    if name == "remove":  # m^2/2 + m |Z|
-        survival = np.minimum(2 * ndtr(-edges) * (1 + 1e-12), 1.0)
-    else:
+        values = np.maximum(m * m / 2 + m * edges, 0.0)
+        return values, np.maximum(probabilities, 0.0), float(survival[-1])
+    edges = np.linspace(0.0, _FAR, _STEPS + 1)
+    survival = np.minimum(2 * ndtr(-edges) * (1 + 1e-12), 1.0)
+    if name == "two records":
         survival = _survival_of_two()
-    values = m * m / 2 + m * edges
-    return values[1:], np.maximum(-np.diff(survival), 0.0), float(survival[-1])
+    return m * edges[1:], np.maximum(-np.diff(survival), 0.0), float(survival[-1])
 
 
 @lru_cache(maxsize=1)
