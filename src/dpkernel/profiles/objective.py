@@ -291,11 +291,19 @@ def _laws(stages: tuple[Stage, ...], neighbours: str) -> list[Law]:
 
 @lru_cache(maxsize=256)
 def _lowest_at(profile: ObjectiveProfile) -> float:
-    """Return the epsilon at which the bound is lowest, by ternary search."""
+    """Return an epsilon at which the bound is about lowest: where the missed event takes over.
+
+    Below that the bound falls, or is 1 for losses that are all larger.
+    """
     low, high = -50.0, max(-profile.log_miss, 0.0)
-    for _ in range(120):
+    while high - low > 1:
+        middle = (low + high) / 2
+        bound, missed = _bound_of(profile, middle)
+        low, high = (low, middle) if missed > bound / 2 else (middle, high)
+    low, high = high - 30, high + 1
+    for _ in range(20):
         one, two = low + (high - low) / 3, high - (high - low) / 3
-        lower = profile._bound(one)[0] <= profile._bound(two)[0]
+        lower = _bound_of(profile, one)[0] < _bound_of(profile, two)[0]
         low, high = (low, two) if lower else (one, high)
     return low
 
@@ -303,15 +311,16 @@ def _lowest_at(profile: ObjectiveProfile) -> float:
 @lru_cache(maxsize=64)
 def _total_law(stages: tuple[Stage, ...], name: str) -> Law:
     """Return shift + losses with probabilities: the loss of all stages, from above."""
-    shift = 0.0 if name == "remove" else math.fsum(math.log1p(x) for _, x in stages)
     ms = [m for m, _ in stages]
+    laws = {m: _stage_law(name, m) for m in ms}
+    shifts = [] if name == "remove" else [math.log1p(x) for _, x in stages]
+    shift = math.fsum([*shifts, *(laws[m][0] for m in ms)]) * (1 + 1e-15)
     if len(ms) == 1:
-        losses, weights, cut = _stage_law(name, ms[0])
-        return shift * (1 + 1e-15), losses, weights, cut
+        return shift, *laws[ms[0]][1:]
     step = _FAR * max(ms) / _CELLS
     total: tuple[Array, float] = np.ones(1), 0.0
     for m, count in Counter(ms).items():
-        losses, weights, missing = _stage_law(name, m)
+        _, losses, weights, missing = laws[m]
         places = np.ceil(losses / step * (1 - 1e-13)).astype(np.int64)
         power = np.bincount(places, weights).astype(np.float64), missing
         while count:  # powers by squaring
@@ -321,23 +330,24 @@ def _total_law(stages: tuple[Stage, ...], name: str) -> Law:
             power = _convolve(power, power, direct=len(ms) <= _DIRECT) if count else power
     kept = np.flatnonzero(total[0] > 0)
     losses = kept.astype(np.float64) * (step * (1 + 1e-12))
-    return shift * (1 + 1e-15), losses, total[0][kept], total[1] * (1 + 1e-9)
+    return shift, losses, total[0][kept], total[1] * (1 + 1e-9)
 
 
-def _stage_law(name: str, m: float) -> tuple[Array, Array, float]:
-    """Return losses without log(1 + x), their probabilities, and the probability cut off."""
+def _stage_law(name: str, m: float) -> Law:
+    """Return a shift and losses without log(1 + x), their probabilities, and the probability cut off."""
     edges = np.linspace(0.0, _FAR, _STEPS + 1)
-    if name == "add":  # max(0, m^2/2 + m Z)
-        values = m * m / 2 + m * np.linspace(-m / 2, _FAR, _STEPS + 1)
-        survival = ndtr(-np.linspace(-m / 2, _FAR, _STEPS + 1)) * (1 + 1e-12)
+    if name == "add":  # max(0, m^2/2 + m Z); what is far below counts as if it were not so far
+        start = -min(m / 2, _FAR)
+        grid = np.linspace(start, _FAR, _STEPS + 1)
+        survival = np.minimum(ndtr(-grid) * (1 + 1e-12), 1.0)
         probabilities = np.concatenate(([1 - survival[0]], -np.diff(survival)))
-        return np.maximum(values, 0.0), np.maximum(probabilities, 0.0), float(survival[-1])
+        shift = max(m * (m / 2 + start), 0.0)
+        return shift, m * (grid - start), np.maximum(probabilities, 0.0), float(survival[-1])
     if name == "remove":  # m^2/2 + m |Z|
         survival = np.minimum(2 * ndtr(-edges) * (1 + 1e-12), 1.0)
     else:
         survival = _survival_of_two()
-    values = m * m / 2 + m * edges
-    return values[1:], np.maximum(-np.diff(survival), 0.0), float(survival[-1])
+    return m * m / 2, m * edges[1:], np.maximum(-np.diff(survival), 0.0), float(survival[-1])
 
 
 @lru_cache(maxsize=1)

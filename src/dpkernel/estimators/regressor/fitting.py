@@ -73,14 +73,13 @@ class Fitting:
         self.plan, self._sizes, self._features, self._verbose = plan, sizes, features, verbose
         n, d, k = sizes.n_rows, sizes.n_inputs, sizes.n_targets
         self._dtype = "float32" if n >= _FLOAT32_FROM else "float64"
-        self._passes = Passes(source).then(
+        self._passes = Passes(source, spent=True).then(
             _to_unit, domain, target, self._dtype, bytes_a_row=8 * (d + k)
         )
-        self._chain = self._passes.longest_chain
         bought = plan is not None and plan.inputs > 0
         self._layout: GramLayout | None = inputs.input_layout(d, n, relation) if bought else None
         self.mechanisms: dict[str, Mechanism] = plan_releases(
-            plan, n, k, sizes.n_features + 1, budget, relation, self._layout, self._chain
+            plan, n, k, sizes.n_features + 1, budget, relation, self._layout
         )
         if not bought:
             _ = self._for_the_box  # what a bad kernel raises is raised before anything is spent
@@ -96,6 +95,10 @@ class Fitting:
         values = {**self._features.get_params(deep=False), **changes}
         found: FeatureMap = WhitenedFeatures(**values).build(self._sizes.n_inputs)
         return found
+
+    def prepare(self) -> None:
+        """Read the table now, before anything is spent: one that fails here costs nothing."""
+        self._passes.prepare()
 
     def run(self, noise: Noise) -> tuple[FeatureMap, list[State]]:
         """Draw every release; return the features and the final state of every target."""
@@ -170,7 +173,6 @@ class Fitting:
             len(used),
             mechanism.ridge,
             mechanism.reach * mechanism.sigma * (1 + 1e-12),
-            self._chain,
             mechanism.error,
         )
         return lambda b: stage.solve(b, lambda part: minimise(records, problem, part))
