@@ -400,6 +400,13 @@ def test_large_epsilons_have_a_finite_claim(neighbours):
     assert profile.delta(1024.0) <= 1e-6 and profile.delta(1e6) <= 1e-6
 
 
+def test_small_epsilons_have_a_finite_claim():
+    """The missed event takes over far beyond the claim; there delta is what it was before."""
+    profile = ObjectiveProfile(((2e-4, 5e-5), (2e-4, 5e-5)), mu_value=2e-4, log_miss=-45.0)
+    assert profile.epsilon(1e-6) < 2e-3
+    assert profile.delta(0.1) < 1e-18 and profile.delta(100.0) < 1e-18
+
+
 @pytest.mark.parametrize("name", ["two records", "add", "remove"])
 def test_fourier_transforms_and_direct_sums_agree(name, monkeypatch):
     stages = ((0.2, 0.1), (0.2, 0.05), (0.1, 0.2), (0.3, 0.0), (0.3, 0.1), (0.2, 0.1))

@@ -110,7 +110,7 @@ class ObjectiveProfile(PrivacyProfile):
         """
         found, missed = _bound_of(self, epsilon)
         if missed > 1e-15 * found and _bound_of(self, epsilon + 0.01)[0] >= found:
-            return _bound_of(self, min(epsilon, _lowest_at(self)))[0]
+            return min(found, _bound_of(self, min(epsilon, _lowest_at(self)))[0])
         return found
 
     def _bound(self, epsilon: float) -> tuple[float, float]:
@@ -293,7 +293,8 @@ def _laws(stages: tuple[Stage, ...], neighbours: str) -> list[Law]:
 def _lowest_at(profile: ObjectiveProfile) -> float:
     """Return an epsilon at which the bound is about lowest: where the missed event takes over.
 
-    Below that the bound falls, or is 1 for losses that are all larger.
+    Below that the bound falls, or is 1 for losses that are all larger. The upper end of a search:
+    there it rises slowly.
     """
     low, high = -50.0, max(-profile.log_miss, 0.0)
     while high - low > 1:
@@ -305,7 +306,7 @@ def _lowest_at(profile: ObjectiveProfile) -> float:
         one, two = low + (high - low) / 3, high - (high - low) / 3
         lower = _bound_of(profile, one)[0] < _bound_of(profile, two)[0]
         low, high = (low, two) if lower else (one, high)
-    return low
+    return high
 
 
 @lru_cache(maxsize=64)

@@ -137,9 +137,11 @@ class Fitting:
         assert plan is not None
         with self._part("location", column):
             (counts,) = self._passes.sum(_count_targets, column)
-            noisy = self._mechanism("location", column).release(counts, noise)
+            mechanism = self._mechanism("location", column)
+            noisy = mechanism.release(counts, noise)
+            start = location.fit_location(noisy, n, mechanism.noise_scale)
         spectrum: Array = features.spectrum
-        state = first_state(spectrum, *location.fit_location(noisy, n))
+        state = first_state(spectrum, *start)
         for number in range(1, len(plan.stages) + 1):
             with self._part(f"stage {number}", column):
                 mechanism = self._mechanism(f"stage {number}", column)

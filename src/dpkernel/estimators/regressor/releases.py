@@ -17,7 +17,7 @@ from dpkernel.estimators.regressor.budget_plan import OUTPUT_SHARE, BudgetPlan
 from dpkernel.estimators.regressor.stage import LARGEST_TARGET, ROW_BOUND
 from dpkernel.losses import Huber
 from dpkernel.mechanisms import Gaussian, Mechanism, ObjectivePerturbation, SymmetricGaussian
-from dpkernel.profiles import compose, gaussian_mu, objective_multiplier
+from dpkernel.profiles import PrivacyProfile, compose, gaussian_mu, objective_multiplier
 from dpkernel.sensitivity import Sensitivity, bounded_sum, histogram, loss_gradient
 from dpkernel.solvers.objective_perturbation import Problem
 from dpkernel.statistics import GramLayout
@@ -98,7 +98,7 @@ def plan_releases(
             else:
                 cells = location.CELLS if kind == "location" else scale.CELLS
                 found[name] = Gaussian.with_mu(histogram(relation), mu, dimension=cells)
-        if compose([mechanism.profile() for mechanism in found.values()]).supports(budget):
+        if _fit([mechanism.profile() for mechanism in found.values()], budget):
             return found
         kappa *= 1 - 1e-7
     raise ParameterError(
@@ -116,9 +116,15 @@ def _means(n_targets: int, budget: Budget, relation: Neighbours) -> dict[str, Me
     mu = gaussian_mu(budget.epsilon, budget.delta) / math.sqrt(n_targets)
     while True:
         single = Gaussian.with_mu(_clipped_sum(relation), mu, dimension=1)
-        if compose([single.profile()] * n_targets).supports(budget):
+        if _fit([single.profile()] * n_targets, budget):
             return {name_of("mean", j, n_targets): single for j in range(n_targets)}
         mu *= 1 - 1e-12
+
+
+def _fit(profiles: list[PrivacyProfile], budget: Budget) -> bool:
+    """Whether these releases together stay within the budget, read in both directions."""
+    whole = compose(profiles)
+    return whole.supports(budget) and whole.epsilon(budget.delta) <= budget.epsilon
 
 
 def _stage(
