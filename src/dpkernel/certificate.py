@@ -22,6 +22,7 @@ import math
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from importlib import metadata
 from typing import Any
 
@@ -163,7 +164,7 @@ class Certificate:
             not_covered=NOT_COVERED,
             reference=reference
             or "; ".join(dict.fromkeys(r.mechanism.reference for r in releases)),
-            versions=_versions(),
+            versions=dict(_versions()),
         )
         if found.valid:
             found.verify()
@@ -388,6 +389,7 @@ def _assumptions(releases: Sequence[Release]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for r in releases for name in r.mechanism.assumptions))
 
 
+@cache
 def _versions() -> dict[str, str]:
     found = {"python": platform.python_version()}
     for name in ("dpkernel", "numpy", "scipy", "scikit-learn", "dp-accounting"):
