@@ -138,7 +138,7 @@ def test_the_law_of_removing_is_attained():
     line = Line(Huber(1.0), 1 / x, 1 / m, cells=100_000)
     without, one = line.law(), line.law((1.0, 0.0))
     shift, losses, weights, cut = objective._total_law(((m, x),), "remove")
-    assert shift == pytest.approx(m * m / 2)  # no determinant
+    assert shift + losses[0] == pytest.approx(m * m / 2, abs=2e-3)  # no determinant
     for epsilon in (0.6, 1.0, 2.0, 4.0):
         bound = float(-np.expm1(np.minimum(epsilon - shift - losses, 0.0)) @ weights) + cut
         assert 0.995 * bound <= hockey_stick(without, one, epsilon) <= bound
