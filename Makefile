@@ -44,14 +44,14 @@ $(OLDEST)/.installed: pyproject.toml constraints-oldest.txt
 test-oldest: $(OLDEST)/.installed
 	$(TEST) $(OLDEST)/bin/python -m pytest -n 2 -q \
 		tests/test_estimator_contract.py tests/test_ridge.py tests/test_ledger.py tests/test_features.py \
-		tests/test_kernels.py tests/test_sparse.py
+		tests/test_kernels.py tests/test_sparse.py tests/test_classifier.py tests/test_robust.py
 
 torch: $(VENV)/.installed
 	$(BIN)/python -c "import torch" 2>/dev/null || \
 		$(BIN)/python -m pip install --quiet --disable-pip-version-check 'torch==2.13.0'
 
 test-torch: torch
-	$(TEST) $(BIN)/python -m pytest -q tests/test_torch.py
+	$(TEST) $(BIN)/python -m pytest -q tests/test_torch.py tests/test_torch_records.py
 
 check: $(VENV)/.installed
 	$(BIN)/ruff check .

@@ -3,17 +3,68 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
-import dpkernel.estimators
-from dpkernel import PrivateKernelRegressor, PrivateKernelRidge
+import numpy as np
+from sklearn.utils.multiclass import type_of_target
 
-BUILDERS: dict[str, Callable[..., Any]] = {
-    "PrivateKernelRidge": lambda **kw: PrivateKernelRidge(
-        **{"epsilon": 10.0, "y_bounds": (-1000, 1000), **kw}
+import dpkernel.estimators
+from dpkernel import (
+    PrivateKernelClassifier,
+    PrivateKernelRegressor,
+    PrivateKernelRidge,
+    PrivateQuantileRegressor,
+)
+from dpkernel.estimators.labels import declared_classes
+from dpkernel.methods import PrivateHuberRegressor
+
+
+@dataclass(frozen=True)
+class Line:
+    """How to build one, with options; its target, made from a continuous one; what it carries."""
+
+    build: Callable[..., Any]
+    target: Callable[[Any], Any] = lambda y: y
+    under_check: Callable[..., Any] | None = None  # for check_estimator, which brings its own y
+    attributes: frozenset[str] = frozenset()
+
+    def __call__(self, **options: Any) -> Any:
+        return self.build(**options)
+
+
+class ClassesOfY(PrivateKernelClassifier):
+    """Declares the classes of y, which no user may: scikit-learn's checks bring labels of their own."""
+
+    def fit(self, X: Any, y: Any = None) -> Any:
+        labels = y is not None and type_of_target(np.asarray(y)) in ("binary", "multiclass")
+        self._found = np.unique(np.asarray(y)) if labels else [0, 1]
+        try:
+            return super().fit(X, y)
+        finally:
+            del self._found
+
+    def _declared(self) -> Any:
+        return declared_classes(self._found, type(self).__name__)
+
+
+def regressor(cls: type, **defaults: Any) -> Callable[..., Any]:
+    return lambda **kw: cls(**{"epsilon": 10.0, "y_bounds": (-1000, 1000), **defaults, **kw})
+
+
+BUILDERS: dict[str, Line] = {
+    "PrivateKernelRidge": Line(regressor(PrivateKernelRidge)),
+    "PrivateQuantileRegressor": Line(regressor(PrivateQuantileRegressor)),
+    "PrivateHuberRegressor": Line(regressor(PrivateHuberRegressor)),
+    "PrivateKernelClassifier": Line(
+        lambda **kw: PrivateKernelClassifier(**{"epsilon": 10.0, "classes": [0, 1], **kw}),
+        target=lambda y: np.where(y > 0, 1.0, 0.0),
+        under_check=lambda **kw: ClassesOfY(**{"epsilon": 10.0, **kw}),
+        attributes=frozenset({"classes_"}),
     ),
-    "PrivateKernelRegressor": lambda **kw: PrivateKernelRegressor(
-        **{"epsilon": 10.0, "bounds": (-100, 100), "y_bounds": (-1000, 1000), **kw}
+    "PrivateKernelRegressor": Line(
+        regressor(PrivateKernelRegressor, bounds=(-100, 100)),
+        attributes=frozenset({"budget_plan_", "_variances", "_scales"}),
     ),
 }
 
@@ -30,8 +81,8 @@ REFIT_AND_COMPARE = dict.fromkeys(
 )
 
 # What a fitted estimator may carry besides its parameters: released, public, or scikit-learn's own.
-PUBLIC_ATTRIBUTES = {
-    "PrivateKernelRidge": {
+PUBLIC_ATTRIBUTES = frozenset(
+    {
         "_family",
         "_family_counted",
         "certificate_",
@@ -39,19 +90,7 @@ PUBLIC_ATTRIBUTES = {
         "intercept_",
         "feature_map_",
         "_domain",
-    },
-    "PrivateKernelRegressor": {
-        "_family",
-        "_family_counted",
-        "certificate_",
-        "budget_plan_",
-        "coef_",
-        "intercept_",
-        "feature_map_",
-        "_domain",
-        "_variances",
-        "_scales",
-    },
-}
+    }
+)
 
 assert set(BUILDERS) <= set(dpkernel.estimators.__all__)

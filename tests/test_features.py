@@ -21,11 +21,13 @@ from dpkernel.errors import CertificateError, ParameterError
 from dpkernel.features import (
     FourierFeatures,
     LinearFeatures,
+    NormalisedFeatures,
     PolynomialMap,
     PublicEigenfeatures,
     PublicNystroem,
     RandomProjection,
     TensorSketch,
+    WhitenedFeatures,
     feature_map_from_dict,
 )
 from dpkernel.features.base import REGISTRY, shifted_sobol
@@ -116,6 +118,20 @@ CASES = {
         0.01,
     ),
     "eigen polynomial": (PublicEigenfeatures(50, kernel="polynomial"), Polynomial(), 1e-3),
+    "normalised": (NormalisedFeatures(), None, None),
+    "whitened": (WhitenedFeatures(40, length_scale=2.0), None, None),
+    "whitened normal": (
+        WhitenedFeatures(
+            40, length_scale=2.0, mean=[0.1] * D, covariance=(0.2 * np.eye(D)).tolist()
+        ),
+        None,
+        None,
+    ),
+    "normalised fourier": (
+        NormalisedFeatures(FourierFeatures(64), centre=[0.05] * 64, scale=2.0, constant=0.5),
+        None,
+        None,
+    ),
 } | {
     f"fourier {name}": (FourierFeatures(2000, kernel=name), resolve_kernel(name), 0.2)
     for name in FOURIER

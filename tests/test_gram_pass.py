@@ -12,9 +12,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dpkernel import BlockStream, Budget, Ledger, PrivateKernelRidge, SeededNoise
+from dpkernel import (
+    BlockStream,
+    Budget,
+    Domain,
+    Interval,
+    Ledger,
+    Neighbours,
+    PrivateKernelRidge,
+    SeededNoise,
+)
 from dpkernel.errors import DataError, ParameterError
 from dpkernel.estimators import gram_pass
+from dpkernel.estimators.feature_choice import MAPS
+from dpkernel.statistics import GramLayout
 
 COLUMNS = ["a", "b", "c"]
 
@@ -241,3 +252,63 @@ def test_packed_sums_are_the_private_way_between_workers_only(data):
     layout_text = model.certificate_.public["integer_grid"]
     assert set(layout_text) == {"row", "target", "constant"}
     assert not hasattr(gram_pass.GramFolds, "pack")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("kind", [*MAPS, "fourier without bounds", "eigen of a sample"])
+def test_no_record_feels_the_values_of_another_row(rng, kind, dtype):
+    """Not in its last bit, however wild the other row is: the sensitivity of the sum rests on it."""
+    name, *more = kind.split()
+    domain = Domain(None if more[:1] == ["without"] else (Interval(-1, 1),) * 5, Interval(-1, 1))
+    size = {"n_components": 24, "kernel": "polynomial" if name == "polynomial" else "gaussian"}
+    size["kernel"] = "matern32" if more[:1] == ["of"] else size["kernel"]
+    features = MAPS[name]({**size, "length_scale": 1.5, "random_state": 0}).build(5)
+    bound, relation = features.row_norm_bound, Neighbours.REPLACE_ONE
+    layout = GramLayout.choose(features.n_outputs, 1, bound, relation, 700, Budget(1.0, 1e-6))
+    recipe = gram_pass.Recipe(domain, features, layout, dtype)
+    X, y = rng.uniform(-1, 1, (700, 5)), np.zeros(700)
+    reference = layout.quantise(*recipe.records(X, y))
+    for place, value in ((0, 1e308), (311, -1e308), (699, 5e-324), (350, 1e5), (512, 0.3)):
+        other = X.copy()
+        other[place] = value
+        changed = np.flatnonzero((layout.quantise(*recipe.records(other, y)) != reference).any(1))
+        assert set(changed) == {place}
+
+
+VIEWS = {
+    "columns": lambda A: A[:, ::2],
+    "reversed": lambda A: A[::-1, :5],
+    "fortran": lambda A: np.asfortranarray(A[:, :5]),
+}
+
+
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_no_record_feels_another_row_in_any_memory_layout(rng, view, dtype):
+    base = rng.normal(size=(700, 10)).astype(dtype)
+    features = MAPS["fourier"](
+        {"n_components": 24, "kernel": "gaussian", "length_scale": 1.5, "random_state": 0}
+    ).build(5)
+    layout = GramLayout.choose(24, 1, 1.0, Neighbours.REPLACE_ONE, 10**6, Budget(1.0, 1e-6))
+    recipe = gram_pass.Recipe(Domain(None, Interval(-1, 1)), features, layout, "float32")
+    y = np.zeros(700)
+    reference = layout.quantise(*recipe.records(VIEWS[view](base), y))
+    wild = base.copy()
+    wild[7] = 3e38
+    place = 700 - 1 - 7 if view == "reversed" else 7
+    changed = layout.quantise(*recipe.records(VIEWS[view](wild), y))
+    assert set(np.flatnonzero((changed != reference).any(axis=1))) <= {place}
+
+
+@pytest.mark.parametrize("folds", [1, 2])
+def test_dask_chunks_of_other_sizes_than_they_say_spend_nothing(folds):
+    da = pytest.importorskip("dask.array")
+    table = np.random.default_rng(0).uniform(-1, 1, (400, 4))
+    chunks = da.from_array(table, chunks=(100, 4)).map_blocks(
+        lambda block: block[block[:, 0] > -0.9], dtype=float
+    )
+    ledger = Ledger()
+    model = build(ledger=ledger, folds=folds)
+    with pytest.raises(DataError, match="other sizes than it says"):
+        model.fit(chunks[:, :3], chunks[:, 3])
+    assert not ledger.spends

@@ -32,13 +32,15 @@ from dpkernel.mechanisms import (
     L2Gamma,
     Laplace,
     MixtureGaussian,
+    ObjectivePerturbation,
+    PureObjectivePerturbation,
     SymmetricGaussian,
     mechanism_from_dict,
     require_accepted,
 )
 from dpkernel.noise import NoiseSource, Part, Plan, SeededNoise
-from dpkernel.profiles import gaussian_mu
-from dpkernel.sensitivity import RandomSensitivity, augmented_gram, declared
+from dpkernel.profiles import gaussian_mu, objective_multiplier
+from dpkernel.sensitivity import RandomSensitivity, Sensitivity, augmented_gram, declared
 from dpkernel.types import Budget, Neighbours
 
 REPLACE, ZERO, ADD = Neighbours.REPLACE_ONE, Neighbours.ZERO_OUT, Neighbours.ADD_REMOVE
@@ -58,13 +60,39 @@ CALIBRATE = {  # one way to calibrate each kind: (budget, sensitivity, dimension
     "l2-gamma": lambda b, s, d: L2Gamma.calibrate(s, b, dimension=d, accept=(IDEALISED,)),
     "exponential": lambda b, s, d: Exponential.calibrate(s, b, candidates=d),
 }
-VECTORS = ("gaussian", "mixture-gaussian", "laplace", "l2-gamma")
-GAUSSIANS = ("gaussian", "symmetric-gaussian", "mixture-gaussian")
+
+
+def objective(budget, sensitivity, dimension, cls):
+    """Return noise inside an optimisation problem whose solver reaches 1e-3 of the noise scale."""
+    if not isinstance(sensitivity, Sensitivity):
+        sensitivity = declared(sensitivity)
+    x = math.expm1(min(budget.epsilon, 8.0) / 4)
+    options = {
+        "dimension": dimension,
+        "curvature": x,
+        "ridge": 1.0,
+        "error": lambda scale, reach: 1e-3 * scale,
+    }
+    if cls is PureObjectivePerturbation:
+        return cls.build(sensitivity, budget.epsilon, **options)
+    limits = {"slack": 1e-9, "log_miss": -60.0}
+    x = [x * (1 + 1e-15)]
+    m = objective_multiplier(budget, [1.0], x, sensitivity.neighbours, gaussian=0.01, **limits)
+    return cls.build(sensitivity, m=m, output_mu=0.1 * m, log_miss=-60.0, **options)
+
+
+BUILD = {  # kinds that are built around a solver instead of being calibrated
+    "objective-perturbation": lambda b, s, d: objective(b, s, d, ObjectivePerturbation),
+    "pure-objective-perturbation": lambda b, s, d: objective(b, s, d, PureObjectivePerturbation),
+}
+GAUSSIANS = ("gaussian", "symmetric-gaussian", "mixture-gaussian", "objective-perturbation")
+ASSUMING = ("l2-gamma", "pure-objective-perturbation")
 every_kind = pytest.mark.parametrize("kind", REGISTRY)
+calibrated_kinds = pytest.mark.parametrize("kind", CALIBRATE)
 
 
 def build(kind, budget=BUDGET, sensitivity=1.0, dimension=3):
-    return CALIBRATE[kind](budget, sensitivity, dimension)
+    return {**CALIBRATE, **BUILD}[kind](budget, sensitivity, dimension)
 
 
 calibrated = lru_cache(maxsize=1000)(build)
@@ -74,10 +102,24 @@ def noise_for(mechanism, source=None):
     return Ledger().spend(mechanism.profile(), "release", noise=source or SeededNoise(0))
 
 
-def value_of(mechanism, fill=0.0):
+def array_of(mechanism, fill=0.0):
     """Return a value of the right shape with this number everywhere."""
     size = mechanism.candidates if mechanism.kind == "exponential" else mechanism.dimension
     return np.full((size, size) if mechanism.kind == "symmetric-gaussian" else (size,), fill)
+
+
+def to_release(mechanism, array):
+    """Return what the mechanism takes: the array, or a solver that finds it whatever b is."""
+    return (lambda b: array) if mechanism.kind in BUILD else array
+
+
+def value_of(mechanism, fill=0.0):
+    """Return a value to release, with this number everywhere."""
+    return to_release(mechanism, array_of(mechanism, fill))
+
+
+def grid_of(mechanism):
+    return getattr(mechanism, "output_grid", None) or mechanism.grid
 
 
 def with_less_noise(mechanism, share):
@@ -140,7 +182,7 @@ class Recorder(SeededNoise):
 
 
 def test_the_table_covers_the_registry():
-    assert set(CALIBRATE) == set(REGISTRY)
+    assert set(CALIBRATE) | set(BUILD) == set(REGISTRY)
     assert all(build(kind).kind == kind for kind in REGISTRY)
     assert all(type(build(kind)) is REGISTRY[kind] for kind in REGISTRY)
 
@@ -154,7 +196,7 @@ GRID = [
 ]
 
 
-@every_kind
+@calibrated_kinds
 class TestCalibrationContract:
     def test_private_side_and_tight(self, kind):
         for budget, sensitivity, dimension in GRID:
@@ -182,6 +224,9 @@ class TestCalibrationContract:
             }[kind](budget, sensitivity)
             assert ideal * (1 - 1e-15) <= found.noise_scale <= ideal * (1 + 2e-6)
 
+
+@every_kind
+class TestParameterContract:
     def test_the_profile_follows_from_the_parameters(self, kind):
         found = build(kind)
         assert found.profile() == found.profile()
@@ -202,10 +247,7 @@ class TestCalibrationContract:
         assert str(error.value).endswith(f"must be an int >= 1. Got {dimension!r}.")
 
 
-not_of_a_law = pytest.mark.parametrize("kind", [k for k in REGISTRY if k != "mixture-gaussian"])
-
-
-@not_of_a_law
+@pytest.mark.parametrize("kind", [k for k in REGISTRY if k != "mixture-gaussian"])
 @pytest.mark.parametrize("sensitivity", [0.0, -1.0, math.nan, math.inf, "1", True])
 def test_bad_sensitivity(kind, sensitivity):
     with pytest.raises(ParameterError) as error:
@@ -216,7 +258,7 @@ def test_bad_sensitivity(kind, sensitivity):
     )
 
 
-@not_of_a_law
+@pytest.mark.parametrize("kind", [k for k in CALIBRATE if k != "mixture-gaussian"])
 def test_a_sensitivity_in_another_norm(kind):
     norm = {"laplace": "l1", "exponential": "score"}.get(kind, "l2")
     for other in {"l1", "l2", "score"} - {norm}:
@@ -247,6 +289,14 @@ class TestReleaseContract:
     def test_a_wrong_shape_is_refused_before_anything_is_drawn(self, kind):
         found, ledger = build(kind), Ledger()
         noise = ledger.spend(found.profile(), "release", noise=SeededNoise(0))
+        if kind in BUILD:  # what a solver returns is seen after b was drawn
+            with pytest.raises(ParameterError, match="a function from b to the minimiser. Got 'nd"):
+                found.release(np.zeros(3), noise)
+            assert ledger.spends[0].state == "recorded, not drawn"
+            with pytest.raises(ParameterError, match=r"shape \(3,\). Got 'shape \(2,\)'"):
+                found.release(lambda b: b[:2], noise)
+            assert ledger.spends[0].state == "drawn"
+            return
         shape = value_of(found).shape
         for wrong in ((), (2,), (4,), (1, 3), (3, 4), (3, 3, 3), (0,)):
             with pytest.raises(ParameterError) as error:
@@ -284,10 +334,11 @@ class TestReleaseContract:
                 assert type(out) is int
                 assert 0 <= out < found.candidates
                 continue
-            assert out.shape == value_of(found).shape
+            assert out.shape == array_of(found).shape
             assert out.dtype == np.float64
-            assert math.frexp(found.grid)[0] == 0.5  # a power of two: the division is exact
-            steps = out / found.grid
+            grid = grid_of(found)
+            assert math.frexp(grid)[0] == 0.5  # a power of two: the division is exact
+            steps = out / grid
             assert np.array_equal(steps, np.rint(steps))
             assert np.unique(steps).size > 1
 
@@ -303,11 +354,11 @@ class TestReleaseContract:
     def test_no_value_raises_or_warns(self, kind, fill):
         """An error or a warning that depends on the data would be a release without noise."""
         found = build(kind)
-        value = value_of(found)
+        value = array_of(found)
         value[..., 0] = fill
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            out = found.release(value, noise_for(found))
+            out = found.release(to_release(found, value), noise_for(found))
         assert np.all(np.isfinite(out))
 
 
@@ -325,7 +376,7 @@ class TestDictContract:
         data = found.to_dict()
         assert data["kind"] == kind
         assert data["noise_scale"] == found.noise_scale
-        assert data["assumptions"] == ([IDEALISED] if kind == "l2-gamma" else [])
+        assert data["assumptions"] == ([IDEALISED] if kind in ASSUMING else [])
         assert data["sensitivity"]["value"] == found.sensitivity.value
         assert data["reference"]
 
@@ -337,7 +388,8 @@ class TestDictContract:
             assert str(error.value) == (
                 f"A mechanism of this certificate can't be read (KeyError: '{name}'). Its 'kind'"
                 " must be one of exponential, gaussian, l2-gamma, laplace, mixture-gaussian,"
-                " symmetric-gaussian, with that kind's parameters."
+                " objective-perturbation, pure-objective-perturbation, symmetric-gaussian, with that"
+                " kind's parameters."
             )
 
     @pytest.mark.parametrize("bad", ["x", None, math.nan, -0.5, -1.0, [], {}])
@@ -374,7 +426,27 @@ class TestDictContract:
 
 
 IMPOSSIBLE = [  # parameters no calibration gives; those that understate epsilon come first
-    *((kind, {"rounding": -0.4}) for kind in REGISTRY if kind != "l2-gamma"),
+    *((kind, {"rounding": -0.4}) for kind in CALIBRATE if kind != "l2-gamma"),
+    *(
+        (kind, {name: bad})
+        for kind in BUILD
+        for name in ("error", "curvature", "ridge", "reach")
+        for bad in (-1.0, 0.0, math.nan, math.inf, "1", None, True)
+    ),
+    ("objective-perturbation", {"reach": 3.0}),  # b would be drawn again all the time
+    ("objective-perturbation", {"grid": 1.0}),  # too coarse for the bound on its law
+    ("objective-perturbation", {"grid": 3e-12}),
+    ("objective-perturbation", {"output_grid": 0.3}),
+    ("objective-perturbation", {"output_grid": -0.5}),
+    ("objective-perturbation", {"output_grid": True}),
+    ("objective-perturbation", {"output_sigma": 0.0}),
+    ("objective-perturbation", {"output_sigma": -1.0}),
+    ("objective-perturbation", {"dimension": 0}),
+    ("objective-perturbation", {"reach": 1e200}),
+    ("objective-perturbation", {"sensitivity": declared(1.0, norm="l1").to_dict()}),
+    ("pure-objective-perturbation", {"output_scale": 0.0}),
+    ("pure-objective-perturbation", {"output_scale": "x"}),
+    ("pure-objective-perturbation", {"dimension": 0}),
     ("exponential", {"monotone": True}),
     ("gaussian", {"sigma": math.inf}),
     ("gaussian", {"sigma": 0.0}),
@@ -660,7 +732,7 @@ class TestGrid:
 
 def step_of(mechanism, draws, length):
     """Return a random displacement whose norm, in real arithmetic, is just below ``length``."""
-    step = draws.standard_normal(value_of(mechanism).shape)
+    step = draws.standard_normal(array_of(mechanism).shape)
     if draws.integers(2):
         step = np.sign(step)
     if mechanism.kind == "symmetric-gaussian":
@@ -845,7 +917,7 @@ class TestL2Gamma:
 
     def test_others_rest_on_nothing(self):
         for kind, cls in REGISTRY.items():
-            if kind != "l2-gamma":
+            if kind not in ASSUMING:
                 require_accepted(cls, ())
                 assert cls.assumptions == ()
         require_accepted(L2Gamma, iter([IDEALISED]))

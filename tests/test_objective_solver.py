@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -416,6 +417,18 @@ def test_the_example_with_ten_thousand_rows():
     assert problem.most_steps == pytest.approx(19_659, rel=0.01)
 
 
+@every_loss
+def test_targets_without_a_bound(loss, rng):
+    rows = make_rows("random", loss, rng)
+    if not loss.labels:
+        rows[1][:] = 10.0 ** rng.uniform(-3, 300, len(rows[1]))
+    problem, b = make_problem(loss, rows, rng)
+    problem = replace(problem, target_bound=math.inf)
+    assert problem.radius <= 2 * problem.first_gradient / problem.strength
+    found = minimise(records_of(rows, loss), problem, b)
+    assert length(true_gradient(problem, rows, b, found)) <= problem.tolerance
+
+
 def test_the_radius_holds_what_descent_visits(rng):
     """The minimiser for b at its largest, of losses at their largest, stays inside."""
     for loss in LOSSES:
@@ -448,7 +461,8 @@ def test_the_radius_holds_what_descent_visits(rng):
         {"block_rows": 0},
         {"row_bound": -1.0},
         {"row_bound": math.nan},
-        {"target_bound": math.inf},
+        {"target_bound": math.nan},
+        {"target_bound": -1.0},
         {"largest_b": -1.0},
         {"wanted": math.nan},
         {"wanted": math.inf},

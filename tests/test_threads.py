@@ -12,7 +12,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from dpkernel import BlockStream, Budget, Ledger, Neighbours, PrivateKernelRidge, SeededNoise
 from dpkernel.errors import DataError
 from dpkernel.estimators import gram_pass
-from dpkernel.statistics import GramLayout, GramStatistics
+from dpkernel.statistics import GramLayout, GramSum
 from dpkernel.threads import block_threads, in_threads
 
 ROWS = 30_000  # eight blocks, in single precision
@@ -30,7 +30,7 @@ def build(**options):
 
 
 def use_threads(monkeypatch, threads):
-    monkeypatch.setattr(gram_pass, "block_threads", lambda size: contextlib.nullcontext(threads))
+    monkeypatch.setattr(gram_pass, "block_threads", lambda *sizes: contextlib.nullcontext(threads))
 
 
 def blas_threads():
@@ -108,26 +108,28 @@ def test_blas_lends_its_threads_and_gets_them_back():
         before = blas_threads()
         if before != {2}:
             pytest.skip("this BLAS does not let its threads be counted")
-        with block_threads(1000) as threads:
+        with block_threads(9, 1000) as threads:
             assert (threads, blas_threads()) == (2, {1})
-            with block_threads(1000) as second:  # another pass has them
+            with block_threads(9, 1000) as second:  # another pass has them
                 assert second == 1
         assert blas_threads() == before
-        with block_threads(1 << 28) as threads:  # too large for two at once
+        with block_threads(9, 1 << 28) as threads:  # too large for two at once
             assert (threads, blas_threads()) == (1, before)
-        with pytest.raises(DataError), block_threads(1000):
+        with block_threads(1, 1000) as threads:  # a single block
+            assert (threads, blas_threads()) == (1, before)
+        with pytest.raises(DataError), block_threads(9, 1000):
             raise DataError("no")
         assert blas_threads() == before
-        with block_threads(1000) as threads:
+        with block_threads(9, 1000) as threads:
             assert threads == 2
-    with threadpool_limits(1, user_api="blas"), block_threads(1000) as threads:
+    with threadpool_limits(1, user_api="blas"), block_threads(9, 1000) as threads:
         assert threads == 1
 
 
 def test_threads_can_add_to_one_statistic(rng):
     layout = GramLayout.choose(600, 1, 1.0, Neighbours.REPLACE_ONE, 900, Budget(1.0, 1e-6))
     Z, y = rng.standard_normal((900, 600)), rng.uniform(-1, 1, (900, 1))
-    together, alone = GramStatistics(layout), GramStatistics(layout)
+    together, alone = GramSum(layout), GramSum(layout)
     tasks = ((slice(i, i + 3),) for i in range(0, 900, 3))
     list(in_threads(lambda rows: together.update(Z[rows], y[rows]), tasks, 4))
     assert together._pack() == alone.update(Z, y)._pack()

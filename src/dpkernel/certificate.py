@@ -22,6 +22,7 @@ import math
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from importlib import metadata
 from typing import Any
 
@@ -163,7 +164,7 @@ class Certificate:
             not_covered=NOT_COVERED,
             reference=reference
             or "; ".join(dict.fromkeys(r.mechanism.reference for r in releases)),
-            versions=_versions(),
+            versions=dict(_versions()),
         )
         if found.valid:
             found.verify()
@@ -223,6 +224,11 @@ class Certificate:
             raise CertificateError(f"The unit of a certificate must be one of {known}.")
         for release in self.releases:
             formula = release.mechanism.sensitivity.formula
+            if formula in UNIT_FORMULAS and not getattr(release.mechanism, "rounding", 0.0) > 0:
+                raise CertificateError(
+                    f"The release {release.label!r} is a sum over units in floating point and states"
+                    " no rounding error."
+                )
             if self.unit == "group" and formula not in UNIT_FORMULAS:
                 raise CertificateError(
                     f"The certificate claims to protect all rows of a unit, but the release"
@@ -383,6 +389,7 @@ def _assumptions(releases: Sequence[Release]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for r in releases for name in r.mechanism.assumptions))
 
 
+@cache
 def _versions() -> dict[str, str]:
     found = {"python": platform.python_version()}
     for name in ("dpkernel", "numpy", "scipy", "scikit-learn", "dp-accounting"):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from threadpoolctl import ThreadpoolController, threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 _MOST_THREADS = 8
 _MOST_BYTES = 1 << 28  # of the blocks that are worked on at once
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 @contextlib.contextmanager
-def block_threads(bytes_a_block: int) -> Iterator[int]:
+def block_threads(n_blocks: int, bytes_a_block: int) -> Iterator[int]:
     """Yield how many blocks may be worked on at once; meanwhile they share the threads of BLAS.
 
     That many as BLAS may use now (one under OPENBLAS_NUM_THREADS=1), at most 8, and so few that
@@ -33,9 +33,8 @@ def block_threads(bytes_a_block: int) -> Iterator[int]:
         yield 1
         return
     try:
-        blas = ThreadpoolController().select(user_api="blas")
-        spare = max((library["num_threads"] or 1 for library in blas.info()), default=1)
-        threads = max(1, min(spare, _MOST_THREADS, _MOST_BYTES // max(bytes_a_block, 1)))
+        blas, spare = _blas()
+        threads = max(1, min(spare, n_blocks, _MOST_THREADS, _MOST_BYTES // bytes_a_block))
         with blas.limit(limits=spare // threads) if threads > 1 else contextlib.nullcontext():
             yield threads
     finally:
@@ -54,8 +53,10 @@ def in_threads(
             yield work(*task)
         return
 
+    blas, share = _blas()
+
     def limit() -> None:  # some BLAS libraries count threads for each thread that calls them
-        threadpool_limits(1, user_api="blas")
+        blas.limit(limits=share)
 
     running: deque[Future[T]] = deque()
     with ThreadPoolExecutor(threads, "dpkernel", initializer=limit) as pool:
@@ -64,3 +65,9 @@ def in_threads(
                 yield running.popleft().result()
             running.append(pool.submit(work, *task))
         yield from (future.result() for future in running)
+
+
+def _blas() -> tuple[ThreadpoolController, int]:
+    """Return what sets the threads of BLAS, and how many they are now."""
+    blas = ThreadpoolController().select(user_api="blas")
+    return blas, max((library["num_threads"] or 1 for library in blas.info()), default=1)

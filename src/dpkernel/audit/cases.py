@@ -10,50 +10,22 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from dpkernel import mechanisms, sensitivity
-from dpkernel.audit.core import AuditResult, audit_scores
+from dpkernel.audit.core import Case
+from dpkernel.audit.objective_cases import objective_cases
 from dpkernel.domain import clip_rows
-from dpkernel.ledger import Ledger
-from dpkernel.mechanisms import Mechanism
-from dpkernel.noise import Noise, NoiseSource, Part, Plan
+from dpkernel.noise import Noise
 from dpkernel.profiles import PrivacyProfile
-from dpkernel.statistics import GramLayout, GramStatistics
+from dpkernel.statistics import GramLayout, GramSum
 from dpkernel.types import Array, Budget, IntArray, Neighbours
 
 _GAUSSIAN_BUDGET, _PURE_BUDGET = Budget(8.0, 1e-5), Budget(2.0)  # large, so few trials tell much
-
-Run = Callable[[bool, Noise], float]  # (on the neighbour?, noise) -> score of one release
-
-
-@dataclass(frozen=True)
-class Case:
-    """One attack: how to run it, what is claimed, and what is really drawn."""
-
-    name: str
-    claim: PrivacyProfile
-    mechanism: Mechanism
-    run: Run
-    broken: str | None = None
-
-    def audit(
-        self, trials: int, *, noise: NoiseSource | None = None, false_alarm: float = 1e-8
-    ) -> AuditResult:
-        """Run the attack ``trials`` times on each side and test the claim."""
-        part = Part(self.name, self.mechanism.profile(), draws=2 * trials)
-        plan = Plan((part,), nothing_proved=True)  # an audit protects nobody
-        granted = Ledger(neighbours=self.mechanism.sensitivity.neighbours).spend(
-            plan, self.name, noise=noise
-        )
-        scores = [
-            np.array([self.run(side, granted) for _ in range(trials)]) for side in (False, True)
-        ]
-        return audit_scores(scores[0], scores[1], self.claim, false_alarm=false_alarm)
 
 
 def all_cases() -> list[Case]:
@@ -193,7 +165,7 @@ def symmetric() -> list[Case]:
     )
 
     def total(record: tuple[Array, Array]) -> IntArray:
-        return GramStatistics(layout).update(*background).update(*record)._sum
+        return GramSum(layout).update(*background).update(*record)._sum
 
     def case(name: str, mechanism: Any, stretch: float, broken: str | None) -> Case:
         sums = total(records[0]), total(records[1])
@@ -255,4 +227,8 @@ CASES: dict[str, Callable[[], list[Case]]] = {
     "laplace": laplace,
     "l2-gamma": l2_gamma,
     "exponential": exponential,
+    "objective-perturbation": partial(objective_cases, "objective-perturbation", _GAUSSIAN_BUDGET),
+    "pure-objective-perturbation": partial(
+        objective_cases, "pure-objective-perturbation", _PURE_BUDGET
+    ),
 }

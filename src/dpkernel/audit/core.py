@@ -9,12 +9,16 @@ a sound claim is rejected with probability at most ``false_alarm``, whatever the
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.stats import beta
 
 from dpkernel.errors import ParameterError, parameter_message
+from dpkernel.ledger import Ledger
+from dpkernel.mechanisms import Mechanism
+from dpkernel.noise import Noise, NoiseSource, Part, Plan
 from dpkernel.profiles import PrivacyProfile
 from dpkernel.types import Array
 
@@ -43,6 +47,34 @@ class AuditResult:
     delta_claimed: float
     trials: int
     false_alarm: float
+
+
+Run = Callable[[bool, Noise], float]  # (on the neighbour?, noise) -> score of one release
+
+
+@dataclass(frozen=True)
+class Case:
+    """One attack: how to run it, what is claimed, and what is really drawn."""
+
+    name: str
+    claim: PrivacyProfile
+    mechanism: Mechanism
+    run: Run
+    broken: str | None = None
+
+    def audit(
+        self, trials: int, *, noise: NoiseSource | None = None, false_alarm: float = 1e-8
+    ) -> AuditResult:
+        """Run the attack ``trials`` times on each side and test the claim."""
+        part = Part(self.name, self.mechanism.profile(), draws=2 * trials)
+        plan = Plan((part,), nothing_proved=True)  # an audit protects nobody
+        granted = Ledger(neighbours=self.mechanism.sensitivity.neighbours).spend(
+            plan, self.name, noise=noise
+        )
+        scores = [
+            np.array([self.run(side, granted) for _ in range(trials)]) for side in (False, True)
+        ]
+        return audit_scores(scores[0], scores[1], self.claim, false_alarm=false_alarm)
 
 
 def audit_scores(

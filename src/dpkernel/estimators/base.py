@@ -59,7 +59,11 @@ class PrivateEstimator(BaseEstimator):
         scratch.__dict__.update(self.__dict__)
         kinds = {"dtype": [np.float64, np.float32], "accept_sparse": "csr"}
         if encode is not None and y is not None:
-            y = encode(y)
+            try:
+                y = encode(y)
+            except DataError:
+                checked_table(scratch, X, **kinds)  # what is wrong with X is said first
+                raise
         X, y = checked_table(scratch, X, y, y_numeric=True, **kinds, **options)
         self._set_aside = {
             name: getattr(scratch, name, None) for name in ("n_features_in_", "feature_names_in_")

@@ -26,9 +26,11 @@ def declared_classes(classes: Any, owner: str) -> Levels:
         allowed = "texts, finite numbers, truth values, or tuples of them"
         raise ParameterError(parameter_message(owner, "classes", allowed, type(classes).__name__))
     if len(values) < 2 or len(set(values)) < len(values):
-        allowed = "two or more different labels"
-        got = f"{len(values)}, of which {len(set(values))} differ"
-        raise ParameterError(f"The 'classes' parameter of {owner} must be {allowed}. Got {got}.")
+        count = f"{len(values)} class" if len(values) == 1 else f"{len(values)} classes"
+        raise ParameterError(
+            f"The 'classes' parameter of {owner} must be two or more different labels. Got {count},"
+            f" {len(set(values))} of them different."
+        )
     try:
         return Levels(tuple(sorted(values)))
     except TypeError:  # of several types

@@ -14,15 +14,7 @@ from dpkernel.domain import Domain, Interval, Levels
 from dpkernel.estimators.base import logger
 from dpkernel.estimators.kernel_model import KernelModel
 from dpkernel.estimators.objective_plan import ROW_BOUND, Setting, plan_objectives
-from dpkernel.estimators.passes import Passes
-from dpkernel.estimators.records import (
-    STEPS,
-    RecordRecipe,
-    RecordStore,
-    Targets,
-    longest_chain,
-    sum_rows,
-)
+from dpkernel.estimators.records import STEPS, RecordRecipe, RecordStore, Targets
 from dpkernel.estimators.sources import Source
 from dpkernel.features import FeatureMap
 from dpkernel.features.normalised import shrunk_centre
@@ -84,8 +76,8 @@ class ObjectiveModel(KernelModel):
         features = self._choose_features(domain, source, size)
         recipe, powers = RecordRecipe.choose(domain, features, source.n_rows, ROW_BOUND)
         owner = type(self).__name__
-        sizes = source.n_rows, powers, signal, longest_chain(source)
         share = _centre_share(source.n_rows, n_inputs, budget) if centred and recipe.scale else 0.0
+        sizes = source.n_rows, powers, signal
         setting = Setting(owner, budget, relation, *sizes, centre_share=share)
         ridge = None if self.regularisation == "auto" else float(self.regularisation)
         plans, centre = plan_objectives(setting, [loss for _, loss, _ in tasks], ridge)
@@ -98,7 +90,7 @@ class ObjectiveModel(KernelModel):
         shift = np.zeros(recipe.n_coordinates - 1)
         store = RecordStore(source, recipe)
         if centre:
-            total = Passes(source).sum(sum_rows, recipe)[0]
+            total = store.sum_rows()
             noise = self._spend(releases, budget)
             unit = 1 / (STEPS * source.n_rows)
             noisy, spread = centre.release(total, noise) * unit, centre.noise_scale * unit

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dpkernel.blocks import BLOCK_ROWS
 from dpkernel.errors import ParameterError, parameter_message
 from dpkernel.estimators.records import STEPS
 from dpkernel.losses import Loss
@@ -20,7 +21,7 @@ from dpkernel.types import Array, Budget, Neighbours
 ROW_BOUND = 1.0
 _OUTPUT_SHARE = 0.05  # the mu of the output noise as a share of m: it costs 0.1 % of sigma
 _PURE_OUTPUT_SHARE = 0.01  # of epsilon
-_SHARES = tuple(float(share) for share in np.geomspace(0.01, 0.5, 18))
+_CANDIDATES = 24
 _LARGEST_LOG = 9.0  # of 1 + c_2 B^2 / Lambda: a smaller ridge than that is none
 
 
@@ -47,8 +48,6 @@ class Setting:
         A_l, the mean of z_l^2 under the public measure of the inputs.
     signal : float
         A guess of the variance of the best prediction.
-    chain : int
-        A bound on the additions over records that a sum takes one after the other.
     target_bound : float
         |y| at most.
     centre_share : float
@@ -61,7 +60,6 @@ class Setting:
     n_rows: int
     powers: Array
     signal: float
-    chain: int
     target_bound: float = 1.0
     centre_share: float = 0.0
 
@@ -72,7 +70,7 @@ class Setting:
     def problem(self, loss: Loss, ridge: float, largest_b: float) -> Problem:
         """Return the problem, with a tolerance at which the output noise is small beside b's."""
         ridges = np.full(len(self.powers), ridge)
-        numbers = loss, self.n_rows, ROW_BOUND, ridges, self.target_bound, largest_b, self.chain
+        numbers = loss, self.n_rows, ROW_BOUND, ridges, self.target_bound, largest_b, BLOCK_ROWS
         draft = Problem(*numbers)
         enough = 1e-3 * loss.lipschitz * ROW_BOUND * draft.strength / draft.smoothness
         return Problem(*numbers, wanted=enough)
@@ -154,8 +152,9 @@ def _ridge(setting: Setting, loss: Loss, share: float) -> float:
         errors = (sigma**2 + ridge**2 * setting.signal) / bend**2
         return float(powers @ (errors + (2 * tolerance / (ridge * output)) ** 2))
 
-    logs = {min(fraction * share, _LARGEST_LOG) for fraction in _SHARES}
-    best = min((math.expm1(log) for log in sorted(logs)), key=error_of)
+    most = min(0.5 * share, _LARGEST_LOG)
+    logs = np.geomspace(min(0.01 * share, 0.01), most, _CANDIDATES)
+    best = min((math.expm1(float(log)) for log in logs), key=error_of)
     return loss.smoothness * ROW_BOUND**2 / best
 
 

@@ -75,7 +75,7 @@ class Passes:
         if self._source.kind == "dask":
             parts = self._in_chunks(_chunk_sum, function, arguments)
         else:
-            with block_threads(2**25) as threads:
+            with block_threads(64, 2**25) as threads:
                 tasks = ((function, block, arguments) for block in self.blocks())
                 parts = list(in_threads(_apply, tasks, threads))
         return [sum(values[1:], start=values[0]) for values in zip(*parts, strict=True)]

@@ -19,12 +19,13 @@ from scipy.sparse import issparse
 
 from dpkernel.blocks import dense_rows, rows_a_block
 from dpkernel.domain import Domain
+from dpkernel.errors import ParameterError, parameter_message
+from dpkernel.estimators.passes import Passes
 from dpkernel.estimators.sources import (
     Source,
     chunk_pairs,
     computed,
     read_again,
-    row_chunks,
     unit_inputs,
 )
 from dpkernel.features import FeatureMap, NormalisedFeatures
@@ -83,6 +84,9 @@ class RecordRecipe:
             spread = np.full(features.n_outputs, features.row_norm_bound**2 / features.n_outputs)
         else:
             phi = features.transform_block(features.public_sample(_SAMPLE))
+            if not np.isfinite(phi).all():
+                allowed, got = "finite numbers on the unit box", type(features).__name__
+                raise ParameterError(parameter_message("the estimator", "features", allowed, got))
             centre, spread = phi.mean(axis=0), phi.var(axis=0)
         total = float(spread.sum())
         scale = math.sqrt(power / total) if total > 0 else 0.0
@@ -101,11 +105,12 @@ class RecordRecipe:
 
     def rows(self, X: Array) -> tuple[Array, Array]:
         """Return z of every row, and the weights."""
-        phi = self.features.transform_block(unit_inputs(X, self.domain, self.dtype))
+        with np.errstate(all="ignore"):  # a warning would tell of the data
+            phi = self.features.transform_block(unit_inputs(X, self.domain, self.dtype))
         z = np.empty((len(phi), self.n_coordinates), self.dtype)
         first = self._offset
         z[:, :first] = self.constant
-        with np.errstate(all="ignore"):  # a warning would tell of the data
+        with np.errstate(all="ignore"):
             np.subtract(phi, self.centre.astype(self.dtype), out=z[:, first:])
             z[:, first:] *= z.dtype.type(self.scale)
         limit = self.row_bound**2 * (1 - 2.0**-40)
@@ -149,13 +154,6 @@ def sum_rows(X: Array, y: Array, recipe: RecordRecipe) -> tuple[IntArray]:
     return (np.trunc(part).astype(np.int64).sum(axis=0),)
 
 
-def longest_chain(source: Source) -> int:
-    """Return a bound on the additions that a record's gradient goes through, public as all sizes."""
-    step = rows_a_block(source.n_columns)
-    chunks = len(row_chunks(source.X)) if source.kind == "dask" else 0
-    return step + -(-source.n_rows // step) + chunks
-
-
 class RecordStore:
     """The records of a table, in memory where they fit, made again each pass where they don't."""
 
@@ -178,6 +176,12 @@ class RecordStore:
             found: Records = self._tensors.records(loss, targets)
             return found
         return BlockRecords(lambda: view(self._blocks(), targets), loss)
+
+    def sum_rows(self) -> Any:
+        """Return the exact sum of all z without the constant, in integers."""
+        if self._tensors is not None:
+            return self._tensors.sum_rows()
+        return Passes(self._source).sum(sum_rows, self._recipe)[0]
 
     def prepare(self) -> None:
         """Make what is kept now, before anything is spent: a table that fails here costs nothing."""

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import RegressorMixin
+from sklearn.metrics import d2_pinball_score
 
 from dpkernel.domain import Domain, Interval
 from dpkernel.errors import ParameterError, parameter_message
@@ -221,6 +222,16 @@ class PrivateQuantileRegressor(_RobustModel):
         """Return the quantiles inside ``y_bounds``; several of them never cross."""
         found = super().predict(X)
         return found if found.ndim == 1 else np.sort(found, axis=1)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the share of the pinball loss that is explained, averaged over the quantiles.
+
+        1 is perfect; 0 is no better than the quantiles of y alone. Reads (X, y) without noise.
+        """
+        found = self.predict(X).reshape(len(y), -1)
+        each = zip(np.atleast_1d(self.quantile), found.T, strict=True)
+        scores = [d2_pinball_score(y, p, alpha=q, sample_weight=sample_weight) for q, p in each]
+        return float(np.mean(scores))
 
     @classmethod
     def _saved_parameters(cls, header: JSON, domain: Domain) -> dict[str, Any]:

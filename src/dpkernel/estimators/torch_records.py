@@ -13,15 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from dpkernel.blocks import rows_a_block
+from dpkernel.blocks import BLOCK_ROWS
 from dpkernel.domain import Interval
 from dpkernel.errors import DataError
-from dpkernel.estimators.records import RecordRecipe, Targets
+from dpkernel.estimators.records import STEPS, RecordRecipe, Targets
 from dpkernel.estimators.sources import Source
 from dpkernel.features import FeatureMap, FourierFeatures, LinearFeatures, NormalisedFeatures
 from dpkernel.losses import Loss
 from dpkernel.solvers.objective_perturbation import CompensatedSum
-from dpkernel.types import Array
+from dpkernel.types import Array, IntArray
 
 _CHUNK_BYTES = 2**28  # of a double-precision copy of some rows
 _SHARE = 0.5  # of a GPU's free memory that records may take
@@ -43,12 +43,10 @@ class TensorStore:
             most_bytes = int(_SHARE * torch.cuda.mem_get_info(device)[0])
         size = np.dtype(recipe.dtype).itemsize * recipe.n_coordinates
         self._keep = source.n_rows * size <= most_bytes
-        self.block_rows = rows_a_block(X.shape[1])
-        rows = _CHUNK_BYTES // (8 * max(recipe.n_coordinates, X.shape[1]))
-        self._step = max(rows // self.block_rows, 1) * self.block_rows
+        self._step = max(_CHUNK_BYTES // (8 * max(recipe.n_coordinates, X.shape[1])), 1)
         self._X, self._device = X, device
         self._y: Array = source.y.detach().cpu().numpy().astype(np.float64)
-        self._make = record_twin(recipe, device)
+        self._make, self._width = record_twin(recipe, device), recipe.n_coordinates
         self._kept: list[Kept] | None = None
 
     def prepare(self) -> None:
@@ -59,6 +57,18 @@ class TensorStore:
     def blocks(self) -> Iterator[Kept]:
         """Yield the records, some rows at a time."""
         yield from self._made() if self._kept is None else self._kept
+
+    def sum_rows(self) -> IntArray:
+        """Return the exact sum of all z without the constant: the twin of ``records.sum_rows``."""
+        import torch
+
+        total = np.zeros(self._width - 1, dtype=np.int64)
+        for z, _, _ in self._made():
+            part = z[:, 1:].to(torch.float64)
+            norms = torch.linalg.vector_norm(part, dim=1, keepdim=True)
+            part = part * (STEPS * (1 - 2.0**-30) / norms.clamp(min=1.0))
+            total += part.trunc().to(torch.int64).sum(dim=0).cpu().numpy()
+        return total
 
     def records(self, loss: Loss, targets: Targets) -> TensorRecords:
         """Return the sums over the table for one loss and one view of its targets."""
@@ -91,14 +101,13 @@ class TensorRecords:
             precise = z.to(torch.float64)
             scores = (precise @ at).cpu().numpy()
             slopes = torch.as_tensor(loss.derivative(y, scores) * omega, device=z.device)
-            # one product a block of rows: no chain of additions is longer than the proof allows
-            step = self._store.block_rows
+            # a product takes BLOCK_ROWS rows at most, and their sums are added with compensation
             parts = [
-                precise[start : start + step].T @ slopes[start : start + step]
-                for start in range(0, len(precise), step)
+                precise[start : start + BLOCK_ROWS].T @ slopes[start : start + BLOCK_ROWS]
+                for start in range(0, len(precise), BLOCK_ROWS)
             ]
-            for part in parts:
-                gradient.add(part.cpu().numpy())
+            for part in torch.stack(parts).cpu().numpy():
+                gradient.add(part)
             if hessian_stride:
                 bend = np.sqrt(loss.curvature(y, scores) * omega)
                 scaled = z * torch.as_tensor(bend, dtype=z.dtype, device=z.device)[:, None]

@@ -158,9 +158,8 @@ class WhitenedFeatures(FeatureMap):
         return np.asarray((values @ weights.astype(dtype)).astype(X.dtype, copy=False))
 
     def transform_block(self, X: Array) -> Array:
-        """Return phi of every row."""
-        X = np.clip(X, -1.0, 1.0)
-        rotation = self._rotation.astype(X.dtype)
-        out = self._raw(X) @ rotation[1:]
-        out += rotation[0]
-        return np.asarray(np.clip(out, -_LARGEST, _LARGEST, out=out))
+        """Return v of every row; small eigenvalues need double precision inside."""
+        inside = np.clip(X, -1.0, 1.0).astype(np.float64)
+        out = self._raw(inside) @ self._rotation[1:]
+        out += self._rotation[0]
+        return np.asarray(np.clip(out, -_LARGEST, _LARGEST, out=out).astype(X.dtype, copy=False))

@@ -27,7 +27,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.fft import irfft, next_fast_len, rfft
@@ -110,7 +110,7 @@ class ObjectiveProfile(PrivacyProfile):
         """
         found, missed = _bound_of(self, epsilon)
         if missed > 1e-15 * found and _bound_of(self, epsilon + 0.01)[0] >= found:
-            return min(found, _bound_of(self, min(epsilon, _lowest_at(self)))[0])
+            return _bound_of(self, min(epsilon, _lowest_at(self)))[0]
         return found
 
     def _bound(self, epsilon: float) -> tuple[float, float]:
@@ -119,14 +119,12 @@ class ObjectiveProfile(PrivacyProfile):
         if self.stages[-1][0] > _LARGEST_M:
             return 1.0, missed
         best = 1.0
-        if (
-            len(self.stages) > _DIRECT
-        ):  # laws that were convolved by Fourier transforms end at 1e-12
+        if len(self.stages) > _DIRECT:
+            # laws that were convolved by Fourier transforms end at 1e-12
             from dpkernel.profiles.composition import rdp_delta
 
-            best = (
-                rdp_delta(self.rdp, epsilon) + (1 + math.exp(min(epsilon, 700.0))) * self.rdp_miss
-            )
+            growth = 1 + math.exp(min(epsilon, 700.0))
+            best = rdp_delta(self.rdp, epsilon) + growth * self.rdp_miss
         if len(self.stages) > _MOST_STAGES:
             return min(1.0, best), missed
         shift = epsilon - self.slack
@@ -139,6 +137,10 @@ class ObjectiveProfile(PrivacyProfile):
             )
             worst = max(worst, float(np.sum(tail * weights)) + cut)
         return min(1.0, best, math.exp(self.slack) * (worst * (1 + 1e-11) + missed)), missed
+
+    def supports(self, budget: Budget) -> bool:
+        """Whether this profile proves (epsilon, delta)-DP; at this very epsilon, most often."""
+        return _bound_of(self, budget.epsilon)[0] <= budget.delta or super().supports(budget)
 
     @property
     def spread(self) -> float:
@@ -215,7 +217,7 @@ class ObjectiveProfile(PrivacyProfile):
     @classmethod
     def from_dict(cls, data: JSON) -> ObjectiveProfile:
         """Return the profile that ``to_dict`` described."""
-        stages = tuple((stage[0], stage[1]) for stage in data["stages"])
+        stages: Any = tuple(tuple(stage) for stage in data["stages"])
         return cls(stages, data["neighbours"], data["mu"], data["slack"], data["log_miss"])
 
 
@@ -291,37 +293,41 @@ def _laws(stages: tuple[Stage, ...], neighbours: str) -> list[Law]:
 
 @lru_cache(maxsize=256)
 def _lowest_at(profile: ObjectiveProfile) -> float:
-    """Return an epsilon at which the bound is about lowest: where the missed event takes over.
-
-    Below that the bound falls, or is 1 for losses that are all larger. The upper end of a search:
-    there it rises slowly.
-    """
+    """Return the epsilon at which the bound is lowest, by ternary search; a tie is one of ones."""
     low, high = -50.0, max(-profile.log_miss, 0.0)
-    while high - low > 1:
-        middle = (low + high) / 2
-        bound, missed = _bound_of(profile, middle)
-        low, high = (low, middle) if missed > bound / 2 else (middle, high)
-    low, high = high - 30, high + 1
-    for _ in range(20):
+    for _ in range(60):
         one, two = low + (high - low) / 3, high - (high - low) / 3
-        lower = _bound_of(profile, one)[0] < _bound_of(profile, two)[0]
+        lower = profile._bound(one)[0] < profile._bound(two)[0]
         low, high = (low, two) if lower else (one, high)
-    return high
+    return low
 
 
 @lru_cache(maxsize=64)
 def _total_law(stages: tuple[Stage, ...], name: str) -> Law:
     """Return shift + losses with probabilities: the loss of all stages, from above."""
+    shift = 0.0 if name == "remove" else math.fsum(math.log1p(x) for _, x in stages)
     ms = [m for m, _ in stages]
-    laws = {m: _stage_law(name, m) for m in ms}
-    shifts = [] if name == "remove" else [math.log1p(x) for _, x in stages]
-    shift = math.fsum([*shifts, *(laws[m][0] for m in ms)]) * (1 + 1e-15)
+    top = max(ms)
+    if name == "add":
+        losses, weights, cut = _sum_law(tuple(ms), name, _FAR * top / _CELLS)
+    else:  # m^2/2 + m R: the law of the sum of the R, weighted, does for every size of noise
+        ratios = tuple(min(math.ceil(m / top * 2**40) / 2**40, 1.0) for m in ms)
+        values, weights, cut = _sum_law(ratios, name, _FAR / _CELLS)
+        losses = (math.fsum(m * m / 2 for m in ms) + top * values) * (1 + 1e-12)
+    return shift * (1 + 1e-15), losses, weights, cut
+
+
+@lru_cache(maxsize=64)
+def _sum_law(ms: tuple[float, ...], name: str, step: float) -> tuple[Array, Array, float]:
+    """Return values, probabilities, and the probability cut off, of the sum over stages.
+
+    One stage keeps its own fine grid; several are put on one with this step.
+    """
     if len(ms) == 1:
-        return shift, *laws[ms[0]][1:]
-    step = _FAR * max(ms) / _CELLS
+        return _stage_law(name, ms[0])
     total: tuple[Array, float] = np.ones(1), 0.0
     for m, count in Counter(ms).items():
-        _, losses, weights, missing = laws[m]
+        losses, weights, missing = _stage_law(name, m)
         places = np.ceil(losses / step * (1 - 1e-13)).astype(np.int64)
         power = np.bincount(places, weights).astype(np.float64), missing
         while count:  # powers by squaring
@@ -330,25 +336,23 @@ def _total_law(stages: tuple[Stage, ...], name: str) -> Law:
             count //= 2
             power = _convolve(power, power, direct=len(ms) <= _DIRECT) if count else power
     kept = np.flatnonzero(total[0] > 0)
-    losses = kept.astype(np.float64) * (step * (1 + 1e-12))
-    return shift, losses, total[0][kept], total[1] * (1 + 1e-9)
+    values = kept.astype(np.float64) * (step * (1 + 1e-12))
+    return values, total[0][kept], total[1] * (1 + 1e-9)
 
 
-def _stage_law(name: str, m: float) -> Law:
-    """Return a shift and losses without log(1 + x), their probabilities, and the probability cut off."""
-    edges = np.linspace(0.0, _FAR, _STEPS + 1)
-    if name == "add":  # max(0, m^2/2 + m Z); what is far below counts as if it were not so far
-        start = -min(m / 2, _FAR)
-        grid = np.linspace(start, _FAR, _STEPS + 1)
-        survival = np.minimum(ndtr(-grid) * (1 + 1e-12), 1.0)
+def _stage_law(name: str, m: float) -> tuple[Array, Array, float]:
+    """Return values, probabilities, and the probability cut off, of max(0, m^2/2 + m Z) or m R."""
+    if name == "add":
+        edges = np.linspace(-m / 2, _FAR, _STEPS + 1)
+        survival = ndtr(-edges) * (1 + 1e-12)
         probabilities = np.concatenate(([1 - survival[0]], -np.diff(survival)))
-        shift = max(m * (m / 2 + start), 0.0)
-        return shift, m * (grid - start), np.maximum(probabilities, 0.0), float(survival[-1])
-    if name == "remove":  # m^2/2 + m |Z|
-        survival = np.minimum(2 * ndtr(-edges) * (1 + 1e-12), 1.0)
-    else:
+        values = np.maximum(m * m / 2 + m * edges, 0.0)
+        return values, np.maximum(probabilities, 0.0), float(survival[-1])
+    edges = np.linspace(0.0, _FAR, _STEPS + 1)
+    survival = np.minimum(2 * ndtr(-edges) * (1 + 1e-12), 1.0)
+    if name == "two records":
         survival = _survival_of_two()
-    return m * m / 2, m * edges[1:], np.maximum(-np.diff(survival), 0.0), float(survival[-1])
+    return m * edges[1:], np.maximum(-np.diff(survival), 0.0), float(survival[-1])
 
 
 @lru_cache(maxsize=1)

@@ -55,7 +55,7 @@ class Problem:
     ridge : ndarray
         Lambda_l > 0, one a coordinate.
     target_bound : float
-        |y| at most, for the loss of the prediction 0.
+        |y| at most, for the loss of the prediction 0; inf where there is no such bound.
     largest_b : float
         R_b, the largest norm that b can have.
     block_rows : int
@@ -88,8 +88,9 @@ class Problem:
         fine = fine and ridge.ndim == 1 and ridge.size > 0 and ridge.dtype == np.float64
         fine = fine and bool(np.all((ridge > 0) & (ridge < math.inf)))
         fine = fine and all(is_whole(k) and k > 0 for k in (self.n_rows, self.block_rows))
-        numbers = (self.row_bound, self.target_bound, self.largest_b, self.wanted)
+        numbers = (self.row_bound, self.largest_b, self.wanted)
         fine = fine and all(is_real(v) and 0 <= v < math.inf for v in numbers)
+        fine = fine and is_real(self.target_bound) and self.target_bound >= 0
         if not fine or not 0 < self.tolerance < math.inf:
             raise ParameterError(
                 "A Problem needs a loss with bounded slope and curvature, positive ridges, counts of"
@@ -158,7 +159,8 @@ def minimise(records: Records, problem: Problem, b: Array) -> Array:
     """Return a point at which the gradient of the perturbed objective is within the tolerance."""
     size = len(b)
     # no floating-point warnings: they would tell of the data
-    with block_threads(8 * size * (4096 + 2 * size)) as threads, np.errstate(all="ignore"):
+    # small products are faster on one thread of BLAS, so the blocks have the threads even if few
+    with block_threads(64, 8 * size * (4096 + 2 * size)) as threads, np.errstate(all="ignore"):
         found = _newton(records, problem, b, threads)
         return _descend(records, problem, b, threads) if found is None else found
 
