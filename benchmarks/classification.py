@@ -4,7 +4,7 @@
 
 Test accuracy, mean and standard error over random splits; defaults untouched, declared bounds. Rivals:
 full-batch noisy gradient descent on the same features, with the step size and the number of steps that
-are best on the test rows (a gift); objective perturbation on linear features; the published
+are best on the test rows in the mean (a gift); objective perturbation on linear features; the published
 Algorithm 4 with the regularisation that is best on the test rows; and, not private, logistic regression
 on a Nystroem map and on the columns. Noise is seeded, so that a table can be repeated.
 """
@@ -15,6 +15,7 @@ import argparse
 import math
 import time
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from datasets import Data, load
@@ -26,7 +27,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from dpkernel import PrivateKernelClassifier, SeededNoise
+from dpkernel import Domain, PrivateKernelClassifier, SeededNoise
+from dpkernel.estimators.records import RecordRecipe
+from dpkernel.features import PublicEigenfeatures
 from dpkernel.profiles import gaussian_mu
 
 EPSILONS = (0.1, 1.0, 10.0)
@@ -35,7 +38,7 @@ TABLES = {"breast_cancer": 455, "adult": 16_000, "covtype": 16_000}
 STEPS = (10, 50, 200)
 RATES = (0.5, 2.0, 8.0)
 
-Score = Callable[[Data, np.ndarray, np.ndarray, float, int], float]
+Score = Callable[[Data, np.ndarray, np.ndarray, float, int], Any]
 
 
 def ours(**options: object) -> Score:
@@ -57,17 +60,18 @@ def ours(**options: object) -> Score:
 
 def noisy_gradient_descent(
     data: Data, train: np.ndarray, test: np.ndarray, epsilon: float, seed: int
-) -> float:
-    """Return the best test accuracy over steps and rates: logistic loss, gradients of norm <= 1."""
-    probe = PrivateKernelClassifier(
-        epsilon, DELTA, classes=data.classes, bounds=data.bounds, noise=SeededNoise(0)
-    ).fit(data.X[train][:50], data.y[train][:50])
-    phi = probe.feature_map_.transform_block(probe._domain.to_unit(data.X))
-    z = np.column_stack([np.full(len(phi), 0.3), phi - phi.mean(axis=0)])
-    z /= np.maximum(np.linalg.norm(z, axis=1, keepdims=True), 1e-9)
+) -> np.ndarray:
+    """Return test accuracies for all steps and rates: logistic loss, gradients of norm <= 1."""
+    low, high = data.bounds
+    domain = Domain.box(low, high, n_columns=data.X.shape[1])
+    d = data.X.shape[1]
+    base = PublicEigenfeatures(max(128, d + 2), length_scale=0.7 * math.sqrt(d)).build(d)
+    recipe, _ = RecordRecipe.choose(domain, base, len(train), 1.0)
+    around = recipe.around(np.zeros(base.n_outputs))  # the public centre
+    z = np.vstack([around.rows(data.X[i : i + 4096])[0] for i in range(0, len(data.X), 4096)])
     labels = np.where(data.y == data.classes[1], 1.0, -1.0)  # type: ignore[index]
     draws = np.random.default_rng(seed)
-    best = 0.0
+    found = []
     for steps in STEPS:
         sigma = 2 * math.sqrt(steps) / gaussian_mu(epsilon, DELTA) / len(train)
         for rate in RATES:
@@ -75,8 +79,8 @@ def noisy_gradient_descent(
             for _ in range(steps):
                 slope = -labels[train] * expit(-labels[train] * (z[train] @ w))
                 w -= rate * (slope @ z[train] / len(train) + sigma * draws.normal(size=len(w)))
-            best = max(best, float(np.mean(np.where(z[test] @ w >= 0, 1.0, -1.0) == labels[test])))
-    return best
+            found.append(np.mean(np.where(z[test] @ w >= 0, 1.0, -1.0) == labels[test]))
+    return np.array(found)
 
 
 def not_private(kernel: bool) -> Score:
@@ -151,12 +155,15 @@ def speed(console: Console, n_rows: int = 200_000, d: int = 90, size: int = 1000
     theirs = rival.fit(X, y).score(X[:20_000], y[:20_000])
     theirs_s = time.perf_counter() - start
     console.print(
-        f"n = {n_rows}, d = {d}, M = {size}: PrivateKernelClassifier {ours_s:.1f} s (accuracy {own:.3f}),"
+        f"n = {n_rows}, d = {d}, M = {size}: PrivateKernelClassifier {ours_s:.1f} s (score {own:.3f}),"
         f" Nystroem + LogisticRegression {theirs_s:.1f} s ({theirs:.3f}); ratio {theirs_s / ours_s:.2f}"
     )
 
 
-def _cell(values: list[float]) -> str:
+def _cell(values: list[Any]) -> str:
+    """Return mean and standard error of the setting with the best mean."""
+    grid = np.array(values).reshape(len(values), -1)
+    values = grid[:, int(np.argmax(grid.mean(axis=0)))]
     spread = np.std(values, ddof=1) / math.sqrt(len(values)) if len(values) > 1 else 0.0
     return f"{np.mean(values):.4f} ± {spread:.4f}"
 

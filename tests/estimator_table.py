@@ -93,4 +93,4 @@ PUBLIC_ATTRIBUTES = frozenset(
     }
 )
 
-assert set(BUILDERS) <= set(dpkernel.estimators.__all__)
+assert set(BUILDERS) == set(dpkernel.estimators.__all__)

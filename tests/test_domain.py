@@ -215,7 +215,7 @@ class TestDomain:
             {"columns": [{"low": 1, "high": 0}]},
             {"columns": [{"levels": 5}]},
             {"columns": [{"levels": []}]},
-            {"columns": [{"levels": [[1]]}]},
+            {"columns": [{"levels": [{}]}]},
             {"columns": [None]},
             {"target": "x"},
             {"target": {"low": "0", "high": 1}},

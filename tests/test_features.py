@@ -21,11 +21,13 @@ from dpkernel.errors import CertificateError, ParameterError
 from dpkernel.features import (
     FourierFeatures,
     LinearFeatures,
+    NormalisedFeatures,
     PolynomialMap,
     PublicEigenfeatures,
     PublicNystroem,
     RandomProjection,
     TensorSketch,
+    WhitenedFeatures,
     feature_map_from_dict,
 )
 from dpkernel.features.base import REGISTRY, shifted_sobol
@@ -116,6 +118,20 @@ CASES = {
         0.01,
     ),
     "eigen polynomial": (PublicEigenfeatures(50, kernel="polynomial"), Polynomial(), 1e-3),
+    "normalised": (NormalisedFeatures(), None, None),
+    "whitened": (WhitenedFeatures(40, length_scale=2.0), None, None),
+    "whitened normal": (
+        WhitenedFeatures(
+            40, length_scale=2.0, mean=[0.1] * D, covariance=(0.2 * np.eye(D)).tolist()
+        ),
+        None,
+        None,
+    ),
+    "normalised fourier": (
+        NormalisedFeatures(FourierFeatures(64), centre=[0.05] * 64, scale=2.0, constant=0.5),
+        None,
+        None,
+    ),
 } | {
     f"fourier {name}": (FourierFeatures(2000, kernel=name), resolve_kernel(name), 0.2)
     for name in FOURIER
@@ -735,6 +751,68 @@ class TestPolynomial:
         assert np.all(np.abs(estimates.mean(axis=0) - wanted) < 8 * np.sqrt(most / 300))
 
 
+LAWS = {
+    "uniform": {},
+    "normal": {
+        "mean": [0.2, -0.3, 0.0],
+        "covariance": [[0.1, 0.05, 0.0], [0.05, 0.2, 0.02], [0.0, 0.02, 0.05]],
+    },
+}
+
+
+class TestWhitened:
+    def sample(self, law, rng, n=30_000):
+        if not law:
+            return rng.uniform(-1, 1, (n, D))
+        return np.clip(rng.multivariate_normal(law["mean"], law["covariance"], n), -1, 1)
+
+    @pytest.mark.parametrize("law", LAWS)
+    @pytest.mark.parametrize("kernel", ["gaussian", "matern32"])
+    def test_orthonormal_with_a_constant_on_the_stated_law(self, law, kernel, rng):
+        options = LAWS[law]
+        phi = WhitenedFeatures(30, kernel=kernel, length_scale=1.5, **options).build(D)
+        Z = phi.transform_block(self.sample(options, rng))
+        rows = np.column_stack([np.ones(len(Z)), Z])
+        gram = rows.T @ rows / len(rows)
+        # made so on 4096 points; clipping at 4 takes a little from later ones
+        assert np.abs((gram - np.eye(31))[:10, :10]).max() < 0.1
+        assert np.sqrt(np.mean((gram - np.eye(31)) ** 2)) < 0.05
+        assert np.all(np.diff(phi.spectrum) <= 1e-12) and np.all(phi.spectrum > 0)
+
+    def test_another_law_is_another_map(self, rng):
+        """Features made for the box are far from orthonormal where the data are."""
+        law = LAWS["normal"]
+        X = self.sample(law, rng, 20_000)
+        box, own = (WhitenedFeatures(30, length_scale=1.5, **o).build(D) for o in ({}, law))
+        spread = [np.abs(np.cov(phi.transform_block(X).T) - np.eye(30)).max() for phi in (box, own)]
+        assert spread[0] > 2 * spread[1]
+
+    @pytest.mark.parametrize("law", LAWS)
+    def test_eigenfunctions_of_the_kernel(self, law, rng):
+        """Few of them carry most of a smooth function."""
+        options = LAWS[law]
+        X = self.sample(options, rng, 4000)
+        y = np.cos(X @ [1.0, -2.0, 0.5])
+        errors = []
+        for size in (3, 10, 30):
+            Z = WhitenedFeatures(size, length_scale=1.5, **options).build(D).transform_block(X)
+            Z = np.column_stack([np.ones(len(Z)), Z])
+            errors.append(np.mean((y - Z @ np.linalg.lstsq(Z, y, rcond=None)[0]) ** 2) / y.var())
+        assert errors[0] > 3 * errors[1] and errors[1] > 3 * errors[2] and errors[2] < 0.01
+
+    def test_many_components_are_made_orthonormal_on_many_points(self, rng):
+        phi = WhitenedFeatures(700, kernel="matern12", length_scale=1.0).build(D)
+        Z = phi.transform_block(self.sample({}, rng, 20_000))
+        assert phi.n_outputs == 700
+        assert np.sqrt(np.mean((Z.T @ Z / len(Z) - np.eye(700)) ** 2)) < 0.03
+
+    def test_bounded_by_the_clip(self):
+        phi = WhitenedFeatures(30, length_scale=2.0).build(D)
+        Z = phi.transform_block(extreme_rows(np.float64))
+        assert np.abs(Z).max() <= 4 and phi.row_norm_bound == pytest.approx(4 * math.sqrt(30))
+        assert np.abs(Z).max() == 4  # or the clip is not needed
+
+
 BAD = {
     "odd": (FourierFeatures(7), "even for the Gaussian kernel, and >= 2. Got 7"),
     "zero": (FourierFeatures(0), "'n_components' parameter of FourierFeatures must be an int"),
@@ -756,6 +834,15 @@ BAD = {
     "measure": (PublicEigenfeatures(8, measure="data"), "one of 'uniform', 'gaussian'"),
     "scale": (PublicEigenfeatures(8, scale=0.0), "'scale' parameter of PublicEigenfeatures"),
     "narrow": (PublicEigenfeatures(8, length_scale=1e-4), "Use FourierFeatures for a kernel"),
+    "one moment": (WhitenedFeatures(8, mean=[0.0] * 3), "both given, or none"),
+    "moments": (
+        WhitenedFeatures(8, mean=[0.0] * 3, covariance=[[1.0]]),
+        "of shapes \\(3,\\) and \\(3, 3\\)",
+    ),
+    "moment nan": (WhitenedFeatures(8, mean=[math.nan] * 3, covariance=np.eye(3)), "finite, of"),
+    "too many": (WhitenedFeatures(2001), "an int from 1 to 2000"),
+    "whitened scales": (WhitenedFeatures(8, length_scale=[1.0, 2.0]), "3 numbers, one a column"),
+    "whitened seed": (WhitenedFeatures(8, random_state=-1), "'random_state' parameter of Whitened"),
     "monomials": (PolynomialMap(80), "at most 20000 monomials, not 91881.*TensorSketch"),
     "degree": (PolynomialMap(0), "'degree' parameter of the polynomial kernel"),
     "tiny scale": (PolynomialMap(9, length_scale=1e-9), "bounded by a number in the range"),

@@ -161,9 +161,7 @@ def test_each_fold_is_drawn_once_for_one_profile(records):
 
 def test_un_noised_folds_stay_inside(records):
     statistics = GramFolds(layout_of(), 2).update(*records)
-    assert (
-        repr(statistics) == "<2 fold(s) of <GramStatistics of 5 coordinates; the sum is not shown>>"
-    )
+    assert repr(statistics) == "<2 fold(s) of <GramSum of 5 coordinates; the sum is not shown>>"
     for attempt in (copy.copy, copy.deepcopy, pickle.dumps):
         with pytest.raises(LedgerError, match="can't be pickled or copied"):
             attempt(statistics)

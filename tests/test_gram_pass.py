@@ -273,3 +273,42 @@ def test_no_record_feels_the_values_of_another_row(rng, kind, dtype):
         other[place] = value
         changed = np.flatnonzero((layout.quantise(*recipe.records(other, y)) != reference).any(1))
         assert set(changed) == {place}
+
+
+VIEWS = {
+    "columns": lambda A: A[:, ::2],
+    "reversed": lambda A: A[::-1, :5],
+    "fortran": lambda A: np.asfortranarray(A[:, :5]),
+}
+
+
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_no_record_feels_another_row_in_any_memory_layout(rng, view, dtype):
+    base = rng.normal(size=(700, 10)).astype(dtype)
+    features = MAPS["fourier"](
+        {"n_components": 24, "kernel": "gaussian", "length_scale": 1.5, "random_state": 0}
+    ).build(5)
+    layout = GramLayout.choose(24, 1, 1.0, Neighbours.REPLACE_ONE, 10**6, Budget(1.0, 1e-6))
+    recipe = gram_pass.Recipe(Domain(None, Interval(-1, 1)), features, layout, "float32")
+    y = np.zeros(700)
+    reference = layout.quantise(*recipe.records(VIEWS[view](base), y))
+    wild = base.copy()
+    wild[7] = 3e38
+    place = 700 - 1 - 7 if view == "reversed" else 7
+    changed = layout.quantise(*recipe.records(VIEWS[view](wild), y))
+    assert set(np.flatnonzero((changed != reference).any(axis=1))) <= {place}
+
+
+@pytest.mark.parametrize("folds", [1, 2])
+def test_dask_chunks_of_other_sizes_than_they_say_spend_nothing(folds):
+    da = pytest.importorskip("dask.array")
+    table = np.random.default_rng(0).uniform(-1, 1, (400, 4))
+    chunks = da.from_array(table, chunks=(100, 4)).map_blocks(
+        lambda block: block[block[:, 0] > -0.9], dtype=float
+    )
+    ledger = Ledger()
+    model = build(ledger=ledger, folds=folds)
+    with pytest.raises(DataError, match="other sizes than it says"):
+        model.fit(chunks[:, :3], chunks[:, 3])
+    assert not ledger.spends

@@ -138,9 +138,9 @@ def test_the_law_of_removing_is_attained():
     line = Line(Huber(1.0), 1 / x, 1 / m, cells=100_000)
     without, one = line.law(), line.law((1.0, 0.0))
     shift, losses, weights, cut = objective._total_law(((m, x),), "remove")
-    assert shift == 0
+    assert shift + losses[0] == pytest.approx(m * m / 2, abs=2e-3)  # no determinant
     for epsilon in (0.6, 1.0, 2.0, 4.0):
-        bound = float(-np.expm1(np.minimum(epsilon - losses, 0.0)) @ weights) + cut
+        bound = float(-np.expm1(np.minimum(epsilon - shift - losses, 0.0)) @ weights) + cut
         assert 0.995 * bound <= hockey_stick(without, one, epsilon) <= bound
         assert bound == pytest.approx(2 * gaussian_delta(epsilon, m), rel=5e-3)
 
@@ -334,7 +334,8 @@ def test_below_the_cost_of_the_determinant_little_is_claimed():
 @pytest.mark.parametrize("m", [1e-3, 0.4, 3.0])
 def test_laws_are_upper_bounds_with_the_right_tails(name, m):
     """Survival functions at many points: never below the exact ones, and close to them."""
-    _, losses, weights, cut = objective._total_law(((m, 0.0),), name)
+    shift, losses, weights, cut = objective._total_law(((m, 0.0),), name)
+    losses = shift + losses
     assert np.all(weights >= 0) and weights.sum() + cut >= 1 - 1e-12
     points = m * m / 2 + m * np.linspace(0.05, 8.0, 60)
     survival = np.array([weights[losses >= point].sum() for point in points]) + cut
@@ -377,13 +378,33 @@ def test_two_stages_against_a_double_sum(name):
     total = np.add.outer(loss(ms[0]), loss(ms[1])).ravel()
     masses = np.multiply.outer(weight, weight).ravel()
     shift, losses, weights, cut = objective._total_law(tuple((m, x) for m in ms), name)
-    assert shift == pytest.approx(2 * math.log1p(x) if name == "add" else 0.0)
+    determinant = 2 * math.log1p(x) if name == "add" else 0.0
     grid = np.linspace(0, 14, 4001)
     binned = np.bincount(np.searchsorted(grid, total), masses, len(grid) + 1)[: len(grid)]
     for epsilon in (0.5, 1.5, 3.0):
-        exact = float(gaussian_delta(epsilon - shift - grid, mu) @ binned)
+        exact = float(gaussian_delta(epsilon - determinant - grid, mu) @ binned)
         found = float(gaussian_delta(epsilon - shift - losses, mu) @ weights) + cut
         assert exact * 0.99 <= found <= exact * 1.02
+
+
+@pytest.mark.parametrize("neighbours", ["replace-one", "zero-out"])
+def test_large_epsilons_have_a_finite_claim(neighbours):
+    """Losses far from 0 are tabulated around where they are, and delta never rises again."""
+    log_miss = math.log(1e-14) - 1000.0
+    profile = ObjectiveProfile(((15.0, 19.0), (17.0, 19.0)), neighbours, 8.0, 1e-12, log_miss)
+    losses = objective._total_law(profile.stages, "add")[1]
+    assert len(losses) <= 4 * objective._CELLS
+    claimed = profile.epsilon(1e-6)
+    least = GaussianProfile(math.hypot(15.0, 17.0, 8.0)).epsilon(1e-6)
+    assert least < claimed < least + 2 * math.log(20) + 40
+    assert profile.delta(1024.0) <= 1e-6 and profile.delta(1e6) <= 1e-6
+
+
+def test_small_epsilons_have_a_finite_claim():
+    """The missed event takes over far beyond the claim; there delta is what it was before."""
+    profile = ObjectiveProfile(((2e-4, 5e-5), (2e-4, 5e-5)), mu_value=2e-4, log_miss=-45.0)
+    assert profile.epsilon(1e-6) < 2e-3
+    assert profile.delta(0.1) < 1e-18 and profile.delta(100.0) < 1e-18
 
 
 @pytest.mark.parametrize("name", ["two records", "add", "remove"])
@@ -704,3 +725,10 @@ def test_no_gaussian_and_no_loss_distribution_dominates_it():
     assert profile.mu is None and profile.pld() is None
     with pytest.raises(LedgerError, match="this spend has no mu"):
         Ledger(budget=Budget(2.0, 1e-6), accounting="gaussian").spend(profile, "x")
+
+
+def test_a_large_epsilon_is_found_before_the_missed_event_takes_over():
+    profile = ObjectiveProfile(((40.0, 144.0),), mu_value=2.0, log_miss=-1030.0)
+    found = profile.epsilon(1e-6)
+    assert 900 < found < 1030
+    assert profile.delta(found) <= 1e-6 and profile.delta(2048.0) <= 1e-6

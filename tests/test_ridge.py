@@ -312,3 +312,46 @@ def test_the_model_file_holds_no_row(table, tmp_path):
     with np.load(path) as archive:
         sizes = {name: archive[name].size for name in archive.files if name != "header"}
     assert set(sizes) == {"coef", "intercept"} and max(sizes.values()) < 200
+
+
+def test_wide_bounds_of_y_are_refused_before_a_spend():
+    ledger = Ledger()
+    X, y = np.zeros((5, 1)), np.zeros(5)
+    with pytest.raises(ParameterError, match="2e150 wide"):
+        PrivateKernelRidge(y_bounds=(-1e200, 1e200), ledger=ledger).fit(X, y)
+    assert not ledger.spends
+
+
+@pytest.mark.parametrize("scales", [[0.5, 2.0], (0.5, 2.0), np.array([0.5, 2.0])])
+@pytest.mark.parametrize("kernel", ["gaussian", "linear", "polynomial"])
+def test_every_kernel_takes_a_length_scale_for_each_column(rng, kernel, scales):
+    X = rng.uniform(-1, 1, (300, 2))
+    y = X[:, 0]
+    options = {"kernel": kernel, "bounds": (-1, 1), "y_bounds": (-1, 1), "noise": SeededNoise(0)}
+    found = PrivateKernelRidge(length_scale=scales, **options).fit(X, y)
+    other = PrivateKernelRidge(length_scale=list(scales)[::-1], **options).fit(X, y)
+    assert np.abs(found.predict(X) - other.predict(X)).max() > 1e-6
+
+
+def test_training_errors_come_with_intervals(rng):
+    X = rng.uniform(-1, 1, (4000, 2))
+    y = X[:, 0] + 0.1 * rng.normal(size=4000)
+    model = PrivateKernelRidge(10.0, bounds=(-1, 1), y_bounds=(-2, 2)).fit(X, y)
+    free = model.certificate_.free_statistics
+    for name in ("training_mse", "training_r2"):
+        low, high = free[f"{name}_interval"][0]
+        assert low <= free[name][0] <= high
+
+
+def test_a_tiny_regularisation_and_a_huge_epsilon_give_numbers(rng):
+    X = rng.uniform(-1, 1, (200, 2))
+    options = {"bounds": (-1, 1), "y_bounds": (-1, 1), "noise": SeededNoise(0)}
+    tiny = PrivateKernelRidge(regularisation=1e-300, **options).fit(X, X[:, 0])
+    assert np.isfinite(tiny.coef_).all()
+    tiny.certificate_.to_json()
+    small, large = (
+        PrivateKernelRidge(epsilon, kernel="linear", **options).fit(X, X[:, 0])
+        for epsilon in (1e11, 1e300)
+    )
+    noise = [m.certificate_.releases[0].mechanism.noise_scale for m in (small, large)]
+    assert noise[1] <= noise[0]

@@ -138,7 +138,13 @@ def test_one_fold_is_the_plain_model(data):
     plain = PrivateKernelRidge(bounds=(-1, 1), y_bounds=(-2, 2), noise=SeededNoise(4)).fit(X, y)
     one = build(folds=1).fit(X, y)
     np.testing.assert_array_equal(one.coef_, plain.coef_)
-    assert set(free(one)) == {"training_mse", "training_mse_noise_std", "training_r2"}
+    assert set(free(one)) == {
+        "training_mse",
+        "training_mse_noise_std",
+        "training_mse_interval",
+        "training_r2",
+        "training_r2_interval",
+    }
     assert one.certificate_.public["regularisation"] > 0
 
 

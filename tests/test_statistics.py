@@ -20,7 +20,7 @@ from dpkernel.mechanisms import Gaussian, SymmetricGaussian
 from dpkernel.noise import SeededNoise
 from dpkernel.samplers import LARGEST_SCALE
 from dpkernel.sensitivity import augmented_gram
-from dpkernel.statistics import GramLayout, GramStatistics
+from dpkernel.statistics import GramLayout, GramSum
 from dpkernel.types import Budget, Neighbours
 
 REPLACE, ZERO, ADD = Neighbours.REPLACE_ONE, Neighbours.ZERO_OUT, Neighbours.ADD_REMOVE
@@ -116,7 +116,7 @@ class TestLayout:
         budget, n = Budget(epsilon, 1e-6), 10**9
         layout = GramLayout.choose(1, 1, 1.0, ZERO, n, budget)
         row, targets = np.array([[1.0]]), np.array([[1.0]])
-        statistics = GramStatistics(layout).update(row, targets)
+        statistics = GramSum(layout).update(row, targets)
         statistics._sum *= n  # a billion equal rows
         released = statistics.release(mechanism := layout.mechanism(budget), noise_for(mechanism))
         unit = (1 / layout.constant) ** 2
@@ -282,7 +282,7 @@ class TestSum:
         features, targets = rows_of(9001, 5, 2)  # two full blocks and a rest
         layout = layout_of(5, 2)
         assert len(features) > 2 * layout.block_rows - 500
-        found = GramStatistics(layout).update(features, targets)._sum
+        found = GramSum(layout).update(features, targets)._sum
         assert found.dtype == np.int64
         assert found.tolist() == exact_sum(layout.quantise(features, targets)).tolist()
 
@@ -290,7 +290,7 @@ class TestSum:
         layout = layout_of(2, 1)
         features = np.full((layout.block_rows, 2), 1e9) * np.array([1.0, 1e-3])
         targets = np.ones((layout.block_rows, 1))
-        found = GramStatistics(layout).update(features, targets)._sum
+        found = GramSum(layout).update(features, targets)._sum
         assert found.tolist() == exact_sum(layout.quantise(features, targets)).tolist()
         assert int(np.trace(found)) > 0.999 * 2**53
 
@@ -303,24 +303,24 @@ class TestSum:
     )
     def test_order_blocks_and_merging_change_nothing(self, features, targets, cuts, order):
         layout = layout_of()
-        whole = GramStatistics(layout).update(features, targets)._sum
+        whole = GramSum(layout).update(features, targets)._sum
         assert whole.tolist() == exact_sum(layout.quantise(features, targets)).tolist()
         order = np.array(order)
-        merged, updated = GramStatistics(layout), GramStatistics(layout)
+        merged, updated = GramSum(layout), GramSum(layout)
         for piece in np.split(order, sorted(cuts)):
-            part = GramStatistics(layout).update(features[piece], targets[piece])
+            part = GramSum(layout).update(features[piece], targets[piece])
             assert merged.merge(part) is merged
             assert updated.update(features[piece], targets[piece]) is updated
         assert merged._sum.tolist() == updated._sum.tolist() == whole.tolist()
 
     def test_merge_takes_the_rows_of_the_other(self):
         layout = layout_of()
-        one, two = (GramStatistics(layout).update(*rows_of(5, 3, 1, seed)) for seed in (1, 2))
+        one, two = (GramSum(layout).update(*rows_of(5, 3, 1, seed)) for seed in (1, 2))
         one.merge(two)
         assert not two._sum.any()
         for attempt in (
             lambda: two.update(*rows_of(5, 3, 1, 3)),
-            lambda: two.merge(GramStatistics(layout)),
+            lambda: two.merge(GramSum(layout)),
             lambda: one.merge(two),
         ):
             with pytest.raises(DataError, match="merged into another|count twice"):
@@ -328,7 +328,7 @@ class TestSum:
 
     def test_only_one_layout_merges(self):
         with pytest.raises(DataError) as error:
-            GramStatistics(layout_of()).merge(GramStatistics(layout_of(row_bound=2.0)))
+            GramSum(layout_of()).merge(GramSum(layout_of(row_bound=2.0)))
         assert str(error.value) == "Only statistics of one layout can be merged."
 
     @pytest.mark.parametrize(
@@ -336,7 +336,7 @@ class TestSum:
         [((5, 2), (5, 1)), ((5, 3), (5,)), ((5, 3), (4, 1)), ((3,), (3, 1))],
     )
     def test_wrong_shapes(self, features, targets):
-        statistics = GramStatistics(layout_of())
+        statistics = GramSum(layout_of())
         with pytest.raises(DataError) as error:
             statistics.update(np.ones(features), np.ones(targets))
         assert str(error.value) == (
@@ -434,7 +434,7 @@ class TestSensitivity:
             sums = []
             for _ in range(2):
                 features[7], targets[7] = draws.standard_normal(4) * 9, draws.uniform(-2, 2)
-                sums.append(GramStatistics(layout).update(features, targets)._sum.astype(object))
+                sums.append(GramSum(layout).update(features, targets)._sum.astype(object))
             moved = sum(x * x for x in (sums[0] - sums[1]).ravel())
             assert moved <= Fraction(layout.sensitivity.value) ** 2
 
@@ -495,7 +495,7 @@ class TestSensitivity:
 
 class TestRelease:
     def statistics(self):
-        return GramStatistics(layout_of()).update(*rows_of(20, 3, 1))
+        return GramSum(layout_of()).update(*rows_of(20, 3, 1))
 
     def test_noise_is_added_to_the_exact_sum(self):
         statistics = self.statistics()
@@ -554,7 +554,7 @@ class TestRelease:
 
     def test_is_not_shown(self):
         statistics = self.statistics()
-        expected = "<GramStatistics of 5 coordinates; the sum is not shown>"
+        expected = "<GramSum of 5 coordinates; the sum is not shown>"
         assert repr(statistics) == str(statistics) == f"{statistics}" == expected
 
     def test_mechanism_is_private_for_the_budget(self):
@@ -572,7 +572,7 @@ class TestLongSums:
         layout = layout_of(2, 1, n_max=200_000)
         features = np.array([[0.6, 0.3]]) * np.ones((layout.block_rows, 1))
         targets = np.full((layout.block_rows, 1), 0.7)
-        statistics = GramStatistics(layout)
+        statistics = GramSum(layout)
         for _ in range(40):
             statistics.update(features, targets)
         one = [int(v) for v in layout.quantise(features[:1], targets[:1])[0]]
@@ -601,23 +601,23 @@ class TestNarrowNumbers:
 
     def test_entries_that_are_no_numbers_are_not_quoted(self):
         with pytest.raises(DataError, match="not a number") as error:
-            GramStatistics(layout_of(1, 1)).update(np.array([["secret"]]), np.zeros((1, 1)))
+            GramSum(layout_of(1, 1)).update(np.array([["secret"]]), np.zeros((1, 1)))
         assert "secret" not in str(error.value)
 
 
 class TestCounting:
     def test_rows_beyond_the_declared_number_are_refused(self):
         layout = layout_of(2, 1, n_max=10)
-        statistics = GramStatistics(layout).update(np.zeros((8, 2)), np.zeros((8, 1)))
+        statistics = GramSum(layout).update(np.zeros((8, 2)), np.zeros((8, 1)))
         with pytest.raises(DataError, match="at most 10 rows"):
             statistics.update(np.zeros((3, 2)), np.zeros((3, 1)))
-        other = GramStatistics(layout).update(np.zeros((3, 2)), np.zeros((3, 1)))
+        other = GramSum(layout).update(np.zeros((3, 2)), np.zeros((3, 1)))
         with pytest.raises(DataError, match="at most 10 rows"):
             statistics.merge(other)
 
     def test_a_statistic_is_merged_once(self):
         layout = layout_of(2, 1)
-        total, part = GramStatistics(layout), GramStatistics(layout)
+        total, part = GramSum(layout), GramSum(layout)
         part.update(np.ones((1, 2)), np.ones((1, 1)))
         total.merge(part)
         for again in (part, total):

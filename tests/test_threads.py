@@ -12,7 +12,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from dpkernel import BlockStream, Budget, Ledger, Neighbours, PrivateKernelRidge, SeededNoise
 from dpkernel.errors import DataError
 from dpkernel.estimators import gram_pass
-from dpkernel.statistics import GramLayout, GramStatistics
+from dpkernel.statistics import GramLayout, GramSum
 from dpkernel.threads import block_threads, in_threads
 
 ROWS = 30_000  # eight blocks, in single precision
@@ -129,7 +129,7 @@ def test_blas_lends_its_threads_and_gets_them_back():
 def test_threads_can_add_to_one_statistic(rng):
     layout = GramLayout.choose(600, 1, 1.0, Neighbours.REPLACE_ONE, 900, Budget(1.0, 1e-6))
     Z, y = rng.standard_normal((900, 600)), rng.uniform(-1, 1, (900, 1))
-    together, alone = GramStatistics(layout), GramStatistics(layout)
+    together, alone = GramSum(layout), GramSum(layout)
     tasks = ((slice(i, i + 3),) for i in range(0, 900, 3))
     list(in_threads(lambda rows: together.update(Z[rows], y[rows]), tasks, 4))
     assert together._pack() == alone.update(Z, y)._pack()

@@ -21,7 +21,7 @@ from dpkernel.ledger import Ledger
 from dpkernel.noise import SeededNoise
 from dpkernel.sensitivity import Sensitivity, augmented_gram, sensitivity_from_dict, unit_gram
 from dpkernel.types import Budget, Neighbours
-from dpkernel.unit_statistics import UnitGramLayout, UnitGramStatistics
+from dpkernel.unit_statistics import UnitGramLayout, UnitGramSum
 
 REPLACE, ZERO = Neighbours.REPLACE_ONE, Neighbours.ZERO_OUT
 BUDGET = Budget(1.0, 1e-6)
@@ -39,7 +39,7 @@ def computed(layout, units, order=None, shares=None):
     if shares is None:
         shares = np.concatenate([np.full(len(z), 1 / len(z)) for z, _ in units])
     order = slice(None) if order is None else order
-    found = UnitGramStatistics(layout).update(features[order], targets[order], shares[order])
+    found = UnitGramSum(layout).update(features[order], targets[order], shares[order])
     return found._total()
 
 
@@ -178,13 +178,13 @@ def test_very_many_blocks_do_not_add_up_their_errors(monkeypatch):
     layout = layout_of(1)
     truth = exact(layout, [(z[:1], y[:1])])
     assert distance(computed(layout, [(z, y)]), truth) <= layout.rounding
-    statistics = UnitGramStatistics(layout).update(z, y, np.full(20_000, 1 / 20_000))
+    statistics = UnitGramSum(layout).update(z, y, np.full(20_000, 1 / 20_000))
     assert distance(statistics._sum, truth) > layout.rounding
 
 
 @pytest.mark.parametrize("sizes", [(1e-9, 0.7), (0.7, 1e-9), (0.3, 0.3)])
 def test_what_an_addition_of_blocks_loses_is_kept_exactly(sizes, rng):
-    statistics = UnitGramStatistics(layout_of(2))
+    statistics = UnitGramSum(layout_of(2))
     blocks = [size * rng.standard_normal((4, statistics.layout.side)) for size in sizes]
     for block in blocks:
         statistics._add(block)
@@ -244,7 +244,7 @@ def test_the_release_reads_in_natural_units(rng):
     units = [inside_unit(rng, n) for n in (1, 4, 2)]
     units = [(3.0 * z, y) for z, y in units]
     layout = layout_of(3, row_bound=3.0)
-    statistics = UnitGramStatistics(layout)
+    statistics = UnitGramSum(layout)
     for z, y in units:
         statistics.update(z, y, np.full(len(z), 1 / len(z)))
     mechanism = layout.mechanism(Budget(1e20, 1e-6))
@@ -266,7 +266,7 @@ def test_the_release_reads_in_natural_units(rng):
 
 def test_another_mechanism_is_refused():
     layout = layout_of(10, error=1e-9)
-    statistics = UnitGramStatistics(layout)
+    statistics = UnitGramSum(layout)
     for other in (layout_of(10), layout_of(10, neighbours=ZERO, error=1e-9)):
         mechanism = other.mechanism(BUDGET)
         ledger = Ledger(neighbours=mechanism.sensitivity.neighbours)
@@ -276,7 +276,7 @@ def test_another_mechanism_is_refused():
 
 
 def test_the_sum_is_guarded():
-    statistics = UnitGramStatistics(layout_of(10))
+    statistics = UnitGramSum(layout_of(10))
     assert "not shown" in repr(statistics)
     for leak in (pickle.dumps, copy.copy, copy.deepcopy):
         with pytest.raises(LedgerError, match="can't be pickled"):
@@ -284,7 +284,7 @@ def test_the_sum_is_guarded():
 
 
 def test_updates_are_checked(monkeypatch):
-    statistics = UnitGramStatistics(layout_of(10))
+    statistics = UnitGramSum(layout_of(10))
     z, y = np.zeros((4, M)), np.zeros((4, K))
     for share in (0.0, -1.0, 1.5, math.nan):
         with pytest.raises(DataError, match="in the range"):

@@ -10,6 +10,7 @@ from dpkernel.estimators import (
     PrivateKernelRidge,
     PrivateQuantileRegressor,
 )
+from dpkernel.estimators.gram_statistics import GramStatistics
 from dpkernel.ledger import Ledger
 from dpkernel.model_file import load, save
 from dpkernel.noise import OpenDPNoise, SeededNoise, SystemNoise
@@ -21,6 +22,7 @@ __all__ = [
     "Budget",
     "Certificate",
     "Domain",
+    "GramStatistics",
     "Interval",
     "Ledger",
     "Levels",

@@ -162,7 +162,7 @@ def _matrix(batch: Any, names: Sequence[str]) -> Array:
     out = np.empty((batch.num_rows, len(names)))
     for i, name in enumerate(names):
         try:
-            column = batch.column(name).cast("float64")
+            column = batch.column(name).cast("float64", safe=False)
         except Exception:
             raise DataError(
                 f"Column {name!r} of the table holds entries that are not numbers. Encode it with"

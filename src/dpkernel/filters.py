@@ -245,7 +245,8 @@ def _usual_release(budget: Budget) -> PrivacyProfile:
     """Return the profile of a release calibrated to this budget, Gaussian where delta allows."""
     if budget.delta == 0:
         return PureProfile(budget.epsilon)
-    return GaussianProfile(gaussian_mu(budget.epsilon, budget.delta))
+    # a mechanism's own mu may end some ulps above the one that it was calibrated to
+    return GaussianProfile(gaussian_mu(budget.epsilon, budget.delta) * (1 + 1e-14))
 
 
 def _at_delta(profile: PrivacyProfile, delta: float) -> Budget:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dpkernel.errors import DataError, LedgerError
 from dpkernel.mechanisms import SymmetricGaussian
 from dpkernel.noise import Noise
-from dpkernel.statistics import GramLayout, GramStatistics, NoisyGram
+from dpkernel.statistics import GramLayout, GramSum, NoisyGram
 from dpkernel.types import Array, IntArray
 
 Packed = list[tuple[GramLayout, bytes, int]]
@@ -31,7 +31,7 @@ def fold_sizes(n_rows: int, folds: int) -> list[int]:
 
 
 class GramFolds:
-    """One ``GramStatistics`` a fold; a row is added to that of its position.
+    """One ``GramSum`` a fold; a row is added to that of its position.
 
     ``update`` adds rows, from several threads if each names the position of its first row; ``merge``
     appends the rows of another value, whose positions follow those that are here. The size of blocks
@@ -44,13 +44,13 @@ class GramFolds:
 
     def __init__(self, layout: GramLayout, folds: int = 1) -> None:
         self.layout = layout
-        self._folds = [GramStatistics(layout) for _ in range(folds)]
+        self._folds = [GramSum(layout) for _ in range(folds)]
 
     @property
     def _rows(self) -> int:
         return sum(fold._rows for fold in self._folds)
 
-    def _from(self, position: int) -> list[GramStatistics]:
+    def _from(self, position: int) -> list[GramSum]:
         """Return the folds in the order in which rows from this position on go to them."""
         folds = len(self._folds)
         return [self._folds[fold_of(position + offset, folds)] for offset in range(folds)]
@@ -96,7 +96,7 @@ class GramFolds:
     @classmethod
     def _unpack(cls, packed: Packed) -> GramFolds:
         found = cls(packed[0][0], 0)
-        found._folds = [GramStatistics._unpack(fold) for fold in packed]
+        found._folds = [GramSum._unpack(fold) for fold in packed]
         return found
 
     def release(self, mechanism: SymmetricGaussian, noise: Noise) -> list[NoisyGram]:

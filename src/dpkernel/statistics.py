@@ -1,6 +1,6 @@
 r"""One-pass, mergeable sums that know their sensitivity.
 
-``GramStatistics`` accumulates sum_i v_i v_i^T with v = (features, targets, constant), every record
+``GramSum`` accumulates sum_i v_i v_i^T with v = (features, targets, constant), every record
 quantised to integers inside its norm ball first. Sums of integers are exact, so the sensitivity of
 the real-valued query is that of the program, whatever the order, the number of blocks or threads.
 
@@ -257,7 +257,7 @@ class NoisyGram:
         return float(self.matrix[-1, -1])
 
 
-class GramStatistics:
+class GramSum:
     """The exact integer sum of v v^T over the rows seen so far.
 
     A monoid: ``update`` adds rows, ``merge`` adds another statistic of the same layout. Several
@@ -271,7 +271,7 @@ class GramStatistics:
         self._merged = False
         self._lock = threading.Lock()
 
-    def update(self, features: Array, targets: Array) -> GramStatistics:
+    def update(self, features: Array, targets: Array) -> GramSum:
         """Add rows of features (n, M) and of targets in [-1, 1] (n, k)."""
         layout = self.layout
         if features.dtype != np.float32:
@@ -295,7 +295,7 @@ class GramStatistics:
                 self._sum += part
         return self
 
-    def merge(self, other: GramStatistics) -> GramStatistics:
+    def merge(self, other: GramSum) -> GramSum:
         """Add the rows of another statistic."""
         if other.layout != self.layout:
             raise DataError("Only statistics of one layout can be merged.")
@@ -328,7 +328,7 @@ class GramStatistics:
         return self.layout, self._sum.tobytes(), self._rows
 
     @classmethod
-    def _unpack(cls, packed: tuple[GramLayout, bytes, int]) -> GramStatistics:
+    def _unpack(cls, packed: tuple[GramLayout, bytes, int]) -> GramSum:
         found = cls(packed[0])
         side = found.layout.side
         found._sum = np.frombuffer(packed[1], dtype=np.int64).reshape(side, side).copy()
@@ -345,7 +345,7 @@ class GramStatistics:
         return self.layout.read(mechanism.release(self._sum, noise))
 
     def __repr__(self) -> str:
-        return f"<GramStatistics of {self.layout.side} coordinates; the sum is not shown>"
+        return f"<GramSum of {self.layout.side} coordinates; the sum is not shown>"
 
     def __reduce__(self) -> str:
         raise LedgerError("Un-noised statistics can't be pickled or copied. Release them instead.")

@@ -7,6 +7,7 @@ column names only.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from typing import Any
 
@@ -52,11 +53,16 @@ def checked_table(estimator: Any, X: Any, y: Any = "no_validation", **options: A
 
     With ``accept_sparse="csr"`` every sparse format becomes CSR with one entry a place.
     """
+    failed = (
+        None  # raised outside of ``except``: the foreign error would stay reachable as a context
+    )
     try:
         with np.errstate(all="ignore"):  # a floating-point warning would tell of the data
             found = validate_data(estimator, X, y, **options)
     except (ValueError, TypeError, OverflowError) as error:
-        raise _own_words(error, X) from None
+        failed = _own_words(error, X)
+    if failed is not None:
+        raise failed
     if isinstance(found, tuple):
         return summed_duplicates(found[0]), found[1]
     return summed_duplicates(found)
@@ -77,11 +83,9 @@ def as_floats(values: Any, name: str) -> Array:
     """Return values as float64, or raise without quoting one."""
     if sparse.issparse(values):
         raise DataError(f"{name} must be a dense array, not a sparse one.")
-    try:
-        with np.errstate(all="ignore"):
-            return np.asarray(values, dtype=np.float64)
-    except (ValueError, TypeError, OverflowError):
-        raise DataError(f"{name} has an entry that is not a number.") from None
+    with np.errstate(all="ignore"), contextlib.suppress(ValueError, TypeError, OverflowError):
+        return np.asarray(values, dtype=np.float64)
+    raise DataError(f"{name} has an entry that is not a number.")
 
 
 def _own_words(error: Exception, X: Any) -> DataError:

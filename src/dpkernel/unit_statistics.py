@@ -1,6 +1,6 @@
 r"""The Gram matrix of units: a unit is a person with any number of rows, averaged into one record.
 
-``UnitGramStatistics`` accumulates S = sum_u (1/m_u) sum_{i in u} v_i v_i^T, v = (features, targets,
+``UnitGramSum`` accumulates S = sum_u (1/m_u) sum_{i in u} v_i v_i^T, v = (features, targets,
 constant), over units u of m_u rows each. Neighbours differ in one whole unit, whose number of rows
 may change; the number of units is public, the number of rows is not.
 
@@ -189,7 +189,7 @@ class UnitGramLayout:
         return NoisyGram(noisy * np.outer(units, units), self.n_features, self.n_targets)
 
 
-class UnitGramStatistics:
+class UnitGramSum:
     """The sum of v v^T over the rows seen so far, each times its share of a unit.
 
     It can be released once; nothing else reads the sum.
@@ -201,7 +201,7 @@ class UnitGramStatistics:
         self._rest = np.zeros((layout.side, layout.side))
         self._blocks = 0
 
-    def update(self, features: Array, targets: Array, shares: Array) -> UnitGramStatistics:
+    def update(self, features: Array, targets: Array, shares: Array) -> UnitGramSum:
         """Add rows of features (n, M) and targets in [-1, 1] (n, k); a share is 1 / rows of the unit.
 
         The shares of a unit's rows, over all calls, must add up to 1: sensitivity rests on it.
@@ -247,7 +247,7 @@ class UnitGramStatistics:
         return layout.read(mechanism.release(self._total(), noise))
 
     def __repr__(self) -> str:
-        return f"<UnitGramStatistics of {self.layout.side} coordinates; the sum is not shown>"
+        return f"<UnitGramSum of {self.layout.side} coordinates; the sum is not shown>"
 
     def __reduce__(self) -> str:
         raise LedgerError("Un-noised statistics can't be pickled or copied. Release them instead.")

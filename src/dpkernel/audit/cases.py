@@ -22,7 +22,7 @@ from dpkernel.audit.objective_cases import objective_cases
 from dpkernel.domain import clip_rows
 from dpkernel.noise import Noise
 from dpkernel.profiles import PrivacyProfile
-from dpkernel.statistics import GramLayout, GramStatistics
+from dpkernel.statistics import GramLayout, GramSum
 from dpkernel.types import Array, Budget, IntArray, Neighbours
 
 _GAUSSIAN_BUDGET, _PURE_BUDGET = Budget(8.0, 1e-5), Budget(2.0)  # large, so few trials tell much
@@ -165,7 +165,7 @@ def symmetric() -> list[Case]:
     )
 
     def total(record: tuple[Array, Array]) -> IntArray:
-        return GramStatistics(layout).update(*background).update(*record)._sum
+        return GramSum(layout).update(*background).update(*record)._sum
 
     def case(name: str, mechanism: Any, stretch: float, broken: str | None) -> Case:
         sums = total(records[0]), total(records[1])

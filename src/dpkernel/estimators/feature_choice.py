@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from sklearn.base import clone
 
 from dpkernel.domain import Domain
@@ -33,7 +34,16 @@ def _polynomial(options: dict[str, Any]) -> FeatureMap:
     if not hasattr(kernel, "degree") or not hasattr(kernel, "offset"):
         allowed = "'polynomial', or a polynomial kernel, with features='polynomial'"
         raise ParameterError(parameter_message("features", "kernel", allowed, options["kernel"]))
-    return PolynomialMap(kernel.degree, offset=kernel.offset)
+    scaled = resolve_kernel(kernel, options["length_scale"])
+    return PolynomialMap(kernel.degree, offset=kernel.offset, length_scale=scaled.length_scale)
+
+
+def _linear(options: dict[str, Any]) -> FeatureMap:
+    kernel = options["kernel"] if getattr(options["kernel"], "kind", "") == "linear" else "linear"
+    scale = resolve_kernel(kernel, options["length_scale"]).length_scale
+    if np.ndim(scale) == 0:  # one scale for all columns changes nothing
+        return LinearFeatures()
+    return PolynomialMap(1, offset=0.0, length_scale=scale)
 
 
 # how the names of ``features=`` are built from size, kernel, length scale and public seed
@@ -42,9 +52,17 @@ MAPS: dict[str, Callable[[dict[str, Any]], FeatureMap]] = {
     "projection": _projection,
     "eigen": lambda o: PublicEigenfeatures(**o),
     "nystroem": lambda o: PublicNystroem(**o),
-    "linear": lambda o: LinearFeatures(),
+    "linear": _linear,
     "polynomial": _polynomial,
 }
+
+
+def _is_auto(length_scale: Any) -> bool:
+    return isinstance(length_scale, str) and length_scale == "auto"
+
+
+def _auto_scale(kind: str, n_inputs: int) -> float:
+    return 1.0 if kind in ("linear", "polynomial") else 0.7 * math.sqrt(n_inputs)
 
 
 def choose_features(
@@ -82,7 +100,7 @@ def choose_features(
     options = {
         "n_components": size,
         "kernel": kernel,
-        "length_scale": 0.7 * math.sqrt(n_inputs) if length_scale == "auto" else length_scale,
+        "length_scale": _auto_scale(kind, n_inputs) if _is_auto(length_scale) else length_scale,
         "random_state": int(random_state or 0),
     }
     built: FeatureMap = MAPS[kind](options).build(n_inputs)

@@ -19,7 +19,15 @@ from scipy.sparse import issparse
 
 from dpkernel.blocks import BlockStream, checked_blocks, dense_rows, rows_a_block
 from dpkernel.domain import Domain, Interval
-from dpkernel.estimators.sources import Source, chunk_pairs, computed, unit_inputs
+from dpkernel.errors import DataError
+from dpkernel.estimators.sources import (
+    WRONG_SIZES,
+    Source,
+    chunk_pairs,
+    chunk_sizes,
+    computed,
+    unit_inputs,
+)
 from dpkernel.features import FeatureMap
 from dpkernel.folds import GramFolds, Packed
 from dpkernel.statistics import GramLayout
@@ -55,7 +63,7 @@ class Recipe:
 def sum_source(source: Source, recipe: Recipe, *, progress: bool = False) -> GramFolds:
     """Return the exact sums over a table of any kind, one a fold."""
     if source.kind == "dask":
-        return sum_dask(source.X, source.y, recipe)
+        return sum_dask(source.X, source.y, recipe, source.n_rows)
     if source.kind == "torch":
         from dpkernel.estimators.torch_pass import sum_tensors
 
@@ -92,6 +100,7 @@ def sum_blocks(
                 yield part.copy() if copy and threads > 1 else part, y[rows], position
                 position += len(y[rows])
 
+    @np.errstate(all="ignore")  # a floating-point error would tell of the data
     def add(X: Array, y: Array, position: int) -> int:
         statistics.update(*recipe.records(X, y), position)
         return len(y)
@@ -113,25 +122,31 @@ def _progress(total: int | None) -> Iterator[Callable[[int], None]]:
         yield lambda rows: bar.advance(task, rows)
 
 
-def sum_dask(X: Any, y: Any, recipe: Recipe) -> GramFolds:
+def sum_dask(X: Any, y: Any, recipe: Recipe, n_rows: int) -> GramFolds:
     """Return the exact sums over the chunks of Dask arrays, computed where the chunks lie.
 
     Workers ship sums, not rows, and chunks are merged in their order: a fold is a matter of
-    positions. A chunk that is lost with its worker is computed again by Dask; the
-    ledger is asked once, after the whole sum is here.
+    positions, so every chunk must have the size that it says. A chunk that is lost with its worker is
+    computed again by Dask; the ledger is asked once, after the whole sum is here.
     """
     import dask
 
     task = dask.delayed(_sum_chunk, pure=False)
     merge = dask.delayed(_merge_packed, pure=False)
-    parts = [task(*pair, recipe) for pair in chunk_pairs(X, y)]
+    sizes = chunk_sizes(X)
+    parts = [task(*p, recipe, size) for p, size in zip(chunk_pairs(X, y), sizes, strict=True)]
     while len(parts) > 1:
         parts = [merge(parts[i : i + 8]) for i in range(0, len(parts), 8)]
-    return GramFolds._unpack(computed(dask, parts[0])[0])
+    found = GramFolds._unpack(computed(dask, parts[0])[0])
+    if found._rows != n_rows:
+        raise DataError(WRONG_SIZES)
+    return found
 
 
-def _sum_chunk(X: Any, y: Any, recipe: Recipe) -> Packed:
+def _sum_chunk(X: Any, y: Any, recipe: Recipe, size: int | None) -> Packed:
     rows, targets = X if issparse(X) else np.asarray(X), np.asarray(y)
+    if size is not None and rows.shape[0] != size:
+        raise DataError(WRONG_SIZES)
     if rows.shape[0] == 0:
         return GramFolds(recipe.layout, recipe.folds)._pack()
     stream = BlockStream([(rows, targets)], n_rows=rows.shape[0])

@@ -19,7 +19,7 @@ from dpkernel.estimators.base import PrivateEstimator
 from dpkernel.estimators.sources import Source, open_source
 from dpkernel.features import FeatureMap
 from dpkernel.types import Array, Neighbours
-from dpkernel.unit_statistics import UnitGramLayout, UnitGramStatistics
+from dpkernel.unit_statistics import UnitGramLayout, UnitGramSum
 
 
 def open_units(estimator: PrivateEstimator, X: Any, y: Any, groups: Any) -> Source:
@@ -36,6 +36,8 @@ def open_units(estimator: PrivateEstimator, X: Any, y: Any, groups: Any) -> Sour
         raise DataError(
             "With groups, X must have two dimensions, y one or two, and groups one: an id a row."
         )
+    if 0 in shapes[0][1:] or 0 in shapes[1][1:]:
+        raise DataError("X and y must have at least one column.")
     if len({shape[0] for shape in shapes}) != 1:
         raise DataError("X, y and groups must have the same number of rows.")
     shares, n_units = unit_shares(groups)
@@ -95,14 +97,14 @@ def unit_layout(
 
 def sum_units(
     source: Source, domain: Domain, features: FeatureMap, layout: UnitGramLayout
-) -> UnitGramStatistics:
+) -> UnitGramSum:
     """Return the sum over rows, each times its share of a unit, in double precision.
 
     There is no progress bar: it would count rows.
     """
     target = domain.target
     assert isinstance(target, Interval)
-    statistics = UnitGramStatistics(layout)
+    statistics = UnitGramSum(layout)
     step = rows_a_block(source.n_columns)
     for start in range(0, len(source.y), step):
         rows = slice(start, start + step)

@@ -21,7 +21,7 @@ from dpkernel.types import Array, Budget, Neighbours
 ROW_BOUND = 1.0
 _OUTPUT_SHARE = 0.05  # the mu of the output noise as a share of m: it costs 0.1 % of sigma
 _PURE_OUTPUT_SHARE = 0.01  # of epsilon
-_SHARES = tuple(float(share) for share in np.geomspace(0.01, 0.5, 18))
+_CANDIDATES = 24
 _LARGEST_LOG = 9.0  # of 1 + c_2 B^2 / Lambda: a smaller ridge than that is none
 
 
@@ -152,8 +152,9 @@ def _ridge(setting: Setting, loss: Loss, share: float) -> float:
         errors = (sigma**2 + ridge**2 * setting.signal) / bend**2
         return float(powers @ (errors + (2 * tolerance / (ridge * output)) ** 2))
 
-    logs = {min(fraction * share, _LARGEST_LOG) for fraction in _SHARES}
-    best = min((math.expm1(log) for log in sorted(logs)), key=error_of)
+    most = min(0.5 * share, _LARGEST_LOG)
+    logs = np.geomspace(min(0.01 * share, 0.01), most, _CANDIDATES)
+    best = min((math.expm1(float(log)) for log in logs), key=error_of)
     return loss.smoothness * ROW_BOUND**2 / best
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.sparse import issparse
 
 from dpkernel.blocks import dense_rows, rows_a_block
-from dpkernel.estimators.sources import Source, computed, read_again, row_chunks
+from dpkernel.estimators.sources import Source, chunk_pairs, computed, read_again
 from dpkernel.losses import Loss
 from dpkernel.solvers.objective_perturbation import (
     BlockRecords,
@@ -43,12 +43,19 @@ class Passes:
         function(*block, *arguments) returns the next block; the first one gets (X, y).
     bytes_a_row : int
         How much memory a row takes after the last step.
+    spent : bool
+        The sums are taken after the budget was spent: a failure says so.
     """
 
     def __init__(
-        self, source: Source, steps: tuple[Step, ...] = (), bytes_a_row: int | None = None
+        self,
+        source: Source,
+        steps: tuple[Step, ...] = (),
+        bytes_a_row: int | None = None,
+        *,
+        spent: bool = False,
     ) -> None:
-        self._source, self._steps = source, steps
+        self._source, self._steps, self._spent = source, steps, spent
         size = None if bytes_a_row is None else source.n_rows * bytes_a_row
         self._keep = size is not None and size <= _CACHE_BYTES
         self._kept: list[Block] | None = None
@@ -58,7 +65,8 @@ class Passes:
         self, function: Callable[..., Block], *arguments: Any, bytes_a_row: int | None = None
     ) -> Passes:
         """Return the table with one more step; it starts from what is in memory here."""
-        found = Passes(self._source, (*self._steps, (function, arguments)), bytes_a_row)
+        steps = (*self._steps, (function, arguments))
+        found = Passes(self._source, steps, bytes_a_row, spent=self._spent)
         found._before = self
         return found
 
@@ -72,18 +80,16 @@ class Passes:
                 parts = list(in_threads(_apply, tasks, threads))
         return [sum(values[1:], start=values[0]) for values in zip(*parts, strict=True)]
 
-    @property
-    def longest_chain(self) -> int:
-        """A bound on the additions that one row of a sum goes through; it follows from sizes alone."""
-        step = rows_a_block(self._source.n_columns)
-        chunks = len(row_chunks(self._source.X)) if self._source.kind == "dask" else 0
-        return step + -(-self._source.n_rows // step) + 2 * chunks
-
     def records(self, loss: Loss) -> Records:
         """Return the sums of a convex problem, for blocks (features, targets, weights)."""
         if self._source.kind == "dask":
             return _ChunkRecords(self, loss)
         return BlockRecords(self.blocks, loss)
+
+    def prepare(self) -> None:
+        """Make what is kept in memory now."""
+        if self._source.kind != "dask":
+            self.blocks()
 
     def blocks(self) -> Iterable[Any]:
         """Return the blocks after the last step, in memory or made anew."""
@@ -102,9 +108,9 @@ class Passes:
         import dask
 
         task = dask.delayed(work, pure=False)
-        chunks = zip(row_chunks(self._source.X), row_chunks(self._source.y), strict=True)
+        chunks = chunk_pairs(self._source.X, self._source.y)
         made = [task(X, y, self._steps, *arguments) for X, y in chunks]
-        return [part for part in computed(dask, *made, spent=True) if part is not None]
+        return [part for part in computed(dask, *made, spent=self._spent) if part is not None]
 
 
 class _ChunkRecords:

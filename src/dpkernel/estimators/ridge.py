@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import MultiOutputMixin, RegressorMixin
 
 from dpkernel.certificate import Certificate, Release
-from dpkernel.domain import Domain
+from dpkernel.domain import Domain, Interval
 from dpkernel.errors import ParameterError, parameter_message
 from dpkernel.estimators.base import interval_of, logger
 from dpkernel.estimators.gram_pass import Recipe, sum_source
 from dpkernel.estimators.group_pass import open_units, sum_units, unit_layout
 from dpkernel.estimators.kernel_model import KernelModel
-from dpkernel.estimators.sources import open_source
+from dpkernel.estimators.sources import Source, open_source
 from dpkernel.features import FeatureMap
 from dpkernel.ledger import Ledger
-from dpkernel.noise import NoiseSource
+from dpkernel.mechanisms import SymmetricGaussian
+from dpkernel.noise import Noise, NoiseSource
 from dpkernel.profiles import gaussian_mu
 from dpkernel.solvers.ridge_folds import FoldedSolution, solve_folds
-from dpkernel.statistics import GramLayout
+from dpkernel.statistics import GramLayout, NoisyGram
 from dpkernel.types import JSON, Array, Budget, Neighbours
 from dpkernel.unit_statistics import UnitGramLayout
 from dpkernel.validation import Whole
@@ -76,7 +78,8 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
         The public seed of the feature map; None is 0, as good as any. It has nothing to do with the
         noise.
     verbose : bool
-        Show a progress bar; it counts rows. None with ``groups``, where their number is private.
+        Show a progress bar; it counts rows of arrays and streams. None with ``groups``, where
+        their number is private.
 
     Attributes
     ----------
@@ -167,61 +170,86 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
 
     def _fit(self, X: Any, y: Any, groups: Any) -> PrivateKernelRidge:
         budget, relation = self._check_parameters()
-        self._refuse_private_n(relation)
         by_unit = groups is not None
         if by_unit:
             self._refuse_folds_of_units()
         source = open_units(self, X, y, groups) if by_unit else open_source(self, X, y)
-        target = interval_of(self.y_bounds, self.bounds, type(self).__name__)
+        set_up = self._set_up(source, budget, relation)
+        self._check_ledger(set_up.releases, budget)
+        logger.info("one pass over %d %s", source.n_rows, "units" if by_unit else "rows")
+        if isinstance(set_up.layout, UnitGramLayout):
+            of_units = sum_units(source, set_up.domain, set_up.features, set_up.layout)
+            noise = self._spend(set_up.releases, budget)
+            grams = [of_units.release(set_up.mechanism, noise)]
+        else:
+            of_rows = sum_source(source, set_up.recipe, progress=self.verbose)
+            noise = self._spend(set_up.releases, budget)
+            grams = of_rows.release(set_up.mechanism, noise)
+        return self._conclude(set_up, grams, noise, budget)
+
+    def _check_parameters(self) -> tuple[Budget, Neighbours]:
+        budget, relation = super()._check_parameters()
+        self._refuse_private_n(relation)
+        return budget, relation
+
+    def _set_up(self, source: Source, budget: Budget, relation: Neighbours) -> SetUp:
+        """Return everything public about a fit to a table of these sizes."""
+        by_unit, n, owner = source.shares is not None, source.n_rows, type(self).__name__
+        target = interval_of(self.y_bounds, self.bounds, owner)
+        if not target.half_width <= 1e150:
+            allowed = "less than 2e150 wide, so that squares are numbers"
+            got = (target.low, target.high)
+            raise ParameterError(parameter_message(owner, "y_bounds", allowed, got))
         domain = self._resolve_domain(source, target)
-        features = self._choose_features(domain, source, _auto_size(source.n_rows, budget))
+        features = self._choose_features(domain, source, _auto_size(n, budget))
         n_targets = source.target_shape[0] if source.target_shape else 1
-        n = source.n_rows
         layout: GramLayout | UnitGramLayout
         if by_unit:
-            layout = unit_layout(type(self).__name__, features, domain, n_targets, relation, n)
+            layout = unit_layout(owner, features, domain, n_targets, relation, n)
         else:
             bound = features.row_norm_bound
             layout = GramLayout.choose(features.n_outputs, n_targets, bound, relation, n, budget)
-        mechanism = layout.mechanism(budget)
-        folds, given = int(self.folds), self._given_regularisation(features)
-        label = "gram matrix of units" if by_unit else "gram matrix"
-        releases = [Release(label, mechanism, folds=folds)]
-        self._check_ledger(releases, budget)
-        what = "units" if by_unit else "rows"
-        logger.info("one pass over %d %s with %d features", n, what, features.n_outputs)
-        if isinstance(layout, UnitGramLayout):
-            of_units = sum_units(source, domain, features, layout)
-            noise = self._spend(releases, budget)
-            grams = [of_units.release(mechanism, noise)]
-        else:
-            dtype = "float32" if n >= _FLOAT32_FROM else "float64"
-            recipe = Recipe(domain, features, layout, dtype, folds)
-            of_rows = sum_source(source, recipe, progress=self.verbose)
-            noise = self._spend(releases, budget)
-            grams = of_rows.release(mechanism, noise)
+        return SetUp(
+            source.n_columns,
+            n,
+            bool(source.target_shape),
+            domain,
+            features,
+            layout,
+            layout.mechanism(budget),
+            int(self.folds),
+            self._given_regularisation(features),
+        )
+
+    def _conclude(
+        self, set_up: SetUp, grams: list[NoisyGram], noise: Noise, budget: Budget
+    ) -> PrivateKernelRidge:
+        """Solve for the model from what was released, and certify it."""
+        layout, mechanism, n = set_up.layout, set_up.mechanism, set_up.n_records
+        by_unit, folds = isinstance(layout, UnitGramLayout), set_up.folds
         found = solve_folds(
             grams,
             n,
             layout,
             mechanism.noise_scale,
-            regularisation=given,
-            spectrum=getattr(features, "spectrum", None),
+            regularisation=set_up.regularisation,
+            spectrum=getattr(set_up.features, "spectrum", None),
         )
+        target = set_up.domain.target
+        assert isinstance(target, Interval)
         solution, scale = found.solution, target.half_width**2
-        certificate = Certificate.issue(
+        free = folds > 1 and set_up.regularisation is None
+        self.certificate_ = Certificate.issue(
             type(self).__name__,
             budget,
-            releases,
+            set_up.releases,
             noise,
             public={
                 **({"unit": "group", "n_units": n} if by_unit else {"n_rows": n}),
-                "n_columns": source.n_columns,
-                "domain": domain.to_dict(),
-                "feature_map": features.to_dict(),
-                "regularisation": solution.regularisation
-                if folds == 1 or given is not None
-                else "chosen on held-out folds",
+                "n_columns": set_up.n_columns,
+                "domain": set_up.domain.to_dict(),
+                "feature_map": set_up.features.to_dict(),
+                "regularisation": "chosen on held-out folds" if free else solution.regularisation,
                 **({} if by_unit else {"folds": {"count": folds, "rule": _FOLD_RULE}}),
                 "record_scale" if by_unit else "integer_grid": {
                     "row": layout.row,
@@ -240,11 +268,10 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
             + mechanism.reference,
         )
         self._set_columns()
-        self._domain, self.feature_map_ = domain, features
-        several = bool(source.target_shape)
+        self._domain, self.feature_map_ = set_up.domain, set_up.features
+        several = set_up.several_targets
         self.coef_ = solution.coefficients if several else solution.coefficients[:, 0]
         self.intercept_ = solution.intercepts if several else float(solution.intercepts[0])
-        self.certificate_ = certificate
         return self
 
     def _refuse_folds_of_units(self) -> None:
@@ -290,6 +317,35 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
         return tags
 
 
+@dataclass(frozen=True)
+class SetUp:
+    """Everything public about one fit."""
+
+    n_columns: int
+    n_records: int
+    several_targets: bool
+    domain: Domain
+    features: FeatureMap
+    layout: GramLayout | UnitGramLayout
+    mechanism: SymmetricGaussian
+    folds: int
+    regularisation: float | None
+
+    @property
+    def releases(self) -> list[Release]:
+        """The lines of the certificate."""
+        by_unit = isinstance(self.layout, UnitGramLayout)
+        label = "gram matrix of units" if by_unit else "gram matrix"
+        return [Release(label, self.mechanism, folds=self.folds)]
+
+    @property
+    def recipe(self) -> Recipe:
+        """How a row becomes a record on the integer grid."""
+        assert isinstance(self.layout, GramLayout)
+        dtype = "float32" if self.n_records >= _FLOAT32_FROM else "float64"
+        return Recipe(self.domain, self.features, self.layout, dtype, self.folds)
+
+
 def _auto_size(n: int, budget: Budget) -> int:
     """Return how many features are worth their noise, which grows like M / (n mu)."""
     signal = math.sqrt(n * gaussian_mu(budget.epsilon, budget.delta))
@@ -303,20 +359,27 @@ def _training_error(
 
     The error, a mean over rows or over units, is w^T A w / n for w = (-beta, 1, -b); symmetric noise
     of scale sigma on A, the sum of all folds, gives it the standard deviation sigma ||w||^2 / n in the
-    units of the release. It is biased low, as any training error is, because w was chosen from the
-    same A.
+    units of the release; intervals are 1.96 of them to either side. It is biased low, as any training
+    error is, because w was chosen from the same A.
     """
     gram, solution, scale = found.gram, found.solution, scale / n
-    out: dict[str, Any] = {"training_mse": [], "training_mse_noise_std": [], "training_r2": []}
+    names = ("training_mse", "training_mse_noise_std", "training_mse_interval")
+    out: dict[str, Any] = {name: [] for name in (*names, "training_r2", "training_r2_interval")}
     for j in range(layout.n_targets):
         w = np.zeros(layout.side)
         w[: layout.n_features] = -solution.coefficients[:, j]
         w[layout.n_features + j] = 1.0
         w[-1] = -solution.intercepts[j]
-        out["training_mse"].append(float(w @ gram.matrix @ w) * scale)
+        error = float(w @ gram.matrix @ w) * scale
         spread = sigma * float(np.sum((w * layout.units) ** 2)) * scale
-        out["training_mse_noise_std"].append(spread)
+        interval = [max(error - 1.96 * spread, 0.0), max(error + 1.96 * spread, 0.0)]
         variance = float(gram.targets[j, j] - gram.target_sum[j] ** 2 / n) * scale
-        error = out["training_mse"][-1]
-        out["training_r2"].append(1 - error / variance if variance > 0 else None)
+        known = variance > 0 and math.isfinite(spread)
+        out["training_mse"].append(error)
+        out["training_mse_noise_std"].append(spread)
+        out["training_mse_interval"].append(interval)
+        out["training_r2"].append(min(1 - error / variance, 1.0) if known else None)
+        out["training_r2_interval"].append(
+            [1 - interval[1] / variance, 1 - interval[0] / variance] if known else None
+        )
     return out

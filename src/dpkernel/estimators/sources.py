@@ -152,6 +152,7 @@ def unit_inputs(X: Array, domain: Domain, dtype: str) -> Array:
 
     Columns of levels are compared before a change of precision, which would miss them.
     """
+    X = np.ascontiguousarray(X)  # one way through BLAS, whatever the rows hold
     if all(isinstance(column, Interval) for column in domain.columns or ()):
         X = _in_precision(X, dtype)
         return X if domain.columns is None else domain.to_unit(X)
@@ -165,6 +166,17 @@ def _in_precision(X: Array, dtype: str) -> Array:
         return np.asarray(np.nan_to_num(X.astype(dtype), copy=False))
 
 
+WRONG_SIZES = "The chunks of a Dask table have other sizes than it says."
+
+
+def chunk_sizes(X: Any) -> list[int | None]:
+    """Return the number of rows of each chunk, None where Dask does not know it."""
+    known = getattr(X, "chunks", None)
+    if known is None:
+        return [None] * len(row_chunks(X))
+    return [int(n) if isinstance(n, (int, np.integer)) else None for n in known[0]]
+
+
 def _checked_chunks(X: Any, y: Any, encode: Any, shape: tuple[int, int]) -> Any:
     """Return y, encoded; every chunk of both is checked where it lies."""
     import dask
@@ -176,7 +188,7 @@ def _checked_chunks(X: Any, y: Any, encode: Any, shape: tuple[int, int]) -> Any:
     check = dask.delayed(_check_chunk, pure=False)
     sizes = computed(dask, *(check(*pair) for pair in chunk_pairs(X, y)))
     if sum(n for n, _ in sizes) != shape[0] or any(d != shape[1] for n, d in sizes if n):
-        raise DataError("The chunks of a Dask table have other sizes than it says.")
+        raise DataError(WRONG_SIZES)
     return y
 
 

@@ -164,8 +164,9 @@ class FourierFeatures(FeatureMap):
         frequencies, amplitudes = self._tables[X.dtype]
         half = self.n_outputs // 2
         limit = X.dtype.type(self._most_input)
-        if X.max(initial=0) > limit or X.min(initial=0) < -limit:
-            X = np.clip(X, -limit, limit)
+        # whether or not an entry is large: a copy of some blocks only would make BLAS sum their
+        # rows in another order, and one row could be felt by others in the last bit
+        X = np.ascontiguousarray(np.clip(X, -limit, limit))
         out = np.empty((len(X), self.n_outputs), X.dtype)
         np.matmul(X, frequencies, out=out[:, :half])  # the phases, where the cosines will stand
         pair = _cos_sin_single if X.dtype == np.float32 else _cos_sin_double

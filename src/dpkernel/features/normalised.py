@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import numpy as np
+from sklearn.base import clone
 
 from dpkernel.domain import row_squares
 from dpkernel.errors import ParameterError, parameter_message
 from dpkernel.features.base import FeatureMap, feature_map_from_dict, register
+from dpkernel.features.linear import LinearFeatures
 from dpkernel.types import JSON, Array, is_real
 
 
@@ -21,8 +23,8 @@ class NormalisedFeatures(FeatureMap):
 
     Parameters
     ----------
-    base : FeatureMap
-        phi.
+    base : FeatureMap, optional
+        phi; None is ``LinearFeatures``.
     centre : array-like, optional
         m, public or released; None is 0.
     scale, constant : float
@@ -45,19 +47,19 @@ class NormalisedFeatures(FeatureMap):
         return 1.0
 
     def _build(self, n_inputs: int) -> None:
-        if not isinstance(self.base, FeatureMap):
+        if self.base is not None and not isinstance(self.base, FeatureMap):
             got = type(self.base).__name__
             raise ParameterError(
-                parameter_message("NormalisedFeatures", "base", "a FeatureMap", got)
+                parameter_message("NormalisedFeatures", "base", "a FeatureMap or None", got)
             )
         for name in ("scale", "constant"):
             value = getattr(self, name)
             if not is_real(value) or not 1e-100 < value < 1e100:
                 allowed = "a float in the range (1e-100, 1e100)"
                 raise ParameterError(parameter_message("NormalisedFeatures", name, allowed, value))
-        self._base = (
-            self.base if self.base.__dict__.get("_n_outputs") else self.base.build(n_inputs)
-        )
+        ready = getattr(self.base, "n_features_in_", None) == n_inputs
+        base: FeatureMap = self.base or LinearFeatures()
+        self._base: FeatureMap = base if ready else clone(base).build(n_inputs)
         length = self._base.n_outputs
         self._centre = np.zeros(length) if self.centre is None else np.asarray(self.centre, float)
         if self._centre.shape != (length,) or not np.isfinite(self._centre).all():

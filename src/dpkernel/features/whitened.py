@@ -21,7 +21,6 @@ _MOST = 2000
 _LANDMARKS = 512
 _LARGEST = 4.0
 _LEAST_SHARE = 1e-7  # of the first eigenvalue: components of smaller ones are mostly rounding
-_SINGLE_SHARE = 1e-3  # components of smaller ones need kernel values in double precision
 
 
 @register
@@ -149,18 +148,13 @@ class WhitenedFeatures(FeatureMap):
     def _raw(self, X: Array) -> Array:
         """Return eigenfunctions with mean square 1, not yet orthogonal on the sample."""
         if self.mean is None:
-            scales = np.sqrt(self._spectrum).astype(X.dtype)
-            return np.asarray(self._box.transform_block(X) / scales)
+            return np.asarray(self._box.transform_block(X) / np.sqrt(self._spectrum))
         kernel, landmarks, weights = self._components
-        small = self._spectrum[-1] < _SINGLE_SHARE * self._spectrum[0]
-        dtype = np.dtype(np.float64) if small else X.dtype  # weights enlarge rounding by 1 / share
-        values = kernel(X.astype(dtype, copy=False), landmarks.astype(dtype))
-        return np.asarray((values @ weights.astype(dtype)).astype(X.dtype, copy=False))
+        return np.asarray(kernel(X, landmarks) @ weights)
 
     def transform_block(self, X: Array) -> Array:
-        """Return phi of every row."""
-        X = np.clip(X, -1.0, 1.0)
-        rotation = self._rotation.astype(X.dtype)
-        out = self._raw(X) @ rotation[1:]
-        out += rotation[0]
-        return np.asarray(np.clip(out, -_LARGEST, _LARGEST, out=out))
+        """Return phi of every row; small eigenvalues need double precision inside."""
+        inside = np.clip(X, -1.0, 1.0).astype(np.float64, copy=False)
+        out = self._raw(inside) @ self._rotation[1:]
+        out += self._rotation[0]
+        return np.asarray(np.clip(out, -_LARGEST, _LARGEST, out=out).astype(X.dtype, copy=False))

@@ -169,6 +169,8 @@ class _GridGaussian(Mechanism):
             A public bound on the entries; a coarser grid is chosen if they need it.
         """
         sensitivity = as_sensitivity(sensitivity)
+        # beyond it double precision has nothing more to give, and a smaller epsilon is allowed
+        budget = Budget(min(budget.epsilon, 1e11), budget.delta)
         mu = gaussian_mu(budget.epsilon, budget.delta)
         found = cls._calibrated(sensitivity, mu, dimension, rounding, integer, magnitude)
         return end_on_private_side(found, budget)

@@ -51,7 +51,10 @@ class PureProfile(PrivacyProfile):
             return 0.0
         if epsilon <= -own:
             return min(1.0, -math.expm1(epsilon) * (1 + 4e-16))
-        return min(1.0, -math.expm1(epsilon - own) / (1 + math.exp(-own)) * (1 + 1e-15))
+        inside = -math.expm1(epsilon - own) / (1 + math.exp(-own)) * (1 + 1e-15)
+        return min(
+            1.0, math.nextafter(inside, math.inf)
+        )  # a share of a subnormal rounds to nothing
 
     @property
     def fineness(self) -> float:

@@ -98,6 +98,7 @@ def shrunk(matrix: Array, cross: Array, weights: Array, regularisations: Sequenc
     rotated = vectors.T @ (cross / roots[:, None])
     out = np.empty((len(regularisations), *cross.shape))
     for i, regularisation in enumerate(regularisations):
-        shifted = np.maximum(values, 0.0) + regularisation
+        floor = 1e-13 * max(float(values[-1]), 0.0)  # less would be rounding error
+        shifted = np.maximum(values, 0.0) + max(regularisation, floor, 1e-300)
         out[i] = vectors @ (rotated / shifted[:, None]) / roots[:, None]
     return out

@@ -73,14 +73,13 @@ class Fitting:
         self.plan, self._sizes, self._features, self._verbose = plan, sizes, features, verbose
         n, d, k = sizes.n_rows, sizes.n_inputs, sizes.n_targets
         self._dtype = "float32" if n >= _FLOAT32_FROM else "float64"
-        self._passes = Passes(source).then(
+        self._passes = Passes(source, spent=True).then(
             _to_unit, domain, target, self._dtype, bytes_a_row=8 * (d + k)
         )
-        self._chain = self._passes.longest_chain
         bought = plan is not None and plan.inputs > 0
         self._layout: GramLayout | None = inputs.input_layout(d, n, relation) if bought else None
         self.mechanisms: dict[str, Mechanism] = plan_releases(
-            plan, n, k, sizes.n_features + 1, budget, relation, self._layout, self._chain
+            plan, n, k, sizes.n_features + 1, budget, relation, self._layout
         )
         if not bought:
             _ = self._for_the_box  # what a bad kernel raises is raised before anything is spent
@@ -96,6 +95,10 @@ class Fitting:
         values = {**self._features.get_params(deep=False), **changes}
         found: FeatureMap = WhitenedFeatures(**values).build(self._sizes.n_inputs)
         return found
+
+    def prepare(self) -> None:
+        """Read the table now, before anything is spent: one that fails here costs nothing."""
+        self._passes.prepare()
 
     def run(self, noise: Noise) -> tuple[FeatureMap, list[State]]:
         """Draw every release; return the features and the final state of every target."""
@@ -134,9 +137,11 @@ class Fitting:
         assert plan is not None
         with self._part("location", column):
             (counts,) = self._passes.sum(_count_targets, column)
-            noisy = self._mechanism("location", column).release(counts, noise)
+            mechanism = self._mechanism("location", column)
+            noisy = mechanism.release(counts, noise)
+            start = location.fit_location(noisy, n, mechanism.noise_scale)
         spectrum: Array = features.spectrum
-        state = first_state(spectrum, *location.fit_location(noisy, n))
+        state = first_state(spectrum, *start)
         for number in range(1, len(plan.stages) + 1):
             with self._part(f"stage {number}", column):
                 mechanism = self._mechanism(f"stage {number}", column)
@@ -170,7 +175,6 @@ class Fitting:
             len(used),
             mechanism.ridge,
             mechanism.reach * mechanism.sigma * (1 + 1e-12),
-            self._chain,
             mechanism.error,
         )
         return lambda b: stage.solve(b, lambda part: minimise(records, problem, part))

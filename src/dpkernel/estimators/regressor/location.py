@@ -15,6 +15,7 @@ import numpy as np
 from dpkernel.types import Array
 
 CELLS = 24
+_TOO_NARROW = 3.0  # so many times below the deviation of the counts
 
 
 def count_targets(y: Array, column: int) -> tuple[Array]:
@@ -24,23 +25,36 @@ def count_targets(y: Array, column: int) -> tuple[Array]:
     return (np.bincount(cells, minlength=CELLS).astype(np.float64),)
 
 
-def fit_location(counts: Array, n_rows: int) -> tuple[float, float]:
-    """Return mean and standard deviation of the two-piece normal that is nearest to noisy counts."""
+def fit_location(counts: Array, n_rows: int, noise: float) -> tuple[float, float]:
+    """Return mean and standard deviation of the two-piece normal that is nearest to noisy counts.
+
+    Unless that is far too narrow for them, beyond what ``noise``, the deviation of a count, explains:
+    then y has several peaks, and the moments of the counts themselves are returned.
+    """
+    shares, deviation = counts / n_rows, noise / n_rows
     shapes, moments = _shapes()
-    distance = np.sum((counts / n_rows - shapes) ** 2, axis=1)
-    mean, spread = moments[int(np.argmin(distance))]
-    return float(mean), float(spread)
+    distance = np.sum((shares - shapes) ** 2, axis=1)
+    mean, spread = (float(value) for value in moments[int(np.argmin(distance))])
+    squares = (_middles() - mean) ** 2
+    least = float(shares @ squares) - 3 * deviation * float(np.linalg.norm(squares))
+    if least > (_TOO_NARROW * spread) ** 2:
+        mean = min(max(float(shares @ _middles()), -1.0), 1.0)
+        around = float(shares @ (_middles() - mean) ** 2)
+        spread = math.sqrt(min(max(around, spread**2), 1.0))
+    return mean, spread
+
+
+def _middles() -> Array:
+    return np.asarray((np.arange(CELLS) + 0.5) * (2 / CELLS) - 1)
 
 
 @lru_cache(maxsize=1)
 def _shapes() -> tuple[Array, Array]:
     """Return histograms of two-piece normals, and their means and standard deviations."""
-    edges = np.linspace(-1.0, 1.0, CELLS + 1)
-    middles = (edges[1:] + edges[:-1]) / 2
     modes = np.linspace(-1.0, 1.0, 41)
     spreads = np.geomspace(0.02, 1.2, 14)
     mode, left, right = (v.ravel()[:, None] for v in np.meshgrid(modes, spreads, spreads))
-    z = (middles - mode) / np.where(middles < mode, left, right)
+    z = (_middles() - mode) / np.where(_middles() < mode, left, right)
     shapes = np.exp(-z * z / 2)
     totals = shapes.sum(axis=1)
     kept = totals > 1e-12

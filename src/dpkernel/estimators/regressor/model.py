@@ -10,7 +10,6 @@ import numpy as np
 from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from dpkernel.blocks import BLOCK_ROWS
 from dpkernel.certificate import Certificate, Release
 from dpkernel.domain import Domain, Interval
 from dpkernel.errors import CertificateError, ParameterError, parameter_message
@@ -160,6 +159,7 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
         releases = [Release(label, mechanism) for label, mechanism in fitting.mechanisms.items()]
         self._check_ledger(releases, budget)
         logger.info("%d releases on %d rows", len(releases), source.n_rows)
+        fitting.prepare()
         noise = self._spend(releases, budget)
         feature_map, states = fitting.run(noise)
         certificate = Certificate.issue(
@@ -282,7 +282,6 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
             budget,
             relation,
             layout,
-            BLOCK_ROWS,
         )
         spectrum = self._unbuilt(sizes).build(sizes.n_inputs).spectrum
         return outlook(plan, mechanisms, sizes.n_rows, spectrum)

@@ -10,19 +10,23 @@ import math
 
 import numpy as np
 
+from dpkernel.blocks import BLOCK_ROWS
 from dpkernel.errors import ParameterError, parameter_message
 from dpkernel.estimators.regressor import calibration, location, scale
 from dpkernel.estimators.regressor.budget_plan import OUTPUT_SHARE, BudgetPlan
 from dpkernel.estimators.regressor.stage import LARGEST_TARGET, ROW_BOUND
 from dpkernel.losses import Huber
 from dpkernel.mechanisms import Gaussian, Mechanism, ObjectivePerturbation, SymmetricGaussian
-from dpkernel.profiles import compose, gaussian_mu, objective_multiplier
+from dpkernel.profiles import PrivacyProfile, compose, gaussian_mu, objective_multiplier
 from dpkernel.sensitivity import Sensitivity, bounded_sum, histogram, loss_gradient
 from dpkernel.solvers.objective_perturbation import Problem
 from dpkernel.statistics import GramLayout
 from dpkernel.types import Budget, Neighbours
 
 LARGEST_LOG = 3.0  # of 1 + x, what a stage's ridge may cost: beyond it the ridge is small enough
+_RIDGE = (
+    1e-4  # of n: a ridge below it buys nothing, and rounding would have to be hidden by more noise
+)
 _UNUSED = 1 + 2.0**-8  # the error of coordinates without power, beside that of the solver
 
 
@@ -32,14 +36,15 @@ def name_of(label: str, column: int, n_targets: int) -> str:
 
 
 def stage_problem(
-    n_rows: int, size: int, ridge: float, largest_b: float, chain: int, error: float = 0.0
+    n_rows: int, size: int, ridge: float, largest_b: float, error: float = 0.0
 ) -> Problem:
     """Return the public side of one stage on this many coordinates.
 
-    ``chain`` bounds the additions over records one after the other; ``error`` is that of the
-    mechanism, of which the solver leaves a little to coordinates that it does not see.
+    ``error`` is that of the mechanism, of which the solver leaves a little to coordinates that it
+    does not see.
     """
-    numbers = Huber(1.0), n_rows, ROW_BOUND, np.full(size, ridge), LARGEST_TARGET, largest_b, chain
+    ridges = np.full(size, ridge)
+    numbers = Huber(1.0), n_rows, ROW_BOUND, ridges, LARGEST_TARGET, largest_b, BLOCK_ROWS
     return Problem(*numbers, wanted=error / _UNUSED)
 
 
@@ -51,7 +56,6 @@ def plan_releases(
     budget: Budget,
     relation: Neighbours,
     layout: GramLayout | None,
-    chain: int,
 ) -> dict[str, Mechanism]:
     """Return a mechanism for every release, by its name; None as plan: private means alone."""
     if plan is None:
@@ -65,6 +69,7 @@ def plan_releases(
             weights[name_of(label, j, n_targets)] = weight / n_targets
     stages = [weight for name, weight in weights.items() if _kind(name) == "stage"]
     x = math.expm1(min(plan.determinant * budget.epsilon / len(stages), LARGEST_LOG))
+    x = min(x, ROW_BOUND**2 / (_RIDGE * n_rows))
     miss = math.log(budget.delta) + math.log(1e-7 / len(stages)) - budget.epsilon
     miss = min(math.log(1e-20), miss)
     others = sum(weights.values()) - sum(stages)
@@ -82,7 +87,7 @@ def plan_releases(
         for name, weight in weights.items():
             mu, kind = kappa * math.sqrt(weight), _kind(name)
             if kind == "stage":
-                found[name] = _stage(n_rows, size, relation, mu, x, miss, chain)
+                found[name] = _stage(n_rows, size, relation, mu, x, miss)
             elif kind == "inputs":
                 assert layout is not None
                 found[name] = SymmetricGaussian.with_mu(
@@ -93,7 +98,7 @@ def plan_releases(
             else:
                 cells = location.CELLS if kind == "location" else scale.CELLS
                 found[name] = Gaussian.with_mu(histogram(relation), mu, dimension=cells)
-        if compose([mechanism.profile() for mechanism in found.values()]).supports(budget):
+        if _fit([mechanism.profile() for mechanism in found.values()], budget):
             return found
         kappa *= 1 - 1e-7
     raise ParameterError(
@@ -111,19 +116,25 @@ def _means(n_targets: int, budget: Budget, relation: Neighbours) -> dict[str, Me
     mu = gaussian_mu(budget.epsilon, budget.delta) / math.sqrt(n_targets)
     while True:
         single = Gaussian.with_mu(_clipped_sum(relation), mu, dimension=1)
-        if compose([single.profile()] * n_targets).supports(budget):
+        if _fit([single.profile()] * n_targets, budget):
             return {name_of("mean", j, n_targets): single for j in range(n_targets)}
         mu *= 1 - 1e-12
 
 
+def _fit(profiles: list[PrivacyProfile], budget: Budget) -> bool:
+    """Whether these releases together stay within the budget, read in both directions."""
+    whole = compose(profiles)
+    return whole.supports(budget) and whole.epsilon(budget.delta) <= budget.epsilon
+
+
 def _stage(
-    n_rows: int, size: int, relation: Neighbours, m: float, x: float, log_miss: float, chain: int
+    n_rows: int, size: int, relation: Neighbours, m: float, x: float, log_miss: float
 ) -> ObjectivePerturbation:
     """Return a stage with this m and x, for losses of slope 1 and curvature 1."""
     ridge = ROW_BOUND**2 / x
 
     def error(sigma: float, largest_b: float) -> float:
-        return stage_problem(n_rows, size, ridge, largest_b, chain).tolerance * _UNUSED
+        return stage_problem(n_rows, size, ridge, largest_b).tolerance * _UNUSED
 
     return ObjectivePerturbation.build(
         loss_gradient(relation, slope=1.0, row=ROW_BOUND),

@@ -1,0 +1,124 @@
+"""Statistics that are gathered piece by piece, on one machine or on many, and released once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+
+from dpkernel.blocks import BlockStream, checked_blocks
+from dpkernel.errors import DataError, LedgerError, ParameterError, parameter_message
+from dpkernel.estimators.gram_pass import sum_blocks
+from dpkernel.estimators.ridge import PrivateKernelRidge
+from dpkernel.estimators.sources import Source
+from dpkernel.folds import GramFolds
+from dpkernel.ledger import Ledger
+from dpkernel.types import is_whole
+
+
+class GramStatistics:
+    """The sums that a ``PrivateKernelRidge`` is fitted from, for tables that come in pieces.
+
+    ``update`` adds rows, ``merge`` adds what another value gathered, ``release`` draws the noise once
+    and returns the fitted model. The sums themselves can't be printed, pickled or read.
+
+    Parameters
+    ----------
+    model : PrivateKernelRidge
+        The parameters of the fit. Everything follows from them and from the sizes.
+    n_rows, n_columns : int
+        Of the whole table: public, and declared before the first row is seen.
+    n_targets : int, optional
+        Columns of y; None for y of shape (n,).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpkernel import GramStatistics, PrivateKernelRidge
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-1, 1, (2000, 3)); y = X[:, 0] * X[:, 1]
+    >>> model = PrivateKernelRidge(bounds=(-1, 1), y_bounds=(-1, 1))
+    >>> north, south = (GramStatistics(model, 2000, 3) for _ in range(2))
+    >>> fitted = north.update(X[:900], y[:900]).merge(south.update(X[900:], y[900:])).release()
+    >>> fitted.certificate_.private
+    True
+    """
+
+    def __init__(
+        self,
+        model: PrivateKernelRidge,
+        n_rows: int,
+        n_columns: int,
+        n_targets: int | None = None,
+    ) -> None:
+        if not isinstance(model, PrivateKernelRidge) or model.folds != 1:
+            allowed = "a PrivateKernelRidge with folds=1"
+            got = type(model).__name__
+            raise ParameterError(parameter_message("GramStatistics", "model", allowed, got))
+        for name, size in (("n_rows", n_rows), ("n_columns", n_columns), ("n_targets", n_targets)):
+            if (size is not None or name != "n_targets") and (not is_whole(size) or size < 1):  # type: ignore[operator]
+                raise ParameterError(parameter_message("GramStatistics", name, "an int >= 1", size))
+        self._model: PrivateKernelRidge = clone(model)
+        self._model._keep_columns(int(n_columns))
+        budget, relation = self._model._check_parameters()
+        shape = () if n_targets is None else (int(n_targets),)
+        source = Source("pieces", int(n_rows), int(n_columns), shape, None)
+        self._shape = shape
+        self._set_up = self._model._set_up(source, budget, relation)
+        self._sum: GramFolds | None = GramFolds(self._set_up.recipe.layout)
+
+    def update(self, X: Any, y: Any) -> GramStatistics:
+        """Add rows: X of shape (n, columns), y of shape (n,) or (n, targets)."""
+        whole = self._open()
+        length = X.shape[0] if hasattr(X, "shape") else len(X)
+        if length:
+            stream = BlockStream([(X, y)], n_rows=int(length))
+            for block in checked_blocks(stream, (np.float64, np.float32)):
+                if block[0].shape[1] != self._set_up.n_columns or block[1].shape[1:] != self._shape:
+                    raise DataError("X or y has other columns than these statistics declare.")
+                whole.merge(sum_blocks([block], self._set_up.recipe))
+        return self
+
+    def merge(self, other: GramStatistics) -> GramStatistics:
+        """Add what another value of the same model and sizes gathered; it is empty afterwards."""
+        mine, theirs = self._open(), other._open()
+        first, second = self._set_up, other._set_up
+        same = first.features.to_dict() == second.features.to_dict()
+        if other is self or not same or first.domain != second.domain:
+            raise DataError("Only statistics of the same model and sizes can be merged, once.")
+        mine.merge(theirs)
+        other._sum = None
+        return self
+
+    def release(self, ledger: Ledger | None = None) -> PrivateKernelRidge:
+        """Return the fitted model, with noise paid for in ``ledger`` or in that of the model.
+
+        All declared rows must be there. The statistics can't be used again.
+        """
+        whole, model = self._open(), self._model
+        if whole._rows != self._set_up.n_records:
+            raise DataError(
+                "The statistics do not hold the declared number of rows, so nothing was spent."
+            )
+        if ledger is not None:
+            model.ledger = ledger
+        budget, _ = model._check_parameters()
+        noise = model._spend(self._set_up.releases, budget)
+        self._sum = None
+        grams = whole.release(self._set_up.mechanism, noise)
+        return model._conclude(self._set_up, grams, noise, budget)
+
+    def _open(self) -> GramFolds:
+        if self._sum is None:
+            raise DataError("These statistics were released or merged into others.")
+        return self._sum
+
+    def __repr__(self) -> str:
+        n = self._set_up.n_records
+        return (
+            f"<GramStatistics for {n} rows of {self._set_up.n_columns} columns; sums are not shown>"
+        )
+
+    def __reduce__(self) -> str:
+        raise LedgerError("Un-noised statistics can't be pickled or copied. Release them instead.")

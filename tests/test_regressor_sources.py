@@ -1,0 +1,215 @@
+"""PrivateKernelRegressor on tables of any kind, and passes that keep no table in memory."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import sparse
+
+from dpkernel import BlockStream, Budget, Ledger, PrivateKernelRegressor, SeededNoise
+from dpkernel.domain import Domain, Interval
+from dpkernel.errors import DataError, ParameterError
+from dpkernel.estimators import passes
+from dpkernel.estimators.passes import Passes
+from dpkernel.estimators.regressor import BudgetPlan
+from dpkernel.estimators.regressor.fitting import Fitting, Sizes
+from dpkernel.estimators.sources import Source
+from dpkernel.features import WhitenedFeatures
+from dpkernel.noise import Part, Plan
+from dpkernel.types import Neighbours
+
+PLAN = BudgetPlan(location=0.1, inputs=0.1, stages=(1.0, 1.2), scale=0.02, calibration=0.05)
+
+
+@pytest.fixture
+def data(rng):
+    X = np.where(rng.random((900, 3)) < 0.5, 0.0, rng.uniform(-1, 1, (900, 3)))
+    return X, np.sin(2 * X[:, 0]) + 0.2 * rng.normal(size=900)
+
+
+def regressor(**options):
+    given = {"bounds": (-1, 1), "y_bounds": (-2, 2), "budget_plan": PLAN, "n_features": 30}
+    return PrivateKernelRegressor(5.0, noise=SeededNoise(4), **{**given, **options})
+
+
+def blocks_of(X, y, size):
+    def read():
+        for start in range(0, len(y), size):
+            yield X[start : start + size], y[start : start + size]
+
+    return BlockStream(read, n_rows=len(y))
+
+
+def dask_arrays(X, y):
+    array = pytest.importorskip("dask.array")
+    return array.from_array(X, chunks=(250, 2)), array.from_array(y, chunks=250)
+
+
+def dask_frame(X, y):
+    frame = pytest.importorskip("dask.dataframe")
+    table = frame.from_pandas(pd.DataFrame(X, columns=list("abc")), npartitions=3)
+    return table, frame.from_pandas(pd.Series(y), npartitions=3)
+
+
+def tensors(X, y):
+    torch = pytest.importorskip("torch")
+    return torch.as_tensor(X), torch.as_tensor(y)
+
+
+SOURCES = {
+    "pandas": lambda X, y: (pd.DataFrame(X), pd.Series(y)),
+    "sparse": lambda X, y: (sparse.csr_matrix(X), y),
+    "stream": lambda X, y: (blocks_of(X, y, 170), None),
+    "stream of sparse blocks": lambda X, y: (blocks_of(sparse.csr_matrix(X), y, 170), None),
+    "dask arrays": dask_arrays,
+    "dask frame": dask_frame,
+    "torch": tensors,
+}
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+def test_every_kind_of_table_gives_the_same_model(data, kind):
+    wanted = regressor().fit(*data)
+    table, target = SOURCES[kind](*data)
+    model = regressor().fit(table, target)
+    for one, two in zip(
+        model.predict(data[0], return_std=True),
+        wanted.predict(data[0], return_std=True),
+        strict=True,
+    ):
+        np.testing.assert_allclose(one, two, atol=1e-6)
+    assert model.certificate_.releases == wanted.certificate_.releases
+
+
+def test_tensors_of_other_kinds(data):
+    torch = pytest.importorskip("torch")
+    X, y = (torch.as_tensor(v) for v in data)
+    wanted = regressor().fit(*data).predict(data[0])
+    for dtype, near in ((torch.float32, 1e-3), (torch.bfloat16, 0.3)):
+        model = regressor().fit(X.to(dtype), y.to(dtype))
+        np.testing.assert_allclose(model.predict(data[0]), wanted, atol=near)
+    whole = (10 * X).round().to(torch.int32)
+    again = regressor(bounds=(-10, 10)).fit(whole, y)
+    expected = regressor(bounds=(-10, 10)).fit(np.rint(10 * data[0]), data[1])
+    np.testing.assert_allclose(again.predict(whole.numpy()), expected.predict(whole.numpy()))
+
+
+def test_several_targets_from_any_table(data):
+    X, y = data
+    both = np.column_stack([y, -y])
+    wanted = regressor().fit(X, both).predict(X)
+    for table in (blocks_of(X, both, 300), dask_arrays(X, both)):
+        given = table if isinstance(table, tuple) else (table,)
+        np.testing.assert_allclose(regressor().fit(*given).predict(X), wanted, atol=1e-6)
+
+
+def test_a_stream_that_can_be_read_once_is_refused(data):
+    X, y = data
+    ledger = Ledger(budget=Budget(9.0, 1e-5))
+    once = BlockStream(iter([(X, y)]), n_rows=len(y))
+    with pytest.raises(ParameterError, match="Give BlockStream a function"):
+        regressor(ledger=ledger).fit(once)
+    assert ledger.spends == []
+
+
+def test_a_stream_that_fails_when_it_is_read_again_costs_nothing(data):
+    X, y = data
+    ledger, reads = Ledger(budget=Budget(9.0, 1e-5)), []
+
+    def read():
+        reads.append(None)
+        yield X, y if len(reads) == 1 else y[:-1]
+
+    with pytest.raises(DataError):
+        regressor(ledger=ledger).fit(BlockStream(read, n_rows=len(y)))
+    assert ledger.spends == [] and len(reads) == 2
+
+
+def test_a_graph_that_fails_after_the_spend_says_so(data):
+    array = pytest.importorskip("dask.array")
+    calls = []
+
+    def check(block):
+        calls.append(None)
+        if len(calls) > 4:
+            raise OSError("0.123456789")
+        return block
+
+    X = array.from_array(data[0], chunks=(900, 3)).map_blocks(check, dtype=float, meta=data[0][:0])
+    with pytest.raises(DataError, match="OSError. The fit's budget was spent before") as caught:
+        regressor().fit(X, array.from_array(data[1], chunks=900))
+    assert "0.12" not in str(caught.value)
+
+
+def test_without_memory_for_the_blocks_the_model_is_the_same(data, monkeypatch):
+    wanted = regressor().fit(*data).predict(data[0])
+    monkeypatch.setattr(passes, "_CACHE_BYTES", 0)
+    for table, target in (data, SOURCES["stream"](*data)):
+        model = regressor().fit(table, target)
+        np.testing.assert_allclose(model.predict(data[0]), wanted, atol=1e-6)
+
+
+def peak_of_a_run(monkeypatch, cache):
+    """Return how much memory a fit of 6000 rows with 100 features takes beyond its table."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (6000, 2))
+    y = np.clip(X[:, 0], -1, 1)
+    monkeypatch.setattr(passes, "_CACHE_BYTES", cache)
+    monkeypatch.setattr(passes, "rows_a_block", lambda columns: 256)
+    target = Interval(-1, 1)
+    plan = BudgetPlan(0.1, 0.0, (1.0, 1.0), 0.02, 0.05).filled()
+    fit = Fitting(
+        *(Source("array", 6000, 2, (), X, y), Domain.box(-1, 1, n_columns=2), target),
+        *(Sizes(6000, 2, 1, 100), plan, Budget(1.0, 1e-6), Neighbours.REPLACE_ONE),
+        WhitenedFeatures(100, length_scale=0.5),
+    )
+    parts = tuple(Part(name, m.profile()) for name, m in fit.mechanisms.items())
+    noise = Ledger().spend(Plan(parts), "memory", noise=SeededNoise(0))
+    tracemalloc.start()
+    try:
+        fit.run(noise)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_no_row_of_features_is_kept_beyond_the_limit(monkeypatch):
+    features = 6000 * 100 * 8
+    assert peak_of_a_run(monkeypatch, 2**28) > 1.2 * features  # and some of them again in a stage
+    assert peak_of_a_run(monkeypatch, 0) < 0.7 * features
+
+
+class TestPasses:
+    def test_steps_run_once_where_they_are_kept_and_each_time_where_not(self, data):
+        calls = []
+
+        def double(X, y):
+            calls.append(len(y))
+            return 2 * X, y
+
+        source = Source("array", 900, 3, (), *data)
+        kept = Passes(source).then(double, bytes_a_row=32)
+        remade = Passes(source).then(double)
+        for table, rounds in ((kept, 1), (remade, 3)):
+            calls.clear()
+            for _ in range(3):
+                (total,) = table.sum(_column_sums)
+                np.testing.assert_allclose(total, 2 * data[0].sum(axis=0))
+            assert calls == [900] * rounds
+
+    def test_blocks_are_summed_one_by_one(self, data, monkeypatch):
+        monkeypatch.setattr(passes, "rows_a_block", lambda columns: 64)
+        source = Source("array", 900, 3, (), sparse.csr_matrix(data[0]), data[1])
+        sizes, count = Passes(source).sum(_sizes)
+        assert sizes == 900 and count == 15
+
+
+def _column_sums(X, y):
+    return (X.sum(axis=0),)
+
+
+def _sizes(X, y):
+    return np.array(len(y)), np.array(1)
