@@ -89,6 +89,8 @@ class ObjectiveModel(KernelModel):
         logger.info("%d problem(s) on %d rows", len(tasks), source.n_rows)
         shift = np.zeros(recipe.n_coordinates - 1)
         store = RecordStore(source, recipe)
+        if centred:
+            recipe.around(shift)  # what can't be built is refused before anything is spent
         if centre:
             total = store.sum_rows()
             noise = self._spend(releases, budget)

@@ -98,7 +98,7 @@ def plan_objectives(
     if budget.pure:
         return [_pure(setting, loss, ridges[loss], share, draws[loss]) for loss in draws], None
     # what b misses must stay far below delta e^-epsilon, for any epsilon
-    miss = math.log(1e-7 * budget.delta / len(losses)) - budget.epsilon
+    miss = math.log(1e-7 / len(losses)) + math.log(budget.delta) - budget.epsilon
     miss = min(math.log(1e-20), miss)
     kappa = objective_multiplier(
         budget,

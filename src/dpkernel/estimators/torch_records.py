@@ -178,7 +178,7 @@ def _feature_twin(features: FeatureMap, dtype: str, device: Any) -> Callable[[An
         def normalised(X: Any) -> Any:
             rows = (inner(X) - centre) * scale
             rows = torch.cat((torch.full_like(rows[:, :1], constant), rows), dim=1)
-            norms = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
+            norms = torch.linalg.vector_norm(rows, dim=1, keepdim=True) * (1 + 2.0**-20)
             return torch.nan_to_num(rows / norms.clamp(min=constant / 2))
 
         return normalised

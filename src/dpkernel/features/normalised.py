@@ -43,7 +43,7 @@ class NormalisedFeatures(FeatureMap):
 
     @property
     def row_norm_bound(self) -> float:
-        """1."""
+        """1; computed rows stay below it."""
         return 1.0
 
     def _build(self, n_inputs: int) -> None:
@@ -76,6 +76,7 @@ class NormalisedFeatures(FeatureMap):
             np.subtract(phi, self._centre.astype(phi.dtype), out=out[:, 1:])
             out[:, 1:] *= phi.dtype.type(self.scale)
             norms = np.sqrt(row_squares(out))
+            norms *= phi.dtype.type(1 + (2.0**-20 if phi.dtype == np.float32 else 2.0**-40))
             out /= np.maximum(norms, phi.dtype.type(self.constant / 2))[:, None]
         return np.nan_to_num(out, copy=False, nan=0.0, posinf=1.0, neginf=-1.0)
 

@@ -17,5 +17,5 @@ def sum_clipped(
     """Return the sum of residuals, clipped and rounded towards 0 to integers."""
     values = y if y.ndim == 1 else y[:, column]
     residuals = values - (coefficients[0] + features @ coefficients[1:])
-    steps = np.trunc(np.clip(residuals / clip, -1.0, 1.0) * STEPS)
+    steps = np.trunc(np.nan_to_num(np.clip(residuals / clip, -1.0, 1.0)) * STEPS)
     return (np.array([np.sum(steps.astype(np.int64))]),)

@@ -26,7 +26,7 @@ from dpkernel.kernels import kernel_from_dict
 from dpkernel.ledger import Ledger
 from dpkernel.noise import NoiseSource
 from dpkernel.types import JSON, Array, Budget, Neighbours, is_whole
-from dpkernel.validation import Choice, Constraint, Kind, Whole
+from dpkernel.validation import Choice, Constraint, Kind, Real, Whole
 
 _MOST_FEATURES = 200
 
@@ -93,6 +93,7 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
         for name, rule in KernelModel._constraints.items()
         if name not in ("features", "regularisation")
     } | {
+        "epsilon": Real(0, 1e10),
         "n_features": (Choice("auto"), Whole(2, 2000)),
         "budget_plan": (Choice("auto"), Kind(BudgetPlan)),
     }
