@@ -2,7 +2,8 @@
 
 ``python benchmarks/ablation.py [--repetitions 10] [--jobs 2]``.
 
-Two tables: the synthetic design of ``accuracy.py`` (1000 rows, 10 columns; the excess, mean (fhat - f)^2)
+Two tables: the synthetic design of ``accuracy.py`` (1000 rows, 10 columns; the excess, mean
+(fhat - f)^2)
 and, where DPKERNEL_DATA points to it, California housing (5000 rows; test error over the variance). The
 plan is the one that "auto" chooses; each line changes one part of it and gives what it cost to the
 stages. "Inputs" are switched to what the plan does not do: off where it buys them, on where it does
