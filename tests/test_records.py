@@ -111,15 +111,17 @@ def test_every_row_keeps_its_bounds_exactly(rng, kind, dtype, bounds, around):
 
 @pytest.mark.parametrize(("kind", "dtype", "bounds", "around"), RECIPES)
 def test_no_record_feels_the_values_of_other_rows(rng, kind, dtype, bounds, around):
+    """To the last bit, also where another row leaves the box or the table lies column by column."""
     recipe = recipe_of(kind, dtype, bounds, around)
     rows = wild_rows(rng)
-    before = recipe.rows(rows)
-    for place in (0, 17, 59):
-        others = rng.permutation(wild_rows(rng))
-        others[place] = rows[place]
-        after = recipe.rows(others)
-        for old, new in zip(before, after, strict=True):
-            np.testing.assert_array_equal(old[place], new[place])
+    for order in (np.ascontiguousarray, np.asfortranarray):
+        before = recipe.rows(order(rows))
+        for place in (0, 17, 59):
+            for others in (rng.permutation(wild_rows(rng)), rng.uniform(-0.1, 0.1, (60, 3))):
+                others[place] = rows[place]
+                after = recipe.rows(order(others))
+                for old, new in zip(before, after, strict=True):
+                    np.testing.assert_array_equal(old[place], new[place])
 
 
 PROBLEMS = {
@@ -446,18 +448,21 @@ def test_a_dask_graph_that_fails_spends_nothing(data):
 
 
 def test_a_dask_graph_that_fails_late_says_what_it_cost(data):
+    """Four chunks: calls 1 to 4 check them, 5 to 8 add up the centre, the others solve."""
     da = pytest.importorskip("dask.array")
     import dask
 
     X, y = data
-    ledger = Ledger(budget=Budget(9.0, 1e-5))
-    lazy = da.from_array(X, chunks=(1250, 3)).map_blocks(failing(9), dtype=float, meta=X[:0])
-    with (
-        dask.config.set(scheduler="synchronous"),
-        pytest.raises(DataError, match="failed with OSError. The fit's budget may be spent"),
-    ):
-        classifier(ledger=ledger).fit(lazy, da.from_array(y, chunks=1250))
-    assert len(ledger.spends) == 1
+    lazy, labels = da.from_array(X, chunks=(1250, 3)), da.from_array(y, chunks=1250)
+    for calls, message, spends in ((6, "Nothing was spent", 0), (9, "budget was spent before", 1)):
+        ledger = Ledger(budget=Budget(9.0, 1e-5))
+        risky = lazy.map_blocks(failing(calls), dtype=float, meta=X[:0])
+        with (
+            dask.config.set(scheduler="synchronous"),
+            pytest.raises(DataError, match=f"failed with OSError. .*{message}"),
+        ):
+            classifier(ledger=ledger).fit(risky, labels)
+        assert len(ledger.spends) == spends
 
 
 def test_a_dask_cluster_gives_the_model_of_the_array(data, tmp_path):

@@ -254,9 +254,7 @@ def computed(dask: Any, *graphs: Any, spent: bool = False) -> Any:
     except DataError:
         raise
     except Exception as error:
-        cost = (
-            "The fit's budget may be spent, as the ledger tells" if spent else "Nothing was spent"
-        )
+        cost = "The fit's budget was spent before" if spent else "Nothing was spent"
         raise DataError(
             f"The Dask graph failed with {type(error).__name__}. {cost}; compute it by itself to see"
             " why."

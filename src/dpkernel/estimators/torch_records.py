@@ -174,11 +174,12 @@ def _feature_twin(features: FeatureMap, dtype: str, device: Any) -> Callable[[An
         inner = _feature_twin(features._base, dtype, device)
         centre = torch.as_tensor(features._centre, dtype=getattr(torch, dtype), device=device)
         constant, scale = float(features.constant), float(features.scale)
+        margin = 2.0**-20 if dtype == "float32" else 2.0**-36
 
         def normalised(X: Any) -> Any:
             rows = (inner(X) - centre) * scale
             rows = torch.cat((torch.full_like(rows[:, :1], constant), rows), dim=1)
-            norms = torch.linalg.vector_norm(rows, dim=1, keepdim=True) * (1 + 2.0**-20)
+            norms = torch.linalg.vector_norm(rows, dim=1, keepdim=True) * (1 + margin)
             return torch.nan_to_num(rows / norms.clamp(min=constant / 2))
 
         return normalised
