@@ -193,7 +193,7 @@ def _newton(records: Records, problem: Problem, b: Array, threads: int) -> Array
         gradient, hessian = at(trial, stride)
         slope, norm = float(gradient @ step), float(np.linalg.norm(gradient))
         if norm > 0.3 * size:
-            stride = 1  # a Hessian of part of the records is not good enough here
+            stride = max(1, stride // 2)  # a Hessian of more records may be better here
         if norm > 0.5 * size and abs(slope) > 0.5 * abs(start):
             trial = beta + _length(at, beta, step, start, slope) * step
             gradient, hessian = at(trial, stride)
