@@ -251,6 +251,9 @@ def test_one_spend_and_one_line_a_part(rng):
     assert [m for m, _ in certificate.profile.stages] == pytest.approx(ms)
     with pytest.raises(BudgetExceededError):
         regressor(epsilon=0.1, ledger=ledger).fit(*table(rng))
+    for word in (*lines, "histogram", "augmented-gram", "loss-gradient", "bounded-sum"):
+        assert word in str(certificate)
+    assert str(certificate).count("histogram") == 1 and len(str(certificate).splitlines()) == 6
     again = Certificate.from_json(certificate.to_json())
     assert again == certificate and again.verify().epsilon <= 1.0
 

@@ -311,7 +311,8 @@ class Certificate:
     def __str__(self) -> str:
         if not self.releases:
             return f"{self.subject}: no release, no guarantee"
-        first = self.releases[0].mechanism
+        moves = [r.mechanism.sensitivity for r in self.releases]
+        sensitivities = dict.fromkeys(f"{found.value:.6g} ({found.formula})" for found in moves)
         scale = ", ".join(f"{r.title}: {r.mechanism.noise_scale:.4g}" for r in self.releases)
         placed = "; its position is public" if any(r.folds > 1 for r in self.releases) else ""
         verdict = self.verdict
@@ -319,7 +320,7 @@ class Certificate:
             f"{self.subject}: epsilon = {self.epsilon:.6g}, delta = {self.delta:.3g} ({verdict})",
             f"protects     {_PROTECTS.get(self.unit, _PROTECTS['row'])[self.neighbours]}{placed}",
             f"released     {len(self.releases)} part(s) with noise; noise scale {scale}",
-            f"sensitivity  {first.sensitivity.value:.6g} ({first.sensitivity.formula})",
+            f"sensitivity  {', '.join(sensitivities)}",
             f"arithmetic   {self.sampler}, {self.generator};"
             f" assumptions: {', '.join(self.assumptions) or 'none'}",
             f"why          {self.reference}",

@@ -20,7 +20,7 @@ _SAMPLE = 4096  # points, or 8 a component
 _MOST = 2000
 _LANDMARKS = 512
 _LARGEST = 4.0
-_LEAST_SHARE = 1e-7  # of the first eigenvalue: components of smaller ones are mostly rounding
+_LEAST_SHARE = 1e-9  # of the first eigenvalue: components of smaller ones are mostly rounding
 
 
 @register
@@ -48,7 +48,7 @@ class WhitenedFeatures(FeatureMap):
         The eigenvalues, decreasing.
 
     Numerics     For the uniform law the eigenfunctions of ``PublicEigenfeatures``; otherwise kernel
-                 principal components of 512 points of the law with eigenvalues above 1e-7 of the
+                 principal components of 512 points of the law with eigenvalues above 1e-9 of the
                  first, which is why there are at most 511. Made orthonormal on 4096 points of the
                  law, on 8 M for larger M.
     """
