@@ -355,7 +355,7 @@ def pair(rows):
 def one_thread(monkeypatch):
     """To ask BLAS for its threads takes longer than a fit of 50 rows."""
     for module in (passes, objective_perturbation):
-        monkeypatch.setattr(module, "block_threads", lambda size: contextlib.nullcontext(1))
+        monkeypatch.setattr(module, "block_threads", lambda *sizes: contextlib.nullcontext(1))
 
 
 class Attack:
