@@ -12,7 +12,7 @@ from scipy.optimize import minimize
 
 from dpkernel import Domain, Interval, Levels, PrivateKernelRegressor, SeededNoise, load, save
 from dpkernel.errors import CertificateError, ParameterError
-from dpkernel.estimators.regressor import BudgetPlan, Outlook, fitting
+from dpkernel.estimators.regressor import BudgetPlan, Outlook, calibration, fitting
 from dpkernel.estimators.regressor.location import CELLS, fit_location
 from dpkernel.estimators.regressor.releases import plan_releases
 from dpkernel.estimators.regressor.scale import count_residuals, edges_of, fit_scale
@@ -214,7 +214,9 @@ class TestFit:
         assert model.budget_plan_ is None and labels(model) == ["mean"]
         prediction, deviation = model.predict(X, return_std=True)
         assert np.ptp(prediction) == 0 and np.ptp(deviation) == 0
-        assert deviation[0] > 3 / math.sqrt(3)  # a uniform y, and the noise of the mean
+        noise = model.certificate_.releases[0].mechanism.noise_scale / (60 * calibration.STEPS)
+        assert 0.1 < noise < 1
+        assert deviation[0] == pytest.approx(3 * math.sqrt(1 / 3 + noise**2))  # y as if uniform
         assert regressor(0.3, budget_plan=PLAN).fit(X, y).budget_plan_ == PLAN.filled()
 
     def test_several_targets_share_the_budget(self, rng):
