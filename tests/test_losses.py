@@ -28,6 +28,7 @@ from dpkernel.losses import (
     SquaredHinge,
     loss_from_dict,
 )
+from dpkernel.losses.slope import slope_at
 
 LOSSES = [
     Logistic(),
@@ -71,6 +72,21 @@ def draw(loss, rng, n=4000, c=1.0, reach=4.0):
 def test_every_kind_is_tested():
     assert {loss.kind for loss in LOSSES} == set(REGISTRY)
     assert all(REGISTRY[kind].kind == kind for kind in REGISTRY)
+
+
+@every_loss
+def test_the_scalar_form_is_the_derivative(loss, rng):
+    y, s = draw(loss, rng)
+    v = y * s if loss.labels else y - s
+    found = np.array([slope_at(*loss.form, float(x)) for x in v])
+    found *= y if loss.labels else -1.0
+    largest = loss.lipschitz if loss.lipschitz < math.inf else 10.0
+    # a jump, or the subtraction of a wide tube, may fall on the other side of a rounded margin
+    steep = min(loss.smoothness, 1e12) * 8 * np.spacing(np.abs(y) + np.abs(s))
+    smooth = np.abs(found - loss.derivative(y, s)) <= 8 * np.spacing(largest) + steep
+    kinks = np.abs(np.abs(v) - (1.0 if loss.labels else getattr(loss, "tube", 0.0))) < 1e-12
+    assert np.all(smooth | (kinks & (loss.smoothness == math.inf)))
+    assert np.abs(found).max() <= loss.lipschitz
 
 
 # --- value, derivative, curvature -------------------------------------------------------------
