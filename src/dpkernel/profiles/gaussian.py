@@ -169,12 +169,16 @@ class MixtureProfile(PrivacyProfile):
 
     def delta(self, epsilon: float) -> float:
         """Return the expected Gaussian delta plus the tail, rounded up."""
-        return float(self._deltas(np.array([epsilon]))[0])
+        total = float(np.sum(self._weights * gaussian_delta(epsilon, self._mus))) + self.tail
+        return float(self._bounded(np.array([total]))[0])
 
     def _deltas(self, epsilons: Array) -> Array:
         total = np.full(len(epsilons), self.tail)
         for mu, weight in zip(self._mus, self._weights, strict=True):
             total += weight * gaussian_delta(epsilons, mu)
+        return self._bounded(total)
+
+    def _bounded(self, total: Array) -> Array:
         floor = 5e-324 if self._mus.max() > 0 else 0.0  # never zero in truth: it may underflow
         return np.clip(total * (1 + 1e-12), floor, 1.0)
 

@@ -1,0 +1,38 @@
+"""Sensitivities as values: a formula's name, its parameters, and the number they give.
+
+A certificate carries the name and the parameters, and ``verify`` computes the number again.
+Every formula rounds up. To add one, write a function of (neighbours, parameters) and register it
+with ``formula``, or with ``law`` if it is random.
+"""
+
+from dpkernel.sensitivity.base import (
+    RandomSensitivity,
+    Sensitivity,
+    round_up,
+    sensitivity_from_dict,
+)
+from dpkernel.sensitivity.sgd import Path
+from dpkernel.sensitivity.sums import (
+    UNIT_FORMULAS,
+    augmented_gram,
+    bounded_sum,
+    declared,
+    histogram,
+    loss_gradient,
+    unit_gram,
+)
+
+__all__ = [
+    "UNIT_FORMULAS",
+    "Path",
+    "RandomSensitivity",
+    "Sensitivity",
+    "augmented_gram",
+    "bounded_sum",
+    "declared",
+    "histogram",
+    "loss_gradient",
+    "round_up",
+    "sensitivity_from_dict",
+    "unit_gram",
+]

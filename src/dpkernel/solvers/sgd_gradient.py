@@ -1,0 +1,197 @@
+r"""Noisy projected gradient descent: every step releases a sum of clipped gradients.
+
+For a loss of <w, z> a record's gradient is a number times z, so clipping it means clipping that number:
+no gradient of a single record is ever formed. Rows and numbers are integers,
+
+    g_i = s_i z_i,  z_i = rint(z rows_unit),  s_i = an integer with |s_i| ||z_i|| <= C_int,
+
+and their sum is exact in any order; the noise is a discrete Gaussian on integers. The margin <w, z>
+may carry rounding errors: s_i is a function of its own record, its place and w whatever they are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from dpkernel.errors import ParameterError, parameter_message
+from dpkernel.losses import Loss
+from dpkernel.threads import block_threads, in_threads
+from dpkernel.types import Array, IntArray
+
+ROW_STEPS = 2**17  # of a row of norm kappa
+_SLOPE_STEPS = 2**14  # of the largest slope
+_LONGEST = 2**23  # integers up to here are exact in float32; a longer row counts nothing
+_CHUNK = 4096
+
+Query = Callable[[IntArray | None], IntArray]  # a batch, or None for all rows, to an exact sum
+
+
+@dataclass(frozen=True)
+class GradientSGD:
+    """A run of noisy projected gradient descent from w = 0; everything here is public.
+
+    Parameters
+    ----------
+    loss : Loss
+    n_coordinates : int
+    row_bound : float
+        kappa; sets the unit of the rows.
+    clip : float
+        C, the norm to which a record's gradient is clipped (of all problems together).
+    batch : float
+        By which sums are divided: n for full batches, the fixed size or the mean of others.
+    n_steps : int
+    step : float
+    ridge : float
+        The penalty's gradient is added without noise: it does not depend on the data.
+    radius : float
+        inf for no projection.
+    averaged : bool
+        The mean of all iterates after a step, in place of the last one.
+    problems : int
+    """
+
+    loss: Loss
+    n_coordinates: int
+    row_bound: float
+    clip: float
+    batch: float
+    n_steps: int
+    step: float
+    ridge: float = 0.0
+    radius: float = math.inf
+    averaged: bool = False
+    problems: int = 1
+
+    def __post_init__(self) -> None:
+        numbers = {"clip": self.clip, "step": self.step, "radius": self.radius}
+        for name, value in numbers.items():
+            if not value > 0 or (name != "radius" and not value < math.inf):
+                allowed = "a float in the range (0, inf)"
+                raise ParameterError(
+                    parameter_message("gradient perturbation", name, allowed, value)
+                )
+        if not 0 <= self.ridge * self.step <= 1 or self.n_steps < 1:
+            raise ParameterError(
+                "Gradient perturbation needs one step or more and a ridge of at most 1 / step."
+            )
+
+    @property
+    def row_unit(self) -> float:
+        """Integers a unit of z."""
+        return ROW_STEPS / self.row_bound
+
+    @property
+    def slope_unit(self) -> float:
+        """Integers a unit of slope: 2^14 for a gradient that is just not clipped."""
+        return _SLOPE_STEPS * self.row_bound / self.clip
+
+    @property
+    def clip_steps(self) -> int:
+        """C_int, the bound on the norm of a record's integer gradient."""
+        return math.floor(self.clip * self.row_unit * self.slope_unit)
+
+    def rows(self, z: Array) -> tuple[Array, Array]:
+        """Return rows as integers (in float32, exactly) and the largest number each may take."""
+        whole = np.rint(z.astype(np.float64) * self.row_unit)
+        squares = np.add.reduce(whole * whole, axis=1)
+        strange = ~(squares < float(_LONGEST) ** 2)
+        whole[strange] = 0.0
+        norms = np.sqrt(np.where(strange, 0.0, squares)) * (1 + 1e-12)
+        caps = np.floor(self.clip_steps / np.maximum(norms, 1.0))
+        return whole.astype(np.float32), caps
+
+    def run(
+        self,
+        query: Callable[[Array], Query],
+        release: Callable[[Query], Array],
+        progress: Callable[[int], None] | None = None,
+    ) -> Array:
+        """Return the coefficients, one row a problem.
+
+        Parameters
+        ----------
+        query : callable
+            Takes w and returns the function that sums clipped gradients there.
+        release : callable
+            Calls that function on a batch of its choice and returns the sum with noise.
+        progress : callable, optional
+            Told the number of steps taken.
+        """
+        w = np.zeros((self.problems, self.n_coordinates))
+        total = np.zeros_like(w)
+        unit = self.step / (self.batch * self.row_unit * self.slope_unit)
+        for t in range(self.n_steps):
+            noisy = release(query(w)).reshape(w.shape)
+            w = (1 - self.step * self.ridge) * w - unit * noisy
+            norms = np.sqrt(np.sum(w * w, axis=1, keepdims=True))
+            w = w * np.minimum(1.0, self.radius / np.maximum(norms, 1e-300))
+            total += w
+            if progress is not None:
+                progress(t + 1)
+        return total / self.n_steps if self.averaged else w
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some records: integer rows, targets (one column a problem), weights, caps."""
+
+    z: Array
+    targets: Array
+    weights: Array
+    caps: Array
+
+    def sums(self, plan: GradientSGD, w: Array, rows: IntArray | None) -> IntArray:
+        """Return the exact sum of the clipped integer gradients of these rows (None: all)."""
+        indices = np.arange(len(self.z)) if rows is None else np.ascontiguousarray(rows)
+        scaled = w / plan.row_unit
+
+        def part(start: int) -> IntArray:
+            out = np.zeros(w.shape)
+            _compiled()(
+                self.z, indices[start : start + _CHUNK], self.targets, self.weights, self.caps,
+                plan.loss.labels, plan.loss.form, scaled, plan.slope_unit, out,
+            )  # fmt: skip
+            return out.astype(np.int64)
+
+        total = np.zeros(w.shape, np.int64)
+        starts = [(start,) for start in range(0, len(indices), _CHUNK)]
+        if len(starts) < 4:  # threads would cost more than they save
+            for (start,) in starts:
+                total += part(start)
+            return total
+        with block_threads(len(starts), w.nbytes) as threads:
+            for found in in_threads(part, starts, threads):
+                total += found
+        return total
+
+
+def sum_blocks(
+    blocks: Sequence[Block], plan: GradientSGD, w: Array, rows: IntArray | None
+) -> IntArray:
+    """Return the sum over blocks that follow one another; ``rows`` counts through all of them."""
+    total = np.zeros(w.shape, np.int64)
+    start = 0
+    for block in blocks:
+        stop = start + len(block.z)
+        if rows is None:
+            total += block.sums(plan, w, None)
+        else:
+            inside = rows[(rows >= start) & (rows < stop)] - start
+            if len(inside):
+                total += block.sums(plan, w, inside)
+        start = stop
+    return total
+
+
+@cache
+def _compiled() -> Any:
+    from dpkernel.solvers.sgd_compiled import gradient_sum
+
+    return gradient_sum

@@ -1,0 +1,94 @@
+"""The inner loop of stochastic gradient descent, compiled.
+
+One record after another: a scalar product, the slope of the loss, and an update of w or, for a batch
+of several, of its gradient. Records are read where they lie, in float64 or float32; everything else is
+float64. Sums may be taken in any order (that is what makes them fast): the bounds on rounding errors
+that the callers use hold for every order.
+
+Compiled code is kept on disk and loaded in the next process.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from dpkernel.losses import Loss
+from dpkernel.types import Array, IntArray
+
+
+@dataclass
+class State:
+    """A run between two blocks of records."""
+
+    weights: Array
+    total: Array  # of the iterates, where they are averaged
+    gradient: Array  # of the batch that is being filled
+    counts: IntArray = field(default_factory=lambda: np.zeros(2, np.int64))  # steps taken, records
+
+    @classmethod
+    def start(cls, n_coordinates: int) -> State:
+        """Return w = 0 before the first step."""
+        return cls(np.zeros(n_coordinates), np.zeros(n_coordinates), np.zeros(n_coordinates))
+
+    @property
+    def steps(self) -> int:
+        """Steps that were taken."""
+        return int(self.counts[0])
+
+    def drop_batch(self) -> None:
+        """Forget a batch that was not filled."""
+        self.counts[1] = 0
+        self.gradient[:] = 0.0
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The public numbers of a run.
+
+    Parameters
+    ----------
+    loss : Loss
+    batch, n_steps : int
+    step : float
+        The constant step, or the largest where they decrease.
+    ridge : float
+    decreasing : bool
+        Steps of at most 1/(ridge t).
+    radius : float
+        w is projected on the ball of this radius after every step; inf for no projection.
+    averaged : bool
+    """
+
+    loss: Loss
+    batch: int
+    n_steps: int
+    step: float
+    ridge: float
+    decreasing: bool
+    radius: float
+    averaged: bool
+
+    def run(
+        self, state: State, z: Array, rows: IntArray, y: Array, weights: Array, last: bool
+    ) -> None:
+        """Take the records ``rows`` of a block in this order; ``last`` completes a short batch.
+
+        z holds one record a row; y and the records' weights in [0, 1] are indexed like z.
+        """
+        _compiled()(
+            z, rows, y, weights, self.loss.labels, self.loss.form, state.weights, state.total,
+            state.gradient, state.counts, self.batch, self.n_steps, self.step, self.ridge,
+            self.decreasing, self.radius, self.averaged, last,
+        )  # fmt: skip
+
+
+@cache
+def _compiled() -> Any:
+    """Return the loop. numba takes a moment to import, so it is imported when first needed."""
+    from dpkernel.solvers.sgd_compiled import run
+
+    return run

@@ -1,0 +1,306 @@
+r"""Stochastic gradient descent whose last or averaged iterate is released with noise.
+
+``OutputSGD`` is the public side of a run: it checks the step, bounds gradient, iterates and rounding
+error, and states the sensitivity. ``run`` passes over the records. Nothing in it depends on the data
+but the numbers: no stopping rule, no step chosen by a loss.
+
+Records are (z, y, weight) with weight ||z|| <= kappa and weight ||z||^2 <= kappa^2.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpkernel.errors import ParameterError, parameter_message
+from dpkernel.losses import Loss
+from dpkernel.sensitivity import Path, RandomSensitivity, Sensitivity
+from dpkernel.sensitivity.sgd import Order
+from dpkernel.solvers.sgd_loop import State, Steps
+from dpkernel.types import Array, IntArray, Neighbours
+
+_UNIT = 2.0**-53
+_BLOCK = 8192
+
+# (z, indices into it in the order of the steps, targets, weights): one part of an epoch
+Part = tuple[Array, IntArray, Array, Array]
+
+
+@dataclass(frozen=True)
+class OutputSGD:
+    r"""A run of projected or unprojected SGD from w = 0, and what is known of it in advance.
+
+    Parameters
+    ----------
+    loss : Loss
+    n_rows, n_coordinates : int
+    row_bound : float
+        kappa.
+    target_bound : float
+        |y| at most; margin losses have 1.
+    batch : int
+        Nominal: gradients of a short batch are divided by it as well.
+    n_steps : int
+    order : {"shuffle", "fixed", "replacement"}
+    step : float or None
+        None: with a ridge min(1/(C + ridge), 1/(ridge t)), C = c_2 kappa^2 the curvature; without
+        one the largest step that is allowed.
+    ridge : float
+        Strength of the squared penalty; needs a smooth loss with bounded slope, or a radius.
+    radius : float
+        w is projected on this ball; inf for no projection.
+    averaged, fresh, drop_last, problems
+        As in ``sensitivity.Path``.
+
+    With (alpha, L) the Hölder constants of the gradient and T steps, G is c_1 kappa for a loss of
+    bounded slope, M + L radius^alpha with a projection, and otherwise M + L R_w^alpha with
+    R_w^2 = (T - 1) omega, omega = (1 - alpha)/(1 + alpha) (L step)^(2/(1 - alpha)) + 2 step M_0
+    (alpha in (0, 1)); step^2 (M + L)^2 + 2 step M_0 (alpha = 0); 2 step M_0 (alpha = 1, for a step of
+    at most 1/L); c^2 step/(2 - step kappa^2) for the squared loss.
+
+    Rounding    with u = 2^-53 and gamma_k = k u/(1 - k u), a computed step of a smooth loss is an
+                exact one plus step kappa (c_2 (gamma_M kappa R_w + 2 u (c + kappa R_w)) +
+                (12 u + gamma_b) G/kappa) + 4 u R_w; exact steps do not expand, so T of these bound
+                the error of the run. Without smoothness a margin that is off may turn a slope, which
+                adds 8 step G gamma_M R_w to c^2 in every step.
+    """
+
+    loss: Loss
+    n_rows: int
+    n_coordinates: int
+    row_bound: float
+    target_bound: float
+    batch: int
+    n_steps: int
+    order: Order
+    step: float | None = None
+    ridge: float = 0.0
+    radius: float = math.inf
+    averaged: bool = False
+    fresh: bool = False
+    drop_last: bool = False
+    problems: int = 1
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.batch <= self.n_rows or self.n_steps < 1:
+            allowed = "1 <= batch <= n_rows, and at least one step"
+            raise ParameterError(
+                parameter_message("SGD", "batch, steps", allowed, (self.batch, self.n_steps))
+            )
+        if not self.radius > 0 or not 0 <= self.ridge < math.inf:
+            raise ParameterError("SGD needs a radius above 0 and a ridge that is not negative.")
+        if self.ridge and not self._smooth:
+            raise ParameterError(
+                f"SGD with a ridge needs a smooth loss: {self.loss.kind} is not. Take a smoothed one,"
+                " or no ridge."
+            )
+        if not 0 < self.eta <= self.largest_step * (1 + 1e-12):
+            allowed = f"at most {self.largest_step:.6g}, where the steps no longer expand"
+            raise ParameterError(parameter_message("SGD", "step", allowed, self.step))
+
+    @property
+    def _smooth(self) -> bool:
+        return self.loss.holder(self.row_bound)[0] == 1.0
+
+    @property
+    def _curvature(self) -> float:
+        """C, the Lipschitz constant of a record's gradient (smooth losses)."""
+        return self.loss.holder(self.row_bound)[1]
+
+    @property
+    def _bounded(self) -> bool:
+        """Whether the gradient bound does not rest on a bound of the iterates."""
+        return self.loss.lipschitz < math.inf or self.radius < math.inf
+
+    @property
+    def largest_step(self) -> float:
+        """The largest step for which the proof holds."""
+        if not self._smooth:
+            return 1e6
+        if self.ridge:
+            return 1 / (self._curvature + self.ridge)
+        return (2.0 if self._bounded else 1.0) / self._curvature
+
+    @property
+    def eta(self) -> float:
+        """The constant step, or the largest where they decrease."""
+        if self.step is not None:
+            return float(self.step)
+        if not self._smooth:
+            return 1.0 / math.sqrt(self.n_steps)
+        return min(self.largest_step, 1 / self._curvature) * (1 - 1e-12)
+
+    @property
+    def decreasing(self) -> bool:
+        """Whether steps decrease: with a ridge, unless a step is given."""
+        return bool(self.ridge) and self.step is None
+
+    @property
+    def norm_bound(self) -> float:
+        """R_w, a bound on the norm of every iterate."""
+        found = self.radius
+        if self.loss.lipschitz < math.inf:
+            slope = self.loss.lipschitz * self.row_bound
+            found = min(found, self.eta * slope * self.n_steps)
+            if self.ridge:
+                found = min(found, slope / self.ridge)
+        if not self.ridge and self.eta <= self._self_bounding_step:
+            found = min(found, math.sqrt((self.n_steps - 1) * self._growth))
+        if not found < math.inf:
+            raise ParameterError(
+                f"SGD with a ridge and the loss {self.loss.kind} needs a radius, or a loss of bounded"
+                " slope such as huber."
+            )
+        return found * (1 + 1e-9)
+
+    @property
+    def _self_bounding_step(self) -> float:
+        return 1 / self._curvature if self._smooth else math.inf
+
+    @property
+    def _growth(self) -> float:
+        """omega, by which the squared norm of an iterate can grow in a step."""
+        alpha, L = self.loss.holder(self.row_bound)
+        c, eta = self.target_bound, self.eta
+        start = float(self.loss.at_zero(c))
+        if self.loss.kind == "squared":
+            return c**2 * eta / (2 - eta * self.row_bound**2)
+        if alpha == 1:
+            return 2 * eta * start
+        if alpha == 0:
+            first = self.loss.slope_at_zero(c) * self.row_bound
+            most = min(first + L, self.loss.lipschitz * self.row_bound)
+            return eta**2 * most**2 + 2 * eta * start
+        power = 2 / (1 - alpha) * math.log(L * eta)
+        return (1 - alpha) / (1 + alpha) * math.exp(min(power, 700.0)) + 2 * eta * start
+
+    @property
+    def gradient(self) -> float:
+        """G, a bound on the norm of one record's gradient at every iterate."""
+        if self.loss.lipschitz < math.inf:
+            return self.loss.lipschitz * self.row_bound
+        alpha, L = self.loss.holder(self.row_bound)
+        first = self.loss.slope_at_zero(self.target_bound) * self.row_bound
+        return float((first + L * self.norm_bound**alpha) * (1 + 1e-9))
+
+    @property
+    def expansion(self) -> float:
+        """c^2, by which the squared distance of two runs can grow in a step on common records."""
+        alpha, L = self.loss.holder(self.row_bound)
+        if alpha == 1:
+            return 0.0
+        power = 2 / (1 - alpha) * (math.log(L * self.eta) - alpha * math.log(2))
+        exact = (1 - alpha) / (1 + alpha) * math.exp(min(power, 700.0))
+        flips = 8 * self.eta * self.gradient * self._margin_error
+        return (exact + flips) * (1 + 1e-9)
+
+    @property
+    def _margin_error(self) -> float:
+        """A bound on the error of <z, w>, over ||z||."""
+        return _gamma(self.n_coordinates) * self.norm_bound
+
+    @property
+    def rounding(self) -> float:
+        """A bound on the distance of the computed from the exact output, for every data set.
+
+        Where a loss is not smooth, what ``expansion`` covers is left out.
+        """
+        reach, kappa, eta, steps = self.norm_bound, self.row_bound, self.eta, self.n_steps
+        slopes = (12 * _UNIT + _gamma(self.batch)) * self.gradient / kappa
+        if self._smooth:
+            residual = 2 * _UNIT * (self.target_bound + kappa * reach)
+            slopes += self.loss.smoothness * (kappa * self._margin_error + residual)
+        keep = 4 * _UNIT
+        if self.radius < math.inf:
+            keep += _gamma(self.n_coordinates + 4)
+        total = steps * 1.01 * (eta * kappa * slopes + keep * reach)
+        if self.averaged:
+            total += _gamma(steps + 2) * reach
+        return total * math.sqrt(self.problems)
+
+    @property
+    def path(self) -> Path:
+        """What the sensitivity follows from."""
+        return Path(
+            n_rows=self.n_rows,
+            batch=self.batch,
+            steps=self.n_steps,
+            order=self.order,
+            gradient=self.gradient,
+            step=self.eta,
+            ridge=self.ridge,
+            decreasing=self.decreasing,
+            expansion=self.expansion,
+            averaged=self.averaged,
+            fresh=self.fresh,
+            drop_last=self.drop_last,
+            problems=self.problems,
+        )
+
+    def sensitivity(self, neighbours: Neighbours) -> Sensitivity | RandomSensitivity:
+        """Return how far the output of all problems together moves, as a number or a law."""
+        return self.path.sensitivity(neighbours)
+
+    @property
+    def epochs(self) -> int:
+        """Passes over the rows, the last one perhaps in part."""
+        return self.path.hits
+
+    def run(
+        self, epochs: Iterable[Iterable[Part]], progress: Callable[[int], None] | None = None
+    ) -> Array:
+        """Return the output for one problem.
+
+        Parameters
+        ----------
+        epochs : iterable of passes
+            Each yields the records in the order of the steps, in parts of any size.
+        progress : callable, optional
+            Told the number of steps taken, a public number, after every part.
+        """
+        steps = Steps(
+            self.loss,
+            self.batch,
+            self.n_steps,
+            self.eta,
+            self.ridge,
+            self.decreasing,
+            self.radius,
+            self.averaged,
+        )
+        state = State.start(self.n_coordinates)
+        for epoch in epochs:
+            if self.drop_last:
+                state.drop_batch()
+            for (z, rows, y, weights), last in _with_last(epoch):
+                steps.run(state, z, rows, y, weights, last and not self.drop_last)
+                if progress is not None:
+                    progress(state.steps)
+            if state.steps >= self.n_steps:
+                break
+        assert state.steps == self.n_steps  # public: it follows from the sizes
+        return state.total / self.n_steps if self.averaged else state.weights
+
+
+def _with_last(parts: Iterable[Part]) -> Iterator[tuple[Part, bool]]:
+    """Yield every part, and whether it is the last one."""
+    waiting: Part | None = None
+    for part in parts:
+        if waiting is not None:
+            yield waiting, False
+        waiting = part
+    if waiting is not None:
+        yield waiting, True
+
+
+def _gamma(count: int) -> float:
+    return count * _UNIT / (1 - count * _UNIT)
+
+
+def in_parts(rows: IntArray) -> Iterator[IntArray]:
+    """Yield indices a few thousand at a time: so that progress can be told."""
+    for start in range(0, len(rows), _BLOCK):
+        yield np.ascontiguousarray(rows[start : start + _BLOCK])
