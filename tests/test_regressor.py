@@ -50,11 +50,14 @@ class TestBudgetPlan:
         assert BudgetPlan.choose(159.0, 100) is None and BudgetPlan.choose(160.0, 100) is not None
 
     @pytest.mark.parametrize(
-        ("signal", "stages", "inputs"),
-        [(50, 1, True), (99, 1, False), (200, 2, True), (5000, 3, True)],
+        ("signal", "n_inputs", "stages", "inputs"),
+        [
+            *((99, 1, 1, False), (499, 1, 2, False), (500, 1, 2, True), (800, 1, 3, True)),
+            *((4619, 20, 3, False), (4620, 20, 3, True)),  # 20 times 231 moments
+        ],
     )
-    def test_more_signal_buys_more_parts(self, signal, stages, inputs):
-        plan = BudgetPlan.choose(float(signal), 1 if inputs else 20)
+    def test_more_signal_buys_more_parts(self, signal, n_inputs, stages, inputs):
+        plan = BudgetPlan.choose(float(signal), n_inputs)
         assert len(plan.stages) == stages and (plan.inputs > 0) == inputs
         assert (plan.scale > 0) == (stages > 1)
 

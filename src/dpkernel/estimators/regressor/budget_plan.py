@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from dpkernel.errors import ParameterError, parameter_message
 from dpkernel.types import JSON, is_real
 
+_LEAST_INPUTS = 500.0  # the n mu from which second moments of the inputs are worth their price
 OUTPUT_SHARE = 0.05  # the mu of a stage's output noise as a share of its m
 
 
@@ -74,9 +75,10 @@ class BudgetPlan:
         if signal < max(40.0, 1.6 * n_inputs):
             return None
         count = 1 if signal < 100 else 2 if signal < 800 else 3
+        moments = (n_inputs + 1) * (n_inputs + 2) // 2
         return cls(
             location={1: 0.2, 2: 0.08, 3: 0.03}[count],
-            inputs=0.1 if signal >= 37 * n_inputs else 0.0,
+            inputs=0.1 if signal >= max(_LEAST_INPUTS, 20 * moments) else 0.0,
             stages=tuple(1.2**j for j in range(count)),
             scale={1: 0.0, 2: 0.025, 3: 0.01}[count],
             calibration=0.03,
