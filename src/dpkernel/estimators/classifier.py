@@ -13,7 +13,7 @@ from sklearn.base import ClassifierMixin
 
 from dpkernel.domain import Domain, Levels
 from dpkernel.errors import ParameterError, parameter_message
-from dpkernel.estimators.labels import as_labels, declared_classes
+from dpkernel.estimators.labels import as_labels, classes_of
 from dpkernel.estimators.objective_model import ObjectiveModel
 from dpkernel.estimators.records import Targets
 from dpkernel.estimators.sources import open_source
@@ -162,7 +162,7 @@ class PrivateKernelClassifier(ClassifierMixin, ObjectiveModel):
 
     def _fit(self, X: Any, y: Any) -> PrivateKernelClassifier:
         budget, relation = self._check_parameters()
-        levels = self._declared()
+        levels = classes_of(self.classes, self.bounds, type(self).__name__)
         weights = self._weights(levels)
         source = open_source(self, X, y, again=True, several=False, classes=levels)
         places = (1,) if len(levels.values) == 2 else range(len(levels.values))
@@ -217,14 +217,6 @@ class PrivateKernelClassifier(ClassifierMixin, ObjectiveModel):
 
     def _loss(self) -> Loss:
         return Logistic() if self.loss == "logistic" else SmoothedHinge(float(self.width))
-
-    def _declared(self) -> Levels:
-        """Return the declared classes: those of the parameter, or of a domain in ``bounds``."""
-        classes = self.classes
-        if classes is None and isinstance(self.bounds, Domain):
-            target = self.bounds.target
-            classes = target.values if isinstance(target, Levels) else None
-        return declared_classes(classes, type(self).__name__)
 
     def _weights(self, levels: Levels) -> tuple[float, ...] | None:
         """Return class weights in (0, 1], or None when there are none."""

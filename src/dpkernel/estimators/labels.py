@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import issparse
 
-from dpkernel.domain import Levels
+from dpkernel.domain import Domain, Levels
 from dpkernel.errors import DataError, ParameterError, parameter_message
 from dpkernel.tables import MISSING
 from dpkernel.types import Array
@@ -35,6 +35,14 @@ def declared_classes(classes: Any, owner: str) -> Levels:
         return Levels(tuple(sorted(values)))
     except TypeError:  # of several types
         return Levels(tuple(values))
+
+
+def classes_of(classes: Any, bounds: Any, owner: str) -> Levels:
+    """Return the declared classes: those of the parameter, or of a domain in ``bounds``."""
+    if classes is None and isinstance(bounds, Domain):
+        target = bounds.target
+        classes = target.values if isinstance(target, Levels) else None
+    return declared_classes(classes, owner)
 
 
 def label_codes(y: Any, classes: Levels) -> Array:

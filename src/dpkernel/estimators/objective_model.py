@@ -72,7 +72,7 @@ class ObjectiveModel(KernelModel):
         """
         domain = self._resolve_domain(source, target)
         n_inputs = source.n_columns if domain.columns is None else domain.n_unit_columns
-        size = _auto_size(source.n_rows, n_inputs, budget)
+        size = auto_size(source.n_rows, n_inputs, budget)
         features = self._choose_features(domain, source, size)
         recipe, powers = RecordRecipe.choose(domain, features, source.n_rows, ROW_BOUND)
         owner = type(self).__name__
@@ -152,7 +152,7 @@ def _centre_share(n: int, n_inputs: int, budget: Budget) -> float:
     return _CENTRE_SHARE
 
 
-def _auto_size(n: int, n_inputs: int, budget: Budget) -> int:
+def auto_size(n: int, n_inputs: int, budget: Budget) -> int:
     """Return how many features: more where there are more rows, and always the linear ones."""
     if budget.pure:
         signal = math.sqrt(n * budget.epsilon / 5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
@@ -24,7 +25,7 @@ from dpkernel.mechanisms.base import (
     scale,
     to_steps,
 )
-from dpkernel.noise import Noise
+from dpkernel.noise import Noise, NoiseSource
 from dpkernel.profiles import (
     GaussianProfile,
     MixtureProfile,
@@ -251,9 +252,19 @@ class MixtureGaussian(_GridGaussian):
         mus = tuple(self._mu(value) for value in law.values)
         return MixtureProfile(mus, law.probabilities, law.tail)
 
-    def release(self, value: Array, noise: Noise) -> Array:
-        """Return the vector with noise."""
-        return Gaussian.release(self, value, noise)  # type: ignore[arg-type]
+    def release(self, value: Array | Callable[[NoiseSource], Array], noise: Noise) -> Array:
+        """Return the vector with noise.
+
+        ``value`` may be a function that computes it: it is given the source of the noise, from which
+        the fresh randomness of the law has to come.
+        """
+        if not callable(value):
+            return Gaussian.release(self, value, noise)  # type: ignore[arg-type]
+        source = self._claim(noise)
+        found = value(source)
+        self._check_shape(found, (self.dimension,))
+        draws = source.discrete_gaussian(scale(self.sigma), self.dimension)
+        return np.asarray(self._off_grid(self._on_grid(found) + draws))
 
     @classmethod
     def calibrate(  # type: ignore[override]

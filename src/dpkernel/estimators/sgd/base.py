@@ -1,0 +1,432 @@
+"""What the two SGD estimators share: from parameters to a run, its noise and its certificate."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from inspect import signature
+from typing import Any, ClassVar
+
+import numpy as np
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from dpkernel.certificate import Certificate, Release
+from dpkernel.domain import Domain, Interval, Levels
+from dpkernel.errors import ParameterError, parameter_message
+from dpkernel.estimators.base import logger
+from dpkernel.estimators.kernel_model import KernelModel
+from dpkernel.estimators.objective_model import auto_size
+from dpkernel.estimators.records import RecordRecipe, Targets
+from dpkernel.estimators.sgd.plan import ROW_BOUND, Setting, plan_gradient, plan_output
+from dpkernel.estimators.sgd.table import GradientTable, RecordTable
+from dpkernel.estimators.sources import Source
+from dpkernel.features import FeatureMap
+from dpkernel.losses import REGISTRY, Loss, loss_from_dict
+from dpkernel.mechanisms import Gaussian, MixtureGaussian, SampledGaussian
+from dpkernel.noise import Noise, NoiseSource
+from dpkernel.solvers.sgd_gradient import Query
+from dpkernel.solvers.sgd_output import OutputSGD, Part
+from dpkernel.solvers.sgd_presets import PRESETS, Preset, preset
+from dpkernel.types import JSON, Array, Budget, IntArray, Neighbours
+from dpkernel.validation import Choice, Constraint, Kind, Real, Whole
+
+_OUTPUT_ORDERS = ("auto", "shuffle", "fixed", "replacement")
+_GRADIENT_ORDERS = ("auto", "uniform", "poisson")
+_ALIASES = {"squared_error": "squared", "log_loss": "logistic", "quantile": "pinball"}
+_ALIASES |= {"epsilon_insensitive": "absolute"}
+
+
+class SGDModel(KernelModel):
+    """Base class: private SGD on a public feature map, by noise on the output or on gradients."""
+
+    _constraints: ClassVar[Mapping[str, Constraint | tuple[Constraint, ...]]] = {
+        **{k: v for k, v in KernelModel._constraints.items() if k != "regularisation"},
+        "epsilon": Real(0, 1e10),
+        "delta": Real(0, 1, closed_low=True),
+        "perturbation": Choice("output", "gradient"),
+        "preset": (Choice(None), Choice(*PRESETS), Kind(Preset)),
+        "max_iter": (Choice("auto"), Whole(1, 10**6)),
+        "batch_size": (Choice("auto"), Whole(1)),
+        "sampling": Choice(*dict.fromkeys((*_OUTPUT_ORDERS, *_GRADIENT_ORDERS))),
+        "eta0": (Choice("auto"), Real(0, math.inf)),
+        "alpha": (Choice("auto"), Real(0, math.inf, closed_low=True)),
+        "radius": (Choice(None), Real(0, math.inf)),
+        "clip": (Choice("auto"), Real(0, math.inf)),
+        "average": Choice(False, True),
+        "accept": Kind(tuple, list, set, frozenset),
+    }
+
+    loss: Any
+    perturbation: str
+    preset: Any
+    max_iter: int | str
+    batch_size: int | str
+    sampling: str
+    eta0: float | str
+    alpha: float | str
+    radius: float | None
+    clip: float | str
+    average: bool
+    accept: Any
+    verbose: bool
+
+    def _check_parameters(self) -> tuple[Budget, Neighbours]:
+        budget, relation = super()._check_parameters()
+        self._refuse_private_n(relation)
+        allowed = _OUTPUT_ORDERS if self.perturbation == "output" else _GRADIENT_ORDERS
+        if self.sampling not in allowed:
+            names = "one of " + ", ".join(repr(name) for name in allowed)
+            message = f"{names} with perturbation={self.perturbation!r}"
+            raise ParameterError(
+                parameter_message(type(self).__name__, "sampling", message, self.sampling)
+            )
+        return budget, relation
+
+    def partial_fit(self, X: Any, y: Any = None, **options: Any) -> Any:
+        """Refuse: a further call would release again what the first one already spent."""
+        raise ParameterError(
+            f"{type(self).__name__} has no partial_fit: every call would release a model that"
+            " depends on all rows so far, and pay for them again. Fit a BlockStream in one call, or"
+            " fit disjoint sets of rows by themselves under ledger.part(name), which costs the"
+            " largest of them."
+        )
+
+    def _loss_named(self, labels: bool) -> Loss:
+        """Return the loss: one of the registry by name, or the user's own."""
+        given = self.loss
+        if isinstance(given, str):
+            cls = REGISTRY.get(_ALIASES.get(given, given))
+            found = None if cls is None else self._default(cls)
+        else:
+            found = given if isinstance(given, Loss) else None
+        if found is None or found.labels is not labels:
+            known = sorted(kind for kind, cls in REGISTRY.items() if cls.labels is labels)
+            allowed = f"one of {', '.join(known)}, or such a loss of dpkernel.losses"
+            raise ParameterError(parameter_message(type(self).__name__, "loss", allowed, given))
+        return found
+
+    def _default(self, cls: type[Loss]) -> Loss:
+        """Return a loss with the parameters that suit this estimator."""
+        return cls()
+
+    def _descend(
+        self,
+        source: Source,
+        target: Interval | Levels,
+        budget: Budget,
+        relation: Neighbours,
+        loss: Loss,
+        tasks: list[Targets],
+        *,
+        signal: float,
+    ) -> tuple[Domain, FeatureMap, Array, Array, Certificate]:
+        """Return domain, features, coefficients, intercepts and the certificate of the fit."""
+        owner = type(self).__name__
+        domain = self._resolve_domain(source, target)
+        n_inputs = source.n_columns if domain.columns is None else domain.n_unit_columns
+        size = auto_size(source.n_rows, n_inputs, budget)
+        preset = self._preset(source.n_rows, budget, loss, dimension=size)
+        if preset is not None and preset.n_features is not None:
+            size = min(max(preset.n_features, 2), 10_000)
+        features = self._choose_features(domain, source, size)
+        preset = self._preset(source.n_rows, budget, loss, dimension=features.n_outputs + 1)
+        recipe, powers = RecordRecipe.choose(domain, features, source.n_rows, ROW_BOUND)
+        table = RecordTable(source, recipe)
+        setting = self._setting(source, budget, relation, powers, loss, len(tasks), signal, preset)
+        if not table.any_order:
+            setting = _as_they_come(setting, self.perturbation, owner)
+        fit = _OutputFit if self.perturbation == "output" else _GradientFit
+        run = fit(setting, table, tasks, self.random_state, self.verbose)
+        releases = [Release(run.label, run.mechanism, run.draws)]
+        self._check_ledger(releases, budget)
+        logger.info("%d step(s) on %d rows", run.plan.n_steps, source.n_rows)
+        run.prepare()
+        noise = self._spend(releases, budget)
+        solutions = run.release(noise)
+        certificate = Certificate.issue(
+            owner,
+            budget,
+            releases,
+            noise,
+            public={
+                "n_rows": source.n_rows,
+                "n_columns": source.n_columns,
+                "domain": domain.to_dict(),
+                "feature_map": features.to_dict(),
+                "loss": loss.to_dict(),
+                "scheme": run.scheme(),
+                "preset": None if preset is None else preset.name,
+            },
+        )
+        found = [recipe.coefficients(beta) for beta in solutions]
+        coef = np.column_stack([coefficients for coefficients, _ in found])
+        return domain, features, coef, np.array([b for _, b in found]), certificate
+
+    def _preset(
+        self, n_rows: int, budget: Budget, loss: Loss, *, dimension: int
+    ) -> Preset | None:
+        """Return the schedule of a theorem, given what this fit knows of its numbers."""
+        if self.preset is None:
+            return None
+        found = self.preset
+        if not isinstance(found, Preset):
+            alpha, L = loss.holder(ROW_BOUND)
+            numbers: dict[str, Any] = {"n_rows": n_rows, "kappa": ROW_BOUND, "dimension": dimension}
+            numbers |= {"epsilon": budget.epsilon, "delta": budget.delta, "alpha": alpha, "L": L}
+            numbers |= {"radius": self.radius or 1.0, "r": 1.0, "capacity": 0.5}
+            wanted = signature(PRESETS[found]).parameters
+            found = preset(found, **{k: v for k, v in numbers.items() if k in wanted})
+        if found.perturbs != self.perturbation:
+            allowed = f"{found.perturbs!r} for the preset {found.name!r}"
+            raise ParameterError(
+                parameter_message(
+                    type(self).__name__, "perturbation", allowed, self.perturbation
+                )
+            )
+        return found
+
+    def _setting(
+        self,
+        source: Source,
+        budget: Budget,
+        relation: Neighbours,
+        powers: Array,
+        loss: Loss,
+        problems: int,
+        signal: float,
+        preset: Preset | None,
+    ) -> Setting:
+        def number(name: str) -> Any:
+            value = getattr(self, name)
+            return None if isinstance(value, str) or value is None else value
+
+        batch = number("batch_size")
+        if batch is not None and batch > source.n_rows:
+            allowed = f"at most the number of rows, {source.n_rows}"
+            raise ParameterError(
+                parameter_message(type(self).__name__, "batch_size", allowed, batch)
+            )
+        values: dict[str, Any] = {
+            "epochs": number("max_iter"),
+            "batch": batch,
+            "step": number("eta0"),
+            "ridge": number("alpha"),
+            "clip": number("clip"),
+            "radius": math.inf if self.radius is None else float(self.radius),
+            "averaged": bool(self.average),
+            "sampling": self.sampling,
+        }
+        if preset is not None:
+            values |= {
+                "steps": preset.n_steps,
+                "step": preset.step,
+                "ridge": 0.0,
+                "radius": math.inf if preset.radius is None else preset.radius,
+                "averaged": preset.average,
+            }
+            if self.perturbation == "output":
+                values["sampling"] = preset.order
+            elif batch is None:
+                values["batch"] = 1
+        return Setting(
+            type(self).__name__,
+            budget,
+            relation,
+            source.n_rows,
+            powers,
+            signal,
+            loss,
+            problems,
+            accept=tuple(self.accept),
+            **values,
+        )
+
+    @classmethod
+    def _saved_parameters(cls, header: JSON, domain: Domain) -> dict[str, Any]:
+        public = header["certificate"]["public"]
+        return {
+            "accept": tuple(header["certificate"]["assumptions"]),
+            "loss": loss_from_dict(public["loss"]),
+            "perturbation": public["scheme"]["perturbation"],
+        }
+
+
+class _OutputFit:
+    """SGD with noise on its output."""
+
+    label = "coefficients"
+    draws = 1
+
+    def __init__(
+        self,
+        setting: Setting,
+        table: RecordTable,
+        tasks: list[Targets],
+        random_state: int | None,
+        verbose: bool,
+    ) -> None:
+        self.plan, self.mechanism = plan_output(setting)
+        self._table, self._tasks = table, tasks
+        self._seed, self._verbose = int(random_state or 0), verbose
+
+    def prepare(self) -> None:
+        """Make the records."""
+        self._table.prepare()
+
+    def release(self, noise: Noise) -> Array:
+        """Return the noisy coefficients, one row a problem, inside the ball if there is one."""
+        if isinstance(self.mechanism, MixtureGaussian):
+            found = self.mechanism.release(self._output, noise)
+        else:
+            found = self.mechanism.release(self._output(None), noise)
+        found = np.asarray(found).reshape(len(self._tasks), -1)
+        norms = np.sqrt(np.sum(found * found, axis=1, keepdims=True))
+        return np.asarray(found * np.minimum(1.0, self.plan.radius / np.maximum(norms, 1e-300)))
+
+    def _output(self, source: NoiseSource | None) -> Array:
+        orders = self._orders(source)
+        total = self.plan.n_steps * len(self._tasks)
+        with _progress(total, self._verbose) as told:
+            found = []
+            for number, task in enumerate(self._tasks):
+                done = number * self.plan.n_steps
+                found.append(self.plan.run(self._passes(orders, task), lambda t, d=done: told(d + t)))
+        return np.concatenate(found)
+
+    def _passes(
+        self, orders: Callable[[], Iterator[IntArray | None]], task: Targets
+    ) -> Iterator[Iterator[Part]]:
+        return (self._table.parts(order, task) for order in orders())
+
+    def _orders(self, source: NoiseSource | None) -> Callable[[], Iterator[IntArray | None]]:
+        """Return the order of every epoch, the same at each call.
+
+        Orders on which the noise relies are drawn from its source; others are public.
+        """
+        plan = self.plan
+        if plan.order == "fixed":
+            return lambda: iter([None] * plan.epochs)
+        if plan.order == "replacement":
+            assert source is not None
+            drawn = _batches(plan, source)
+            return lambda: iter([drawn])
+        if source is not None:
+            secret = [source.permutation(plan.n_rows) for _ in range(plan.epochs)]
+            return lambda: iter(secret)
+
+        def public() -> Iterator[IntArray]:
+            draws = np.random.default_rng(self._seed)
+            for _ in range(plan.epochs):
+                yield draws.permutation(plan.n_rows)
+
+        return public
+
+    def scheme(self) -> JSON:
+        """Return what the certificate says of the run."""
+        path, plan = self.plan.path, self.plan
+        return {
+            "perturbation": "output",
+            "sampling": plan.order,
+            "batch": plan.batch,
+            "steps": plan.n_steps,
+            "most_hits": path.hits if plan.order != "replacement" else None,
+            "step": plan.eta,
+            "decreasing_steps": plan.decreasing,
+            "ridge": plan.ridge,
+            "radius": None if plan.radius == math.inf else plan.radius,
+            "averaged": plan.averaged,
+            "gradient_bound": plan.gradient,
+            "sensitivity": self.mechanism.sensitivity.value,
+            "sigma": self.mechanism.noise_scale,
+        }
+
+
+class _GradientFit:
+    """Gradient descent with noise on every step."""
+
+    label = "gradient"
+
+    def __init__(
+        self,
+        setting: Setting,
+        table: RecordTable,
+        tasks: list[Targets],
+        random_state: int | None,
+        verbose: bool,
+    ) -> None:
+        self.plan, self.mechanism = plan_gradient(setting)
+        self.draws = self.plan.n_steps
+        self._table = GradientTable(table, self.plan, tasks)
+        self._verbose = verbose
+
+    def prepare(self) -> None:
+        """Make the records."""
+        self._table.prepare()
+
+    def release(self, noise: Noise) -> Array:
+        """Return the coefficients, one row a problem."""
+        mechanism = self.mechanism
+
+        def query(w: Array) -> Query:
+            return lambda rows: self._table.sums(w, rows)
+
+        def step(sums: Query) -> Array:
+            if isinstance(mechanism, SampledGaussian):
+                return np.asarray(mechanism.release(sums, noise))
+            return mechanism.release(sums(None), noise)
+
+        with _progress(self.plan.n_steps, self._verbose) as told:
+            return self.plan.run(query, step, told)
+
+    def scheme(self) -> JSON:
+        """Return what the certificate says of the run."""
+        plan, mechanism = self.plan, self.mechanism
+        full = isinstance(mechanism, Gaussian)
+        unit = plan.row_unit * plan.slope_unit
+        return {
+            "perturbation": "gradient",
+            "sampling": "full" if full else mechanism.sampling,  # type: ignore[union-attr]
+            "batch": plan.batch,
+            "steps": plan.n_steps,
+            "step": plan.step,
+            "ridge": plan.ridge,
+            "radius": None if plan.radius == math.inf else plan.radius,
+            "averaged": plan.averaged,
+            "clip": plan.clip,
+            "sensitivity": mechanism.sensitivity.value / unit,
+            "sigma": mechanism.noise_scale / unit,
+        }
+
+
+def _as_they_come(setting: Setting, perturbation: str, owner: str) -> Setting:
+    """Return the setting for a table that is read from the first row to the last."""
+    asked = setting.sampling not in ("auto", "fixed")
+    small = perturbation == "gradient" and (setting.batch or setting.n_rows) < setting.n_rows
+    if asked or small:
+        raise ParameterError(
+            f"{owner} can't take the rows of this table in random order: it is no array, and its"
+            " features do not fit in memory. Leave 'sampling' and 'batch_size' at 'auto', take fewer"
+            " features, or pass an array or a memory map."
+        )
+    return replace(setting, sampling="fixed") if perturbation == "output" else setting
+
+
+def _batches(plan: OutputSGD, source: NoiseSource) -> IntArray:
+    """Return fresh uniform batches, one after the other."""
+    if plan.batch == 1:
+        return source.uniform_indices(plan.n_rows, plan.n_steps)
+    return np.concatenate([source.subset(plan.n_rows, plan.batch) for _ in range(plan.n_steps)])
+
+
+@contextmanager
+def _progress(total: int, verbose: bool) -> Iterator[Callable[[int], None]]:
+    """Yield a function to tell the steps that were taken; a bar shows them if asked for."""
+    if not verbose:
+        yield lambda steps: None
+        return
+    columns = TextColumn("SGD"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    with Progress(*columns) as bar:
+        task = bar.add_task("SGD", total=total)
+        yield lambda steps: bar.update(task, completed=steps)

@@ -1,0 +1,263 @@
+"""Steps, penalty and noise of a private SGD fit, from public numbers alone.
+
+Where something is left to "auto" it minimises an expected squared error. With A_l the power of a
+coordinate under the public measure of the inputs and h_l = 0.4 c_2 A_l its curvature, a fit errs by
+
+    sum_l A_l (signal bias_l^2 + variance_l)
+
+with bias ridge/(h_l + ridge) for a ridge, (1 - step h_l)^T for T steps without one; the variance is
+that of the noise, which T noisy steps shrink and add up.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from dpkernel.errors import ParameterError, parameter_message
+from dpkernel.losses import Loss
+from dpkernel.mechanisms import (
+    Gaussian,
+    L2Gamma,
+    MixtureGaussian,
+    SampledGaussian,
+    require_accepted,
+)
+from dpkernel.profiles import gaussian_mu
+from dpkernel.sensitivity import RandomSensitivity, bounded_sum
+from dpkernel.solvers.sgd_gradient import GradientSGD
+from dpkernel.solvers.sgd_output import OutputSGD
+from dpkernel.types import Array, Budget, Neighbours
+
+ROW_BOUND = 1.0
+_CURVATURE = 0.4  # the share of records in the curved part of the loss
+_EPOCHS = (5, 30)
+_STEPS = (1, 2, 3, 5, 8, 12, 18, 27, 40, 60, 90, 140, 200)
+
+OutputMechanism = Gaussian | MixtureGaussian | L2Gamma
+GradientMechanism = Gaussian | SampledGaussian
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The public side of the data, and what the user asked for ("auto": None).
+
+    Parameters
+    ----------
+    owner : str
+        Whose parameters errors speak of.
+    budget, relation, n_rows
+    powers : ndarray
+        A_l, the mean of z_l^2 under the public measure of the inputs.
+    signal : float
+        A guess of the mean square of the best coefficients.
+    loss : Loss
+    problems : int
+    epochs : int or None
+    steps : int or None
+        Overrides epochs.
+    batch : int or None
+    step, ridge, clip : float or None
+    radius : float
+    averaged, drop_last : bool
+    sampling : str
+    accept : tuple of str
+    """
+
+    owner: str
+    budget: Budget
+    relation: Neighbours
+    n_rows: int
+    powers: Array
+    signal: float
+    loss: Loss
+    problems: int = 1
+    epochs: int | None = None
+    steps: int | None = None
+    batch: int | None = None
+    step: float | None = None
+    ridge: float | None = None
+    clip: float | None = None
+    radius: float = math.inf
+    averaged: bool = False
+    drop_last: bool = False
+    sampling: str = "auto"
+    accept: tuple[str, ...] = ()
+
+    @property
+    def dimension(self) -> int:
+        """Numbers that are released."""
+        return self.problems * len(self.powers)
+
+    @property
+    def bend(self) -> Array:
+        """h_l."""
+        smoothness = self.loss.smoothness
+        return _CURVATURE * (smoothness if smoothness < math.inf else 1.0) * self.powers
+
+    def noise_of(self, sensitivity: float) -> float:
+        """Return the standard deviation of a coordinate's noise, roughly."""
+        if self.budget.pure:
+            return sensitivity * math.sqrt(self.dimension) / self.budget.epsilon
+        return sensitivity / gaussian_mu(self.budget.epsilon, self.budget.delta)
+
+
+def plan_output(setting: Setting) -> tuple[OutputSGD, OutputMechanism]:
+    """Return the run and the noise for its output."""
+    batch = setting.batch or 1
+    order = "shuffle" if setting.sampling == "auto" else setting.sampling
+    whole, rest = divmod(setting.n_rows, batch)
+    per_epoch = whole if setting.drop_last or not rest else whole + 1
+    steps = setting.steps or per_epoch * (setting.epochs or _auto_epochs(setting))
+    draft = dict(
+        loss=setting.loss,
+        n_rows=setting.n_rows,
+        n_coordinates=len(setting.powers),
+        row_bound=ROW_BOUND,
+        target_bound=1.0,
+        batch=batch,
+        n_steps=steps,
+        order=order,
+        radius=setting.radius,
+        averaged=setting.averaged,
+        fresh=order == "replacement" or (setting.averaged and not setting.budget.pure),
+        drop_last=setting.drop_last,
+        problems=setting.problems,
+    )
+    candidates = _output_candidates(setting, draft)
+    plan = min(candidates, key=lambda plan: _output_error(setting, plan))
+    sensitivity = plan.sensitivity(setting.relation)
+    if setting.budget.pure:
+        if isinstance(sensitivity, RandomSensitivity):
+            allowed = "'shuffle' or 'fixed' for delta = 0, which has no law of hits"
+            raise ParameterError(
+                parameter_message(setting.owner, "sampling", allowed, setting.sampling)
+            )
+        require_accepted(L2Gamma, setting.accept)
+        return plan, L2Gamma.calibrate(
+            sensitivity, setting.budget, dimension=setting.dimension, accept=setting.accept
+        )
+    cls = MixtureGaussian if isinstance(sensitivity, RandomSensitivity) else Gaussian
+    mechanism: OutputMechanism = cls.calibrate(
+        sensitivity,
+        setting.budget,
+        dimension=setting.dimension,
+        rounding=plan.rounding,
+        magnitude=plan.norm_bound,
+    )
+    return plan, mechanism
+
+
+def _auto_epochs(setting: Setting) -> int:
+    """Return so many passes that SGD's own spread is small beside the noise.
+
+    The last iterate spreads like G/(ridge sqrt(T)), and the noise is 2 G sqrt(M)/(ridge n mu).
+    """
+    scale = setting.budget.epsilon / math.sqrt(setting.dimension)
+    if not setting.budget.pure:
+        scale = gaussian_mu(setting.budget.epsilon, setting.budget.delta)
+    low, high = _EPOCHS
+    return int(min(max(low, math.ceil(4 * setting.n_rows * scale**2 / setting.dimension)), high))
+
+
+def _output_candidates(setting: Setting, draft: dict) -> list[OutputSGD]:  # type: ignore[type-arg]
+    """Return the runs among which the expected error chooses; one where nothing is "auto"."""
+    smooth = setting.loss.smoothness < math.inf
+    ridged = smooth and setting.loss.lipschitz < math.inf and not setting.averaged
+    if setting.ridge is not None or (setting.step is not None):
+        return [OutputSGD(step=setting.step, ridge=setting.ridge or 0.0, **draft)]
+    if ridged:
+        return [OutputSGD(ridge=float(r), **draft) for r in np.geomspace(1e-4, 10.0, 31)]
+    largest = OutputSGD(step=1e-12, **draft).largest_step if smooth else 10.0
+    scale = 1.0 if smooth else 1.0 / math.sqrt(draft["n_steps"])
+    found = []
+    for step in largest * scale * np.geomspace(1e-6, 1 - 1e-9, 49):
+        found.append(OutputSGD(step=float(step), **draft))
+    return found
+
+
+def _output_error(setting: Setting, plan: OutputSGD) -> float:
+    fixed = replace(plan, order="shuffle", fresh=False).sensitivity(setting.relation)
+    noise = setting.noise_of(fixed.value) ** 2
+    bend = setting.bend
+    if plan.ridge:
+        bias = plan.ridge / (bend + plan.ridge)
+    else:
+        travelled = np.maximum(plan.eta * plan.n_steps * bend, 1e-12)
+        bias = -np.expm1(-travelled) / travelled if plan.averaged else np.exp(-travelled)
+    return float(np.sum(setting.powers * (setting.signal * bias**2 + noise)))
+
+
+def plan_gradient(setting: Setting) -> tuple[GradientSGD, GradientMechanism]:
+    """Return the run and the noise of every step."""
+    if setting.budget.pure:
+        allowed = "above 0 with perturbation='gradient'"
+        advice = "Many pure steps add up to much more noise; perturbation='output' has a pure form."
+        raise ParameterError(parameter_message(setting.owner, "delta", allowed, 0.0, advice))
+    n = setting.n_rows
+    batch = setting.batch or n
+    loss = setting.loss
+    clip = setting.clip
+    if clip is None:
+        slope = loss.lipschitz if loss.lipschitz < math.inf else loss.slope_at_zero(1.0) / 2
+        clip = slope * ROW_BOUND * math.sqrt(setting.problems)
+    counts: Sequence[int] = _STEPS if setting.epochs is None else (setting.epochs,)
+    if batch < n:
+        per_epoch = -(-n // batch)
+        counts = (per_epoch * (setting.epochs or 10),)
+    if setting.steps is not None:
+        counts = (setting.steps,)
+    smoothness = loss.smoothness if loss.smoothness < math.inf else 1.0
+    lengths = [setting.step] if setting.step else np.geomspace(0.02, 1.9, 24) / smoothness
+    ridge = setting.ridge or 0.0
+    best: tuple[float, GradientSGD, GradientMechanism] | None = None
+    for steps in counts:
+        draft = GradientSGD(
+            loss, len(setting.powers), ROW_BOUND, clip, batch, steps, 1e-9, ridge, setting.radius,
+            setting.averaged, setting.problems,
+        )  # fmt: skip
+        mechanism = _step_noise(setting, draft, batch)
+        spread = mechanism.noise_scale / (batch * draft.row_unit * draft.slope_unit)
+        for step in lengths:
+            error = _gradient_error(setting, steps, float(step), ridge, spread)
+            if best is None or error < best[0]:
+                best = error, replace(draft, step=float(step)), mechanism
+    assert best is not None
+    return best[1], best[2]
+
+
+def _step_noise(setting: Setting, plan: GradientSGD, batch: int) -> GradientMechanism:
+    """Return the mechanism of one step, of which ``plan.n_steps`` fit the budget."""
+    sensitivity = bounded_sum(setting.relation, bound=float(plan.clip_steps))
+    if batch == setting.n_rows and setting.sampling != "poisson":
+        mu = gaussian_mu(setting.budget.epsilon, setting.budget.delta)
+        share = mu / math.sqrt(plan.n_steps) * (1 - 1e-12)
+        found: Gaussian = Gaussian.with_mu(
+            sensitivity, share, dimension=setting.dimension, integer=True
+        )
+        return found
+    return SampledGaussian.calibrate(
+        sensitivity,
+        setting.budget,
+        dimension=setting.dimension,
+        n_rows=setting.n_rows,
+        batch=batch,
+        sampling="poisson" if setting.sampling == "poisson" else "fixed",
+        steps=plan.n_steps,
+    )
+
+
+def _gradient_error(
+    setting: Setting, steps: int, step: float, ridge: float, spread: float
+) -> float:
+    bend = setting.bend + ridge
+    keep = 1 - step * bend
+    power = np.abs(keep) ** (2 * steps)
+    summed = np.where(np.abs(1 - keep**2) < 1e-12, steps, (1 - power) / (1 - keep**2 + 1e-300))
+    bias = np.abs(keep) ** steps + ridge / bend * (1 - np.abs(keep) ** steps)
+    return float(
+        np.sum(setting.powers * (setting.signal * bias**2 + (step * spread) ** 2 * summed))
+    )
