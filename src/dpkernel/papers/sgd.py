@@ -34,6 +34,7 @@ from dpkernel.types import Array, Budget, IntArray, Neighbours
 from dpkernel.validation import Choice, Kind, Real, Whole
 
 ORDER = "sampling order"
+_MOST_CELLS = 500  # of a law of hits
 NOT_SUPPORTED = "what is proved of the printed noise does not support the claimed epsilon and delta"
 
 
@@ -146,17 +147,23 @@ class Descent:
         Gaussian noise has the mixture of the profiles that the hits give, for each record alone.
         """
         share = 1 / self.n_rows
-        last = 1 + int(self.n_steps * share)
+        mean = self.n_steps * share
+        first = max(1, math.floor(mean - 12 * math.sqrt(mean)))
+        last = math.ceil(mean) + 1
         while last < self.n_steps and binom.sf(last, self.n_steps, share) > 1e-22:
             last += 1
-        hits = np.arange(1.0, min(last, self.n_steps) + 1)
-        # rounded towards more hits
+        hits = np.arange(float(first), min(last, self.n_steps) + 1)
+        # rounded towards more hits: few ones count as the first, and a cell as its last
         weights = np.minimum(binom.pmf(hits, self.n_steps, share) * (1 + 1e-9), 1.0)
+        if first > 1:
+            weights[0] = binom.cdf(first, self.n_steps, share) * (1 + 1e-9)
+        ends = np.unique(np.linspace(0, len(hits) - 1, _MOST_CELLS).astype(np.int64))
+        weights = np.add.reduceat(weights, np.concatenate(([0], ends[:-1] + 1)))
         tail = float(binom.sf(hits[-1], self.n_steps, share)) * (1 + 1e-9)
-        if weights.sum() + tail > 1:  # one row only
+        if weights.sum() + tail > 1:  # all but never without a hit
             weights *= (1 - tail) / weights.sum()
         none = max(1 - tail - float(weights.sum()), 0.0)
-        values, law = (0.0, *self.move(hits).tolist()), (none, *weights.tolist())
+        values, law = (0.0, *self.move(hits[ends]).tolist()), (none, *weights.tolist())
         return RandomSensitivity(Neighbours.REPLACE_ONE, values, law, tail)
 
     def mechanism(self, noise_scale: float) -> MixtureGaussian:

@@ -33,11 +33,11 @@ from dpkernel.papers.wang_lei_ying_zhang_2022.constants import (
     theorem_11_holds,
     theorem_11_multiplier,
 )
-from dpkernel.papers.wang_lei_ying_zhang_2022.sgd import (
+from dpkernel.papers.wang_lei_ying_zhang_2022.gradient_perturbation import (
     PublishedGradientSGD,
-    PublishedOutputSGD,
     subsampled_delta,
 )
+from dpkernel.papers.wang_lei_ying_zhang_2022.output_perturbation import PublishedOutputSGD
 
 __all__ = [
     "HolderConstants",
