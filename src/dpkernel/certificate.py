@@ -133,7 +133,11 @@ class Certificate:
         not_private_because: Sequence[str] = (),
     ) -> Certificate:
         """Return the certificate of the releases that ``noise`` was paid for."""
-        paid = {(part.label, part.profile, part.draws, part.folds) for part in noise.plan.parts}
+        paid = {
+            (part.label, part.profile, part.draws, part.folds)
+            for part in noise.plan.parts
+            if not part.free
+        }
         if paid != {(r.label, r.mechanism.profile(), r.draws, r.folds) for r in releases}:
             raise CertificateError(
                 "The releases to certify are not those that this noise was spent for."

@@ -21,10 +21,11 @@ import numpy as np
 from dpkernel import samplers
 from dpkernel.entropy import SeededEntropy, SystemEntropy, WordSource
 from dpkernel.errors import NoiseError, ParameterError, parameter_message
-from dpkernel.profiles import ApproximateProfile, PrivacyProfile, compose
+from dpkernel.profiles import ApproximateProfile, GaussianProfile, PrivacyProfile, compose
 from dpkernel.types import JSON, Array, IntArray, Neighbours, is_whole
 
 MOST_DRAWS = 1_000_000
+FREE = GaussianProfile(0.0)  # the profile of draws of which nothing is released
 
 
 class NoiseSource:
@@ -151,6 +152,10 @@ class Part:
     in one set only: the noise may be drawn draws * folds times, and the profile counts ``draws``.
     Whoever states folds answers for them being disjoint; a ledger refuses them under add-remove,
     where a removed row moves all later ones.
+
+    A part with the profile ``FREE`` pays for words that are not released by themselves and have one
+    law whatever the data are, such as the order of a stochastic method's rows. It costs nothing and
+    no certificate lists it.
     """
 
     label: str
@@ -164,6 +169,11 @@ class Part:
             if not is_whole(count) or not 1 <= count <= MOST_DRAWS:
                 allowed = f"an int from 1 to {MOST_DRAWS}"
                 raise ParameterError(parameter_message("Part", name, allowed, count))
+
+    @property
+    def free(self) -> bool:
+        """Whether nothing is released of what this part draws."""
+        return self.profile == FREE
 
 
 @dataclass(frozen=True)
@@ -194,7 +204,7 @@ class Plan:
         """
         if self.nothing_proved:
             return ApproximateProfile(0.0, 1.0)
-        return compose([part.profile.repeat(part.draws) for part in self.parts])
+        return compose([p.profile.repeat(p.draws) for p in self.parts if not p.free])
 
     @classmethod
     def of(cls, what: Plan | PrivacyProfile, label: str) -> Plan:

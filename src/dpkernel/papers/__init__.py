@@ -11,10 +11,15 @@ from dpkernel.papers.lee_park_ahn_2025 import (
     PublishedAlgorithm3,
     PublishedAlgorithm4,
 )
+from dpkernel.papers.wang_guo_2024 import PublishedRandomFeatureSGD
+from dpkernel.papers.wang_lei_ying_zhang_2022 import PublishedGradientSGD, PublishedOutputSGD
 
 __all__ = [
     "PublishedAlgorithm1",
     "PublishedAlgorithm2",
     "PublishedAlgorithm3",
     "PublishedAlgorithm4",
+    "PublishedGradientSGD",
+    "PublishedOutputSGD",
+    "PublishedRandomFeatureSGD",
 ]

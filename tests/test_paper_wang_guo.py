@@ -1,0 +1,403 @@
+"""Wang & Guo (2024), Algorithm 1 as printed, and what the published SGD methods share.
+
+Statistical tests: false-alarm rate below 1e-9 each, for any seed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from scipy import sparse
+from scipy.stats import binom, chi2
+from sklearn.base import clone, is_regressor
+
+from dpkernel import Budget, Certificate, Ledger, SeededNoise
+from dpkernel.errors import BudgetExceededError, CertificateError, ParameterError
+from dpkernel.features import FourierFeatures
+from dpkernel.losses import Squared
+from dpkernel.mechanisms import MixtureGaussian
+from dpkernel.noise import FREE, Part, Plan
+from dpkernel.papers import PublishedRandomFeatureSGD
+from dpkernel.papers.sgd import Descent, sgd, uniform_indices
+from dpkernel.papers.wang_guo_2024 import (
+    CosineFeatures,
+    algorithm_1_noise,
+    chernoff_hits,
+    iterate_bound,
+    proved_sensitivity,
+    stated_sensitivity,
+)
+from dpkernel.profiles import GaussianProfile
+
+HUGE = 1e9  # an epsilon at which the noise is far below the data
+
+
+@pytest.fixture
+def table(rng):
+    X = rng.uniform(0, 1, (60, 2))
+    return X, np.sin(3 * X[:, 0]) + X[:, 1] / 2
+
+
+def build(epsilon=1.0, delta=1e-5, **options):
+    given = {"step": 0.05, "target_bound": 1.5, "n_features": 12, **options}
+    return PublishedRandomFeatureSGD(epsilon, delta, **given)
+
+
+# --- constants ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("n", "T", "step", "kappa", "delta", "stated", "proof", "sigma"),
+    [
+        (10**3, 10**3, 0.125, 1.0, 1e-5, "8.7e4", "295", "1473"),
+        (10**3, 10**3, 1e-3, 1.0, 1e-5, ".151", ".388", "1.935"),
+        (10**4, 10**4, 1e-4, 1.0, 1e-6, ".0023", ".048", ".260"),
+        (10**4, 5 * 10**4, 0.01, math.sqrt(2), 1e-6, "1.4e4", "117", "633"),
+    ],
+)
+def test_known_answers(n, T, step, kappa, delta, stated, proof, sigma):
+    """Computed with other software, to the digits shown."""
+    known = {"kappa": kappa, "target_bound": 1.0}
+    assert shown(stated_sensitivity(n, T, step, delta / 2, **known), stated)
+    assert shown(proved_sensitivity(n, T, step, delta / 2, **known), proof)
+    found = algorithm_1_noise(n, T, step, 1.0, delta, sensitivity="proof", **known)
+    assert shown(found.noise_scale, sigma)
+
+
+def shown(value: float, text: str) -> bool:
+    digits = len(text.split("e")[0].replace(".", "").lstrip("0"))
+    return float(f"{value:.{digits}g}") == float(text)
+
+
+def test_constants_by_hand():
+    # T/n = 4 and 3 log(n/gamma) = 36: c = max(sqrt(9), 9) = 9, k = 40
+    gamma = 100 * math.exp(-12)
+    assert chernoff_hits(100, 400, gamma) == pytest.approx(40)
+    # T/n = 400: c = sqrt(36/400) = 0.3, k = 520
+    assert chernoff_hits(100, 40_000, gamma) == pytest.approx(520)
+    # eta T = 4, c = 3, kappa = 2: G = 3*2 + 4*2 = 14 as stated, 3 (2 + 4*2) = 30 as proved
+    known = {"kappa": 2.0, "target_bound": 3.0}
+    stated = stated_sensitivity(100, 400, 0.01, gamma, **known)
+    assert stated == pytest.approx(4 * math.e * 1e-4 * 14**2 * 40 * 41)
+    proof = proved_sensitivity(100, 400, 0.01, gamma, **known)
+    assert proof == pytest.approx(2 * 0.01 * 30 * math.sqrt(math.e * 40 * 41))
+    printed = algorithm_1_noise(100, 400, 0.01, 0.5, 2 * gamma, **known)
+    expected = math.sqrt(2 * math.log(2.5 / (2 * gamma))) * stated / 0.5
+    assert printed.noise_scale == pytest.approx(expected) and printed.sensitivity == stated
+
+
+def test_the_stated_sensitivity_is_the_square_of_the_proved_one_for_c_1():
+    known = {"kappa": 1.3, "target_bound": 1.0}
+    args = 500, 700, 0.02, 1e-6
+    assert stated_sensitivity(*args, **known) == pytest.approx(
+        proved_sensitivity(*args, **known) ** 2
+    )
+
+
+def test_the_printed_noise_is_far_too_small_for_many_rows():
+    """n = T = 10^6, eta = 1/n, claim (1, 1e-6): delta is above 0.126."""
+    n, known = 10**6, {"kappa": 1.0, "target_bound": 1.0}
+    printed = algorithm_1_noise(n, n, 1 / n, 1.0, 1e-6, **known)
+    found = descent(n_rows=n, n_steps=n, step=1 / n).mechanism(printed.noise_scale)
+    assert found.profile().delta(1.0) > 0.126
+    proof = algorithm_1_noise(n, n, 1 / n, 1.0, 1e-6, sensitivity="proof", **known)
+    assert (
+        descent(n_rows=n, n_steps=n, step=1 / n)
+        .mechanism(proof.noise_scale)
+        .profile()
+        .supports(Budget(1.0, 1e-6))
+    )
+
+
+# --- what is proved -------------------------------------------------------------------------
+
+
+def descent(n_rows=4, n_steps=6, step=0.3, kappa=1.0, c=1.0, **options):
+    farthest = iterate_bound(n_steps, step, kappa=kappa, target_bound=c)
+    gradient = kappa * (c + kappa * farthest)
+    return Descent(n_rows, n_steps, step, 2, kappa, gradient, farthest, 1.0, **options)
+
+
+def test_bounds_on_iterates_and_gradients_are_not_exceeded_and_nearly_reached(rng):
+    T, step = 40, 0.5
+    bound = iterate_bound(T, step, kappa=1.0, target_bound=1.0)
+    w, longest = np.zeros(40), 0.0
+    for t in range(T):  # greedy: a row that is new but for what makes the step's gain largest
+        z = np.zeros(40)
+        norm = np.linalg.norm(w)
+        along = (1 - step) / (2 - step) / norm if norm else 0.0
+        z[:] = along * w / norm if norm else 0.0
+        new = np.eye(40)[t] - (w[t] / norm**2 * w if norm else 0.0)
+        z += math.sqrt(max(1 - along**2, 0.0)) * new / np.linalg.norm(new)
+        w = w - step * (z @ w - 1.0) * z
+        longest = max(longest, np.linalg.norm(w))
+    assert 0.9 * bound < longest <= bound
+
+
+def test_no_pair_of_neighbours_moves_farther_than_the_bound(rng):
+    """Every order of 3 rows in 4 steps; random neighbours, the extreme one among them."""
+    found, T = descent(n_rows=3, n_steps=4, step=0.9), 4
+    largest = np.zeros(T + 1)
+    extreme = [(np.array([[1.0, 0], [1.0, 0], [1.0, 0]]), np.ones(3), np.array([-1.0, 0.0]), 1.0)]
+    for _ in range(30):
+        Z = rng.standard_normal((3, 2))
+        Z /= np.linalg.norm(Z, axis=1, keepdims=True)
+        z = rng.standard_normal(2)
+        extreme.append((Z, np.sign(rng.standard_normal(3)), z / np.linalg.norm(z), -1.0))
+    for Z, y, z, label in extreme:
+        Z_, y_ = Z.copy(), y.copy()
+        Z_[0], y_[0] = z, label
+        for order in itertools.product(range(3), repeat=T):
+            pair = [sgd(*d, np.array(order), 0.9, Squared().derivative) for d in ((Z, y), (Z_, y_))]
+            k = order.count(0)
+            largest[k] = max(largest[k], np.linalg.norm(pair[0] - pair[1]))
+    moves = found.move(np.arange(T + 1.0))
+    assert largest[0] == moves[0] == 0
+    assert (largest <= moves * (1 + 1e-12)).all()
+    assert largest[1] > 0.4 * moves[1]
+
+
+@pytest.mark.parametrize(
+    ("expansion", "sigma"),
+    [(0.0, 0.319284), ((2**-0.5 * 0.01) ** 4 / 3, 0.319881), (0.02**2, 8.31219)],
+)
+def test_least_noise_of_the_mixture(expansion, sigma):
+    """Known answers at n = T = 10^4, eta = 0.01, G = 1, (1, 1e-6); alpha = 1, 1/2 and 0."""
+    run = Descent(10**4, 10**4, 0.01, 1, 1.0, 1.0, 1.0, 1.0, expansion=expansion)
+    least = MixtureGaussian.calibrate(run.hit_law(), Budget(1.0, 1e-6), dimension=1)
+    assert least.noise_scale == pytest.approx(sigma, rel=1e-5)
+
+
+def test_law_of_hits_is_binomial_and_rounded_up():
+    law = descent(n_rows=4, n_steps=3).hit_law()
+    exact = [math.comb(3, k) * 0.25**k * 0.75 ** (3 - k) for k in range(4)]
+    np.testing.assert_allclose(law.probabilities, exact, rtol=1e-8)
+    assert all(p >= q for p, q in zip(law.probabilities[1:], exact[1:], strict=True))
+    assert law.tail == 0.0 and len(law.values) == 4
+    assert descent(n_rows=1, n_steps=3).hit_law().probabilities[-1] == pytest.approx(1.0)
+    long = descent(n_rows=1000, n_steps=1000).hit_law()
+    assert 0 < long.tail < 1e-21 and len(long.values) < 30
+
+
+def test_a_law_of_many_hits_is_coarse_and_dominates_the_binomial():
+    run = descent(n_rows=100, n_steps=10**6, step=1e-4)
+    law, total = run.hit_law(), 0.0
+    assert len(law.values) <= 501
+    for value, weight in list(zip(law.values, law.probabilities, strict=True))[::-1][:-1]:
+        total += weight  # P(move >= value) for the law, and for the binomial
+        hits = round(value / run.move(np.ones(1))[0])
+        assert total + law.tail >= binom.sf(hits - 1, 10**6, 0.01) * (1 - 1e-9)
+
+
+def test_rounding_of_a_run_in_single_precision_stays_below_the_bound(rng):
+    """The same loop with float32 numbers, whose half ulp is 2^29 times larger."""
+    n, T, d = 20, 300, 8
+    Z = rng.standard_normal((n, d))
+    Z /= np.linalg.norm(Z, axis=1, keepdims=True)
+    y, order = np.sign(rng.standard_normal(n)), rng.integers(0, n, T)
+    exact = sgd(Z.astype(np.float32).astype(np.float64), y, order, 0.5, Squared().derivative)
+    w = np.zeros(d, dtype=np.float32)
+    for i in order:
+        row = Z[i].astype(np.float32)
+        w = w - np.float32(0.5) * (row @ w - np.float32(y[i])) * row
+    farthest = iterate_bound(T, 0.5, kappa=1.0, target_bound=1.0)
+    run = Descent(n, T, 0.5, d, 1.0, 1 + farthest, farthest, 1.0)
+    off = np.linalg.norm(w - exact)
+    assert 0 < off < run.rounding * 2**29
+    assert off > 1e-5 * run.rounding * 2**29
+
+
+def test_indices_are_uniform_without_a_bias_of_the_remainder():
+    class Words:
+        def __init__(self):
+            self.calls = 0
+
+        def words(self, count):
+            self.calls += 1
+            first = np.full(count, 2**64 - 1, dtype=np.uint64)
+            return first if self.calls == 1 else np.arange(count, dtype=np.uint64)
+
+    source = Words()  # 2^64 - 1 is beyond the last multiple of 10 and is drawn again
+    assert uniform_indices(source, 10, 4).tolist() == [0, 1, 2, 3] and source.calls == 2
+    source = Words()
+    assert uniform_indices(source, 16, 3).tolist() == [15, 15, 15] and source.calls == 1
+
+
+# --- the algorithm --------------------------------------------------------------------------
+
+
+class Recorded(SeededNoise):
+    """Keeps the words that were drawn."""
+
+    def restarted(self):
+        self.drawn = []
+        source = super().restarted()
+        original = source.words
+        source.words = lambda count: self.drawn.append(original(count)) or self.drawn[-1]
+        return source
+
+
+@pytest.mark.parametrize("features", ["cosine", "linear", FourierFeatures(8, random_state=3)])
+def test_large_epsilon_is_the_naive_loop_of_the_box(table, features):
+    X, y = table
+    source = Recorded(5)
+    model = build(HUGE, features=features, n_steps=100, noise=source, sensitivity="proof")
+    model.fit(X, y)
+    order = (source.drawn[0] % np.uint64(60)).astype(int)
+    Z = model.feature_map_.transform(X)
+    w = np.zeros(Z.shape[1])
+    for i in order:
+        w = w - 0.05 * (w @ Z[i] - y[i]) * Z[i]
+    np.testing.assert_allclose(model.coef_, w, atol=1e-6)
+    assert np.linalg.norm(w) > 0.1 and len(order) == 100
+    np.testing.assert_allclose(model.predict(X[:5]), Z[:5] @ model.coef_)
+
+
+def test_noise_is_the_printed_noise(seed):
+    n, M = 30, 400
+    model = build(0.7, 1e-4, n_features=M, noise=SeededNoise(seed), target_bound=2.0, step=0.01)
+    model.fit(np.zeros((n, 1)), np.zeros(n))  # all targets 0: every iterate is 0
+    known = {"kappa": math.sqrt(2), "target_bound": 2.0}
+    sigma = algorithm_1_noise(n, n, 0.01, 0.7, 1e-4, **known).noise_scale
+    low, high = chi2.ppf([5e-11, 1 - 5e-11], M)
+    assert low < np.sum((model.coef_ / sigma) ** 2) < high
+    (release,) = model.certificate_.releases
+    assert release.mechanism.noise_scale == pytest.approx(sigma, rel=1e-12)
+
+
+def test_cosine_features_are_those_of_the_example(rng):
+    X = rng.uniform(-2, 2, (20, 3))
+    Z = CosineFeatures(4000, length_scale=1.5, random_state=1).fit_transform(X)
+    exact = np.exp(-np.sum((X[:, None] - X[None]) ** 2, axis=2) / (2 * 1.5**2))
+    np.testing.assert_allclose(Z @ Z.T, exact, atol=0.12)  # over 5 deviations, and more
+    few = CosineFeatures(1, random_state=2).fit(X)
+    assert np.linalg.norm(few.transform(1e300 * X), axis=1).max() <= few.row_norm_bound
+
+
+def test_targets_are_cut_and_seeded_runs_repeat(table):
+    X, y = table
+    far = build(target_bound=0.5, noise=SeededNoise(3)).fit(X, 1e6 * (y - 0.7))
+    near = build(target_bound=0.5, noise=SeededNoise(3)).fit(X, np.clip(1e6 * (y - 0.7), -0.5, 0.5))
+    np.testing.assert_array_equal(far.coef_, near.coef_)
+    assert not np.array_equal(build().fit(X, y).coef_, build().fit(X, y).coef_)
+
+
+def test_a_model_learns(rng):
+    X = rng.uniform(0, 1, (300, 2))
+    y = np.sin(3 * X[:, 0])
+    model = build(HUGE, step=0.3, n_steps=3000, n_features=50, sensitivity="proof").fit(X, y)
+    assert is_regressor(model) and model.score(X, y) > 0.9
+    assert clone(model).get_params() == model.get_params()
+    np.testing.assert_allclose(model.predict(sparse.csr_array(X)), model.predict(X))
+
+
+# --- certificates and ledger ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [{}, {"noise": SeededNoise(0)}, {"step": 0.4}, {"step": 1e-5}])
+def test_no_certificate_of_the_stated_sensitivity_is_valid(table, options):
+    model = build(**options).fit(*table)
+    found = model.certificate_
+    assert not found.valid and found.private is ("noise" not in options)
+    assert any("000-1" in reason for reason in found.reasons)
+    text = " ".join(found.public["errata"])
+    assert all(f"000-{number}" in text for number in (1, 2, 3, 4))
+    assert (found.epsilon, found.delta) == (1.0, 1e-5)
+    assert "NO GUARANTEE" in str(found)
+    again = Certificate.from_json(found.to_json())
+    assert again == found
+    with pytest.raises(CertificateError, match="not proved"):
+        again.verify()
+
+
+def test_small_steps_break_the_claim_and_large_ones_do_not(table):
+    small, large = (build(step=step).fit(*table) for step in (1e-5, 0.4))
+    assert small.certificate_.profile.delta(1.0) > 1e-5
+    assert large.certificate_.profile.delta(1.0) < 1e-5
+
+
+def test_as_proved_the_certificate_is_valid_and_says_how_much_is_wasted(table):
+    model = build(sensitivity="proof").fit(*table)
+    found = Certificate.from_json(model.certificate_.to_json())
+    assert found.valid and found.private and found.verify().epsilon < 0.2
+    assert found.epsilon < 0.2 and found.reasons == ()
+    assert any("000-3" in line for line in found.public["errata"])
+    seeded = build(sensitivity="proof", noise=SeededNoise(0)).fit(*table).certificate_
+    assert seeded.valid and not seeded.private
+
+
+def test_where_the_profile_does_not_support_the_claim_nothing_is_certified(table):
+    """At a huge epsilon the classical Gaussian noise is too small: a record drawn in every step."""
+    model = build(1e5, 0.5, sensitivity="proof", n_steps=100, step=1e-9)
+    model.fit(table[0][:1], table[1][:1])
+    found = model.certificate_
+    assert not found.profile.supports(Budget(1e5, 0.5))
+    assert not found.valid and "does not support" in found.reasons[0]
+
+
+def test_a_ledger_is_charged_what_is_proved(table):
+    ledger = Ledger(budget=Budget(1.0, 1e-5))
+    with pytest.raises(BudgetExceededError):
+        build(step=1e-5, ledger=ledger).fit(*table)
+    assert ledger.spends == []
+    build(ledger=ledger).fit(*table)
+    (spend,) = ledger.spends
+    assert spend.state == "drawn"
+    assert [part["label"] for part in spend.plan["parts"]] == ["sampling order", "last iterate"]
+
+
+def test_a_free_part_costs_nothing_and_needs_no_line_in_a_certificate():
+    other = Part("release", GaussianProfile(0.3))
+    assert Plan((Part("order", FREE), other)).profile == Plan((other,)).profile
+    assert Plan((Part("order", FREE),)).profile == FREE
+    noise = Ledger().spend(Plan((Part("order", FREE), other)), "test")
+    assert len(noise.claim(FREE, "order").words(3)) == 3
+
+
+# --- bad input ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("epsilon", 0.0),
+        ("delta", 1.0),
+        ("n_steps", 0),
+        ("n_steps", 10**7),
+        ("step", 0.0),
+        ("step", 0.5),  # 1/kappa^2 for cosine features
+        ("target_bound", None),
+        ("target_bound", -1.0),
+        ("features", "fourier"),
+        ("sensitivity", "other"),
+        ("n_features", 0),
+        ("random_state", -1),
+        ("noise", "seeded"),
+        ("ledger", "study.db"),
+    ],
+)
+def test_parameters_are_checked_before_anything_is_spent(name, value, table):
+    ledger = Ledger()
+    model = build(ledger=ledger).set_params(**{name: value})
+    with pytest.raises(ParameterError, match=f"'{name}' parameter of PublishedRandomFeatureSGD"):
+        model.fit(*table)
+    assert ledger.spends == []
+
+
+def test_length_scale_and_data_are_checked(table):
+    X, y = table
+    ledger = Ledger()
+    with pytest.raises(ParameterError, match="'length_scale' parameter of CosineFeatures"):
+        build(length_scale=0.0, ledger=ledger).fit(X, y)
+    broken = X.copy()
+    broken[3, 1] = np.nan
+    with pytest.raises(ValueError, match="NaN"):
+        build(ledger=ledger).fit(broken, y)
+    with pytest.raises(ValueError, match="inconsistent"):
+        build(ledger=ledger).fit(X, y[:-1])
+    assert ledger.spends == []
+    with pytest.raises(ValueError, match="features"):
+        build().fit(X, y).predict(X[:, :1])
