@@ -17,3 +17,9 @@ def seed() -> int:
 @pytest.fixture
 def rng(seed: int) -> np.random.Generator:
     return np.random.default_rng(seed)
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calibrations found by tests are never kept in the user's cache folder."""
+    monkeypatch.setenv("DPKERNEL_CACHE", str(tmp_path_factory.getbasetemp() / "calibrations"))

@@ -36,6 +36,7 @@ from dpkernel.profiles import (
     ObjectiveProfile,
     PrivacyProfile,
     PureProfile,
+    SampledGaussianProfile,
     compose,
     gaussian_delta,
     gaussian_mu,
@@ -551,6 +552,7 @@ PROFILES = {
     "gaussian": GaussianProfile(0.8),
     "gaussian-mixture": MixtureProfile((0.0, 0.2, 0.9), (0.5, 0.3, 0.2 - 1e-8), 1e-8),
     "pure": PureProfile(0.7),
+    "sampled-gaussian": SampledGaussianProfile(1.1, 0.2, "fixed", 12),
     "approximate": ApproximateProfile(0.7, 1e-6),
     "objective-perturbation": ObjectiveProfile(
         ((0.4, 0.1), (0.2, 0.05)), "zero-out", 0.1, 1e-9, -80.0

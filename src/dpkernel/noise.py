@@ -62,8 +62,24 @@ class NoiseSource:
         """Draw a vector with density proportional to exp(-norm / scale)."""
         return samplers.l2_gamma(dimension, scale, self._entropy)
 
+    def uniform_indices(self, n: int, count: int) -> IntArray:
+        """Draw independent uniform indices below n."""
+        return samplers.uniform_indices(n, count, self._entropy)
+
+    def permutation(self, n: int) -> IntArray:
+        """Draw a uniform permutation of 0 .. n - 1."""
+        return samplers.permutation(n, self._entropy)
+
+    def subset(self, n: int, size: int) -> IntArray:
+        """Draw a uniform subset of 0 .. n - 1 of this size, in increasing order."""
+        return samplers.subset(n, size, self._entropy)
+
+    def poisson_subset(self, n: int, rate: float) -> IntArray:
+        """Draw each of 0 .. n - 1 independently, with this probability or 2^-64 less."""
+        return samplers.poisson_subset(n, rate, self._entropy)
+
     def words(self, count: int) -> np.ndarray:
-        """Draw uniform 64-bit words (fresh permutations, batches and folds need them)."""
+        """Draw uniform 64-bit words (folds need them)."""
         return self._entropy.words(count)
 
 

@@ -3,6 +3,7 @@ r"""Noise drawn exactly, on the integers, from random words.
 Discrete Gaussian  P(y) proportional to exp(-y^2 / (2 scale^2)),  y in Z.
 Discrete Laplace   P(y) proportional to exp(-|y| / scale),        y in Z.
 Categorical        P(i) proportional to exp(rate * utility_i).
+Batches            uniform indices, permutations and subsets; independent coins.
 
 Method. Write |y| = j w + x with w a power of two and 0 <= x < w. The bucket j
 comes from a table of cumulative weights of the points j w, the offset x is
@@ -38,7 +39,7 @@ from scipy.special import gammaincinv, ndtri
 
 from dpkernel.entropy import WordSource
 from dpkernel.errors import ParameterError, parameter_message
-from dpkernel.types import Array, IntArray
+from dpkernel.types import Array, IntArray, is_whole
 
 SMALLEST_SCALE = 2.0**-4
 LARGEST_SCALE = 2.0**58
@@ -95,6 +96,76 @@ def l2_gamma(dimension: int, scale: float, source: WordSource) -> Array:
     uniform = (float(source.words(1)[0]) + 0.5) / _INT64
     radius = scale * float(gammaincinv(dimension, min(uniform, 1 - 2.0**-53)))
     return np.asarray(radius * direction)
+
+
+# --- batches ------------------------------------------------------------------------------
+
+
+def uniform_indices(n: int, count: int, source: WordSource) -> IntArray:
+    """Draw ``count`` independent uniform indices below n, exactly.
+
+    A word is used unless it lies in the incomplete last run of n words below 2^64.
+    """
+    _check_size("n", n, 1, _INT64 // 2)
+    out = np.empty(count, dtype=np.int64)
+    complete, filled = np.uint64(_INT64 // n * n - 1), 0  # the last word that is used
+    while filled < count:
+        words = source.words(count - filled)
+        kept = words[words <= complete] % np.uint64(n)
+        out[filled : filled + len(kept)] = kept.view(np.int64)
+        filled += len(kept)
+    return out
+
+
+def permutation(n: int, source: WordSource) -> IntArray:
+    """Draw a uniform permutation of 0 .. n - 1: the order of n words, all drawn again on a tie."""
+    _check_size("n", n, 0, _INT64 // 2)
+    while True:
+        words = source.words(n)
+        order = np.argsort(words)
+        ranked = words[order]
+        if not np.any(ranked[1:] == ranked[:-1]):
+            return np.asarray(order, dtype=np.int64)
+
+
+def subset(n: int, size: int, source: WordSource) -> IntArray:
+    """Draw a uniform subset of 0 .. n - 1 of this size, in increasing order.
+
+    The first ``size`` different ones among uniform indices: every subset is as likely as every
+    other. Of a large subset the complement is drawn.
+    """
+    _check_size("n", n, 1, _INT64 // 2)
+    _check_size("size", size, 0, n)
+    if size > n // 2:
+        outside = np.ones(n, dtype=bool)
+        outside[subset(n, n - size, source)] = False
+        return np.flatnonzero(outside)
+    chosen = np.empty(0, dtype=np.int64)  # in the order in which they were drawn
+    while len(chosen) < size:
+        more = (size - len(chosen)) * (1.2 + size / n) + 8
+        drawn = np.concatenate((chosen, uniform_indices(n, int(more), source)))
+        _, places = np.unique(drawn, return_index=True)
+        chosen = drawn[np.sort(places)]
+    return np.sort(chosen[:size])
+
+
+def poisson_subset(n: int, rate: float, source: WordSource) -> IntArray:
+    """Draw each of 0 .. n - 1 independently, with probability floor(2^64 rate) / 2^64 <= rate.
+
+    The first 16 bits of an index's uniform decide nearly always; 48 more follow where they tie.
+    """
+    _check_size("n", n, 0, _INT64 // 2)
+    if not 0 <= rate <= 1:
+        allowed = "a float in the range [0, 1]"
+        raise ParameterError(parameter_message("sampler", "rate", allowed, rate))
+    if rate == 1:
+        return np.arange(n)
+    first, rest = divmod(math.floor(Fraction(float(rate)) * _INT64), 1 << 48)
+    bits = source.words(-(-n // 4)).view(np.uint16)[:n]
+    chosen = bits < first
+    ties = np.flatnonzero(bits == first)
+    chosen[ties] = source.words(len(ties)) >> np.uint64(16) < np.uint64(rest)
+    return np.flatnonzero(chosen)
 
 
 # --- the two laws on the integers -------------------------------------------------------
@@ -292,6 +363,12 @@ def _normals(count: int, source: WordSource) -> Array:
 def _wrap(value: int) -> int:
     """Reduce to int64, as the sum of value and noise is: a post-processing of the release."""
     return (value + (1 << 63)) % _INT64 - (1 << 63)
+
+
+def _check_size(name: str, value: int, least: int, most: int) -> None:
+    if not is_whole(value) or not least <= value <= most:
+        allowed = f"an int from {least} to {most}"
+        raise ParameterError(parameter_message("sampler", name, allowed, value))
 
 
 def _checked(scale: float) -> float:

@@ -7,6 +7,7 @@ r"""Mechanisms: calibrate to a budget, state a profile, release with noise a led
     L2Gamma            on a vector, pure epsilon, l2 sensitivity (idealised reals)
     ObjectivePerturbation, PureObjectivePerturbation
                        noise inside a convex optimisation problem
+    SampledGaussian    on an integer sum over a random batch that it draws itself
     Exponential        choice of one of several candidates, pure epsilon
 
 Every released number lies on a grid and the noise is an exact integer draw, so that the
@@ -27,6 +28,7 @@ from dpkernel.mechanisms.base import IDEALISED, Mechanism, require_accepted
 from dpkernel.mechanisms.gaussian import Gaussian, MixtureGaussian, SymmetricGaussian
 from dpkernel.mechanisms.objective import ObjectivePerturbation, PureObjectivePerturbation
 from dpkernel.mechanisms.pure import Exponential, L2Gamma, Laplace
+from dpkernel.mechanisms.sampled import SampledGaussian
 from dpkernel.sensitivity import sensitivity_from_dict
 from dpkernel.types import JSON
 
@@ -41,6 +43,7 @@ __all__ = [
     "MixtureGaussian",
     "ObjectivePerturbation",
     "PureObjectivePerturbation",
+    "SampledGaussian",
     "SymmetricGaussian",
     "mechanism_from_dict",
     "require_accepted",
@@ -72,6 +75,7 @@ REGISTRY: dict[str, type[Mechanism]] = {
         Gaussian,
         SymmetricGaussian,
         MixtureGaussian,
+        SampledGaussian,
         Laplace,
         L2Gamma,
         Exponential,

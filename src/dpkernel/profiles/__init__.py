@@ -9,6 +9,8 @@ rounded is rounded towards less privacy claimed.
     MixtureProfile      a Gaussian whose mu is random and data-independent
     PureProfile         epsilon-DP: the randomised-response pair
     ApproximateProfile  only one point (epsilon, delta) is known
+    SampledGaussianProfile
+                        steps of a Gaussian on a sum over a random batch
     ObjectiveProfile    objective perturbations, alone or with Gaussian releases
     ComposedProfile     the rest: PLD by dp-accounting, Renyi or basic composition,
                         whichever is smallest
@@ -31,6 +33,7 @@ from dpkernel.profiles.gaussian import (
 )
 from dpkernel.profiles.objective import ObjectiveProfile, objective_multiplier
 from dpkernel.profiles.pure import ApproximateProfile, PureProfile
+from dpkernel.profiles.sampled import SampledGaussianProfile
 from dpkernel.types import JSON
 
 __all__ = [
@@ -41,6 +44,7 @@ __all__ = [
     "ObjectiveProfile",
     "PrivacyProfile",
     "PureProfile",
+    "SampledGaussianProfile",
     "compose",
     "gaussian_delta",
     "gaussian_mu",
@@ -65,6 +69,9 @@ def profile_from_dict(data: JSON) -> PrivacyProfile:
 _REGISTRY: dict[str, Callable[[JSON], PrivacyProfile]] = {
     "gaussian": lambda d: GaussianProfile(d["mu"]),
     "gaussian-mixture": lambda d: MixtureProfile(tuple(d["mus"]), tuple(d["weights"]), d["tail"]),
+    "sampled-gaussian": lambda d: SampledGaussianProfile(
+        d["mu"], d["rate"], d["sampling"], d["steps"]
+    ),
     "pure": lambda d: PureProfile(d["epsilon"]),
     "approximate": lambda d: ApproximateProfile(d["epsilon"], d["delta"]),
     "objective-perturbation": ObjectiveProfile.from_dict,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import ClassVar
@@ -17,6 +17,7 @@ from dpkernel.profiles.base import PrivacyProfile, hypot_up
 from dpkernel.profiles.gaussian import GaussianProfile, MixtureProfile
 from dpkernel.profiles.objective import ObjectiveProfile
 from dpkernel.profiles.pure import ApproximateProfile, PureProfile
+from dpkernel.profiles.sampled import SampledGaussianProfile
 from dpkernel.sensitivity import round_up
 from dpkernel.types import JSON
 
@@ -121,11 +122,13 @@ def compose(profiles: Sequence[PrivacyProfile]) -> PrivacyProfile:
     """Return the profile of all of these in a row (adaptively chosen mechanisms, fixed plan).
 
     Gaussians add their mu^2, exactly; Gaussians and mixtures convolve their laws of mu^2;
-    objective perturbations take Gaussians in; anything else becomes a ComposedProfile.
+    objective perturbations take Gaussians in; sampled steps of one kind are counted together;
+    anything else becomes a ComposedProfile.
     """
     flat: list[PrivacyProfile] = []
     for profile in profiles:
         flat.extend(profile.parts if isinstance(profile, ComposedProfile) else (profile,))
+    flat = _counted(flat)
     if not flat:
         return GaussianProfile(0.0)
     gaussians = [p.mu_value for p in flat if isinstance(p, GaussianProfile)]
@@ -154,6 +157,20 @@ def compose(profiles: Sequence[PrivacyProfile]) -> PrivacyProfile:
         return rest[0]
     merged.extend(sorted(rest, key=lambda p: repr(p.to_dict())))
     return merged[0] if len(merged) == 1 else ComposedProfile(tuple(merged))
+
+
+def _counted(profiles: list[PrivacyProfile]) -> list[PrivacyProfile]:
+    """Return the list with equal sampled steps added up, and full batches as the Gaussians they are."""
+    found: list[PrivacyProfile] = []
+    steps: dict[SampledGaussianProfile, int] = {}
+    for profile in profiles:
+        if not isinstance(profile, SampledGaussianProfile) or profile.mu is not None:
+            plain = isinstance(profile, SampledGaussianProfile)
+            found.append(profile.plain() if plain else profile)  # type: ignore[attr-defined]
+            continue
+        one = replace(profile, steps=1)
+        steps[one] = steps.get(one, 0) + profile.steps
+    return found + [one.repeat(count) for one, count in steps.items()]
 
 
 def rdp_delta(rdp: Callable[[float], float], epsilon: float) -> float:
