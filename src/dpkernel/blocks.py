@@ -14,7 +14,7 @@ from scipy import sparse
 
 from dpkernel.errors import DataError, ParameterError, parameter_message
 from dpkernel.tables import summed_duplicates
-from dpkernel.types import Array, is_whole
+from dpkernel.types import Array, IntArray, is_whole
 
 BLOCK_ROWS = 4096
 _BLOCK_ENTRIES = 1 << 22  # of a dense block: 32 MB in double precision
@@ -28,7 +28,7 @@ def rows_a_block(n_columns: int) -> int:
     return min(BLOCK_ROWS, 1 << (most.bit_length() - 1))
 
 
-def dense_rows(X: Any, rows: slice) -> Array:
+def dense_rows(X: Any, rows: slice | IntArray) -> Array:
     """Return some rows of a NumPy array, or of a CSR matrix as a NumPy array of their own."""
     part = X[rows]
     return np.asarray(part.toarray() if sparse.issparse(part) else part)

@@ -196,6 +196,8 @@ class MixtureProfile(PrivacyProfile):
 
     def repeat(self, count: int) -> PrivacyProfile:
         """Return the composition of ``count`` copies, by repeated doubling."""
+        if count == 1:
+            return self
         power, total = self, MixtureProfile((0.0,), (1.0,))
         while count:
             if count & 1:

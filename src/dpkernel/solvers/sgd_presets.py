@@ -32,7 +32,7 @@ class Preset:
     n_features: int | None  # None: the theorem does not choose them
     radius: float | None  # None: no projection
     average: bool  # the mean of the iterates, or the last one
-    order: str  # how rows are drawn; "with-replacement" in all of these
+    order: str  # how rows are drawn; "replacement" in all of these
     perturbs: str  # "output" or "gradient"
     step_cut_from: float | None = None  # the theorem's step, where it was cut
     notes: tuple[str, ...] = ()
@@ -94,7 +94,7 @@ def wang_guo_theorem_1(
             _whole(_positive(owner, "feature_constant", feature_constant) * features),
             radius=None,
             average=False,
-            order="with-replacement",
+            order="replacement",
             perturbs="output",
         ),
         limit,
@@ -214,7 +214,7 @@ PRESETS: dict[str, Callable[..., Preset]] = {
 
 
 def _averaged(name: str, n_steps: int, step: float, radius: float | None, perturbs: str) -> Preset:
-    return Preset(name, n_steps, step, None, radius, True, "with-replacement", perturbs)
+    return Preset(name, n_steps, step, None, radius, True, "replacement", perturbs)
 
 
 def _allowed(found: Preset, alpha: float, L: float, *, projected: bool, as_printed: bool) -> Preset:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from inspect import signature
 from typing import Any, ClassVar
 
@@ -164,9 +165,7 @@ class SGDModel(KernelModel):
         coef = np.column_stack([coefficients for coefficients, _ in found])
         return domain, features, coef, np.array([b for _, b in found]), certificate
 
-    def _preset(
-        self, n_rows: int, budget: Budget, loss: Loss, *, dimension: int
-    ) -> Preset | None:
+    def _preset(self, n_rows: int, budget: Budget, loss: Loss, *, dimension: int) -> Preset | None:
         """Return the schedule of a theorem, given what this fit knows of its numbers."""
         if self.preset is None:
             return None
@@ -181,9 +180,7 @@ class SGDModel(KernelModel):
         if found.perturbs != self.perturbation:
             allowed = f"{found.perturbs!r} for the preset {found.name!r}"
             raise ParameterError(
-                parameter_message(
-                    type(self).__name__, "perturbation", allowed, self.perturbation
-                )
+                parameter_message(type(self).__name__, "perturbation", allowed, self.perturbation)
             )
         return found
 
@@ -291,8 +288,8 @@ class _OutputFit:
         with _progress(total, self._verbose) as told:
             found = []
             for number, task in enumerate(self._tasks):
-                done = number * self.plan.n_steps
-                found.append(self.plan.run(self._passes(orders, task), lambda t, d=done: told(d + t)))
+                tell = partial(_tell, told, number * self.plan.n_steps)
+                found.append(self.plan.run(self._passes(orders, task), tell))
         return np.concatenate(found)
 
     def _passes(
@@ -375,7 +372,7 @@ class _GradientFit:
         def step(sums: Query) -> Array:
             if isinstance(mechanism, SampledGaussian):
                 return np.asarray(mechanism.release(sums, noise))
-            return mechanism.release(sums(None), noise)
+            return mechanism.release(sums(None), noise)  # type: ignore[arg-type]
 
         with _progress(self.plan.n_steps, self._verbose) as told:
             return self.plan.run(query, step, told)
@@ -418,6 +415,10 @@ def _batches(plan: OutputSGD, source: NoiseSource) -> IntArray:
     if plan.batch == 1:
         return source.uniform_indices(plan.n_rows, plan.n_steps)
     return np.concatenate([source.subset(plan.n_rows, plan.batch) for _ in range(plan.n_steps)])
+
+
+def _tell(told: Callable[[int], None], before: int, steps: int) -> None:
+    told(before + steps)
 
 
 @contextmanager

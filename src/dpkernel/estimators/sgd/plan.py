@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -112,21 +113,21 @@ def plan_output(setting: Setting) -> tuple[OutputSGD, OutputMechanism]:
     whole, rest = divmod(setting.n_rows, batch)
     per_epoch = whole if setting.drop_last or not rest else whole + 1
     steps = setting.steps or per_epoch * (setting.epochs or _auto_epochs(setting))
-    draft = dict(
-        loss=setting.loss,
-        n_rows=setting.n_rows,
-        n_coordinates=len(setting.powers),
-        row_bound=ROW_BOUND,
-        target_bound=1.0,
-        batch=batch,
-        n_steps=steps,
-        order=order,
-        radius=setting.radius,
-        averaged=setting.averaged,
-        fresh=order == "replacement" or (setting.averaged and not setting.budget.pure),
-        drop_last=setting.drop_last,
-        problems=setting.problems,
-    )
+    draft: dict[str, Any] = {
+        "loss": setting.loss,
+        "n_rows": setting.n_rows,
+        "n_coordinates": len(setting.powers),
+        "row_bound": ROW_BOUND,
+        "target_bound": 1.0,
+        "batch": batch,
+        "n_steps": steps,
+        "order": order,
+        "radius": setting.radius,
+        "averaged": setting.averaged,
+        "fresh": order == "replacement" or (setting.averaged and not setting.budget.pure),
+        "drop_last": setting.drop_last,
+        "problems": setting.problems,
+    }
     candidates = _output_candidates(setting, draft)
     plan = min(candidates, key=lambda plan: _output_error(setting, plan))
     sensitivity = plan.sensitivity(setting.relation)
@@ -140,7 +141,7 @@ def plan_output(setting: Setting) -> tuple[OutputSGD, OutputMechanism]:
         return plan, L2Gamma.calibrate(
             sensitivity, setting.budget, dimension=setting.dimension, accept=setting.accept
         )
-    cls = MixtureGaussian if isinstance(sensitivity, RandomSensitivity) else Gaussian
+    cls: Any = MixtureGaussian if isinstance(sensitivity, RandomSensitivity) else Gaussian
     mechanism: OutputMechanism = cls.calibrate(
         sensitivity,
         setting.budget,
@@ -163,7 +164,7 @@ def _auto_epochs(setting: Setting) -> int:
     return int(min(max(low, math.ceil(4 * setting.n_rows * scale**2 / setting.dimension)), high))
 
 
-def _output_candidates(setting: Setting, draft: dict) -> list[OutputSGD]:  # type: ignore[type-arg]
+def _output_candidates(setting: Setting, draft: dict[str, Any]) -> list[OutputSGD]:
     """Return the runs among which the expected error chooses; one where nothing is "auto"."""
     smooth = setting.loss.smoothness < math.inf
     ridged = smooth and setting.loss.lipschitz < math.inf and not setting.averaged

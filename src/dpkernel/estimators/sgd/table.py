@@ -90,7 +90,8 @@ class GradientTable:
 
     def _block(self, records: Stored) -> Block:
         z, y, weights = records
-        whole, caps = np.empty(z.shape, np.float32), np.empty(len(y))
+        caps = np.empty(len(y))
+        whole: Array = np.empty(z.shape, np.float32)
         for start in range(0, len(y), 4096):
             rows = slice(start, start + 4096)
             whole[rows], caps[rows] = self._plan.rows(z[rows])
