@@ -1,7 +1,9 @@
 """What numba compiles: see ``sgd_loop``.
 
-For batches of one the update of w by a record and the scalar product with the next one share a loop:
-w passes through the processor once a step, not twice.
+Batches of one come in two forms that take the same steps. Records that follow one another in memory:
+the update of w by one and the scalar product with the next share a loop, so that w passes through the
+processor once a step. Others, and long ones: four steps at once, from the scalar products of four
+records with w and with each other; four rows are on their way from memory at a time.
 """
 
 from __future__ import annotations
@@ -59,17 +61,121 @@ def _add(gradient: Any, pull: float, z: Any, row: int) -> None:
 
 
 @njit(fastmath=_FAST, nogil=True)
-def _projected(w: Any, radius: float) -> float:
-    """Project w on the ball and return the factor."""
+def _project(w: Any, radius: float) -> None:
     squares = 0.0
     for j in range(len(w)):
         squares += w[j] * w[j]
-    if not squares > radius * radius:
-        return 1.0
-    shrink = radius / sqrt(squares)
+    if squares > radius * radius:
+        shrink = radius / sqrt(squares)
+        for j in range(len(w)):
+            w[j] *= shrink
+
+
+@njit(fastmath=_FAST, nogil=True)
+def _pull(
+    shape: int, a: float, b: float, low: float, high: float, labels: bool, y: float, s: float
+) -> float:
+    """Return the derivative of the loss in the prediction s."""
+    if labels:
+        return y * _slope(shape, a, b, low, high, y * s)
+    return -_slope(shape, a, b, low, high, y - s)
+
+
+@njit(fastmath=_FAST, nogil=True)
+def _eta(step: float, ridge: float, decreasing: bool, taken: int) -> float:
+    """Return the length of the step after ``taken`` ones."""
+    if decreasing:
+        return min(step, 1.0 / (ridge * (taken + 1)))
+    return step
+
+
+@njit(fastmath=_FAST, nogil=True)
+def _four(
+    z: Any,
+    rows: Any,
+    place: int,
+    y: Any,
+    weights: Any,
+    labels: bool,
+    form: Any,
+    w: Any,
+    taken: int,
+    step: float,
+    ridge: float,
+    decreasing: bool,
+) -> None:
+    """Take the four steps from ``place`` on: w_{i+1} = keep_i w_i - move_i z_i."""
+    shape, a, b, low, high = form
+    i0, i1, i2, i3 = rows[place], rows[place + 1], rows[place + 2], rows[place + 3]
+    z0, z1, z2, z3 = z[i0], z[i1], z[i2], z[i3]
+    s0, s1, s2, s3 = 0.0, 0.0, 0.0, 0.0
+    g01, g02, g03, g12, g13, g23 = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
     for j in range(len(w)):
-        w[j] *= shrink
-    return shrink
+        s0 += w[j] * z0[j]
+        s1 += w[j] * z1[j]
+        s2 += w[j] * z2[j]
+        s3 += w[j] * z3[j]
+        # float64 as w is: products of float32 entries are exact in it
+        x0, x1, x2, x3 = float(z0[j]), float(z1[j]), float(z2[j]), float(z3[j])
+        g01 += x0 * x1
+        g02 += x0 * x2
+        g03 += x0 * x3
+        g12 += x1 * x2
+        g13 += x1 * x3
+        g23 += x2 * x3
+    eta = _eta(step, ridge, decreasing, taken)
+    k0, m0 = 1.0 - eta * ridge, eta * weights[i0] * _pull(shape, a, b, low, high, labels, y[i0], s0)
+    s1 = k0 * s1 - m0 * g01
+    eta = _eta(step, ridge, decreasing, taken + 1)
+    k1, m1 = 1.0 - eta * ridge, eta * weights[i1] * _pull(shape, a, b, low, high, labels, y[i1], s1)
+    m0 *= k1
+    s2 = k0 * k1 * s2 - m0 * g02 - m1 * g12
+    eta = _eta(step, ridge, decreasing, taken + 2)
+    k2, m2 = 1.0 - eta * ridge, eta * weights[i2] * _pull(shape, a, b, low, high, labels, y[i2], s2)
+    m0, m1 = m0 * k2, m1 * k2
+    s3 = k0 * k1 * k2 * s3 - m0 * g03 - m1 * g13 - m2 * g23
+    eta = _eta(step, ridge, decreasing, taken + 3)
+    k3, m3 = 1.0 - eta * ridge, eta * weights[i3] * _pull(shape, a, b, low, high, labels, y[i3], s3)
+    m0, m1, m2 = m0 * k3, m1 * k3, m2 * k3
+    keep = k0 * k1 * k2 * k3
+    for j in range(len(w)):
+        w[j] = keep * w[j] - (m0 * z0[j] + m1 * z1[j] + m2 * z2[j] + m3 * z3[j])
+
+
+@njit(fastmath=_FAST, nogil=True, cache=True)
+def run_singly(
+    z: Any,
+    rows: Any,
+    y: Any,
+    weights: Any,
+    labels: bool,
+    form: Any,
+    w: Any,
+    counts: Any,
+    n_steps: int,
+    step: float,
+    ridge: float,
+    decreasing: bool,
+    fours: bool,
+) -> None:
+    """Take steps of one record each, to the last iterate and without a ball."""
+    shape, a, b, low, high = form
+    taken, ends = counts[0], min(len(rows), n_steps - counts[0])
+    place = 0
+    while fours and place + 4 <= ends:
+        _four(z, rows, place, y, weights, labels, form, w, taken, step, ridge, decreasing)
+        place += 4
+        taken += 4
+    s = _margin(z, rows[place], w) if place < ends else 0.0
+    while place < ends:
+        row = rows[place]
+        following = rows[place + 1] if place + 1 < ends else row
+        eta = _eta(step, ridge, decreasing, taken)
+        move = eta * weights[row] * _pull(shape, a, b, low, high, labels, y[row], s)
+        s = _move(w, 1.0 - eta * ridge, move, z, row, following)
+        place += 1
+        taken += 1
+    counts[0] = taken
 
 
 @njit(fastmath=_FAST, nogil=True, cache=True)
@@ -96,38 +202,20 @@ def run(
     """Take records one after the other; see ``Steps.run``."""
     shape, a, b, low, high = form
     taken, filled = counts[0], counts[1]
-    ends = len(rows)
-    known = False  # whether ``s`` is the scalar product with this record
-    s = 0.0
-    for place in range(ends):
+    for place in range(len(rows)):
         if taken >= n_steps:
             break
         row = rows[place]
-        if not known:
-            s = _margin(z, row, w)
-        if labels:
-            pull = y[row] * _slope(shape, a, b, low, high, y[row] * s)
-        else:
-            pull = -_slope(shape, a, b, low, high, y[row] - s)
-        pull *= weights[row]
-        if batch > 1:
-            _add(gradient, pull, z, row)
-            known = False
+        s = _margin(z, row, w)
+        pull = weights[row] * _pull(shape, a, b, low, high, labels, y[row], s)
+        _add(gradient, pull, z, row)
         filled += 1
-        if filled < batch and not (last and place == ends - 1):
+        if filled < batch and not (last and place == len(rows) - 1):
             continue
-        eta = step
-        if decreasing:
-            eta = min(step, 1.0 / (ridge * (taken + 1)))
-        keep = 1.0 - eta * ridge
-        if batch == 1:
-            following = rows[place + 1] if place + 1 < ends else row
-            s = _move(w, keep, eta * pull, z, row, following)
-            known = True
-        else:
-            _move_by(w, keep, eta / batch, gradient)
+        eta = _eta(step, ridge, decreasing, taken)
+        _move_by(w, 1.0 - eta * ridge, eta / batch, gradient)
         if radius < inf:
-            s *= _projected(w, radius)
+            _project(w, radius)
         if averaged:
             for j in range(len(w)):
                 total[j] += w[j]
@@ -161,11 +249,7 @@ def gradient_sum(
         squares = 0.0
         for k in range(problems):
             s = _margin(z, row, w[k])
-            y = targets[row, k]
-            if labels:
-                pull = y * _slope(shape, a, b, low, high, y * s)
-            else:
-                pull = -_slope(shape, a, b, low, high, y - s)
+            pull = _pull(shape, a, b, low, high, labels, targets[row, k], s)
             pull *= weights[row] * unit
             slopes[k] = pull
             squares += pull * pull

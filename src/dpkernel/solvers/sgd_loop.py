@@ -10,14 +10,18 @@ Compiled code is kept on disk and loaded in the next process.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from functools import cache
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 
 from dpkernel.losses import Loss
 from dpkernel.types import Array, IntArray
+
+_SHORT = 2048  # coordinates up to which w stays in the fastest cache
 
 
 @dataclass
@@ -79,7 +83,15 @@ class Steps:
 
         z holds one record a row; y and the records' weights in [0, 1] are indexed like z.
         """
-        _compiled()(
+        if self.batch == 1 and self.radius == math.inf and not self.averaged:
+            in_line = len(rows) > 1 and int(rows[-1] - rows[0]) == len(rows) - 1
+            fours = not in_line or z.shape[1] > _SHORT
+            _compiled("run_singly")(
+                z, rows, y, weights, self.loss.labels, self.loss.form, state.weights, state.counts,
+                self.n_steps, self.step, self.ridge, self.decreasing, fours,
+            )  # fmt: skip
+            return
+        _compiled("run")(
             z, rows, y, weights, self.loss.labels, self.loss.form, state.weights, state.total,
             state.gradient, state.counts, self.batch, self.n_steps, self.step, self.ridge,
             self.decreasing, self.radius, self.averaged, last,
@@ -87,8 +99,6 @@ class Steps:
 
 
 @cache
-def _compiled() -> Any:
-    """Return the loop. numba takes a moment to import, so it is imported when first needed."""
-    from dpkernel.solvers.sgd_compiled import run
-
-    return run
+def _compiled(name: str) -> Any:
+    """Return a compiled loop. numba takes a moment to import, so it is imported when first needed."""
+    return getattr(import_module("dpkernel.solvers.sgd_compiled"), name)

@@ -61,11 +61,12 @@ class OutputSGD:
     (alpha in (0, 1)); step^2 (M + L)^2 + 2 step M_0 (alpha = 0); 2 step M_0 (alpha = 1, for a step of
     at most 1/L); c^2 step/(2 - step kappa^2) for the squared loss.
 
-    Rounding    with u = 2^-53 and gamma_k = k u/(1 - k u), a computed step of a smooth loss is an
-                exact one plus step kappa (c_2 (gamma_M kappa R_w + 2 u (c + kappa R_w)) +
-                (12 u + gamma_b) G/kappa) + 4 u R_w; exact steps do not expand, so T of these bound
-                the error of the run. Without smoothness a margin that is off may turn a slope, which
-                adds 8 step G gamma_M R_w to c^2 in every step.
+    Rounding    with u = 2^-53, gamma_k = k u/(1 - k u) and e = gamma_{M+16} (R_w + 4 step G), the
+                error of a margin over ||z||, a computed step of a smooth loss is an exact one plus
+                step kappa (c_2 (kappa e + 2 u (c + kappa R_w)) + (12 u + gamma_b) G/kappa) + 4 u R_w;
+                exact steps do not expand, so T of these bound the error of the run. Without
+                smoothness a margin that is off may turn a slope, which adds 8 step G e to c^2 in
+                every step.
     """
 
     loss: Loss
@@ -199,8 +200,13 @@ class OutputSGD:
 
     @property
     def _margin_error(self) -> float:
-        """A bound on the error of <z, w>, over ||z||."""
-        return _gamma(self.n_coordinates) * self.norm_bound
+        """A bound on the error of <z, w>, over ||z||.
+
+        Where w is the last one but three, <z, w> follows from it and three scalar products with
+        records that moved it by at most step G each.
+        """
+        reach = self.norm_bound + 4 * self.eta * self.gradient
+        return _gamma(self.n_coordinates + 16) * reach
 
     @property
     def rounding(self) -> float:
