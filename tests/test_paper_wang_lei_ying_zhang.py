@@ -17,8 +17,9 @@ from dpkernel import Budget, Certificate, Ledger, SeededNoise
 from dpkernel.errors import BudgetExceededError, CertificateError, DataError, ParameterError
 from dpkernel.features import FourierFeatures
 from dpkernel.losses import Hinge, Logistic, PowerAbsolute, PowerHinge, Squared
+from dpkernel.mechanisms import Gaussian
 from dpkernel.papers import PublishedGradientSGD, PublishedOutputSGD
-from dpkernel.papers.sgd import sgd
+from dpkernel.papers.sgd import Descent, sgd
 from dpkernel.papers.wang_lei_ying_zhang_2022 import (
     HolderConstants,
     algorithm_1_noise,
@@ -52,6 +53,13 @@ def table(rng):
 def build(cls, epsilon=4.0, delta=1e-3, **options):
     extra = {"radius": 2.0} if cls is PublishedGradientSGD else {}
     return cls(epsilon, delta, **{"step": 0.2, **extra, **options})
+
+
+class Flat(Hinge):
+    """A loss that states constants of its own."""
+
+    def holder(self, kappa):
+        return 1.0, 1e-9
 
 
 # --- constants of Algorithm 1 ---------------------------------------------------------------
@@ -146,6 +154,44 @@ def test_no_pair_of_neighbours_moves_farther_than_the_bound(loss, radius, rng):
                 largest[k] = max(largest[k], np.linalg.norm(ends[0] - ends[1]))
     assert largest[0] == 0 and (largest <= moves * (1 + 1e-12)).all()
     assert largest[1] > 0.2 * moves[1]
+
+
+def test_move_by_hand_and_known_answers():
+    known = Descent(1000, 1000, 0.01, 1, 1.0, 1.0, 1.0, 0.0, step_expansion(0.5, 1.5, 0.01))
+    assert known.move(np.array([3.0]))[0] == pytest.approx(0.0601049, rel=1e-5)
+    # hinge, kappa = 1: L = 1, G = largest slope 1; one hit in 101 steps of 0.1
+    hinge = _descent(5, 101, 0.1, 2, 1.0, HolderConstants.of(Hinge(), kappa=1.0), Hinge(), None)
+    assert hinge.move(np.ones(1))[0] == pytest.approx(math.sqrt(0.2**2 + 100 * 0.1**2), rel=1e-9)
+    assert not hinge.smooth and hinge.average and not hinge.projected
+    # logistic in a ball of radius 2: G = 1/2 + 2/4 up to the thousandth for rounding
+    constants = HolderConstants.of(Logistic(), kappa=1.0)
+    ball = _descent(5, 101, 0.1, 2, 1.0, constants, Logistic(), 2.0)
+    assert ball.gradient == pytest.approx(1.0, rel=1e-3) and ball.farthest == 2.0
+    assert ball.move(np.array([2.0]))[0] == pytest.approx(2 * 0.2 * ball.gradient)
+
+
+def test_rounding_by_hand():
+    """d = 6, T = 10, eta = 1/2, kappa = 2, G = 3, R = 5, l'' <= 7; in units of a half ulp."""
+
+    def found(**options):
+        run = Descent(9, 10, 0.5, 6, 2.0, 3.0, 5.0, 7.0, **options)
+        return run.rounding / 2.0**-53, run.move(np.ones(1))[0]
+
+    reach = 5.005
+    each = 4 * reach + 13 * 0.5 * 3
+    margin = 0.5 * 2 * 7 * 6 * 2 * reach
+    smooth, moved = found()
+    assert smooth == pytest.approx(10.1 * (each + margin), rel=1e-9) and moved == pytest.approx(3)
+    projected, _ = found(projected=True)
+    assert projected == pytest.approx(10.1 * (each + margin + 10 * reach), rel=1e-9)
+    mean, _ = found(average=True)
+    assert mean == pytest.approx(10.1 * (each + margin) + 12 * reach, rel=1e-9)
+    rough, _ = found(smooth=False)
+    assert rough == pytest.approx(10.1 * each, rel=1e-9)
+    wide = Descent(9, 10**6, 0.5, 10**5, 2.0, 3.0, 5e6, 0.0, smooth=False)  # a flipped slope
+    lost = 8 * 0.5 * 3 * 1e5 * 2.0**-53 * 5.005e6
+    expected = math.sqrt(9 + (10**6 - 1) * lost)
+    assert wide.move(np.ones(1))[0] == pytest.approx(expected, rel=1e-6)
 
 
 # --- constants of Algorithm 2 ---------------------------------------------------------------
@@ -258,8 +304,6 @@ def test_output_perturbation_is_the_naive_loop_of_the_box(table, loss, radius, f
 
 def test_gradient_perturbation_is_the_naive_loop_of_the_box(table, monkeypatch):
     """The noise of every step is what its release added to the gradient."""
-    from dpkernel.mechanisms import Gaussian
-
     added, original = [], Gaussian.release
 
     def release(self, value, noise):
@@ -280,6 +324,21 @@ def test_gradient_perturbation_is_the_naive_loop_of_the_box(table, monkeypatch):
     assert len(added) == 70
     low, high = chi2.ppf([5e-11, 1 - 5e-11], 70 * d)
     assert low < np.sum((np.array(added) / sigma) ** 2) < high
+
+
+def test_gradients_are_cut_whatever_the_loss_returns(table, monkeypatch):
+    norms, original = [], Gaussian.release
+
+    def release(self, value, noise):
+        norms.append(np.linalg.norm(value))
+        return original(self, value, noise)
+
+    steep = Logistic.derivative
+    monkeypatch.setattr(Gaussian, "release", release)
+    monkeypatch.setattr(Logistic, "derivative", lambda self, y, s: 50 * steep(self, y, s))
+    model = build(PublishedGradientSGD).fit(*table)
+    assert max(norms) == pytest.approx(model.printed_.gradient_bound)
+    assert max(norms) <= model.printed_.gradient_bound * (1 + 1e-15)
 
 
 def test_noise_on_the_mean_is_the_printed_noise(seed):
@@ -412,6 +471,7 @@ def test_ledgers_are_charged_what_is_proved(table):
         ("radius", 0.0),
         ("loss", "other"),
         ("loss", Hinge),
+        ("loss", Flat()),
         ("classes", None),
         ("classes", (1, 1.0)),
         ("classes", (0, 1, 2)),
