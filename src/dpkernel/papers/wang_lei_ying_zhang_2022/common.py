@@ -45,10 +45,11 @@ class HolderSGD(PublishedSGD):
         loss = self.loss
         if isinstance(loss, str) and loss in REGISTRY:
             return REGISTRY[loss]()
-        if not isinstance(loss, Loss):
+        if not isinstance(loss, Loss) or type(loss) not in REGISTRY.values():
             names = ", ".join(repr(name) for name in REGISTRY)
             got = loss if isinstance(loss, str) else type(loss).__name__
-            raise self._refused("loss", f"one of {names}, or a Loss", got)
+            advice = "Proofs rest on a loss's constants, and those of another are not known here."
+            raise self._refused("loss", f"one of {names}, or one of these losses", got, advice)
         return loss
 
     @property

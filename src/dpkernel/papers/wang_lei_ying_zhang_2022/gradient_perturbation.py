@@ -212,6 +212,8 @@ def subsampled_delta(epsilon: float, mu: float, share: float, n_steps: int) -> f
     reach = 1e-3
     while reach < 60 and one(np.array([reach]))[0] > 1e-18 / n_steps:
         reach *= 1.5
+    if one(np.array([reach]))[0] * n_steps > 1:
+        return 1.0  # far more loss than the grid holds: it would count as infinite
     composed = pld.from_profile(one, reach, min(pld.STEP, reach / 100)).repeat(n_steps)
     return float(composed.delta(epsilon))
 
