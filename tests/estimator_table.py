@@ -17,7 +17,7 @@ from dpkernel import (
     PrivateQuantileRegressor,
 )
 from dpkernel.estimators.labels import declared_classes
-from dpkernel.methods import PrivateHuberRegressor
+from dpkernel.methods import PrivateHuberRegressor, PrivateKernelSVC, PrivateKernelSVR
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Line:
         return self.build(**options)
 
 
-class ClassesOfY(PrivateKernelClassifier):
+class _ClassesOfY:
     """Declares the classes of y, which no user may: scikit-learn's checks bring labels of their own."""
 
     def fit(self, X: Any, y: Any = None) -> Any:
@@ -48,6 +48,23 @@ class ClassesOfY(PrivateKernelClassifier):
         return declared_classes(self._found, type(self).__name__)
 
 
+class ClassesOfY(_ClassesOfY, PrivateKernelClassifier):
+    """A classifier of any labels."""
+
+
+class MachineOfY(_ClassesOfY, PrivateKernelSVC):
+    """A support vector machine for any labels."""
+
+
+def classifier(cls: type, under_check: type) -> Line:
+    return Line(
+        lambda **kw: cls(**{"epsilon": 10.0, "classes": [0, 1], **kw}),
+        target=lambda y: np.where(y > 0, 1.0, 0.0),
+        under_check=lambda **kw: under_check(**{"epsilon": 10.0, **kw}),
+        attributes=frozenset({"classes_"}),
+    )
+
+
 def regressor(cls: type, **defaults: Any) -> Callable[..., Any]:
     return lambda **kw: cls(**{"epsilon": 10.0, "y_bounds": (-1000, 1000), **defaults, **kw})
 
@@ -56,12 +73,9 @@ BUILDERS: dict[str, Line] = {
     "PrivateKernelRidge": Line(regressor(PrivateKernelRidge)),
     "PrivateQuantileRegressor": Line(regressor(PrivateQuantileRegressor)),
     "PrivateHuberRegressor": Line(regressor(PrivateHuberRegressor)),
-    "PrivateKernelClassifier": Line(
-        lambda **kw: PrivateKernelClassifier(**{"epsilon": 10.0, "classes": [0, 1], **kw}),
-        target=lambda y: np.where(y > 0, 1.0, 0.0),
-        under_check=lambda **kw: ClassesOfY(**{"epsilon": 10.0, **kw}),
-        attributes=frozenset({"classes_"}),
-    ),
+    "PrivateKernelSVR": Line(regressor(PrivateKernelSVR)),
+    "PrivateKernelClassifier": classifier(PrivateKernelClassifier, ClassesOfY),
+    "PrivateKernelSVC": classifier(PrivateKernelSVC, MachineOfY),
     "PrivateKernelRegressor": Line(
         regressor(PrivateKernelRegressor, bounds=(-100, 100)),
         attributes=frozenset({"budget_plan_", "_variances", "_scales"}),

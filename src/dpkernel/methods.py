@@ -2,5 +2,12 @@
 
 from dpkernel.estimators.robust import PrivateHuberRegressor
 from dpkernel.estimators.sgd import PrivateSGDClassifier, PrivateSGDRegressor
+from dpkernel.estimators.support_vectors import PrivateKernelSVC, PrivateKernelSVR
 
-__all__ = ["PrivateHuberRegressor", "PrivateSGDClassifier", "PrivateSGDRegressor"]
+__all__ = [
+    "PrivateHuberRegressor",
+    "PrivateKernelSVC",
+    "PrivateKernelSVR",
+    "PrivateSGDClassifier",
+    "PrivateSGDRegressor",
+]

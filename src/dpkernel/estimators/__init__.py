@@ -4,11 +4,14 @@ from dpkernel.estimators.classifier import PrivateKernelClassifier
 from dpkernel.estimators.regressor import PrivateKernelRegressor
 from dpkernel.estimators.ridge import PrivateKernelRidge
 from dpkernel.estimators.robust import PrivateHuberRegressor, PrivateQuantileRegressor
+from dpkernel.estimators.support_vectors import PrivateKernelSVC, PrivateKernelSVR
 
 __all__ = [
     "PrivateHuberRegressor",
     "PrivateKernelClassifier",
     "PrivateKernelRegressor",
     "PrivateKernelRidge",
+    "PrivateKernelSVC",
+    "PrivateKernelSVR",
     "PrivateQuantileRegressor",
 ]

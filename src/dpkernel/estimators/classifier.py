@@ -41,111 +41,15 @@ class OneAgainstRest(Targets):
         return labels, np.asarray(self.weights)[y.astype(np.int64)]
 
 
-class PrivateKernelClassifier(ClassifierMixin, ObjectiveModel):
-    r"""Kernel classification with a privacy certificate.
+class MarginClassifier(ClassifierMixin, ObjectiveModel):
+    """What the classifiers share that minimise a loss of margins, one class against the rest."""
 
-    Minimises sum_i loss(y_i f(x_i)) + Lambda ||beta||^2 / 2 plus a random linear term, for f linear
-    in a data-independent feature map: objective perturbation. Two classes are one problem; more are
-    one against the rest each, and the budget covers all of them together.
+    classes: Any
+    class_weight: Mapping[Any, float] | None
+    classes_: Any
 
-    Parameters
-    ----------
-    epsilon, delta : float
-        What is asked for; the certificate states at most this. ``delta=0`` takes noise that is pure
-        epsilon, under the assumption of idealised arithmetic.
-    classes : sequence
-        Every label that can occur: public, never read from the data. Required.
-    loss : {"smoothed_hinge", "logistic"}
-        A support vector machine, the most accurate for small n epsilon; or logistic regression, with
-        better probabilities for large.
-    width : float
-        Of the parabola that replaces the hinge's kink, in [1e-6, 1].
-    kernel, length_scale, features, n_features, bounds, neighbours, ledger, noise, random_state,
-    verbose
-        As in ``PrivateKernelRidge``.
-    regularisation : "auto" or float
-        Lambda; "auto" minimises the error that is expected from public numbers.
-    class_weight : dict, optional
-        A public weight for each class; relative to the largest.
-    accept : tuple of str
-        Assumptions that you sign: ``("idealised-arithmetic",)``, needed for ``delta=0``.
-
-    Attributes
-    ----------
-    certificate_ : Certificate
-    classes_ : ndarray
-        The declared classes, sorted where they can be.
-    coef_, intercept_ : on the features
-    feature_map_ : FeatureMap
-    n_features_in_, feature_names_in_
-
-    Guarantee    (epsilon, delta)-DP for the stated neighbours. Public: n, bounds, classes, seed,
-                 parameters.
-    Sensitivity  2 B or B of the gradient, B = 1: ``sensitivity.loss_gradient``. Long rows get a
-                 smaller weight, and every solve reaches one public tolerance.
-    Not covered  ``score`` on the training rows: it reads them without noise.
-    Reference    Lee, Park & Ahn, Algorithms 2 and 4, with the noise that their proof needs.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dpkernel import PrivateKernelClassifier
-    >>> rng = np.random.default_rng(0)
-    >>> X = rng.uniform(-1, 1, (2000, 2)); y = np.where(X[:, 0] > X[:, 1], "yes", "no")
-    >>> model = PrivateKernelClassifier(epsilon=1.0, classes=["no", "yes"], bounds=(-1, 1))
-    >>> model.fit(X, y).certificate_.private
-    True
-    """
-
-    _constraints: ClassVar = {
-        **ObjectiveModel._constraints,
-        "loss": Choice("smoothed_hinge", "logistic"),
-        "width": Real(1e-6, 1, closed_low=True, closed_high=True),
-    }
-
-    def __init__(
-        self,
-        epsilon: float = 1.0,
-        delta: float = 1e-6,
-        *,
-        classes: Any = None,
-        loss: str = "smoothed_hinge",
-        width: float = 1.0,
-        kernel: Any = "gaussian",
-        length_scale: Any = "auto",
-        features: Any = "auto",
-        n_features: int | str = "auto",
-        regularisation: float | str = "auto",
-        class_weight: Mapping[Any, float] | None = None,
-        bounds: Any = None,
-        neighbours: str | Neighbours = "replace-one",
-        ledger: Ledger | None = None,
-        noise: NoiseSource | None = None,
-        random_state: int | None = None,
-        accept: Any = (),
-        verbose: bool = False,
-    ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.classes = classes
-        self.loss = loss
-        self.width = width
-        self.kernel = kernel
-        self.length_scale = length_scale
-        self.features = features
-        self.n_features = n_features
-        self.regularisation = regularisation
-        self.class_weight = class_weight
-        self.bounds = bounds
-        self.neighbours = neighbours
-        self.ledger = ledger
-        self.noise = noise
-        self.random_state = random_state
-        self.accept = accept
-        self.verbose = verbose
-
-    def fit(self, X: Any, y: Any = None) -> PrivateKernelClassifier:
-        """Solve the perturbed problems on (X, y).
+    def fit(self, X: Any, y: Any = None) -> Any:
+        """Solve the problems on (X, y) and release their solutions.
 
         Parameters
         ----------
@@ -160,9 +64,9 @@ class PrivateKernelClassifier(ClassifierMixin, ObjectiveModel):
         finally:
             self.__dict__.pop("_set_aside", None)
 
-    def _fit(self, X: Any, y: Any) -> PrivateKernelClassifier:
+    def _fit(self, X: Any, y: Any) -> Any:
         budget, relation = self._check_parameters()
-        levels = classes_of(self.classes, self.bounds, type(self).__name__)
+        levels = self._declared()
         weights = self._weights(levels)
         source = open_source(self, X, y, again=True, several=False, classes=levels)
         places = (1,) if len(levels.values) == 2 else range(len(levels.values))
@@ -189,6 +93,159 @@ class PrivateKernelClassifier(ClassifierMixin, ObjectiveModel):
         scores = self.decision_function(X)
         place = (scores > 0).astype(np.int64) if scores.ndim == 1 else scores.argmax(axis=1)
         return self.classes_[place]
+
+    def _declared(self) -> Levels:
+        """Return the declared classes."""
+        return classes_of(self.classes, self.bounds, type(self).__name__)
+
+    def _loss(self) -> Loss:
+        raise NotImplementedError
+
+    def _weights(self, levels: Levels) -> tuple[float, ...] | None:
+        """Return class weights in (0, 1], or None when there are none."""
+        if self.class_weight is None:
+            return None
+        given = self.class_weight
+        known = isinstance(given, Mapping) and set(given) <= set(levels.values)
+        if not known or not all(is_real(w) and 0 < w < math.inf for w in given.values()):
+            allowed = "a dict from declared classes to positive numbers"
+            advice = "'balanced' would read the class counts from the data."
+            got: Any = given if str(given) == "balanced" else type(given).__name__
+            raise ParameterError(
+                parameter_message(type(self).__name__, "class_weight", allowed, got, advice)
+            )
+        weights = [float(given.get(value, 1.0)) for value in levels.values]
+        return tuple(weight / max(weights) for weight in weights)
+
+    @classmethod
+    def _saved_parameters(cls, header: JSON, domain: Domain) -> dict[str, Any]:
+        assert isinstance(domain.target, Levels)
+        classes = list(domain.target.values)
+        return {**super()._saved_parameters(header, domain), "classes": classes}
+
+    @classmethod
+    def _from_state(cls, header: JSON, arrays: dict[str, Array]) -> Any:
+        model = super()._from_state(header, arrays)
+        assert isinstance(model._domain.target, Levels)
+        model.classes_ = as_labels(model._domain.target)
+        return model
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.poor_score = True
+        return tags
+
+
+class PrivateKernelClassifier(MarginClassifier):
+    r"""Kernel classification with a privacy certificate.
+
+    Minimises sum_i loss(y_i f(x_i)) + Lambda ||beta||^2 / 2 plus a random linear term, for f linear
+    in a data-independent feature map: objective perturbation. Two classes are one problem; more are
+    one against the rest each, and the budget covers all of them together. ``solver="output"`` minimises
+    without the random term and adds noise to the solution: output perturbation.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        What is asked for; the certificate states at most this. ``delta=0`` takes noise that is pure
+        epsilon, under the assumption of idealised arithmetic.
+    classes : sequence
+        Every label that can occur: public, never read from the data. Required.
+    loss : {"smoothed_hinge", "logistic"}
+        A support vector machine, the most accurate for small n epsilon; or logistic regression, with
+        better probabilities for large.
+    width : float
+        Of the parabola that replaces the hinge's kink, in [1e-6, 1].
+    kernel, length_scale, features, n_features, bounds, neighbours, ledger, noise, random_state,
+    verbose
+        As in ``PrivateKernelRidge``.
+    regularisation : "auto" or float
+        Lambda; "auto" minimises the error that is expected from public numbers.
+    solver : {"objective", "output"}
+        Where the noise goes; "objective" is the more accurate on most tables.
+    class_weight : dict, optional
+        A public weight for each class; relative to the largest.
+    accept : tuple of str
+        Assumptions that you sign: ``("idealised-arithmetic",)``, needed for ``delta=0``.
+
+    Attributes
+    ----------
+    certificate_ : Certificate
+    classes_ : ndarray
+        The declared classes, sorted where they can be.
+    coef_, intercept_ : on the features
+    feature_map_ : FeatureMap
+    n_features_in_, feature_names_in_
+
+    Guarantee    (epsilon, delta)-DP for the stated neighbours. Public: n, bounds, classes, seed,
+                 parameters.
+    Sensitivity  2 B or B of the gradient, B = 1: ``sensitivity.loss_gradient``. Long rows get a
+                 smaller weight, and every solve reaches one public tolerance. With
+                 ``solver="output"`` 2 B / Lambda or B / Lambda of the solution:
+                 ``sensitivity.erm_lipschitz``.
+    Not covered  ``score`` on the training rows: it reads them without noise.
+    Reference    Lee, Park & Ahn, Algorithms 2 and 4, with the noise that their proof needs.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpkernel import PrivateKernelClassifier
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-1, 1, (2000, 2)); y = np.where(X[:, 0] > X[:, 1], "yes", "no")
+    >>> model = PrivateKernelClassifier(epsilon=1.0, classes=["no", "yes"], bounds=(-1, 1))
+    >>> model.fit(X, y).certificate_.private
+    True
+    """
+
+    _constraints: ClassVar = {
+        **ObjectiveModel._constraints,
+        "loss": Choice("smoothed_hinge", "logistic"),
+        "width": Real(1e-6, 1, closed_low=True, closed_high=True),
+        "solver": Choice("objective", "output"),
+    }
+
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        delta: float = 1e-6,
+        *,
+        classes: Any = None,
+        loss: str = "smoothed_hinge",
+        width: float = 1.0,
+        kernel: Any = "gaussian",
+        length_scale: Any = "auto",
+        features: Any = "auto",
+        n_features: int | str = "auto",
+        regularisation: float | str = "auto",
+        solver: str = "objective",
+        class_weight: Mapping[Any, float] | None = None,
+        bounds: Any = None,
+        neighbours: str | Neighbours = "replace-one",
+        ledger: Ledger | None = None,
+        noise: NoiseSource | None = None,
+        random_state: int | None = None,
+        accept: Any = (),
+        verbose: bool = False,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.classes = classes
+        self.loss = loss
+        self.width = width
+        self.kernel = kernel
+        self.length_scale = length_scale
+        self.features = features
+        self.n_features = n_features
+        self.regularisation = regularisation
+        self.solver = solver
+        self.class_weight = class_weight
+        self.bounds = bounds
+        self.neighbours = neighbours
+        self.ledger = ledger
+        self.noise = noise
+        self.random_state = random_state
+        self.accept = accept
+        self.verbose = verbose
 
     def predict_proba(self, X: Any) -> Array:
         """Return estimated probabilities of the classes, from released numbers alone.
@@ -218,41 +275,11 @@ class PrivateKernelClassifier(ClassifierMixin, ObjectiveModel):
     def _loss(self) -> Loss:
         return Logistic() if self.loss == "logistic" else SmoothedHinge(float(self.width))
 
-    def _weights(self, levels: Levels) -> tuple[float, ...] | None:
-        """Return class weights in (0, 1], or None when there are none."""
-        if self.class_weight is None:
-            return None
-        given = self.class_weight
-        known = isinstance(given, Mapping) and set(given) <= set(levels.values)
-        if not known or not all(is_real(w) and 0 < w < math.inf for w in given.values()):
-            allowed = "a dict from declared classes to positive numbers"
-            advice = "'balanced' would read the class counts from the data."
-            got: Any = given if str(given) == "balanced" else type(given).__name__
-            raise ParameterError(
-                parameter_message("PrivateKernelClassifier", "class_weight", allowed, got, advice)
-            )
-        weights = [float(given.get(value, 1.0)) for value in levels.values]
-        return tuple(weight / max(weights) for weight in weights)
-
     @classmethod
     def _saved_parameters(cls, header: JSON, domain: Domain) -> dict[str, Any]:
-        assert isinstance(domain.target, Levels)
         loss = header["certificate"]["public"]["losses"][0]
         return {
             **super()._saved_parameters(header, domain),
-            "classes": list(domain.target.values),
             "loss": loss["kind"],
             "width": loss.get("width", 1.0),
         }
-
-    @classmethod
-    def _from_state(cls, header: JSON, arrays: dict[str, Array]) -> PrivateKernelClassifier:
-        model = super()._from_state(header, arrays)
-        assert isinstance(model._domain.target, Levels)
-        model.classes_ = as_labels(model._domain.target)
-        return model
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.poor_score = True
-        return tags

@@ -1,10 +1,15 @@
-"""What the estimators share that are fitted by objective perturbation."""
+"""What the estimators share that solve convex problems on records.
+
+Noise goes into the problems (objective perturbation) or on their solutions (output perturbation).
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from rich.console import Console
@@ -13,22 +18,30 @@ from dpkernel.certificate import Certificate, Release
 from dpkernel.domain import Domain, Interval, Levels
 from dpkernel.estimators.base import logger
 from dpkernel.estimators.kernel_model import KernelModel
-from dpkernel.estimators.objective_plan import ROW_BOUND, Setting, plan_objectives
+from dpkernel.estimators.objective_plan import (
+    ROW_BOUND,
+    ObjectivePlan,
+    Setting,
+    plan_objectives,
+)
+from dpkernel.estimators.output_plan import OutputPlan, plan_outputs
 from dpkernel.estimators.records import STEPS, RecordRecipe, RecordStore, Targets
 from dpkernel.estimators.sources import Source
 from dpkernel.features import FeatureMap
 from dpkernel.features.normalised import shrunk_centre
 from dpkernel.losses import Loss
-from dpkernel.mechanisms import PureObjectivePerturbation, require_accepted
+from dpkernel.mechanisms import L2Gamma, PureObjectivePerturbation, require_accepted
+from dpkernel.noise import Noise
 from dpkernel.profiles import gaussian_mu
 from dpkernel.solvers.objective_perturbation import Problem, Records, minimise
+from dpkernel.solvers.output_perturbation import minimise_risk
 from dpkernel.types import JSON, Array, Budget, Neighbours
 from dpkernel.validation import Choice, Constraint, Kind, Real
 
 _CENTRE_SHARE = 0.1
 
-T = TypeVar("T")
 Task = tuple[str, Loss, Targets]  # a label for the certificate, a loss, a view of the targets
+Show = Callable[[Sequence[Task]], Iterable[Task]]
 
 
 class ObjectiveModel(KernelModel):
@@ -42,6 +55,7 @@ class ObjectiveModel(KernelModel):
         "accept": Kind(tuple, list, set, frozenset),
     }
 
+    solver: str = "objective"
     regularisation: float | str
     accept: Any
     verbose: bool
@@ -50,7 +64,8 @@ class ObjectiveModel(KernelModel):
         budget, relation = super()._check_parameters()
         self._refuse_private_n(relation)
         if budget.pure:
-            require_accepted(PureObjectivePerturbation, self.accept)
+            output = self.solver == "output"
+            require_accepted(L2Gamma if output else PureObjectivePerturbation, self.accept)
         return budget, relation
 
     def _solve(
@@ -80,11 +95,16 @@ class ObjectiveModel(KernelModel):
         sizes = source.n_rows, powers, signal
         setting = Setting(owner, budget, relation, *sizes, centre_share=share)
         ridge = None if self.regularisation == "auto" else float(self.regularisation)
-        plans, centre = plan_objectives(setting, [loss for _, loss, _ in tasks], ridge)
-        plan_of = {plan.loss: plan for plan in plans}
-        label_of = {loss: label for label, loss, _ in tasks}
+        losses = [loss for _, loss, _ in tasks]
+        approach: _Approach
+        if self.solver == "output":
+            plan, centre = plan_outputs(setting, losses, ridge, tuple(self.accept))
+            approach = _Output(tasks, plan)
+        else:
+            plans, centre = plan_objectives(setting, losses, ridge)
+            approach = _Objective(tasks, plans)
         releases = [Release("centre", centre)] if centre else []
-        releases += [Release(label_of[p.loss], p.mechanism, p.draws) for p in plans]
+        releases += approach.releases()
         self._check_ledger(releases, budget)
         logger.info("%d problem(s) on %d rows", len(tasks), source.n_rows)
         shift = np.zeros(recipe.n_coordinates - 1)
@@ -103,11 +123,8 @@ class ObjectiveModel(KernelModel):
         store.prepare()
         if not centre:
             noise = self._spend(releases, budget)
-        solutions = []
-        for _, loss, targets in _announced(tasks) if self.verbose else tasks:
-            plan = plan_of[loss]
-            solve = _solver(store.records(loss, targets), plan.problem)
-            solutions.append(recipe.coefficients(plan.mechanism.release(solve, noise)))
+        show = _announced if self.verbose else _silent
+        solutions = [recipe.coefficients(beta) for beta in approach.solve(store, noise, show)]
         certificate = Certificate.issue(
             owner,
             budget,
@@ -118,8 +135,9 @@ class ObjectiveModel(KernelModel):
                 "n_columns": source.n_columns,
                 "domain": domain.to_dict(),
                 "feature_map": features.to_dict(),
-                "losses": [plan.loss.to_dict() for plan in plans],
-                "regularisation": [plan.mechanism.ridge for plan in plans],
+                "losses": [loss.to_dict() for loss in approach.ridges()],
+                "regularisation": list(approach.ridges().values()),
+                "solver": self.solver,
             },
         )
         coef = np.column_stack([solution[0] for solution in solutions])
@@ -128,10 +146,83 @@ class ObjectiveModel(KernelModel):
 
     @classmethod
     def _saved_parameters(cls, header: JSON, domain: Domain) -> dict[str, Any]:
-        return {"accept": tuple(header["certificate"]["assumptions"])}
+        found = {"accept": tuple(header["certificate"]["assumptions"])}
+        if "solver" in cls._get_param_names():
+            found["solver"] = header["certificate"]["public"].get("solver", "objective")
+        return found
 
 
-def _announced(tasks: Sequence[T]) -> Iterator[T]:
+class _Approach(Protocol):
+    """How a list of tasks is released."""
+
+    def releases(self) -> list[Release]:
+        """Return the lines of the certificate."""
+
+    def ridges(self) -> dict[Loss, float]:
+        """Return the ridge of every different loss."""
+
+    def solve(self, store: RecordStore, noise: Noise, show: Show) -> list[Array]:
+        """Return the released solutions, one a task."""
+
+
+@dataclass(frozen=True)
+class _Objective:
+    """Noise inside every problem."""
+
+    tasks: Sequence[Task]
+    plans: Sequence[ObjectivePlan]
+
+    def releases(self) -> list[Release]:
+        """Return one line for each different loss."""
+        label_of = {loss: label for label, loss, _ in self.tasks}
+        return [Release(label_of[p.loss], p.mechanism, p.draws) for p in self.plans]
+
+    def ridges(self) -> dict[Loss, float]:
+        """Return the ridge of every different loss."""
+        return {plan.loss: plan.mechanism.ridge for plan in self.plans}
+
+    def solve(self, store: RecordStore, noise: Noise, show: Show) -> list[Array]:
+        """Return the released solutions, one a task."""
+        plan_of = {plan.loss: plan for plan in self.plans}
+        found = []
+        for _, loss, targets in show(self.tasks):
+            solve = _solver(store.records(loss, targets), plan_of[loss].problem)
+            found.append(plan_of[loss].mechanism.release(solve, noise))
+        return found
+
+
+@dataclass(frozen=True)
+class _Output:
+    """Noise on all solutions as one vector."""
+
+    tasks: Sequence[Task]
+    plan: OutputPlan
+
+    def releases(self) -> list[Release]:
+        """Return the one line that there is."""
+        labels = dict.fromkeys(label for label, _, _ in self.tasks)
+        return [Release(", ".join(labels), self.plan.mechanism)]
+
+    def ridges(self) -> dict[Loss, float]:
+        """Return the ridge of every different loss."""
+        return {
+            loss: risk.ridge for (_, loss, _), risk in zip(self.tasks, self.plan.risks, strict=True)
+        }
+
+    def solve(self, store: RecordStore, noise: Noise, show: Show) -> list[Array]:
+        """Return the released solutions, one a task."""
+        found = [
+            minimise_risk(partial(store.records, targets=targets), risk)
+            for (_, _, targets), risk in zip(show(self.tasks), self.plan.risks, strict=True)
+        ]
+        return self.plan.split(self.plan.mechanism.release(np.concatenate(found), noise))
+
+
+def _silent(tasks: Sequence[Task]) -> Sequence[Task]:
+    return tasks
+
+
+def _announced(tasks: Sequence[Task]) -> Iterator[Task]:
     """Yield the tasks and say which one is worked on; their number is public, steps are not."""
     console = Console()
     for number, task in enumerate(tasks, start=1):

@@ -117,7 +117,7 @@ def plan_objectives(
     while True:
         m = kappa * math.sqrt((1 - setting.centre_share) / len(losses))
         plans = [_gaussian(setting, loss, ridges[loss], m, miss, draws[loss]) for loss in draws]
-        centre = _centre(setting, kappa)
+        centre = centre_release(setting, kappa)
         profiles = [p.mechanism.profile() for p in plans for _ in range(p.draws)]
         if compose(profiles + ([centre.profile()] if centre else [])).supports(budget):
             return plans, centre
@@ -158,7 +158,8 @@ def _ridge(setting: Setting, loss: Loss, share: float) -> float:
     return loss.smoothness * ROW_BOUND**2 / best
 
 
-def _centre(setting: Setting, kappa: float) -> Gaussian | None:
+def centre_release(setting: Setting, kappa: float) -> Gaussian | None:
+    """Return the release of the mean of the rows, with its share of kappa^2; None without a share."""
     if not setting.centre_share:
         return None
     found: Gaussian = Gaussian.with_mu(

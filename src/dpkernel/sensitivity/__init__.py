@@ -11,6 +11,7 @@ from dpkernel.sensitivity.base import (
     round_up,
     sensitivity_from_dict,
 )
+from dpkernel.sensitivity.erm import erm_bounded, erm_lipschitz, erm_ridge
 from dpkernel.sensitivity.sgd import Path
 from dpkernel.sensitivity.sums import (
     UNIT_FORMULAS,
@@ -30,6 +31,9 @@ __all__ = [
     "augmented_gram",
     "bounded_sum",
     "declared",
+    "erm_bounded",
+    "erm_lipschitz",
+    "erm_ridge",
     "histogram",
     "loss_gradient",
     "round_up",

@@ -1,0 +1,92 @@
+"""Noise, ridge and tolerance of a fit by output perturbation, from public numbers alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpkernel.estimators.objective_plan import ROW_BOUND, Setting, centre_release
+from dpkernel.losses import Loss
+from dpkernel.mechanisms import Gaussian, L2Gamma
+from dpkernel.profiles import compose, gaussian_mu
+from dpkernel.solvers.output_perturbation import Risk, stacked
+from dpkernel.types import Array, Budget
+
+_CANDIDATES = 60
+_BEND = 0.4  # how many margins or residuals are where a loss bends, a unit
+_MOST_BEND = {True: 1.0, False: 5.0}  # labels in [-1, 1], or residuals of targets in [-1, 1]
+_LARGEST_EPSILON = 1e11  # beyond it double precision has nothing more to give
+
+
+@dataclass(frozen=True)
+class OutputPlan:
+    """One noisy vector that holds the minimisers of all problems, one after the other."""
+
+    mechanism: Gaussian | L2Gamma
+    risks: tuple[Risk, ...]
+
+    def split(self, released: Array) -> list[Array]:
+        """Return the problems' solutions."""
+        return np.split(released, len(self.risks))
+
+
+def plan_outputs(
+    setting: Setting, losses: Sequence[Loss], ridge: float | None, accept: Iterable[str]
+) -> tuple[OutputPlan, Gaussian | None]:
+    """Return the plan of all problems, and the release of the centre if it has a share.
+
+    They have one ridge Lambda; by default it is searched for, free of privacy cost.
+    """
+    budget = setting.budget
+    chosen = _ridge(setting, losses) if ridge is None else ridge
+    risks = tuple(_risk(setting, loss, chosen) for loss in losses)
+    sensitivity = stacked(risks, setting.relation)
+    dimension = len(losses) * len(setting.powers)
+    if budget.pure:
+        pure = L2Gamma.calibrate(sensitivity, budget, dimension=dimension, accept=accept)
+        return OutputPlan(pure, risks), None
+    mu = _mu(budget)
+    while True:
+        part = mu * math.sqrt(1 - setting.centre_share)
+        mechanism = Gaussian.with_mu(sensitivity, part, dimension=dimension)
+        centre = centre_release(setting, mu)
+        profiles = [mechanism.profile()] + ([centre.profile()] if centre else [])
+        if compose(profiles).supports(budget):
+            return OutputPlan(mechanism, risks), centre
+        mu *= 1 - 1e-9
+
+
+def _mu(budget: Budget) -> float:
+    return gaussian_mu(min(budget.epsilon, _LARGEST_EPSILON), budget.delta)
+
+
+def _risk(setting: Setting, loss: Loss, ridge: float) -> Risk:
+    size = len(setting.powers)
+    return Risk(loss, setting.n_rows, size, ROW_BOUND, ridge, setting.target_bound)
+
+
+def _ridge(setting: Setting, losses: Sequence[Loss]) -> float:
+    r"""Return the ridge with the least expected squared error.
+
+    A larger ridge needs less noise and biases more: with curvature g_l = n eta A_l the solution errs
+    by sum_l A_l (sigma^2 + Lambda^2 signal / (g_l + Lambda)^2). Unlike in objective perturbation the
+    noise does not shrink where the data say much.
+    """
+    budget, powers = setting.budget, setting.powers
+    size = len(losses) * len(powers)
+    per_unit = math.sqrt(size + 1) / budget.epsilon if budget.pure else 1 / _mu(budget)
+    per_unit /= math.sqrt(1 - setting.centre_share)
+    bends = [_BEND * min(loss.smoothness, _MOST_BEND[loss.labels]) for loss in losses]
+    curved = setting.n_rows * min(bends) * powers
+
+    def error_of(ridge: float) -> float:
+        risks = [_risk(setting, loss, ridge) for loss in losses]
+        sigma = stacked(risks, setting.relation).value * per_unit
+        bias = setting.signal * (ridge / (curved + ridge)) ** 2
+        return float(powers @ (sigma**2 + bias))
+
+    candidates = np.geomspace(1e-3, 1e4 * setting.n_rows, _CANDIDATES)
+    return min((float(c) for c in candidates), key=error_of)
