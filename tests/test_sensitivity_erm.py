@@ -10,7 +10,13 @@ import pytest
 
 from dpkernel.errors import ParameterError
 from dpkernel.losses import Absolute, Hinge, Pinball, Squared
-from dpkernel.sensitivity import erm_bounded, erm_lipschitz, erm_ridge, sensitivity_from_dict
+from dpkernel.sensitivity import (
+    erm_bounded,
+    erm_lipschitz,
+    erm_prediction,
+    erm_ridge,
+    sensitivity_from_dict,
+)
 from dpkernel.sensitivity.erm import psi
 from dpkernel.solvers.objective_perturbation import BlockRecords
 from dpkernel.solvers.output_perturbation import Risk, minimise_risk, stacked
@@ -200,3 +206,17 @@ def test_problems_of_different_slopes_are_one_vector():
         stacked([risks[0], Risk(Pinball(0.1), 50, 2, 1.0, 6.0)], REPLACE)
     with pytest.raises(ParameterError, match="bounded slope"):
         stacked([Risk(Squared(), 50, 2, 1.0, 5.0)] * 2, REPLACE)
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_one_prediction_moves_by_the_reach_times_the_minimiser(relation):
+    for inner in (
+        erm_lipschitz(relation, slope=1.0, row=2.0, strength=3.0),
+        erm_bounded(relation, bound=2.0, strength=3.0),
+        erm_ridge(relation, row=1.0, target=1.0, strength=3.0, n_rows=7),
+    ):
+        found = erm_prediction(inner, reach=2.0)
+        assert found.value == 2 * inner.value and found.norm == "l1"
+        assert sensitivity_from_dict(found.to_dict()) == found
+        with pytest.raises(ParameterError, match="'norm' parameter"):
+            type(inner)(inner.formula, relation, inner.parameters, "l1")

@@ -18,6 +18,7 @@ import numpy as np
 
 from dpkernel import mechanisms, sensitivity
 from dpkernel.audit.core import Case
+from dpkernel.audit.erm_cases import erm_cases
 from dpkernel.audit.objective_cases import objective_cases
 from dpkernel.domain import clip_rows
 from dpkernel.noise import Noise
@@ -30,7 +31,8 @@ _GAUSSIAN_BUDGET, _PURE_BUDGET = Budget(8.0, 1e-5), Budget(2.0)  # large, so few
 
 def all_cases() -> list[Case]:
     """Return every sound case followed by its broken twins."""
-    return [case for build in CASES.values() for case in build()]
+    mechanisms_alone = [case for build in CASES.values() for case in build()]
+    return mechanisms_alone + erm_cases(_GAUSSIAN_BUDGET, _PURE_BUDGET)
 
 
 def _vector_case(

@@ -11,7 +11,7 @@ from dpkernel.sensitivity.base import (
     round_up,
     sensitivity_from_dict,
 )
-from dpkernel.sensitivity.erm import erm_bounded, erm_lipschitz, erm_ridge
+from dpkernel.sensitivity.erm import erm_bounded, erm_lipschitz, erm_prediction, erm_ridge
 from dpkernel.sensitivity.sgd import Path
 from dpkernel.sensitivity.sums import (
     UNIT_FORMULAS,
@@ -33,6 +33,7 @@ __all__ = [
     "declared",
     "erm_bounded",
     "erm_lipschitz",
+    "erm_prediction",
     "erm_ridge",
     "histogram",
     "loss_gradient",

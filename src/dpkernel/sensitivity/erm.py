@@ -87,6 +87,15 @@ def erm_ridge(
     return _erm("erm-ridge", neighbours, values, strength, problems, tolerance)
 
 
+def erm_prediction(minimiser: Sensitivity, *, reach: float) -> Sensitivity:
+    """Return that of one value f(x) = <f, phi(x)>, ||phi(x)|| <= reach: reach times the minimiser's.
+
+    Of a single number, so in every norm. It protects one prediction, never a function.
+    """
+    values = {**dict(minimiser.parameters), "reach": float(reach)}
+    return Sensitivity("erm-prediction", minimiser.neighbours, tuple(values.items()), "l1")
+
+
 def _erm(
     name: str,
     neighbours: Neighbours,
@@ -157,6 +166,15 @@ def _ridge(neighbours: Neighbours, p: Parameters) -> float:
     if neighbours is Neighbours.REPLACE_ONE:
         factor = min(2 + rho / 2, 2 * factor)
     return (row * target * factor + 2 * tolerance) / strength * math.sqrt(problems) * _UP
+
+
+@formula("erm-prediction", "l1", "l2")
+def _prediction(neighbours: Neighbours, p: Parameters) -> float:
+    rule = _lipschitz if "slope" in p else _ridge if "target" in p else _bounded
+    reach, moved = float(p["reach"]), rule(neighbours, p)
+    if not (0 <= reach < math.inf and moved < math.inf):
+        return math.nan
+    return round_up(Fraction(reach) * Fraction(moved))
 
 
 def _root(number: Fraction) -> Fraction:

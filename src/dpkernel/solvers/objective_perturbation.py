@@ -183,7 +183,7 @@ def _threads(size: int) -> AbstractContextManager[int]:
 
 
 def _newton(
-    records: Records, problem: Problem, b: Array, threads: int, start: Array | None = None
+    records: Records, problem: Problem, b: Array, threads: int, origin: Array | None = None
 ) -> Array | None:
     """Return an accepted point, or None: a heuristic on which nothing rests.
 
@@ -192,7 +192,7 @@ def _newton(
     finitely many steps; 20 are many, and 200 were seen for ramps of width 1e-4.
     """
     at = _Derivatives(records, problem, b, threads)
-    beta: Array = np.zeros(len(b)) if start is None else start
+    beta: Array = np.zeros(len(b)) if origin is None else origin
     stride = max(1, problem.n_rows // max(32 * len(b), 20_000))
     gradient, hessian = at(beta, stride)
     for _ in range(_NEWTON_STEPS):

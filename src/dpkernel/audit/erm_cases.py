@@ -1,0 +1,118 @@
+"""Worst cases of output perturbation, and the twins that must be rejected.
+
+A support vector machine on a few records in two dimensions, with a ridge so strong that every margin
+stays below 1: the minimisers of the two data sets are as far apart as the stability bound allows. The
+twins are the mistakes that can be made with the same bound: half the scale, the easier neighbours, and
+one random number for a whole function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from dpkernel.audit.core import Case
+from dpkernel.losses import Hinge
+from dpkernel.mechanisms import IDEALISED, Gaussian, L2Gamma, Laplace
+from dpkernel.noise import Noise
+from dpkernel.sensitivity import erm_prediction
+from dpkernel.solvers.objective_perturbation import BlockRecords
+from dpkernel.solvers.output_perturbation import Risk, minimise_risk
+from dpkernel.types import Array, Budget, Neighbours
+
+_M, _RIDGE = 4, 16.0
+_ROWS = np.tile([0.6, 0.8], (_M, 1))  # of norm 1
+_POINTS = np.array([[0.6, 0.8], [0.8, -0.6]])  # where two predictions are made
+_RISK = Risk(Hinge(), _M, 2, 1.0, _RIDGE)
+
+
+def minimisers() -> tuple[Array, Array]:
+    """Return the computed minimisers of two data sets that differ in one label."""
+
+    def solved(last: float) -> Array:
+        block = _ROWS, np.array([1.0] * (_M - 1) + [last]), None
+        return minimise_risk(lambda loss: BlockRecords(lambda: [block], loss), _RISK)
+
+    return solved(1.0), solved(-1.0)
+
+
+def _vector(name: str, mechanism: Any, claim: Any, broken: str | None = None) -> Case:
+    values = minimisers()
+    shift = values[1] - values[0]
+    direction = shift / np.linalg.norm(shift)
+    radial = mechanism.kind == L2Gamma.kind
+
+    def run(neighbour: bool, noise: Noise) -> float:
+        released = mechanism.release(values[int(neighbour)], noise)
+        if radial:  # the log-likelihood ratio of exp(-norm)
+            near, far = (float(np.linalg.norm(released - value)) for value in values)
+            return near - far
+        return float(released @ direction)
+
+    return Case(name, claim.profile(), mechanism, run, broken)
+
+
+def _prediction(
+    name: str,
+    mechanism: Any,
+    claim: Any,
+    score: Callable[[Array], float],
+    broken: str | None = None,
+) -> Case:
+    """Return the case of predictions at two points with one random number for both."""
+    values = [_POINTS @ beta for beta in minimisers()]
+
+    def run(neighbour: bool, noise: Noise) -> float:
+        added = mechanism.release(np.zeros(1), noise)
+        return score(values[int(neighbour)] + added)
+
+    return Case(name, claim.profile(), mechanism, run, broken)
+
+
+def erm_cases(budget: Budget, pure: Budget) -> list[Case]:
+    """Return the sound cases of output perturbation, and its twins."""
+    replaced = _RISK.sensitivity(Neighbours.REPLACE_ONE)
+    blanked = _RISK.sensitivity(Neighbours.ZERO_OUT)
+    found = Gaussian.calibrate(replaced, budget, dimension=2)
+    easier = Gaussian.calibrate(blanked, budget, dimension=2)
+    gamma = L2Gamma.calibrate(replaced, pure, dimension=2, accept=(IDEALISED,))
+    one = Laplace.calibrate(erm_prediction(replaced, reach=1.0), pure)
+
+    def first(values: Array) -> float:
+        return float(values[0])
+
+    def difference(values: Array) -> float:
+        return float(values[0] - values[1])
+
+    name = "output perturbation"
+    return [
+        _vector(name, found, found),
+        _vector(f"{name}, pure", gamma, gamma),
+        _prediction(f"{name}, one prediction", one, one, first),
+        _vector(
+            f"{name}, half the scale",
+            replace(found, sigma=found.sigma / 2),
+            found,
+            "half the noise",
+        ),
+        _vector(
+            f"{name}, pure, half the scale",
+            replace(gamma, scale=gamma.scale / 2),
+            gamma,
+            "half the noise",
+        ),
+        _vector(f"{name}, zero-out for replaced", easier, found, "wrong neighbours"),
+        _prediction(
+            f"{name}, one prediction, half the scale",
+            replace(one, scale=one.scale / 2),
+            one,
+            first,
+            "half the noise",
+        ),
+        _prediction(
+            f"{name}, one number for a function", one, one, difference, "scalar noise on a function"
+        ),
+    ]
