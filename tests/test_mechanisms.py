@@ -28,6 +28,7 @@ from dpkernel.mechanisms import (
     IDEALISED,
     REGISTRY,
     Exponential,
+    FunctionalGaussian,
     Gaussian,
     L2Gamma,
     Laplace,
@@ -58,6 +59,9 @@ CALIBRATE = {  # one way to calibrate each kind: (budget, sensitivity, dimension
     "mixture-gaussian": lambda b, s, d: MixtureGaussian.calibrate(law(s), b, dimension=d),
     "laplace": lambda b, s, d: Laplace.calibrate(s, b, dimension=d),
     "l2-gamma": lambda b, s, d: L2Gamma.calibrate(s, b, dimension=d, accept=(IDEALISED,)),
+    "functional-gaussian": lambda b, s, d: FunctionalGaussian.calibrate(
+        s, b, dimension=d, accept=(IDEALISED,)
+    ),
     "exponential": lambda b, s, d: Exponential.calibrate(s, b, candidates=d),
 }
 
@@ -85,8 +89,14 @@ BUILD = {  # kinds that are built around a solver instead of being calibrated
     "objective-perturbation": lambda b, s, d: objective(b, s, d, ObjectivePerturbation),
     "pure-objective-perturbation": lambda b, s, d: objective(b, s, d, PureObjectivePerturbation),
 }
-GAUSSIANS = ("gaussian", "symmetric-gaussian", "mixture-gaussian", "objective-perturbation")
-ASSUMING = ("l2-gamma", "pure-objective-perturbation")
+GAUSSIANS = (
+    "gaussian",
+    "symmetric-gaussian",
+    "mixture-gaussian",
+    "functional-gaussian",
+    "objective-perturbation",
+)
+ASSUMING = ("l2-gamma", "functional-gaussian", "pure-objective-perturbation")
 every_kind = pytest.mark.parametrize("kind", REGISTRY)
 calibrated_kinds = pytest.mark.parametrize("kind", CALIBRATE)
 
@@ -218,6 +228,7 @@ class TestCalibrationContract:
             ideal = {
                 "gaussian": lambda b, s: s / gaussian_mu(b.epsilon, b.delta),
                 "symmetric-gaussian": lambda b, s: s / gaussian_mu(b.epsilon, b.delta),
+                "functional-gaussian": lambda b, s: s / gaussian_mu(b.epsilon, b.delta),
                 "laplace": lambda b, s: s / b.epsilon,
                 "l2-gamma": lambda b, s: s / b.epsilon,
                 "exponential": lambda b, s: 2 * s / b.epsilon,
@@ -387,9 +398,7 @@ class TestDictContract:
                 mechanism_from_dict({k: v for k, v in data.items() if k != name})
             assert str(error.value) == (
                 f"A mechanism of this certificate can't be read (KeyError: '{name}'). Its 'kind'"
-                " must be one of exponential, gaussian, l2-gamma, laplace, mixture-gaussian,"
-                " objective-perturbation, pure-objective-perturbation, symmetric-gaussian, with that"
-                " kind's parameters."
+                f" must be one of {', '.join(sorted(REGISTRY))}, with that kind's parameters."
             )
 
     @pytest.mark.parametrize("bad", ["x", None, math.nan, -0.5, -1.0, [], {}])
@@ -426,7 +435,7 @@ class TestDictContract:
 
 
 IMPOSSIBLE = [  # parameters no calibration gives; those that understate epsilon come first
-    *((kind, {"rounding": -0.4}) for kind in CALIBRATE if kind != "l2-gamma"),
+    *((kind, {"rounding": -0.4}) for kind in CALIBRATE if kind not in ASSUMING),
     *(
         (kind, {name: bad})
         for kind in BUILD

@@ -4,12 +4,14 @@
 word and keeps no state, so that nothing can be repeated after a fork, shared
 between threads by accident, or read out of the process. ``SeededEntropy`` is
 for tests and reproductions: whatever it touches is marked "not private".
+``KeyedEntropy`` expands a secret key that came from one of the two.
 
 What is not handled: a broken or unseeded operating system generator.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import threading
 from typing import Protocol
@@ -60,3 +62,21 @@ class SeededEntropy:
         """Return the next ``count`` words of the seeded stream."""
         with self._lock:
             return np.asarray(self._bits.random_raw(count), dtype=np.uint64)
+
+
+class KeyedEntropy:
+    """Words that follow from a secret key and a label (SHAKE-256): as secret as the key is."""
+
+    private = False  # by itself: where the key came from decides
+    generator = "SHAKE-256 of a key"
+
+    def __init__(self, key: bytes, label: bytes) -> None:
+        self._seed = hashlib.sha256(key).digest() + label
+        self._given = 0
+
+    def words(self, count: int) -> Words:
+        """Return the next ``count`` words."""
+        block = self._seed + self._given.to_bytes(8, "little")
+        self._given += 1
+        digest = hashlib.shake_256(block).digest(8 * count)
+        return np.frombuffer(digest, dtype=np.uint64)

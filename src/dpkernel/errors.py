@@ -35,6 +35,10 @@ class BudgetExceededError(LedgerError):
     """The spend does not fit under the ledger's ceiling. Nothing was spent."""
 
 
+class CuratorError(DPKernelError, RuntimeError):
+    """A curator can't answer, or its file can't be read. Nothing was answered."""
+
+
 class CertificateError(DPKernelError, ValueError):
     """A certificate is malformed, or its parameters do not support its claim."""
 

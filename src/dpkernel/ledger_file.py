@@ -147,7 +147,7 @@ class FileStore:
         except FileExistsError:
             return
         except OSError:  # a file system without hard links: rename, one process at a time
-            with _side_lock(self.path, self.timeout):
+            with side_lock(self.path, self.timeout):
                 if not _exists(self.path):
                     os.rename(name, self.path)
 
@@ -396,7 +396,7 @@ class FileStore:
     @contextlib.contextmanager
     def _transaction(self, connection: sqlite3.Connection) -> Iterator[None]:
         """Hold both locks from the first read to the commit."""
-        with _side_lock(self.path, self.timeout):
+        with side_lock(self.path, self.timeout):
             connection.execute("BEGIN IMMEDIATE")
             try:
                 yield
@@ -467,7 +467,7 @@ def _link(previous: str, content: Sequence[object]) -> str:
 
 
 @contextlib.contextmanager
-def _side_lock(path: Path, timeout: float) -> Iterator[None]:
+def side_lock(path: Path, timeout: float) -> Iterator[None]:
     """Hold an exclusive lock on NAME-lock, beside the ledger, where the system has such locks."""
     if fcntl is None:  # type: ignore[unreachable, unused-ignore]
         yield  # type: ignore[unreachable, unused-ignore]

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from dpkernel import samplers
-from dpkernel.entropy import SeededEntropy, SystemEntropy, WordSource
+from dpkernel.entropy import KeyedEntropy, SeededEntropy, SystemEntropy, WordSource
 from dpkernel.errors import NoiseError, ParameterError, parameter_message
 from dpkernel.profiles import ApproximateProfile, GaussianProfile, PrivacyProfile, compose
 from dpkernel.types import JSON, Array, IntArray, Neighbours, is_whole
@@ -314,6 +314,14 @@ class Noise:
             "A Noise can't be pickled or copied: the copy could draw again. Call ledger.spend in"
             " the process that draws."
         )
+
+
+def keyed_normals(key: bytes, label: bytes, count: int) -> Array:
+    """Return normal numbers that follow from a secret key and a label.
+
+    For noise that was paid for once and is needed in parts, over several processes.
+    """
+    return samplers.normals(count, KeyedEntropy(key, label))
 
 
 def _opendp() -> Any:

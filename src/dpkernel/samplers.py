@@ -91,7 +91,7 @@ def l2_gamma(dimension: int, scale: float, source: WordSource) -> Array:
     A uniform direction times a Gamma(dimension, scale) radius. Unlike the other samplers of
     this file it is not exact: mechanisms that use it ask the user to accept idealised reals.
     """
-    direction = _normals(dimension, source)
+    direction = normals(dimension, source)
     direction /= np.linalg.norm(direction)
     uniform = (float(source.words(1)[0]) + 0.5) / _INT64
     radius = scale * float(gammaincinv(dimension, min(uniform, 1 - 2.0**-53)))
@@ -353,7 +353,8 @@ def _categorical_exactly(utilities: Array, rate: float, bits: int, source: WordS
     return _refine(bits, 64, settle, source)
 
 
-def _normals(count: int, source: WordSource) -> Array:
+def normals(count: int, source: WordSource) -> Array:
+    """Draw independent normal numbers, in float arithmetic: not exact."""
     words = source.words(count)
     tail = ((words >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-53
     sign = 1.0 - 2.0 * (words & np.uint64(1)).astype(np.float64)

@@ -125,6 +125,22 @@ def l2_gamma() -> list[Case]:
     ]
 
 
+def functional() -> list[Case]:
+    """Coordinates on a grid; answers one after the other are in ``erm_cases``."""
+    accept = (mechanisms.IDEALISED,)
+    build = mechanisms.FunctionalGaussian.calibrate
+    return [
+        case
+        for d in (1, 20)
+        for case in _with_twins(
+            f"functional-gaussian, d={d}",
+            partial(build, budget=_GAUSSIAN_BUDGET, dimension=d, accept=accept),
+            "l2",
+            "sigma",
+        )
+    ]
+
+
 def mixture() -> list[Case]:
     """A record that is hit 0, 1 or 2 times; the coins are balanced over the trials."""
     law = sensitivity.RandomSensitivity(Neighbours.REPLACE_ONE, (0.0, 1.0, 2.0), (0.25, 0.5, 0.25))
@@ -228,6 +244,7 @@ CASES: dict[str, Callable[[], list[Case]]] = {
     "mixture-gaussian": mixture,
     "laplace": laplace,
     "l2-gamma": l2_gamma,
+    "functional-gaussian": functional,
     "exponential": exponential,
     "objective-perturbation": partial(objective_cases, "objective-perturbation", _GAUSSIAN_BUDGET),
     "pure-objective-perturbation": partial(

@@ -14,9 +14,17 @@ from typing import Any
 
 import numpy as np
 
+from dpkernel import kernels
 from dpkernel.audit.core import Case
 from dpkernel.losses import Hinge
-from dpkernel.mechanisms import IDEALISED, Gaussian, L2Gamma, Laplace
+from dpkernel.mechanisms import (
+    IDEALISED,
+    FunctionalGaussian,
+    Gaussian,
+    L2Gamma,
+    Laplace,
+    NoisyFunction,
+)
 from dpkernel.noise import Noise
 from dpkernel.sensitivity import erm_prediction
 from dpkernel.solvers.objective_perturbation import BlockRecords
@@ -72,6 +80,35 @@ def _prediction(
     return Case(name, claim.profile(), mechanism, run, broken)
 
 
+def _answers(
+    name: str, mechanism: Any, claim: Any, times: int = 1, broken: str | None = None
+) -> Case:
+    """Return the case of a function that is asked at its worst point, perhaps with fresh noise.
+
+    The neighbour's function is zero, so every value is noise.
+    """
+    kernel, at = kernels.Gaussian(), np.zeros(1)
+    reach = mechanism.sensitivity.value
+
+    def run(neighbour: bool, noise: Noise) -> float:
+        factor = 0.0 if neighbour else reach
+
+        def value(points: Array) -> Array:
+            return np.asarray(factor * kernel(points, at[None, :])[:, 0])
+
+        key, found = mechanism.key(noise), []
+        for k in range(times):
+            fresh = key + bytes([k])  # a curator that forgets would draw again
+            function = NoisyFunction(
+                lambda x: factor * kernel(x, at[None, :])[:, 0], kernel, mechanism, fresh
+            )
+            function.answer(at + 0.5)
+            found.append(function.answer(at)[0])
+        return float(np.mean(found))
+
+    return Case(name, claim.profile(), mechanism, run, broken)
+
+
 def erm_cases(budget: Budget, pure: Budget) -> list[Case]:
     """Return the sound cases of output perturbation, and its twins."""
     replaced = _RISK.sensitivity(Neighbours.REPLACE_ONE)
@@ -79,6 +116,7 @@ def erm_cases(budget: Budget, pure: Budget) -> list[Case]:
     found = Gaussian.calibrate(replaced, budget, dimension=2)
     easier = Gaussian.calibrate(blanked, budget, dimension=2)
     gamma = L2Gamma.calibrate(replaced, pure, dimension=2, accept=(IDEALISED,))
+    function = FunctionalGaussian.calibrate(replaced, budget, dimension=4, accept=(IDEALISED,))
     one = Laplace.calibrate(erm_prediction(replaced, reach=1.0), pure)
 
     def first(values: Array) -> float:
@@ -92,6 +130,16 @@ def erm_cases(budget: Budget, pure: Budget) -> list[Case]:
         _vector(name, found, found),
         _vector(f"{name}, pure", gamma, gamma),
         _prediction(f"{name}, one prediction", one, one, first),
+        _answers("curator", function, function),
+        _answers(
+            "curator, half the noise",
+            replace(function, sigma=function.sigma / 2),
+            function,
+            broken="half the noise",
+        ),
+        _answers(
+            "curator, noise drawn again", function, function, times=8, broken="noise drawn again"
+        ),
         _vector(
             f"{name}, half the scale",
             replace(found, sigma=found.sigma / 2),

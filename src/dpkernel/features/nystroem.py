@@ -88,6 +88,13 @@ class PublicNystroem(FeatureMap):
             raise ParameterError(parameter_message("PublicNystroem", "landmarks", allowed, got))
         return points
 
+    def coordinates(self, values: Array) -> Array:
+        """Return K_UU^{-1/2} f(U) for values f(U) at the landmarks: coordinates of f's projection.
+
+        <coordinates, phi(x)> interpolates the values.
+        """
+        return np.asarray(self._weights @ values)
+
     def transform_block(self, X: Array) -> Array:
         """Return the projections of every row on the landmarks."""
         X = np.asarray(X)

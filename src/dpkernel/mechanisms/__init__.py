@@ -7,6 +7,8 @@ r"""Mechanisms: calibrate to a budget, state a profile, release with noise a led
     L2Gamma            on a vector, pure epsilon, l2 sensitivity (idealised reals)
     ObjectivePerturbation, PureObjectivePerturbation
                        noise inside a convex optimisation problem
+    FunctionalGaussian
+                       on a function of a reproducing kernel space (idealised reals)
     SampledGaussian    on an integer sum over a random batch that it draws itself
     Exponential        choice of one of several candidates, pure epsilon
 
@@ -25,6 +27,7 @@ from typing import Any, cast
 
 from dpkernel.errors import CertificateError
 from dpkernel.mechanisms.base import IDEALISED, Mechanism, require_accepted
+from dpkernel.mechanisms.functional import FunctionalGaussian, NoisyFunction
 from dpkernel.mechanisms.gaussian import Gaussian, MixtureGaussian, SymmetricGaussian
 from dpkernel.mechanisms.objective import ObjectivePerturbation, PureObjectivePerturbation
 from dpkernel.mechanisms.pure import Exponential, L2Gamma, Laplace
@@ -36,11 +39,13 @@ __all__ = [
     "IDEALISED",
     "REGISTRY",
     "Exponential",
+    "FunctionalGaussian",
     "Gaussian",
     "L2Gamma",
     "Laplace",
     "Mechanism",
     "MixtureGaussian",
+    "NoisyFunction",
     "ObjectivePerturbation",
     "PureObjectivePerturbation",
     "SampledGaussian",
@@ -78,6 +83,7 @@ REGISTRY: dict[str, type[Mechanism]] = {
         SampledGaussian,
         Laplace,
         L2Gamma,
+        FunctionalGaussian,
         Exponential,
         ObjectivePerturbation,
         PureObjectivePerturbation,

@@ -87,13 +87,13 @@ def erm_ridge(
     return _erm("erm-ridge", neighbours, values, strength, problems, tolerance)
 
 
-def erm_prediction(minimiser: Sensitivity, *, reach: float) -> Sensitivity:
+def erm_prediction(minimiser: Sensitivity, *, reach: float, norm: str = "l1") -> Sensitivity:
     """Return that of one value f(x) = <f, phi(x)>, ||phi(x)|| <= reach: reach times the minimiser's.
 
     Of a single number, so in every norm. It protects one prediction, never a function.
     """
     values = {**dict(minimiser.parameters), "reach": float(reach)}
-    return Sensitivity("erm-prediction", minimiser.neighbours, tuple(values.items()), "l1")
+    return Sensitivity("erm-prediction", minimiser.neighbours, tuple(values.items()), norm)
 
 
 def _erm(

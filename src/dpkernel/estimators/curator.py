@@ -1,0 +1,357 @@
+"""A curator: keeps a regression in the reproducing kernel space and answers questions about it."""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from dpkernel.certificate import Certificate, Release
+from dpkernel.domain import Domain
+from dpkernel.errors import (
+    CertificateError,
+    CuratorError,
+    NoiseError,
+    ParameterError,
+    parameter_message,
+)
+from dpkernel.estimators.curator_file import Answer, CuratorFile
+from dpkernel.estimators.rkhs import FunctionModel
+from dpkernel.kernels import Kernel, kernel_from_dict
+from dpkernel.ledger import Ledger
+from dpkernel.mechanisms import (
+    FunctionalGaussian,
+    L2Gamma,
+    NoisyFunction,
+    mechanism_from_dict,
+    require_accepted,
+)
+from dpkernel.noise import NoiseSource
+from dpkernel.sensitivity import erm_prediction
+from dpkernel.tables import as_floats, checked_table
+from dpkernel.types import Array, Budget, Neighbours
+from dpkernel.validation import Choice, Kind, Whole
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """One released prediction and what it guarantees."""
+
+    value: float
+    certificate: Certificate
+
+
+class PrivateCurator(FunctionModel):
+    r"""Kernel ridge or Huber regression that is never released: it answers questions.
+
+    f minimises sum_i loss(y_i - f(x_i)) + Lambda ||f||^2 / 2 in the kernel's own space, with no feature
+    map. ``predict`` answers f(x) + sigma g(x), where g is one Gaussian process with the kernel's
+    covariance for all questions of all time: every answer is drawn given all earlier ones. Any number of
+    answers, up to ``most_answers`` points that tell something new, costs one (epsilon, delta).
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        What all answers together cost; delta > 0.
+    loss : {"squared", "huber"}
+    threshold : "auto" or float
+        Of the Huber loss, in units of y; "auto" is a tenth of the declared range.
+    kernel, length_scale, bounds, y_bounds, neighbours, ledger, noise
+        As in ``PrivateKernelRidge``; bounds are required.
+    regularisation : "auto" or float
+        Lambda, with y scaled to [-1, 1]; "auto" minimises the error that is expected from public
+        numbers.
+    path : str or Path, optional
+        A new file for the function, its key and the answers, as secret as the data. With it a curator
+        outlives its process (``PrivateCurator.open``) and several processes can answer; without it the
+        answers live and die with this one.
+    most_answers : int
+        How many points can tell something new.
+    accept : tuple of str
+        ``("idealised-arithmetic",)``, always needed: no theorem covers this noise in finite precision.
+
+    Attributes
+    ----------
+    certificate_ : Certificate
+    n_answers_ : int
+        How many points have told something new so far.
+    n_features_in_, feature_names_in_
+
+    Guarantee    (epsilon, delta)-DP of all answers together, for the stated neighbours, in real
+                 arithmetic. Public: n, bounds, parameters, the questions. The object and its file hold
+                 the training rows: they must not leave.
+    Sensitivity  in the kernel's norm: ``sensitivity.erm_ridge`` or ``sensitivity.erm_lipschitz``.
+    Not covered  questions that were chosen by looking at the training rows; ``score`` on them.
+    Reference    Hall, Rinaldo & Wasserman (2013); Nie & Wang, Theorem 2, whose one random number for the
+                 whole function protects a single answer only: ``predict_once``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpkernel.methods import PrivateCurator
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-1, 1, (500, 1)); y = np.sin(3 * X[:, 0])
+    >>> curator = PrivateCurator(
+    ...     epsilon=3.0, bounds=(-1, 1), y_bounds=(-2, 2), accept=("idealised-arithmetic",)
+    ... ).fit(X, y)
+    >>> bool(curator.predict([[0.5]]) == curator.predict([[0.5]]))
+    True
+    """
+
+    _constraints: ClassVar[Any] = {
+        **FunctionModel._constraints,
+        "path": (Choice(None), Kind(str, Path)),
+        "most_answers": Whole(1, 10_000),
+    }
+
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        delta: float = 1e-6,
+        *,
+        loss: str = "squared",
+        threshold: float | str = "auto",
+        kernel: Any = "gaussian",
+        length_scale: Any = "auto",
+        regularisation: float | str = "auto",
+        bounds: Any = None,
+        y_bounds: Any = None,
+        path: str | Path | None = None,
+        most_answers: int = 2000,
+        neighbours: str | Neighbours = "replace-one",
+        ledger: Ledger | None = None,
+        noise: NoiseSource | None = None,
+        accept: Any = (),
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.loss = loss
+        self.threshold = threshold
+        self.kernel = kernel
+        self.length_scale = length_scale
+        self.regularisation = regularisation
+        self.bounds = bounds
+        self.y_bounds = y_bounds
+        self.path = path
+        self.most_answers = most_answers
+        self.neighbours = neighbours
+        self.ledger = ledger
+        self.noise = noise
+        self.accept = accept
+
+    def fit(self, X: Any, y: Any) -> PrivateCurator:
+        """Fit the function and pay for all answers. Nothing is spent if anything is refused."""
+        try:
+            return self._fit(X, y)
+        finally:
+            self.__dict__.pop("_set_aside", None)
+
+    def _fit(self, X: Any, y: Any) -> PrivateCurator:
+        budget, relation = self._check_parameters()
+        require_accepted(FunctionalGaussian, self.accept)
+        domain, problem, rows, targets = self._prepare(X, y, budget)
+        mechanism = FunctionalGaussian.calibrate(
+            problem.sensitivity(relation),
+            budget,
+            dimension=int(self.most_answers),
+            accept=tuple(self.accept),
+        )
+        file = None if self.path is None else CuratorFile(Path(self.path))
+        if file is not None:
+            file.refuse_if_there()
+        releases = [Release("answers", mechanism)]
+        self._check_ledger(releases, budget)
+        alpha = problem.fit(rows, targets)
+        noise = self._spend(releases, budget)
+        key = mechanism.key(noise)
+        certificate = Certificate.issue(
+            type(self).__name__,
+            budget,
+            releases,
+            noise,
+            public={
+                "n_rows": problem.n_rows,
+                "n_columns": self._set_aside["n_features_in_"],
+                "domain": domain.to_dict(),
+                "kernel": problem.kernel.to_dict(),
+                "loss": self.loss,
+                "threshold": problem.threshold,
+                "regularisation": problem.ridge,
+            },
+        )
+        self._set_columns()
+        self._begin(domain, problem.kernel, mechanism, certificate, rows, alpha, key, file)
+        if file is not None:
+            names = getattr(self, "feature_names_in_", None)
+            header = {
+                "certificate": certificate.to_dict(),
+                "columns": None if names is None else [str(name) for name in names],
+            }
+            file.create(header, {"rows": rows, "alpha": alpha, "key": np.frombuffer(key)})
+        return self
+
+    def _begin(
+        self,
+        domain: Domain,
+        kernel: Kernel,
+        mechanism: FunctionalGaussian,
+        certificate: Certificate,
+        rows: Array,
+        alpha: Array,
+        key: bytes,
+        file: CuratorFile | None,
+    ) -> None:
+        self.certificate_, self._domain, self._file = certificate, domain, file
+
+        def function(points: Array) -> Array:
+            return np.asarray(kernel(points, rows) @ alpha)
+
+        self._restart = partial(NoisyFunction, function, kernel, mechanism, key)
+        self._noisy, self._count = self._restart(), 0
+        self._process, self._lock = os.getpid(), threading.Lock()
+
+    @classmethod
+    def open(cls, path: str | Path, ledger: Ledger | None = None) -> PrivateCurator:
+        """Return the curator in a file; it goes on where it stopped. Nothing is spent."""
+        file = CuratorFile(Path(path))
+        header, arrays = file.read()
+        try:
+            certificate = Certificate.from_dict(header["certificate"])
+            public, claimed = certificate.public, header["certificate"]["releases"][0]
+            mechanism = mechanism_from_dict(claimed | {"accepted": claimed["assumptions"]})
+            assert isinstance(mechanism, FunctionalGaussian)
+            domain, kernel = Domain.from_dict(public["domain"]), kernel_from_dict(public["kernel"])
+            half = domain.target.half_width  # type: ignore[union-attr]
+            threshold = public["threshold"]
+            model = cls(
+                certificate.epsilon,
+                certificate.delta,
+                loss=public["loss"],
+                threshold="auto" if threshold is None else threshold * half,
+                kernel=kernel,
+                length_scale=1.0,
+                regularisation=public["regularisation"],
+                bounds=domain,
+                path=path,
+                most_answers=mechanism.dimension,
+                neighbours=certificate.neighbours,
+                ledger=ledger,
+                accept=certificate.assumptions,
+            )
+            model.n_features_in_ = public["n_columns"]
+            if header["columns"] is not None:
+                model.feature_names_in_ = np.array(header["columns"], dtype=object)
+            secret = arrays["rows"], arrays["alpha"], arrays["key"].tobytes()
+        except (KeyError, TypeError, ValueError, AttributeError, AssertionError) as error:
+            if isinstance(error, CertificateError):
+                raise
+            raise CuratorError(
+                f"{Path(path).name} is damaged: a part is missing or malformed"
+                f" ({type(error).__name__})."
+            ) from error
+        if certificate.valid:
+            certificate.verify()
+        model._begin(domain, kernel, mechanism, certificate, *secret, file)
+        return model
+
+    def predict(self, X: Any) -> Array:
+        """Answer at every row of X, inside ``y_bounds``; the questions and answers stay on record."""
+        check_is_fitted(self, "certificate_")
+        X = checked_table(self, X, dtype=np.float64, reset=False)
+        points = self._domain.to_unit(X).astype(np.float64, copy=False)
+        with self._lock:
+            values = self._answer_all(points)
+        inside = np.clip(values, -1.0, 1.0)
+        return np.asarray(self._domain.target.from_unit(inside))  # type: ignore[union-attr]
+
+    def _answer_all(self, points: Array) -> Array:
+        if self._file is None:
+            if os.getpid() != self._process:
+                raise NoiseError(
+                    "This curator has no file and was fitted in another process (the program forked"
+                    " since): two of them would answer differently. Give it a path."
+                )
+            return np.array([self._noisy.answer(point)[0] for point in points])
+        try:
+            with self._file.session() as session:
+                for answer in session.answers(self._count):
+                    self._noisy.replay(*answer)
+                    self._count += 1
+                found = []
+                for point in points:
+                    value = self._noisy.known(point)
+                    if value is None:
+                        value, new = self._noisy.answer(point)
+                        self._count += 1
+                        given: Answer = point, value, new
+                        session.add(self._count, given)
+                    found.append(value)
+        except BaseException:
+            self._noisy, self._count = self._restart(), 0  # read again what was committed
+            raise
+        return np.array(found)
+
+    @property
+    def n_answers_(self) -> int:
+        """How many points have told something new, as far as this object knows."""
+        return len(self._noisy)
+
+    def predict_once(self, X: Any, y: Any, point: Any) -> Prediction:
+        """Fit on (X, y), release f at one point with one random number, and forget the fit.
+
+        Pure epsilon; delta is not used. One number for one answer is all that it protects: a second
+        call is a second spend, and adding one number to a whole function protects nothing.
+        """
+        try:
+            _, relation = self._check_parameters()
+            require_accepted(L2Gamma, self.accept)
+            domain, problem, rows, targets = self._prepare(X, y, Budget(self.epsilon))
+            asked = np.atleast_2d(as_floats(point, "point"))
+            if (
+                asked.shape != (1, self._set_aside["n_features_in_"])
+                or not np.isfinite(asked).all()
+            ):
+                allowed = "one finite number a column"
+                got = f"shape {np.shape(point)}"
+                raise ParameterError(
+                    parameter_message("predict_once", "point", allowed, got, "Ask one question.")
+                )
+            at = domain.to_unit(asked).astype(np.float64, copy=False)
+            moved = erm_prediction(problem.sensitivity(relation), reach=problem.kappa, norm="l2")
+            mechanism = L2Gamma.calibrate(
+                moved, Budget(self.epsilon), dimension=1, accept=tuple(self.accept)
+            )
+            releases, request = [Release("one prediction", mechanism)], Budget(self.epsilon)
+            self._check_ledger(releases, request)
+            value = problem.kernel(at, rows) @ problem.fit(rows, targets)
+            noise = self._spend(releases, request)
+            noisy = float(np.clip(mechanism.release(value, noise), -1.0, 1.0)[0])
+            public = {
+                "n_rows": problem.n_rows,
+                "domain": domain.to_dict(),
+                "kernel": problem.kernel.to_dict(),
+                "regularisation": problem.ridge,
+                "point": asked[0].tolist(),
+            }
+            certificate = Certificate.issue(
+                "one prediction", request, releases, noise, public=public
+            )
+            return Prediction(float(domain.target.from_unit(noisy)), certificate)  # type: ignore
+        finally:
+            self.__dict__.pop("_set_aside", None)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        if not hasattr(self, "certificate_"):
+            return super().__reduce_ex__(protocol)
+        if self._file is None:
+            raise NoiseError(
+                "A curator without a file can't be pickled or copied: the copy would answer"
+                " differently. Give it a path."
+            )
+        return PrivateCurator.open, (self._file.path,)

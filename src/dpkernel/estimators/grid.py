@@ -1,0 +1,174 @@
+"""A function released by its values on a public grid."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dpkernel.certificate import Certificate, Release
+from dpkernel.errors import ParameterError, parameter_message
+from dpkernel.estimators.kernel_model import KernelModel
+from dpkernel.estimators.rkhs import FunctionModel
+from dpkernel.features import PublicNystroem
+from dpkernel.ledger import Ledger
+from dpkernel.mechanisms import FunctionalGaussian, require_accepted
+from dpkernel.noise import NoiseSource
+from dpkernel.types import Array, Neighbours
+from dpkernel.validation import Choice, Whole
+
+_AUTO_SIDE = {1: 33, 2: 17, 3: 9}
+_MOST_POINTS = 4096
+
+
+class PrivateGridRegressor(FunctionModel, KernelModel):
+    r"""Kernel ridge or Huber regression, released by its values on a public grid.
+
+    f minimises sum_i loss(y_i - f(x_i)) + Lambda ||f||^2 / 2 in the kernel's own space. Its values on
+    the grid U, with noise of covariance sigma^2 K_UU, are interpolated by the kernel. For one to three
+    columns: a grid in more is too large, and features are better.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        What is asked for; delta > 0.
+    side : "auto" or int
+        Points a column of the grid.
+    loss, threshold, kernel, length_scale, regularisation, bounds, y_bounds, neighbours, ledger, noise,
+    accept
+        As in ``PrivateCurator``.
+
+    Attributes
+    ----------
+    certificate_ : Certificate
+    grid_values_ : ndarray
+        The released values at ``grid_points_``, in units of y.
+    grid_points_ : ndarray
+        The grid in the unit box.
+    coef_, intercept_, feature_map_ : the interpolation as a linear model
+    n_features_in_, feature_names_in_
+
+    Guarantee    (epsilon, delta)-DP for the stated neighbours, in real arithmetic. Public: n, bounds,
+                 grid, parameters.
+    Sensitivity  K_UU^{-1/2} f(U) are orthonormal coordinates of the projection of f on the span of the
+                 grid, so they move no farther than f: ``sensitivity.erm_ridge`` or
+                 ``sensitivity.erm_lipschitz``.
+    Reference    Hall, Rinaldo & Wasserman (2013).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpkernel.methods import PrivateGridRegressor
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-1, 1, (2000, 1)); y = np.sin(3 * X[:, 0])
+    >>> model = PrivateGridRegressor(
+    ...     epsilon=3.0, bounds=(-1, 1), y_bounds=(-2, 2), accept=("idealised-arithmetic",)
+    ... ).fit(X, y)
+    >>> bool(abs(model.predict([[0.5]])[0] - 1) < 0.5)
+    True
+    """
+
+    _constraints: ClassVar[Any] = {
+        **FunctionModel._constraints,
+        "side": (Choice("auto"), Whole(2, _MOST_POINTS)),
+    }
+
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        delta: float = 1e-6,
+        *,
+        side: int | str = "auto",
+        loss: str = "squared",
+        threshold: float | str = "auto",
+        kernel: Any = "gaussian",
+        length_scale: Any = "auto",
+        regularisation: float | str = "auto",
+        bounds: Any = None,
+        y_bounds: Any = None,
+        neighbours: str | Neighbours = "replace-one",
+        ledger: Ledger | None = None,
+        noise: NoiseSource | None = None,
+        accept: Any = (),
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.side = side
+        self.loss = loss
+        self.threshold = threshold
+        self.kernel = kernel
+        self.length_scale = length_scale
+        self.regularisation = regularisation
+        self.bounds = bounds
+        self.y_bounds = y_bounds
+        self.neighbours = neighbours
+        self.ledger = ledger
+        self.noise = noise
+        self.accept = accept
+
+    def fit(self, X: Any, y: Any) -> PrivateGridRegressor:
+        """Fit the function and release its values on the grid."""
+        try:
+            return self._fit(X, y)
+        finally:
+            self.__dict__.pop("_set_aside", None)
+
+    def _fit(self, X: Any, y: Any) -> PrivateGridRegressor:
+        budget, relation = self._check_parameters()
+        require_accepted(FunctionalGaussian, self.accept)
+        domain, problem, rows, targets = self._prepare(X, y, budget)
+        grid = self._grid(rows.shape[1])
+        features = PublicNystroem(landmarks=grid.tolist(), kernel=problem.kernel).build(
+            rows.shape[1]
+        )
+        mechanism = FunctionalGaussian.calibrate(
+            problem.sensitivity(relation), budget, dimension=len(grid), accept=tuple(self.accept)
+        )
+        releases = [Release("values on the grid", mechanism)]
+        self._check_ledger(releases, budget)
+        values = problem.kernel(grid, rows) @ problem.fit(rows, targets)
+        # coordinates on the features, which are orthonormal on the span of the grid
+        coordinates = features.coordinates(values)
+        noise = self._spend(releases, budget)
+        self.coef_, self.intercept_ = mechanism.release(coordinates, noise), 0.0
+        self.certificate_ = Certificate.issue(
+            type(self).__name__,
+            budget,
+            releases,
+            noise,
+            public={
+                "n_rows": problem.n_rows,
+                "n_columns": self._set_aside["n_features_in_"],
+                "domain": domain.to_dict(),
+                "feature_map": features.to_dict(),
+                "loss": self.loss,
+                "threshold": problem.threshold,
+                "regularisation": problem.ridge,
+            },
+        )
+        self._set_columns()
+        self._domain, self.feature_map_, self.grid_points_ = domain, features, grid
+        self.grid_values_ = self._in_units(features.transform_block(grid) @ self.coef_)
+        return self
+
+    def _grid(self, n_inputs: int) -> Array:
+        if n_inputs not in _AUTO_SIDE:
+            raise ParameterError(
+                f"PrivateGridRegressor is for 1 to 3 columns, levels counted one by one. Got {n_inputs}."
+                " PrivateKernelRidge and PrivateCurator take more."
+            )
+        side = _AUTO_SIDE[n_inputs] if self.side == "auto" else int(self.side)
+        if not side**n_inputs <= _MOST_POINTS:
+            allowed = f"such that the grid has at most {_MOST_POINTS} points"
+            raise ParameterError(parameter_message("PrivateGridRegressor", "side", allowed, side))
+        ticks = np.linspace(-1.0, 1.0, side)
+        return np.array(list(itertools.product(ticks, repeat=n_inputs)))
+
+    def _in_units(self, scores: Array) -> Array:
+        inside = np.clip(scores, -1.0, 1.0)
+        return np.asarray(self._domain.target.from_unit(inside))  # type: ignore[union-attr]
+
+    def predict(self, X: Any) -> Array:
+        """Return the interpolated values, inside ``y_bounds``."""
+        return self._in_units(self._linear(X))

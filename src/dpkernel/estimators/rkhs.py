@@ -1,0 +1,192 @@
+"""Kernel ridge and Huber regression in the reproducing kernel space itself: one coefficient a row.
+
+The fitted function sum_i alpha_i k(x_i, .) holds the training inputs, so it is never released as it is:
+only its values on a public grid (``grid``), or answers of a curator (``curator``).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve
+from sklearn.base import RegressorMixin
+
+from dpkernel.domain import Domain, Interval
+from dpkernel.errors import DataError, ParameterError, parameter_message
+from dpkernel.estimators.base import PrivateEstimator, interval_of, resolve_domain
+from dpkernel.features import LinearFeatures
+from dpkernel.kernels import REGISTRY as KERNELS
+from dpkernel.kernels import Kernel, resolve_kernel
+from dpkernel.ledger import Ledger
+from dpkernel.losses import Huber
+from dpkernel.noise import NoiseSource
+from dpkernel.profiles import gaussian_mu
+from dpkernel.sensitivity import Sensitivity, erm_lipschitz, erm_ridge
+from dpkernel.solvers.objective_perturbation import BlockRecords
+from dpkernel.solvers.output_perturbation import Risk, minimise_risk
+from dpkernel.types import Array, Budget, Neighbours
+from dpkernel.validation import Choice, Kind, Real
+
+MOST_ROWS = 10_000
+_SIGNAL = 0.5  # the variance that a good prediction is taken to have, y in [-1, 1]
+_AUTO_THRESHOLD = 0.2  # of half the declared range
+_SAMPLE = 256
+
+
+@dataclass(frozen=True)
+class FunctionProblem:
+    """The public side of a fit: sum_i loss(y_i - f(x_i)) + ridge ||f||^2 / 2, targets in [-1, 1].
+
+    ``threshold`` is that of the Huber loss, None for half the squared one.
+    """
+
+    kernel: Kernel
+    kappa: float
+    n_rows: int
+    ridge: float
+    threshold: float | None
+
+    @property
+    def _risk(self) -> Risk:
+        assert self.threshold is not None
+        return Risk(Huber(self.threshold), self.n_rows, self.n_rows, self.kappa, self.ridge)
+
+    def sensitivity(self, neighbours: Neighbours) -> Sensitivity:
+        """Return how far the fitted function moves in the norm of the kernel's space."""
+        if self.threshold is None:
+            return erm_ridge(
+                neighbours, row=self.kappa, target=1.0, strength=self.ridge, n_rows=self.n_rows
+            )
+        tolerance = 2 * self._risk.problem.tolerance  # the solver's, and that of reading off alpha
+        return erm_lipschitz(
+            neighbours,
+            slope=self.threshold,
+            row=self.kappa,
+            strength=self.ridge,
+            tolerance=tolerance,
+        )
+
+    def fit(self, X: Array, y: Array) -> Array:
+        """Return the coefficients alpha of f = sum_i alpha_i k(x_i, .)."""
+        matrix = self.kernel(X)
+        if self.threshold is None:
+            try:
+                return np.asarray(cho_solve(cho_factor(matrix + self.ridge * np.eye(len(y))), y))
+            except np.linalg.LinAlgError:  # a tiny ridge: the matrix is indefinite by rounding
+                values, vectors = np.linalg.eigh(matrix)
+                return np.asarray(vectors @ (vectors.T @ y / (np.maximum(values, 0) + self.ridge)))
+        # rows of a root of the matrix are records in n dimensions with the same geometry
+        values, vectors = np.linalg.eigh(matrix)
+        rows = vectors * np.sqrt(np.maximum(values, 0.0))
+        beta = minimise_risk(lambda loss: BlockRecords(lambda: [(rows, y, None)], loss), self._risk)
+        slopes = -Huber(self.threshold).derivative(y, rows @ beta)
+        return np.asarray(slopes / self.ridge)  # at the minimiser beta = rows^T alpha
+
+
+class FunctionModel(RegressorMixin, PrivateEstimator):
+    """Base class: parameters and data of regressions in a reproducing kernel space."""
+
+    _constraints: ClassVar[Any] = {
+        "epsilon": Real(0, math.inf),
+        "delta": Real(0, 1),
+        "loss": Choice("squared", "huber"),
+        "threshold": (Choice("auto"), Real(0)),
+        "kernel": (Choice(*KERNELS), Kind(Kernel)),
+        "length_scale": (Choice("auto"), Real(0, math.inf), Kind(list, tuple, np.ndarray)),
+        "regularisation": (Choice("auto"), Real(0, 1e100)),
+        "ledger": (Choice(None), Kind(Ledger)),
+        "noise": (Choice(None), Kind(NoiseSource)),
+        "accept": Kind(tuple, list, set, frozenset),
+    }
+
+    loss: str
+    threshold: float | str
+    kernel: Any
+    length_scale: Any
+    regularisation: float | str
+    bounds: Any
+    y_bounds: Any
+    accept: Any
+
+    def _check_parameters(self) -> tuple[Budget, Neighbours]:
+        budget, relation = super()._check_parameters()
+        if not relation.n_is_public:
+            allowed = "'replace-one' or 'zero-out'"
+            raise ParameterError(
+                parameter_message(type(self).__name__, "neighbours", allowed, relation.value)
+            )
+        return budget, relation
+
+    def _prepare(
+        self, X: Any, y: Any, budget: Budget
+    ) -> tuple[Domain, FunctionProblem, Array, Array]:
+        """Return the domain, the problem, and the rows and targets in units of it."""
+        owner = type(self).__name__
+        target = interval_of(self.y_bounds, self.bounds, owner)
+        rows, targets = self._check_training_data(X, y)
+        rows = rows if isinstance(rows, np.ndarray) else rows.toarray()
+        names = self._set_aside["feature_names_in_"]
+        domain = resolve_domain(self.bounds, target, rows.shape[1], owner, names)
+        if domain.columns is None:
+            raise ParameterError(
+                f"{owner} needs 'bounds', the publicly known range of the columns, for example"
+                " bounds=(0, 100) or bounds=([0, 0], [100, 9])."
+            )
+        if not len(rows) <= MOST_ROWS:
+            raise DataError(
+                f"{owner} takes at most {MOST_ROWS} rows: its cost grows with their cube."
+            )
+        problem = self._problem(domain, target, len(rows), budget)
+        unit = domain.to_unit(rows).astype(np.float64, copy=False)
+        return domain, problem, unit, target.to_unit(targets)
+
+    def _problem(self, domain: Domain, target: Interval, n: int, budget: Budget) -> FunctionProblem:
+        width = domain.n_unit_columns
+        auto = isinstance(self.length_scale, str)
+        kernel = resolve_kernel(self.kernel, 0.7 * math.sqrt(width) if auto else self.length_scale)
+        kernel.scales(width)  # refuses length scales of another number of columns
+        kappa = math.sqrt(kernel.diagonal_bound(width)) * (1 + 1e-15)
+        threshold = None
+        if self.loss == "huber":
+            given = self.threshold
+            threshold = _AUTO_THRESHOLD if given == "auto" else float(given) / target.half_width
+            if not 1e-6 <= threshold <= 1e6:
+                allowed = "'auto', or between 1e-6 and 1e6 times half the declared range of y"
+                raise ParameterError(
+                    parameter_message(type(self).__name__, "threshold", allowed, given)
+                )
+        sizes = kernel, kappa, n
+        if self.regularisation != "auto":
+            return FunctionProblem(*sizes, float(self.regularisation), threshold)
+        ridge = _ridge(*sizes, threshold, width, Neighbours.resolve(self.neighbours), budget)
+        return FunctionProblem(*sizes, ridge, threshold)
+
+
+def _ridge(
+    kernel: Kernel,
+    kappa: float,
+    n: int,
+    threshold: float | None,
+    width: int,
+    relation: Neighbours,
+    budget: Budget,
+) -> float:
+    """Return the ridge with the least expected squared error, from public numbers alone.
+
+    With the kernel's spectrum s_l under the uniform law on the box, noise adds (kappa Delta / mu)^2 and
+    the ridge a bias of signal sum_l s_l (ridge / (n s_l + ridge))^2 / sum_l s_l.
+    """
+    points = LinearFeatures().build(width).public_sample(_SAMPLE)
+    spectrum = np.maximum(np.linalg.eigvalsh(kernel(points)) / _SAMPLE, 0.0)
+    shares = spectrum / max(float(spectrum.sum()), 1e-300)
+    mu = gaussian_mu(min(budget.epsilon, 1e11), budget.delta) if budget.delta else budget.epsilon
+
+    def error_of(ridge: float) -> float:
+        moved = FunctionProblem(kernel, kappa, n, ridge, threshold).sensitivity(relation).value
+        bias = _SIGNAL * float(shares @ (ridge / (n * spectrum + ridge)) ** 2)
+        return (kappa * moved / mu) ** 2 + bias
+
+    return min((float(r) for r in np.geomspace(1e-4, 1e3 * n, 40)), key=error_of)
