@@ -69,6 +69,7 @@ bench-accuracy: $(VENV)/.installed
 	$(BIN)/python benchmarks/regression.py
 	$(BIN)/python benchmarks/ablation.py
 	$(BIN)/python benchmarks/classification.py
+	$(BIN)/python benchmarks/output_perturbation.py
 
 audit: $(VENV)/.installed
 	$(BIN)/python -m dpkernel.audit --out audit-report

@@ -210,10 +210,10 @@ def minimise_risk(records: Callable[[Loss], Records], risk: Risk) -> Array:
 
 def _wide(loss: Loss, target_bound: float) -> Loss | None:
     """Return the loss with wider parabolas, or None where they are wide."""
-    width = getattr(loss, "width", math.inf)
-    if width > 0.5 * target_bound:
+    most = 1.0 if loss.labels else target_bound
+    if getattr(loss, "width", math.inf) > 0.5 * most:
         return None
-    return replace(loss, width=target_bound)  # type: ignore[call-arg]
+    return replace(loss, width=most)  # type: ignore[call-arg]
 
 
 def folded(blocks: Iterable[Record], row_bound: float, target_bound: float) -> Iterator[Record]:

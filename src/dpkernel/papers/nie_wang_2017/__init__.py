@@ -1,8 +1,8 @@
 r"""Nie & Wang (2017), "Perturbation of convex risk minimization".
 
 In full: "Perturbation of convex risk minimization and its application in differential private learning
-algorithms". Algorithm (2) as printed: f_z + b, a regularised risk minimiser in a reproducing kernel space plus one
-Laplace number. A baseline; the errata that its certificates name:
+algorithms". Algorithm (2) as printed: f_z + b, a regularised risk minimiser in a reproducing kernel
+space plus one Laplace number. A baseline; the errata that its certificates name:
 
     004-1  Lemma 1 adds one number to a function: differences of its values leave without noise, so it
            protects nothing, at any epsilon and delta < 1
