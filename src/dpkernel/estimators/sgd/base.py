@@ -55,6 +55,7 @@ class SGDModel(KernelModel):
         "alpha": (Choice("auto"), Real(0, math.inf, closed_low=True)),
         "radius": (Choice(None), Real(0, math.inf)),
         "clip": (Choice("auto"), Real(0, math.inf)),
+        "momentum": (Choice("auto"), Real(0, 1, closed_low=True)),
         "average": Choice(False, True),
         "accept": Kind(tuple, list, set, frozenset),
     }
@@ -69,6 +70,7 @@ class SGDModel(KernelModel):
     alpha: float | str
     radius: float | None
     clip: float | str
+    momentum: float | str
     average: bool
     accept: Any
     verbose: bool
@@ -211,6 +213,7 @@ class SGDModel(KernelModel):
             "step": number("eta0"),
             "ridge": number("alpha"),
             "clip": number("clip"),
+            "momentum": number("momentum"),
             "radius": math.inf if self.radius is None else float(self.radius),
             "averaged": bool(self.average),
             "sampling": self.sampling,
@@ -225,8 +228,8 @@ class SGDModel(KernelModel):
             }
             if self.perturbation == "output":
                 values["sampling"] = preset.order
-            elif batch is None:
-                values["batch"] = 1
+            else:
+                values |= {"batch": batch or 1, "momentum": 0.0}
         return Setting(
             type(self).__name__,
             budget,
@@ -392,6 +395,7 @@ class _GradientFit:
             "radius": None if plan.radius == math.inf else plan.radius,
             "averaged": plan.averaged,
             "clip": plan.clip,
+            "momentum": plan.momentum,
             "sensitivity": mechanism.sensitivity.value / unit,
             "sigma": mechanism.noise_scale / unit,
         }

@@ -40,7 +40,8 @@ class PrivateSGDClassifier(ClassifierMixin, SGDModel):
     loss : str or Loss
         "smoothed_hinge" (of width 1), "log_loss", "hinge", "squared_hinge", any other margin loss of
         ``dpkernel.losses`` by its kind, or such a loss with parameters of your own.
-    perturbation, preset, max_iter, batch_size, sampling, eta0, alpha, radius, clip, average
+    perturbation, preset, max_iter, batch_size, sampling, eta0, alpha, radius, clip, momentum,
+    average
         As in ``PrivateSGDRegressor``.
     kernel, length_scale, features, n_features, bounds, neighbours, ledger, noise, random_state,
     accept, verbose
@@ -94,6 +95,7 @@ class PrivateSGDClassifier(ClassifierMixin, SGDModel):
         alpha: float | str = "auto",
         radius: float | None = None,
         clip: float | str = "auto",
+        momentum: float | str = "auto",
         average: bool = False,
         kernel: Any = "gaussian",
         length_scale: Any = "auto",
@@ -120,6 +122,7 @@ class PrivateSGDClassifier(ClassifierMixin, SGDModel):
         self.alpha = alpha
         self.radius = radius
         self.clip = clip
+        self.momentum = momentum
         self.average = average
         self.kernel = kernel
         self.length_scale = length_scale
