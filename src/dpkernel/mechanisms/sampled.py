@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -93,7 +94,7 @@ class SampledGaussian(Mechanism):
             )
         object.__setattr__(self, "batch", int(self.batch) if whole else float(self.batch))
 
-    @property
+    @cached_property
     def rate(self) -> float:
         """The probability that a given record is in a batch, rounded up."""
         return min(round_up(Fraction(self.batch) / self.n_rows), 1.0)
@@ -105,6 +106,10 @@ class SampledGaussian(Mechanism):
 
     def profile(self) -> SampledGaussianProfile:
         """Return the profile of one step."""
+        return self._profile
+
+    @cached_property
+    def _profile(self) -> SampledGaussianProfile:  # asked for at every step
         mu = self.sensitivity.value / self.sigma * UP
         return SampledGaussianProfile(mu, self.rate, self.sampling)
 
@@ -171,6 +176,16 @@ class SampledGaussian(Mechanism):
         if steps > 1 and unit.rate < 1 and not budget.delta >= _FLOOR * steps * (1 - 1e-9):
             advice = "Take fewer steps with larger batches, full batches, or a larger delta."
             allowed = f"at least 1e-13 a step, {_FLOOR * steps:g} for these"
+            raise ParameterError(
+                parameter_message(cls.__name__, "delta", allowed, budget.delta, advice)
+            )
+
+        looked_at = 1.0 if unit.rate == 1 else -math.expm1(steps * math.log1p(-unit.rate))
+        if not budget.delta < looked_at:
+            advice = (
+                "Otherwise a record that is looked at could be published. Pass a smaller delta."
+            )
+            allowed = f"below {looked_at:g}, the probability that a record is looked at"
             raise ParameterError(
                 parameter_message(cls.__name__, "delta", allowed, budget.delta, advice)
             )
