@@ -138,7 +138,9 @@ class SampledGaussianProfile(PrivacyProfile):
         mu = self.mu
         if mu is not None:
             return GaussianProfile(mu).fineness
-        return self._own_step if self.mu_value > 0 else pld.STEP
+        if self.mu_value == 0 or _reach(self.mu_value, self.rate, self.steps)[0] < 1e-3:
+            return pld.STEP / 8  # next to others such small losses need no grid of their own
+        return self._own_step
 
     @property
     def spread(self) -> float:
