@@ -34,6 +34,7 @@ from dpkernel.mechanisms import (
     MixtureGaussian,
     ObjectivePerturbation,
     PureObjectivePerturbation,
+    SampledGaussian,
     SymmetricGaussian,
     mechanism_from_dict,
     require_accepted,
@@ -56,6 +57,9 @@ CALIBRATE = {  # one way to calibrate each kind: (budget, sensitivity, dimension
     "gaussian": lambda b, s, d: Gaussian.calibrate(s, b, dimension=d),
     "symmetric-gaussian": lambda b, s, d: SymmetricGaussian.calibrate(s, b, dimension=d),
     "mixture-gaussian": lambda b, s, d: MixtureGaussian.calibrate(law(s), b, dimension=d),
+    "sampled-gaussian": lambda b, s, d: SampledGaussian.calibrate(
+        s, b, dimension=d, n_rows=10, batch=4
+    ),
     "laplace": lambda b, s, d: Laplace.calibrate(s, b, dimension=d),
     "l2-gamma": lambda b, s, d: L2Gamma.calibrate(s, b, dimension=d, accept=(IDEALISED,)),
     "exponential": lambda b, s, d: Exponential.calibrate(s, b, candidates=d),
@@ -85,7 +89,13 @@ BUILD = {  # kinds that are built around a solver instead of being calibrated
     "objective-perturbation": lambda b, s, d: objective(b, s, d, ObjectivePerturbation),
     "pure-objective-perturbation": lambda b, s, d: objective(b, s, d, PureObjectivePerturbation),
 }
-GAUSSIANS = ("gaussian", "symmetric-gaussian", "mixture-gaussian", "objective-perturbation")
+GAUSSIANS = (
+    "gaussian",
+    "symmetric-gaussian",
+    "mixture-gaussian",
+    "sampled-gaussian",
+    "objective-perturbation",
+)
 ASSUMING = ("l2-gamma", "pure-objective-perturbation")
 every_kind = pytest.mark.parametrize("kind", REGISTRY)
 calibrated_kinds = pytest.mark.parametrize("kind", CALIBRATE)
@@ -109,7 +119,10 @@ def array_of(mechanism, fill=0.0):
 
 
 def to_release(mechanism, array):
-    """Return what the mechanism takes: the array, or a solver that finds it whatever b is."""
+    """Return what the mechanism takes: the array, or a function that gives it whatever it is asked."""
+    if mechanism.kind == "sampled-gaussian":  # sums of clipped integers
+        whole = np.nan_to_num(np.clip(array, -1e9, 1e9)).astype(np.int64)
+        return lambda batch: whole
     return (lambda b: array) if mechanism.kind in BUILD else array
 
 
@@ -119,7 +132,7 @@ def value_of(mechanism, fill=0.0):
 
 
 def grid_of(mechanism):
-    return getattr(mechanism, "output_grid", None) or mechanism.grid
+    return getattr(mechanism, "output_grid", None) or getattr(mechanism, "grid", 1.0)
 
 
 def with_less_noise(mechanism, share):
@@ -211,6 +224,10 @@ class TestCalibrationContract:
         """At most 2e-6 more noise than the ideal, continuous mechanism."""
         for budget, sensitivity, dimension in GRID:
             found = calibrated(kind, budget, sensitivity, dimension)
+            if kind == "sampled-gaussian":  # less than without sampling, and not by the grid alone
+                ideal = sensitivity / gaussian_mu(budget.epsilon, budget.delta)
+                assert found.noise_scale < ideal
+                continue
             if kind == "mixture-gaussian":
                 ideal = 2 * sensitivity / gaussian_mu(budget.epsilon, budget.delta)
                 assert found.noise_scale <= ideal * (1 + 2e-6)
@@ -297,6 +314,16 @@ class TestReleaseContract:
                 found.release(lambda b: b[:2], noise)
             assert ledger.spends[0].state == "drawn"
             return
+        if kind == "sampled-gaussian":  # what a query returns is seen after its batch was drawn
+            with pytest.raises(ParameterError, match="a function from the indices of a batch to"):
+                found.release(np.zeros(3, dtype=np.int64), noise)
+            assert ledger.spends[0].state == "recorded, not drawn"
+            with pytest.raises(
+                ParameterError, match=r"integers of shape \(3,\). Got 'shape \(2,\)"
+            ):
+                found.release(lambda batch: np.zeros(2, dtype=np.int64), noise)
+            assert ledger.spends[0].state == "drawn"
+            return
         shape = value_of(found).shape
         for wrong in ((), (2,), (4,), (1, 3), (3, 4), (3, 3, 3), (0,)):
             with pytest.raises(ParameterError) as error:
@@ -335,7 +362,7 @@ class TestReleaseContract:
                 assert 0 <= out < found.candidates
                 continue
             assert out.shape == array_of(found).shape
-            assert out.dtype == np.float64
+            assert out.dtype == (np.int64 if kind == "sampled-gaussian" else np.float64)
             grid = grid_of(found)
             assert math.frexp(grid)[0] == 0.5  # a power of two: the division is exact
             steps = out / grid
@@ -388,8 +415,8 @@ class TestDictContract:
             assert str(error.value) == (
                 f"A mechanism of this certificate can't be read (KeyError: '{name}'). Its 'kind'"
                 " must be one of exponential, gaussian, l2-gamma, laplace, mixture-gaussian,"
-                " objective-perturbation, pure-objective-perturbation, symmetric-gaussian, with that"
-                " kind's parameters."
+                " objective-perturbation, pure-objective-perturbation, sampled-gaussian,"
+                " symmetric-gaussian, with that kind's parameters."
             )
 
     @pytest.mark.parametrize("bad", ["x", None, math.nan, -0.5, -1.0, [], {}])
@@ -425,8 +452,20 @@ class TestDictContract:
             mechanism_from_dict(data)
 
 
+UNROUNDED = ("l2-gamma", "sampled-gaussian")
 IMPOSSIBLE = [  # parameters no calibration gives; those that understate epsilon come first
-    *((kind, {"rounding": -0.4}) for kind in CALIBRATE if kind != "l2-gamma"),
+    *((kind, {"rounding": -0.4}) for kind in CALIBRATE if kind not in UNROUNDED),
+    *(
+        ("sampled-gaussian", {name: bad})
+        for name in ("batch", "n_rows", "dimension")
+        for bad in (0, -1, 2.5, math.nan, "1", None, True)
+    ),
+    ("sampled-gaussian", {"batch": 11}),  # of 10 rows
+    ("sampled-gaussian", {"n_rows": 3}),  # for batches of 4
+    ("sampled-gaussian", {"sampling": "shuffled"}),
+    ("sampled-gaussian", {"sampling": "poisson"}),  # for replace-one
+    ("sampled-gaussian", {"sensitivity": declared(1.0, ADD).to_dict()}),
+    ("sampled-gaussian", {"sensitivity": declared(1.0, norm="l1").to_dict()}),
     *(
         (kind, {name: bad})
         for kind in BUILD

@@ -121,7 +121,7 @@ def from_laws(laws: Sequence[Law], step: float, count: int, order: float) -> Dis
 def _power(law: Law, step: float, count: int, order: float) -> Any:
     """Return the law of the sum of ``count`` independent losses.
 
-    One FFT on a ring of losses. Chernoff bounds at this order (any positive one is valid) choose a
+    One FFT on a ring of losses. Chernoff bounds near this order (any positive one is valid) choose a
     ring outside of which there is little: what is above it would come back at the bottom, so its
     probability is added to the mass at infinity; what is below it comes back at the top, which is
     pessimistic. dp-accounting's own power chooses its ring by orders that suit short sums.
@@ -131,11 +131,12 @@ def _power(law: Law, step: float, count: int, order: float) -> Any:
     last = law.first + len(law.masses) - 1
     losses = step * np.arange(law.first, last + 1)
     cut = min(_CUT * count, 0.5)
-    ends = []
-    for sign, power in ((1, order), (-1, order + 1)):
-        log_moment = float(logsumexp(sign * power * losses, b=law.masses))
-        ends.append(math.ceil((count * log_moment - math.log(cut)) / power / step))
-    high, low = min(count * last, ends[0]), max(count * law.first, -ends[1])
+    high, low = count * last, count * law.first
+    for part in range(1 if order * step < 0.1 else 16):  # smaller ones suit a coarse grid
+        for sign, power in ((1, order / 4**part), (-1, order / 4**part + 1)):
+            log_moment = float(logsumexp(sign * power * losses, b=law.masses))
+            end = math.ceil((count * log_moment - math.log(cut)) / power / step)
+            high, low = (min(high, end), low) if sign > 0 else (high, max(low, -end))
     size = int(next_fast_len(max(high - low + 1, len(law.masses)), real=True))
     ring = np.zeros(size)
     ring[np.arange(law.first, last + 1) % size] = law.masses

@@ -19,6 +19,7 @@ import numpy as np
 from dpkernel import mechanisms, sensitivity
 from dpkernel.audit.core import Case
 from dpkernel.audit.objective_cases import objective_cases
+from dpkernel.audit.sampled_cases import sampled_cases
 from dpkernel.domain import clip_rows
 from dpkernel.noise import Noise
 from dpkernel.profiles import PrivacyProfile
@@ -224,6 +225,7 @@ CASES: dict[str, Callable[[], list[Case]]] = {
     "gaussian": gaussian,
     "symmetric-gaussian": symmetric,
     "mixture-gaussian": mixture,
+    "sampled-gaussian": sampled_cases,
     "laplace": laplace,
     "l2-gamma": l2_gamma,
     "exponential": exponential,
