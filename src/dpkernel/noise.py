@@ -61,6 +61,14 @@ class NoiseSource:
         """Draw a vector with density proportional to exp(-norm / scale)."""
         return samplers.l2_gamma(dimension, scale, self._entropy)
 
+    def standard_normals(self, count: int) -> Array:
+        """Draw independent standard normals, in float arithmetic."""
+        return self.normals_of(self.words(-(-count // 2)))[:count]
+
+    def normals_of(self, words: np.ndarray) -> Array:
+        """Return two normals for each word: what takes time, and may be done in another thread."""
+        return samplers.standard_normals(words)
+
     def words(self, count: int) -> np.ndarray:
         """Draw uniform 64-bit words (fresh permutations, batches and folds need them)."""
         return self._entropy.words(count)

@@ -179,6 +179,24 @@ def loss_gradient(neighbours: Neighbours, *, slope: float, row: float) -> Sensit
     return Sensitivity("loss-gradient", neighbours, parameters)
 
 
+def record_norm(
+    neighbours: Neighbours,
+    *,
+    row: float,
+    target: float = 0.0,
+    targets: int = 1,
+    constant: float = 0.0,
+) -> Sensitivity:
+    r"""Return the largest norm of a record v = (features, targets, constant), for Gaussian mixing.
+
+    N = sqrt(row^2 + targets target^2 + constant^2), under every relation: what a replaced record costs
+    more is in the profile of the mechanism.
+    """
+    values = {"row": row, "target": target, "targets": targets, "constant": constant}
+    parameters = tuple((name, float(value)) for name, value in values.items())
+    return Sensitivity("record-norm", neighbours, parameters)
+
+
 def histogram(neighbours: Neighbours) -> Sensitivity:
     """Return the l2 sensitivity of counts of records in disjoint cells.
 
@@ -259,6 +277,14 @@ def _augmented_gram(neighbours: Neighbours, p: Mapping[str, float]) -> float:
     return round_up(exact)
 
 
+def _record_norm(neighbours: Neighbours, p: Mapping[str, float]) -> float:
+    square = _augmented_gram(Neighbours.ZERO_OUT, p)  # one record: the sum of the squares
+    if not square < math.inf:
+        return math.nan
+    root = math.sqrt(square)
+    return root if Fraction(root) ** 2 >= Fraction(square) else math.nextafter(root, math.inf)
+
+
 def _loss_gradient(neighbours: Neighbours, p: Mapping[str, float]) -> float:
     slope, row = float(p["slope"]), float(p["row"])
     if not all(0 <= part < math.inf for part in (slope, row)):
@@ -293,6 +319,7 @@ _NORMS = {
     "augmented-gram": ("l2",),
     "unit-gram": ("l2",),
     "loss-gradient": ("l2",),
+    "record-norm": ("l2",),
     "histogram": ("l2",),
     "bounded-sum": ("l2",),
 }
@@ -302,6 +329,7 @@ _FORMULAS: dict[str, Callable[[Neighbours, Mapping[str, float]], float]] = {
     "augmented-gram": _augmented_gram,
     "unit-gram": _augmented_gram,
     "loss-gradient": _loss_gradient,
+    "record-norm": _record_norm,
     "histogram": _histogram,
     "bounded-sum": _bounded_sum,
 }

@@ -7,9 +7,10 @@ r"""Mechanisms: calibrate to a budget, state a profile, release with noise a led
     L2Gamma            on a vector, pure epsilon, l2 sensitivity (idealised reals)
     ObjectivePerturbation, PureObjectivePerturbation
                        noise inside a convex optimisation problem
+    GaussianMixing     a sketch: random combinations of all records (idealised reals)
     Exponential        choice of one of several candidates, pure epsilon
 
-Every released number lies on a grid and the noise is an exact integer draw, so that the
+Every released number lies on a grid and, where nothing else is said, the noise is an exact integer draw, so that the
 guarantee holds for the floating-point program and not only for its idealisation. Calibration
 ends on the private side: ``profile().epsilon(delta) <= epsilon`` holds as a comparison of floats.
 
@@ -25,6 +26,7 @@ from typing import Any, cast
 from dpkernel.errors import CertificateError
 from dpkernel.mechanisms.base import IDEALISED, Mechanism, require_accepted
 from dpkernel.mechanisms.gaussian import Gaussian, MixtureGaussian, SymmetricGaussian
+from dpkernel.mechanisms.mixing import GaussianMixing
 from dpkernel.mechanisms.objective import ObjectivePerturbation, PureObjectivePerturbation
 from dpkernel.mechanisms.pure import Exponential, L2Gamma, Laplace
 from dpkernel.sensitivity import sensitivity_from_dict
@@ -35,6 +37,7 @@ __all__ = [
     "REGISTRY",
     "Exponential",
     "Gaussian",
+    "GaussianMixing",
     "L2Gamma",
     "Laplace",
     "Mechanism",
@@ -75,6 +78,7 @@ REGISTRY: dict[str, type[Mechanism]] = {
         Laplace,
         L2Gamma,
         Exponential,
+        GaussianMixing,
         ObjectivePerturbation,
         PureObjectivePerturbation,
     )

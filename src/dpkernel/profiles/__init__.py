@@ -10,6 +10,7 @@ rounded is rounded towards less privacy claimed.
     PureProfile         epsilon-DP: the randomised-response pair
     ApproximateProfile  only one point (epsilon, delta) is known
     ObjectiveProfile    objective perturbations, alone or with Gaussian releases
+    MixingProfile       Gaussian mixing: random combinations of all records plus noise
     ComposedProfile     the rest: PLD by dp-accounting, Renyi or basic composition,
                         whichever is smallest
 
@@ -29,6 +30,7 @@ from dpkernel.profiles.gaussian import (
     gaussian_delta,
     gaussian_mu,
 )
+from dpkernel.profiles.mixing import MixingProfile, mixing_ratio
 from dpkernel.profiles.objective import ObjectiveProfile, objective_multiplier
 from dpkernel.profiles.pure import ApproximateProfile, PureProfile
 from dpkernel.types import JSON
@@ -37,6 +39,7 @@ __all__ = [
     "ApproximateProfile",
     "ComposedProfile",
     "GaussianProfile",
+    "MixingProfile",
     "MixtureProfile",
     "ObjectiveProfile",
     "PrivacyProfile",
@@ -44,6 +47,7 @@ __all__ = [
     "compose",
     "gaussian_delta",
     "gaussian_mu",
+    "mixing_ratio",
     "objective_multiplier",
     "profile_from_dict",
     "rdp_delta",
@@ -68,5 +72,6 @@ _REGISTRY: dict[str, Callable[[JSON], PrivacyProfile]] = {
     "pure": lambda d: PureProfile(d["epsilon"]),
     "approximate": lambda d: ApproximateProfile(d["epsilon"], d["delta"]),
     "objective-perturbation": ObjectiveProfile.from_dict,
+    "gaussian-mixing": lambda d: MixingProfile(d["rows"], d["ratio"], d["neighbours"]),
     "composed": lambda d: ComposedProfile(tuple(profile_from_dict(p) for p in d["parts"])),
 }

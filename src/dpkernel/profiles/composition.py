@@ -15,6 +15,7 @@ from dpkernel import pld
 from dpkernel.errors import ParameterError, parameter_message
 from dpkernel.profiles.base import PrivacyProfile, hypot_up
 from dpkernel.profiles.gaussian import GaussianProfile, MixtureProfile
+from dpkernel.profiles.mixing import MixingProfile
 from dpkernel.profiles.objective import ObjectiveProfile
 from dpkernel.profiles.pure import ApproximateProfile, PureProfile
 from dpkernel.sensitivity import round_up
@@ -121,7 +122,7 @@ def compose(profiles: Sequence[PrivacyProfile]) -> PrivacyProfile:
     """Return the profile of all of these in a row (adaptively chosen mechanisms, fixed plan).
 
     Gaussians add their mu^2, exactly; Gaussians and mixtures convolve their laws of mu^2;
-    objective perturbations take Gaussians in; anything else becomes a ComposedProfile.
+    objective perturbations take Gaussians in; mixings at one ratio add their rows; anything else becomes a ComposedProfile.
     """
     flat: list[PrivacyProfile] = []
     for profile in profiles:
@@ -149,11 +150,22 @@ def compose(profiles: Sequence[PrivacyProfile]) -> PrivacyProfile:
         if gaussians and not mixtures:
             stages, merged = stages.with_gaussian(merged[0].mu or 0.0), []
         merged.append(stages)
+    mixings = [p for p in rest if isinstance(p, MixingProfile)]
+    rest = [p for p in rest if not isinstance(p, MixingProfile)] + _added(mixings)
     pure = [p.epsilon_value for p in rest if isinstance(p, PureProfile)]
     if len(rest) == len(pure) == 1 and not merged:
         return rest[0]
     merged.extend(sorted(rest, key=lambda p: repr(p.to_dict())))
     return merged[0] if len(merged) == 1 else ComposedProfile(tuple(merged))
+
+
+def _added(mixings: Sequence[MixingProfile]) -> list[PrivacyProfile]:
+    """Return one profile a ratio and relation, with all the rows."""
+    rows: dict[tuple[float, str], int] = {}
+    for profile in mixings:
+        key = profile.ratio, profile.neighbours
+        rows[key] = rows.get(key, 0) + profile.rows
+    return [MixingProfile(count, *key) for key, count in rows.items()]
 
 
 def rdp_delta(rdp: Callable[[float], float], epsilon: float) -> float:
