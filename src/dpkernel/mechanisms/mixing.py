@@ -107,6 +107,10 @@ class GaussianMixing(Mechanism):
             for block in blocks
             for part in self._parts(block, step)
         )
+        if isinstance(blocks, list) and len(blocks[0]) <= step:
+            for words, part in parts:
+                total += mix(words, part)
+            return self._on_grid(total)
         in_use = 8 * (3 * self.rows * step + (step + self.rows) * self.dimension)
         with block_threads(_MOST_THREADS, in_use) as threads:
             for product in in_threads(mix, parts, threads):
