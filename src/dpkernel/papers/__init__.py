@@ -11,10 +11,12 @@ from dpkernel.papers.lee_park_ahn_2025 import (
     PublishedAlgorithm3,
     PublishedAlgorithm4,
 )
+from dpkernel.papers.ma_2024 import PublishedSketchedERM
 
 __all__ = [
     "PublishedAlgorithm1",
     "PublishedAlgorithm2",
     "PublishedAlgorithm3",
     "PublishedAlgorithm4",
+    "PublishedSketchedERM",
 ]
