@@ -411,9 +411,9 @@ class TestDictContract:
                 mechanism_from_dict({k: v for k, v in data.items() if k != name})
             assert str(error.value) == (
                 f"A mechanism of this certificate can't be read (KeyError: '{name}'). Its 'kind'"
-                " must be one of exponential, gaussian, gaussian-mixing, l2-gamma, laplace, mixture-gaussian,"
-                " objective-perturbation, pure-objective-perturbation, symmetric-gaussian, with that"
-                " kind's parameters."
+                " must be one of exponential, gaussian, gaussian-mixing, l2-gamma, laplace,"
+                " mixture-gaussian, objective-perturbation, pure-objective-perturbation,"
+                " symmetric-gaussian, with that kind's parameters."
             )
 
     @pytest.mark.parametrize("bad", ["x", None, math.nan, -0.5, -1.0, [], {}])

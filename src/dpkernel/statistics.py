@@ -22,6 +22,7 @@ from dpkernel.errors import DataError, LedgerError, ParameterError, parameter_me
 from dpkernel.mechanisms import GaussianMixing, SymmetricGaussian
 from dpkernel.noise import Noise
 from dpkernel.profiles import gaussian_mu
+from dpkernel.sensitivity import Sensitivity
 from dpkernel.tables import as_floats
 from dpkernel.types import Array, Budget, IntArray, Neighbours, is_real, is_whole
 
@@ -155,7 +156,7 @@ class GramLayout:
         )
 
     @property
-    def record_norm(self) -> sensitivity.Sensitivity:
+    def record_norm(self) -> Sensitivity:
         """The largest norm of an integer record."""
         return sensitivity.record_norm(
             self.neighbours,

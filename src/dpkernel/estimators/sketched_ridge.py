@@ -34,8 +34,8 @@ class PrivateSketchedRidge(RegressorMixin, MultiOutputMixin, KernelModel):
 
     The records v = (phi(x), y, 1) on a data-independent feature map are mixed by Gaussian numbers:
     every row of ``sketch_`` is a random combination of all of them plus noise. That is the only thing
-    that is released. From it sum_i (y_i - phi(x_i)^T beta - b)^2 + Lambda ||beta||^2 is minimised, Lambda
-    is chosen on held-out rows of the sketch, and both can be done again, in other ways, at no cost.
+    that is released. From it sum_i (y_i - phi(x_i)^T beta - b)^2 + Lambda ||beta||^2 is minimised,
+    Lambda is chosen on held-out rows of the sketch, and both can be done again at no cost.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ class PrivateSketchedRidge(RegressorMixin, MultiOutputMixin, KernelModel):
         ``sketch_noise_ ** 2`` on top of its diagonal. Columns are features, targets mapped to [-1, 1],
         and the constant.
     sketch_noise_ : array
-        The deviation of the noise in each column of ``sketch_``, over the root of its rows. Public.
+        Its squares are what noise adds to the diagonal of ``sketch_.T @ sketch_``. Public.
     coef_, intercept_ : on the features, in units of the scaled target
     feature_map_ : FeatureMap
     n_features_in_, feature_names_in_
@@ -100,7 +100,8 @@ class PrivateSketchedRidge(RegressorMixin, MultiOutputMixin, KernelModel):
     >>> rng = np.random.default_rng(0)
     >>> X = rng.uniform(-1, 1, (4000, 3)); y = X @ [1.0, -2.0, 0.5]
     >>> model = PrivateSketchedRidge(
-    ...     epsilon=1.0, kernel="linear", bounds=(-1, 1), y_bounds=(-4, 4), accept=("idealised-arithmetic",)
+    ...     epsilon=1.0, kernel="linear", bounds=(-1, 1), y_bounds=(-4, 4),
+    ...     accept=("idealised-arithmetic",),
     ... ).fit(X, y)
     >>> model.certificate_.assumptions
     ('idealised-arithmetic',)
@@ -234,7 +235,9 @@ class PrivateSketchedRidge(RegressorMixin, MultiOutputMixin, KernelModel):
                 "n_columns": set_up.n_columns,
                 "domain": set_up.domain.to_dict(),
                 "feature_map": set_up.features.to_dict(),
-                "regularisation": "chosen on held-out rows of the sketch" if given is None else given,
+                "regularisation": "chosen on held-out rows of the sketch"
+                if given is None
+                else given,
                 "integer_grid": {
                     "row": layout.row,
                     "target": layout.target,
@@ -249,7 +252,7 @@ class PrivateSketchedRidge(RegressorMixin, MultiOutputMixin, KernelModel):
         self._domain, self.feature_map_ = set_up.domain, set_up.features
         root = np.sqrt(mechanism.rows)
         self.sketch_ = sketch / root
-        self.sketch_noise_ = set_up.scale.sigma * layout.units / root
+        self.sketch_noise_ = mechanism.sigma * layout.units
         self._several = set_up.several_targets
         self._set_solution(found)
         return self
@@ -271,7 +274,7 @@ class PrivateSketchedRidge(RegressorMixin, MultiOutputMixin, KernelModel):
         n_features = self.feature_map_.n_outputs
         rows, columns = self.sketch_.shape
         root = np.sqrt(rows)
-        scale = SketchScale(n_features, columns - n_features - 1, self.sketch_noise_ * root, 1.0)
+        scale = SketchScale(n_features, columns - n_features - 1, self.sketch_noise_, 1.0)
         found = solve_sketch(
             self.sketch_ * root,
             int(self.certificate_.public["n_rows"]),
@@ -340,9 +343,7 @@ class SetUp:
     def scale(self) -> SketchScale:
         """The units of the sketch."""
         layout = self.layout
-        return SketchScale(
-            layout.n_features, layout.n_targets, layout.units, self.mechanism.sigma
-        )
+        return SketchScale(layout.n_features, layout.n_targets, layout.units, self.mechanism.sigma)
 
 
 def _statistics(found: SketchedSolution, scale: float) -> dict[str, Any]:

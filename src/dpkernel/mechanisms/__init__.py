@@ -10,8 +10,8 @@ r"""Mechanisms: calibrate to a budget, state a profile, release with noise a led
     GaussianMixing     a sketch: random combinations of all records (idealised reals)
     Exponential        choice of one of several candidates, pure epsilon
 
-Every released number lies on a grid and, where nothing else is said, the noise is an exact integer draw, so that the
-guarantee holds for the floating-point program and not only for its idealisation. Calibration
+Every released number lies on a grid and, but for mechanisms of idealised reals, the noise is an exact
+integer draw, so that the guarantee holds for the floating-point program. Calibration
 ends on the private side: ``profile().epsilon(delta) <= epsilon`` holds as a comparison of floats.
 
 A new mechanism is a class here and a line in the registry at the foot of this file; the contract

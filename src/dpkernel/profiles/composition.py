@@ -122,7 +122,8 @@ def compose(profiles: Sequence[PrivacyProfile]) -> PrivacyProfile:
     """Return the profile of all of these in a row (adaptively chosen mechanisms, fixed plan).
 
     Gaussians add their mu^2, exactly; Gaussians and mixtures convolve their laws of mu^2;
-    objective perturbations take Gaussians in; mixings at one ratio add their rows; anything else becomes a ComposedProfile.
+    objective perturbations take Gaussians in; mixings at one ratio add their rows; anything else
+    becomes a ComposedProfile.
     """
     flat: list[PrivacyProfile] = []
     for profile in profiles:

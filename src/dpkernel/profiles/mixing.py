@@ -21,7 +21,9 @@ from dpkernel.profiles.base import PrivacyProfile, bisect
 from dpkernel.types import JSON, Array, Neighbours, is_real, is_whole
 
 _MOST_ROWS = 10**8
-_NODES = 1500  # of the loss of each factor of a product pair; the error of delta falls like its square
+_NODES = (
+    1500  # of the loss of each factor of a product pair; the error of delta falls like its square
+)
 _CUT = 1e-26  # of the losses' quantiles: nodes go no further
 
 
@@ -71,16 +73,11 @@ class MixingProfile(PrivacyProfile):
 
     def delta(self, epsilon: float) -> float:
         """Return delta at this epsilon, rounded up."""
-        if not self.replaces:
-            return float(self._deltas(np.array([float(epsilon)]))[0])
-        return _product_delta(self.rows, self.ratio, float(epsilon))
-
-    def _deltas(self, epsilons: Array) -> Array:
-        """Return the larger of both directions of a record that is there or not."""
-        return np.maximum(
-            growing_delta(self.rows, self.ratio, epsilons),
-            shrinking_delta(self.rows, self.ratio, epsilons),
-        )
+        if self.replaces:
+            return _product_delta(self.rows, self.ratio, float(epsilon))
+        at = np.array([float(epsilon)])
+        sides = (f(self.rows, self.ratio, at)[0] for f in (growing_delta, shrinking_delta))
+        return float(max(sides))
 
     def rdp(self, order: float) -> float:
         """Return the larger Renyi divergence of both directions, or the sum for a product."""
@@ -91,7 +88,9 @@ class MixingProfile(PrivacyProfile):
             plus = k * (-math.log1p(-(order - 1) * t) / (2 * (order - 1)) - grown / 2)
         minus = k * (order * grown - math.log1p(order * t)) / (2 * (order - 1))
         # both terms of each difference are known to a few ulps; the difference may be far smaller
-        slack = 1e-14 * k * order / (order - 1) * grown + (1e-14 * abs(plus) if plus < math.inf else 0)
+        slack = 1e-14 * k * order / (order - 1) * grown + (
+            1e-14 * abs(plus) if plus < math.inf else 0
+        )
         if self.replaces:
             return max(plus, 0.0) + max(minus, 0.0) + 2 * slack
         return max(plus, minus, 0.0) + slack
@@ -106,20 +105,22 @@ class MixingProfile(PrivacyProfile):
         return self.ratio * math.sqrt(self.rows / 2)
 
     def pld(self, step: float = pld.STEP) -> pld.Distribution | None:
-        """Return a dominating distribution; of a product pair, the convolution of both factors."""
-        if self.epsilon(1e-15) > 200:
-            return None
+        """Return both directions; of a product pair, the convolution of both factors."""
         k, t = self.rows, self.ratio
-        step = min(step, self.fineness)
-        single = MixingProfile(k, t, Neighbours.ZERO_OUT.value)
-        reach = single.epsilon(1e-17)
-        step = max(step, reach * 1e-6)
+        reach = MixingProfile(k, t, Neighbours.ZERO_OUT.value).epsilon(1e-17)
+        if not reach < 200:
+            return None
+        step = max(min(step, self.fineness), reach * 1e-6)
+
+        def grows(epsilons: Array) -> Array:
+            return growing_delta(k, t, epsilons)
+
+        def shrinks(epsilons: Array) -> Array:
+            return shrinking_delta(k, t, epsilons)
+
         if not self.replaces:
-            return pld.from_profile(self._deltas, reach, step)
-        sides = (growing_delta, shrinking_delta)
-        return pld.convolve(
-            [pld.from_profile(lambda e, f=f: f(k, t, e), reach, step) for f in sides]  # type: ignore[misc]
-        )
+            return pld.from_profile(grows, reach, step, reverse=shrinks)
+        return pld.convolve([pld.from_profile(side, reach, step) for side in (grows, shrinks)])
 
     def repeat(self, count: int) -> PrivacyProfile:
         """Return the profile of ``count`` releases: that many times the rows, exactly."""
@@ -164,7 +165,7 @@ def _stick(high: Array, low: Array, epsilon: Array) -> Array:
         # at least what equal data have, and never zero: a value that underflowed is not zero
         floor = np.maximum(-np.expm1(np.minimum(epsilon, 0.0)) * (1 + 1e-15), 5e-324)
         value = np.maximum(high - np.where(np.isfinite(other), other, 0.0), floor)
-    return np.asarray(np.minimum(value, 1.0))
+    return np.asarray(np.minimum(value * (1 + 4e-16), 1.0))
 
 
 def _error(rows: int, x: Array) -> Array:

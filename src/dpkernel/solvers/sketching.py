@@ -40,7 +40,7 @@ class Sketch:
 
 @dataclass(frozen=True)
 class SketchedMinimiser:
-    """Newton's last iterate: f(x) = sum_i coefficients_i k(x, x_i), with coefficients = S alpha / sqrt n."""
+    """Newton's last iterate: f(x) = sum_i coefficients_i k(x, x_i), coefficients = S alpha / sqrt n."""
 
     alpha: Array
     coefficients: Array
@@ -65,7 +65,7 @@ def count_sketch(n: int, m: int, seed: int) -> Sketch:
 
 
 def hadamard_sketch(n: int, m: int, seed: int) -> Sketch:
-    """Return D H P sqrt(1/m): signs, the Walsh-Hadamard matrix of the next power of two, m columns of it."""
+    """Return D H P / sqrt(m): signs, and m columns of the Walsh-Hadamard matrix (a power of two)."""
     _check_sizes(n, m)
     rng = np.random.default_rng(seed)
     signs = 2.0 * rng.integers(0, 2, n) - 1
@@ -144,9 +144,7 @@ def sketched_erm(
         raise ParameterError(parameter_message("sketched_erm", "gram", allowed, got))
     if not loss.smoothness < math.inf:
         allowed, advice = "a loss with a bounded curvature", "Take a smoothed one."
-        raise ParameterError(
-            parameter_message("sketched_erm", "loss", allowed, loss.kind, advice)
-        )
+        raise ParameterError(parameter_message("sketched_erm", "loss", allowed, loss.kind, advice))
     if not is_real(regularisation) or not 0 < regularisation < math.inf:
         allowed = "a float in the range (0, inf)"
         raise ParameterError(
