@@ -17,7 +17,7 @@ from dpkernel import (
     PrivateQuantileRegressor,
 )
 from dpkernel.estimators.labels import declared_classes
-from dpkernel.methods import PrivateHuberRegressor
+from dpkernel.methods import PrivateHuberRegressor, PrivateSketchedRidge
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,10 @@ BUILDERS: dict[str, Line] = {
     "PrivateKernelRidge": Line(regressor(PrivateKernelRidge)),
     "PrivateQuantileRegressor": Line(regressor(PrivateQuantileRegressor)),
     "PrivateHuberRegressor": Line(regressor(PrivateHuberRegressor)),
+    "PrivateSketchedRidge": Line(
+        regressor(PrivateSketchedRidge, accept=("idealised-arithmetic",)),
+        attributes=frozenset({"sketch_", "sketch_noise_", "_several"}),
+    ),
     "PrivateKernelClassifier": Line(
         lambda **kw: PrivateKernelClassifier(**{"epsilon": 10.0, "classes": [0, 1], **kw}),
         target=lambda y: np.where(y > 0, 1.0, 0.0),

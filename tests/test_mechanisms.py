@@ -29,6 +29,7 @@ from dpkernel.mechanisms import (
     REGISTRY,
     Exponential,
     Gaussian,
+    GaussianMixing,
     L2Gamma,
     Laplace,
     MixtureGaussian,
@@ -40,7 +41,7 @@ from dpkernel.mechanisms import (
     require_accepted,
 )
 from dpkernel.noise import NoiseSource, Part, Plan, SeededNoise
-from dpkernel.profiles import gaussian_mu, objective_multiplier
+from dpkernel.profiles import gaussian_mu, mixing_ratio, objective_multiplier
 from dpkernel.sensitivity import RandomSensitivity, Sensitivity, augmented_gram, declared
 from dpkernel.types import Budget, Neighbours
 
@@ -63,6 +64,9 @@ CALIBRATE = {  # one way to calibrate each kind: (budget, sensitivity, dimension
     "laplace": lambda b, s, d: Laplace.calibrate(s, b, dimension=d),
     "l2-gamma": lambda b, s, d: L2Gamma.calibrate(s, b, dimension=d, accept=(IDEALISED,)),
     "exponential": lambda b, s, d: Exponential.calibrate(s, b, candidates=d),
+    "gaussian-mixing": lambda b, s, d: GaussianMixing.calibrate(
+        s, b, rows=5, dimension=d, accept=(IDEALISED,)
+    ),
 }
 
 
@@ -95,8 +99,9 @@ GAUSSIANS = (
     "mixture-gaussian",
     "sampled-gaussian",
     "objective-perturbation",
+    "gaussian-mixing",
 )
-ASSUMING = ("l2-gamma", "pure-objective-perturbation")
+ASSUMING = ("l2-gamma", "pure-objective-perturbation", "gaussian-mixing")
 every_kind = pytest.mark.parametrize("kind", REGISTRY)
 calibrated_kinds = pytest.mark.parametrize("kind", CALIBRATE)
 
@@ -114,6 +119,8 @@ def noise_for(mechanism, source=None):
 
 def array_of(mechanism, fill=0.0):
     """Return a value of the right shape with this number everywhere."""
+    if mechanism.kind == "gaussian-mixing":  # records, as many as the sketch has rows
+        return np.full((mechanism.rows, mechanism.dimension), fill)
     size = mechanism.candidates if mechanism.kind == "exponential" else mechanism.dimension
     return np.full((size, size) if mechanism.kind == "symmetric-gaussian" else (size,), fill)
 
@@ -209,10 +216,15 @@ GRID = [
 ]
 
 
+def grid_for(kind):
+    """Return the cases of a kind; mixing knows neither units nor columns, and is slower."""
+    return GRID if kind != "gaussian-mixing" else [c for c in GRID if c[1:] == (1.0, 300)]
+
+
 @calibrated_kinds
 class TestCalibrationContract:
     def test_private_side_and_tight(self, kind):
-        for budget, sensitivity, dimension in GRID:
+        for budget, sensitivity, dimension in grid_for(kind):
             found = calibrated(kind, budget, sensitivity, dimension)
             assert found.profile().epsilon(budget.delta) <= budget.epsilon
             assert found.profile().supports(budget)
@@ -222,7 +234,7 @@ class TestCalibrationContract:
 
     def test_costs_of_the_grid_are_small(self, kind):
         """At most 2e-6 more noise than the ideal, continuous mechanism."""
-        for budget, sensitivity, dimension in GRID:
+        for budget, sensitivity, dimension in grid_for(kind):
             found = calibrated(kind, budget, sensitivity, dimension)
             if kind == "sampled-gaussian":  # less than without sampling, and not by the grid alone
                 ideal = sensitivity / gaussian_mu(budget.epsilon, budget.delta)
@@ -238,6 +250,9 @@ class TestCalibrationContract:
                 "laplace": lambda b, s: s / b.epsilon,
                 "l2-gamma": lambda b, s: s / b.epsilon,
                 "exponential": lambda b, s: 2 * s / b.epsilon,
+                "gaussian-mixing": lambda b, s: (
+                    s / math.sqrt(mixing_ratio(b.epsilon, b.delta, 5, REPLACE))
+                ),
             }[kind](budget, sensitivity)
             assert ideal * (1 - 1e-15) <= found.noise_scale <= ideal * (1 + 2e-6)
 
@@ -325,7 +340,11 @@ class TestReleaseContract:
             assert ledger.spends[0].state == "drawn"
             return
         shape = value_of(found).shape
-        for wrong in ((), (2,), (4,), (1, 3), (3, 4), (3, 3, 3), (0,)):
+        wrongs = [(), (2,), (4,), (1, 3), (3, 4), (3, 3, 3), (0,)]
+        if kind == "gaussian-mixing":  # any number of records
+            shape = "(n, 3)"
+            wrongs.remove((1, 3))
+        for wrong in wrongs:
             with pytest.raises(ParameterError) as error:
                 found.release(np.zeros(wrong), noise)
             assert str(error.value) == (
@@ -416,6 +435,8 @@ class TestDictContract:
                 f"A mechanism of this certificate can't be read (KeyError: '{name}'). Its 'kind'"
                 " must be one of exponential, gaussian, l2-gamma, laplace, mixture-gaussian,"
                 " objective-perturbation, pure-objective-perturbation, sampled-gaussian,"
+                " must be one of exponential, gaussian, gaussian-mixing, l2-gamma, laplace,"
+                " mixture-gaussian, objective-perturbation, pure-objective-perturbation,"
                 " symmetric-gaussian, with that kind's parameters."
             )
 
@@ -466,6 +487,7 @@ IMPOSSIBLE = [  # parameters no calibration gives; those that understate epsilon
     ("sampled-gaussian", {"sampling": "poisson"}),  # for replace-one
     ("sampled-gaussian", {"sensitivity": declared(1.0, ADD).to_dict()}),
     ("sampled-gaussian", {"sensitivity": declared(1.0, norm="l1").to_dict()}),
+    *((kind, {"rounding": -0.4}) for kind in CALIBRATE if kind not in ASSUMING),
     *(
         (kind, {name: bad})
         for kind in BUILD
@@ -508,6 +530,12 @@ IMPOSSIBLE = [  # parameters no calibration gives; those that understate epsilon
     ("l2-gamma", {"dimension": -1}),
     ("l2-gamma", {"grid": "x"}),
     ("exponential", {"candidates": -1}),
+    ("gaussian-mixing", {"sigma": 0.0}),
+    ("gaussian-mixing", {"rows": 0}),
+    ("gaussian-mixing", {"rows": 2.5}),
+    ("gaussian-mixing", {"grid": 0.3}),
+    ("gaussian-mixing", {"accepted": []}),
+    ("gaussian-mixing", {"sensitivity": declared(1.0, norm="l1").to_dict()}),
 ]
 
 

@@ -2,5 +2,11 @@
 
 from dpkernel.estimators.robust import PrivateHuberRegressor
 from dpkernel.estimators.sgd import PrivateSGDClassifier, PrivateSGDRegressor
+from dpkernel.estimators.sketched_ridge import PrivateSketchedRidge
 
-__all__ = ["PrivateHuberRegressor", "PrivateSGDClassifier", "PrivateSGDRegressor"]
+__all__ = [
+    "PrivateHuberRegressor",
+    "PrivateSGDClassifier",
+    "PrivateSGDRegressor",
+    "PrivateSketchedRidge",
+]

@@ -75,22 +75,34 @@ def point(epsilon: float, delta: float, step: float = STEP) -> Distribution:
 
 
 def from_profile(
-    deltas: Callable[[Array], Array], reach: float, step: float = STEP
+    deltas: Callable[[Array], Array],
+    reach: float,
+    step: float = STEP,
+    *,
+    reverse: Callable[[Array], Array] | None = None,
 ) -> Distribution:
     """Return a distribution that dominates a profile known at every real epsilon.
 
     The profile must bound both directions and be convex in e^epsilon (Zhu, Dong & Wang 2022);
     its points on the grid -reach .. reach are connected pessimistically, and delta(reach)
-    becomes the mass at infinity.
+    becomes the mass at infinity. With ``reverse`` the first profile is that of a data set with the
+    record against one without, the second that of the other direction, and each composes with its
+    like.
     """
     from dp_accounting.pld import pld_pmf
 
     library, _ = _library()
     step = rounded(step)
     last = math.ceil(reach / step) + 1
-    values = np.minimum.accumulate(deltas(np.arange(-last, last + 1, dtype=np.float64) * step))
-    pmf = pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(step, -last, last, values)
-    return Distribution(library.PrivacyLossDistribution(pmf))
+    grid = np.arange(-last, last + 1, dtype=np.float64) * step
+    pmfs = [
+        pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(
+            step, -last, last, np.minimum.accumulate(profile(grid))
+        )
+        for profile in (deltas, reverse)
+        if profile is not None
+    ]
+    return Distribution(library.PrivacyLossDistribution(*pmfs))
 
 
 def convolve(distributions: Sequence[Distribution]) -> Distribution:

@@ -173,6 +173,27 @@ def poisson_subset(n: int, rate: float, source: WordSource) -> IntArray:
     return np.flatnonzero(chosen)
 
 
+def standard_normals(words: np.ndarray) -> Array:
+    """Return two independent standard normals for every 64-bit word, in float arithmetic.
+
+    Box and Muller: 40 bits for the radius, so that the tail ends at 7.5
+    deviations, and 24 for the angle, in single precision. Like ``l2_gamma`` it is not exact:
+    mechanisms that use it ask the user to accept idealised reals.
+    """
+    radius = (words >> np.uint64(24)).view(np.int64).astype(np.float64)
+    radius += 0.5
+    radius *= 2.0**-40
+    np.log(radius, out=radius)
+    radius *= -2.0
+    np.sqrt(radius, out=radius)
+    angle = (words & np.uint64(0xFFFFFF)).astype(np.float32)
+    angle *= np.float32(2 * math.pi / 2**24)
+    out = np.empty((2, len(words)))
+    np.multiply(radius, np.cos(angle), out=out[0])
+    np.multiply(radius, np.sin(angle), out=out[1])
+    return out.reshape(-1)
+
+
 # --- the two laws on the integers -------------------------------------------------------
 
 

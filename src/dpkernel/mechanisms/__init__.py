@@ -8,10 +8,11 @@ r"""Mechanisms: calibrate to a budget, state a profile, release with noise a led
     ObjectivePerturbation, PureObjectivePerturbation
                        noise inside a convex optimisation problem
     SampledGaussian    on an integer sum over a random batch that it draws itself
+    GaussianMixing     a sketch: random combinations of all records (idealised reals)
     Exponential        choice of one of several candidates, pure epsilon
 
-Every released number lies on a grid and the noise is an exact integer draw, so that the
-guarantee holds for the floating-point program and not only for its idealisation. Calibration
+Every released number lies on a grid and, but for mechanisms of idealised reals, the noise is an exact
+integer draw, so that the guarantee holds for the floating-point program. Calibration
 ends on the private side: ``profile().epsilon(delta) <= epsilon`` holds as a comparison of floats.
 
 A new mechanism is a class here and a line in the registry at the foot of this file; the contract
@@ -26,6 +27,7 @@ from typing import Any, cast
 from dpkernel.errors import CertificateError
 from dpkernel.mechanisms.base import IDEALISED, Mechanism, require_accepted
 from dpkernel.mechanisms.gaussian import Gaussian, MixtureGaussian, SymmetricGaussian
+from dpkernel.mechanisms.mixing import GaussianMixing
 from dpkernel.mechanisms.objective import ObjectivePerturbation, PureObjectivePerturbation
 from dpkernel.mechanisms.pure import Exponential, L2Gamma, Laplace
 from dpkernel.mechanisms.sampled import SampledGaussian
@@ -37,6 +39,7 @@ __all__ = [
     "REGISTRY",
     "Exponential",
     "Gaussian",
+    "GaussianMixing",
     "L2Gamma",
     "Laplace",
     "Mechanism",
@@ -79,6 +82,7 @@ REGISTRY: dict[str, type[Mechanism]] = {
         Laplace,
         L2Gamma,
         Exponential,
+        GaussianMixing,
         ObjectivePerturbation,
         PureObjectivePerturbation,
     )

@@ -19,6 +19,7 @@ from dpkernel.sensitivity.sums import (
     declared,
     histogram,
     loss_gradient,
+    record_norm,
     unit_gram,
 )
 
@@ -32,6 +33,7 @@ __all__ = [
     "declared",
     "histogram",
     "loss_gradient",
+    "record_norm",
     "round_up",
     "sensitivity_from_dict",
     "unit_gram",
