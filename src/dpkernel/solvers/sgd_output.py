@@ -306,6 +306,13 @@ def _gamma(count: int) -> float:
     return count * _UNIT / (1 - count * _UNIT)
 
 
+def public_orders(plan: OutputSGD, seed: int) -> Iterator[IntArray]:
+    """Yield a permutation for every epoch. Its seed is public: use it where no noise relies on it."""
+    draws = np.random.default_rng(seed)
+    for _ in range(plan.epochs):
+        yield draws.permutation(plan.n_rows)
+
+
 def in_parts(rows: IntArray) -> Iterator[IntArray]:
     """Yield indices a few thousand at a time: so that progress can be told."""
     for start in range(0, len(rows), _BLOCK):

@@ -28,7 +28,7 @@ from dpkernel.losses import REGISTRY, Loss, loss_from_dict
 from dpkernel.mechanisms import Gaussian, MixtureGaussian, SampledGaussian
 from dpkernel.noise import Noise, NoiseSource
 from dpkernel.solvers.sgd_gradient import Query
-from dpkernel.solvers.sgd_output import OutputSGD, Part
+from dpkernel.solvers.sgd_output import OutputSGD, Part, public_orders
 from dpkernel.solvers.sgd_presets import PRESETS, Preset, preset
 from dpkernel.types import JSON, Array, Budget, IntArray, Neighbours
 from dpkernel.validation import Choice, Constraint, Kind, Real, Whole
@@ -316,12 +316,7 @@ class _OutputFit:
             secret = [source.permutation(plan.n_rows) for _ in range(plan.epochs)]
             return lambda: iter(secret)
 
-        def public() -> Iterator[IntArray]:
-            draws = np.random.default_rng(self._seed)
-            for _ in range(plan.epochs):
-                yield draws.permutation(plan.n_rows)
-
-        return public
+        return lambda: public_orders(plan, self._seed)
 
     def scheme(self) -> JSON:
         """Return what the certificate says of the run."""
