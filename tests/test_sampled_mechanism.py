@@ -353,3 +353,9 @@ def test_a_declared_sensitivity_and_its_relation():
     found = SampledGaussian.calibrate(declared(3.0), BUDGET, dimension=1, n_rows=9, batch=3)
     assert found.sensitivity.neighbours is REPLACE
     assert found.noise_scale == found.sigma
+
+
+def test_closed_forms_are_not_kept(folder):
+    calibrated(steps=1)
+    calibrated(batch=50)
+    assert not folder.exists()

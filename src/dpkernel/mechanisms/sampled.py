@@ -174,7 +174,8 @@ class SampledGaussian(Mechanism):
         steps = int(steps)
         budget = Budget(min(budget.epsilon, 1e11), budget.delta)
         mu = gaussian_mu(budget.epsilon, budget.delta)  # raises for delta = 0
-        if steps > 1 and unit.rate < 1 and not budget.delta >= _FLOOR * steps * (1 - 1e-9):
+        composed = steps > 1 and unit.rate < 1  # otherwise there is a closed form
+        if composed and not budget.delta >= _FLOOR * steps * (1 - 1e-9):
             advice = "Take fewer steps with larger batches, full batches, or a larger delta."
             allowed = f"at least 1e-13 a step, {_FLOOR * steps:g} for these"
             raise ParameterError(
@@ -196,13 +197,14 @@ class SampledGaussian(Mechanism):
             return _excess(found.profile(), steps, budget)
 
         key = (unit.rate, sampling, steps, budget.epsilon, budget.delta)
-        multiplier = _recall(key)
+        multiplier = _recall(key) if composed else None
         if multiplier is None or not (
             excess(multiplier) <= 0 < excess(multiplier * (1 - 10 * _CLOSE))
         ):
             full = math.sqrt(steps) / mu  # the noise of full batches; about so much less is needed
             multiplier = _least(excess, max(unit.rate * full, min(0.3, full)))
-            _remember(key, multiplier)
+            if composed:
+                _remember(key, multiplier)
         return replace(unit, sigma=multiplier * sensitivity.value)
 
 
