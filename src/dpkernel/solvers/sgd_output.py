@@ -56,10 +56,11 @@ class OutputSGD:
         As in ``sensitivity.Path``.
 
     With (alpha, L) the Hölder constants of the gradient and T steps, G is c_1 kappa for a loss of
-    bounded slope, M + L radius^alpha with a projection, and otherwise M + L R_w^alpha with
-    R_w^2 = (T - 1) omega, omega = (1 - alpha)/(1 + alpha) (L step)^(2/(1 - alpha)) + 2 step M_0
-    (alpha in (0, 1)); step^2 (M + L)^2 + 2 step M_0 (alpha = 0); 2 step M_0 (alpha = 1, for a step of
-    at most 1/L); c^2 step/(2 - step kappa^2) for the squared loss.
+    bounded slope, M + L radius^alpha with a projection, and otherwise M + L R^alpha with
+    R^2 = (T - 1) omega, and R_w^2 = T omega after the last step; omega = (1 - alpha)/(1 + alpha)
+    (L step)^(2/(1 - alpha)) + 2 step M_0 (alpha in (0, 1)); step^2 (M + L)^2 + 2 step M_0
+    (alpha = 0); 2 step M_0 (alpha = 1, for a step of at most 1/L); c^2 step/(2 - step kappa^2) for
+    the squared loss.
 
     Rounding    with u = 2^-53 and gamma_k = k u/(1 - k u), a computed step of a smooth loss is an
                 exact one plus step kappa (c_2 (gamma_M kappa R_w + 2 u (c + kappa R_w)) +
@@ -140,15 +141,18 @@ class OutputSGD:
 
     @property
     def norm_bound(self) -> float:
-        """R_w, a bound on the norm of every iterate."""
+        """R_w, a bound on the norm of every iterate, the last one included."""
+        return self._norm_after(self.n_steps)
+
+    def _norm_after(self, steps: int) -> float:
         found = self.radius
         if self.loss.lipschitz < math.inf:
             slope = self.loss.lipschitz * self.row_bound
-            found = min(found, self.eta * slope * self.n_steps)
+            found = min(found, self.eta * slope * steps)
             if self.ridge:
                 found = min(found, slope / self.ridge)
         if not self.ridge and self.eta <= self._self_bounding_step:
-            found = min(found, math.sqrt((self.n_steps - 1) * self._growth))
+            found = min(found, math.sqrt(steps * self._growth))
         if not found < math.inf:
             raise ParameterError(
                 f"SGD with a ridge and the loss {self.loss.kind} needs a radius, or a loss of bounded"
@@ -184,7 +188,8 @@ class OutputSGD:
             return self.loss.lipschitz * self.row_bound
         alpha, L = self.loss.holder(self.row_bound)
         first = self.loss.slope_at_zero(self.target_bound) * self.row_bound
-        return float((first + L * self.norm_bound**alpha) * (1 + 1e-9))
+        before_last = self._norm_after(self.n_steps - 1)  # the last iterate has no gradient
+        return float((first + L * before_last**alpha) * (1 + 1e-9))
 
     @property
     def expansion(self) -> float:
