@@ -156,22 +156,19 @@ def orders_of(rng, plan, sets):
 def farthest(plan, relation, rng, *, sets=48, rounds=4, keep=6, bound=None, batches=None):
     """Return the largest ratio of distance to bound that random search and ascent find, and traces.
 
-    ``bound`` takes the batches of one data set; by default the stated sensitivity.
+    ``bound`` is the stated sensitivity by default; ``batches`` are those of every data set.
     """
     labels, kappa, c = plan.loss.labels, plan.row_bound, plan.target_bound
     n, d = plan.n_rows, plan.n_coordinates
     pairs = random_pairs(rng, sets, n, d, kappa, c).inside(kappa, c, labels)
-    # the same batches at every step have one size for all data sets
     paths = orders_of(rng, plan, sets) if batches is None else [batches] * sets
-    trace = Trace()
+    trace, stated = Trace(), plan.sensitivity(relation).value if bound is None else bound
 
     def ratios(pairs, paths):
         z, y, weights = pairs.split(relation)
         out = descend(plan.loss, z, y, weights, paths + paths, trace=trace, **options(plan))
         apart = np.linalg.norm(out[: len(paths)] - out[len(paths) :], axis=1)
-        if bound is not None:
-            return apart / np.array([bound(path) for path in paths])
-        return apart / plan.sensitivity(relation).value
+        return apart / stated
 
     found = ratios(pairs, paths)
     for turn in range(rounds):
