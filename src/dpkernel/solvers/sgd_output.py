@@ -24,6 +24,7 @@ from dpkernel.types import Array, IntArray, Neighbours
 
 _UNIT = 2.0**-53
 _BLOCK = 8192
+_POWER = 690.0  # e to this is a number
 
 # (z, indices into it in the order of the steps, targets, weights): one part of an epoch
 Part = tuple[Array, IntArray, Array, Array]
@@ -100,6 +101,8 @@ class OutputSGD:
             )
         if not 0 < self.eta <= self.largest_step * (1 + 1e-12):
             allowed = f"at most {self.largest_step:.6g}, where the steps no longer expand"
+            if not self._smooth:
+                allowed = f"at most {self.largest_step:.6g} for this loss"
             raise ParameterError(parameter_message("SGD", "step", allowed, self.step))
 
     @property
@@ -118,9 +121,13 @@ class OutputSGD:
 
     @property
     def largest_step(self) -> float:
-        """The largest step for which the proof holds."""
+        """The largest step for which the proof holds.
+
+        Without smoothness: up to which (L step)^(2/(1 - alpha)) is a number.
+        """
         if not self._smooth:
-            return 1e6
+            alpha, L = self.loss.holder(self.row_bound)
+            return min(1e6, math.exp(_POWER / 2 * (1 - alpha)) / L)
         if self.ridge:
             return 1 / (self._curvature + self.ridge)
         return (2.0 if self._bounded else 1.0) / self._curvature
@@ -131,7 +138,7 @@ class OutputSGD:
         if self.step is not None:
             return float(self.step)
         if not self._smooth:
-            return 1.0 / math.sqrt(self.n_steps)
+            return min(1.0 / math.sqrt(self.n_steps), self.largest_step)
         return min(self.largest_step, 1 / self._curvature) * (1 - 1e-12)
 
     @property
@@ -179,7 +186,7 @@ class OutputSGD:
             most = min(first + L, self.loss.lipschitz * self.row_bound)
             return eta**2 * most**2 + 2 * eta * start
         power = 2 / (1 - alpha) * math.log(L * eta)
-        return (1 - alpha) / (1 + alpha) * math.exp(min(power, 700.0)) + 2 * eta * start
+        return (1 - alpha) / (1 + alpha) * math.exp(power) + 2 * eta * start
 
     @property
     def gradient(self) -> float:
@@ -198,14 +205,15 @@ class OutputSGD:
         if alpha == 1:
             return 0.0
         power = 2 / (1 - alpha) * (math.log(L * self.eta) - alpha * math.log(2))
-        exact = (1 - alpha) / (1 + alpha) * math.exp(min(power, 700.0))
+        exact = (1 - alpha) / (1 + alpha) * math.exp(power)
         flips = 8 * self.eta * self.gradient * self._margin_error
         return (exact + flips) * (1 + 1e-9)
 
     @property
     def _margin_error(self) -> float:
-        """A bound on the error of <z, w>, over ||z||."""
-        return _gamma(self.n_coordinates) * self.norm_bound
+        """A bound on the error of <z, w>, over ||z||: a projection scales it after w was."""
+        terms = self.n_coordinates + (3 if self.radius < math.inf else 0)
+        return _gamma(terms) * self.norm_bound
 
     @property
     def rounding(self) -> float:
@@ -291,9 +299,11 @@ class OutputSGD:
 
 
 def _with_last(parts: Iterable[Part]) -> Iterator[tuple[Part, bool]]:
-    """Yield every part, and whether it is the last one."""
+    """Yield every part that holds records, and whether it is the last one."""
     waiting: Part | None = None
     for part in parts:
+        if not len(part[1]):  # as the last one it would leave a short batch open
+            continue
         if waiting is not None:
             yield waiting, False
         waiting = part
