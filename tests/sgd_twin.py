@@ -105,17 +105,22 @@ class Pairs:
     def take(self, chosen):
         return Pairs(self.z[chosen], self.y[chosen])
 
-    def split(self, relation):
-        """Return the tables of both sides as one stack, and their weights."""
-        sets, rows = self.y.shape
-        other_z, other_y = self.z[:, :-1].copy(), self.y[:, :-1].copy()
-        weights = np.ones((2 * sets, rows - 1))
+    def split(self, relation, stretch):
+        """Return the tables of both sides as one stack, and their weights.
+
+        A row that is ``stretch`` times as long has 1 / stretch^2 of the weight.
+        """
+        sets, _ = self.y.shape
+        long, light = self.z * stretch[:, None], np.tile(stretch**-2.0, (sets, 1))
+        sides = []
+        for table in (long, self.y, light):
+            other = table[:, :-1].copy()
+            if relation is Neighbours.REPLACE_ONE:
+                other[:, 0] = table[:, -1]
+            sides.append(np.concatenate((table[:, :-1], other)))
         if relation is Neighbours.ZERO_OUT:
-            weights[sets:, 0] = 0.0
-        else:
-            other_z[:, 0], other_y[:, 0] = self.z[:, -1], self.y[:, -1]
-        z = np.concatenate((self.z[:, :-1], other_z))
-        return z, np.concatenate((self.y[:, :-1], other_y)), weights
+            sides[2][sets:, 0] = 0.0
+        return sides
 
 
 def random_pairs(rng, sets, n, d, kappa, c):
@@ -153,19 +158,22 @@ def orders_of(rng, plan, sets):
     return found
 
 
-def farthest(plan, relation, rng, *, sets=48, rounds=4, keep=6, bound=None, batches=None):
+def farthest(plan, relation, rng, *, bound=None, batches=None, stretched=False):
     """Return the largest ratio of distance to bound that random search and ascent find, and traces.
 
-    ``bound`` is the stated sensitivity by default; ``batches`` are those of every data set.
+    ``bound`` is the stated sensitivity by default; ``batches`` are those of every data set;
+    ``stretched`` rows are longer than the bound, with less weight.
     """
+    sets, rounds, keep = 48, 4, 6
     labels, kappa, c = plan.loss.labels, plan.row_bound, plan.target_bound
     n, d = plan.n_rows, plan.n_coordinates
     pairs = random_pairs(rng, sets, n, d, kappa, c).inside(kappa, c, labels)
     paths = orders_of(rng, plan, sets) if batches is None else [batches] * sets
+    stretch = rng.choice([1.0, 2.0, 5.0], n + 1) if stretched else np.ones(n + 1)
     trace, stated = Trace(), plan.sensitivity(relation).value if bound is None else bound
 
     def ratios(pairs, paths):
-        z, y, weights = pairs.split(relation)
+        z, y, weights = pairs.split(relation, stretch)
         out = descend(plan.loss, z, y, weights, paths + paths, trace=trace, **options(plan))
         apart = np.linalg.norm(out[: len(paths)] - out[len(paths) :], axis=1)
         return apart / stated

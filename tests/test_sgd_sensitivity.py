@@ -149,6 +149,61 @@ def test_neighbours_never_move_further_with_a_ridge(name, path):
         check_trace(plan, trace)
 
 
+@pytest.mark.parametrize("path", ["epochs", "short-batch", "averaged-batches", "projected"])
+@pytest.mark.parametrize("name", LOSSES)
+def test_long_rows_of_little_weight(name, path):
+    """weight ||z|| <= kappa and weight ||z||^2 <= kappa^2 are all that the bounds ask for."""
+    draws = generator(name, path, "weights")
+    plan = plan_of(LOSSES[name], PATHS[path])
+    for relation in (R, Z):
+        ratio, trace = farthest(plan, relation, draws, stretched=True)
+        assert 0.001 < ratio <= 1 + 1e-9
+        check_trace(plan, trace)
+
+
+@pytest.mark.parametrize("drop", [False, True])
+def test_hits_by_counting(drop):
+    """A record that comes first in every epoch is met that often, and no order meets it more."""
+    draws = generator("hits")
+    for n, batch, steps in itertools.product(range(1, 8), range(1, 8), range(1, 20)):
+        if batch > n:
+            continue
+        taken = Path(n, batch, steps, "shuffle", gradient=1.0, step=1.0, drop_last=drop)
+        orders = [list(range(n))] * steps
+        batches = batches_of(orders, batch, drop)[:steps]
+        assert sum(0 in rows for rows in batches) == taken.hits
+        orders = [list(draws.permutation(n)) for _ in range(steps)]
+        batches = batches_of(orders, batch, drop)[:steps]
+        assert sum(0 in rows for rows in batches) <= taken.hits
+
+
+def test_problems_are_one_long_vector():
+    """Each of several problems may move as far as one."""
+    for order, averaged, expansion in itertools.product(
+        ("shuffle", "replacement"), (False, True), (0.0, 0.02)
+    ):
+        one = Path(
+            6, 2, 9, order, gradient=0.7, step=0.3, averaged=averaged, expansion=expansion,
+            fresh=True,
+        )  # fmt: skip
+        four = replace(one, problems=4).sensitivity(R)
+        assert four.value == pytest.approx(2 * one.sensitivity(R).value, rel=1e-12)
+        if isinstance(four, RandomSensitivity):
+            assert four.values == pytest.approx([2 * v for v in one.sensitivity(R).values])
+
+
+@pytest.mark.parametrize("ridge", [0.0, 0.5])
+def test_steps_that_expand_are_refused_to_the_last_digit(ridge):
+    for loss in (Huber(0.4), Squared(), Logistic()):
+        given = {"ridge": ridge, "radius": 2.0}
+        largest = plan_of(loss, (4, 1, 4, {"step": 0.5}), **given).largest_step
+        curvature = loss.smoothness + ridge
+        assert largest == pytest.approx((1 if ridge else 2) / curvature)
+        for step in (largest * (1 + 1e-13), -largest, 0.0, math.nan, math.inf):
+            with pytest.raises(ParameterError, match="where the steps no longer expand"):
+                OutputSGD(loss, 4, 2, 1.0, 1.0, 1, 4, "shuffle", step=step, **given)
+
+
 REPLACED = {
     "last": (4, 1, 6, {}),
     "batches": (5, 2, 5, {}),

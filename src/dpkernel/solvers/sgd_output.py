@@ -99,7 +99,7 @@ class OutputSGD:
                 f"SGD with a ridge needs a smooth loss: {self.loss.kind} is not. Take a smoothed one,"
                 " or no ridge."
             )
-        if not 0 < self.eta <= self.largest_step * (1 + 1e-12):
+        if not 0 < self.eta <= self.largest_step:
             allowed = f"at most {self.largest_step:.6g}, where the steps no longer expand"
             if not self._smooth:
                 allowed = f"at most {self.largest_step:.6g} for this loss"
