@@ -20,6 +20,7 @@ from dpkernel import mechanisms, sensitivity
 from dpkernel.audit.core import Case
 from dpkernel.audit.objective_cases import objective_cases
 from dpkernel.audit.sampled_cases import sampled_cases
+from dpkernel.audit.sgd_cases import sgd_cases
 from dpkernel.domain import clip_rows
 from dpkernel.noise import Noise
 from dpkernel.profiles import PrivacyProfile
@@ -31,7 +32,8 @@ _GAUSSIAN_BUDGET, _PURE_BUDGET = Budget(8.0, 1e-5), Budget(2.0)  # large, so few
 
 def all_cases() -> list[Case]:
     """Return every sound case followed by its broken twins."""
-    return [case for build in CASES.values() for case in build()]
+    builders = [*CASES.values(), *ALGORITHMS.values()]
+    return [case for build in builders for case in build()]
 
 
 def _vector_case(
@@ -274,4 +276,9 @@ CASES: dict[str, Callable[[], list[Case]]] = {
     "pure-objective-perturbation": partial(
         objective_cases, "pure-objective-perturbation", _PURE_BUDGET
     ),
+}
+
+# attacks on what an algorithm computes: bounds that are its own, on mechanisms of the list above
+ALGORITHMS: dict[str, Callable[[], list[Case]]] = {
+    "sgd": partial(sgd_cases, _GAUSSIAN_BUDGET),
 }

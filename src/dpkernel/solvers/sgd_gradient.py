@@ -105,8 +105,9 @@ class GradientSGD:
 
     def rows(self, z: Array) -> tuple[Array, Array]:
         """Return rows as integers (in float32, exactly) and the largest number each may take."""
-        whole = np.rint(z.astype(np.float64) * self.row_unit)
-        squares = np.add.reduce(whole * whole, axis=1)
+        with np.errstate(all="ignore"):  # a warning would tell of the data
+            whole = np.rint(z.astype(np.float64) * self.row_unit)
+            squares = np.add.reduce(whole * whole, axis=1)
         strange = ~(squares < float(_LONGEST) ** 2)
         whole[strange] = 0.0
         norms = np.sqrt(np.where(strange, 0.0, squares)) * (1 + 1e-12)

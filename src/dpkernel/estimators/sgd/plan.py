@@ -175,10 +175,11 @@ def _output_candidates(setting: Setting, draft: dict[str, Any]) -> list[OutputSG
         return [OutputSGD(step=setting.step, ridge=setting.ridge or 0.0, **draft)]
     if ridged:
         return [OutputSGD(ridge=float(r), **draft) for r in np.geomspace(1e-4, 10.0, 31)]
-    largest = OutputSGD(step=1e-12, **draft).largest_step if smooth else 10.0
-    scale = 1.0 if smooth else 1.0 / math.sqrt(draft["n_steps"])
+    largest = OutputSGD(step=1e-12, **draft).largest_step
+    if not smooth:
+        largest = min(largest, 10.0 / math.sqrt(draft["n_steps"]))
     found = []
-    for step in largest * scale * np.geomspace(1e-6, 1 - 1e-9, 49):
+    for step in largest * np.geomspace(1e-6, 1 - 1e-9, 49):
         found.append(OutputSGD(step=float(step), **draft))
     return found
 
