@@ -4,6 +4,7 @@ from dpkernel.estimators.classifier import PrivateKernelClassifier
 from dpkernel.estimators.regressor import PrivateKernelRegressor
 from dpkernel.estimators.ridge import PrivateKernelRidge
 from dpkernel.estimators.robust import PrivateHuberRegressor, PrivateQuantileRegressor
+from dpkernel.estimators.sgd import PrivateSGDClassifier, PrivateSGDRegressor
 
 __all__ = [
     "PrivateHuberRegressor",
@@ -11,4 +12,6 @@ __all__ = [
     "PrivateKernelRegressor",
     "PrivateKernelRidge",
     "PrivateQuantileRegressor",
+    "PrivateSGDClassifier",
+    "PrivateSGDRegressor",
 ]

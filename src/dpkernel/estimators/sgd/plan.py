@@ -172,10 +172,11 @@ def _output_candidates(setting: Setting, draft: dict[str, Any]) -> list[OutputSG
         return [OutputSGD(step=setting.step, ridge=setting.ridge or 0.0, **draft)]
     if ridged:
         return [OutputSGD(ridge=float(r), **draft) for r in np.geomspace(1e-4, 10.0, 31)]
-    largest = OutputSGD(step=1e-12, **draft).largest_step if smooth else 10.0
-    scale = 1.0 if smooth else 1.0 / math.sqrt(draft["n_steps"])
+    largest = OutputSGD(step=1e-12, **draft).largest_step
+    if not smooth:
+        largest = min(largest, 10.0 / math.sqrt(draft["n_steps"]))
     found = []
-    for step in largest * scale * np.geomspace(1e-6, 1 - 1e-9, 49):
+    for step in largest * np.geomspace(1e-6, 1 - 1e-9, 49):
         found.append(OutputSGD(step=float(step), **draft))
     return found
 
@@ -212,8 +213,12 @@ def plan_gradient(setting: Setting) -> tuple[GradientSGD, GradientMechanism]:
     if setting.steps is not None:
         counts = (setting.steps,)
     smoothness = loss.smoothness if loss.smoothness < math.inf else 1.0
-    lengths = [setting.step] if setting.step else np.geomspace(0.02, 1.9, 24) / smoothness
     ridge = setting.ridge or 0.0
+    if setting.step is not None:
+        lengths = np.array([setting.step])
+    else:
+        lengths = np.geomspace(0.02, 1.9, 24) / (smoothness + ridge)
+        lengths = np.minimum(lengths, 1 / ridge) if ridge else lengths
     best: tuple[float, GradientSGD, GradientMechanism] | None = None
     for steps in counts:
         draft = GradientSGD(
@@ -255,10 +260,12 @@ def _gradient_error(
     setting: Setting, steps: int, step: float, ridge: float, spread: float
 ) -> float:
     bend = setting.bend + ridge
-    keep = 1 - step * bend
-    power = np.abs(keep) ** (2 * steps)
-    summed = np.where(np.abs(1 - keep**2) < 1e-12, steps, (1 - power) / (1 - keep**2 + 1e-300))
-    bias = np.abs(keep) ** steps + ridge / bend * (1 - np.abs(keep) ** steps)
-    return float(
-        np.sum(setting.powers * (setting.signal * bias**2 + (step * spread) ** 2 * summed))
-    )
+    keep = np.abs(1 - step * bend)
+    with np.errstate(all="ignore"):  # steps far too long have no error that a float could hold
+        left = keep**steps
+        summed = np.where(
+            np.abs(1 - keep**2) < 1e-12, steps, (1 - left**2) / (1 - keep**2 + 1e-300)
+        )
+        bias = left + ridge / np.maximum(bend, 1e-300) * (1 - left)
+        errors = setting.signal * bias**2 + (step * spread) ** 2 * summed
+        return float(np.sum(setting.powers * errors))
