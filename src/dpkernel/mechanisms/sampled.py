@@ -197,8 +197,12 @@ def _fits(step: SampledGaussianProfile, steps: int, budget: Budget) -> bool:
 
 def _least(fits: Callable[[float], bool], high: float) -> float:
     """Return a multiplier that fits, close to the least one."""
-    while not fits(high):  # only by the margins: full batches need no more noise than this
-        high *= 1 + 1e-6
+    # full batches need no more noise than this but for margins, and for losses that a step of
+    # little noise counts as infinite
+    more = 1e-6
+    while not fits(high):
+        high *= 1 + more
+        more *= 2
     low = high / 2
     while fits(low):
         low, high = low / 2, low

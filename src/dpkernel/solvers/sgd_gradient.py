@@ -28,6 +28,7 @@ ROW_STEPS = 2**17  # of a row of norm kappa
 _SLOPE_STEPS = 2**14  # of the largest slope
 _LONGEST = 2**23  # integers up to here are exact in float32; a longer row counts nothing
 _CHUNK = 4096
+_FAR = 1e150  # where coefficients end that a float can't hold
 
 Query = Callable[[IntArray | None], IntArray]  # a batch, or None for all rows, to an exact sum
 
@@ -129,10 +130,12 @@ class GradientSGD:
         unit = self.step / (self.batch * self.row_unit * self.slope_unit)
         for t in range(self.n_steps):
             noisy = release(query(w)).reshape(w.shape)
-            w = (1 - self.step * self.ridge) * w - unit * noisy
-            norms = np.sqrt(np.sum(w * w, axis=1, keepdims=True))
-            w = w * np.minimum(1.0, self.radius / np.maximum(norms, 1e-300))
-            total += w
+            with np.errstate(all="ignore"):  # steps that are far too long lead out of the floats
+                w = (1 - self.step * self.ridge) * w - unit * noisy
+                norms = np.sqrt(np.sum(w * w, axis=1, keepdims=True))
+                w = w * np.minimum(1.0, self.radius / np.maximum(norms, 1e-300))
+                w = np.nan_to_num(w, nan=0.0, posinf=_FAR, neginf=-_FAR)
+                total += w
             if progress is not None:
                 progress(t + 1)
         return total / self.n_steps if self.averaged else w

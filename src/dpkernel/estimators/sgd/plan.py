@@ -267,5 +267,5 @@ def _gradient_error(
             np.abs(1 - keep**2) < 1e-12, steps, (1 - left**2) / (1 - keep**2 + 1e-300)
         )
         bias = left + ridge / np.maximum(bend, 1e-300) * (1 - left)
-        errors = setting.signal * bias**2 + (step * spread) ** 2 * summed
+        errors = setting.signal * bias**2 + np.square(step * spread) * summed
         return float(np.sum(setting.powers * errors))
