@@ -72,9 +72,7 @@ BUILDERS: dict[str, Line] = {
         under_check=lambda **kw: ClassesOfY(**{"epsilon": 10.0, **kw}),
         attributes=frozenset({"classes_"}),
     ),
-    "PrivateSGDRegressor": Line(
-        regressor(PrivateSGDRegressor), parameters=frozenset({"max_iter"})
-    ),
+    "PrivateSGDRegressor": Line(regressor(PrivateSGDRegressor), parameters=frozenset({"max_iter"})),
     "PrivateSGDClassifier": Line(
         lambda **kw: PrivateSGDClassifier(**{"epsilon": 10.0, "classes": [0, 1], **kw}),
         target=lambda y: np.where(y > 0, 1.0, 0.0),

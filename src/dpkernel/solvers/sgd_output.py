@@ -63,9 +63,9 @@ class OutputSGD:
     at most 1/L); c^2 step/(2 - step kappa^2) for the squared loss.
 
     Rounding    with u = 2^-53, gamma_k = k u/(1 - k u) and e = gamma_{M+16} (R_w + 4 step G) +
-                2 u c/kappa, the error of a margin over ||z||, a computed step of a smooth loss is an exact one plus
-                step kappa (c_2 (kappa e + 2 u (c + kappa R_w)) + (12 u + gamma_b) G/kappa) + 4 u R_w;
-                exact steps do not expand, so T of these bound the error of the run. Without
+                2 u c/kappa, the error of a margin over ||z||, a computed step of a smooth loss is an
+                exact one plus step kappa (c_2 (kappa e + 2 u (c + kappa R_w)) + (12 u + gamma_b)
+                G/kappa) + 4 u R_w; exact steps do not expand, so T of these bound the error of the run. Without
                 smoothness a margin that is off may turn a slope, which adds 8 step G e to c^2 in
                 every step.
     """
@@ -208,7 +208,9 @@ class OutputSGD:
         records that moved it by at most step G each. The target is subtracted with one rounding.
         """
         reach = self.norm_bound + 4 * self.eta * self.gradient
-        return _gamma(self.n_coordinates + 16) * reach + 2 * _UNIT * self.target_bound / self.row_bound
+        return (
+            _gamma(self.n_coordinates + 16) * reach + 2 * _UNIT * self.target_bound / self.row_bound
+        )
 
     @property
     def rounding(self) -> float:

@@ -90,7 +90,7 @@ class SGDModel(KernelModel):
         """Passes over the data, the last one perhaps in part: public, no run stops early."""
         public = self.certificate_.public
         records = public["scheme"]["steps"] * public["scheme"]["batch"]
-        return max(1, math.ceil(records / public["n_rows"]))
+        return int(max(1, math.ceil(records / public["n_rows"])))
 
     @property
     def partial_fit(self) -> Any:

@@ -193,7 +193,7 @@ class PrivateSGDClassifier(ClassifierMixin, SGDModel):
         place = (scores > 0).astype(np.int64) if scores.ndim == 1 else scores.argmax(axis=1)
         return self.classes_[place]
 
-    @available_if(_has_probabilities)
+    @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Array:
         """Return estimated probabilities of the classes; for the logistic loss only."""
         scores = self.decision_function(X)
