@@ -65,9 +65,9 @@ class OutputSGD:
     Rounding    with u = 2^-53, gamma_k = k u/(1 - k u) and e = gamma_{M+16} (R_w + 4 step G) +
                 2 u c/kappa, the error of a margin over ||z||, a computed step of a smooth loss is an
                 exact one plus step kappa (c_2 (kappa e + 2 u (c + kappa R_w)) + (12 u + gamma_b)
-                G/kappa) + 4 u R_w; exact steps do not expand, so T of these bound the error of the run. Without
-                smoothness a margin that is off may turn a slope, which adds 8 step G e to c^2 in
-                every step.
+                G/kappa) + 4 u R_w; exact steps do not expand, so T of these bound the error of the
+                run. Without smoothness a margin that is off may turn a slope, which adds 8 step G e
+                to c^2 in every step.
     """
 
     loss: Loss
