@@ -16,8 +16,12 @@ from dpkernel import (
     PrivateKernelRidge,
     PrivateQuantileRegressor,
 )
-from dpkernel.estimators.labels import declared_classes
-from dpkernel.methods import PrivateHuberRegressor, PrivateSketchedRidge
+from dpkernel.methods import (
+    PrivateHuberRegressor,
+    PrivateSGDClassifier,
+    PrivateSGDRegressor,
+    PrivateSketchedRidge,
+)
 
 
 @dataclass(frozen=True)
@@ -28,24 +32,35 @@ class Line:
     target: Callable[[Any], Any] = lambda y: y
     under_check: Callable[..., Any] | None = None  # for check_estimator, which brings its own y
     attributes: frozenset[str] = frozenset()
+    parameters: frozenset[str] = frozenset()  # that other estimators may not have
 
     def __call__(self, **options: Any) -> Any:
         return self.build(**options)
 
 
-class ClassesOfY(PrivateKernelClassifier):
-    """Declares the classes of y, which no user may: scikit-learn's checks bring labels of their own."""
+def found_classes(y: Any) -> Any:
+    """Return the classes of y, which no user may: scikit-learn's checks bring labels of their own."""
+    labels = y is not None and type_of_target(np.asarray(y)) in ("binary", "multiclass")
+    return np.unique(np.asarray(y)) if labels else [0, 1]
+
+
+class OfY:
+    """Declares the classes of y while it is fitted."""
 
     def fit(self, X: Any, y: Any = None) -> Any:
-        labels = y is not None and type_of_target(np.asarray(y)) in ("binary", "multiclass")
-        self._found = np.unique(np.asarray(y)) if labels else [0, 1]
+        self.classes = found_classes(y)
         try:
             return super().fit(X, y)
         finally:
-            del self._found
+            self.classes = None
 
-    def _declared(self) -> Any:
-        return declared_classes(self._found, type(self).__name__)
+
+class ClassesOfY(OfY, PrivateKernelClassifier):
+    pass
+
+
+class SGDClassesOfY(OfY, PrivateSGDClassifier):
+    pass
 
 
 def regressor(cls: type, **defaults: Any) -> Callable[..., Any]:
@@ -65,6 +80,14 @@ BUILDERS: dict[str, Line] = {
         target=lambda y: np.where(y > 0, 1.0, 0.0),
         under_check=lambda **kw: ClassesOfY(**{"epsilon": 10.0, **kw}),
         attributes=frozenset({"classes_"}),
+    ),
+    "PrivateSGDRegressor": Line(regressor(PrivateSGDRegressor), parameters=frozenset({"max_iter"})),
+    "PrivateSGDClassifier": Line(
+        lambda **kw: PrivateSGDClassifier(**{"epsilon": 10.0, "classes": [0, 1], **kw}),
+        target=lambda y: np.where(y > 0, 1.0, 0.0),
+        under_check=lambda **kw: SGDClassesOfY(**{"epsilon": 10.0, **kw}),
+        attributes=frozenset({"classes_"}),
+        parameters=frozenset({"max_iter"}),
     ),
     "PrivateKernelRegressor": Line(
         regressor(PrivateKernelRegressor, bounds=(-100, 100)),

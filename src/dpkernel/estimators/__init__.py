@@ -4,6 +4,7 @@ from dpkernel.estimators.classifier import PrivateKernelClassifier
 from dpkernel.estimators.regressor import PrivateKernelRegressor
 from dpkernel.estimators.ridge import PrivateKernelRidge
 from dpkernel.estimators.robust import PrivateHuberRegressor, PrivateQuantileRegressor
+from dpkernel.estimators.sgd import PrivateSGDClassifier, PrivateSGDRegressor
 from dpkernel.estimators.sketched_ridge import PrivateSketchedRidge
 
 __all__ = [
@@ -12,5 +13,7 @@ __all__ = [
     "PrivateKernelRegressor",
     "PrivateKernelRidge",
     "PrivateQuantileRegressor",
+    "PrivateSGDClassifier",
+    "PrivateSGDRegressor",
     "PrivateSketchedRidge",
 ]

@@ -103,7 +103,7 @@ class SampledGaussianProfile(PrivacyProfile):
             return float(sampled_delta(epsilon, self.mu_value, self.rate))
         # at least the delta of equal data, which the grid's rounding might miss by an ulp
         least = -math.expm1(min(epsilon, 0.0))
-        return max(_composed(self, self._own_step).delta(epsilon), least)
+        return max(_composed(self, self._own_step).delta(epsilon), least, 5e-324)
 
     def epsilon(self, delta: float) -> float:
         """Return an epsilon at which delta is at most this, with room for another machine's FFT."""

@@ -28,6 +28,7 @@ ROW_STEPS = 2**17  # of a row of norm kappa
 _SLOPE_STEPS = 2**14  # of the largest slope
 _LONGEST = 2**23  # integers up to here are exact in float32; a longer row counts nothing
 _CHUNK = 4096
+_FAR = 1e150  # where coefficients end that a float can't hold
 
 Query = Callable[[IntArray | None], IntArray]  # a batch, or None for all rows, to an exact sum
 
@@ -137,11 +138,15 @@ class GradientSGD:
         ahead = w
         for t in range(self.n_steps):
             noisy = release(query(ahead)).reshape(w.shape)
-            moved = (1 - self.step * self.ridge) * ahead - unit * noisy
-            norms = np.sqrt(np.sum(moved * moved, axis=1, keepdims=True))
-            moved = moved * np.minimum(1.0, self.radius / np.maximum(norms, 1e-300))
-            ahead, w = moved + self.momentum * (moved - w), moved
-            total += w
+            with np.errstate(all="ignore"):  # steps that are far too long lead out of the floats
+                moved = (1 - self.step * self.ridge) * ahead - unit * noisy
+                norms = np.sqrt(np.sum(moved * moved, axis=1, keepdims=True))
+                moved = moved * np.minimum(1.0, self.radius / np.maximum(norms, 1e-300))
+                moved = np.nan_to_num(moved, nan=0.0, posinf=_FAR, neginf=-_FAR)
+                ahead = moved + self.momentum * (moved - w)
+                ahead = np.nan_to_num(ahead, nan=0.0, posinf=_FAR, neginf=-_FAR)
+                w = moved
+                total += w
             if progress is not None:
                 progress(t + 1)
         return total / self.n_steps if self.averaged else w

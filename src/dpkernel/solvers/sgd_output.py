@@ -24,7 +24,7 @@ from dpkernel.types import Array, IntArray, Neighbours
 
 _UNIT = 2.0**-53
 _BLOCK = 8192
-_POWER = 690.0  # e to this is a number
+_MOST_GROWTH = 100.0  # logarithm of the largest growth of a squared norm in a step
 
 # (z, indices into it in the order of the steps, targets, weights): one part of an epoch
 Part = tuple[Array, IntArray, Array, Array]
@@ -63,12 +63,12 @@ class OutputSGD:
     (alpha = 0); 2 step M_0 (alpha = 1, for a step of at most 1/L); c^2 step/(2 - step kappa^2) for
     the squared loss.
 
-    Rounding    with u = 2^-53, gamma_k = k u/(1 - k u) and e = gamma_{M+16} (R_w + 4 step G), the
-                error of a margin over ||z||, a computed step of a smooth loss is an exact one plus
-                step kappa (c_2 (kappa e + 2 u (c + kappa R_w)) + (12 u + gamma_b) G/kappa) + 4 u R_w;
-                exact steps do not expand, so T of these bound the error of the run. Without
-                smoothness a margin that is off may turn a slope, which adds 8 step G e to c^2 in
-                every step.
+    Rounding    with u = 2^-53, gamma_k = k u/(1 - k u) and e = gamma_{M+16} (R_w + 4 step G) +
+                2 u c/kappa, the error of a margin over ||z||, a computed step of a smooth loss is an
+                exact one plus step kappa (c_2 (kappa e + 2 u (c + kappa R_w)) + (12 u + gamma_b)
+                G/kappa) + 4 u R_w; exact steps do not expand, so T of these bound the error of the
+                run. Without smoothness a margin that is off may turn a slope, which adds 8 step G e
+                to c^2 in every step.
     """
 
     loss: Loss
@@ -101,9 +101,7 @@ class OutputSGD:
                 " or no ridge."
             )
         if not 0 < self.eta <= self.largest_step:
-            allowed = f"at most {self.largest_step:.6g}, where the steps no longer expand"
-            if not self._smooth:
-                allowed = f"at most {self.largest_step:.6g} for this loss"
+            allowed = f"at most {self.largest_step:.6g}, up to which the proof holds"
             raise ParameterError(parameter_message("SGD", "step", allowed, self.step))
 
     @property
@@ -122,13 +120,10 @@ class OutputSGD:
 
     @property
     def largest_step(self) -> float:
-        """The largest step for which the proof holds.
-
-        Without smoothness: up to which (L step)^(2/(1 - alpha)) is a number.
-        """
-        if not self._smooth:
+        """The largest step for which the proof holds."""
+        if not self._smooth:  # expansion and growth stay far from the end of the float range
             alpha, L = self.loss.holder(self.row_bound)
-            return min(1e6, math.exp(_POWER / 2 * (1 - alpha)) / L)
+            return min(1e6, math.exp(_MOST_GROWTH * (1 - alpha) / 2) / L)
         if self.ridge:
             return 1 / (self._curvature + self.ridge)
         return (2.0 if self._bounded else 1.0) / self._curvature
@@ -215,10 +210,12 @@ class OutputSGD:
         """A bound on the error of <z, w>, over ||z||.
 
         Where w is the last one but three, <z, w> follows from it and three scalar products with
-        records that moved it by at most step G each.
+        records that moved it by at most step G each. The target is subtracted with one rounding.
         """
         reach = self.norm_bound + 4 * self.eta * self.gradient
-        return _gamma(self.n_coordinates + 16) * reach
+        return (
+            _gamma(self.n_coordinates + 16) * reach + 2 * _UNIT * self.target_bound / self.row_bound
+        )
 
     @property
     def rounding(self) -> float:

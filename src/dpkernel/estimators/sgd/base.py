@@ -36,7 +36,7 @@ from dpkernel.validation import Choice, Constraint, Kind, Real, Whole
 _OUTPUT_ORDERS = ("auto", "shuffle", "fixed", "replacement")
 _GRADIENT_ORDERS = ("auto", "uniform", "poisson")
 _ALIASES = {"squared_error": "squared", "log_loss": "logistic", "quantile": "pinball"}
-_ALIASES |= {"epsilon_insensitive": "absolute"}
+_MOST_DRAWN = 2**30  # row numbers of fresh batches, which are kept until the run ends
 
 
 class SGDModel(KernelModel):
@@ -87,9 +87,17 @@ class SGDModel(KernelModel):
             )
         return budget, relation
 
-    def partial_fit(self, X: Any, y: Any = None, **options: Any) -> Any:
+    @property
+    def n_iter_(self) -> int:
+        """Passes over the data, the last one perhaps in part: public, no run stops early."""
+        public = self.certificate_.public
+        records = public["scheme"]["steps"] * public["scheme"]["batch"]
+        return int(max(1, math.ceil(records / public["n_rows"])))
+
+    @property
+    def partial_fit(self) -> Any:
         """Refuse: a further call would release again what the first one already spent."""
-        raise ParameterError(
+        raise AttributeError(
             f"{type(self).__name__} has no partial_fit: every call would release a model that"
             " depends on all rows so far, and pay for them again. Fit a BlockStream in one call, or"
             " fit disjoint sets of rows by themselves under ledger.part(name), which costs the"
@@ -103,7 +111,8 @@ class SGDModel(KernelModel):
             cls = REGISTRY.get(_ALIASES.get(given, given))
             found = None if cls is None else self._default(cls)
         else:
-            found = given if isinstance(given, Loss) else None
+            # a class of the user's own could state constants that it does not keep
+            found = given if REGISTRY.get(getattr(given, "kind", "")) is type(given) else None
         if found is None or found.labels is not labels:
             known = sorted(kind for kind, cls in REGISTRY.items() if cls.labels is labels)
             allowed = f"one of {', '.join(known)}, or such a loss of dpkernel.losses"
@@ -197,23 +206,23 @@ class SGDModel(KernelModel):
         signal: float,
         preset: Preset | None,
     ) -> Setting:
-        def number(name: str) -> Any:
+        def given(name: str, kind: Callable[[Any], Any] = float) -> Any:
             value = getattr(self, name)
-            return None if isinstance(value, str) or value is None else value
+            return None if isinstance(value, str) else kind(value)
 
-        batch = number("batch_size")
+        batch = given("batch_size", int)
         if batch is not None and batch > source.n_rows:
             allowed = f"at most the number of rows, {source.n_rows}"
             raise ParameterError(
                 parameter_message(type(self).__name__, "batch_size", allowed, batch)
             )
         values: dict[str, Any] = {
-            "epochs": number("max_iter"),
+            "epochs": given("max_iter", int),
             "batch": batch,
-            "step": number("eta0"),
-            "ridge": number("alpha"),
-            "clip": number("clip"),
-            "momentum": number("momentum"),
+            "step": given("eta0"),
+            "ridge": given("alpha"),
+            "clip": given("clip"),
+            "momentum": given("momentum"),
             "radius": math.inf if self.radius is None else float(self.radius),
             "averaged": bool(self.average),
             "sampling": self.sampling,
@@ -246,10 +255,14 @@ class SGDModel(KernelModel):
     @classmethod
     def _saved_parameters(cls, header: JSON, domain: Domain) -> dict[str, Any]:
         public = header["certificate"]["public"]
+        scheme = public["scheme"]
         return {
             "accept": tuple(header["certificate"]["assumptions"]),
             "loss": loss_from_dict(public["loss"]),
-            "perturbation": public["scheme"]["perturbation"],
+            "perturbation": scheme["perturbation"],
+            "sampling": "auto" if scheme["sampling"] == "full" else scheme["sampling"],
+            "radius": scheme["radius"],
+            "average": scheme["averaged"],
         }
 
 
@@ -268,6 +281,10 @@ class _OutputFit:
         verbose: bool,
     ) -> None:
         self.plan, self.mechanism = plan_output(setting)
+        if self.plan.order == "replacement" and self.plan.n_steps * self.plan.batch > _MOST_DRAWN:
+            allowed = f"such that fresh batches have at most {_MOST_DRAWN} rows in all"
+            got = f"{self.plan.n_steps} batches of {self.plan.batch}"
+            raise ParameterError(parameter_message(setting.owner, "max_iter", allowed, got))
         self._table, self._tasks = table, tasks
         self._seed, self._verbose = int(random_state or 0), verbose
 
@@ -382,7 +399,7 @@ class _GradientFit:
         unit = plan.row_unit * plan.slope_unit
         return {
             "perturbation": "gradient",
-            "sampling": "full" if full else mechanism.sampling,  # type: ignore[union-attr]
+            "sampling": "full" if full else _named(mechanism.sampling),  # type: ignore[union-attr]
             "batch": plan.batch,
             "steps": plan.n_steps,
             "step": plan.step,
@@ -394,6 +411,11 @@ class _GradientFit:
             "sensitivity": mechanism.sensitivity.value / unit,
             "sigma": mechanism.noise_scale / unit,
         }
+
+
+def _named(sampling: str) -> str:
+    """Return what the estimators call a sampling of the mechanism's."""
+    return "uniform" if sampling == "fixed" else sampling
 
 
 def _as_they_come(setting: Setting, perturbation: str, owner: str) -> Setting:

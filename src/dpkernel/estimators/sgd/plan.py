@@ -216,9 +216,13 @@ def plan_gradient(setting: Setting) -> tuple[GradientSGD, GradientMechanism]:
     if setting.steps is not None:
         counts = (setting.steps,)
     smoothness = loss.smoothness if loss.smoothness < math.inf else 1.0
-    lengths = (setting.step,) if setting.step else np.geomspace(0.02, 1.9, 24) / smoothness
-    momenta = (setting.momentum,) if setting.momentum is not None else _MOMENTA
     ridge = setting.ridge or 0.0
+    if setting.step is not None:
+        lengths = np.array([setting.step])
+    else:
+        lengths = np.geomspace(0.02, 1.9, 24) / (smoothness + ridge)
+        lengths = np.minimum(lengths, 1 / ridge) if ridge else lengths
+    momenta = (setting.momentum,) if setting.momentum is not None else _MOMENTA
     drafts = [
         GradientSGD(
             loss, len(setting.powers), ROW_BOUND, clip, batch, steps, 1e-9, ridge, setting.radius,
@@ -278,17 +282,18 @@ def _gradient_errors(
     bend = setting.bend + ridge
     keep = 1 - step * bend
     wanted = dict(zip(counts, spreads, strict=True))
-    goal = setting.bend / bend  # a ridge stops short of the coefficients
+    goal = setting.bend / np.maximum(bend, 1e-300)  # a ridge stops short of the coefficients
     left = old_left = np.ones_like(bend)
     echo, old_echo = np.full_like(bend, step), np.zeros_like(bend)
     noise = np.zeros_like(bend)
     found = {}
-    for t in range(1, max(counts) + 1):
-        left, old_left = keep * (left + momentum * (left - old_left)), left
-        noise = noise + echo**2
-        echo, old_echo = keep * (echo + momentum * (echo - old_echo)), echo
-        if t in wanted:
-            bias = goal * left + (1 - goal)
-            error = setting.signal * bias**2 + wanted[t] ** 2 * noise
-            found[t] = float(np.sum(setting.powers * error))
+    with np.errstate(all="ignore"):  # steps far too long have no error that a float could hold
+        for t in range(1, max(counts) + 1):
+            left, old_left = keep * (left + momentum * (left - old_left)), left
+            noise = noise + echo**2
+            echo, old_echo = keep * (echo + momentum * (echo - old_echo)), echo
+            if t in wanted:
+                bias = goal * left + (1 - goal)
+                error = setting.signal * bias**2 + wanted[t] ** 2 * noise
+                found[t] = float(np.nan_to_num(np.sum(setting.powers * error), nan=math.inf))
     return [found[count] for count in counts]

@@ -70,6 +70,8 @@ class PrivateSGDRegressor(RegressorMixin, SGDModel):
         Its ``public["scheme"]`` states sampling, hits, sensitivity and sigma.
     coef_, intercept_ : on the features, in units of the scaled target
     feature_map_ : FeatureMap
+    n_iter_ : int
+        Passes over the data: it follows from the parameters and n.
     n_features_in_, feature_names_in_
 
     Guarantee    (epsilon, delta)-DP for the stated neighbours. Public: n, bounds, seed, parameters.
