@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+from fractions import Fraction
 
 import mpmath
 import numpy as np
@@ -103,6 +105,8 @@ def test_two_rows_and_a_replaced_record_have_a_closed_form(t):
         assert exact * (1 - 1e-13) <= profile.delta(epsilon) <= exact * (1 + 2e-4)
         mirrored = -math.expm1(-epsilon) + math.exp(-epsilon) * exact
         assert mirrored * (1 - 1e-13) <= profile.delta(-epsilon) <= mirrored * (1 + 2e-4)
+    far = t / (2 + t) * math.exp(-70)  # beyond the nodes: the tail is still counted
+    assert far <= profile.delta(70 * t) < 1e-24
 
 
 @pytest.mark.parametrize(
@@ -317,20 +321,23 @@ def test_the_mixing_matrix_is_never_there_as_a_whole(records, monkeypatch):
     assert max(counts) <= 500 and sum(counts) == (20 * 500 + 20 * 4) // 2
 
 
-def test_threads_do_not_change_the_sketch(mechanism, records, monkeypatch):
-    import contextlib
+def use_threads(monkeypatch, threads):
+    given = contextlib.nullcontext(threads)
+    monkeypatch.setattr(mixing_module, "block_threads", lambda *_: given)
 
+
+def test_threads_do_not_change_the_sketch(mechanism, records, monkeypatch):
     monkeypatch.setattr(mixing_module, "_MOST_BLOCK_ROWS", 64)
     found = []
     for threads in (1, 3):
-        monkeypatch.setattr(
-            mixing_module, "block_threads", lambda *_, n=threads: contextlib.nullcontext(n)
-        )
+        use_threads(monkeypatch, threads)
         found.append(mechanism.release(records, granted(mechanism)))
     np.testing.assert_array_equal(*found)
 
 
-def test_blocks_may_be_overwritten_by_whoever_hands_them_out(mechanism, records):
+def test_blocks_may_be_overwritten_by_whoever_hands_them_out(mechanism, records, monkeypatch):
+    use_threads(monkeypatch, 3)
+
     def reused():
         memory = np.empty((77, 4))
         for block in chunks(records):
@@ -361,6 +368,8 @@ def test_calibration_of_all_relations(relation):
     )
     assert found.profile().neighbours == relation.value
     assert found.profile().supports(budget)
+    exact = Fraction(2) ** 2 / Fraction(found.sigma) ** 2
+    assert exact <= Fraction(found.profile().ratio) <= exact * (1 + Fraction(1, 10**14))
     assert 4 / found.sigma**2 == pytest.approx(mixing_ratio(0.7, 1e-7, 40, relation), rel=1e-6)
 
 

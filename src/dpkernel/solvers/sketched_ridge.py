@@ -18,6 +18,7 @@ from dpkernel.types import Array
 
 FOLDS = 4  # of the rows of the sketch
 SUBTRACTED = (1.0, 0.75, 0.0)  # shares of tau^2 that are taken off the diagonal
+_CAUTION = 2.0  # deviations of the noise that are added to a held-out error before comparing
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,8 @@ def solve_sketch(
 
         v^T G' v - tau^2 ||v||^2,  v = (-beta, 1),
 
-    plus the deviation that tau gives it. A given Lambda is used with c = 1.
+    plus twice the deviation that tau gives it: the least error alone is often that of large
+    coefficients and lucky noise. A given Lambda is used with c = 1.
 
     Parameters
     ----------
@@ -132,7 +134,7 @@ def solve_sketch(
             fit = fit + np.sum(beta * (own_gram @ beta), axis=1)
             error[i] += fit / k - share * norm
             doubt[i] += share * norm * math.sqrt(2 / k)
-    worst = np.sum(error + doubt, axis=2)
+    worst = np.sum(error + _CAUTION * doubt, axis=2)
     i, j = (int(v) for v in np.unravel_index(np.argmin(worst), worst.shape))
     chosen = candidates(k)[j]
     beta = shrunk(gram / k - SUBTRACTED[i] * square * eye, cross / k, weights, [chosen])[0]
