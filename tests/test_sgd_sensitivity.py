@@ -200,7 +200,7 @@ def test_steps_that_expand_are_refused_to_the_last_digit(ridge):
         curvature = loss.smoothness + ridge
         assert largest == pytest.approx((1 if ridge else 2) / curvature)
         for step in (largest * (1 + 1e-13), -largest, 0.0, math.nan, math.inf):
-            with pytest.raises(ParameterError, match="where the steps no longer expand"):
+            with pytest.raises(ParameterError, match="up to which the proof holds"):
                 OutputSGD(loss, 4, 2, 1.0, 1.0, 1, 4, "shuffle", step=step, **given)
 
 
@@ -374,7 +374,7 @@ def test_growth_of_squared_norms_needs_steps_of_at_most_1_over_l(loss):
             w = w - eta * loss.derivative(y, w)
             worst = max(worst, float(w[0] ** 2) / (t * omega))
         assert worst > excess
-        with pytest.raises(ParameterError, match="where the steps no longer expand"):
+        with pytest.raises(ParameterError, match="up to which the proof holds"):
             OutputSGD(loss, 4, 1, 1.0, 1.0, 1, 4, "shuffle", step=eta)
         inside = OutputSGD(loss, 4, 1, 1.0, 1.0, 1, 4, "shuffle", step=eta, radius=1.0)
         assert inside.norm_bound == pytest.approx(1.0)
