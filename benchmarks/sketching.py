@@ -72,7 +72,9 @@ def accuracy(data: Data, seeds: int) -> Table:
         cells = []
         for build in MODELS.values():
             errors = []
-            for seed in range(100, 100 + seeds):  # not the splits that defaults were chosen on
+            for seed in range(
+                100, 100 + seeds
+            ):  # other splits than those that defaults were set on
                 train, test = data.split(n_train, seed, 4000)
                 model = build(
                     epsilon=epsilon,

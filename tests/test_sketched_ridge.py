@@ -69,15 +69,16 @@ def test_more_noise_gives_more_regularisation(rng):
     Z = rng.normal(size=(n, m)) / math.sqrt(m)
     y = Z[:, :1] - Z[:, 1:2]
     records = np.column_stack([Z, y, np.ones(n)])
-    norms = []
-    for sigma in (1e-3, 30.0):
+    medians = []
+    for sigma in (1e-3, 200.0):
         root = np.linalg.cholesky(records.T @ records + sigma**2 * np.eye(m + 2))
-        sketch = rng.normal(size=(280, m + 2)) @ root.T
-        found = solve_sketch(sketch, n, SketchScale(m, 1, np.ones(m + 2), sigma))
-        norms.append(float(np.linalg.norm(found.coefficients)))
-        assert found.held_out[0] > -4 * found.held_out_std[0]
-    assert norms[0] == pytest.approx(math.sqrt(2), rel=0.01)
-    assert norms[1] < 0.7 * norms[0]
+        scale, norms = SketchScale(m, 1, np.ones(m + 2), sigma), []
+        for _ in range(9):
+            found = solve_sketch(rng.normal(size=(280, m + 2)) @ root.T, n, scale)
+            norms.append(float(np.linalg.norm(found.coefficients)))
+        medians.append(np.median(norms))
+    assert medians[0] == pytest.approx(math.sqrt(2), rel=0.01)
+    assert medians[1] < 0.3 * medians[0]
 
 
 def test_eigenfeatures_of_small_eigenvalue_are_held_back_more():

@@ -18,7 +18,7 @@ from dpkernel.types import Array
 
 FOLDS = 4  # of the rows of the sketch
 SUBTRACTED = (1.0, 0.75, 0.0)  # shares of tau^2 that are taken off the diagonal
-_CAUTION = 2.0  # deviations of the noise that are added to a held-out error before comparing
+_CAUTION = 3.0  # deviations of the noise that are added to a held-out error before comparing
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def solve_sketch(
 
         v^T G' v - tau^2 ||v||^2,  v = (-beta, 1),
 
-    plus twice the deviation that tau gives it: the least error alone is often that of large
+    plus three times the deviation that tau gives it: the least error alone is often that of large
     coefficients and lucky noise. A given Lambda is used with c = 1.
 
     Parameters
