@@ -151,7 +151,7 @@ def test_progress_tells_steps_only(rng):
     told: list[int] = []
     orders = [rng.permutation(23) for _ in range(2)]
     plan.run((parts_of(z, y, weights, order, (10,), False) for order in orders), told.append)
-    assert told == [10, 23, 30, 30] or told == [10, 23, 30]
+    assert told == [10, 23, 30, 30]
 
 
 def test_parts_hold_every_row_in_order():
@@ -262,14 +262,12 @@ def test_rounding_is_bounded(loss, run, rng):
 @pytest.mark.parametrize("radius", [math.inf, 0.05])
 def test_neighbours_at_the_kink(loss, radius, rng):
     """Margins that lie on the kink up to rounding: the computed runs stay within the bound."""
-    step = 2.0**-5
+    step = 0.25 if loss.labels else 2.0**-5  # a few steps reach a margin of 1
     for trial in range(20):
         plan = build(loss, 4, 2, n_steps=12, step=step, radius=radius)
         z = rng.choice([-1.0, -0.6, 0.6, 0.8, 1.0], size=(4, 2))
         z /= np.maximum(np.linalg.norm(z, axis=1, keepdims=True), 1.0)
         y = rng.choice([-1.0, 1.0], 4) if loss.labels else rng.integers(-9, 9, 4) * step * 0.36
-        if loss.labels:
-            z *= [1.0, 1.0]
         orders = [rng.permutation(4) for _ in range(3)]
         sides = []
         for sign in (1, -1):
