@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import replace
+from fractions import Fraction
 
 import mpmath
 import numpy as np
@@ -256,6 +257,17 @@ def test_rounding_is_bounded(loss, run, rng):
             )
         assert float(off) <= plan.rounding
         assert plan.rounding < 1e-8 * max(1.0, plan.norm_bound)
+
+
+@pytest.mark.parametrize("step", [0.001, 0.0007, 1 / 3000])
+def test_rounding_of_many_small_steps(step):
+    """Slopes of exactly 1: every sum is off the same way, and all of it is the update's error."""
+    steps = 3000
+    plan = OutputSGD(Huber(1.0), 1, 1, 1.0, 5.0, 1, steps, "fixed", step=step)
+    epoch = [(np.ones((1, 1)), np.zeros(1, np.int64), np.full(1, 5.0), np.ones(1))]
+    found = plan.run(epoch for _ in range(steps))
+    off = abs(Fraction(float(found[0])) - steps * Fraction(step))
+    assert 0.005 * plan.rounding < off <= plan.rounding
 
 
 @pytest.mark.parametrize("loss", [Absolute(), Absolute(0.25), Hinge(), Pinball(0.3)], ids=str)
