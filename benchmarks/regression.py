@@ -4,10 +4,10 @@
 
 Test mean squared error over the variance of the test targets (1: a constant), mean and standard error
 over random splits. Declared bounds; defaults untouched. Rivals: the published Algorithm 3, Algorithm 1
-up to 2000 rows (on 1000 test rows), each with the (M, lambda) that is best on the test rows in the mean (a gift); full-batch
-noisy gradient descent on the regressor's features with the best clip, rate and number of steps (a
-gift); a private mean; and, not private, kernel ridge (with a cross-validated choice) and linear
-regression. Noise is seeded, so that a table can be repeated.
+up to 2000 rows (on 1000 test rows), each with the (M, lambda) that is best on the test rows in the
+mean (a gift); full-batch noisy gradient descent on whitened features with the best clip and number of
+steps (a gift); a private mean; and, not private, kernel ridge (with a cross-validated choice) and
+linear regression. Noise is seeded, so that a table can be repeated.
 """
 
 from __future__ import annotations
