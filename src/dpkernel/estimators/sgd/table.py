@@ -29,7 +29,7 @@ class RecordTable:
         itemsize = np.dtype(recipe.dtype).itemsize
         self._keep = source.n_rows * recipe.n_coordinates * itemsize <= _CACHE_BYTES
         self._kept: Stored | None = None
-        self._spent = False
+        self.spent = False  # whether a pass that fails now was paid for: errors say so
 
     @property
     def any_order(self) -> bool:
@@ -39,7 +39,6 @@ class RecordTable:
     def prepare(self) -> None:
         """Make what is kept now, before anything is spent: a table that fails here costs nothing."""
         if not self._keep:
-            self._spent = True  # every pass comes after the spend
             return
         shape = self._source.n_rows, self._recipe.n_coordinates
         z, y, weights = np.empty(shape, self._recipe.dtype), np.empty(shape[0]), np.empty(shape[0])
@@ -51,7 +50,7 @@ class RecordTable:
         self._kept = z, y, weights
 
     def _blocks(self) -> Iterator[Stored]:
-        return make_records(_read(self._source, self._spent), self._recipe)
+        return make_records(_read(self._source, self.spent), self._recipe)
 
     def parts(self, order: IntArray | None, targets: Targets) -> Iterator[Part]:
         """Yield records in this order (None: as they come), as one problem sees them."""
