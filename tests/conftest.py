@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -19,7 +20,9 @@ def rng(seed: int) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True, scope="session")
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Calibrations found by tests are never kept in the user's cache folder."""
-    monkeypatch.setenv("DPKERNEL_CACHE", str(tmp_path_factory.getbasetemp() / "calibrations"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DPKERNEL_CACHE", str(tmp_path_factory.getbasetemp() / "calibrations"))
+        yield

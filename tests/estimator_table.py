@@ -16,8 +16,14 @@ from dpkernel import (
     PrivateKernelRidge,
     PrivateQuantileRegressor,
 )
-from dpkernel.estimators.labels import declared_classes
-from dpkernel.methods import PrivateHuberRegressor, PrivateKernelSVC, PrivateKernelSVR
+from dpkernel.methods import (
+    PrivateHuberRegressor,
+    PrivateKernelSVC,
+    PrivateKernelSVR,
+    PrivateSGDClassifier,
+    PrivateSGDRegressor,
+    PrivateSketchedRidge,
+)
 
 
 @dataclass(frozen=True)
@@ -28,32 +34,39 @@ class Line:
     target: Callable[[Any], Any] = lambda y: y
     under_check: Callable[..., Any] | None = None  # for check_estimator, which brings its own y
     attributes: frozenset[str] = frozenset()
+    parameters: frozenset[str] = frozenset()  # that other estimators may not have
 
     def __call__(self, **options: Any) -> Any:
         return self.build(**options)
 
 
-class _ClassesOfY:
-    """Declares the classes of y, which no user may: scikit-learn's checks bring labels of their own."""
+def found_classes(y: Any) -> Any:
+    """Return the classes of y, which no user may: scikit-learn's checks bring labels of their own."""
+    labels = y is not None and type_of_target(np.asarray(y)) in ("binary", "multiclass")
+    return np.unique(np.asarray(y)) if labels else [0, 1]
+
+
+class OfY:
+    """Declares the classes of y while it is fitted."""
 
     def fit(self, X: Any, y: Any = None) -> Any:
-        labels = y is not None and type_of_target(np.asarray(y)) in ("binary", "multiclass")
-        self._found = np.unique(np.asarray(y)) if labels else [0, 1]
+        self.classes = found_classes(y)
         try:
             return super().fit(X, y)
         finally:
-            del self._found
-
-    def _declared(self) -> Any:
-        return declared_classes(self._found, type(self).__name__)
+            self.classes = None
 
 
-class ClassesOfY(_ClassesOfY, PrivateKernelClassifier):
-    """A classifier of any labels."""
+class ClassesOfY(OfY, PrivateKernelClassifier):
+    pass
 
 
-class MachineOfY(_ClassesOfY, PrivateKernelSVC):
-    """A support vector machine for any labels."""
+class SGDClassesOfY(OfY, PrivateSGDClassifier):
+    pass
+
+
+class MachineOfY(OfY, PrivateKernelSVC):
+    pass
 
 
 def classifier(cls: type, under_check: type) -> Line:
@@ -74,8 +87,20 @@ BUILDERS: dict[str, Line] = {
     "PrivateQuantileRegressor": Line(regressor(PrivateQuantileRegressor)),
     "PrivateHuberRegressor": Line(regressor(PrivateHuberRegressor)),
     "PrivateKernelSVR": Line(regressor(PrivateKernelSVR)),
+    "PrivateSketchedRidge": Line(
+        regressor(PrivateSketchedRidge, accept=("idealised-arithmetic",)),
+        attributes=frozenset({"sketch_", "sketch_noise_", "_several"}),
+    ),
     "PrivateKernelClassifier": classifier(PrivateKernelClassifier, ClassesOfY),
     "PrivateKernelSVC": classifier(PrivateKernelSVC, MachineOfY),
+    "PrivateSGDRegressor": Line(regressor(PrivateSGDRegressor), parameters=frozenset({"max_iter"})),
+    "PrivateSGDClassifier": Line(
+        lambda **kw: PrivateSGDClassifier(**{"epsilon": 10.0, "classes": [0, 1], **kw}),
+        target=lambda y: np.where(y > 0, 1.0, 0.0),
+        under_check=lambda **kw: SGDClassesOfY(**{"epsilon": 10.0, **kw}),
+        attributes=frozenset({"classes_"}),
+        parameters=frozenset({"max_iter"}),
+    ),
     "PrivateKernelRegressor": Line(
         regressor(PrivateKernelRegressor, bounds=(-100, 100)),
         attributes=frozenset({"budget_plan_", "_variances", "_scales"}),

@@ -30,17 +30,19 @@ from dpkernel.mechanisms import (
     Exponential,
     FunctionalGaussian,
     Gaussian,
+    GaussianMixing,
     L2Gamma,
     Laplace,
     MixtureGaussian,
     ObjectivePerturbation,
     PureObjectivePerturbation,
+    SampledGaussian,
     SymmetricGaussian,
     mechanism_from_dict,
     require_accepted,
 )
 from dpkernel.noise import NoiseSource, Part, Plan, SeededNoise
-from dpkernel.profiles import gaussian_mu, objective_multiplier
+from dpkernel.profiles import gaussian_mu, mixing_ratio, objective_multiplier
 from dpkernel.sensitivity import RandomSensitivity, Sensitivity, augmented_gram, declared
 from dpkernel.types import Budget, Neighbours
 
@@ -57,12 +59,18 @@ CALIBRATE = {  # one way to calibrate each kind: (budget, sensitivity, dimension
     "gaussian": lambda b, s, d: Gaussian.calibrate(s, b, dimension=d),
     "symmetric-gaussian": lambda b, s, d: SymmetricGaussian.calibrate(s, b, dimension=d),
     "mixture-gaussian": lambda b, s, d: MixtureGaussian.calibrate(law(s), b, dimension=d),
+    "sampled-gaussian": lambda b, s, d: SampledGaussian.calibrate(
+        s, b, dimension=d, n_rows=10, batch=4
+    ),
     "laplace": lambda b, s, d: Laplace.calibrate(s, b, dimension=d),
     "l2-gamma": lambda b, s, d: L2Gamma.calibrate(s, b, dimension=d, accept=(IDEALISED,)),
     "functional-gaussian": lambda b, s, d: FunctionalGaussian.calibrate(
         s, b, dimension=d, accept=(IDEALISED,)
     ),
     "exponential": lambda b, s, d: Exponential.calibrate(s, b, candidates=d),
+    "gaussian-mixing": lambda b, s, d: GaussianMixing.calibrate(
+        s, b, rows=5, dimension=d, accept=(IDEALISED,)
+    ),
 }
 
 
@@ -93,10 +101,17 @@ GAUSSIANS = (
     "gaussian",
     "symmetric-gaussian",
     "mixture-gaussian",
+    "sampled-gaussian",
     "functional-gaussian",
     "objective-perturbation",
+    "gaussian-mixing",
 )
-ASSUMING = ("l2-gamma", "functional-gaussian", "pure-objective-perturbation")
+ASSUMING = (
+    "l2-gamma",
+    "functional-gaussian",
+    "pure-objective-perturbation",
+    "gaussian-mixing",
+)
 every_kind = pytest.mark.parametrize("kind", REGISTRY)
 calibrated_kinds = pytest.mark.parametrize("kind", CALIBRATE)
 
@@ -114,12 +129,17 @@ def noise_for(mechanism, source=None):
 
 def array_of(mechanism, fill=0.0):
     """Return a value of the right shape with this number everywhere."""
+    if mechanism.kind == "gaussian-mixing":  # records, as many as the sketch has rows
+        return np.full((mechanism.rows, mechanism.dimension), fill)
     size = mechanism.candidates if mechanism.kind == "exponential" else mechanism.dimension
     return np.full((size, size) if mechanism.kind == "symmetric-gaussian" else (size,), fill)
 
 
 def to_release(mechanism, array):
-    """Return what the mechanism takes: the array, or a solver that finds it whatever b is."""
+    """Return what the mechanism takes: the array, or a function that gives it whatever it is asked."""
+    if mechanism.kind == "sampled-gaussian":  # sums of clipped integers
+        whole = np.nan_to_num(np.clip(array, -1e9, 1e9)).astype(np.int64)
+        return lambda batch: whole
     return (lambda b: array) if mechanism.kind in BUILD else array
 
 
@@ -129,7 +149,7 @@ def value_of(mechanism, fill=0.0):
 
 
 def grid_of(mechanism):
-    return getattr(mechanism, "output_grid", None) or mechanism.grid
+    return getattr(mechanism, "output_grid", None) or getattr(mechanism, "grid", 1.0)
 
 
 def with_less_noise(mechanism, share):
@@ -206,10 +226,15 @@ GRID = [
 ]
 
 
+def grid_for(kind):
+    """Return the cases of a kind; mixing knows neither units nor columns, and is slower."""
+    return GRID if kind != "gaussian-mixing" else [c for c in GRID if c[1:] == (1.0, 300)]
+
+
 @calibrated_kinds
 class TestCalibrationContract:
     def test_private_side_and_tight(self, kind):
-        for budget, sensitivity, dimension in GRID:
+        for budget, sensitivity, dimension in grid_for(kind):
             found = calibrated(kind, budget, sensitivity, dimension)
             assert found.profile().epsilon(budget.delta) <= budget.epsilon
             assert found.profile().supports(budget)
@@ -219,8 +244,12 @@ class TestCalibrationContract:
 
     def test_costs_of_the_grid_are_small(self, kind):
         """At most 2e-6 more noise than the ideal, continuous mechanism."""
-        for budget, sensitivity, dimension in GRID:
+        for budget, sensitivity, dimension in grid_for(kind):
             found = calibrated(kind, budget, sensitivity, dimension)
+            if kind == "sampled-gaussian":  # less than without sampling, and not by the grid alone
+                ideal = sensitivity / gaussian_mu(budget.epsilon, budget.delta)
+                assert found.noise_scale < ideal
+                continue
             if kind == "mixture-gaussian":
                 ideal = 2 * sensitivity / gaussian_mu(budget.epsilon, budget.delta)
                 assert found.noise_scale <= ideal * (1 + 2e-6)
@@ -232,6 +261,9 @@ class TestCalibrationContract:
                 "laplace": lambda b, s: s / b.epsilon,
                 "l2-gamma": lambda b, s: s / b.epsilon,
                 "exponential": lambda b, s: 2 * s / b.epsilon,
+                "gaussian-mixing": lambda b, s: (
+                    s / math.sqrt(mixing_ratio(b.epsilon, b.delta, 5, REPLACE))
+                ),
             }[kind](budget, sensitivity)
             assert ideal * (1 - 1e-15) <= found.noise_scale <= ideal * (1 + 2e-6)
 
@@ -308,8 +340,22 @@ class TestReleaseContract:
                 found.release(lambda b: b[:2], noise)
             assert ledger.spends[0].state == "drawn"
             return
+        if kind == "sampled-gaussian":  # what a query returns is seen after its batch was drawn
+            with pytest.raises(ParameterError, match="a function from the indices of a batch to"):
+                found.release(np.zeros(3, dtype=np.int64), noise)
+            assert ledger.spends[0].state == "recorded, not drawn"
+            with pytest.raises(
+                ParameterError, match=r"integers of shape \(3,\). Got 'shape \(2,\)"
+            ):
+                found.release(lambda batch: np.zeros(2, dtype=np.int64), noise)
+            assert ledger.spends[0].state == "drawn"
+            return
         shape = value_of(found).shape
-        for wrong in ((), (2,), (4,), (1, 3), (3, 4), (3, 3, 3), (0,)):
+        wrongs = [(), (2,), (4,), (1, 3), (3, 4), (3, 3, 3), (0,)]
+        if kind == "gaussian-mixing":  # any number of records
+            shape = "(n, 3)"
+            wrongs.remove((1, 3))
+        for wrong in wrongs:
             with pytest.raises(ParameterError) as error:
                 found.release(np.zeros(wrong), noise)
             assert str(error.value) == (
@@ -346,7 +392,7 @@ class TestReleaseContract:
                 assert 0 <= out < found.candidates
                 continue
             assert out.shape == array_of(found).shape
-            assert out.dtype == np.float64
+            assert out.dtype == (np.int64 if kind == "sampled-gaussian" else np.float64)
             grid = grid_of(found)
             assert math.frexp(grid)[0] == 0.5  # a power of two: the division is exact
             steps = out / grid
@@ -434,8 +480,20 @@ class TestDictContract:
             mechanism_from_dict(data)
 
 
+UNROUNDED = ("l2-gamma", "functional-gaussian", "sampled-gaussian", "gaussian-mixing")
 IMPOSSIBLE = [  # parameters no calibration gives; those that understate epsilon come first
-    *((kind, {"rounding": -0.4}) for kind in CALIBRATE if kind not in ASSUMING),
+    *((kind, {"rounding": -0.4}) for kind in CALIBRATE if kind not in UNROUNDED),
+    *(
+        ("sampled-gaussian", {name: bad})
+        for name in ("batch", "n_rows", "dimension")
+        for bad in (0, -1, 2.5, math.nan, "1", None, True)
+    ),
+    ("sampled-gaussian", {"batch": 11}),  # of 10 rows
+    ("sampled-gaussian", {"n_rows": 3}),  # for batches of 4
+    ("sampled-gaussian", {"sampling": "shuffled"}),
+    ("sampled-gaussian", {"sampling": "poisson"}),  # for replace-one
+    ("sampled-gaussian", {"sensitivity": declared(1.0, ADD).to_dict()}),
+    ("sampled-gaussian", {"sensitivity": declared(1.0, norm="l1").to_dict()}),
     *(
         (kind, {name: bad})
         for kind in BUILD
@@ -478,6 +536,12 @@ IMPOSSIBLE = [  # parameters no calibration gives; those that understate epsilon
     ("l2-gamma", {"dimension": -1}),
     ("l2-gamma", {"grid": "x"}),
     ("exponential", {"candidates": -1}),
+    ("gaussian-mixing", {"sigma": 0.0}),
+    ("gaussian-mixing", {"rows": 0}),
+    ("gaussian-mixing", {"rows": 2.5}),
+    ("gaussian-mixing", {"grid": 0.3}),
+    ("gaussian-mixing", {"accepted": []}),
+    ("gaussian-mixing", {"sensitivity": declared(1.0, norm="l1").to_dict()}),
 ]
 
 

@@ -32,6 +32,7 @@ from dpkernel.profiles import (
     ApproximateProfile,
     ComposedProfile,
     GaussianProfile,
+    MixingProfile,
     MixtureProfile,
     ObjectiveProfile,
     PrivacyProfile,
@@ -557,6 +558,7 @@ PROFILES = {
     "objective-perturbation": ObjectiveProfile(
         ((0.4, 0.1), (0.2, 0.05)), "zero-out", 0.1, 1e-9, -80.0
     ),
+    "gaussian-mixing": MixingProfile(20, 0.1, "zero-out"),
     "composed": compose([PureProfile(0.5), GaussianProfile(0.4), ApproximateProfile(0.1, 1e-7)]),
 }
 

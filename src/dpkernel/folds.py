@@ -12,7 +12,7 @@ the certificate refuse it.
 from __future__ import annotations
 
 from dpkernel.errors import DataError, LedgerError
-from dpkernel.mechanisms import SymmetricGaussian
+from dpkernel.mechanisms import GaussianMixing, SymmetricGaussian
 from dpkernel.noise import Noise
 from dpkernel.statistics import GramLayout, GramSum, NoisyGram
 from dpkernel.types import Array, IntArray
@@ -102,6 +102,12 @@ class GramFolds:
     def release(self, mechanism: SymmetricGaussian, noise: Noise) -> list[NoisyGram]:
         """Return one noisy matrix a fold. The spend must name the folds: ``Part(..., folds=K)``."""
         return [fold.release(mechanism, noise) for fold in self._folds]
+
+    def sketch(self, mechanism: GaussianMixing, noise: Noise) -> Array:
+        """Return a sketch of the rows of all folds, in natural units; there must be one fold."""
+        if len(self._folds) != 1:
+            raise DataError("A sketch is drawn of a statistic with one fold.")
+        return self._folds[0].sketch(mechanism, noise)
 
     def __repr__(self) -> str:
         return f"<{len(self._folds)} fold(s) of {self._folds[0]!r}>"

@@ -4,6 +4,7 @@ from dpkernel.estimators.curator import PrivateCurator
 from dpkernel.estimators.grid import PrivateGridRegressor
 from dpkernel.estimators.robust import PrivateHuberRegressor
 from dpkernel.estimators.sgd import PrivateSGDClassifier, PrivateSGDRegressor
+from dpkernel.estimators.sketched_ridge import PrivateSketchedRidge
 from dpkernel.estimators.support_vectors import PrivateKernelSVC, PrivateKernelSVR
 
 __all__ = [
@@ -14,4 +15,5 @@ __all__ = [
     "PrivateKernelSVR",
     "PrivateSGDClassifier",
     "PrivateSGDRegressor",
+    "PrivateSketchedRidge",
 ]

@@ -78,6 +78,14 @@ class NoiseSource:
         """Draw each of 0 .. n - 1 independently, with this probability or 2^-64 less."""
         return samplers.poisson_subset(n, rate, self._entropy)
 
+    def standard_normals(self, count: int) -> Array:
+        """Draw independent standard normals, in float arithmetic."""
+        return self.normals_of(self.words(-(-count // 2)))[:count]
+
+    def normals_of(self, words: np.ndarray) -> Array:
+        """Return two normals for each word: what takes time, and may be done in another thread."""
+        return samplers.standard_normals(words)
+
     def words(self, count: int) -> np.ndarray:
         """Draw uniform 64-bit words (folds need them)."""
         return self._entropy.words(count)

@@ -75,22 +75,34 @@ def point(epsilon: float, delta: float, step: float = STEP) -> Distribution:
 
 
 def from_profile(
-    deltas: Callable[[Array], Array], reach: float, step: float = STEP
+    deltas: Callable[[Array], Array],
+    reach: float,
+    step: float = STEP,
+    *,
+    reverse: Callable[[Array], Array] | None = None,
 ) -> Distribution:
     """Return a distribution that dominates a profile known at every real epsilon.
 
     The profile must bound both directions and be convex in e^epsilon (Zhu, Dong & Wang 2022);
     its points on the grid -reach .. reach are connected pessimistically, and delta(reach)
-    becomes the mass at infinity.
+    becomes the mass at infinity. With ``reverse`` the first profile is that of a data set with the
+    record against one without, the second that of the other direction, and each composes with its
+    like.
     """
     from dp_accounting.pld import pld_pmf
 
     library, _ = _library()
     step = rounded(step)
     last = math.ceil(reach / step) + 1
-    values = np.minimum.accumulate(deltas(np.arange(-last, last + 1, dtype=np.float64) * step))
-    pmf = pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(step, -last, last, values)
-    return Distribution(library.PrivacyLossDistribution(pmf))
+    grid = np.arange(-last, last + 1, dtype=np.float64) * step
+    pmfs = [
+        pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(
+            step, -last, last, np.minimum.accumulate(profile(grid))
+        )
+        for profile in (deltas, reverse)
+        if profile is not None
+    ]
+    return Distribution(library.PrivacyLossDistribution(*pmfs))
 
 
 def convolve(distributions: Sequence[Distribution]) -> Distribution:
@@ -121,7 +133,7 @@ def from_laws(laws: Sequence[Law], step: float, count: int, order: float) -> Dis
 def _power(law: Law, step: float, count: int, order: float) -> Any:
     """Return the law of the sum of ``count`` independent losses.
 
-    One FFT on a ring of losses. Chernoff bounds at this order (any positive one is valid) choose a
+    One FFT on a ring of losses. Chernoff bounds near this order (any positive one is valid) choose a
     ring outside of which there is little: what is above it would come back at the bottom, so its
     probability is added to the mass at infinity; what is below it comes back at the top, which is
     pessimistic. dp-accounting's own power chooses its ring by orders that suit short sums.
@@ -131,11 +143,12 @@ def _power(law: Law, step: float, count: int, order: float) -> Any:
     last = law.first + len(law.masses) - 1
     losses = step * np.arange(law.first, last + 1)
     cut = min(_CUT * count, 0.5)
-    ends = []
-    for sign, power in ((1, order), (-1, order + 1)):
-        log_moment = float(logsumexp(sign * power * losses, b=law.masses))
-        ends.append(math.ceil((count * log_moment - math.log(cut)) / power / step))
-    high, low = min(count * last, ends[0]), max(count * law.first, -ends[1])
+    high, low = count * last, count * law.first
+    for part in range(1 if order * step < 0.1 else 16):  # smaller ones suit a coarse grid
+        for sign, power in ((1, order / 4**part), (-1, order / 4**part + 1)):
+            log_moment = float(logsumexp(sign * power * losses, b=law.masses))
+            end = math.ceil((count * log_moment - math.log(cut)) / power / step)
+            high, low = (min(high, end), low) if sign > 0 else (high, max(low, -end))
     size = int(next_fast_len(max(high - low + 1, len(law.masses)), real=True))
     ring = np.zeros(size)
     ring[np.arange(law.first, last + 1) % size] = law.masses

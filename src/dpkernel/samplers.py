@@ -131,21 +131,26 @@ def permutation(n: int, source: WordSource) -> IntArray:
 def subset(n: int, size: int, source: WordSource) -> IntArray:
     """Draw a uniform subset of 0 .. n - 1 of this size, in increasing order.
 
-    The first ``size`` different ones among uniform indices: every subset is as likely as every
-    other. Of a large subset the complement is drawn.
+    Where it is small, the first ``size`` different ones among uniform indices; otherwise the places
+    of the ``size`` smallest of n words, all drawn again if the next one ties. Both treat all
+    indices alike, so that every subset is as likely as every other.
     """
     _check_size("n", n, 1, _INT64 // 2)
     _check_size("size", size, 0, n)
-    if size > n // 2:
-        outside = np.ones(n, dtype=bool)
-        outside[subset(n, n - size, source)] = False
-        return np.flatnonzero(outside)
+    if size == n:
+        return np.arange(n)
+    if size > n // 16:
+        while True:
+            words = source.words(n)
+            places = np.argpartition(words, size)
+            if words[places[:size]].max() < words[places[size]]:
+                return np.asarray(np.sort(places[:size]), dtype=np.int64)
     chosen = np.empty(0, dtype=np.int64)  # in the order in which they were drawn
     while len(chosen) < size:
-        more = (size - len(chosen)) * (1.2 + size / n) + 8
-        drawn = np.concatenate((chosen, uniform_indices(n, int(more), source)))
-        _, places = np.unique(drawn, return_index=True)
-        chosen = drawn[np.sort(places)]
+        more = int(1.1 * (size - len(chosen))) + 8
+        drawn = np.concatenate((chosen, uniform_indices(n, more, source)))
+        _, first = np.unique(drawn, return_index=True)
+        chosen = drawn[np.sort(first)]
     return np.sort(chosen[:size])
 
 
@@ -166,6 +171,27 @@ def poisson_subset(n: int, rate: float, source: WordSource) -> IntArray:
     ties = np.flatnonzero(bits == first)
     chosen[ties] = source.words(len(ties)) >> np.uint64(16) < np.uint64(rest)
     return np.flatnonzero(chosen)
+
+
+def standard_normals(words: np.ndarray) -> Array:
+    """Return two independent standard normals for every 64-bit word, in float arithmetic.
+
+    Box and Muller: 40 bits for the radius, so that the tail ends at 7.5
+    deviations, and 24 for the angle, in single precision. Like ``l2_gamma`` it is not exact:
+    mechanisms that use it ask the user to accept idealised reals.
+    """
+    radius = (words >> np.uint64(24)).view(np.int64).astype(np.float64)
+    radius += 0.5
+    radius *= 2.0**-40
+    np.log(radius, out=radius)
+    radius *= -2.0
+    np.sqrt(radius, out=radius)
+    angle = (words & np.uint64(0xFFFFFF)).astype(np.float32)
+    angle *= np.float32(2 * math.pi / 2**24)
+    out = np.empty((2, len(words)))
+    np.multiply(radius, np.cos(angle), out=out[0])
+    np.multiply(radius, np.sin(angle), out=out[1])
+    return out.reshape(-1)
 
 
 # --- the two laws on the integers -------------------------------------------------------

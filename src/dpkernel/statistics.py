@@ -4,7 +4,8 @@ r"""One-pass, mergeable sums that know their sensitivity.
 quantised to integers inside its norm ball first. Sums of integers are exact, so the sensitivity of
 the real-valued query is that of the program, whatever the order, the number of blocks or threads.
 
-The un-noised sum can't be printed, pickled or read: the only way out is ``release``.
+The un-noised sum can't be printed, pickled or read: the only ways out are ``release``, with noise on
+the matrix, and ``sketch``, rows with the law of a Gaussian mixing of the records.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ import numpy as np
 from dpkernel import sensitivity
 from dpkernel.domain import row_squares
 from dpkernel.errors import DataError, LedgerError, ParameterError, parameter_message
-from dpkernel.mechanisms import SymmetricGaussian
+from dpkernel.mechanisms import GaussianMixing, SymmetricGaussian
 from dpkernel.noise import Noise
 from dpkernel.profiles import gaussian_mu
+from dpkernel.sensitivity import Sensitivity
 from dpkernel.tables import as_floats
 from dpkernel.types import Array, Budget, IntArray, Neighbours, is_real, is_whole
 
@@ -154,6 +156,17 @@ class GramLayout:
         )
 
     @property
+    def record_norm(self) -> Sensitivity:
+        """The largest norm of an integer record."""
+        return sensitivity.record_norm(
+            self.neighbours,
+            row=self.row,
+            target=self.target,
+            targets=self.n_targets,
+            constant=self.constant,
+        )
+
+    @property
     def block_rows(self) -> int:
         """How many rows a float64 matrix product sums without any rounding."""
         return int(2**53 // self.norm_square)
@@ -164,6 +177,12 @@ class GramLayout:
             self.sensitivity, budget, dimension=self.side, integer=True
         )
         return found
+
+    def mixing(self, budget: Budget, rows: int, accept: tuple[str, ...] = ()) -> GaussianMixing:
+        """Return the mechanism that releases a sketch of the records under this budget."""
+        return GaussianMixing.calibrate(
+            self.record_norm, budget, rows=rows, dimension=self.side, accept=accept
+        )
 
     def quantise(self, features: Array, targets: Array) -> Array:
         """Return integer-valued records inside the bounds, one a row, as float64.
@@ -343,6 +362,18 @@ class GramSum:
                 " layout.mechanism(budget)."
             )
         return self.layout.read(mechanism.release(self._sum, noise))
+
+    def sketch(self, mechanism: GaussianMixing, noise: Noise) -> Array:
+        """Return rows of a sketch in natural units: features, targets in [-1, 1], constant 1.
+
+        They are drawn from the exact sum and have the law of ``mechanism.release`` on the records.
+        """
+        if mechanism.sensitivity != self.layout.record_norm:
+            raise LedgerError(
+                "The mechanism was not calibrated for the records of this statistic. Use"
+                " layout.mixing(budget, rows)."
+            )
+        return np.asarray(mechanism.release_gram(self._sum, noise) * self.layout.units)
 
     def __repr__(self) -> str:
         return f"<GramSum of {self.layout.side} coordinates; the sum is not shown>"

@@ -20,6 +20,8 @@ from dpkernel import mechanisms, sensitivity
 from dpkernel.audit.core import Case
 from dpkernel.audit.erm_cases import erm_cases
 from dpkernel.audit.objective_cases import objective_cases
+from dpkernel.audit.sampled_cases import sampled_cases
+from dpkernel.audit.sgd_cases import sgd_cases
 from dpkernel.domain import clip_rows
 from dpkernel.noise import Noise
 from dpkernel.profiles import PrivacyProfile
@@ -31,8 +33,8 @@ _GAUSSIAN_BUDGET, _PURE_BUDGET = Budget(8.0, 1e-5), Budget(2.0)  # large, so few
 
 def all_cases() -> list[Case]:
     """Return every sound case followed by its broken twins."""
-    mechanisms_alone = [case for build in CASES.values() for case in build()]
-    return mechanisms_alone + erm_cases(_GAUSSIAN_BUDGET, _PURE_BUDGET)
+    builders = [*CASES.values(), *ALGORITHMS.values()]
+    return [case for build in builders for case in build()]
 
 
 def _vector_case(
@@ -238,16 +240,64 @@ def exponential() -> list[Case]:
     ]
 
 
+def mixing() -> list[Case]:
+    """A record among others that leave its direction free; a second one takes its place, or none.
+
+    The score is the log-likelihood ratio: squares along the record, less those along the other.
+    """
+    accept = (mechanisms.IDEALISED,)
+    common: dict[str, Any] = {"rows": 60, "dimension": 3, "accept": accept}
+    budget = _GAUSSIAN_BUDGET
+    replaced = mechanisms.GaussianMixing.calibrate(1.0, budget, **common)
+    bare = sensitivity.declared(1.0, Neighbours.ZERO_OUT)
+    blanked = mechanisms.GaussianMixing.calibrate(bare, budget, **common)
+    others = np.array([[0.0, 0.0, 0.7], [0.0, 0.0, -0.4]])
+    records = np.array([[2.0, 0.0, 0.0]]), np.array([[0.0, 2.0, 0.0]])  # longer than the bound
+
+    def case(
+        name: str, claimed: Any, mechanism: Any = None, broken: str | None = None, move: bool = True
+    ) -> Case:
+        far = records[1] if move else 0 * records[1]
+        tables = [np.vstack([others, record]) for record in (records[0], far)]
+
+        def run(neighbour: bool, noise: Noise) -> float:
+            squares = np.sum(drawn.release(tables[int(neighbour)], noise) ** 2, axis=0)
+            return float(squares[0] - squares[1] if move else squares[0])
+
+        drawn = mechanism or claimed
+        return Case(name, claimed.profile(), drawn, run, broken)
+
+    half = replace(replaced, sigma=replaced.sigma / 2)
+    silent = replace(replaced, sigma=replaced.sigma * 1e-4)
+    longer = replace(replaced, sensitivity=sensitivity.declared(2.0))
+    return [
+        case("gaussian-mixing", replaced),
+        case("gaussian-mixing, blanked", blanked, move=False),
+        case("gaussian-mixing, half the noise", replaced, half, "half the noise"),
+        case("gaussian-mixing, a sketch alone", replaced, silent, "no noise"),
+        case("gaussian-mixing, not clipped", replaced, longer, "rows longer than the bound"),
+        case("gaussian-mixing, zero-out for replaced", blanked, broken="wrong neighbours"),
+    ]
+
+
 CASES: dict[str, Callable[[], list[Case]]] = {
     "gaussian": gaussian,
     "symmetric-gaussian": symmetric,
     "mixture-gaussian": mixture,
+    "sampled-gaussian": sampled_cases,
     "laplace": laplace,
     "l2-gamma": l2_gamma,
     "functional-gaussian": functional,
     "exponential": exponential,
+    "gaussian-mixing": mixing,
     "objective-perturbation": partial(objective_cases, "objective-perturbation", _GAUSSIAN_BUDGET),
     "pure-objective-perturbation": partial(
         objective_cases, "pure-objective-perturbation", _PURE_BUDGET
     ),
+}
+
+# attacks on what an algorithm computes: bounds that are its own, on mechanisms of the list above
+ALGORITHMS: dict[str, Callable[[], list[Case]]] = {
+    "sgd": partial(sgd_cases, _GAUSSIAN_BUDGET),
+    "output-perturbation": partial(erm_cases, _GAUSSIAN_BUDGET, _PURE_BUDGET),
 }

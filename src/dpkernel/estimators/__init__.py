@@ -4,6 +4,8 @@ from dpkernel.estimators.classifier import PrivateKernelClassifier
 from dpkernel.estimators.regressor import PrivateKernelRegressor
 from dpkernel.estimators.ridge import PrivateKernelRidge
 from dpkernel.estimators.robust import PrivateHuberRegressor, PrivateQuantileRegressor
+from dpkernel.estimators.sgd import PrivateSGDClassifier, PrivateSGDRegressor
+from dpkernel.estimators.sketched_ridge import PrivateSketchedRidge
 from dpkernel.estimators.support_vectors import PrivateKernelSVC, PrivateKernelSVR
 
 __all__ = [
@@ -14,4 +16,7 @@ __all__ = [
     "PrivateKernelSVC",
     "PrivateKernelSVR",
     "PrivateQuantileRegressor",
+    "PrivateSGDClassifier",
+    "PrivateSGDRegressor",
+    "PrivateSketchedRidge",
 ]

@@ -201,7 +201,7 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
             got = (target.low, target.high)
             raise ParameterError(parameter_message(owner, "y_bounds", allowed, got))
         domain = self._resolve_domain(source, target)
-        features = self._choose_features(domain, source, _auto_size(n, budget))
+        features = self._choose_features(domain, source, auto_size(n, budget))
         n_targets = source.target_shape[0] if source.target_shape else 1
         layout: GramLayout | UnitGramLayout
         if by_unit:
@@ -342,11 +342,16 @@ class SetUp:
     def recipe(self) -> Recipe:
         """How a row becomes a record on the integer grid."""
         assert isinstance(self.layout, GramLayout)
-        dtype = "float32" if self.n_records >= _FLOAT32_FROM else "float64"
+        dtype = record_precision(self.n_records)
         return Recipe(self.domain, self.features, self.layout, dtype, self.folds)
 
 
-def _auto_size(n: int, budget: Budget) -> int:
+def record_precision(n_rows: int) -> str:
+    """Return the precision in which features of so many rows are computed."""
+    return "float32" if n_rows >= _FLOAT32_FROM else "float64"
+
+
+def auto_size(n: int, budget: Budget) -> int:
     """Return how many features are worth their noise, which grows like M / (n mu)."""
     signal = math.sqrt(n * gaussian_mu(budget.epsilon, budget.delta))
     return 2 * int(min(max(0.6 * signal, 4), 512))

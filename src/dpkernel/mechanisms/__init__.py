@@ -10,10 +10,11 @@ r"""Mechanisms: calibrate to a budget, state a profile, release with noise a led
     FunctionalGaussian
                        on a function of a reproducing kernel space (idealised reals)
     SampledGaussian    on an integer sum over a random batch that it draws itself
+    GaussianMixing     a sketch: random combinations of all records (idealised reals)
     Exponential        choice of one of several candidates, pure epsilon
 
-Every released number lies on a grid and the noise is an exact integer draw, so that the
-guarantee holds for the floating-point program and not only for its idealisation. Calibration
+Every released number lies on a grid and, but for mechanisms of idealised reals, the noise is an exact
+integer draw, so that the guarantee holds for the floating-point program. Calibration
 ends on the private side: ``profile().epsilon(delta) <= epsilon`` holds as a comparison of floats.
 
 A new mechanism is a class here and a line in the registry at the foot of this file; the contract
@@ -29,6 +30,7 @@ from dpkernel.errors import CertificateError
 from dpkernel.mechanisms.base import IDEALISED, Mechanism, require_accepted
 from dpkernel.mechanisms.functional import FunctionalGaussian, NoisyFunction
 from dpkernel.mechanisms.gaussian import Gaussian, MixtureGaussian, SymmetricGaussian
+from dpkernel.mechanisms.mixing import GaussianMixing
 from dpkernel.mechanisms.objective import ObjectivePerturbation, PureObjectivePerturbation
 from dpkernel.mechanisms.pure import Exponential, L2Gamma, Laplace
 from dpkernel.mechanisms.sampled import SampledGaussian
@@ -41,6 +43,7 @@ __all__ = [
     "Exponential",
     "FunctionalGaussian",
     "Gaussian",
+    "GaussianMixing",
     "L2Gamma",
     "Laplace",
     "Mechanism",
@@ -85,6 +88,7 @@ REGISTRY: dict[str, type[Mechanism]] = {
         L2Gamma,
         FunctionalGaussian,
         Exponential,
+        GaussianMixing,
         ObjectivePerturbation,
         PureObjectivePerturbation,
     )

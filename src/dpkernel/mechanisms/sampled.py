@@ -10,10 +10,12 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+from scipy.optimize import brentq
 
 from dpkernel.errors import ParameterError, parameter_message
 from dpkernel.mechanisms.base import (
@@ -93,7 +95,7 @@ class SampledGaussian(Mechanism):
             )
         object.__setattr__(self, "batch", int(self.batch) if whole else float(self.batch))
 
-    @property
+    @cached_property
     def rate(self) -> float:
         """The probability that a given record is in a batch, rounded up."""
         return min(round_up(Fraction(self.batch) / self.n_rows), 1.0)
@@ -105,6 +107,10 @@ class SampledGaussian(Mechanism):
 
     def profile(self) -> SampledGaussianProfile:
         """Return the profile of one step."""
+        return self._profile
+
+    @cached_property
+    def _profile(self) -> SampledGaussianProfile:  # asked for at every step
         mu = self.sensitivity.value / self.sigma * UP
         return SampledGaussianProfile(mu, self.rate, self.sampling)
 
@@ -168,43 +174,67 @@ class SampledGaussian(Mechanism):
         steps = int(steps)
         budget = Budget(min(budget.epsilon, 1e11), budget.delta)
         mu = gaussian_mu(budget.epsilon, budget.delta)  # raises for delta = 0
-        if steps > 1 and unit.rate < 1 and not budget.delta >= _FLOOR * steps * (1 - 1e-9):
+        composed = steps > 1 and unit.rate < 1  # otherwise there is a closed form
+        if composed and not budget.delta >= _FLOOR * steps * (1 - 1e-9):
             advice = "Take fewer steps with larger batches, full batches, or a larger delta."
             allowed = f"at least 1e-13 a step, {_FLOOR * steps:g} for these"
             raise ParameterError(
                 parameter_message(cls.__name__, "delta", allowed, budget.delta, advice)
             )
 
-        def fits(multiplier: float) -> bool:
+        looked_at = 1.0 if unit.rate == 1 else -math.expm1(steps * math.log1p(-unit.rate))
+        if not budget.delta < looked_at:
+            advice = (
+                "Otherwise a record that is looked at could be published. Pass a smaller delta."
+            )
+            allowed = f"below {looked_at:g}, the probability that a record is looked at"
+            raise ParameterError(
+                parameter_message(cls.__name__, "delta", allowed, budget.delta, advice)
+            )
+
+        def excess(multiplier: float) -> float:
             found = replace(unit, sigma=multiplier * sensitivity.value)
-            return _fits(found.profile(), steps, budget)
+            return _excess(found.profile(), steps, budget)
 
         key = (unit.rate, sampling, steps, budget.epsilon, budget.delta)
-        highest = math.sqrt(steps) / mu * (1 + 1e-9)  # the noise of full batches
-        multiplier = _recall(key)
-        if multiplier is None or not fits(multiplier) or fits(multiplier * (1 - 10 * _CLOSE)):
-            multiplier = _least(fits, highest)
-            _remember(key, multiplier)
+        multiplier = _recall(key) if composed else None
+        if multiplier is None or not (
+            excess(multiplier) <= 0 < excess(multiplier * (1 - 10 * _CLOSE))
+        ):
+            full = math.sqrt(steps) / mu  # the noise of full batches; about so much less is needed
+            multiplier = _least(excess, max(unit.rate * full, min(0.3, full)))
+            if composed:
+                _remember(key, multiplier)
         return replace(unit, sigma=multiplier * sensitivity.value)
 
 
-def _fits(step: SampledGaussianProfile, steps: int, budget: Budget) -> bool:
-    """Whether so many steps support the budget, with room for another machine's rounding."""
+def _excess(step: SampledGaussianProfile, steps: int, budget: Budget) -> float:
+    """Return log(delta / allowed) of so many steps, with room for another machine's rounding."""
     room = 0.0 if steps == 1 or step.rate == 1 else 5e-16 * steps
-    delta = budget.delta * (1 - 1e-9) - room
-    return step.repeat(steps).delta(budget.epsilon) <= delta
+    allowed = budget.delta * (1 - 1e-9) - room
+    return math.log(max(step.repeat(steps).delta(budget.epsilon), 1e-320) / allowed)
 
 
-def _least(fits: Callable[[float], bool], high: float) -> float:
+def _least(excess: Callable[[float], float], guess: float) -> float:
     """Return a multiplier that fits, close to the least one."""
-    while not fits(high):  # only by the margins: full batches need no more noise than this
-        high *= 1 + 1e-6
-    low = high / 2
-    while fits(low):
+    low = high = guess
+    while excess(high) > 0:
+        low, high = high, 2 * high
+    while not excess(low) > 0:
         low, high = low / 2, low
+    near = math.exp(
+        brentq(lambda x: excess(math.exp(x)), math.log(low), math.log(high), xtol=_CLOSE / 4)
+    )
+    # what brentq found is near the edge, which the grid of losses may have moved a little
+    width, high = _CLOSE / 2, near
+    while excess(high) > 0:
+        high, width = high * (1 + width), 2 * width
+    width, low = _CLOSE / 2, high * (1 - _CLOSE / 2)
+    while not excess(low) > 0:
+        low, high, width = low * (1 - width), low, 2 * width
     while high > low * (1 + _CLOSE):
         middle = math.sqrt(low * high)
-        low, high = (low, middle) if fits(middle) else (middle, high)
+        low, high = (low, middle) if excess(middle) <= 0 else (middle, high)
     return high
 
 

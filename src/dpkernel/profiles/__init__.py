@@ -12,6 +12,7 @@ rounded is rounded towards less privacy claimed.
     SampledGaussianProfile
                         steps of a Gaussian on a sum over a random batch
     ObjectiveProfile    objective perturbations, alone or with Gaussian releases
+    MixingProfile       Gaussian mixing: random combinations of all records plus noise
     ComposedProfile     the rest: PLD by dp-accounting, Renyi or basic composition,
                         whichever is smallest
 
@@ -31,6 +32,7 @@ from dpkernel.profiles.gaussian import (
     gaussian_delta,
     gaussian_mu,
 )
+from dpkernel.profiles.mixing import MixingProfile, mixing_ratio
 from dpkernel.profiles.objective import ObjectiveProfile, objective_multiplier
 from dpkernel.profiles.pure import ApproximateProfile, PureProfile
 from dpkernel.profiles.sampled import SampledGaussianProfile
@@ -40,6 +42,7 @@ __all__ = [
     "ApproximateProfile",
     "ComposedProfile",
     "GaussianProfile",
+    "MixingProfile",
     "MixtureProfile",
     "ObjectiveProfile",
     "PrivacyProfile",
@@ -48,6 +51,7 @@ __all__ = [
     "compose",
     "gaussian_delta",
     "gaussian_mu",
+    "mixing_ratio",
     "objective_multiplier",
     "profile_from_dict",
     "rdp_delta",
@@ -75,5 +79,6 @@ _REGISTRY: dict[str, Callable[[JSON], PrivacyProfile]] = {
     "pure": lambda d: PureProfile(d["epsilon"]),
     "approximate": lambda d: ApproximateProfile(d["epsilon"], d["delta"]),
     "objective-perturbation": ObjectiveProfile.from_dict,
+    "gaussian-mixing": lambda d: MixingProfile(d["rows"], d["ratio"], d["neighbours"]),
     "composed": lambda d: ComposedProfile(tuple(profile_from_dict(p) for p in d["parts"])),
 }

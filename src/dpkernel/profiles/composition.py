@@ -15,6 +15,7 @@ from dpkernel import pld
 from dpkernel.errors import ParameterError, parameter_message
 from dpkernel.profiles.base import PrivacyProfile, hypot_up
 from dpkernel.profiles.gaussian import GaussianProfile, MixtureProfile
+from dpkernel.profiles.mixing import MixingProfile
 from dpkernel.profiles.objective import ObjectiveProfile
 from dpkernel.profiles.pure import ApproximateProfile, PureProfile
 from dpkernel.profiles.sampled import SampledGaussianProfile
@@ -122,8 +123,8 @@ def compose(profiles: Sequence[PrivacyProfile]) -> PrivacyProfile:
     """Return the profile of all of these in a row (adaptively chosen mechanisms, fixed plan).
 
     Gaussians add their mu^2, exactly; Gaussians and mixtures convolve their laws of mu^2;
-    objective perturbations take Gaussians in; sampled steps of one kind are counted together;
-    anything else becomes a ComposedProfile.
+    objective perturbations take Gaussians in; sampled steps of one kind are counted together, and
+    mixings at one ratio add their rows; anything else becomes a ComposedProfile.
     """
     flat: list[PrivacyProfile] = []
     for profile in profiles:
@@ -152,6 +153,8 @@ def compose(profiles: Sequence[PrivacyProfile]) -> PrivacyProfile:
         if gaussians and not mixtures:
             stages, merged = stages.with_gaussian(merged[0].mu or 0.0), []
         merged.append(stages)
+    mixings = [p for p in rest if isinstance(p, MixingProfile)]
+    rest = [p for p in rest if not isinstance(p, MixingProfile)] + _added(mixings)
     pure = [p.epsilon_value for p in rest if isinstance(p, PureProfile)]
     if len(rest) == len(pure) == 1 and not merged:
         return rest[0]
@@ -171,6 +174,15 @@ def _counted(profiles: list[PrivacyProfile]) -> list[PrivacyProfile]:
         one = replace(profile, steps=1)
         steps[one] = steps.get(one, 0) + profile.steps
     return found + [one.repeat(count) for one, count in steps.items()]
+
+
+def _added(mixings: Sequence[MixingProfile]) -> list[PrivacyProfile]:
+    """Return one profile a ratio and relation, with all the rows."""
+    rows: dict[tuple[float, str], int] = {}
+    for profile in mixings:
+        key = profile.ratio, profile.neighbours
+        rows[key] = rows.get(key, 0) + profile.rows
+    return [MixingProfile(count, *key) for key, count in rows.items()]
 
 
 def rdp_delta(rdp: Callable[[float], float], epsilon: float) -> float:

@@ -98,11 +98,12 @@ class SampledGaussianProfile(PrivacyProfile):
         if mu is not None:
             return float(gaussian_delta(epsilon, mu))
         if self.mu_value == 0:
-            return max(0.0, -math.expm1(epsilon))
+            return -math.expm1(min(epsilon, 0.0))
         if self.steps == 1:
             return float(sampled_delta(epsilon, self.mu_value, self.rate))
         # at least the delta of equal data, which the grid's rounding might miss by an ulp
-        return max(_composed(self, self._own_step).delta(epsilon), -math.expm1(epsilon), 5e-324)
+        least = -math.expm1(min(epsilon, 0.0))
+        return max(_composed(self, self._own_step).delta(epsilon), least, 5e-324)
 
     def epsilon(self, delta: float) -> float:
         """Return an epsilon at which delta is at most this, with room for another machine's FFT."""
@@ -137,7 +138,9 @@ class SampledGaussianProfile(PrivacyProfile):
         mu = self.mu
         if mu is not None:
             return GaussianProfile(mu).fineness
-        return self._own_step if self.mu_value > 0 else pld.STEP
+        if self.mu_value == 0 or _reach(self.mu_value, self.rate, self.steps)[0] < 1e-3:
+            return pld.STEP / 8  # next to others such small losses need no grid of their own
+        return self._own_step
 
     @property
     def spread(self) -> float:

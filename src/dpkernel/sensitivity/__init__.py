@@ -20,6 +20,7 @@ from dpkernel.sensitivity.sums import (
     declared,
     histogram,
     loss_gradient,
+    record_norm,
     unit_gram,
 )
 
@@ -37,6 +38,7 @@ __all__ = [
     "erm_ridge",
     "histogram",
     "loss_gradient",
+    "record_norm",
     "round_up",
     "sensitivity_from_dict",
     "unit_gram",

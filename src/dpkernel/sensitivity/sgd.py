@@ -156,6 +156,8 @@ def _read(p: Parameters) -> Path:
     )
     numbers = path.gradient, path.step, path.ridge, path.expansion
     path._check()
+    if any(int(p[name]) != p[name] for name in ("n_rows", "batch", "steps", "problems")):
+        raise ParameterError("The counts of an SGD sensitivity must be whole numbers.")
     if not all(0 <= value < math.inf for value in numbers):
         raise ParameterError("The numbers of an SGD sensitivity must be finite and not negative.")
     return path
@@ -216,6 +218,11 @@ def _shuffled(neighbours: Neighbours, p: Parameters) -> tuple[list[float], list[
     step is taken at all.
     """
     path = _read(p)
+    if not path.averaged or not path._shuffles_evenly:
+        raise ParameterError(
+            "The law of permutations is for averaged iterates of a smooth loss in batches that"
+            " divide the rows."
+        )
     a = _apart(neighbours, path, path.last_step)
     total, steps, epoch = np.ones(1), path.steps, path.per_epoch
     for e in range(path.hits):

@@ -56,6 +56,24 @@ def loss_gradient(neighbours: Neighbours, *, slope: float, row: float) -> Sensit
     return Sensitivity("loss-gradient", neighbours, parameters)
 
 
+def record_norm(
+    neighbours: Neighbours,
+    *,
+    row: float,
+    target: float = 0.0,
+    targets: int = 1,
+    constant: float = 0.0,
+) -> Sensitivity:
+    r"""Return the largest norm of a record v = (features, targets, constant), for Gaussian mixing.
+
+    N = sqrt(row^2 + targets target^2 + constant^2), under every relation: what a replaced record costs
+    more is in the profile of the mechanism.
+    """
+    values = {"row": row, "target": target, "targets": targets, "constant": constant}
+    parameters = tuple((name, float(value)) for name, value in values.items())
+    return Sensitivity("record-norm", neighbours, parameters)
+
+
 def histogram(neighbours: Neighbours) -> Sensitivity:
     """Return the l2 sensitivity of counts of records in disjoint cells.
 
@@ -105,6 +123,15 @@ def _augmented_gram(neighbours: Neighbours, p: Parameters) -> float:
     if neighbours is Neighbours.REPLACE_ONE:
         exact *= _ROOT_TWO
     return round_up(exact)
+
+
+@formula("record-norm")
+def _record_norm(neighbours: Neighbours, p: Parameters) -> float:
+    square = _augmented_gram(Neighbours.ZERO_OUT, p)  # one record: the sum of the squares
+    if not square < math.inf:
+        return math.nan
+    root = math.sqrt(square)
+    return root if Fraction(root) ** 2 >= Fraction(square) else math.nextafter(root, math.inf)
 
 
 @formula("loss-gradient")

@@ -116,7 +116,8 @@ def _four(
         s2 += w[j] * z2[j]
         s3 += w[j] * z3[j]
         # float64 as w is: products of float32 entries are exact in it
-        x0, x1, x2, x3 = float(z0[j]), float(z1[j]), float(z2[j]), float(z3[j])
+        x0, x1 = np.float64(z0[j]), np.float64(z1[j])
+        x2, x3 = np.float64(z2[j]), np.float64(z3[j])
         g01 += x0 * x1
         g02 += x0 * x2
         g03 += x0 * x3

@@ -28,6 +28,7 @@ ROW_STEPS = 2**17  # of a row of norm kappa
 _SLOPE_STEPS = 2**14  # of the largest slope
 _LONGEST = 2**23  # integers up to here are exact in float32; a longer row counts nothing
 _CHUNK = 4096
+_FAR = 1e150  # where coefficients end that a float can't hold
 
 Query = Callable[[IntArray | None], IntArray]  # a batch, or None for all rows, to an exact sum
 
@@ -55,6 +56,9 @@ class GradientSGD:
     averaged : bool
         The mean of all iterates after a step, in place of the last one.
     problems : int
+    momentum : float
+        Gradients are taken at w_t + momentum (w_t - w_{t-1}), as Nesterov does: fewer noisy steps
+        reach as far. It is post-processing, like everything that is done with a noisy gradient.
     """
 
     loss: Loss
@@ -68,6 +72,7 @@ class GradientSGD:
     radius: float = math.inf
     averaged: bool = False
     problems: int = 1
+    momentum: float = 0.0
 
     def __post_init__(self) -> None:
         numbers = {"clip": self.clip, "step": self.step, "radius": self.radius}
@@ -77,9 +82,11 @@ class GradientSGD:
                 raise ParameterError(
                     parameter_message("gradient perturbation", name, allowed, value)
                 )
-        if not 0 <= self.ridge * self.step <= 1 or self.n_steps < 1:
+        fine = 0 <= self.ridge * self.step <= 1 and 0 <= self.momentum < 1 and self.n_steps >= 1
+        if not fine:
             raise ParameterError(
-                "Gradient perturbation needs one step or more and a ridge of at most 1 / step."
+                "Gradient perturbation needs one step or more, a ridge of at most 1 / step and a"
+                " momentum in [0, 1)."
             )
 
     @property
@@ -99,8 +106,9 @@ class GradientSGD:
 
     def rows(self, z: Array) -> tuple[Array, Array]:
         """Return rows as integers (in float32, exactly) and the largest number each may take."""
-        whole = np.rint(z.astype(np.float64) * self.row_unit)
-        squares = np.add.reduce(whole * whole, axis=1)
+        with np.errstate(all="ignore"):  # a warning would tell of the data
+            whole = np.rint(z.astype(np.float64) * self.row_unit)
+            squares = np.add.reduce(whole * whole, axis=1)
         strange = ~(squares < float(_LONGEST) ** 2)
         whole[strange] = 0.0
         norms = np.sqrt(np.where(strange, 0.0, squares)) * (1 + 1e-12)
@@ -127,12 +135,18 @@ class GradientSGD:
         w = np.zeros((self.problems, self.n_coordinates))
         total = np.zeros_like(w)
         unit = self.step / (self.batch * self.row_unit * self.slope_unit)
+        ahead = w
         for t in range(self.n_steps):
-            noisy = release(query(w)).reshape(w.shape)
-            w = (1 - self.step * self.ridge) * w - unit * noisy
-            norms = np.sqrt(np.sum(w * w, axis=1, keepdims=True))
-            w = w * np.minimum(1.0, self.radius / np.maximum(norms, 1e-300))
-            total += w
+            noisy = release(query(ahead)).reshape(w.shape)
+            with np.errstate(all="ignore"):  # steps that are far too long lead out of the floats
+                moved = (1 - self.step * self.ridge) * ahead - unit * noisy
+                norms = np.sqrt(np.sum(moved * moved, axis=1, keepdims=True))
+                moved = moved * np.minimum(1.0, self.radius / np.maximum(norms, 1e-300))
+                moved = np.nan_to_num(moved, nan=0.0, posinf=_FAR, neginf=-_FAR)
+                ahead = moved + self.momentum * (moved - w)
+                ahead = np.nan_to_num(ahead, nan=0.0, posinf=_FAR, neginf=-_FAR)
+                w = moved
+                total += w
             if progress is not None:
                 progress(t + 1)
         return total / self.n_steps if self.averaged else w

@@ -24,6 +24,7 @@ from dpkernel.types import Array, IntArray, Neighbours
 
 _UNIT = 2.0**-53
 _BLOCK = 8192
+_MOST_GROWTH = 100.0  # logarithm of the largest growth of a squared norm in a step
 
 # (z, indices into it in the order of the steps, targets, weights): one part of an epoch
 Part = tuple[Array, IntArray, Array, Array]
@@ -56,17 +57,18 @@ class OutputSGD:
         As in ``sensitivity.Path``.
 
     With (alpha, L) the Hölder constants of the gradient and T steps, G is c_1 kappa for a loss of
-    bounded slope, M + L radius^alpha with a projection, and otherwise M + L R_w^alpha with
-    R_w^2 = (T - 1) omega, omega = (1 - alpha)/(1 + alpha) (L step)^(2/(1 - alpha)) + 2 step M_0
-    (alpha in (0, 1)); step^2 (M + L)^2 + 2 step M_0 (alpha = 0); 2 step M_0 (alpha = 1, for a step of
-    at most 1/L); c^2 step/(2 - step kappa^2) for the squared loss.
+    bounded slope, M + L radius^alpha with a projection, and otherwise M + L R^alpha with
+    R^2 = (T - 1) omega, and R_w^2 = T omega after the last step; omega = (1 - alpha)/(1 + alpha)
+    (L step)^(2/(1 - alpha)) + 2 step M_0 (alpha in (0, 1)); step^2 (M + L)^2 + 2 step M_0
+    (alpha = 0); 2 step M_0 (alpha = 1, for a step of at most 1/L); c^2 step/(2 - step kappa^2) for
+    the squared loss.
 
-    Rounding    with u = 2^-53, gamma_k = k u/(1 - k u) and e = gamma_{M+16} (R_w + 4 step G), the
-                error of a margin over ||z||, a computed step of a smooth loss is an exact one plus
-                step kappa (c_2 (kappa e + 2 u (c + kappa R_w)) + (12 u + gamma_b) G/kappa) + 4 u R_w;
-                exact steps do not expand, so T of these bound the error of the run. Without
-                smoothness a margin that is off may turn a slope, which adds 8 step G e to c^2 in
-                every step.
+    Rounding    with u = 2^-53, gamma_k = k u/(1 - k u) and e = gamma_{M+16} (R_w + 4 step G) +
+                2 u c/kappa, the error of a margin over ||z||, a computed step of a smooth loss is an
+                exact one plus step kappa (c_2 (kappa e + 2 u (c + kappa R_w)) + (12 u + gamma_b)
+                G/kappa) + 4 u R_w; exact steps do not expand, so T of these bound the error of the
+                run. Without smoothness a margin that is off may turn a slope, which adds 8 step G e
+                to c^2 in every step.
     """
 
     loss: Loss
@@ -98,8 +100,8 @@ class OutputSGD:
                 f"SGD with a ridge needs a smooth loss: {self.loss.kind} is not. Take a smoothed one,"
                 " or no ridge."
             )
-        if not 0 < self.eta <= self.largest_step * (1 + 1e-12):
-            allowed = f"at most {self.largest_step:.6g}, where the steps no longer expand"
+        if not 0 < self.eta <= self.largest_step:
+            allowed = f"at most {self.largest_step:.6g}, up to which the proof holds"
             raise ParameterError(parameter_message("SGD", "step", allowed, self.step))
 
     @property
@@ -119,8 +121,9 @@ class OutputSGD:
     @property
     def largest_step(self) -> float:
         """The largest step for which the proof holds."""
-        if not self._smooth:
-            return 1e6
+        if not self._smooth:  # expansion and growth stay far from the end of the float range
+            alpha, L = self.loss.holder(self.row_bound)
+            return min(1e6, math.exp(_MOST_GROWTH * (1 - alpha) / 2) / L)
         if self.ridge:
             return 1 / (self._curvature + self.ridge)
         return (2.0 if self._bounded else 1.0) / self._curvature
@@ -131,7 +134,7 @@ class OutputSGD:
         if self.step is not None:
             return float(self.step)
         if not self._smooth:
-            return 1.0 / math.sqrt(self.n_steps)
+            return min(1.0 / math.sqrt(self.n_steps), self.largest_step)
         return min(self.largest_step, 1 / self._curvature) * (1 - 1e-12)
 
     @property
@@ -141,15 +144,18 @@ class OutputSGD:
 
     @property
     def norm_bound(self) -> float:
-        """R_w, a bound on the norm of every iterate."""
+        """R_w, a bound on the norm of every iterate, the last one included."""
+        return self._norm_after(self.n_steps)
+
+    def _norm_after(self, steps: int) -> float:
         found = self.radius
         if self.loss.lipschitz < math.inf:
             slope = self.loss.lipschitz * self.row_bound
-            found = min(found, self.eta * slope * self.n_steps)
+            found = min(found, self.eta * slope * steps)
             if self.ridge:
                 found = min(found, slope / self.ridge)
         if not self.ridge and self.eta <= self._self_bounding_step:
-            found = min(found, math.sqrt((self.n_steps - 1) * self._growth))
+            found = min(found, math.sqrt(steps * self._growth))
         if not found < math.inf:
             raise ParameterError(
                 f"SGD with a ridge and the loss {self.loss.kind} needs a radius, or a loss of bounded"
@@ -176,7 +182,7 @@ class OutputSGD:
             most = min(first + L, self.loss.lipschitz * self.row_bound)
             return eta**2 * most**2 + 2 * eta * start
         power = 2 / (1 - alpha) * math.log(L * eta)
-        return (1 - alpha) / (1 + alpha) * math.exp(min(power, 700.0)) + 2 * eta * start
+        return (1 - alpha) / (1 + alpha) * math.exp(power) + 2 * eta * start
 
     @property
     def gradient(self) -> float:
@@ -185,7 +191,8 @@ class OutputSGD:
             return self.loss.lipschitz * self.row_bound
         alpha, L = self.loss.holder(self.row_bound)
         first = self.loss.slope_at_zero(self.target_bound) * self.row_bound
-        return float((first + L * self.norm_bound**alpha) * (1 + 1e-9))
+        before_last = self._norm_after(self.n_steps - 1)  # the last iterate has no gradient
+        return float((first + L * before_last**alpha) * (1 + 1e-9))
 
     @property
     def expansion(self) -> float:
@@ -194,7 +201,7 @@ class OutputSGD:
         if alpha == 1:
             return 0.0
         power = 2 / (1 - alpha) * (math.log(L * self.eta) - alpha * math.log(2))
-        exact = (1 - alpha) / (1 + alpha) * math.exp(min(power, 700.0))
+        exact = (1 - alpha) / (1 + alpha) * math.exp(power)
         flips = 8 * self.eta * self.gradient * self._margin_error
         return (exact + flips) * (1 + 1e-9)
 
@@ -203,10 +210,12 @@ class OutputSGD:
         """A bound on the error of <z, w>, over ||z||.
 
         Where w is the last one but three, <z, w> follows from it and three scalar products with
-        records that moved it by at most step G each.
+        records that moved it by at most step G each. The target is subtracted with one rounding.
         """
         reach = self.norm_bound + 4 * self.eta * self.gradient
-        return _gamma(self.n_coordinates + 16) * reach
+        return (
+            _gamma(self.n_coordinates + 16) * reach + 2 * _UNIT * self.target_bound / self.row_bound
+        )
 
     @property
     def rounding(self) -> float:
@@ -292,9 +301,11 @@ class OutputSGD:
 
 
 def _with_last(parts: Iterable[Part]) -> Iterator[tuple[Part, bool]]:
-    """Yield every part, and whether it is the last one."""
+    """Yield every part that holds records, and whether it is the last one."""
     waiting: Part | None = None
     for part in parts:
+        if not len(part[1]):  # as the last one it would leave a short batch open
+            continue
         if waiting is not None:
             yield waiting, False
         waiting = part
@@ -304,6 +315,13 @@ def _with_last(parts: Iterable[Part]) -> Iterator[tuple[Part, bool]]:
 
 def _gamma(count: int) -> float:
     return count * _UNIT / (1 - count * _UNIT)
+
+
+def public_orders(plan: OutputSGD, seed: int) -> Iterator[IntArray]:
+    """Yield a permutation for every epoch. Its seed is public: use it where no noise relies on it."""
+    draws = np.random.default_rng(seed)
+    for _ in range(plan.epochs):
+        yield draws.permutation(plan.n_rows)
 
 
 def in_parts(rows: IntArray) -> Iterator[IntArray]:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from inspect import signature
 from typing import Any, ClassVar
 
 import numpy as np
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from dpkernel.certificate import Certificate, Release
 from dpkernel.domain import Domain, Interval, Levels
@@ -20,23 +17,19 @@ from dpkernel.estimators.base import logger
 from dpkernel.estimators.kernel_model import KernelModel
 from dpkernel.estimators.objective_model import auto_size
 from dpkernel.estimators.records import RecordRecipe, Targets
-from dpkernel.estimators.sgd.plan import ROW_BOUND, Setting, plan_gradient, plan_output
-from dpkernel.estimators.sgd.table import GradientTable, RecordTable
+from dpkernel.estimators.sgd.fits import GradientFit, OutputFit
+from dpkernel.estimators.sgd.plan import ROW_BOUND, Setting
+from dpkernel.estimators.sgd.table import RecordTable
 from dpkernel.estimators.sources import Source
 from dpkernel.features import FeatureMap
 from dpkernel.losses import REGISTRY, Loss, loss_from_dict
-from dpkernel.mechanisms import Gaussian, MixtureGaussian, SampledGaussian
-from dpkernel.noise import Noise, NoiseSource
-from dpkernel.solvers.sgd_gradient import Query
-from dpkernel.solvers.sgd_output import OutputSGD, Part
 from dpkernel.solvers.sgd_presets import PRESETS, Preset, preset
-from dpkernel.types import JSON, Array, Budget, IntArray, Neighbours
+from dpkernel.types import JSON, Array, Budget, Neighbours
 from dpkernel.validation import Choice, Constraint, Kind, Real, Whole
 
 _OUTPUT_ORDERS = ("auto", "shuffle", "fixed", "replacement")
 _GRADIENT_ORDERS = ("auto", "uniform", "poisson")
 _ALIASES = {"squared_error": "squared", "log_loss": "logistic", "quantile": "pinball"}
-_ALIASES |= {"epsilon_insensitive": "absolute"}
 
 
 class SGDModel(KernelModel):
@@ -55,6 +48,7 @@ class SGDModel(KernelModel):
         "alpha": (Choice("auto"), Real(0, math.inf, closed_low=True)),
         "radius": (Choice(None), Real(0, math.inf)),
         "clip": (Choice("auto"), Real(0, math.inf)),
+        "momentum": (Choice("auto"), Real(0, 1, closed_low=True)),
         "average": Choice(False, True),
         "accept": Kind(tuple, list, set, frozenset),
     }
@@ -69,6 +63,7 @@ class SGDModel(KernelModel):
     alpha: float | str
     radius: float | None
     clip: float | str
+    momentum: float | str
     average: bool
     accept: Any
     verbose: bool
@@ -85,9 +80,17 @@ class SGDModel(KernelModel):
             )
         return budget, relation
 
-    def partial_fit(self, X: Any, y: Any = None, **options: Any) -> Any:
+    @property
+    def n_iter_(self) -> int:
+        """Passes over the data, the last one perhaps in part: public, no run stops early."""
+        public = self.certificate_.public
+        records = public["scheme"]["steps"] * public["scheme"]["batch"]
+        return int(max(1, math.ceil(records / public["n_rows"])))
+
+    @property
+    def partial_fit(self) -> Any:
         """Refuse: a further call would release again what the first one already spent."""
-        raise ParameterError(
+        raise AttributeError(
             f"{type(self).__name__} has no partial_fit: every call would release a model that"
             " depends on all rows so far, and pay for them again. Fit a BlockStream in one call, or"
             " fit disjoint sets of rows by themselves under ledger.part(name), which costs the"
@@ -101,7 +104,8 @@ class SGDModel(KernelModel):
             cls = REGISTRY.get(_ALIASES.get(given, given))
             found = None if cls is None else self._default(cls)
         else:
-            found = given if isinstance(given, Loss) else None
+            # a class of the user's own could state constants that it does not keep
+            found = given if REGISTRY.get(getattr(given, "kind", "")) is type(given) else None
         if found is None or found.labels is not labels:
             known = sorted(kind for kind, cls in REGISTRY.items() if cls.labels is labels)
             allowed = f"one of {', '.join(known)}, or such a loss of dpkernel.losses"
@@ -138,13 +142,14 @@ class SGDModel(KernelModel):
         setting = self._setting(source, budget, relation, powers, loss, len(tasks), signal, preset)
         if not table.any_order:
             setting = _as_they_come(setting, self.perturbation, owner)
-        fit = _OutputFit if self.perturbation == "output" else _GradientFit
+        fit = OutputFit if self.perturbation == "output" else GradientFit
         run = fit(setting, table, tasks, self.random_state, self.verbose)
         releases = [Release(run.label, run.mechanism, run.draws)]
         self._check_ledger(releases, budget)
         logger.info("%d step(s) on %d rows", run.plan.n_steps, source.n_rows)
         run.prepare()
         noise = self._spend(releases, budget)
+        table.spent = True
         solutions = run.release(noise)
         certificate = Certificate.issue(
             owner,
@@ -195,22 +200,23 @@ class SGDModel(KernelModel):
         signal: float,
         preset: Preset | None,
     ) -> Setting:
-        def number(name: str) -> Any:
+        def given(name: str, kind: Callable[[Any], Any] = float) -> Any:
             value = getattr(self, name)
-            return None if isinstance(value, str) or value is None else value
+            return None if isinstance(value, str) else kind(value)
 
-        batch = number("batch_size")
+        batch = given("batch_size", int)
         if batch is not None and batch > source.n_rows:
             allowed = f"at most the number of rows, {source.n_rows}"
             raise ParameterError(
                 parameter_message(type(self).__name__, "batch_size", allowed, batch)
             )
         values: dict[str, Any] = {
-            "epochs": number("max_iter"),
+            "epochs": given("max_iter", int),
             "batch": batch,
-            "step": number("eta0"),
-            "ridge": number("alpha"),
-            "clip": number("clip"),
+            "step": given("eta0"),
+            "ridge": given("alpha"),
+            "clip": given("clip"),
+            "momentum": given("momentum"),
             "radius": math.inf if self.radius is None else float(self.radius),
             "averaged": bool(self.average),
             "sampling": self.sampling,
@@ -225,8 +231,8 @@ class SGDModel(KernelModel):
             }
             if self.perturbation == "output":
                 values["sampling"] = preset.order
-            elif batch is None:
-                values["batch"] = 1
+            else:
+                values |= {"batch": batch or 1, "momentum": 0.0}
         return Setting(
             type(self).__name__,
             budget,
@@ -243,157 +249,14 @@ class SGDModel(KernelModel):
     @classmethod
     def _saved_parameters(cls, header: JSON, domain: Domain) -> dict[str, Any]:
         public = header["certificate"]["public"]
+        scheme = public["scheme"]
         return {
             "accept": tuple(header["certificate"]["assumptions"]),
             "loss": loss_from_dict(public["loss"]),
-            "perturbation": public["scheme"]["perturbation"],
-        }
-
-
-class _OutputFit:
-    """SGD with noise on its output."""
-
-    label = "coefficients"
-    draws = 1
-
-    def __init__(
-        self,
-        setting: Setting,
-        table: RecordTable,
-        tasks: list[Targets],
-        random_state: int | None,
-        verbose: bool,
-    ) -> None:
-        self.plan, self.mechanism = plan_output(setting)
-        self._table, self._tasks = table, tasks
-        self._seed, self._verbose = int(random_state or 0), verbose
-
-    def prepare(self) -> None:
-        """Make the records."""
-        self._table.prepare()
-
-    def release(self, noise: Noise) -> Array:
-        """Return the noisy coefficients, one row a problem, inside the ball if there is one."""
-        if isinstance(self.mechanism, MixtureGaussian):
-            found = self.mechanism.release(self._output, noise)
-        else:
-            found = self.mechanism.release(self._output(None), noise)
-        found = np.asarray(found).reshape(len(self._tasks), -1)
-        norms = np.sqrt(np.sum(found * found, axis=1, keepdims=True))
-        return np.asarray(found * np.minimum(1.0, self.plan.radius / np.maximum(norms, 1e-300)))
-
-    def _output(self, source: NoiseSource | None) -> Array:
-        orders = self._orders(source)
-        total = self.plan.n_steps * len(self._tasks)
-        with _progress(total, self._verbose) as told:
-            found = []
-            for number, task in enumerate(self._tasks):
-                tell = partial(_tell, told, number * self.plan.n_steps)
-                found.append(self.plan.run(self._passes(orders, task), tell))
-        return np.concatenate(found)
-
-    def _passes(
-        self, orders: Callable[[], Iterator[IntArray | None]], task: Targets
-    ) -> Iterator[Iterator[Part]]:
-        return (self._table.parts(order, task) for order in orders())
-
-    def _orders(self, source: NoiseSource | None) -> Callable[[], Iterator[IntArray | None]]:
-        """Return the order of every epoch, the same at each call.
-
-        Orders on which the noise relies are drawn from its source; others are public.
-        """
-        plan = self.plan
-        if plan.order == "fixed":
-            return lambda: iter([None] * plan.epochs)
-        if plan.order == "replacement":
-            assert source is not None
-            drawn = _batches(plan, source)
-            return lambda: iter([drawn])
-        if source is not None:
-            secret = [source.permutation(plan.n_rows) for _ in range(plan.epochs)]
-            return lambda: iter(secret)
-
-        def public() -> Iterator[IntArray]:
-            draws = np.random.default_rng(self._seed)
-            for _ in range(plan.epochs):
-                yield draws.permutation(plan.n_rows)
-
-        return public
-
-    def scheme(self) -> JSON:
-        """Return what the certificate says of the run."""
-        path, plan = self.plan.path, self.plan
-        return {
-            "perturbation": "output",
-            "sampling": plan.order,
-            "batch": plan.batch,
-            "steps": plan.n_steps,
-            "most_hits": path.hits if plan.order != "replacement" else None,
-            "step": plan.eta,
-            "decreasing_steps": plan.decreasing,
-            "ridge": plan.ridge,
-            "radius": None if plan.radius == math.inf else plan.radius,
-            "averaged": plan.averaged,
-            "gradient_bound": plan.gradient,
-            "sensitivity": self.mechanism.sensitivity.value,
-            "sigma": self.mechanism.noise_scale,
-        }
-
-
-class _GradientFit:
-    """Gradient descent with noise on every step."""
-
-    label = "gradient"
-
-    def __init__(
-        self,
-        setting: Setting,
-        table: RecordTable,
-        tasks: list[Targets],
-        random_state: int | None,
-        verbose: bool,
-    ) -> None:
-        self.plan, self.mechanism = plan_gradient(setting)
-        self.draws = self.plan.n_steps
-        self._table = GradientTable(table, self.plan, tasks)
-        self._verbose = verbose
-
-    def prepare(self) -> None:
-        """Make the records."""
-        self._table.prepare()
-
-    def release(self, noise: Noise) -> Array:
-        """Return the coefficients, one row a problem."""
-        mechanism = self.mechanism
-
-        def query(w: Array) -> Query:
-            return lambda rows: self._table.sums(w, rows)
-
-        def step(sums: Query) -> Array:
-            if isinstance(mechanism, SampledGaussian):
-                return np.asarray(mechanism.release(sums, noise))
-            return mechanism.release(sums(None), noise)  # type: ignore[arg-type]
-
-        with _progress(self.plan.n_steps, self._verbose) as told:
-            return self.plan.run(query, step, told)
-
-    def scheme(self) -> JSON:
-        """Return what the certificate says of the run."""
-        plan, mechanism = self.plan, self.mechanism
-        full = isinstance(mechanism, Gaussian)
-        unit = plan.row_unit * plan.slope_unit
-        return {
-            "perturbation": "gradient",
-            "sampling": "full" if full else mechanism.sampling,  # type: ignore[union-attr]
-            "batch": plan.batch,
-            "steps": plan.n_steps,
-            "step": plan.step,
-            "ridge": plan.ridge,
-            "radius": None if plan.radius == math.inf else plan.radius,
-            "averaged": plan.averaged,
-            "clip": plan.clip,
-            "sensitivity": mechanism.sensitivity.value / unit,
-            "sigma": mechanism.noise_scale / unit,
+            "perturbation": scheme["perturbation"],
+            "sampling": "auto" if scheme["sampling"] == "full" else scheme["sampling"],
+            "radius": scheme["radius"],
+            "average": scheme["averaged"],
         }
 
 
@@ -408,26 +271,3 @@ def _as_they_come(setting: Setting, perturbation: str, owner: str) -> Setting:
             " features, or pass an array or a memory map."
         )
     return replace(setting, sampling="fixed") if perturbation == "output" else setting
-
-
-def _batches(plan: OutputSGD, source: NoiseSource) -> IntArray:
-    """Return fresh uniform batches, one after the other."""
-    if plan.batch == 1:
-        return source.uniform_indices(plan.n_rows, plan.n_steps)
-    return np.concatenate([source.subset(plan.n_rows, plan.batch) for _ in range(plan.n_steps)])
-
-
-def _tell(told: Callable[[int], None], before: int, steps: int) -> None:
-    told(before + steps)
-
-
-@contextmanager
-def _progress(total: int, verbose: bool) -> Iterator[Callable[[int], None]]:
-    """Yield a function to tell the steps that were taken; a bar shows them if asked for."""
-    if not verbose:
-        yield lambda steps: None
-        return
-    columns = TextColumn("SGD"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    with Progress(*columns) as bar:
-        task = bar.add_task("SGD", total=total)
-        yield lambda steps: bar.update(task, completed=steps)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.special import expit
+from scipy.special import expit, log_expit, softmax
 from sklearn.base import ClassifierMixin
+from sklearn.utils.metaestimators import available_if
 
 from dpkernel.domain import Domain, Levels
-from dpkernel.errors import ParameterError
 from dpkernel.estimators.classifier import OneAgainstRest
 from dpkernel.estimators.labels import as_labels, classes_of
 from dpkernel.estimators.records import Targets
@@ -22,6 +22,16 @@ from dpkernel.types import JSON, Array, Neighbours
 from dpkernel.validation import Kind
 
 _SIGNAL = 4.0  # the mean square that the coefficients of a good decision function are taken to have
+
+
+def _has_probabilities(model: Any) -> bool:
+    """Whether the loss is the logistic one."""
+    if model.loss in ("log_loss", "logistic") or isinstance(model.loss, Logistic):
+        return True
+    raise AttributeError(
+        f"Probabilities of {type(model).__name__} need loss='log_loss'; PrivateKernelClassifier has"
+        " them for the hinge as well."
+    )
 
 
 class PrivateSGDClassifier(ClassifierMixin, SGDModel):
@@ -40,7 +50,8 @@ class PrivateSGDClassifier(ClassifierMixin, SGDModel):
     loss : str or Loss
         "smoothed_hinge" (of width 1), "log_loss", "hinge", "squared_hinge", any other margin loss of
         ``dpkernel.losses`` by its kind, or such a loss with parameters of your own.
-    perturbation, preset, max_iter, batch_size, sampling, eta0, alpha, radius, clip, average
+    perturbation, preset, max_iter, batch_size, sampling, eta0, alpha, radius, clip, momentum,
+    average
         As in ``PrivateSGDRegressor``.
     kernel, length_scale, features, n_features, bounds, neighbours, ledger, noise, random_state,
     accept, verbose
@@ -54,6 +65,8 @@ class PrivateSGDClassifier(ClassifierMixin, SGDModel):
         The declared classes, sorted where they can be.
     coef_, intercept_ : on the features
     feature_map_ : FeatureMap
+    n_iter_ : int
+        Passes over the data: it follows from the parameters and n.
     n_features_in_, feature_names_in_
 
     Guarantee    (epsilon, delta)-DP for the stated neighbours. Public: n, bounds, classes, seed,
@@ -94,6 +107,7 @@ class PrivateSGDClassifier(ClassifierMixin, SGDModel):
         alpha: float | str = "auto",
         radius: float | None = None,
         clip: float | str = "auto",
+        momentum: float | str = "auto",
         average: bool = False,
         kernel: Any = "gaussian",
         length_scale: Any = "auto",
@@ -120,6 +134,7 @@ class PrivateSGDClassifier(ClassifierMixin, SGDModel):
         self.alpha = alpha
         self.radius = radius
         self.clip = clip
+        self.momentum = momentum
         self.average = average
         self.kernel = kernel
         self.length_scale = length_scale
@@ -181,19 +196,13 @@ class PrivateSGDClassifier(ClassifierMixin, SGDModel):
         place = (scores > 0).astype(np.int64) if scores.ndim == 1 else scores.argmax(axis=1)
         return self.classes_[place]
 
+    @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Array:
         """Return estimated probabilities of the classes; for the logistic loss only."""
-        logistic = self.loss == "log_loss" or self.loss == "logistic"
-        if not logistic and not isinstance(self.loss, Logistic):
-            raise ParameterError(
-                "Probabilities of PrivateSGDClassifier need loss='log_loss'; PrivateKernelClassifier"
-                " has them for the hinge as well."
-            )
         scores = self.decision_function(X)
         if scores.ndim == 1:
             return np.column_stack([expit(-scores), expit(scores)])
-        each = expit(scores)
-        return np.asarray(each / each.sum(axis=1, keepdims=True))
+        return np.asarray(softmax(log_expit(scores), axis=1))
 
     @classmethod
     def _saved_parameters(cls, header: JSON, domain: Domain) -> dict[str, Any]:

@@ -5,8 +5,9 @@ coordinate under the public measure of the inputs and h_l = 0.4 c_2 A_l its curv
 
     sum_l A_l (signal bias_l^2 + variance_l)
 
-with bias ridge/(h_l + ridge) for a ridge, (1 - step h_l)^T for T steps without one; the variance is
-that of the noise, which T noisy steps shrink and add up.
+with bias ridge/(h_l + ridge) for a ridge, exp(-step T h_l) for T small steps without one; for noisy
+gradients bias and variance follow from the recursion of a coordinate. Steps with momentum are at most
+1/c_2, where they are stable.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ from dpkernel.types import Array, Budget, Neighbours
 ROW_BOUND = 1.0
 _CURVATURE = 0.4  # the share of records in the curved part of the loss
 _EPOCHS = (5, 30)
-_STEPS = (1, 2, 3, 5, 8, 12, 18, 27, 40, 60, 90, 140, 200)
+_STEPS = (1, 2, 3, 5, 8, 12, 18, 27, 40, 60, 90, 140, 200, 300)
+_MOMENTA = (0.0, 0.5, 0.8, 0.9, 0.95, 0.98)
 
 OutputMechanism = Gaussian | MixtureGaussian | L2Gamma
 GradientMechanism = Gaussian | SampledGaussian
@@ -61,7 +63,7 @@ class Setting:
     steps : int or None
         Overrides epochs.
     batch : int or None
-    step, ridge, clip : float or None
+    step, ridge, clip, momentum : float or None
     radius : float
     averaged, drop_last : bool
     sampling : str
@@ -82,6 +84,7 @@ class Setting:
     step: float | None = None
     ridge: float | None = None
     clip: float | None = None
+    momentum: float | None = None
     radius: float = math.inf
     averaged: bool = False
     drop_last: bool = False
@@ -172,10 +175,11 @@ def _output_candidates(setting: Setting, draft: dict[str, Any]) -> list[OutputSG
         return [OutputSGD(step=setting.step, ridge=setting.ridge or 0.0, **draft)]
     if ridged:
         return [OutputSGD(ridge=float(r), **draft) for r in np.geomspace(1e-4, 10.0, 31)]
-    largest = OutputSGD(step=1e-12, **draft).largest_step if smooth else 10.0
-    scale = 1.0 if smooth else 1.0 / math.sqrt(draft["n_steps"])
+    largest = OutputSGD(step=1e-12, **draft).largest_step
+    if not smooth:
+        largest = min(largest, 10.0 / math.sqrt(draft["n_steps"]))
     found = []
-    for step in largest * scale * np.geomspace(1e-6, 1 - 1e-9, 49):
+    for step in largest * np.geomspace(1e-6, 1 - 1e-9, 49):
         found.append(OutputSGD(step=float(step), **draft))
     return found
 
@@ -212,22 +216,33 @@ def plan_gradient(setting: Setting) -> tuple[GradientSGD, GradientMechanism]:
     if setting.steps is not None:
         counts = (setting.steps,)
     smoothness = loss.smoothness if loss.smoothness < math.inf else 1.0
-    lengths = [setting.step] if setting.step else np.geomspace(0.02, 1.9, 24) / smoothness
     ridge = setting.ridge or 0.0
-    best: tuple[float, GradientSGD, GradientMechanism] | None = None
-    for steps in counts:
-        draft = GradientSGD(
+    if setting.step is not None:
+        lengths = np.array([setting.step])
+    else:
+        lengths = np.geomspace(0.02, 1.9, 24) / (smoothness + ridge)
+        lengths = np.minimum(lengths, 1 / ridge) if ridge else lengths
+    momenta = (setting.momentum,) if setting.momentum is not None else _MOMENTA
+    drafts = [
+        GradientSGD(
             loss, len(setting.powers), ROW_BOUND, clip, batch, steps, 1e-9, ridge, setting.radius,
             setting.averaged, setting.problems,
-        )  # fmt: skip
-        mechanism = _step_noise(setting, draft, batch)
-        spread = mechanism.noise_scale / (batch * draft.row_unit * draft.slope_unit)
-        for step in lengths:
-            error = _gradient_error(setting, steps, float(step), ridge, spread)
-            if best is None or error < best[0]:
-                best = error, replace(draft, step=float(step)), mechanism
-    assert best is not None
-    return best[1], best[2]
+        )
+        for steps in counts
+    ]  # fmt: skip
+    mechanisms = [_step_noise(setting, draft, batch) for draft in drafts]
+    units = [batch * draft.row_unit * draft.slope_unit for draft in drafts]
+    spreads = [m.noise_scale / unit for m, unit in zip(mechanisms, units, strict=True)]
+    best = math.inf, 0, 0.0, 0.0
+    for step in lengths:
+        for momentum in momenta:
+            if momentum and step > 1 / smoothness and setting.step is None:
+                continue
+            errors = _gradient_errors(setting, counts, spreads, float(step), ridge, momentum)
+            place = int(np.argmin(errors))
+            best = min(best, (errors[place], place, float(step), momentum))
+    _, place, step, momentum = best
+    return replace(drafts[place], step=step, momentum=momentum), mechanisms[place]
 
 
 def _step_noise(setting: Setting, plan: GradientSGD, batch: int) -> GradientMechanism:
@@ -251,14 +266,34 @@ def _step_noise(setting: Setting, plan: GradientSGD, batch: int) -> GradientMech
     )
 
 
-def _gradient_error(
-    setting: Setting, steps: int, step: float, ridge: float, spread: float
-) -> float:
+def _gradient_errors(
+    setting: Setting,
+    counts: Sequence[int],
+    spreads: Sequence[float],
+    step: float,
+    ridge: float,
+    momentum: float,
+) -> list[float]:
+    """Return the expected error after each number of steps, with noise of this spread in each.
+
+    A coordinate's error e_t = w_t - w* follows a linear recursion; ``left`` is what it does to a start
+    of -1, ``echo`` what it does to a unit of noise in one gradient, t steps later.
+    """
     bend = setting.bend + ridge
     keep = 1 - step * bend
-    power = np.abs(keep) ** (2 * steps)
-    summed = np.where(np.abs(1 - keep**2) < 1e-12, steps, (1 - power) / (1 - keep**2 + 1e-300))
-    bias = np.abs(keep) ** steps + ridge / bend * (1 - np.abs(keep) ** steps)
-    return float(
-        np.sum(setting.powers * (setting.signal * bias**2 + (step * spread) ** 2 * summed))
-    )
+    wanted = dict(zip(counts, spreads, strict=True))
+    goal = setting.bend / np.maximum(bend, 1e-300)  # a ridge stops short of the coefficients
+    left = old_left = np.ones_like(bend)
+    echo, old_echo = np.full_like(bend, step), np.zeros_like(bend)
+    noise = np.zeros_like(bend)
+    found = {}
+    with np.errstate(all="ignore"):  # steps far too long have no error that a float could hold
+        for t in range(1, max(counts) + 1):
+            left, old_left = keep * (left + momentum * (left - old_left)), left
+            noise = noise + echo**2
+            echo, old_echo = keep * (echo + momentum * (echo - old_echo)), echo
+            if t in wanted:
+                bias = goal * left + (1 - goal)
+                error = setting.signal * bias**2 + wanted[t] ** 2 * noise
+                found[t] = float(np.nan_to_num(np.sum(setting.powers * error), nan=math.inf))
+    return [found[count] for count in counts]

@@ -56,6 +56,8 @@ class PrivateSGDRegressor(RegressorMixin, SGDModel):
         Coefficients are kept in a ball of this radius.
     clip : "auto" or float
         The norm to which gradients are clipped (gradient perturbation).
+    momentum : "auto" or float
+        Nesterov's, in [0, 1) (gradient perturbation).
     average : bool
         The mean of all iterates, not the last one.
     kernel, length_scale, features, n_features, bounds, y_bounds, neighbours, ledger, noise,
@@ -68,6 +70,8 @@ class PrivateSGDRegressor(RegressorMixin, SGDModel):
         Its ``public["scheme"]`` states sampling, hits, sensitivity and sigma.
     coef_, intercept_ : on the features, in units of the scaled target
     feature_map_ : FeatureMap
+    n_iter_ : int
+        Passes over the data: it follows from the parameters and n.
     n_features_in_, feature_names_in_
 
     Guarantee    (epsilon, delta)-DP for the stated neighbours. Public: n, bounds, seed, parameters.
@@ -104,6 +108,7 @@ class PrivateSGDRegressor(RegressorMixin, SGDModel):
         alpha: float | str = "auto",
         radius: float | None = None,
         clip: float | str = "auto",
+        momentum: float | str = "auto",
         average: bool = False,
         kernel: Any = "gaussian",
         length_scale: Any = "auto",
@@ -130,6 +135,7 @@ class PrivateSGDRegressor(RegressorMixin, SGDModel):
         self.alpha = alpha
         self.radius = radius
         self.clip = clip
+        self.momentum = momentum
         self.average = average
         self.kernel = kernel
         self.length_scale = length_scale

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dpkernel.blocks import dense_rows, rows_a_block
+from dpkernel.blocks import BlockStream, checked_blocks, dense_rows, rows_a_block
 from dpkernel.estimators.records import RecordRecipe, Stored, Targets, make_records
 from dpkernel.estimators.sources import Source, chunk_pairs, computed, read_again
 from dpkernel.solvers.sgd_gradient import Block, GradientSGD
@@ -29,6 +29,7 @@ class RecordTable:
         itemsize = np.dtype(recipe.dtype).itemsize
         self._keep = source.n_rows * recipe.n_coordinates * itemsize <= _CACHE_BYTES
         self._kept: Stored | None = None
+        self.spent = False  # whether a pass that fails now was paid for: errors say so
 
     @property
     def any_order(self) -> bool:
@@ -37,7 +38,7 @@ class RecordTable:
 
     def prepare(self) -> None:
         """Make what is kept now, before anything is spent: a table that fails here costs nothing."""
-        if not self._keep or self._kept is not None:
+        if not self._keep:
             return
         shape = self._source.n_rows, self._recipe.n_coordinates
         z, y, weights = np.empty(shape, self._recipe.dtype), np.empty(shape[0]), np.empty(shape[0])
@@ -49,7 +50,7 @@ class RecordTable:
         self._kept = z, y, weights
 
     def _blocks(self) -> Iterator[Stored]:
-        return make_records(_read(self._source), self._recipe)
+        return make_records(_read(self._source, self.spent), self._recipe)
 
     def parts(self, order: IntArray | None, targets: Targets) -> Iterator[Part]:
         """Yield records in this order (None: as they come), as one problem sees them."""
@@ -111,14 +112,18 @@ class GradientTable:
         return total.ravel()
 
 
-def _read(source: Source) -> Iterator[tuple[Any, Array]]:
+def _read(source: Source, spent: bool) -> Iterator[tuple[Any, Array]]:
     """Yield (X, y) in blocks; chunks of a Dask table are fetched one after the other."""
     if source.kind != "dask":
         yield from read_again(source)
         return
     import dask
 
-    for pair in chunk_pairs(source.X, source.y):
-        X, y = computed(dask, *pair)
-        if len(y):
-            yield (X.tocsr() if hasattr(X, "tocsr") else np.asarray(X)), np.asarray(y)
+    def chunks() -> Iterator[tuple[Any, Any]]:
+        for pair in chunk_pairs(source.X, source.y):
+            X, y = computed(dask, *pair, spent=spent)
+            if len(y):
+                yield X, y
+
+    # checked again: a graph may give other rows when it is computed again
+    yield from checked_blocks(BlockStream(chunks, source.n_rows), (np.float64, np.float32))

@@ -1,0 +1,85 @@
+"""Worst cases of sums over random batches, and the twins that must be rejected.
+
+Two records, of which one is looked at in a step. The attacked record is at one end of the ball, its
+neighbour and the other record are at the other end: then a batch without it gives the very law of
+the neighbour, and the bound is attained.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dpkernel.audit.core import Case
+from dpkernel.mechanisms import SampledGaussian
+from dpkernel.noise import Noise
+from dpkernel.sensitivity import bounded_sum
+from dpkernel.types import Budget, IntArray, Neighbours
+
+_BOUND = 1 << 10  # of the integers that are summed
+_BUDGET = Budget(3.0, 1e-4)  # so large that mu is near 1
+
+
+@dataclass(frozen=True)
+class _KnownBatch(SampledGaussian):
+    """Looks at the first record in every step, and claims that it might have been the other."""
+
+    kind: ClassVar[str] = "known-batch"
+
+    def release(self, value: Any, noise: Noise) -> IntArray:
+        return super().release(lambda batch: value(np.arange(len(batch))), noise)
+
+
+def _calibrated(sampling: str, neighbours: Neighbours) -> SampledGaussian:
+    return SampledGaussian.calibrate(
+        bounded_sum(neighbours, bound=_BOUND),
+        _BUDGET,
+        dimension=1,
+        n_rows=2,
+        batch=1,
+        sampling=sampling,
+    )
+
+
+def _case(
+    name: str, claim: Any, mechanism: Any, *, stretch: int = 1, broken: str | None = None
+) -> Case:
+    """Return the case of a record that is replaced, or blanked, under this mechanism's claim."""
+    replaced = claim.sensitivity.neighbours is Neighbours.REPLACE_ONE
+    other = -_BOUND if replaced else 0
+    tables = np.array([[other], [other]]), np.array([[_BOUND * stretch], [other]])
+
+    def run(neighbour: bool, noise: Noise) -> float:
+        table = tables[int(neighbour)]
+        return float(mechanism.release(lambda batch: table[batch].sum(axis=0), noise)[0])
+
+    return Case(name, claim.profile(), mechanism, run, broken)
+
+
+def sampled_cases() -> list[Case]:
+    """Return batches of fixed size and Poisson batches, and their twins."""
+    cases = []
+    for sampling, neighbours in (
+        ("fixed", Neighbours.REPLACE_ONE),
+        ("poisson", Neighbours.ZERO_OUT),
+    ):
+        name, found = f"sampled-gaussian, {sampling}", _calibrated(sampling, neighbours)
+        values = {field.name: getattr(found, field.name) for field in fields(found)}
+        cases += [
+            _case(name, found, found),
+            _case(
+                f"{name}, half the noise",
+                found,
+                replace(found, sigma=found.sigma / 2),
+                broken="half the noise",
+            ),
+            _case(f"{name}, not clipped", found, found, stretch=3, broken="not clipped"),
+        ]
+        if sampling == "fixed":
+            weaker = _calibrated(sampling, Neighbours.ZERO_OUT)
+            wrong, known = f"{name}, zero-out for replaced", f"{name}, a known batch"
+            cases.append(_case(wrong, found, weaker, broken="wrong neighbours"))
+            cases.append(_case(known, found, _KnownBatch(**values), broken="known batch"))
+    return cases

@@ -1,0 +1,358 @@
+"""Kernel ridge regression from a private sketch, which can be used again at no cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from sklearn.base import MultiOutputMixin, RegressorMixin
+from sklearn.utils.validation import check_is_fitted
+
+from dpkernel.certificate import Certificate, Release
+from dpkernel.domain import Domain, Interval
+from dpkernel.errors import CertificateError, ParameterError, parameter_message
+from dpkernel.estimators.base import interval_of, logger
+from dpkernel.estimators.gram_pass import Recipe, sum_source
+from dpkernel.estimators.kernel_model import KernelModel
+from dpkernel.estimators.ridge import auto_size, record_precision
+from dpkernel.estimators.sources import Source, open_source
+from dpkernel.features import FeatureMap
+from dpkernel.ledger import Ledger
+from dpkernel.mechanisms import IDEALISED, GaussianMixing, require_accepted
+from dpkernel.noise import Noise, NoiseSource
+from dpkernel.solvers.sketched_ridge import SketchedSolution, SketchScale, solve_sketch
+from dpkernel.statistics import GramLayout
+from dpkernel.types import JSON, Array, Budget, Neighbours
+from dpkernel.validation import Choice, Kind, Whole, check_parameters
+
+_ROWS_A_COLUMN, _MOST_AUTO_ROWS = 20, 20_000  # of the sketch
+
+
+class PrivateSketchedRidge(RegressorMixin, MultiOutputMixin, KernelModel):
+    r"""Kernel ridge regression from a sketch of the table, a small synthetic table that is private.
+
+    The records v = (phi(x), y, 1) on a data-independent feature map are mixed by Gaussian numbers:
+    every row of ``sketch_`` is a random combination of all of them plus noise. That is the only thing
+    that is released. From it sum_i (y_i - phi(x_i)^T beta - b)^2 + Lambda ||beta||^2 is minimised,
+    Lambda is chosen on held-out rows of the sketch, and both can be done again at no cost.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        What is asked for; the certificate states at most this.
+    kernel : str or Kernel
+        A name ("gaussian", "laplace", "matern12", "matern32", "matern52", "rational_quadratic",
+        "cauchy", "linear", "polynomial", "arc_cosine", "additive") or a value of
+        ``dpkernel.kernels``.
+    length_scale : "auto", float or one a column
+        On inputs scaled to [-1, 1]. "auto" is 0.7 sqrt(d).
+    features : "auto", "eigen", "fourier", "projection", "nystroem", "linear", "polynomial" or FeatureMap
+        As in ``PrivateKernelRidge``.
+    n_features : "auto" or int
+        "auto" depends on (n, epsilon, delta) only.
+    n_sketch : "auto" or int
+        Rows of the sketch. "auto" is 20 a column, at most 20,000. More rows need more noise, about as
+        the fourth root of their number.
+    regularisation : "auto" or float
+        Lambda, on the scale of the sum over rows; "auto" is chosen on held-out rows of the sketch.
+    accept : tuple of str
+        ("idealised-arithmetic",). Required: no theorem covers the rounding of noise that multiplies the
+        data, and the certificate names it.
+    bounds : (low, high) or Domain, optional
+        Publicly known range of the columns; values outside are clipped.
+    y_bounds : (low, high)
+        Publicly known range of the target. Required; values outside are clipped.
+    neighbours : {"replace-one", "zero-out"}
+    ledger : Ledger, optional
+        Where the spend is recorded. Without one each fit has a ledger of its own.
+    noise : NoiseSource, optional
+        The operating system's entropy by default; ``SeededNoise`` makes the fit not private.
+    random_state : int, optional
+        The public seed of the feature map; None is 0. It has nothing to do with the noise.
+    verbose : bool
+        Show a progress bar.
+
+    Attributes
+    ----------
+    certificate_ : Certificate
+    sketch_ : array (n_sketch, features + targets + 1)
+        Released. ``sketch_.T @ sketch_`` estimates the sum of v v^T over the records, with
+        ``sketch_noise_ ** 2`` on top of its diagonal. Columns are features, targets mapped to [-1, 1],
+        and the constant.
+    sketch_noise_ : array
+        Its squares are what noise adds to the diagonal of ``sketch_.T @ sketch_``. Public.
+    coef_, intercept_ : on the features, in units of the scaled target
+    feature_map_ : FeatureMap
+    n_features_in_, feature_names_in_
+
+    Guarantee    (epsilon, delta)-DP for the stated neighbours, in real arithmetic. Public: n, bounds,
+                 seed, parameters. Whatever is computed from ``sketch_`` is covered.
+    Sensitivity  the norm N of a record, ``sensitivity.record_norm``; the noise is N over the root of the
+                 ratio that ``profiles.mixing_ratio`` finds.
+    Not covered  ``score`` on the training rows: it reads them without noise.
+    Reference    Sheffet (2019) and Lev et al. (2025), with the exact profile; see docs/sketching.md.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpkernel.methods import PrivateSketchedRidge
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-1, 1, (4000, 3)); y = X @ [1.0, -2.0, 0.5]
+    >>> model = PrivateSketchedRidge(
+    ...     epsilon=1.0, kernel="linear", bounds=(-1, 1), y_bounds=(-4, 4),
+    ...     accept=("idealised-arithmetic",),
+    ... ).fit(X, y)
+    >>> model.certificate_.assumptions
+    ('idealised-arithmetic',)
+    >>> again = model.refit(regularisation=50.0)  # from the sketch: nothing is spent
+    """
+
+    _constraints: ClassVar = {
+        **KernelModel._constraints,
+        "n_sketch": (Choice("auto"), Whole(8, 10**7)),
+        "accept": Kind(tuple, list),
+    }
+
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        delta: float = 1e-6,
+        *,
+        kernel: Any = "gaussian",
+        length_scale: Any = "auto",
+        features: Any = "auto",
+        n_features: int | str = "auto",
+        n_sketch: int | str = "auto",
+        regularisation: float | str = "auto",
+        accept: tuple[str, ...] = (),
+        bounds: Any = None,
+        y_bounds: Any = None,
+        neighbours: str | Neighbours = "replace-one",
+        ledger: Ledger | None = None,
+        noise: NoiseSource | None = None,
+        random_state: int | None = None,
+        verbose: bool = False,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.kernel = kernel
+        self.length_scale = length_scale
+        self.features = features
+        self.n_features = n_features
+        self.n_sketch = n_sketch
+        self.regularisation = regularisation
+        self.accept = accept
+        self.bounds = bounds
+        self.y_bounds = y_bounds
+        self.neighbours = neighbours
+        self.ledger = ledger
+        self.noise = noise
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any = None) -> PrivateSketchedRidge:
+        """Release the sketch of (X, y) and solve for the model.
+
+        Parameters
+        ----------
+        X : array, sparse matrix, data frame, Dask array or data frame, torch tensor, or BlockStream
+            A ``BlockStream`` carries its targets; it is read once.
+        y : array of shape (n,) or (n, targets)
+
+        Nothing is spent if an argument or the data are refused, or if a Dask graph fails.
+        """
+        try:
+            return self._fit(X, y)
+        finally:
+            self.__dict__.pop("_set_aside", None)
+
+    def _fit(self, X: Any, y: Any) -> PrivateSketchedRidge:
+        budget, relation = self._check_parameters()
+        source = open_source(self, X, y)
+        set_up = self._set_up(source, budget, relation)
+        self._check_ledger(set_up.releases, budget)
+        logger.info("one pass over %d rows", source.n_rows)
+        sums = sum_source(source, set_up.recipe, progress=self.verbose)
+        noise = self._spend(set_up.releases, budget)
+        sketch = sums.sketch(set_up.mechanism, noise)
+        return self._conclude(set_up, sketch, noise, budget)
+
+    def _check_parameters(self) -> tuple[Budget, Neighbours]:
+        budget, relation = super()._check_parameters()
+        self._refuse_private_n(relation)
+        require_accepted(GaussianMixing, self.accept)
+        return budget, relation
+
+    def _set_up(self, source: Source, budget: Budget, relation: Neighbours) -> SetUp:
+        """Return everything public about a fit to a table of these sizes."""
+        n, owner = source.n_rows, type(self).__name__
+        target = interval_of(self.y_bounds, self.bounds, owner)
+        if not target.half_width <= 1e150:
+            allowed = "less than 2e150 wide, so that squares are numbers"
+            got = (target.low, target.high)
+            raise ParameterError(parameter_message(owner, "y_bounds", allowed, got))
+        domain = self._resolve_domain(source, target)
+        features = self._choose_features(domain, source, auto_size(n, budget))
+        n_targets = source.target_shape[0] if source.target_shape else 1
+        bound = features.row_norm_bound
+        layout = GramLayout.choose(features.n_outputs, n_targets, bound, relation, n, budget)
+        rows = min(_ROWS_A_COLUMN * layout.side, _MOST_AUTO_ROWS)
+        if self.n_sketch != "auto":
+            rows = int(self.n_sketch)
+        return SetUp(
+            source.n_columns,
+            n,
+            bool(source.target_shape),
+            domain,
+            features,
+            layout,
+            layout.mixing(budget, rows, (IDEALISED,)),
+        )
+
+    def _conclude(
+        self, set_up: SetUp, sketch: Array, noise: Noise, budget: Budget
+    ) -> PrivateSketchedRidge:
+        """Solve for the model from what was released, and certify it."""
+        layout, mechanism = set_up.layout, set_up.mechanism
+        target = set_up.domain.target
+        assert isinstance(target, Interval)
+        given = None if self.regularisation == "auto" else float(self.regularisation)
+        found = solve_sketch(
+            sketch,
+            set_up.n_records,
+            set_up.scale,
+            regularisation=given,
+            spectrum=getattr(set_up.features, "spectrum", None),
+        )
+        self.certificate_ = Certificate.issue(
+            type(self).__name__,
+            budget,
+            set_up.releases,
+            noise,
+            public={
+                "n_rows": set_up.n_records,
+                "n_columns": set_up.n_columns,
+                "domain": set_up.domain.to_dict(),
+                "feature_map": set_up.features.to_dict(),
+                "regularisation": "chosen on held-out rows of the sketch"
+                if given is None
+                else given,
+                "integer_grid": {
+                    "row": layout.row,
+                    "target": layout.target,
+                    "constant": layout.constant,
+                },
+            },
+            free_statistics=_statistics(found, target.half_width**2),
+            reference="Gaussian mixing of feature rows, targets and a constant; "
+            + mechanism.reference,
+        )
+        self._set_columns()
+        self._domain, self.feature_map_ = set_up.domain, set_up.features
+        root = np.sqrt(mechanism.rows)
+        self.sketch_ = sketch / root
+        self.sketch_noise_ = mechanism.sigma * layout.units
+        self._several = set_up.several_targets
+        self._set_solution(found)
+        return self
+
+    def _set_solution(self, found: SketchedSolution) -> None:
+        several = self._several
+        self.coef_ = found.coefficients if several else found.coefficients[:, 0]
+        self.intercept_ = found.intercepts if several else float(found.intercepts[0])
+
+    def refit(self, regularisation: float | str = "auto") -> PrivateSketchedRidge:
+        """Solve again, with another Lambda, from the sketch alone; return the model, changed.
+
+        Nothing is spent and no row is read: what is computed from a release is covered by it, however
+        often it is done. ``sketch_`` is there for any other use.
+        """
+        check_is_fitted(self)
+        constraint = {"regularisation": self._constraints["regularisation"]}
+        check_parameters(type(self).__name__, {"regularisation": regularisation}, constraint)
+        n_features = self.feature_map_.n_outputs
+        rows, columns = self.sketch_.shape
+        root = np.sqrt(rows)
+        scale = SketchScale(n_features, columns - n_features - 1, self.sketch_noise_, 1.0)
+        found = solve_sketch(
+            self.sketch_ * root,
+            int(self.certificate_.public["n_rows"]),
+            scale,
+            regularisation=None if regularisation == "auto" else float(regularisation),
+            spectrum=getattr(self.feature_map_, "spectrum", None),
+        )
+        self._set_solution(found)
+        return self
+
+    def predict(self, X: Any) -> Array:
+        """Return predictions inside ``y_bounds``."""
+        scores = np.clip(self._linear(X), -1.0, 1.0)
+        return np.asarray(self._domain.target.from_unit(scores))  # type: ignore[union-attr]
+
+    def _to_state(self) -> tuple[JSON, dict[str, Array]]:
+        header, arrays = super()._to_state()
+        return header, {**arrays, "sketch": self.sketch_, "sketch_noise": self.sketch_noise_}
+
+    @classmethod
+    def _from_state(cls, header: JSON, arrays: dict[str, Array]) -> Self:
+        model = super()._from_state(header, arrays)
+        sketch, noise = arrays["sketch"], arrays["sketch_noise"]
+        model._several = np.ndim(model.coef_) == 2
+        targets = model.coef_.shape[1] if model._several else 1
+        columns = model.feature_map_.n_outputs + targets + 1
+        if sketch.ndim != 2 or sketch.shape[1] != columns or noise.shape != (columns,):
+            raise CertificateError("The sketch of this model file does not fit its feature map.")
+        model.sketch_, model.sketch_noise_ = sketch, noise
+        return model
+
+    @classmethod
+    def _saved_parameters(cls, header: JSON, domain: Domain) -> dict[str, Any]:
+        accepted = tuple(str(name) for name in header["certificate"]["assumptions"])
+        return {"y_bounds": domain.target, "accept": accepted}
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.regressor_tags.poor_score = True
+        return tags
+
+
+@dataclass(frozen=True)
+class SetUp:
+    """Everything public about one fit."""
+
+    n_columns: int
+    n_records: int
+    several_targets: bool
+    domain: Domain
+    features: FeatureMap
+    layout: GramLayout
+    mechanism: GaussianMixing
+
+    @property
+    def releases(self) -> list[Release]:
+        """The line of the certificate."""
+        return [Release("sketch", self.mechanism)]
+
+    @property
+    def recipe(self) -> Recipe:
+        """How a row becomes a record on the integer grid."""
+        return Recipe(self.domain, self.features, self.layout, record_precision(self.n_records))
+
+    @property
+    def scale(self) -> SketchScale:
+        """The units of the sketch."""
+        layout = self.layout
+        return SketchScale(layout.n_features, layout.n_targets, layout.units, self.mechanism.sigma)
+
+
+def _statistics(found: SketchedSolution, scale: float) -> dict[str, Any]:
+    """Return what was chosen on held-out rows of the sketch, in units of y; empty if nothing was."""
+    if found.held_out is None or found.held_out_std is None:
+        return {}
+    return {
+        "regularisation": found.regularisation,
+        "subtracted": found.subtracted,
+        "held_out_mse": [float(v) * scale for v in found.held_out],
+        "held_out_mse_noise_std": [float(v) * scale for v in found.held_out_std],
+    }

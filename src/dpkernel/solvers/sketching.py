@@ -1,0 +1,188 @@
+r"""Sketched empirical risk minimisation in an RKHS. NOT PRIVATE: nothing here protects a record.
+
+The kernel problem with n coefficients is restricted to beta = S alpha, S (n x m) random, m < n, and
+solved by Newton-Raphson. A sketch saves time; by itself it hides nothing (``papers.ma_2024`` shows two
+tables that it tells apart with certainty). For a sketch that is private see ``GaussianMixing``.
+
+    gaussian_sketch    dense, N(0, 1/m)
+    hadamard_sketch    signs, a fast Walsh-Hadamard transform, m coordinates (SRHT)
+    count_sketch       one signed entry a row
+
+The random numbers are public: they have nothing to do with noise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import sparse
+
+from dpkernel.errors import ParameterError, parameter_message
+from dpkernel.losses import Loss
+from dpkernel.types import Array, is_real, is_whole
+
+
+@dataclass(frozen=True)
+class Sketch:
+    """A random matrix S (n x m), known by what it does; E S S^T = I.
+
+    ``right(A)`` is A S for A with n columns; ``expand(alpha)`` is S alpha.
+    """
+
+    n: int
+    m: int
+    right: Callable[[Array], Array]
+    expand: Callable[[Array], Array]
+
+
+@dataclass(frozen=True)
+class SketchedMinimiser:
+    """Newton's last iterate: f(x) = sum_i coefficients_i k(x, x_i), coefficients = S alpha / sqrt n."""
+
+    alpha: Array
+    coefficients: Array
+    gradient_norm: float
+    steps: int
+
+
+def gaussian_sketch(n: int, m: int, seed: int) -> Sketch:
+    """Return a matrix of independent N(0, 1/m), the sketch of the paper."""
+    _check_sizes(n, m)
+    S = np.random.default_rng(seed).standard_normal((n, m)) / math.sqrt(m)
+    return Sketch(n, m, lambda A: A @ S, lambda alpha: S @ alpha)
+
+
+def count_sketch(n: int, m: int, seed: int) -> Sketch:
+    """Return a matrix with one entry +-1 a row, at a random place."""
+    _check_sizes(n, m)
+    rng = np.random.default_rng(seed)
+    signs, places = 2.0 * rng.integers(0, 2, n) - 1, rng.integers(0, m, n)
+    S = sparse.csr_array((signs, (np.arange(n), places)), shape=(n, m))
+    return Sketch(n, m, lambda A: np.asarray((S.T @ A.T).T), lambda alpha: np.asarray(S @ alpha))
+
+
+def hadamard_sketch(n: int, m: int, seed: int) -> Sketch:
+    """Return D H P / sqrt(m): signs, and m columns of the Walsh-Hadamard matrix (a power of two)."""
+    _check_sizes(n, m)
+    rng = np.random.default_rng(seed)
+    signs = 2.0 * rng.integers(0, 2, n) - 1
+    size = 1 << (n - 1).bit_length() if n > 1 else 1
+    columns = rng.choice(size, m, replace=False)
+
+    def right(A: Array) -> Array:
+        padded = np.zeros((len(A), size))
+        padded[:, :n] = A * signs
+        return np.asarray(walsh_hadamard(padded)[:, columns] / math.sqrt(m))
+
+    def expand(alpha: Array) -> Array:
+        padded = np.zeros((1, size))
+        padded[0, columns] = alpha / math.sqrt(m)
+        return np.asarray(walsh_hadamard(padded)[0, :n] * signs)
+
+    return Sketch(n, m, right, expand)
+
+
+def walsh_hadamard(rows: Array) -> Array:
+    """Return every row times the Hadamard matrix of its length, a power of two, in n log n steps."""
+    out, width = rows.copy(), rows.shape[1]
+    step = 1
+    while step < width:
+        pairs = out.reshape(len(out), -1, 2, step)
+        out = np.stack([pairs[:, :, 0] + pairs[:, :, 1], pairs[:, :, 0] - pairs[:, :, 1]], axis=2)
+        out = out.reshape(len(rows), width)
+        step *= 2
+    return out
+
+
+SKETCHES: dict[str, Callable[[int, int, int], Sketch]] = {
+    "gaussian": gaussian_sketch,
+    "hadamard": hadamard_sketch,
+    "count": count_sketch,
+}
+
+
+def sketched_erm(
+    gram: Array,
+    y: Array,
+    loss: Loss,
+    regularisation: float,
+    sketch: Sketch,
+    *,
+    start: Array | None = None,
+    steps: int = 30,
+) -> SketchedMinimiser:
+    r"""Minimise (1/n) sum_i loss(y_i, (K S alpha)_i / sqrt n) + (lambda/n) alpha^T S^T K S alpha.
+
+    NOT PRIVATE. Newton-Raphson with steps halved until the objective falls, so that it converges from
+    any start for every convex loss with a bounded curvature.
+
+    Parameters
+    ----------
+    gram : array (n, n)
+        K, positive semidefinite.
+    y : array (n,)
+    loss : Loss
+        Smooth: ``loss.smoothness`` is finite.
+    regularisation : float
+        lambda > 0.
+    sketch : Sketch
+        From ``SKETCHES``.
+    start : array (m,), optional
+        alpha_0; zero by default.
+    steps : int
+        T, the most steps that are taken.
+
+    Reference    Ma (2024), Algorithm 1 and problem (3).
+    """
+    n = len(y)
+    if np.shape(gram) != (n, n) or sketch.n != n:
+        got = f"shapes {np.shape(gram)} and ({sketch.n}, {sketch.m})"
+        allowed = f"an array of shape ({n}, {n}), with a sketch of {n} rows"
+        raise ParameterError(parameter_message("sketched_erm", "gram", allowed, got))
+    if not loss.smoothness < math.inf:
+        allowed, advice = "a loss with a bounded curvature", "Take a smoothed one."
+        raise ParameterError(parameter_message("sketched_erm", "loss", allowed, loss.kind, advice))
+    if not is_real(regularisation) or not 0 < regularisation < math.inf:
+        allowed = "a float in the range (0, inf)"
+        raise ParameterError(
+            parameter_message("sketched_erm", "regularisation", allowed, regularisation)
+        )
+    if not is_whole(steps) or steps < 1:
+        raise ParameterError(parameter_message("sketched_erm", "steps", "an int >= 1", steps))
+    mixed = sketch.right(np.asarray(gram, dtype=np.float64))  # K S
+    inner = sketch.right(mixed.T)  # S^T K S, up to rounding symmetric
+    inner = (inner + inner.T) / 2
+    design, ridge = mixed / math.sqrt(n), 2 * regularisation / n * inner
+
+    def objective(alpha: Array) -> float:
+        return float(loss.value(y, design @ alpha).mean() + alpha @ ridge @ alpha / 2)
+
+    def gradient(alpha: Array) -> Array:
+        return np.asarray(design.T @ loss.derivative(y, design @ alpha) / n + ridge @ alpha)
+
+    alpha = np.zeros(sketch.m) if start is None else np.array(start, dtype=np.float64)
+    slope, done = gradient(alpha), 0
+    for _ in range(steps):
+        bend = loss.curvature(y, design @ alpha)
+        hessian = (design * bend[:, None]).T @ design / n + ridge
+        move = np.linalg.lstsq(hessian, slope, rcond=1e-14)[0]
+        before, fall, length = objective(alpha), float(slope @ move), 1.0
+        while length > 1e-8 and objective(alpha - length * move) > before - 0.25 * length * fall:
+            length /= 2
+        if not length > 1e-8:  # no step of this size helps: rounding is all that is left
+            break
+        alpha, done = alpha - length * move, done + 1
+        slope = gradient(alpha)
+        if np.linalg.norm(slope) <= 1e-14 * (1 + abs(before)):
+            break
+    coefficients = sketch.expand(alpha) / math.sqrt(n)
+    return SketchedMinimiser(alpha, coefficients, float(np.linalg.norm(slope)), done)
+
+
+def _check_sizes(n: int, m: int) -> None:
+    if not is_whole(n) or not is_whole(m) or not 1 <= m <= n:
+        allowed = "ints with 1 <= m <= n"
+        raise ParameterError(parameter_message("Sketch", "n, m", allowed, (n, m)))
