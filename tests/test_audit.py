@@ -22,7 +22,8 @@ TRIALS = 5000
 ALL = all_cases()
 SOUND = [case for case in ALL if case.broken is None]
 TWINS = [case for case in ALL if case.broken is not None]
-BLATANT = {case.name for build in ALGORITHMS.values() for case in build()}  # fewer trials tell
+BLATANT = {case.name for case in ALGORITHMS["sgd"]()}  # fewer trials tell
+BLATANT |= {case.name for case in ALGORITHMS["output-perturbation"]() if "curator" in case.name}
 
 
 def trials_of(case):
