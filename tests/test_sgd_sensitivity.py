@@ -35,7 +35,7 @@ from dpkernel.losses import (
     SquaredHinge,
 )
 from dpkernel.mechanisms import Gaussian, MixtureGaussian
-from dpkernel.sensitivity import Path, RandomSensitivity, sensitivity_from_dict
+from dpkernel.sensitivity import Path, RandomSensitivity, sensitivity_from_dict, sgd
 from dpkernel.solvers.sgd_output import OutputSGD
 from sgd_twin import batches_of, descend, farthest, options
 
@@ -644,3 +644,62 @@ def test_expansion_is_that_of_the_loss():
         alpha, L = loss.holder(1.0)
         exact = (1 - alpha) / (1 + alpha) * (2**-alpha * L * plan.eta) ** (2 / (1 - alpha))
         assert exact <= plan.expansion <= exact * (1 + 1e-6) + 1e-14
+
+
+# --- refusals --------------------------------------------------------------------------------------
+
+
+def test_a_ridge_needs_steps_that_shrink():
+    with pytest.raises(ParameterError, match="at most 1/ridge"):
+        Path(2, 1, 20, "fixed", gradient=1.0, step=2.0, ridge=1.0).sensitivity(
+            Neighbours.REPLACE_ONE
+        )
+    tiny = Path(10, 1, 20, "fixed", gradient=1.0, step=0.1, ridge=5e-324).sensitivity(
+        Neighbours.REPLACE_ONE
+    )
+    assert tiny.value == pytest.approx(2 * 0.1 * 2)
+
+
+@pytest.mark.parametrize("order", ["fixed", "shuffle", "replacement"])
+def test_a_private_number_of_rows_is_refused(order):
+    path = Path(10, 2, 20, order, gradient=1.0, step=0.1)
+    with pytest.raises(ParameterError, match="number of rows|n is public"):
+        path.sensitivity(Neighbours.ADD_REMOVE)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"steps": 1e13}, {"n_rows": math.nan}, {"n_rows": "x"}, {"step": 1e300, "ridge": 1.0}],
+)
+def test_certificates_of_impossible_runs_are_refused(change):
+    for path in (
+        Path(10, 1, 20, "replacement", gradient=1.0, step=0.1, averaged=True),
+        Path(10, 1, 20, "fixed", gradient=1.0, step=0.1),
+    ):
+        data = path.sensitivity(Neighbours.REPLACE_ONE).to_dict()
+        data["parameters"] |= change
+        with pytest.raises(CertificateError):
+            sensitivity_from_dict(data)
+
+
+@pytest.mark.parametrize("steps", [10**6, 10**9])
+def test_long_runs_have_laws_too(steps):
+    for n, averaged in ((steps // 100, True), (steps // 10_000, True), (steps // 10_000, False)):
+        path = Path(n, 1, steps, "replacement", gradient=1.0, step=1.0, averaged=averaged)
+        law = path.sensitivity(Neighbours.REPLACE_ONE)
+        assert len(law.values) <= 512
+        assert math.fsum(law.probabilities) + law.tail == pytest.approx(1.0)
+        mean = math.fsum(v * p for v, p in zip(law.values, law.probabilities, strict=True))
+        expected = 2 * steps / n / (2 if averaged and steps // n == 100 else 1)
+        assert 1.0 <= mean / expected < 1.02
+    with pytest.raises(ParameterError, match="met too often"):
+        Path(1, 1, 10**8, "replacement", gradient=1.0, step=1.0).sensitivity(Neighbours.ZERO_OUT)
+
+
+def test_what_is_cut_off_is_counted(monkeypatch):
+    monkeypatch.setattr(sgd, "_CUT", 1e-3)
+    for averaged in (False, True):
+        law = Path(10, 1, 30, "replacement", 1.0, 0.1, averaged=averaged).sensitivity(
+            Neighbours.REPLACE_ONE
+        )
+        assert law.tail >= 1e-3 and max(law.values) < 30 * 0.2

@@ -460,3 +460,36 @@ def test_gradient_descent_finds_the_minimiser(loss, rng):
 def test_bad_numbers_of_gradient_descent(wrong):
     with pytest.raises(ParameterError):
         noiseless(**wrong)
+
+
+# --- terms that no search reaches: as derived ------------------------------------------------------
+
+
+def gamma(k):
+    return k * 2.0**-53 / (1 - k * 2.0**-53)
+
+
+def test_the_error_of_a_margin_counts_the_records_that_moved_w():
+    plan = build(Absolute(0.0), d=7, n_steps=40, step=0.3)
+    reach = plan.norm_bound + 4 * 0.3 * plan.gradient  # four steps at once
+    assert plan._margin_error >= gamma(7 + 16) * reach
+    exact = (2 * 0.3) ** 2  # (L step)^2, L = 2
+    assert plan.expansion >= exact + 8 * 0.3 * plan.gradient * plan._margin_error > exact
+
+
+def test_a_projection_adds_the_error_of_a_norm():
+    free, ball = (build(Huber(0.5), n_steps=50, radius=r) for r in (math.inf, 1e-3))
+    assert ball.rounding >= 50 * gamma(5 + 4) * ball.norm_bound
+    wide = build(Huber(0.5), n_steps=50, radius=free.norm_bound)
+    assert wide.rounding >= free.rounding + 50 * gamma(9) * free.norm_bound
+
+
+@pytest.mark.parametrize("norm", [60.0, 64.0, 70.0, 1e3, 1e30, 1e100])
+def test_rows_beyond_exact_integers_count_nothing(norm):
+    plan = GradientSGD(Huber(1.0), 2, 1.0, 1.0, 1, 1, 1.0)
+    whole, caps = plan.rows(np.array([[norm, 0.0], [0.6, 0.8]]))
+    assert whole.dtype == np.float32
+    exact = np.rint(norm * plan.row_unit)
+    assert whole[0, 0] == (exact if exact < 2**23 else 0.0)
+    assert caps[0] * abs(float(whole[0, 0])) <= plan.clip_steps
+    np.testing.assert_array_equal(whole[1], np.rint(np.array([0.6, 0.8]) * plan.row_unit))

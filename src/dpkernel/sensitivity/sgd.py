@@ -41,6 +41,9 @@ from dpkernel.types import Array, Neighbours
 
 _UP = 1 + 1e-12  # covers the rounding of a few dozen operations
 _CUT = 1e-18  # of a law's tail, which is added to delta
+_MOST_STEPS = 10**12
+_MANY = 2048  # hits, beyond which a law is made coarser
+_MOST_HITS = 10**7
 _CELLS = 512  # of a law of positions; values are rounded up to them
 
 Order = Literal["shuffle", "fixed", "replacement"]
@@ -137,6 +140,10 @@ class Path:
             )
         if self.ridge and self.expansion:
             raise ParameterError("SGD with a ridge needs a smooth loss, such as 'huber'.")
+        if not self.step * self.ridge <= 1 or self.steps > _MOST_STEPS:
+            allowed = f"a step of at most 1/ridge, and at most {_MOST_STEPS:.0e} steps"
+            got = (self.step, self.ridge, self.steps)
+            raise ParameterError(parameter_message("SGD", "step, ridge, steps", allowed, got))
 
 
 def _read(p: Parameters) -> Path:
@@ -165,6 +172,11 @@ def _read(p: Parameters) -> Path:
 
 def _apart(neighbours: Neighbours, path: Path, step: float) -> float:
     """Return a, how far one hit moves the runs of all problems apart."""
+    if not neighbours.n_is_public:
+        raise ParameterError(
+            "SGD needs neighbours with the same number of rows: a removed row"
+            " moves all batches after it."
+        )
     records = 2 if neighbours is Neighbours.REPLACE_ONE else 1
     return records * step * path.gradient / path.batch * math.sqrt(path.problems)
 
@@ -188,12 +200,14 @@ def _epochs(neighbours: Neighbours, p: Parameters) -> float:
         if path.steps % path.per_epoch:  # nothing is known of what follows a hit
             return a * hits * _UP
         shrink = path.per_epoch * math.log1p(-min(path.step * path.ridge, 1 - 1e-16))
+        if not shrink:
+            return a * hits * _UP
         return a * math.expm1(hits * shrink) / math.expm1(shrink) * (1 + 1e-9)
     if path.averaged and not path.expansion:
         later = path.per_epoch * hits * (hits - 1) / 2 / path.steps
         return a * (hits - later) * _UP
-    counts = np.arange(1, min(hits, path.steps) + 1, dtype=np.float64)
-    return float(_after(path, a, counts).max()) * _UP
+    counts = np.arange(1, min(hits, path.steps) + 1, dtype=np.float64) if path.expansion else hits
+    return float(np.max(_after(path, a, np.asarray(counts)))) * _UP
 
 
 @law("sgd-sampled")
@@ -202,10 +216,17 @@ def _sampled(neighbours: Neighbours, p: Parameters) -> tuple[list[float], list[f
     path = _read(p)
     rate = path.batch / path.n_rows
     a = _apart(neighbours, path, path.last_step)
-    if path.averaged and not path.expansion:
-        return _scaled(_positions(path.steps, rate), a)
-    hits = np.arange(_most(path.steps, rate, _CUT) + 1)
+    most = _most(path.steps, rate, _CUT)
+    if path.averaged and not path.expansion and most <= _MANY:
+        cells = min(_CELLS, max(8, 2**17 // most))
+        return _scaled(_positions(path.steps, rate, cells), a / cells)
+    if most > _MOST_HITS:
+        raise ParameterError("A record would be met too often for a law of hits: take fewer steps.")
+    # so many hits differ little: an average then counts as the last iterate, which moves further
+    hits = np.arange(most + 1)
     weights = binom.pmf(hits, path.steps, rate)
+    if not path.expansion and most > _MANY:
+        return _scaled(weights, a)
     values = _after(path, a, hits.astype(np.float64)) * _UP
     return _complete(values, weights)
 
@@ -229,7 +250,7 @@ def _shuffled(neighbours: Neighbours, p: Parameters) -> tuple[list[float], list[
         left = np.maximum(steps - e * epoch - np.arange(epoch), 0)
         cells = -(-left * _CELLS // steps)
         total = np.convolve(total, np.bincount(cells) / epoch)
-    return _scaled(total, a)
+    return _scaled(total, a / _CELLS)
 
 
 def _most(count: int, rate: float, tail: float) -> int:
@@ -241,12 +262,11 @@ def _most(count: int, rate: float, tail: float) -> int:
     return high
 
 
-def _positions(steps: int, rate: float) -> Array:
-    """Return the law of the sum over hits of (T - t + 1)/T, in cells of 1/_CELLS, rounded up."""
-    taken = np.arange(1, steps + 1, dtype=np.int64)  # T - t + 1
-    cells = -(-taken * _CELLS // steps)
-    counts = np.bincount(cells, minlength=_CELLS + 1)
-    reach = _CELLS * _most(steps, rate, _CUT) + 1
+def _positions(steps: int, rate: float, cells: int) -> Array:
+    """Return the law of the sum over hits of (T - t + 1)/T, in so many cells a unit, rounded up."""
+    ends = [cell * steps // cells for cell in range(cells + 1)]  # T - t + 1 up to here is in a cell
+    counts = np.diff(np.array(ends), prepend=0)
+    reach = cells * _most(steps, rate, _CUT) + 1
     law_of = np.zeros(reach)
     law_of[0] = 1.0
     for cell in np.flatnonzero(counts):
@@ -261,13 +281,13 @@ def _positions(steps: int, rate: float) -> Array:
     return law_of
 
 
-def _scaled(cells: Array, a: float) -> tuple[list[float], list[float], float]:
-    """Return the law with cells merged upwards to a few hundred values a / _CELLS."""
+def _scaled(cells: Array, unit: float) -> tuple[list[float], list[float], float]:
+    """Return the law of multiples of a unit, merged upwards to a few hundred values."""
     places = np.flatnonzero(cells > 0)
     kept = places[np.unique(np.linspace(0, len(places) - 1, _CELLS).astype(int))]
     starts = np.concatenate(([0], kept[:-1] + 1))
     weights = np.add.reduceat(cells, starts)[: len(kept)]
-    return _complete(a * kept / _CELLS * _UP, weights)
+    return _complete(unit * kept * _UP, weights)
 
 
 def _complete(values: Array, weights: Array) -> tuple[list[float], list[float], float]:

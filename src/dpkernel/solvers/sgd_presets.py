@@ -37,6 +37,11 @@ class Preset:
     step_cut_from: float | None = None  # the theorem's step, where it was cut
     notes: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        if self.order not in ("shuffle", "fixed", "replacement"):
+            allowed = "one of 'shuffle', 'fixed', 'replacement'"
+            raise ParameterError(parameter_message("Preset", "order", allowed, self.order))
+
 
 def preset(name: str, **numbers: Any) -> Preset:
     """Return the schedule of this name.

@@ -140,7 +140,7 @@ class SGDModel(KernelModel):
         recipe, powers = RecordRecipe.choose(domain, features, source.n_rows, ROW_BOUND)
         table = RecordTable(source, recipe)
         setting = self._setting(source, budget, relation, powers, loss, len(tasks), signal, preset)
-        if not table.any_order:
+        if not (table.any_order if self.perturbation == "output" else table.kept):
             setting = _as_they_come(setting, self.perturbation, owner)
         fit = OutputFit if self.perturbation == "output" else GradientFit
         run = fit(setting, table, tasks, self.random_state, self.verbose)
@@ -262,12 +262,16 @@ class SGDModel(KernelModel):
 
 def _as_they_come(setting: Setting, perturbation: str, owner: str) -> Setting:
     """Return the setting for a table that is read from the first row to the last."""
-    asked = setting.sampling not in ("auto", "fixed")
-    small = perturbation == "gradient" and (setting.batch or setting.n_rows) < setting.n_rows
-    if asked or small:
+    whole = (setting.batch or setting.n_rows) == setting.n_rows
+    if perturbation == "gradient" and (not whole or setting.sampling == "poisson"):
+        raise ParameterError(
+            f"{owner} needs features that fit in memory for random batches. Leave 'batch_size' at"
+            " 'auto', or take fewer features."
+        )
+    if perturbation == "output" and setting.sampling not in ("auto", "fixed"):
         raise ParameterError(
             f"{owner} can't take the rows of this table in random order: it is no array, and its"
-            " features do not fit in memory. Leave 'sampling' and 'batch_size' at 'auto', take fewer"
-            " features, or pass an array or a memory map."
+            " features do not fit in memory. Leave 'sampling' at 'auto', take fewer features, or pass"
+            " an array or a memory map."
         )
     return replace(setting, sampling="fixed") if perturbation == "output" else setting

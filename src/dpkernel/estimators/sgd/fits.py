@@ -10,7 +10,6 @@ from functools import partial
 import numpy as np
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from dpkernel.errors import ParameterError, parameter_message
 from dpkernel.estimators.records import Targets
 from dpkernel.estimators.sgd.plan import Setting, plan_gradient, plan_output
 from dpkernel.estimators.sgd.table import GradientTable, RecordTable
@@ -19,8 +18,6 @@ from dpkernel.noise import Noise, NoiseSource
 from dpkernel.solvers.sgd_gradient import Query
 from dpkernel.solvers.sgd_output import OutputSGD, Part, public_orders
 from dpkernel.types import JSON, Array, IntArray
-
-_MOST_DRAWN = 2**30  # row numbers of fresh batches, which are kept in memory
 
 
 class OutputFit:
@@ -38,10 +35,6 @@ class OutputFit:
         verbose: bool,
     ) -> None:
         self.plan, self.mechanism = plan_output(setting)
-        if self.plan.order == "replacement" and self.plan.n_steps * self.plan.batch > _MOST_DRAWN:
-            allowed = f"such that fresh batches have at most {_MOST_DRAWN} rows in all"
-            got = f"{self.plan.n_steps} batches of {self.plan.batch}"
-            raise ParameterError(parameter_message(setting.owner, "max_iter", allowed, got))
         self._table, self._tasks = table, tasks
         self._seed, self._verbose = int(random_state or 0), verbose
         self._value: Array | None = None

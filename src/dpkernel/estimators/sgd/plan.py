@@ -37,6 +37,7 @@ from dpkernel.types import Array, Budget, Neighbours
 ROW_BOUND = 1.0
 _CURVATURE = 0.4  # the share of records in the curved part of the loss
 _EPOCHS = (5, 30)
+MOST_DRAWN = 2**30  # row numbers of fresh batches, which are kept in memory
 _STEPS = (1, 2, 3, 5, 8, 12, 18, 27, 40, 60, 90, 140, 200, 300)
 _MOMENTA = (0.0, 0.5, 0.8, 0.9, 0.95, 0.98)
 
@@ -116,6 +117,10 @@ def plan_output(setting: Setting) -> tuple[OutputSGD, OutputMechanism]:
     whole, rest = divmod(setting.n_rows, batch)
     per_epoch = whole if setting.drop_last or not rest else whole + 1
     steps = setting.steps or per_epoch * (setting.epochs or _auto_epochs(setting))
+    if order == "replacement" and steps * batch > MOST_DRAWN:
+        allowed = f"such that fresh batches have at most {MOST_DRAWN} rows in all"
+        got = f"{steps} batches of {batch}"
+        raise ParameterError(parameter_message(setting.owner, "max_iter", allowed, got))
     draft: dict[str, Any] = {
         "loss": setting.loss,
         "n_rows": setting.n_rows,

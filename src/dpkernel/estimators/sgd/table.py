@@ -34,7 +34,16 @@ class RecordTable:
     @property
     def any_order(self) -> bool:
         """Whether records can be reached by number."""
-        return self._keep or self._source.kind == "array"
+        return self.kept or self._source.kind == "array"
+
+    @property
+    def kept(self) -> bool:
+        """Whether records stay in memory.
+
+        Only then is a record the same in every random batch: made again, its last bits depend on the
+        size of the block that it is made in.
+        """
+        return self._keep
 
     def prepare(self) -> None:
         """Make what is kept now, before anything is spent: a table that fails here costs nothing."""
@@ -105,9 +114,10 @@ class GradientTable:
         """Return the exact sum of the clipped gradients at w of these rows (None: all)."""
         if self._kept is not None:
             return self._kept.sums(self._plan, w, rows).ravel()
-        blocks = self._table._blocks() if rows is None else self._table._made(rows)
+        if rows is not None:
+            raise AssertionError("random batches need records that are kept")
         total: IntArray = np.zeros(w.shape, np.int64)
-        for records in blocks:
+        for records in self._table._blocks():
             total = total + self._block(records).sums(self._plan, w, None)
         return total.ravel()
 
