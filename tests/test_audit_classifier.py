@@ -19,7 +19,6 @@ import dpkernel.solvers.objective_perturbation
 from dpkernel import PrivateKernelClassifier, SeededNoise
 from dpkernel.audit import audit_scores
 from dpkernel.estimators import objective_model
-from dpkernel.estimators.labels import declared_classes
 from dpkernel.estimators.records import RecordRecipe
 from dpkernel.features import LinearFeatures
 from dpkernel.types import Budget
@@ -47,11 +46,8 @@ class ClassesOfY(PrivateKernelClassifier):
     """Reads the list of classes from the data."""
 
     def fit(self, X, y=None):
-        self._found = [*np.unique(y), "another"]
+        self.classes = [*np.unique(y).tolist(), "another"]
         return super().fit(X, y)
-
-    def _declared(self):
-        return declared_classes(self._found, "ClassesOfY")
 
 
 def build(cls=PrivateKernelClassifier, **options):

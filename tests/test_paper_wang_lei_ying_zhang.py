@@ -516,7 +516,7 @@ def test_schedule_of_wang_guo_theorem_1():
     found = preset("wang-guo-1", n_rows=n, r=1.0, capacity=0.5, confidence=0.1)
     assert found.n_steps == round(n**1.4) and found.step == pytest.approx(1 / n)
     assert found.n_features == round(n**0.6 * math.log(n / 0.1))
-    assert (found.radius, found.average, found.order) == (None, False, "with-replacement")
+    assert (found.radius, found.average, found.order) == (None, False, "replacement")
     other = preset("wang-guo-1", n_rows=n, r=1.0, capacity=0.5, small_steps=False)
     assert other.n_steps == round(n**1.2) and other.step == pytest.approx(n**-0.8)
     cut = preset("wang-guo-1", n_rows=n, r=1.0, capacity=0.5, step_constant=1e4, kappa=2.0)
