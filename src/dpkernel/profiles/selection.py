@@ -246,12 +246,10 @@ class StoppingProfile(PrivacyProfile):
 
     def delta(self, epsilon: float) -> float:
         """Return the conversion of the Renyi curve, rounded up."""
-        e = abs(epsilon)
-        found = _converted(self, e) if e < self._pure() else 0.0
-        found = min(found + (1 + math.exp(min(e, 700.0))) * self.rdp_miss, 1.0)
-        if epsilon < 0:  # the bound holds in both directions: delta(-e) = 1 - e^-e + e^-e delta(e)
-            return min((math.exp(-e) * found - math.expm1(-e)) * (1 + 1e-15), 1.0)
-        return found
+        if epsilon >= self._pure():
+            return 0.0
+        found = _converted(self, epsilon)
+        return min(found + (1 + math.exp(min(epsilon, 700.0))) * self.rdp_miss, 1.0)
 
     def epsilon(self, delta: float) -> float:
         """Return the smallest epsilon >= 0, rounded up: the search starts at the best order's formula."""
