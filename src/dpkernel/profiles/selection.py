@@ -45,6 +45,7 @@ class MaximumProfile(PrivacyProfile):
     """
 
     kind: ClassVar[str] = "maximum"
+    by_renyi: ClassVar[bool] = True
     parts: tuple[PrivacyProfile, ...]
 
     def __post_init__(self) -> None:

@@ -96,7 +96,7 @@ class SearchPlan:
             return "\n".join(lines)
         lines.append(f"fits     {self.fit} each, on {self.n_train} rows")
         if self.law is not None:
-            lines.append(f"runs     {self.expected_fits:.3g} on average, {self.law.name}")
+            lines.append(f"runs     {self.law.mean:.3g} on average, {self.law.name}")
         if self.choice_epsilon is not None:
             lines.append(f"choice   epsilon = {self.choice_epsilon:.3g} on {self.n_validation} rows")
         if self.score_noise is not None:
@@ -159,13 +159,19 @@ def plan_exponential(
     planner: Planner,
     relation: Neighbours,
     refit: bool,
+    by_mu: bool = False,
 ) -> SearchPlan:
-    """Return the plan of the exponential mechanism over disjoint validation rows."""
+    """Return the plan of the exponential mechanism over disjoint validation rows.
+
+    ``by_mu``: for a ledger that adds up squared mus, of which a pure choice has more than it costs.
+    """
     m, n_train, n_validation = sizes
     sensitivity = loss_sensitivity(relation, "score")
     tried, again = _split(budget) if refit else (budget, None)
     each = _budget_of(_mu(tried) / math.sqrt(m), budget.delta)
-    pure = _choice_epsilon(_mu(tried))
+    pure = _choice_of_mu(_mu(tried))
+    if not by_mu:
+        pure = max(pure, _choice_epsilon(budget, None if again is None else _mu(again)))
 
     def build(share: float) -> SearchPlan:
         fit = Budget(each.epsilon * share, each.delta)
@@ -218,14 +224,13 @@ def _largest(build: Callable[[float], SearchPlan], budget: Budget) -> SearchPlan
     found = build(1.0 - 1e-9)
     if fits(found):
         return found
-    low, high, best = 0.0, 1.0, None
-    for _ in range(7):  # fits that are not Gaussian cost more than Gaussians of their budget
-        share = (low + high) / 2
+    # fits that are not Gaussian cost more than Gaussians of their budget: scale all of them down
+    assert found.mechanism is not None
+    needed = found.mechanism.profile().epsilon(budget.delta)
+    share, best = min(budget.epsilon / needed, 0.97), None
+    while best is None and share > 0.01:
         found = build(share)
-        if fits(found):
-            low, best = share, found
-        else:
-            high = share
+        best, share = (found, share) if fits(found) else (None, share * 0.95)
     if best is None:
         raise ParameterError(
             "No part of this budget is enough for the search: its fits have no Renyi bound, or too many"
@@ -263,7 +268,19 @@ def _stopping_budget(budget: Budget, law: StoppingLaw, refit_mu: float | None) -
     return bisect(lambda e: not too_much(e), 0.0, budget.epsilon, _PRECISION)[0]
 
 
-def _choice_epsilon(mu: float) -> float:
+@lru_cache(maxsize=64)
+def _choice_epsilon(budget: Budget, refit_mu: float | None) -> float:
+    """Return the pure epsilon that fits next to the fit on all rows."""
+    if refit_mu is None:
+        return budget.epsilon
+    rest = GaussianProfile(refit_mu)
+
+    def fits(epsilon: float) -> bool:
+        return compose([PureProfile(epsilon), rest]).supports(budget)
+
+    return bisect(fits, 0.0, budget.epsilon, 0.01)[0]
+
+
+def _choice_of_mu(mu: float) -> float:
     """Return the largest pure epsilon that a Gaussian pair of this mu dominates."""
     return bisect(lambda e: PureProfile(e).mu <= mu, 0.0, 1e3, 1e-9)[0]
-

@@ -266,7 +266,8 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
         sizes = len(candidates), len(train), len(validation)
         if strategy == "exponential":
             again = self.refit if isinstance(self.refit, bool) else True
-            plan = plan_exponential(budget, sizes, planner, relation, again)
+            by_mu = self._book(relation).rule == "gaussian"
+            plan = plan_exponential(budget, sizes, planner, relation, again, by_mu)
         else:
             law = resolve_law(self.law, self.mean_runs, len(candidates))
             plan = plan_stopping(budget, sizes, law, planner, relation, self.refit is True)
