@@ -592,7 +592,9 @@ class TestContract:
     def test_delta_is_convex_in_the_likelihood_ratio(self, profile):
         ratio = np.linspace(0.02, 8, 150)
         deltas = np.array([profile.delta(math.log(x)) for x in ratio])
-        if profile.kind == "random-stopping":  # a minimum over orders: a bound on a convex function, not one itself
+        if (
+            profile.kind == "random-stopping"
+        ):  # a minimum over orders: a bound on a convex function, not one itself
             assert profile.pld() is None
             return
         assert np.all(np.diff(deltas, 2) >= -1e-9)

@@ -96,6 +96,4 @@ REGISTRY: dict[str, type[Mechanism]] = {
 }
 
 # made of other mechanisms and given a procedure instead of a value; read from certificates likewise
-PROCEDURES: dict[str, type[Mechanism]] = {
-    cls.kind: cls for cls in (RandomStopping, HeldOutChoice)
-}
+PROCEDURES: dict[str, type[Mechanism]] = {cls.kind: cls for cls in (RandomStopping, HeldOutChoice)}

@@ -71,9 +71,7 @@ class _Selection(Mechanism):
         owner = type(self).__name__
         if not is_whole(self.candidates) or self.candidates < 1:
             allowed = "an int >= 1"
-            raise ParameterError(
-                parameter_message(owner, "candidates", allowed, self.candidates)
-            )
+            raise ParameterError(parameter_message(owner, "candidates", allowed, self.candidates))
         object.__setattr__(self, "candidates", int(self.candidates))
         for name in ("training", "refit"):
             object.__setattr__(self, name, tuple(_as_fit(fit) for fit in getattr(self, name)))

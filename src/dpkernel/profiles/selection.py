@@ -124,8 +124,12 @@ class StoppingLaw:
             raise ParameterError(parameter_message("StoppingLaw", "name", allowed, self.name))
         poisson = self.name == "poisson"
         if not is_real(self.mean) or not 1 <= self.mean <= 1e4 or (self.mean == 1 and not poisson):
-            allowed = "a float in the range [1, 1e4]" if poisson else "a float in the range (1, 1e4]"
-            advice = "Below 1 run on average the bound of the theorem is no bound." if poisson else ""
+            allowed = (
+                "a float in the range [1, 1e4]" if poisson else "a float in the range (1, 1e4]"
+            )
+            advice = (
+                "Below 1 run on average the bound of the theorem is no bound." if poisson else ""
+            )
             raise ParameterError(
                 parameter_message("StoppingLaw", "mean", allowed, self.mean, advice)
             )

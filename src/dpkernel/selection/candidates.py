@@ -15,7 +15,17 @@ from dpkernel.estimators.base import interval_of
 from dpkernel.estimators.labels import classes_of
 from dpkernel.estimators.ridge import PrivateKernelRidge
 
-_OWN = ("epsilon", "delta", "ledger", "noise", "neighbours", "verbose", "bounds", "y_bounds", "classes")
+_OWN = (
+    "epsilon",
+    "delta",
+    "ledger",
+    "noise",
+    "neighbours",
+    "verbose",
+    "bounds",
+    "y_bounds",
+    "classes",
+)
 _MOST = 10_000
 
 
@@ -48,7 +58,9 @@ def list_candidates(
                 continue
             if isinstance(values, str) or not hasattr(values, "__len__") or len(values) == 0:
                 allowed = f"a list of one or more values for {name!r}"
-                got = f"{len(values)} values" if hasattr(values, "__len__") else type(values).__name__
+                got = (
+                    f"{len(values)} values" if hasattr(values, "__len__") else type(values).__name__
+                )
                 raise ParameterError(parameter_message(owner, "param_distributions", allowed, got))
     if drawn:
         found = list(ParameterSampler(list(grids), int(n_candidates or 1), random_state=seed))

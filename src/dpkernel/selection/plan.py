@@ -1,9 +1,9 @@
 """How a search splits its budget: a public rule, computed before anything is spent.
 
-    random-stopping  every run has one budget for its fit and, on other rows, the same for its score
-    exponential      of the squared mu of the whole, half goes to the fits of all candidates (and on
-                     validation rows to the choice) and half to the fit of the chosen one on all rows
-    free             everything goes to one fit, whose released matrices the choice is read off
+random-stopping  every run has one budget for its fit and, on other rows, the same for its score
+exponential      of the squared mu of the whole, half goes to the fits of all candidates (and on
+                 validation rows to the choice) and half to the fit of the chosen one on all rows
+free             everything goes to one fit, whose released matrices the choice is read off
 """
 
 from __future__ import annotations
@@ -98,7 +98,9 @@ class SearchPlan:
         if self.law is not None:
             lines.append(f"runs     {self.law.mean:.3g} on average, {self.law.name}")
         if self.choice_epsilon is not None:
-            lines.append(f"choice   epsilon = {self.choice_epsilon:.3g} on {self.n_validation} rows")
+            lines.append(
+                f"choice   epsilon = {self.choice_epsilon:.3g} on {self.n_validation} rows"
+            )
         if self.score_noise is not None:
             lines.append(f"noise    {self.score_noise:.2g} of a loss's range on a score")
         lines.append(f"refit    {self.refit or 'none: the model of the best run is released'}")
@@ -110,7 +112,9 @@ def resolve_law(law: str | StoppingLaw, mean: float | str, n_candidates: int) ->
     if isinstance(law, StoppingLaw):
         return law
     runs = max(_RUNS * n_candidates, 1.5) if mean == "auto" else float(mean)
-    if law == "auto":  # the Poisson law is the better bargain for few runs, the geometric one for many
+    if (
+        law == "auto"
+    ):  # the Poisson law is the better bargain for few runs, the geometric one for many
         law = "poisson" if runs <= 2 * FEW else "geometric"
     shapes = {"logarithmic": 0.0, "geometric": 1.0}
     if law in shapes:

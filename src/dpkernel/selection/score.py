@@ -189,7 +189,9 @@ class _Mean:
             reach = -ndtri(miss / 2) * spread
             low, high = value - reach, value + reach
         value, low, high = (min(max(x, 0.0), bound) for x in (value, low, high))
-        return (1 - value, 1 - high, 1 - low) if self.loss.name == "accuracy" else (value, low, high)
+        return (
+            (1 - value, 1 - high, 1 - low) if self.loss.name == "accuracy" else (value, low, high)
+        )
 
 
 class _RSquared:
@@ -282,7 +284,9 @@ class _Area:
         return value, max(area - reach, 0.0), min(area + reach, 1.0)
 
 
-def _cells(model: Any, X: Any, y: Array, positive: Any, bins: Any) -> tuple[IntArray, IntArray, int]:
+def _cells(
+    model: Any, X: Any, y: Array, positive: Any, bins: Any
+) -> tuple[IntArray, IntArray, int]:
     """Return every row's cell and whether it is of the positive class."""
     if not is_whole(bins) or not 2 <= bins <= 1024:
         raise ParameterError(

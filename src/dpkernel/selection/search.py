@@ -250,7 +250,9 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
             plan = SearchPlan("free", len(candidates), n, 0, budget, budget)
             return refuse_nothing_left(plan), candidates
         if n < 2:
-            raise DataError(f"A search needs rows to train on and rows to score on; got n_samples={n}.")
+            raise DataError(
+                f"A search needs rows to train on and rows to score on; got n_samples={n}."
+            )
         train, validation = self._rows(n)
         parts = {True: (X, y), False: (take_rows(X, train), take_rows(y, train))}
         candidates = self._usable(*parts[True], budget, candidates)
@@ -351,7 +353,9 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
                 self.best_score_ = 1 + self.best_score_
         else:
             self.best_score_ = None
-        self._keep(model, candidates[place], plan, self._certify(model, plan, release, noise, budget))
+        self._keep(
+            model, candidates[place], plan, self._certify(model, plan, release, noise, budget)
+        )
         return self
 
     def _fit_free(
@@ -521,7 +525,9 @@ class _Search:
         place = mechanism.choice.release(-np.array(totals, dtype=np.float64), noise)
         return self._finish((place, models[place], None), source)
 
-    def _finish(self, found: tuple[int, Any, Any] | None, source: NoiseSource) -> tuple[int, Any, Any]:
+    def _finish(
+        self, found: tuple[int, Any, Any] | None, source: NoiseSource
+    ) -> tuple[int, Any, Any]:
         """Fit the chosen candidate on all rows, if that is planned; a search of no run has a default.
 
         That is the first candidate, fitted to a table that tells nothing.
