@@ -1,8 +1,8 @@
 """What private selection of the length scale gains and costs, at one total epsilon.
 
 ``DPKERNEL_DATA=folder python benchmarks/selection.py [--splits 3]``. Explained variance on held-out rows
-of kernel ridge with the default length scale, with the best of the five candidates (chosen on the test rows:
-an oracle), and with ``PrivateSearchCV``. A wave that the default misses (n = 20,000, d = 2, noise
+of kernel ridge with the default length scale, with the best of five candidates (chosen on the test
+rows: an oracle), and with ``PrivateSearchCV``. A wave that the default misses (n = 20,000, d = 2, noise
 0.1) and two tables that it fits; mean and standard deviation over splits, real entropy. Then what the
 same choice costs with scikit-learn's ``GridSearchCV`` at the same budget a fit, by the ledger.
 """

@@ -209,9 +209,7 @@ def test_a_draw_reads_more_words_where_it_is_close():
 
 @pytest.mark.parametrize("mean", [0.99, 0.0, -1.0, math.nan, "3"])
 def test_poisson_of_mean_below_one_is_refused(mean):
-    with pytest.raises(
-        ParameterError, match=r"'mean' parameter of StoppingLaw must be a float in the range"
-    ):
+    with pytest.raises(ParameterError, match="'mean' parameter of StoppingLaw must be a float"):
         StoppingLaw("poisson", mean)
     assert StoppingLaw("poisson", 1.0).mean == 1
 
@@ -489,9 +487,7 @@ def test_a_candidate_that_is_refused_is_left_out_with_a_warning():
         found.fit(X, y)
     assert found.best_params_ == {"length_scale": 0.05}
     ledger = Ledger()
-    with pytest.raises(
-        ParameterError, match="All 2 candidates are refused, the first with: The 'length"
-    ):
+    with pytest.raises(ParameterError, match="All 2 candidates are refused, the first with"):
         search(grid={"length_scale": [-1.0, -2.0]}, ledger=ledger).fit(X, y)
     assert ledger.spends == []
 
@@ -849,7 +845,7 @@ def test_score_arguments_are_refused():
 
 
 def test_no_interval_is_claimed_for_a_class_that_noise_hides():
-    model, labels = example("labels")
+    model, _ = example("labels")
     rare = np.where(np.arange(4000) < 3, "yes", "no")
     found = private_score(model, ROWS, rare, "auc", (0.1, 1e-6), noise=SeededNoise(0))
     assert (found.low, found.high) == (0.0, 1.0)

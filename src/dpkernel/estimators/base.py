@@ -111,6 +111,10 @@ class PrivateEstimator(BaseEstimator):
         try:
             draft.fit(X, y)
         except _Planned as planned:
+            if self._plan(planned.releases)[1].nothing_proved:
+                raise ParameterError(
+                    f"What {type(self).__name__} releases has no proved guarantee to build on."
+                ) from None
             return planned.releases
         raise ParameterError(f"{type(self).__name__} does not say what a fit would release.")
 
@@ -140,7 +144,7 @@ class PrivateEstimator(BaseEstimator):
         return ledger, Plan(parts), relation
 
 
-class _Planned(Exception):
+class _Planned(Exception):  # noqa: N818 (no error)
     """Ends a fit that was only asked what it would release."""
 
     def __init__(self, releases: tuple[Release, ...]) -> None:

@@ -60,7 +60,7 @@ def fit_profile(fit: Fit) -> PrivacyProfile:
 
 @dataclass(frozen=True)
 class _Selection(Mechanism):
-    """What both procedures share: fits that are tried, a score, and a fit of the chosen one on all rows."""
+    """What both procedures share: fits that are tried, and a fit of the chosen one on all rows."""
 
     sensitivity: Sensitivity
     candidates: int

@@ -141,7 +141,7 @@ class StoppingLaw:
 
     @property
     def log_odds(self) -> float:
-        """log(1 / gamma) of the negative binomial, rounded up: its mean is at least the one asked for."""
+        """log(1 / gamma) of the negative binomial: its mean is at least the one asked for."""
         return _log_inverse_gamma(self.eta, self.mean)
 
     @property
@@ -257,7 +257,7 @@ class StoppingProfile(PrivacyProfile):
         return min(found + (1 + math.exp(min(epsilon, 700.0))) * self.rdp_miss, 1.0)
 
     def epsilon(self, delta: float) -> float:
-        """Return the smallest epsilon >= 0, rounded up: the search starts at the best order's formula."""
+        """Return the smallest epsilon >= 0, rounded up, found near the best order's formula."""
         orders, rho = _curve(self)
         if not is_real(delta) or not 0 < delta < 1 or not len(orders):
             return super().epsilon(delta)

@@ -27,7 +27,7 @@ LOG_LOSS_BOUND = 5.0  # a probability below e^-5 counts as that
 
 @dataclass(frozen=True)
 class RowLoss:
-    """A loss of single rows: its name, the range [0, bound] that it is clipped to, and how to compute it."""
+    """A loss of single rows: its name, the range [0, bound] of its values, and how to compute it."""
 
     name: str
     bound: float

@@ -4,6 +4,9 @@ random-stopping  every run has one budget for its fit and, on other rows, the sa
 exponential      of the squared mu of the whole, half goes to the fits of all candidates (and on
                  validation rows to the choice) and half to the fit of the chosen one on all rows
 free             everything goes to one fit, whose released matrices the choice is read off
+
+Fits that are not Gaussian cost more than Gaussians of their budget; all budgets of a search are then
+scaled down together until the whole fits.
 """
 
 from __future__ import annotations
@@ -131,7 +134,7 @@ def plan_stopping(
     refit: bool,
 ) -> SearchPlan:
     """Return the plan of random stopping; ``sizes`` are candidates, training and validation rows."""
-    m, n_train, n_validation = sizes
+    m, _, n_validation = sizes
     sensitivity = loss_sensitivity(relation)
     again = _split(budget)[1] if refit else None
     usual = _stopping_budget(budget, law, None if again is None else _mu(again))
@@ -149,10 +152,9 @@ def plan_stopping(
             law,
         )
         noise = score.noise_scale / STEPS / n_validation
-        counts = {"expected_fits": law.greatest_mean + (late is not None), "law": law}
-        return SearchPlan(
-            "random-stopping", *sizes, budget, fit, late, None, noise, **counts, mechanism=mechanism
-        )
+        runs = law.mean + (late is not None)
+        budgets = budget, fit, late, None, noise
+        return SearchPlan("random-stopping", *sizes, *budgets, runs, law, mechanism)
 
     return _largest(build, budget)
 
@@ -169,7 +171,7 @@ def plan_exponential(
 
     ``by_mu``: for a ledger that adds up squared mus, of which a pure choice has more than it costs.
     """
-    m, n_train, n_validation = sizes
+    m, _, n_validation = sizes
     sensitivity = loss_sensitivity(relation, "score")
     tried, again = _split(budget) if refit else (budget, None)
     each = _budget_of(_mu(tried) / math.sqrt(m), budget.delta)

@@ -232,7 +232,7 @@ class _RSquared:
         sums = np.asarray(noisy, dtype=np.float64)
 
         def error(shift: float) -> float:
-            return max((sums[0] + shift) / STEPS + self.n / 2, 0.0) * self.ratio
+            return float(max((sums[0] + shift) / STEPS + self.n / 2, 0.0) * self.ratio)
 
         def total(shift: float, inwards: bool) -> float:
             first = abs(sums[1]) / (STEPS / 2)

@@ -35,7 +35,7 @@ from dpkernel.selection.plan import (
     resolve_law,
 )
 from dpkernel.types import Array, Budget, Neighbours
-from dpkernel.validation import Choice, Kind, Real, Whole, check_parameters
+from dpkernel.validation import Choice, Constraint, Kind, Real, Whole, check_parameters
 
 _SCORINGS = {
     "neg_mean_squared_error": "mse",
@@ -126,7 +126,7 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
     True
     """
 
-    _constraints: ClassVar = {
+    _constraints: ClassVar[Mapping[str, Constraint | tuple[Constraint, ...]]] = {
         "epsilon": Real(0, math.inf),
         "delta": Real(0, 1),
         "n_candidates": (Choice(None), Whole(1, 10_000)),
@@ -195,7 +195,9 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
 
     def _check(self) -> tuple[Budget, Neighbours, list[dict[str, Any]]]:
         check_parameters(type(self).__name__, self.get_params(deep=False), self._constraints)
-        if not isinstance(self.estimator, PrivateEstimator):
+        set_here = {"epsilon", "delta", "ledger", "noise", "verbose", "neighbours", "bounds"}
+        private = isinstance(self.estimator, PrivateEstimator)
+        if not private or not set_here <= set(self.estimator.get_params(deep=False)):
             advice = "Its fits must reserve what they release."
             raise ParameterError(
                 parameter_message(
@@ -278,7 +280,7 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
     def _usable(
         self, X: Any, y: Any, budget: Budget, candidates: list[dict[str, Any]]
     ) -> list[dict[str, Any]]:
-        """Return the candidates whose parameters a fit accepts; warn of the others; raise without any."""
+        """Return the candidates that a fit accepts; warn of the others; raise if there are none."""
         found, refused = [], []
         for candidate in candidates:
             try:
@@ -449,13 +451,13 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
         check_is_fitted(self)
         return self.best_estimator_.predict(X)
 
-    @available_if(lambda self: hasattr(self.estimator, "predict_proba"))
+    @available_if(lambda self: hasattr(self.estimator, "predict_proba"))  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Array:
         """Return probabilities of the chosen model."""
         check_is_fitted(self)
         return np.asarray(self.best_estimator_.predict_proba(X))
 
-    @available_if(lambda self: hasattr(self.estimator, "decision_function"))
+    @available_if(lambda self: hasattr(self.estimator, "decision_function"))  # type: ignore[untyped-decorator]
     def decision_function(self, X: Any) -> Array:
         """Return decision values of the chosen model."""
         check_is_fitted(self)
