@@ -153,8 +153,9 @@ def plan_stopping(
         )
         noise = score.noise_scale / STEPS / n_validation
         runs = law.mean + (late is not None)
-        budgets = budget, fit, late, None, noise
-        return SearchPlan("random-stopping", *sizes, *budgets, runs, law, mechanism)
+        return SearchPlan(
+            "random-stopping", *sizes, budget, fit, late, None, noise, runs, law, mechanism
+        )
 
     return _largest(build, budget)
 
