@@ -18,6 +18,7 @@ from dp_accounting.rdp import RdpAccountant
 from scipy.stats import loguniform
 from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.model_selection import GridSearchCV
+from sklearn.utils.estimator_checks import check_estimator
 
 from dpkernel import (
     Budget,
@@ -640,6 +641,22 @@ def test_the_whole_is_the_larger_of_two_compositions():
         assert found.delta(e) <= compose([one, one, choice.profile(), again]).delta(e)
     without = HeldOutChoice(sensitivity, 2, (line, line), (), choice).profile()
     assert without.delta(1.2) < found.delta(1.2)
+
+
+def test_random_stopping_pays_for_the_dearest_fit_and_for_the_last_one():
+    parts = stopping_parts(0.2)
+    dear = Gaussian.with_mu(loss_sensitivity(REPLACE), 0.5, dimension=1, integer=True)
+    line, dearer = (Line("fit", parts[4]),), (Line("fit", dear),)
+    found = RandomStopping(parts[0], 2, (line, dearer), (line, dearer), parts[4], POISSON).profile()
+    assert found == compose([StoppingProfile(dear.profile(), POISSON), dear.profile()])
+    twice = RandomStopping(parts[0], 2, (line * 2,), (), parts[4], POISSON).profile()
+    assert twice == StoppingProfile(parts[4].profile().compose(parts[4].profile()), POISSON)
+
+
+@pytest.mark.parametrize("strategy", PAID)
+def test_scikit_learn_accepts_the_search(strategy):
+    model = PrivateKernelRidge(y_bounds=(-1000, 1000), features="fourier", n_features=4)
+    check_estimator(search(strategy, estimator=model, epsilon=100.0, refit=False))
 
 
 # --- audits: the claim of the whole against what is released ------------------------------------

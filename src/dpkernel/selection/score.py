@@ -161,7 +161,8 @@ def private_score(
         granted,
         public={"n_rows": len(y), "metric": name, "confidence": float(confidence)},
     )
-    return PrivateScore(name, *found, len(y), certificate)
+    value, low, high = (float(number) for number in found)
+    return PrivateScore(name, value, low, high, len(y), certificate)
 
 
 class _Mean:

@@ -473,9 +473,10 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         if self.estimator is not None:
             own = get_tags(self.estimator)
-            for name in ("estimator_type", "classifier_tags", "regressor_tags", "input_tags"):
+            kinds = ("estimator_type", "classifier_tags", "regressor_tags")
+            for name in (*kinds, "input_tags", "target_tags"):
                 setattr(tags, name, getattr(own, name))
-        tags.non_deterministic = True
+        tags.non_deterministic = not isinstance(self.noise, SeededNoise)
         return tags
 
 
