@@ -222,7 +222,10 @@ class StoppingProfile(PrivacyProfile):
     def rdp(self, order: float) -> float:
         """Return the least bound of the theorem at this order or a larger one, at most the pure one."""
         orders, bounds = _curve(self)
-        later = bounds[np.searchsorted(orders, order) :]
+        place = int(np.searchsorted(orders, order))
+        later = bounds[place:]
+        if len(later) and orders[place] == order:
+            return float(later[0])
         return min(self._bound(order), float(later.min(initial=math.inf)))
 
     def _bound(self, order: float) -> float:
