@@ -1,6 +1,6 @@
 """dpkernel: private kernel models for tabular data, with a certificate anyone can verify."""
 
-from dpkernel import mechanisms, methods, profiles
+from dpkernel import mechanisms, methods, profiles, selection
 from dpkernel.blocks import BlockStream
 from dpkernel.certificate import Certificate
 from dpkernel.domain import Domain, Interval, Levels
@@ -14,6 +14,7 @@ from dpkernel.estimators.gram_statistics import GramStatistics
 from dpkernel.ledger import Ledger
 from dpkernel.model_file import load, save
 from dpkernel.noise import OpenDPNoise, SeededNoise, SystemNoise
+from dpkernel.selection import PrivateSearchCV, private_score
 from dpkernel.types import Budget, Neighbours
 from dpkernel.version import __version__
 
@@ -32,12 +33,15 @@ __all__ = [
     "PrivateKernelRegressor",
     "PrivateKernelRidge",
     "PrivateQuantileRegressor",
+    "PrivateSearchCV",
     "SeededNoise",
     "SystemNoise",
     "__version__",
     "load",
     "mechanisms",
     "methods",
+    "private_score",
     "profiles",
     "save",
+    "selection",
 ]

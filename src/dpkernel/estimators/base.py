@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
 from dpkernel.certificate import Certificate, Release
@@ -104,8 +104,23 @@ class PrivateEstimator(BaseEstimator):
             _count_fit(self)
         return super().__getstate__()
 
+    def _planned(self, X: Any, y: Any) -> tuple[Release, ...]:
+        """Return what a fit to these data would release, after checking them; nothing is spent."""
+        draft = clone(self)
+        draft._only_plans = True
+        try:
+            draft.fit(X, y)
+        except _Planned as planned:
+            if self._plan(planned.releases)[1].nothing_proved:
+                raise ParameterError(
+                    f"What {type(self).__name__} releases has no proved guarantee to build on."
+                ) from None
+            return planned.releases
+        raise ParameterError(f"{type(self).__name__} does not say what a fit would release.")
+
     def _spend(self, releases: Sequence[Release], request: Budget) -> Noise:
         """Reserve every release of this fit in one atomic spend."""
+        self._stop_if_planning(releases)
         _count_fit(self)
         ledger, plan, relation = self._plan(releases)
         source = self.noise.restarted() if isinstance(self.noise, SeededNoise) else self.noise
@@ -114,14 +129,27 @@ class PrivateEstimator(BaseEstimator):
 
     def _check_ledger(self, releases: Sequence[Release], request: Budget) -> None:
         """Raise now, before a long pass over the data, if the ledger would refuse the fit."""
+        self._stop_if_planning(releases)
         ledger, plan, relation = self._plan(releases)
         ledger.check(plan, type(self).__name__, claim=request, neighbours=relation)
+
+    def _stop_if_planning(self, releases: Sequence[Release]) -> None:
+        if self.__dict__.get("_only_plans", False):
+            raise _Planned(tuple(releases))
 
     def _plan(self, releases: Sequence[Release]) -> tuple[Ledger, Plan, Neighbours]:
         parts = tuple(Part(r.label, r.mechanism.profile(), r.draws, r.folds) for r in releases)
         relation: Neighbours = releases[0].mechanism.sensitivity.neighbours
         ledger = Ledger(neighbours=relation) if self.ledger is None else self.ledger
         return ledger, Plan(parts), relation
+
+
+class _Planned(Exception):  # noqa: N818 (no error)
+    """Ends a fit that was only asked what it would release."""
+
+    def __init__(self, releases: tuple[Release, ...]) -> None:
+        super().__init__("planned")
+        self.releases = releases
 
 
 _families: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()

@@ -234,7 +234,10 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
             mechanism.noise_scale,
             regularisation=set_up.regularisation,
             spectrum=getattr(set_up.features, "spectrum", None),
+            choices=self.__dict__.pop("_fold_choices", ()),
         )
+        if found.choice is not None:
+            self._fold_choice = found.choice
         target = set_up.domain.target
         assert isinstance(target, Interval)
         solution, scale = found.solution, target.half_width**2

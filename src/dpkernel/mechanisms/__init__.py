@@ -12,6 +12,8 @@ r"""Mechanisms: calibrate to a budget, state a profile, release with noise a led
     SampledGaussian    on an integer sum over a random batch that it draws itself
     GaussianMixing     a sketch: random combinations of all records (idealised reals)
     Exponential        choice of one of several candidates, pure epsilon
+    RandomStopping, HeldOutChoice
+                       searches over private fits, each a whole procedure
 
 Every released number lies on a grid and, but for mechanisms of idealised reals, the noise is an exact
 integer draw, so that the guarantee holds for the floating-point program. Calibration
@@ -34,16 +36,19 @@ from dpkernel.mechanisms.mixing import GaussianMixing
 from dpkernel.mechanisms.objective import ObjectivePerturbation, PureObjectivePerturbation
 from dpkernel.mechanisms.pure import Exponential, L2Gamma, Laplace
 from dpkernel.mechanisms.sampled import SampledGaussian
+from dpkernel.mechanisms.selection import HeldOutChoice, RandomStopping
 from dpkernel.sensitivity import sensitivity_from_dict
 from dpkernel.types import JSON
 
 __all__ = [
     "IDEALISED",
+    "PROCEDURES",
     "REGISTRY",
     "Exponential",
     "FunctionalGaussian",
     "Gaussian",
     "GaussianMixing",
+    "HeldOutChoice",
     "L2Gamma",
     "Laplace",
     "Mechanism",
@@ -51,6 +56,7 @@ __all__ = [
     "NoisyFunction",
     "ObjectivePerturbation",
     "PureObjectivePerturbation",
+    "RandomStopping",
     "SampledGaussian",
     "SymmetricGaussian",
     "mechanism_from_dict",
@@ -61,7 +67,8 @@ __all__ = [
 def mechanism_from_dict(data: JSON) -> Mechanism:
     """Return the mechanism that ``to_dict`` described."""
     try:
-        cls: Any = REGISTRY[data["kind"]]
+        kind = data["kind"]
+        cls: Any = PROCEDURES[kind] if kind in PROCEDURES else REGISTRY[kind]
         names = {f.name for f in fields(cls)} - {"sensitivity"}
         arguments = {name: data[name] for name in names}
         found = cls(sensitivity=sensitivity_from_dict(data["sensitivity"]), **arguments)
@@ -93,3 +100,6 @@ REGISTRY: dict[str, type[Mechanism]] = {
         PureObjectivePerturbation,
     )
 }
+
+# made of other mechanisms and given a procedure instead of a value; read from certificates likewise
+PROCEDURES: dict[str, type[Mechanism]] = {cls.kind: cls for cls in (RandomStopping, HeldOutChoice)}

@@ -13,6 +13,8 @@ rounded is rounded towards less privacy claimed.
                         steps of a Gaussian on a sum over a random batch
     ObjectiveProfile    objective perturbations, alone or with Gaussian releases
     MixingProfile       Gaussian mixing: random combinations of all records plus noise
+    MaximumProfile      disjoint rows: any two neighbours meet one of its parts
+    StoppingProfile     the best of a random number of private runs
     ComposedProfile     the rest: PLD by dp-accounting, Renyi or basic composition,
                         whichever is smallest
 
@@ -36,21 +38,26 @@ from dpkernel.profiles.mixing import MixingProfile, mixing_ratio
 from dpkernel.profiles.objective import ObjectiveProfile, objective_multiplier
 from dpkernel.profiles.pure import ApproximateProfile, PureProfile
 from dpkernel.profiles.sampled import SampledGaussianProfile
+from dpkernel.profiles.selection import MaximumProfile, StoppingLaw, StoppingProfile, maximum
 from dpkernel.types import JSON
 
 __all__ = [
     "ApproximateProfile",
     "ComposedProfile",
     "GaussianProfile",
+    "MaximumProfile",
     "MixingProfile",
     "MixtureProfile",
     "ObjectiveProfile",
     "PrivacyProfile",
     "PureProfile",
     "SampledGaussianProfile",
+    "StoppingLaw",
+    "StoppingProfile",
     "compose",
     "gaussian_delta",
     "gaussian_mu",
+    "maximum",
     "mixing_ratio",
     "objective_multiplier",
     "profile_from_dict",
@@ -80,5 +87,9 @@ _REGISTRY: dict[str, Callable[[JSON], PrivacyProfile]] = {
     "approximate": lambda d: ApproximateProfile(d["epsilon"], d["delta"]),
     "objective-perturbation": ObjectiveProfile.from_dict,
     "gaussian-mixing": lambda d: MixingProfile(d["rows"], d["ratio"], d["neighbours"]),
+    "maximum": lambda d: MaximumProfile(tuple(profile_from_dict(p) for p in d["parts"])),
+    "random-stopping": lambda d: StoppingProfile(
+        profile_from_dict(d["base"]), StoppingLaw(**d["law"])
+    ),
     "composed": lambda d: ComposedProfile(tuple(profile_from_dict(p) for p in d["parts"])),
 }

@@ -19,6 +19,9 @@ class PrivacyProfile(ABC):
 
     kind: ClassVar[str]
     precision: ClassVar[float] = 0.0  # relative, of ``epsilon``; 0 for the last bit
+    by_renyi: ClassVar[bool] = (
+        False  # composed by ``rdp`` alone where there is no loss distribution
+    )
 
     @abstractmethod
     def delta(self, epsilon: float) -> float:

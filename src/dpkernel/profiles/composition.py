@@ -69,7 +69,10 @@ class ComposedProfile(PrivacyProfile):
             return min(basic, distribution.delta(epsilon))
         # (1 + e^epsilon) miss: each of the two laws moves by at most that probability
         missed = (1 + math.exp(min(epsilon, 700.0))) * self.rdp_miss
-        return min(basic, self._basic(epsilon), rdp_delta(self.rdp, epsilon) + missed)
+        renyi = min(rdp_delta(self.rdp, epsilon) + missed, 1.0)
+        if any(part.by_renyi for part in self.parts):
+            return min(basic, renyi)
+        return min(basic, self._basic(epsilon), renyi)
 
     def rdp(self, order: float) -> float:
         """Return the sum of the parts' Renyi bounds."""

@@ -83,9 +83,12 @@ def histogram(neighbours: Neighbours) -> Sensitivity:
     return Sensitivity("histogram", neighbours, ())
 
 
-def bounded_sum(neighbours: Neighbours, *, bound: float) -> Sensitivity:
-    """Return the l2 sensitivity of a sum of vectors of norm <= bound: twice the bound, or once."""
-    return Sensitivity("bounded-sum", neighbours, (("bound", float(bound)),))
+def bounded_sum(neighbours: Neighbours, *, bound: float, norm: str = "l2") -> Sensitivity:
+    """Return the l2 sensitivity of a sum of vectors of norm <= bound: twice the bound, or once.
+
+    With norm "score" that of several sums of numbers, each at most the bound in size.
+    """
+    return Sensitivity("bounded-sum", neighbours, (("bound", float(bound)),), norm)
 
 
 def unit_gram(
@@ -148,6 +151,6 @@ def _histogram(neighbours: Neighbours, p: Parameters) -> float:
     return float(_ROOT_TWO) if neighbours is Neighbours.REPLACE_ONE else 1.0
 
 
-@formula("bounded-sum")
+@formula("bounded-sum", "l2", "score")
 def _bounded_sum(neighbours: Neighbours, p: Parameters) -> float:
     return _loss_gradient(neighbours, {"slope": 1.0, "row": p["bound"]})

@@ -43,6 +43,7 @@ class FoldedSolution:
     n_leading: int
     held_out: Array | None = None
     held_out_std: Array | None = None
+    choice: int | None = None  # the place of the chosen pair among the choices, if these were given
 
     def statistics(self, scale: float) -> JSON:
         """Return the choice and its held-out error times ``scale``; empty with one fold."""
@@ -64,6 +65,7 @@ def solve_folds(
     *,
     regularisation: float | None = None,
     spectrum: Array | None = None,
+    choices: Sequence[tuple[float | None, int | None]] = (),
 ) -> FoldedSolution:
     r"""Choose Lambda and the number M' of leading features by held-out error, and solve on all folds.
 
@@ -94,6 +96,8 @@ def solve_folds(
         Standard deviation of the noise on the diagonal of each matrix, in the units of the release.
     regularisation, spectrum
         As for ``solve_ridge``.
+    choices : sequence of (Lambda, M')
+        The pairs to choose from, in place of those above; None is the default rule, or all features.
     """
     folds, m, k = len(grams), layout.n_features, layout.n_targets
     unit = layout.row_bound / layout.row
@@ -110,16 +114,24 @@ def solve_folds(
         )
         return FoldedSolution(gram, solution, m)
 
+    given = [(value, m if size is None else min(size, m)) for value, size in choices]
+    lambdas = list(dict.fromkeys(value for value, _ in given))
+
     def candidates(size: int, of_folds: int) -> list[float]:
         """Return every Lambda to try on a sum of so many folds."""
         if regularisation is not None:
             return [regularisation * of_folds / folds]
+        if given:
+            usual = default_regularisation(noise_scale * math.sqrt(of_folds), size, spectrum)
+            return [usual if v is None else v * of_folds / folds for v in lambdas]
         rule = default_regularisation(noise_scale * math.sqrt(of_folds), size, spectrum)
         return [factor * rule for factor in FACTORS]
 
     weights = penalty(m, spectrum)
     whole, crosses = quadratic_form(gram, float(n_rows), constant)
     sizes = [m] if spectrum is None else sorted({max(m >> i, 1) for i in range(MOST_SIZES)})
+    if given:
+        sizes = sorted({size for _, size in given})
     shape = (len(sizes), len(candidates(m, folds)), k)
     error, variance = np.zeros(shape), np.zeros(shape)
     for fold, rows in zip(grams, fold_sizes(n_rows, folds), strict=True):
@@ -136,6 +148,11 @@ def solve_folds(
             error[i] += np.sum(beta * (matrix[square] @ beta), axis=1)
             variance[i] += _variance(beta, layout, sigma, constant)
     worst = np.sum(error + _CAUTION * np.sqrt(variance), axis=2)  # targets share noise: a bound
+    if given:
+        pairs = [(sizes.index(size), lambdas.index(value)) for value, size in given]
+        listed = np.full(worst.shape, False)
+        listed[tuple(zip(*pairs, strict=True))] = True
+        worst = np.where(listed, worst, math.inf)
     i, j = (int(v) for v in np.unravel_index(np.argmin(worst), worst.shape))
     kept, square = _prefix(sizes[i], m)
     chosen = candidates(sizes[i], folds)[j]
@@ -143,7 +160,9 @@ def solve_folds(
     beta[kept] = shrunk(whole[square], crosses[kept], weights[kept], [chosen])[0]
     solution = RidgeSolution(beta[:m], constant * beta[m], chosen)
     spread = np.sqrt(variance[i, j] + folds * sigma**2 * layout.units[m] ** 4)  # q has noise, too
-    return FoldedSolution(gram, solution, sizes[i], error[i, j] / n_rows, spread / n_rows)
+    choice = pairs.index((i, j)) if given else None
+    found = error[i, j] / n_rows, spread / n_rows
+    return FoldedSolution(gram, solution, sizes[i], *found, choice)
 
 
 def _prefix(size: int, m: int) -> tuple[Array, tuple[Array, ...]]:

@@ -1,0 +1,8 @@
+"""Choosing a model and scoring it, privately."""
+
+from dpkernel.profiles import StoppingLaw
+from dpkernel.selection.plan import SearchPlan
+from dpkernel.selection.score import PrivateScore, private_score
+from dpkernel.selection.search import PrivateSearchCV
+
+__all__ = ["PrivateScore", "PrivateSearchCV", "SearchPlan", "StoppingLaw", "private_score"]

@@ -1,0 +1,145 @@
+"""The candidates of a search, and the tables that it trains and scores them on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.model_selection import ParameterGrid, ParameterSampler
+
+from dpkernel.domain import Domain
+from dpkernel.errors import ParameterError, parameter_message
+from dpkernel.estimators.base import interval_of
+from dpkernel.estimators.labels import classes_of
+from dpkernel.estimators.ridge import PrivateKernelRidge
+
+_OWN = (
+    "epsilon",
+    "delta",
+    "ledger",
+    "noise",
+    "neighbours",
+    "verbose",
+    "bounds",
+    "y_bounds",
+    "classes",
+)
+_MOST = 10_000
+
+
+def list_candidates(
+    estimator: Any, distributions: Any, n_candidates: int | None, seed: int
+) -> list[dict[str, Any]]:
+    """Return the candidates, or raise for a grid that is empty or names what it must not."""
+    owner = "PrivateSearchCV"
+    grids = [distributions] if isinstance(distributions, Mapping) else distributions
+    fine = isinstance(grids, Sequence) and not isinstance(grids, str)
+    if not fine or not all(isinstance(grid, Mapping) for grid in grids) or not any(grids):
+        got = type(distributions).__name__ if distributions else "nothing to choose from"
+        allowed = "a dict of values to try, or a list of such dicts"
+        raise ParameterError(parameter_message(owner, "param_distributions", allowed, got))
+    names = set(estimator.get_params())
+    for name in (name for grid in grids for name in grid):
+        if name in _OWN or name not in names:
+            advice = "The search sets budgets itself." if name in _OWN else ""
+            allowed = f"over parameters of {type(estimator).__name__} that it may choose"
+            raise ParameterError(
+                parameter_message(owner, "param_distributions", allowed, name, advice)
+            )
+    drawn = any(hasattr(values, "rvs") for grid in grids for values in grid.values())
+    if drawn and n_candidates is None:
+        allowed = "an int >= 1 with distributions"
+        raise ParameterError(parameter_message(owner, "n_candidates", allowed, None))
+    for grid in grids:
+        for name, values in grid.items():
+            if hasattr(values, "rvs"):
+                continue
+            if isinstance(values, str) or not hasattr(values, "__len__") or len(values) == 0:
+                allowed = f"a list of one or more values for {name!r}"
+                got = (
+                    f"{len(values)} values" if hasattr(values, "__len__") else type(values).__name__
+                )
+                raise ParameterError(parameter_message(owner, "param_distributions", allowed, got))
+    if drawn:
+        found = list(ParameterSampler(list(grids), int(n_candidates or 1), random_state=seed))
+    else:
+        size = len(ParameterGrid(list(grids)))
+        if (n_candidates is None or n_candidates >= size) and size <= _MOST:
+            found = list(ParameterGrid(list(grids)))
+        elif n_candidates is None:
+            advice = "Pass n_candidates to try some of them."
+            allowed = f"at most {_MOST} combinations"
+            raise ParameterError(
+                parameter_message(owner, "param_distributions", allowed, size, advice)
+            )
+        else:
+            found = list(ParameterSampler(list(grids), int(n_candidates), random_state=seed))
+    return [dict(candidate) for candidate in found]
+
+
+def free_choices(
+    estimator: Any, candidates: Sequence[Mapping[str, Any]]
+) -> list[tuple[float | None, int | None]] | None:
+    """Return (Lambda, leading features) of each candidate, or None if the choice is not free.
+
+    Free is what can be computed from the released matrices of folds: any Lambda, and any prefix of
+    features that are ordered.
+    """
+    if type(estimator) is not PrivateKernelRidge:
+        return None
+    names = {name for candidate in candidates for name in candidate}
+    if not names <= {"regularisation", "n_features"}:
+        return None
+    for candidate in candidates:  # what the estimator would refuse is refused by it, with its words
+        trial = clone(estimator).set_params(**candidate, folds=1)
+        trial._check_parameters()
+    sizes = {candidate.get("n_features") for candidate in candidates}
+    if "n_features" in names and ("auto" in sizes or None in sizes or not _ordered(estimator)):
+        return None
+    return [
+        (
+            None if c.get("regularisation", "auto") == "auto" else float(c["regularisation"]),
+            int(c["n_features"]) if "n_features" in c else None,
+        )
+        for c in candidates
+    ]
+
+
+def _ordered(estimator: Any) -> bool:
+    """Whether the features of a ridge are eigenfunctions, leading ones first."""
+    if estimator.features == "eigen":
+        return True
+    exact = str(getattr(estimator.kernel, "name", estimator.kernel)) in ("linear", "polynomial")
+    return estimator.features == "auto" and estimator.bounds is not None and not exact
+
+
+def blank_table(estimator: Any, n_rows: int, n_columns: int | None) -> tuple[Any, Any]:
+    """Return a table of this size that tells nothing: zeros, and one target in the declared range."""
+    if n_rows < 1:
+        raise ParameterError(parameter_message("PrivateSearchCV.plan", "n", "an int >= 1", n_rows))
+    bounds = estimator.bounds
+    if n_columns is None and isinstance(bounds, Domain) and bounds.columns is not None:
+        n_columns = len(bounds.columns)
+    elif n_columns is None and bounds is not None and not isinstance(bounds, Domain):
+        n_columns = max(np.size(end) for end in bounds)
+    X = np.zeros((n_rows, n_columns or 1))
+    if isinstance(bounds, Domain) and bounds.columns is not None:
+        for j, column in enumerate(bounds.columns):
+            values = getattr(column, "values", None)
+            X[:, j] = values[0] if values else 0.0
+    if "classes" in estimator.get_params(deep=False):
+        levels = classes_of(estimator.classes, bounds, type(estimator).__name__)
+        return X, np.array([levels.values[0]] * n_rows)
+    target = interval_of(estimator.y_bounds, bounds, type(estimator).__name__)
+    return X, np.full(n_rows, target.low / 2 + target.high / 2)
+
+
+def take_rows(table: Any, rows: Any) -> Any:
+    """Return some rows of an array, sparse matrix or data frame."""
+    if hasattr(table, "iloc"):
+        return table.iloc[rows]
+    if hasattr(table, "tocsr"):
+        return table.tocsr()[rows]
+    return table[rows]

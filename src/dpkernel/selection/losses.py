@@ -1,0 +1,144 @@
+"""Losses of single rows, clipped to a declared range and counted in integers.
+
+A validation score is a sum over rows of a loss in [0, bound]. Each loss is cut to 2^-20 of the bound, so
+that sums are exact, and counted from the middle of the range: a row moves a sum by one range when it
+is replaced, and by half a range when it is blanked.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.base import is_classifier
+
+from dpkernel.domain import Domain, Interval
+from dpkernel.errors import DataError, ParameterError, parameter_message
+from dpkernel.sensitivity import Sensitivity, bounded_sum
+from dpkernel.tables import as_floats
+from dpkernel.types import Array, IntArray, Neighbours, is_real
+
+STEPS = 1 << 20  # of the range of a loss
+LOG_LOSS_BOUND = 5.0  # a probability below e^-5 counts as that
+
+
+@dataclass(frozen=True)
+class RowLoss:
+    """A loss of single rows: its name, the range [0, bound] of its values, and how to compute it."""
+
+    name: str
+    bound: float
+    of_rows: Callable[[Any, Any, Any], Array]  # (model, X, y) -> one loss a row
+
+    def counts(self, model: Any, X: Any, y: Any) -> IntArray:
+        """Return every row's loss in steps, from the middle of the range."""
+        with np.errstate(all="ignore"):
+            raw = np.asarray(self.of_rows(model, X, y), dtype=np.float64) / self.bound
+            share = np.clip(np.nan_to_num(raw, nan=1.0, posinf=1.0, neginf=0.0), 0.0, 1.0)
+        return np.asarray(np.trunc(share * STEPS).astype(np.int64) - STEPS // 2)
+
+    def mean(self, total: float, n_rows: int) -> float:
+        """Return the mean loss of a sum of counts."""
+        return (total / n_rows / STEPS + 0.5) * self.bound
+
+
+def loss_sensitivity(neighbours: Neighbours, norm: str = "l2") -> Sensitivity:
+    """Return how far a sum of counts moves between neighbours."""
+    return bounded_sum(neighbours, bound=STEPS // 2, norm=norm)
+
+
+def row_loss(
+    name: str,
+    *,
+    target: Interval | None = None,
+    bound: float | None = None,
+    quantile: float = 0.5,
+    owner: str = "private_score",
+) -> RowLoss:
+    """Return the loss of this name; ``target`` is the declared range of a real target."""
+    if name not in LOSSES:
+        allowed = "one of " + ", ".join(repr(known) for known in LOSSES)
+        raise ParameterError(parameter_message(owner, "metric", allowed, name))
+    if bound is not None and (not is_real(bound) or not 0 < bound < math.inf):
+        allowed = "a float in the range (0, inf) or None"
+        raise ParameterError(parameter_message(owner, "loss_bound", allowed, bound))
+    if not is_real(quantile) or not 0 < quantile < 1:
+        allowed = "a float in the range (0, 1)"
+        raise ParameterError(parameter_message(owner, "quantile", allowed, quantile))
+    if name == "accuracy":
+        return RowLoss(name, 1.0, _wrong)
+    if name == "log_loss":
+        return RowLoss(name, float(bound or LOG_LOSS_BOUND), _surprise)
+    if target is None:
+        raise ParameterError(
+            f"{owner} needs 'y_bounds', the publicly known range of the target, for this metric. It is"
+            " never read from the data."
+        )
+    width = 2 * target.half_width
+    usual = {"mse": width**2, "mae": width, "pinball": max(quantile, 1 - quantile) * width}[name]
+
+    def of_rows(model: Any, X: Any, y: Any) -> Array:
+        error = _clipped(y, target) - _clipped(model.predict(X), target)
+        if error.shape[0] != len(y):
+            raise DataError("The model does not predict one target a row.")
+        if name == "mse":
+            each = error**2
+        elif name == "mae":
+            each = np.abs(error)
+        else:
+            each = np.maximum(quantile * error, (quantile - 1) * error)
+        return np.asarray(each.mean(axis=tuple(range(1, each.ndim))) if each.ndim > 1 else each)
+
+    return RowLoss(name, float(bound or usual), of_rows)
+
+
+LOSSES = ("mse", "mae", "pinball", "accuracy", "log_loss")
+
+
+def target_of(model: Any, y_bounds: Any) -> Interval | None:
+    """Return the declared range of the target: given, or the model's own."""
+    if isinstance(y_bounds, Interval):
+        return y_bounds
+    if y_bounds is None:
+        bounds = getattr(model, "bounds", None)
+        own = bounds.target if isinstance(bounds, Domain) else None
+        y_bounds = getattr(model, "y_bounds", None)
+        if y_bounds is None or isinstance(y_bounds, Interval):
+            return y_bounds or (own if isinstance(own, Interval) else None)
+    try:
+        low, high = y_bounds
+    except (TypeError, ValueError):
+        raise ParameterError(
+            parameter_message(
+                "private_score", "y_bounds", "a pair (low, high)", type(y_bounds).__name__
+            )
+        ) from None
+    return Interval(low, high)
+
+
+def default_loss(estimator: Any) -> str:
+    """Return the loss that a model of this kind is scored by."""
+    if is_classifier(estimator):
+        return "accuracy"
+    return "pinball" if hasattr(estimator, "quantile") else "mse"
+
+
+def _clipped(values: Any, target: Interval) -> Array:
+    found = np.asarray(as_floats(np.asarray(values), "y"))
+    with np.errstate(all="ignore"):
+        return np.clip(np.nan_to_num(found), target.low, target.high)
+
+
+def _wrong(model: Any, X: Any, y: Any) -> Array:
+    return np.asarray(np.asarray(model.predict(X)) != np.asarray(y), dtype=np.float64)
+
+
+def _surprise(model: Any, X: Any, y: Any) -> Array:
+    chances = np.asarray(model.predict_proba(X), dtype=np.float64)
+    match = np.asarray(y)[:, None] == np.asarray(model.classes_)[None, :]
+    likely = np.where(match, chances, 0.0).sum(axis=1)
+    with np.errstate(divide="ignore"):
+        return np.asarray(-np.log(np.clip(likely, 0.0, 1.0)))

@@ -1,0 +1,293 @@
+"""How a search splits its budget: a public rule, computed before anything is spent.
+
+random-stopping  every run has one budget for its fit and, on other rows, the same for its score
+exponential      of the squared mu of the whole, half goes to the fits of all candidates (and on
+                 validation rows to the choice) and half to the fit of the chosen one on all rows
+free             everything goes to one fit, whose released matrices the choice is read off
+
+Fits that are not Gaussian cost more than Gaussians of their budget; all budgets of a search are then
+scaled down together until the whole fits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from dpkernel.errors import ParameterError
+from dpkernel.mechanisms import Exponential, Gaussian, HeldOutChoice, RandomStopping
+from dpkernel.mechanisms.selection import Fit
+from dpkernel.profiles import (
+    GaussianProfile,
+    PureProfile,
+    StoppingLaw,
+    StoppingProfile,
+    compose,
+    gaussian_mu,
+)
+from dpkernel.profiles.base import bisect
+from dpkernel.selection.losses import STEPS, loss_sensitivity
+from dpkernel.types import JSON, Budget, Neighbours
+
+REFIT_SHARE = 0.5  # of the squared mu
+FEW = 8  # up to so many candidates are all trained
+_RUNS = 2.0  # expected runs a candidate
+_LEAST_SIGNAL = 5.0  # rows times mu of a fit: below it nothing is learnt
+_LEAST_SCORE = 0.25  # of a loss's range: noise above it hides every difference
+_PRECISION = 1e-4  # relative, of the budgets found by search
+
+Planner = Callable[[int, Budget, bool], Fit]  # (candidate, budget, on all rows) -> what it releases
+
+
+@dataclass(frozen=True)
+class SearchPlan:
+    """What a search will spend, and on what.
+
+    Attributes
+    ----------
+    strategy : {"random-stopping", "exponential", "free"}
+    n_candidates, n_train, n_validation : int
+    total : Budget
+        What the whole search costs, at most what was asked for.
+    fit : Budget
+        Of one fit of one candidate.
+    refit : Budget or None
+        Of the chosen candidate's fit on all rows.
+    choice_epsilon : float or None
+        Of the exponential mechanism.
+    score_noise : float or None
+        Standard deviation that noise gives a score, or scale of the choice's noise, as a share of the
+        range that losses are clipped to.
+    expected_fits : float
+        How many fits the search runs on average: time, not privacy.
+    law : StoppingLaw or None
+    """
+
+    strategy: str
+    n_candidates: int
+    n_train: int
+    n_validation: int
+    total: Budget
+    fit: Budget
+    refit: Budget | None = None
+    choice_epsilon: float | None = None
+    score_noise: float | None = None
+    expected_fits: float = 1.0
+    law: StoppingLaw | None = None
+    mechanism: RandomStopping | HeldOutChoice | None = field(default=None, repr=False)
+
+    def to_dict(self) -> JSON:
+        """Return the public numbers, for the certificate."""
+        return {
+            "strategy": self.strategy,
+            "candidates": self.n_candidates,
+            "train_rows": self.n_train,
+            "validation_rows": self.n_validation,
+            "fit_epsilon": self.fit.epsilon,
+            "refit_epsilon": None if self.refit is None else self.refit.epsilon,
+            "choice_epsilon": self.choice_epsilon,
+            "law": None if self.law is None else self.law.to_dict(),
+        }
+
+    def __str__(self) -> str:
+        lines = [f"{self.strategy} among {self.n_candidates} candidates: {self.total}"]
+        if self.strategy == "free":
+            lines.append("choice   free: read off the released matrices of folds")
+            lines.append(f"fit      {self.fit}, on all {self.n_train} rows")
+            return "\n".join(lines)
+        lines.append(f"fits     {self.fit} each, on {self.n_train} rows")
+        if self.law is not None:
+            lines.append(f"runs     {self.law.mean:.3g} on average, {self.law.name}")
+        if self.choice_epsilon is not None:
+            lines.append(
+                f"choice   epsilon = {self.choice_epsilon:.3g} on {self.n_validation} rows"
+            )
+        if self.score_noise is not None:
+            lines.append(f"noise    {self.score_noise:.2g} of a loss's range on a score")
+        lines.append(f"refit    {self.refit or 'none: the model of the best run is released'}")
+        return "\n".join(lines)
+
+
+def resolve_law(law: str | StoppingLaw, mean: float | str, n_candidates: int) -> StoppingLaw:
+    """Return the law of the number of runs; "auto" runs twice as many as there are candidates."""
+    if isinstance(law, StoppingLaw):
+        return law
+    runs = max(_RUNS * n_candidates, 1.5) if mean == "auto" else float(mean)
+    if (
+        law == "auto"
+    ):  # the Poisson law is the better bargain for few runs, the geometric one for many
+        law = "poisson" if runs <= 2 * FEW else "geometric"
+    shapes = {"logarithmic": 0.0, "geometric": 1.0}
+    if law in shapes:
+        return StoppingLaw("negative-binomial", runs, shapes[law])
+    return StoppingLaw("poisson", runs)
+
+
+def plan_stopping(
+    budget: Budget,
+    sizes: tuple[int, int, int],
+    law: StoppingLaw,
+    planner: Planner,
+    relation: Neighbours,
+    refit: bool,
+) -> SearchPlan:
+    """Return the plan of random stopping; ``sizes`` are candidates, training and validation rows."""
+    m, _, n_validation = sizes
+    sensitivity = loss_sensitivity(relation)
+    again = _split(budget)[1] if refit else None
+    usual = _stopping_budget(budget, law, None if again is None else _mu(again))
+
+    def build(share: float) -> SearchPlan:
+        fit = Budget(usual * share, budget.delta)
+        late = None if again is None else Budget(again.epsilon * share, again.delta)
+        score = Gaussian.calibrate(sensitivity, fit, dimension=1, integer=True)
+        mechanism = RandomStopping(
+            sensitivity,
+            m,
+            tuple(dict.fromkeys(planner(i, fit, False) for i in range(m))),
+            () if late is None else tuple(dict.fromkeys(planner(i, late, True) for i in range(m))),
+            score,
+            law,
+        )
+        noise = score.noise_scale / STEPS / n_validation
+        runs = law.mean + (late is not None)
+        return SearchPlan(
+            "random-stopping", *sizes, budget, fit, late, None, noise, runs, law, mechanism
+        )
+
+    return _largest(build, budget)
+
+
+def plan_exponential(
+    budget: Budget,
+    sizes: tuple[int, int, int],
+    planner: Planner,
+    relation: Neighbours,
+    refit: bool,
+    by_mu: bool = False,
+) -> SearchPlan:
+    """Return the plan of the exponential mechanism over disjoint validation rows.
+
+    ``by_mu``: for a ledger that adds up squared mus, of which a pure choice has more than it costs.
+    """
+    m, _, n_validation = sizes
+    sensitivity = loss_sensitivity(relation, "score")
+    tried, again = _split(budget) if refit else (budget, None)
+    each = _budget_of(_mu(tried) / math.sqrt(m), budget.delta)
+    pure = _choice_of_mu(_mu(tried))
+    if not by_mu:
+        pure = max(pure, _choice_epsilon(budget, None if again is None else _mu(again)))
+
+    def build(share: float) -> SearchPlan:
+        fit = Budget(each.epsilon * share, each.delta)
+        late = None if again is None else Budget(again.epsilon * share, again.delta)
+        choice = Exponential.calibrate(sensitivity, Budget(pure * share), candidates=m)
+        mechanism = HeldOutChoice(
+            sensitivity,
+            m,
+            tuple(planner(i, fit, False) for i in range(m)),
+            () if late is None else tuple(dict.fromkeys(planner(i, late, True) for i in range(m))),
+            choice,
+        )
+        noise = choice.noise_scale / STEPS / n_validation
+        return SearchPlan(
+            "exponential",
+            *sizes,
+            budget,
+            fit,
+            late,
+            pure * share,
+            noise,
+            float(m + (late is not None)),
+            mechanism=mechanism,
+        )
+
+    return _largest(build, budget)
+
+
+def refuse_nothing_left(plan: SearchPlan) -> SearchPlan:
+    """Return the plan, or raise if its fits or its scores would be noise alone."""
+    signal = plan.n_train * _mu(plan.fit)
+    if signal < _LEAST_SIGNAL or (plan.score_noise or 0.0) > _LEAST_SCORE:
+        what = "fits" if signal < _LEAST_SIGNAL else "scores"
+        raise ParameterError(
+            f"A search among {plan.n_candidates} candidates leaves nothing but noise: its {what} get"
+            f" {plan.fit} on {plan.n_train} and {plan.n_validation} rows. Try fewer candidates,"
+            " strategy='random-stopping' with fewer runs, more rows or a larger epsilon. Nothing was"
+            " spent."
+        )
+    return plan
+
+
+def _largest(build: Callable[[float], SearchPlan], budget: Budget) -> SearchPlan:
+    """Return the plan with the largest share of its usual budgets that the whole supports."""
+
+    def fits(plan: SearchPlan) -> bool:
+        assert plan.mechanism is not None
+        return plan.mechanism.profile().supports(budget)
+
+    found = build(1.0 - 1e-9)
+    if fits(found):
+        return found
+    # fits that are not Gaussian cost more than Gaussians of their budget: scale all of them down
+    assert found.mechanism is not None
+    needed = found.mechanism.profile().epsilon(budget.delta)
+    share, best = min(budget.epsilon / needed, 0.97), None
+    while best is None and share > 0.01:
+        found = build(share)
+        best, share = (found, share) if fits(found) else (None, share * 0.95)
+    if best is None:
+        raise ParameterError(
+            "No part of this budget is enough for the search: its fits have no Renyi bound, or too many"
+            " candidates share it. Try strategy='exponential', fewer candidates or a larger epsilon."
+            " Nothing was spent."
+        )
+    return best
+
+
+def _mu(budget: Budget) -> float:
+    return gaussian_mu(budget.epsilon, budget.delta)
+
+
+def _budget_of(mu: float, delta: float) -> Budget:
+    """Return the budget for which a Gaussian release has at most this mu."""
+    return Budget(GaussianProfile(mu).epsilon(delta) * (1 - 1e-9), delta)
+
+
+def _split(budget: Budget) -> tuple[Budget, Budget]:
+    """Return the budgets of what comes before the fit on all rows, and of that fit."""
+    mu = _mu(budget)
+    first, last = mu * math.sqrt(1 - REFIT_SHARE), mu * math.sqrt(REFIT_SHARE)
+    return _budget_of(first, budget.delta), _budget_of(last, budget.delta)
+
+
+@lru_cache(maxsize=64)
+def _stopping_budget(budget: Budget, law: StoppingLaw, refit_mu: float | None) -> float:
+    """Return the epsilon of one run if runs are Gaussian."""
+    rest = [] if refit_mu is None else [GaussianProfile(refit_mu)]
+
+    def too_much(epsilon: float) -> bool:
+        base = GaussianProfile(gaussian_mu(epsilon, budget.delta))
+        return not compose([StoppingProfile(base, law), *rest]).supports(budget)
+
+    return bisect(lambda e: not too_much(e), 0.0, budget.epsilon, _PRECISION)[0]
+
+
+@lru_cache(maxsize=64)
+def _choice_epsilon(budget: Budget, refit_mu: float | None) -> float:
+    """Return the pure epsilon that fits next to the fit on all rows."""
+    if refit_mu is None:
+        return budget.epsilon
+    rest = GaussianProfile(refit_mu)
+
+    def fits(epsilon: float) -> bool:
+        return compose([PureProfile(epsilon), rest]).supports(budget)
+
+    return bisect(fits, 0.0, budget.epsilon, 0.01)[0]
+
+
+def _choice_of_mu(mu: float) -> float:
+    """Return the largest pure epsilon that a Gaussian pair of this mu dominates."""
+    return bisect(lambda e: PureProfile(e).mu <= mu, 0.0, 1e3, 1e-9)[0]

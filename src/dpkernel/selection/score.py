@@ -1,0 +1,331 @@
+"""Private evaluation of a fitted model on rows that it was not trained on."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.special import ndtri
+
+from dpkernel.certificate import Certificate, Release
+from dpkernel.domain import Interval
+from dpkernel.errors import DataError, ParameterError, parameter_message
+from dpkernel.ledger import Ledger
+from dpkernel.mechanisms import Gaussian
+from dpkernel.noise import NoiseSource, SeededNoise
+from dpkernel.selection.losses import (
+    LOSSES,
+    STEPS,
+    default_loss,
+    loss_sensitivity,
+    row_loss,
+    target_of,
+)
+from dpkernel.sensitivity import bounded_sum, histogram
+from dpkernel.tables import as_floats
+from dpkernel.types import Array, Budget, IntArray, Neighbours, is_real, is_whole
+
+METRICS = (*LOSSES, "r2", "auc")
+
+
+@dataclass(frozen=True)
+class PrivateScore:
+    """A released score, the interval that its noise gives it, and the certificate.
+
+    Attributes
+    ----------
+    metric : str
+    value, low, high : float
+        ``low`` and ``high`` enclose the score of these rows with the stated confidence, or, with
+        ``population=True``, the expected score of a new row.
+    n_rows : int
+    certificate : Certificate
+    """
+
+    metric: str
+    value: float
+    low: float
+    high: float
+    n_rows: int
+    certificate: Certificate
+
+    def __str__(self) -> str:
+        return f"{self.metric} = {self.value:.4g} [{self.low:.4g}, {self.high:.4g}]"
+
+
+def private_score(
+    model: Any,
+    X: Any,
+    y: Any,
+    metric: str = "auto",
+    budget: Budget | tuple[float, float] = (1.0, 1e-6),
+    *,
+    y_bounds: Any = None,
+    loss_bound: float | None = None,
+    quantile: float | None = None,
+    positive: Any = None,
+    bins: int = 32,
+    confidence: float = 0.95,
+    population: bool = False,
+    neighbours: Neighbours | str = "replace-one",
+    ledger: Ledger | None = None,
+    noise: NoiseSource | None = None,
+) -> PrivateScore:
+    r"""Return a model's score on rows, with noise, an interval and a certificate.
+
+    Parameters
+    ----------
+    model : fitted estimator
+        Anything with ``predict`` (``predict_proba`` or ``decision_function`` for log-loss and AUC).
+        The certificate covers what the score tells of these rows, not what the model tells of the rows
+        it was trained on: score on other rows, or train it privately.
+    X, y : table and target
+    metric : {"auto", "mse", "mae", "r2", "pinball", "accuracy", "log_loss", "auc"}
+    budget : Budget or (epsilon, delta)
+    y_bounds : (low, high), optional
+        Publicly known range of a real target; the model's own by default. Targets and predictions
+        are clipped to it.
+    loss_bound : float, optional
+        Losses above it count as it; by default the largest that ``y_bounds`` allow, and 5 for log-loss.
+        A smaller one means less noise.
+    quantile : float, optional
+        Of the pinball loss; the model's own by default.
+    positive : optional
+        The class that AUC ranks high; the second of the model's ``classes_``.
+    bins : int
+        Of the histogram that AUC is read off, over probabilities or squashed decision values.
+    confidence : float
+    population : bool
+        Widen the interval by the sampling error of the rows, bounded by sqrt(m (b - m) / n) for a mean
+        m of losses in [0, b]. Not for "r2" and "auc".
+    neighbours, ledger, noise
+        As in ``PrivateKernelRidge``.
+
+    Guarantee    (epsilon, delta)-DP for the stated neighbours; n is public.
+    Sensitivity  one range of a loss for a replaced row: ``sensitivity.bounded_sum``, in integers;
+                 ``sensitivity.histogram`` for AUC.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpkernel import PrivateKernelRidge, private_score
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-1, 1, (4000, 2)); y = X @ [1.0, -1.0]
+    >>> model = PrivateKernelRidge(kernel="linear", bounds=(-1, 1), y_bounds=(-2, 2))
+    >>> found = private_score(model.fit(X[:3000], y[:3000]), X[3000:], y[3000:], "mse", (1.0, 1e-6))
+    >>> found.low <= found.value <= found.high
+    True
+    """
+    owner = "private_score"
+    request, relation = _budget(budget), Neighbours.resolve(neighbours)
+    if not relation.n_is_public:
+        allowed = "'replace-one' or 'zero-out'"
+        raise ParameterError(parameter_message(owner, "neighbours", allowed, relation.value))
+    if not is_real(confidence) or not 0 < confidence < 1:
+        allowed = "a float in the range (0, 1)"
+        raise ParameterError(parameter_message(owner, "confidence", allowed, confidence))
+    name = default_loss(model) if metric == "auto" else metric
+    if name not in METRICS:
+        allowed = "one of 'auto', " + ", ".join(repr(known) for known in METRICS)
+        raise ParameterError(parameter_message(owner, "metric", allowed, metric))
+    if population and name in ("r2", "auc"):
+        allowed = "False for 'r2' and 'auc'"
+        raise ParameterError(parameter_message(owner, "population", allowed, population))
+    y = np.asarray(y)
+    if y.ndim < 1 or len(y) < 1:
+        raise DataError("y has no rows to score.")
+    target = target_of(model, y_bounds)
+    query: _Mean | _RSquared | _Area
+    if name == "auc":
+        query = _Area(*_cells(model, X, y, positive, bins), relation, request)
+    elif name == "r2":
+        query = _RSquared(model, X, y, target, loss_bound, relation, request)
+    else:
+        own = getattr(model, "quantile", 0.5)
+        q = quantile if quantile is not None else own if is_real(own) else 0.5
+        loss = row_loss(name, target=target, bound=loss_bound, quantile=q)
+        query = _Mean(loss, loss.counts(model, X, y), relation, request, population)
+    release = Release(f"{name} of held-out rows", query.mechanism)
+    book = Ledger(neighbours=relation) if ledger is None else ledger
+    source = noise.restarted() if isinstance(noise, SeededNoise) else noise
+    granted = book.spend(
+        query.mechanism.profile(), release.label, claim=request, neighbours=relation, noise=source
+    )
+    found = query.read(query.mechanism.release(query.exact, granted), 1 - float(confidence))
+    certificate = Certificate.issue(
+        f"{owner}({type(model).__name__})",
+        request,
+        [release],
+        granted,
+        public={"n_rows": len(y), "metric": name, "confidence": float(confidence)},
+    )
+    value, low, high = (float(number) for number in found)
+    return PrivateScore(name, value, low, high, len(y), certificate)
+
+
+class _Mean:
+    """The mean of a clipped loss; for accuracy one minus it."""
+
+    def __init__(
+        self, loss: Any, counts: IntArray, relation: Neighbours, budget: Budget, population: bool
+    ) -> None:
+        self.loss, self.n, self.population = loss, len(counts), population
+        self.exact = np.array([counts.sum()])
+        self.mechanism = Gaussian.calibrate(
+            loss_sensitivity(relation), budget, dimension=1, integer=True
+        )
+
+    def read(self, noisy: Array, miss: float) -> tuple[float, float, float]:
+        bound = self.loss.bound
+        value = self.loss.mean(float(noisy[0]), self.n)
+        spread = self.mechanism.noise_scale / STEPS / self.n * bound
+        reach = -ndtri(miss / 2) * spread * (1 + 1e-6)
+        low, high = value - reach, value + reach
+        if self.population:  # the spread of a mean of values in [0, bound] is largest in the middle
+            far = max(min(x, bound - x) for x in np.clip([low, high], 0, bound))
+            far = bound / 2 if low < bound / 2 < high else far
+            spread = math.hypot(spread, math.sqrt(far * (bound - far) / self.n))
+            reach = -ndtri(miss / 2) * spread
+            low, high = value - reach, value + reach
+        value, low, high = (min(max(x, 0.0), bound) for x in (value, low, high))
+        return (
+            (1 - value, 1 - high, 1 - low) if self.loss.name == "accuracy" else (value, low, high)
+        )
+
+
+class _RSquared:
+    """1 - SSE/SST from one release of the sums of e^2, t and t^2, each counted from its middle."""
+
+    def __init__(
+        self,
+        model: Any,
+        X: Any,
+        y: Array,
+        target: Interval | None,
+        bound: float | None,
+        relation: Neighbours,
+        budget: Budget,
+    ) -> None:
+        loss = row_loss("mse", target=target, bound=bound)
+        assert target is not None
+        if y.ndim > 1:
+            raise DataError("The metric 'r2' is for one target.")
+        middle = target.low / 2 + target.high / 2
+        unit = np.clip(as_floats(y, "y"), target.low, target.high) - middle
+        t = np.clip(unit / target.half_width, -1.0, 1.0)
+        self.n, self.ratio = len(t), loss.bound / target.half_width**2
+        half = STEPS // 2
+        columns = (
+            loss.counts(model, X, y),
+            np.trunc(t * half).astype(np.int64),  # in [-1/2, 1/2] of the steps
+            np.trunc(t * t * STEPS).astype(np.int64) - half,
+        )
+        self.exact = np.array([column.sum() for column in columns])
+        bound_of_row = math.nextafter(math.sqrt(3) * half, math.inf)
+        self.mechanism = Gaussian.calibrate(
+            bounded_sum(relation, bound=bound_of_row), budget, dimension=3, integer=True
+        )
+
+    def read(self, noisy: Array, miss: float) -> tuple[float, float, float]:
+        reach = -ndtri(miss / 6) * self.mechanism.noise_scale * (1 + 1e-6)  # three at once
+        sums = np.asarray(noisy, dtype=np.float64)
+
+        def error(shift: float) -> float:
+            return float(max((sums[0] + shift) / STEPS + self.n / 2, 0.0) * self.ratio)
+
+        def total(shift: float, inwards: bool) -> float:
+            first = abs(sums[1]) / (STEPS / 2)
+            step = abs(shift) / (STEPS / 2)
+            first = first + step if inwards else max(first - step, 0.0)
+            second = (sums[2] + shift) / STEPS + self.n / 2
+            return float(second - first**2 / self.n)
+
+        middle = float(sums[2] / STEPS + self.n / 2 - (sums[1] / (STEPS / 2)) ** 2 / self.n)
+        least, most = total(-reach, True), total(reach, False)
+        low = -math.inf if least <= 0 else 1 - error(reach) / least
+        high = 1.0 if most <= 0 else 1 - error(-reach) / most
+        value = 1 - error(0.0) / middle if middle > 0 else low
+        return min(value, 1.0), min(low, 1.0), min(max(high, value), 1.0)
+
+
+class _Area:
+    """AUC from noisy histograms of the scores of both classes."""
+
+    def __init__(
+        self, cells: IntArray, labels: IntArray, bins: int, relation: Neighbours, budget: Budget
+    ) -> None:
+        self.bins = bins
+        self.exact = np.bincount(labels * bins + cells, minlength=2 * bins).astype(np.int64)
+        self.mechanism = Gaussian.calibrate(
+            histogram(relation), budget, dimension=2 * bins, integer=True
+        )
+
+    def read(self, noisy: Array, miss: float) -> tuple[float, float, float]:
+        negative, positive = np.asarray(noisy, dtype=np.float64).reshape(2, self.bins)
+        n, p = float(negative.sum()), float(positive.sum())
+        sigma = self.mechanism.noise_scale
+        z = -ndtri(miss / 6)  # three statements at once
+        away = z * sigma * math.sqrt(self.bins)
+        if not (n > away and p > away):  # a class that noise hides
+            return 0.5, 0.0, 1.0
+        below = np.cumsum(negative) - negative / 2  # negatives below a cell, ties half
+        above = p - np.cumsum(positive) + positive / 2
+        area = float(positive @ below) / (n * p)
+        # first order: d area = sum dp (below/n - area)/p + sum dn (above/p - area)/n
+        slopes = np.concatenate([(below / n - area) / p, (above / p - area) / n])
+        first = sigma * float(np.linalg.norm(slopes))
+        second = sigma**2 * self.bins * (0.5 + 1.5) / ((n - away) * (p - away))
+        tied = float(np.maximum(positive, 0) @ np.maximum(negative, 0)) / (2 * n * p)
+        hidden = z * sigma * math.hypot(np.linalg.norm(negative), np.linalg.norm(positive))
+        tied += (hidden / 2 + self.bins * sigma**2) / (n * p)
+        reach = z * (first + second) + tied
+        value = min(max(area, 0.0), 1.0)
+        return value, max(area - reach, 0.0), min(area + reach, 1.0)
+
+
+def _cells(
+    model: Any, X: Any, y: Array, positive: Any, bins: Any
+) -> tuple[IntArray, IntArray, int]:
+    """Return every row's cell and whether it is of the positive class."""
+    if not is_whole(bins) or not 2 <= bins <= 1024:
+        raise ParameterError(
+            parameter_message("private_score", "bins", "an int from 2 to 1024", bins)
+        )
+    classes = list(np.asarray(model.classes_).tolist())
+    if len(classes) != 2:
+        raise DataError(f"The metric 'auc' is for two classes, and the model has {len(classes)}.")
+    if positive is None:
+        positive = classes[1]
+    if positive not in classes:
+        allowed = "one of the model's classes"
+        raise ParameterError(parameter_message("private_score", "positive", allowed, positive))
+    if hasattr(model, "predict_proba"):
+        chance = np.asarray(model.predict_proba(X), dtype=np.float64)[:, classes.index(positive)]
+    else:
+        score = np.asarray(model.decision_function(X), dtype=np.float64)
+        score = score if classes.index(positive) == 1 else -score
+        chance = (1 + score / (1 + np.abs(score))) / 2
+    with np.errstate(all="ignore"):
+        places = np.floor(np.clip(np.nan_to_num(chance), 0.0, 1.0) * bins)
+    cells = np.minimum(places, bins - 1).astype(np.int64)
+    return cells, (np.asarray(y) == positive).astype(np.int64), int(bins)
+
+
+def _budget(budget: Any) -> Budget:
+    if not isinstance(budget, Budget):
+        try:
+            budget = Budget(*budget)
+        except TypeError:
+            raise ParameterError(
+                parameter_message(
+                    "private_score", "budget", "a Budget or (epsilon, delta)", type(budget).__name__
+                )
+            ) from None
+    if budget.delta == 0:
+        advice = "Scores are released with Gaussian noise."
+        raise ParameterError(
+            parameter_message("private_score", "delta", "above 0", budget.delta, advice)
+        )
+    return budget  # type: ignore[no-any-return]

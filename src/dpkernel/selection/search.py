@@ -1,0 +1,498 @@
+"""Private model selection in scikit-learn's shape."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
+from sklearn.utils import get_tags
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
+
+from dpkernel.certificate import Certificate, Release
+from dpkernel.errors import DataError, DPKernelError, ParameterError, parameter_message
+from dpkernel.estimators.base import PrivateEstimator
+from dpkernel.ledger import Ledger
+from dpkernel.mechanisms.selection import Fit, Line
+from dpkernel.noise import Noise, NoiseSource, SeededNoise
+from dpkernel.profiles import StoppingLaw
+from dpkernel.selection.candidates import blank_table, free_choices, list_candidates, take_rows
+from dpkernel.selection.losses import RowLoss, default_loss, row_loss, target_of
+from dpkernel.selection.plan import (
+    FEW,
+    SearchPlan,
+    plan_exponential,
+    plan_stopping,
+    refuse_nothing_left,
+    resolve_law,
+)
+from dpkernel.selection.runs import LABEL, Search, quiet
+from dpkernel.types import Array, Budget, Neighbours
+from dpkernel.validation import Choice, Constraint, Kind, Real, Whole, check_parameters
+
+_SCORINGS = {
+    "neg_mean_squared_error": "mse",
+    "r2": "mse",  # which ranks alike
+    "neg_mean_absolute_error": "mae",
+    "neg_mean_pinball_loss": "pinball",
+    "accuracy": "accuracy",
+    "neg_log_loss": "log_loss",
+}
+
+
+class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
+    r"""Choose among candidates and fit the chosen one, all under one (epsilon, delta).
+
+    Candidates are trained on most rows and scored on the others, with noise on every fit and on every
+    score or on the choice. The whole search is one spend, reserved before its first draw.
+
+    Parameters
+    ----------
+    estimator : private estimator
+        Its ``epsilon``, ``delta``, ``ledger`` and ``noise`` are set by the search.
+    param_distributions : dict or list of dicts
+        Values to try, as for scikit-learn's ``GridSearchCV``; distributions (with ``rvs``) need
+        ``n_candidates``. Public: never made from the data.
+    epsilon, delta : float
+        For the whole search; the certificate states at most this.
+    n_candidates : int, optional
+        Try so many random candidates of the grid or the distributions.
+    strategy : {"auto", "random-stopping", "exponential", "free"}
+        "random-stopping" trains random candidates a random number of times and releases the run with
+        the best private score. The cost hardly grows with the number of candidates. "exponential"
+        trains all, whose costs add up, and chooses one by the exponential mechanism. "free" reads the
+        choice off the released matrices of folds: for ``regularisation`` and, with eigenfeatures,
+        ``n_features`` of ``PrivateKernelRidge``. "auto" takes "free" where it can be had, "exponential"
+        for up to 8 candidates and "random-stopping" for more.
+    scoring : str
+        "auto" (squared error, pinball loss, accuracy by the estimator's kind),
+        "neg_mean_squared_error", "r2" (the same choice), "neg_mean_absolute_error",
+        "neg_mean_pinball_loss", "accuracy" or "neg_log_loss".
+    loss_bound : float, optional
+        Losses of rows are clipped to it; by default a quarter of the largest squared error, half of
+        the largest absolute error that ``y_bounds`` allow, and 5 for log-loss.
+    validation : float
+        Share of the rows that score. Which rows these are follows from their positions: rows must not be
+        sorted or stratified by what they contain.
+    refit : "auto" or bool
+        Fit the chosen candidate on all rows, at a cost that is planned for. "auto" does for
+        "exponential"; with "random-stopping" the model of the best run is released as it is.
+    law : {"auto", "logarithmic", "geometric", "poisson"} or StoppingLaw
+        Of the number of runs. "auto" is Poisson for few and geometric for many.
+    mean_runs : "auto" or float
+        Expected runs of random stopping; "auto" is twice the number of candidates. Poisson needs 1.
+    ledger : Ledger, optional
+        Where the one spend is recorded; by default the estimator's.
+    noise : NoiseSource, optional
+    random_state : int
+        The public seed of random candidates. It has nothing to do with the noise.
+
+    Attributes
+    ----------
+    best_estimator_ : the fitted model; its certificate is that of the search
+    best_params_ : dict
+    best_score_ : float or None
+        The released score of the best run (random stopping without refit), else None.
+    certificate_ : Certificate
+    plan_ : SearchPlan
+    n_features_in_, feature_names_in_, classes_ : those of ``best_estimator_``
+
+    Guarantee    (epsilon, delta)-DP for the estimator's neighbours. Public: n, positions of rows,
+                 candidates, parameters. The number of runs and everything about the other candidates
+                 stay inside; the time that a fit takes is not protected.
+    Sensitivity  of a score: one range of the clipped loss, ``sensitivity.bounded_sum``.
+    Not covered  ``score`` on the training rows.
+    Reference    Papernot & Steinke (2022); Liu & Talwar (2019); McSherry & Talwar (2007).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpkernel import PrivateKernelRidge, PrivateSearchCV
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-1, 1, (5000, 1)); y = np.sin(9 * X[:, 0])
+    >>> ridge = PrivateKernelRidge(bounds=(-1, 1), y_bounds=(-1, 1))
+    >>> search = PrivateSearchCV(ridge, {"length_scale": [0.05, 0.2, 0.8]}, epsilon=3.0)
+    >>> search.plan(5000, 1).strategy
+    'exponential'
+    >>> search.fit(X, y).certificate_.private
+    True
+    """
+
+    _constraints: ClassVar[Mapping[str, Constraint | tuple[Constraint, ...]]] = {
+        "epsilon": Real(0, math.inf),
+        "delta": Real(0, 1),
+        "n_candidates": (Choice(None), Whole(1, 10_000)),
+        "strategy": Choice("auto", "random-stopping", "exponential", "free"),
+        "scoring": Choice("auto", *_SCORINGS),
+        "loss_bound": (Choice(None), Real(0, math.inf)),
+        "validation": Real(0, 0.5, closed_high=True),
+        "refit": Choice("auto", True, False),
+        "law": (Choice("auto", "logarithmic", "geometric", "poisson"), Kind(StoppingLaw)),
+        "mean_runs": (Choice("auto"), Real()),
+        "ledger": (Choice(None), Kind(Ledger)),
+        "noise": (Choice(None), Kind(NoiseSource)),
+        "random_state": Whole(0),
+    }
+
+    best_estimator_: Any
+    certificate_: Certificate
+
+    def __init__(
+        self,
+        estimator: Any = None,
+        param_distributions: Any = None,
+        epsilon: float = 1.0,
+        delta: float = 1e-6,
+        *,
+        n_candidates: int | None = None,
+        strategy: str = "auto",
+        scoring: str = "auto",
+        loss_bound: float | None = None,
+        validation: float = 0.2,
+        refit: bool | str = "auto",
+        law: str | StoppingLaw = "auto",
+        mean_runs: float | str = "auto",
+        ledger: Ledger | None = None,
+        noise: NoiseSource | None = None,
+        random_state: int = 0,
+    ) -> None:
+        self.estimator = estimator
+        self.param_distributions = param_distributions
+        self.epsilon = epsilon
+        self.delta = delta
+        self.n_candidates = n_candidates
+        self.strategy = strategy
+        self.scoring = scoring
+        self.loss_bound = loss_bound
+        self.validation = validation
+        self.refit = refit
+        self.law = law
+        self.mean_runs = mean_runs
+        self.ledger = ledger
+        self.noise = noise
+        self.random_state = random_state
+
+    # --- before anything is spent --------------------------------------------------------------
+
+    def plan(self, n: Any, n_columns: int | None = None) -> SearchPlan:
+        """Return what a search over a table of n rows will spend; nothing is read and nothing is spent.
+
+        ``n`` is a number of rows or a table, of which only the shape counts.
+        """
+        budget, relation, candidates = self._check()
+        if hasattr(n, "shape"):
+            n, n_columns = n.shape
+        X, y = blank_table(self.estimator, int(n), n_columns)
+        return self._plan(X, y, budget, relation, candidates)[0]
+
+    def _check(self) -> tuple[Budget, Neighbours, list[dict[str, Any]]]:
+        check_parameters(type(self).__name__, self.get_params(deep=False), self._constraints)
+        set_here = {"epsilon", "delta", "ledger", "noise", "verbose", "neighbours", "bounds"}
+        private = isinstance(self.estimator, PrivateEstimator)
+        if not private or not set_here <= set(self.estimator.get_params(deep=False)):
+            advice = "Its fits must reserve what they release."
+            raise ParameterError(
+                parameter_message(
+                    "PrivateSearchCV",
+                    "estimator",
+                    "a private estimator of dpkernel",
+                    type(self.estimator).__name__,
+                    advice,
+                )
+            )
+        relation = Neighbours.resolve(self.estimator.neighbours)
+        if not relation.n_is_public:
+            allowed = "'replace-one' or 'zero-out'"
+            raise ParameterError(
+                parameter_message("PrivateSearchCV", "neighbours", allowed, relation.value)
+            )
+        candidates = list_candidates(
+            self.estimator, self.param_distributions, self.n_candidates, int(self.random_state)
+        )
+        return Budget(self.epsilon, self.delta), relation, candidates
+
+    def _strategy(self, candidates: Sequence[Mapping[str, Any]]) -> str:
+        free = free_choices(self.estimator, candidates)
+        if self.strategy == "free" and free is None:
+            advice = "Only 'regularisation' and leading eigenfeatures can be chosen for free."
+            raise ParameterError(
+                parameter_message(
+                    "PrivateSearchCV",
+                    "strategy",
+                    "one that these candidates allow",
+                    self.strategy,
+                    advice,
+                )
+            )
+        if self.strategy != "auto":
+            return str(self.strategy)
+        if free is not None:
+            return "free"
+        return "exponential" if len(candidates) <= FEW else "random-stopping"
+
+    def _plan(
+        self,
+        X: Any,
+        y: Any,
+        budget: Budget,
+        relation: Neighbours,
+        candidates: list[dict[str, Any]],
+    ) -> tuple[SearchPlan, list[dict[str, Any]]]:
+        """Return the plan, and the candidates that a fit does not refuse."""
+        strategy, n = self._strategy(candidates), len(y)
+        if strategy == "free":
+            plan = SearchPlan("free", len(candidates), n, 0, budget, budget)
+            return refuse_nothing_left(plan), candidates
+        if n < 2:
+            raise DataError(
+                f"A search needs rows to train on and rows to score on; got n_samples={n}."
+            )
+        train, validation = self._rows(n)
+        parts = {True: (X, y), False: (take_rows(X, train), take_rows(y, train))}
+        candidates = self._usable(*parts[True], budget, candidates)
+        known: dict[Any, Fit] = {}
+
+        def planner(i: int, share: Budget, everything: bool) -> Fit:
+            key = i, share, everything
+            if key not in known:
+                model = self._candidate(candidates[i], share, None, relation)
+                known[key] = _lines(model._planned(*parts[everything]))
+            return known[key]
+
+        sizes = len(candidates), len(train), len(validation)
+        if strategy == "exponential":
+            again = self.refit if isinstance(self.refit, bool) else True
+            by_mu = self._book(relation).rule == "gaussian"
+            plan = plan_exponential(budget, sizes, planner, relation, again, by_mu)
+        else:
+            law = resolve_law(self.law, self.mean_runs, len(candidates))
+            plan = plan_stopping(budget, sizes, law, planner, relation, self.refit is True)
+        return refuse_nothing_left(plan), candidates
+
+    def _usable(
+        self, X: Any, y: Any, budget: Budget, candidates: list[dict[str, Any]]
+    ) -> list[dict[str, Any]]:
+        """Return the candidates that a fit accepts; warn of the others; raise if there are none."""
+        found, refused = [], []
+        for candidate in candidates:
+            try:
+                self._candidate(candidate, budget, None)._planned(X, y)
+            except ParameterError as error:
+                refused.append(str(error))
+            else:
+                found.append(candidate)
+        if not found:
+            raise ParameterError(
+                f"All {len(candidates)} candidates are refused, the first with: {refused[0]} Nothing"
+                " was spent."
+            )
+        if refused:
+            warnings.warn(
+                f"{len(refused)} of {len(candidates)} candidates are refused and left out, the first"
+                f" with: {refused[0]}",
+                UserWarning,
+                stacklevel=4,
+            )
+        return found
+
+    def _rows(self, n: int) -> tuple[Any, Any]:
+        """Return the positions that train and those that score: spread evenly, by position alone."""
+        share = float(self.validation)
+        marks = np.floor(np.arange(1, n + 1) * share) > np.floor(np.arange(n) * share)
+        marks[-1] = marks[-1] or not marks.any()
+        return np.flatnonzero(~marks), np.flatnonzero(marks)
+
+    # --- the search ----------------------------------------------------------------------------
+
+    def fit(self, X: Any, y: Any = None) -> PrivateSearchCV:
+        """Search, and fit the chosen candidate.
+
+        X is a table in memory (array, sparse matrix, data frame) and y its target. Nothing is spent
+        if an argument, a grid or the data are refused.
+        """
+        budget, relation, candidates = self._check()
+        X, y = _in_memory(X, y)
+        if self._strategy(candidates) == "free":
+            plan, _ = self._plan(X, y, budget, relation, candidates)
+            return self._fit_free(X, y, plan, budget, candidates)
+        loss = self._loss()
+        plan, candidates = self._plan(X, y, budget, relation, candidates)
+        mechanism = plan.mechanism
+        assert mechanism is not None
+        train, validation = self._rows(len(y))
+        search = Search(
+            lambda i, share, source: self._candidate(candidates[i], share, source, relation),
+            (take_rows(X, train), take_rows(y, train)),
+            (take_rows(X, validation), take_rows(y, validation)),
+            (X, y),
+            loss,
+            plan,
+            lambda: blank_table(self.estimator, len(train), np.shape(X)[1]),
+        )
+        release = Release(LABEL, mechanism)
+        ledger = self._book(relation)
+        source = self.noise.restarted() if isinstance(self.noise, SeededNoise) else self.noise
+        noise = ledger.spend(
+            mechanism.profile(), LABEL, claim=budget, neighbours=relation, noise=source
+        )
+        with quiet():
+            place, model, score = search.run(mechanism, noise)
+        if model is None:
+            raise DPKernelError(
+                "Every fit of the search failed, and the budget is spent. Try one candidate by itself."
+            )
+        if score is not None and plan.refit is None:
+            self.best_score_: float | None = -loss.mean(-score, len(validation))
+            if loss.name == "accuracy":
+                self.best_score_ = 1 + self.best_score_
+        else:
+            self.best_score_ = None
+        self._keep(
+            model, candidates[place], plan, self._certify(model, plan, release, noise, budget)
+        )
+        return self
+
+    def _fit_free(
+        self,
+        X: Any,
+        y: Any,
+        plan: SearchPlan,
+        budget: Budget,
+        candidates: list[dict[str, Any]],
+    ) -> PrivateSearchCV:
+        """Fit once, on folds, and read the choice off the released matrices."""
+        choices = free_choices(self.estimator, candidates)
+        assert choices is not None
+        model = clone(self.estimator)
+        sizes = [size for _, size in choices if size is not None]
+        options = {"n_features": max(sizes)} if sizes else {}
+        model.set_params(
+            **options,
+            epsilon=budget.epsilon,
+            delta=budget.delta,
+            regularisation="auto",
+            folds=max(2, int(model.folds)),
+            ledger=self.ledger or model.ledger,
+            noise=self.noise or model.noise,
+        )
+        model._fold_choices = choices
+        model.fit(X, y)
+        place = int(model.__dict__.pop("_fold_choice"))
+        model.set_params(**candidates[place])
+        self.best_score_ = None
+        self._keep(model, candidates[place], plan, model.certificate_)
+        return self
+
+    def _keep(
+        self, model: Any, params: dict[str, Any], plan: SearchPlan, certificate: Certificate
+    ) -> None:
+        ledger = self.ledger or self.estimator.ledger
+        model.set_params(ledger=ledger, noise=self.noise, verbose=self.estimator.verbose)
+        model.certificate_ = certificate
+        self.best_estimator_, self.best_params_ = model, dict(params)
+        self.certificate_, self.plan_ = certificate, plan
+
+    def _certify(
+        self, model: Any, plan: SearchPlan, release: Release, noise: Noise, budget: Budget
+    ) -> Certificate:
+        own: Certificate = model.certificate_
+        return Certificate.issue(
+            f"PrivateSearchCV({own.subject})",
+            budget,
+            [release],
+            noise,
+            public={**own.public, "selection": plan.to_dict()},
+            free_statistics=own.free_statistics,
+            reference=f"{release.mechanism.reference}; {own.reference}",
+            invalid_because=() if own.valid else own.reasons,
+        )
+
+    def _candidate(
+        self,
+        params: Mapping[str, Any],
+        budget: Budget,
+        source: NoiseSource | None,
+        relation: Neighbours | None = None,
+    ) -> Any:
+        """Return an unfitted candidate with a ledger of its own: the search has paid for its fit."""
+        found = clone(self.estimator).set_params(**params)
+        own = Ledger(neighbours=relation or Neighbours.resolve(self.estimator.neighbours))
+        budgets = {"epsilon": budget.epsilon, "delta": budget.delta}
+        return found.set_params(**budgets, ledger=own, noise=source, verbose=False)
+
+    def _loss(self) -> RowLoss:
+        own = default_loss(self.estimator)
+        name = own if self.scoring == "auto" else _SCORINGS[self.scoring]
+        target = target_of(self.estimator, None)
+        quantile = getattr(self.estimator, "quantile", 0.5)
+        found = row_loss(name, target=target, quantile=quantile, owner="PrivateSearchCV")
+        if self.loss_bound is not None:
+            bound = float(self.loss_bound) if name != "accuracy" else 1.0
+        else:  # large errors are rare: clip them, and pay less noise
+            bound = found.bound * {"mse": 0.25, "mae": 0.5, "pinball": 0.5}.get(name, 1.0)
+        return RowLoss(name, bound, found.of_rows)
+
+    def _book(self, relation: Neighbours) -> Ledger:
+        given: Ledger | None = self.ledger or self.estimator.ledger
+        return Ledger(neighbours=relation) if given is None else given
+
+    # --- what the chosen model does ---------------------------------------------------------------
+
+    def predict(self, X: Any) -> Any:
+        """Return predictions of the chosen model."""
+        check_is_fitted(self)
+        return self.best_estimator_.predict(X)
+
+    @available_if(lambda self: hasattr(self.estimator, "predict_proba"))  # type: ignore[untyped-decorator]
+    def predict_proba(self, X: Any) -> Array:
+        """Return probabilities of the chosen model."""
+        check_is_fitted(self)
+        return np.asarray(self.best_estimator_.predict_proba(X))
+
+    @available_if(lambda self: hasattr(self.estimator, "decision_function"))  # type: ignore[untyped-decorator]
+    def decision_function(self, X: Any) -> Array:
+        """Return decision values of the chosen model."""
+        check_is_fitted(self)
+        return np.asarray(self.best_estimator_.decision_function(X))
+
+    def score(self, X: Any, y: Any) -> float:
+        """Return the chosen model's score; on rows that must stay private, use ``private_score``."""
+        check_is_fitted(self)
+        return float(self.best_estimator_.score(X, y))
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("n_features_in_", "feature_names_in_", "classes_"):
+            return getattr(self.__dict__.get("best_estimator_"), name)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        if self.estimator is not None:
+            own = get_tags(self.estimator)
+            kinds = ("estimator_type", "classifier_tags", "regressor_tags")
+            for name in (*kinds, "input_tags", "target_tags"):
+                setattr(tags, name, getattr(own, name))
+        tags.non_deterministic = not isinstance(self.noise, SeededNoise)
+        return tags
+
+
+def _lines(releases: Sequence[Release]) -> Fit:
+    return tuple(Line(r.label, r.mechanism, r.draws, r.folds) for r in releases)
+
+
+def _in_memory(X: Any, y: Any) -> tuple[Any, Any]:
+    if y is None:
+        raise DataError("PrivateSearchCV requires y to be passed, but the target y is None.")
+    if not hasattr(X, "shape"):
+        X = np.asarray(X)
+    if not hasattr(y, "shape"):
+        y = np.asarray(y)
+    if len(X.shape) != 2 or not isinstance(X.shape[0], (int, np.integer)):
+        raise DataError("PrivateSearchCV needs a table in memory: two dimensions, rows by columns.")
+    if X.shape[0] != y.shape[0]:
+        raise DataError(f"X has {X.shape[0]} rows and y has {y.shape[0]}.")
+    return X, y
