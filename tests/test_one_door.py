@@ -30,6 +30,7 @@ STEPS = [
     ["solvers"],
     ["estimators"],
     ["methods"],
+    ["preprocessing"],
     ["papers"],
     ["model_file", "report"],
     ["demo", "audit"],

@@ -317,6 +317,12 @@ class Noise:
             " another profile was recorded. Spend the mechanism's own profile() once a release."
         )
 
+    def _hand_over(self) -> Callable[[str], None]:
+        """Strike all draws off; return what records them, for the steps that draw instead."""
+        with self._lock:
+            self._left = dict.fromkeys(self._left, 0)
+        return self._on_draw
+
     def __reduce__(self) -> str:
         raise NoiseError(
             "A Noise can't be pickled or copied: the copy could draw again. Call ledger.spend in"

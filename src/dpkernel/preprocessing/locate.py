@@ -1,0 +1,149 @@
+"""Where a column lies and how far it spreads, read off noisy counts. Post-processing of a release."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.special import ndtr
+
+from dpkernel.types import Array
+
+_SLACK = 1.0  # deviations by which a count may fall short of the share that is asked for
+_SKEWED = 8.0  # one width may be so many times the other
+_MISFIT = 0.1  # of a share, by which no shape is right
+_LEAN = math.sqrt(2 / math.pi)
+
+
+def shortest_interval(counts: Array, total: float, deviation: float, outside: float) -> slice:
+    """Return the shortest run of cells that may hold all but a share ``outside`` of ``total`` records.
+
+    It may if its noisy count falls short by no more than a deviation of its noise, which grows as the
+    root of the number of cells. Among runs of one length the one with the largest count is taken.
+    """
+    sums = np.concatenate([[0.0], np.cumsum(counts)])
+    cells = len(counts)
+    for length in range(1, cells + 1):
+        inside = sums[length:] - sums[:-length]
+        start = int(np.argmax(inside))
+        missing = total * (1 - outside) - float(inside[start])
+        if missing <= _SLACK * deviation * math.sqrt(length):
+            return slice(start, start + length)
+    return slice(0, cells)
+
+
+def quantile(edges: Array, counts: Array, level: float) -> float:
+    """Return a quantile of noisy counts in cells, by the nearest increasing distribution function.
+
+    The sums of the counts go through isotonic regression, and the quantile is interpolated in its cell.
+    """
+    sums = np.concatenate([[0.0], np.cumsum(counts)])
+    if not sums[-1] > 0:
+        return float(edges[0] + (edges[-1] - edges[0]) / 2)
+    rising = np.clip(_increasing(sums), 0.0, None)
+    wanted = level * rising[-1]
+    right = min(max(int(np.searchsorted(rising, wanted, side="left")), 1), len(edges) - 1)
+    low, high = rising[right - 1], rising[right]
+    part = (wanted - low) / (high - low) if high > low else 0.5
+    part = min(max(part, 0.0), 1.0)
+    return float(edges[right - 1] + part * (edges[right] - edges[right - 1]))
+
+
+def _increasing(values: Array) -> Array:
+    """Return the nearest non-decreasing sequence (pool adjacent violators)."""
+    blocks: list[tuple[float, int]] = []
+    for value in values.tolist():
+        mean, size = value, 1
+        while blocks and blocks[-1][0] > mean:
+            other, count = blocks.pop()
+            mean, size = (mean * size + other * count) / (size + count), size + count
+        blocks.append((mean, size))
+    return np.concatenate([np.full(size, mean) for mean, size in blocks])
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """Noisy counts of a column: below the edges, in the cells between them, and above."""
+
+    edges: Array
+    counts: Array
+    deviation: float
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """Two-piece normals, which have one width to the left of the mode and one to the right.
+
+    Weights say how well each explains released counts.
+    """
+
+    mode: Array
+    left: Array
+    right: Array
+    weights: Array
+
+    @classmethod
+    def around(cls, modes: Array, widths: Array) -> Shapes:
+        """Return all pairs of widths at every mode: ``widths`` has a row a mode."""
+        size = widths.shape[1]
+        left = np.repeat(widths, size, axis=1).ravel()
+        right = np.tile(widths, (1, size)).ravel()
+        near = np.maximum(left, right) <= _SKEWED * np.minimum(left, right)
+        mode = np.repeat(modes, size * size)[near]
+        return cls(mode, left[near], right[near], np.full(len(mode), 1 / len(mode)))
+
+    def rising(self, edges: Array) -> Array:
+        """Return the distribution functions at the edges, a row a shape."""
+        mode, left, right = self.mode[:, None], self.left[:, None], self.right[:, None]
+        share = left / (left + right)
+        with np.errstate(all="ignore"):
+            below = 2 * share * ndtr((edges - mode) / left)
+            above = 1 - 2 * (1 - share) * ndtr((mode - edges) / right)
+        return np.asarray(np.where(edges < mode, below, above))
+
+    def given(self, histograms: Sequence[Histogram], total: float) -> Shapes:
+        """Return the shapes with the weights that noisy counts of ``total`` records give them."""
+        fit = np.zeros(len(self.mode))
+        for found in histograms:
+            shares = np.diff(self.rising(found.edges), axis=1, prepend=0.0, append=1.0)
+            # the noise, the chance of sampling, and a shape that is never quite right
+            variance = found.deviation**2 + total * shares + (_MISFIT * total * shares) ** 2
+            off = found.counts - total * shares
+            fit -= 0.5 * np.sum(off**2 / variance + np.log(variance), axis=1)
+        weights = np.exp(fit - fit.max())
+        return replace(self, weights=weights / weights.sum())
+
+    @property
+    def mean(self) -> float:
+        """The mean, averaged over the shapes."""
+        return float(self.weights @ (self.mode + _LEAN * (self.right - self.left)))
+
+    @property
+    def spread(self) -> float:
+        """The standard deviation, averaged over the shapes in logarithms."""
+        variance = (1 - _LEAN**2) * (self.right - self.left) ** 2 + self.left * self.right
+        return float(np.exp(0.5 * (self.weights @ np.log(variance))))
+
+    def interval(self, edges: Array, outside: float) -> slice:
+        """Return the shortest run of cells with at most a share ``outside`` on either side."""
+        level = self.weights @ self.rising(edges)
+        start = max(int(np.searchsorted(level, outside, side="right")) - 1, 0)
+        stop = min(int(np.searchsorted(level, 1 - outside, side="left")), len(edges) - 1)
+        return slice(min(start, len(edges) - 2), max(stop, min(start, len(edges) - 2) + 1))
+
+
+def coarse_shapes(edges: Array) -> Shapes:
+    """Return shapes with modes at the edges and in the cells of a grid, as wide as a cell or so."""
+    modes = np.concatenate([edges, (edges[1:] + edges[:-1]) / 2])
+    cell = np.clip(np.searchsorted(edges, modes, side="right") - 1, 0, len(edges) - 2)
+    width = np.maximum(np.diff(edges)[cell], 1e-300)
+    return Shapes.around(modes, width[:, None] * 2.0 ** np.arange(-2, 4))
+
+
+def fine_shapes(low: float, high: float, cells: int) -> Shapes:
+    """Return shapes in and a little beyond a window, from a part of its cells to the whole."""
+    modes = low + (high - low) * np.linspace(-0.1, 1.1, 37)
+    widths = (high - low) * np.geomspace(0.3 / cells, 1.0, 12)
+    return Shapes.around(modes, np.tile(widths, (len(modes), 1)))
