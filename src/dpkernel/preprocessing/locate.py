@@ -12,6 +12,7 @@ from scipy.special import ndtr
 from dpkernel.types import Array
 
 _SLACK = 1.0  # deviations by which a count may fall short of the share that is asked for
+_CERTAIN = 4.5  # deviations that a sum of counts without records hardly ever reaches
 _SKEWED = 8.0  # one width may be so many times the other
 _MISFIT = 0.1  # of a share, by which no shape is right
 _LEAN = math.sqrt(2 / math.pi)
@@ -32,6 +33,21 @@ def shortest_interval(counts: Array, total: float, deviation: float, outside: fl
         if missing <= _SLACK * deviation * math.sqrt(length):
             return slice(start, start + length)
     return slice(0, cells)
+
+
+def with_far_cells(counts: Array, deviation: float, inside: slice) -> slice:
+    """Return the run of cells with those outside of it that hold more than noise can explain.
+
+    Values that a few records have, far from the others: single cells first, then 2, 4 and 8 together.
+    """
+    start, stop = inside.start, inside.stop
+    for size in (1, 2, 4, 8):
+        sums = np.convolve(counts, np.ones(size), mode="valid")
+        seen = np.flatnonzero(sums > _CERTAIN * deviation * math.sqrt(size))
+        left, right = seen[seen + size <= start], seen[seen >= stop]
+        start = int(left.min()) if len(left) else start
+        stop = int(right.max()) + size if len(right) else stop
+    return slice(start, stop)
 
 
 def quantile(edges: Array, counts: Array, level: float) -> float:

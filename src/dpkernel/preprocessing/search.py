@@ -27,6 +27,7 @@ from dpkernel.preprocessing.locate import (
     fine_shapes,
     quantile,
     shortest_interval,
+    with_far_cells,
 )
 from dpkernel.types import Array, Budget, IntArray, Neighbours
 
@@ -34,7 +35,7 @@ GRID = 2**20  # steps of a clipped value on either side of zero
 _OUTSIDE = 0.02  # share of a column that may lie outside of its window, to either side
 _LEAST_ROWS = 3.0  # deviations of a count; with fewer rows nothing is seen
 _MARGIN = 1 / 16  # of its width, added to an interval at either end
-_TAILS = 1.2  # the deviation of a column over that of the shape nearest to its bulk, in the median
+_TAILS = 1.25  # the deviation of a column over that of the shape nearest to its bulk, in the median
 _REACH = 6.0  # deviations to either side in which values are summed
 _WORTH = 0.01  # largest deviation of a released mean square at which sums are worth a release
 
@@ -132,6 +133,7 @@ class ColumnSearch:
 
     def _hull(self, found: Histogram, shapes: Shapes, total: float) -> tuple[float, float]:
         counted = shortest_interval(found.counts[1:-1], total, found.deviation, 2 * _OUTSIDE)
+        counted = with_far_cells(found.counts[1:-1], found.deviation, counted)
         shaped = shapes.interval(found.edges, _OUTSIDE)
         start, stop = min(counted.start, shaped.start), max(counted.stop, shaped.stop)
         return float(found.edges[start]), float(found.edges[stop])
@@ -188,6 +190,8 @@ def pair_sums(values: Array, clip: Interval) -> IntArray:
 def _improved(column: Column, clip: Interval, sums: Array, deviation: float) -> Column:
     """Return the column with the mean and spread of released sums, where they tell more than noise."""
     count = max(column.present, 1.0)
+    if deviation / count > 10 * _WORTH:  # hardly a value is there
+        return column
     mean = min(max(float(sums[0]) / count, -1.0), 1.0)
     variance = float(sums[1]) / (1.5 * count) + 0.5 - mean**2
     error = deviation / count * (1 / 1.5 + 2 * abs(mean))
