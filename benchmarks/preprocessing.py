@@ -2,8 +2,8 @@
 
 ``python benchmarks/preprocessing.py [--tables ...] [--splits 3]``, with DPKERNEL_DATA set.
 
-1. Scales. ``PrivateStandardScaler`` on breast_cancer: the share of columns whose scale is more than twice
-   too large or too small, with the declared bounds and with bounds a thousand times wider; against
+1. Scales. ``PrivateStandardScaler`` on breast_cancer: the share of columns whose scale is more than
+   twice too large or too small, with the declared bounds and with bounds a thousand times wider; against
    means and mean squares clipped to the same bounds, in one joint Gaussian release.
 2. Models. ``PrivatePipeline(PrivateBounds -> model)`` with ranges of columns and target a thousand times
    too wide, around 0, against the same model with the declared bounds and the whole budget. R^2 of
@@ -62,7 +62,9 @@ def scales(splits: int, console: Console) -> None:
     """Print the table of scales."""
     data = load("breast_cancer")
     assert data is not None
-    table = Table("bounds", "clipped moments", "PrivateStandardScaler", title="breast_cancer, eps = 1")
+    table = Table(
+        "bounds", "clipped moments", "PrivateStandardScaler", title="breast_cancer, eps = 1"
+    )
     for name, bounds in (("declared", data.bounds), ("x 1000", widened(*data.bounds))):
         plain, ours = [], []
         for seed in range(10 * splits):

@@ -192,7 +192,9 @@ class Ledger:
             for name, plan in plans.items()
             for part in plan.parts
         ]
-        whole = self.spend(Plan(tuple(parts)), label, claim=claim, neighbours=neighbours, noise=noise)
+        whole = self.spend(
+            Plan(tuple(parts)), label, claim=claim, neighbours=neighbours, noise=noise
+        )
         on_draw = whole._hand_over()
         steps: dict[str, Ledger] = {
             name: _StepLedger(self, name, plan, on_draw) for name, plan in plans.items()

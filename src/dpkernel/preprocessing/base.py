@@ -97,6 +97,7 @@ class PrivateTransformer(TransformerMixin, PrivateEstimator):
                     f"{owner} takes columns of numbers; encode declared levels with"
                     " DeclaredCategories first."
                 )
+            check_width(owner, "bounds", column)
             found.append(column)
         return found
 
@@ -134,3 +135,12 @@ def shares_of_mu(budget: Budget, shares: Sequence[float]) -> list[float]:
 def ranges_as_json(ranges: Sequence[Interval]) -> list[dict[str, float]]:
     """Return public ranges as JSON values, for certificates."""
     return [interval.to_dict() for interval in ranges]
+
+
+def check_width(owner: str, name: str, interval: Interval) -> None:
+    """Refuse a range whose squares are no numbers."""
+    most = max(abs(interval.low), abs(interval.high))
+    if not (most <= 1e100 and interval.half_width >= 1e-100):
+        allowed = "at most 1e100 in magnitude and at least 2e-100 wide, a column"
+        got = (interval.low, interval.high)
+        raise ParameterError(parameter_message(owner, name, allowed, got))

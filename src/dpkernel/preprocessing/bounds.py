@@ -12,7 +12,7 @@ from dpkernel.errors import DataError
 from dpkernel.estimators.base import interval_of
 from dpkernel.ledger import Ledger
 from dpkernel.noise import NoiseSource
-from dpkernel.preprocessing.base import PrivateTransformer, ranges_as_json
+from dpkernel.preprocessing.base import PrivateTransformer, check_width, ranges_as_json
 from dpkernel.preprocessing.search import Column, ColumnSearch
 from dpkernel.tables import as_floats
 from dpkernel.types import Array, Neighbours
@@ -23,9 +23,9 @@ _TARGET_ROOM = 0.25  # of its width, added to the range of a target at either en
 class PrivateBounds(OneToOneFeatureMixin, PrivateTransformer):
     r"""Find the range in which each column really lies, and clip to it.
 
-    The public range may be a thousand times too wide. Two joint releases of all columns' histograms, on a
-    geometric grid and then on a fine one where the first saw the column, give an interval that holds
-    about 96 % of it, more where there are few rows, and a margin.
+    The public range may be a thousand times too wide. Two joint releases of all columns' histograms, on
+    a geometric grid and then on a fine one where the first saw the column, give an interval that holds
+    most of it, about 96 % and a margin, and is as tight as the noise allows.
 
     Parameters
     ----------
@@ -104,6 +104,7 @@ class PrivateBounds(OneToOneFeatureMixin, PrivateTransformer):
             return table, ranges, None
         owner = type(self).__name__
         target = interval_of(given, None, owner)
+        check_width(owner, "y_range", target)
         if y is None:
             raise DataError(f"{owner} with 'y_range' needs y, the target whose range it finds.")
         values = as_floats(y, "y")

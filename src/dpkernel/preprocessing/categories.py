@@ -56,7 +56,7 @@ class DeclaredCategories(TransformerMixin, BaseEstimator):
         return self
 
     def transform(self, X: Any) -> Array:
-        """Return numbers: one column a level, in order, and "other"; columns without levels as floats."""
+        """Return one column of 0 and 1 a level, then "other"; columns without levels as floats."""
         check_is_fitted(self)
         table = checked_table(self, X, dtype=None, reset=False, ensure_all_finite=False)
         parts = [self._encoded(table[:, j], j) for j in range(table.shape[1])]
@@ -79,7 +79,9 @@ class DeclaredCategories(TransformerMixin, BaseEstimator):
             names = list(getattr(self, "feature_names_in_", ()))
             unknown = [name for name in given if name not in names]
             if unknown:
-                raise DataError(f"X has no column named {unknown[0]!r}, for which levels are declared.")
+                raise DataError(
+                    f"X has no column named {unknown[0]!r}, for which levels are declared."
+                )
             given = [given.get(name) for name in names]
         if isinstance(given, str) or len(given) != n_columns:
             raise ParameterError(
@@ -122,7 +124,7 @@ class DeclaredCategories(TransformerMixin, BaseEstimator):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
-        tags.input_tags.categorical = True
+        tags.input_tags.categorical = tags.input_tags.string = True
         tags.transformer_tags.preserves_dtype = []
         return tags
 

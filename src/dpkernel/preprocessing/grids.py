@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -57,16 +58,12 @@ class Cells:
 
     def count(self, table: Array, *, clip: bool) -> Counts:
         """Return the counts, which leave through a mechanism only; ``clip`` moves values inside."""
-        parts = [
-            _column_counts(table[:, j], edges, clip) for j, edges in enumerate(self.edges)
-        ]
+        parts = [_column_counts(table[:, j], edges, clip) for j, edges in enumerate(self.edges)]
         return Counts(self, np.concatenate(parts))
 
     def read(self, noisy: IntArray) -> list[Array]:
         """Return the released counts of each column."""
-        return [
-            part.astype(np.float64) for part in np.split(noisy, np.cumsum(self.sizes)[:-1])
-        ]
+        return [part.astype(np.float64) for part in np.split(noisy, np.cumsum(self.sizes)[:-1])]
 
 
 def _column_counts(values: Array, edges: Array, clip: bool) -> IntArray:
@@ -90,7 +87,8 @@ class Counts:
         columns = dict(found.parameters).get("columns")
         if found.formula != "column-histograms" or columns != len(self.cells.edges):
             raise LedgerError("The mechanism was not calibrated for histograms of these columns.")
-        return self.cells.read(mechanism.release(self._values, noise))
+        noisy: Any = mechanism.release(self._values, noise)  # type: ignore[arg-type]
+        return self.cells.read(noisy)
 
     def __repr__(self) -> str:
         return f"<Counts of {len(self.cells.edges)} column(s); they are not shown>"

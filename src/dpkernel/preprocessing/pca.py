@@ -127,12 +127,13 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, PrivateTransformer):
     def transform(self, X: Any) -> Array:
         """Return the components of clipped and scaled rows."""
         unit = self._domain_of_fit().to_unit(self._check_new_table(X))
-        return (unit - self.mean_) @ self.components_.T
+        return np.asarray((unit - self.mean_) @ self.components_.T)
 
     def inverse_transform(self, X: Any) -> Array:
         """Return the rows, in their units, that lie nearest to these components."""
         low, high, middle, half = self._domain_of_fit()._box
-        return np.clip((as_floats(X, "X") @ self.components_ + self.mean_) * half + middle, low, high)
+        unit = as_floats(X, "X") @ self.components_ + self.mean_
+        return np.asarray(np.clip(unit * half + middle, low, high))
 
     def _domain_of_fit(self) -> Domain:
         check_is_fitted(self)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
@@ -19,19 +19,22 @@ from dpkernel.noise import NoiseSource, Plan, SeededNoise
 from dpkernel.preprocessing.base import PrivateTransformer, shares_of_mu
 from dpkernel.preprocessing.categories import DeclaredCategories
 from dpkernel.profiles import GaussianProfile
-from dpkernel.types import Array, Budget, Neighbours, is_real
+from dpkernel.types import Budget, Neighbours, is_real
 from dpkernel.validation import Choice, Constraint, Kind, Real
 
 _SHRINK = (1.0, 0.99, 0.97, 0.94, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2)
 _SEED_STRIDE = 7919  # between the seeds of steps, where noise is seeded
 Steps = list[tuple[str, Any]]
+T = TypeVar("T", bound=Callable[..., Any])
 
 
-def _final_has(name: str) -> Any:
+def _final_has(name: str) -> Callable[[T], T]:
+    """Return a decorator: the method is there if the last step has it."""
+
     def check(pipeline: PrivatePipeline) -> bool:
         return hasattr(getattr(pipeline, "steps_", pipeline.steps)[-1][1], name)
 
-    return available_if(check)
+    return available_if(check)  # type: ignore[no-any-return]
 
 
 class PrivatePipeline(PrivateEstimator):
@@ -191,7 +194,7 @@ class PrivatePipeline(PrivateEstimator):
             ready = self._ready(step, i, budgets[name], bounds, y_bounds)
             yield name, ready, table
             if not last:
-                table = np.zeros((n_rows, ready._n_outputs(_n_columns(table))))
+                table = np.zeros((n_rows, ready._n_outputs(_shape(table)[1])))
                 bounds = ready._output_bounds
                 y_bounds = getattr(ready, "y_range", None) or y_bounds
 
@@ -228,8 +231,8 @@ class PrivatePipeline(PrivateEstimator):
         except (ValueError, TypeError, RuntimeError, ArithmeticError, MemoryError):
             pass  # a foreign text may quote an entry
         raise DataError(
-            f"The step {name!r} failed after the budget of the whole pipeline was spent{failed}. What was"
-            " reserved stays spent."
+            f"The step {name!r} failed after the budget of the whole pipeline was spent{failed}. What"
+            " was reserved stays spent."
         )
 
     def _ready(self, step: Any, i: int, budget: Budget, bounds: Any, y_bounds: Any) -> Any:
@@ -276,8 +279,8 @@ class PrivatePipeline(PrivateEstimator):
             for what in ("ledger", "noise"):
                 if getattr(step, what) is not None:
                     raise ParameterError(
-                        f"The step {name!r} has a {what} of its own. State it for the pipeline: all steps"
-                        " are one spend."
+                        f"The step {name!r} has a {what} of its own. State it for the pipeline: all"
+                        " steps are one spend."
                     )
         elif last:
             raise ParameterError(
@@ -396,7 +399,8 @@ class PrivatePipeline(PrivateEstimator):
         if _are_pairs(self.steps):
             names = [name for name, _ in self.steps]
             replaced = {name: params.pop(name) for name in names if name in params}
-            self.steps = [(name, replaced.get(name, step)) for name, step in self.steps]
+            if replaced:
+                self.steps = [(name, replaced.get(name, step)) for name, step in self.steps]
         super().set_params(**params)
         return self
 
@@ -405,7 +409,7 @@ class PrivatePipeline(PrivateEstimator):
 
     def __sklearn_tags__(self) -> Any:
         tags = BaseEstimator.__sklearn_tags__(self)
-        last = self.steps[-1][1] if _are_pairs(self.steps) and self.steps else None
+        last: Any = self.steps[-1][1] if _are_pairs(self.steps) and self.steps else None
         if hasattr(last, "__sklearn_tags__"):
             own = last.__sklearn_tags__()
             tags.estimator_type, tags.target_tags = own.estimator_type, own.target_tags
@@ -481,15 +485,19 @@ def _are_pairs(steps: object) -> bool:
 
 
 def _n_rows(X: Any) -> int:
-    shape = getattr(X, "shape", None) or np.shape(X)
+    shape = _shape(X)
     if len(shape) != 2:
         raise DataError(
-            f"Expected 2D array, got an array of shape {tuple(shape)} instead. Reshape your data: one row"
-            " a record, one column a variable."
+            f"Expected 2D array, got an array of shape {shape} instead. Reshape your data: one row a"
+            " record, one column a variable."
         )
-    return int(shape[0])
+    return shape[0]
 
 
-def _n_columns(table: Array | Any) -> int:
-    shape = getattr(table, "shape", None) or np.shape(table)
-    return int(shape[1])
+def _shape(table: Any) -> tuple[int, ...]:
+    """Return the sizes of a table of any kind; () for what is none."""
+    try:
+        found = getattr(table, "shape", None) or np.asarray(table).shape
+    except (ValueError, TypeError):
+        return ()
+    return tuple(int(size) for size in found)

@@ -92,11 +92,11 @@ class PrivateStandardScaler(OneToOneFeatureMixin, PrivateTransformer):
     def transform(self, X: Any) -> Array:
         """Return the columns centred and scaled; they are not clipped."""
         with np.errstate(over="ignore"):
-            return np.nan_to_num((self._check_new_table(X) - self.mean_) / self.scale_)
+            return np.asarray(np.nan_to_num((self._check_new_table(X) - self.mean_) / self.scale_))
 
     def inverse_transform(self, X: Any) -> Array:
         """Return scaled columns in their units."""
-        return self._check_new_table(X) * self.scale_ + self.mean_
+        return np.asarray(self._check_new_table(X) * self.scale_ + self.mean_)
 
     @property
     def _output_bounds(self) -> Any:

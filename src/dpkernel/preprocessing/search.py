@@ -109,7 +109,9 @@ class ColumnSearch:
         totals = [self._present(counts[-1]) for counts in coarse]
         seen = self.n_rows > _LEAST_ROWS * self.coarse.noise_scale
         windows = [
-            self._window(histogram, total) if seen else (interval.low, interval.high)
+            widened(*self._window(histogram, total), 0.0, interval)
+            if seen
+            else (interval.low, interval.high)
             for histogram, total, interval in zip(first, totals, self.ranges, strict=True)
         ]
         grid = Cells(tuple(fine_edges(low, high, self.n_fine) for low, high in windows))
@@ -164,9 +166,7 @@ class ColumnSearch:
         """Return mean and spread from sums of values clipped around what the histograms found."""
         clips = [
             Interval(
-                *widened(
-                    c.mean - _REACH * c.spread, c.mean + _REACH * c.spread, 0.0, interval
-                )
+                *widened(c.mean - _REACH * c.spread, c.mean + _REACH * c.spread, 0.0, interval)
             )
             for c, interval in zip(columns, self.ranges, strict=True)
         ]
@@ -199,7 +199,7 @@ def _improved(column: Column, clip: Interval, sums: Array, deviation: float) -> 
     return Column(
         column.low,
         column.high,
-        float(clip.from_unit(np.float64(mean))),
+        clip.middle + mean * clip.half_width,
         spread,
         column.median,
         column.present,

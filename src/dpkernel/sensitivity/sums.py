@@ -93,13 +93,14 @@ def column_histograms(neighbours: Neighbours, *, columns: int) -> Sensitivity:
 
 
 def column_moments(neighbours: Neighbours, *, columns: int, bound: int) -> Sensitivity:
-    r"""Return the l2 sensitivity of sums of (u, v), v = rint(3/2 (u^2/bound - bound/2)), a pair a column.
+    r"""Return the l2 sensitivity of sums of pairs (u, v), one a column, in one vector.
 
-    u is an integer with |u| <= bound. Without the rounding two pairs differ by p^2 (1 + 9/4 s^2) in
-    squares, p = |u - u'|/bound, s = |u + u'|/bound <= 2 - p; with p = 1 + t,
-    4 - p^2 (1 + 9/4 (2 - p)^2) = (1 - t) (3 + t - 9/4 (1 - t)(1 + t)^2) >= 0 on [-1, 1], so they are at
-    most 2 bound apart: squares cost nothing beside the values. One pair is at most 5/4 bound long.
-    Rounding adds at most 1 to either. All columns: sqrt(columns) times that.
+    u is an integer with |u| <= bound, and v = rint(3/2 (u^2/bound - bound/2)). Without the rounding
+    two pairs differ by bound^2 p^2 (1 + 9/4 s^2) in squares, p = |u - u'|/bound and
+    s = |u + u'|/bound <= 2 - p. With p = 1 + t
+    4 - p^2 (1 + 9/4 (2 - p)^2) = (1 - t) (3 + t - 9/4 (1 - t)(1 + t)^2) >= 0 on [-1, 1],
+    so they are at most 2 bound apart: squares cost nothing beside the values. One pair is at most
+    5/4 bound long. Rounding adds at most 1 to either. All columns: sqrt(columns) times that.
     """
     parameters = (("columns", float(columns)), ("bound", float(bound)))
     return Sensitivity("column-moments", neighbours, parameters)
