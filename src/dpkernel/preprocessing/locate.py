@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Self
 
 import numpy as np
 from scipy.special import ndtr
@@ -87,6 +89,12 @@ class Histogram:
     counts: Array
     deviation: float
 
+    def within(self, low: float, high: float) -> Histogram:
+        """Return the cells that lie in an interval of edges, without what is outside of it."""
+        start, stop = np.searchsorted(self.edges, [low, high])
+        counts = np.concatenate([[np.nan], self.counts[start + 1 : stop + 1], [np.nan]])
+        return replace(self, edges=self.edges[start : stop + 1], counts=counts)
+
 
 @dataclass(frozen=True)
 class Shapes:
@@ -101,7 +109,7 @@ class Shapes:
     weights: Array
 
     @classmethod
-    def around(cls, modes: Array, widths: Array) -> Shapes:
+    def around(cls, modes: Array, widths: Array) -> Self:
         """Return all pairs of widths at every mode: ``widths`` has a row a mode."""
         size = widths.shape[1]
         left = np.repeat(widths, size, axis=1).ravel()
@@ -119,17 +127,22 @@ class Shapes:
             above = 1 - 2 * (1 - share) * ndtr((mode - edges) / right)
         return np.asarray(np.where(edges < mode, below, above))
 
-    def given(self, histograms: Sequence[Histogram], total: float) -> Shapes:
+    def given(self, histograms: Sequence[Histogram], total: float) -> Self:
         """Return the shapes with the weights that noisy counts of ``total`` records give them."""
         fit = np.zeros(len(self.mode))
         for found in histograms:
-            shares = np.diff(self.rising(found.edges), axis=1, prepend=0.0, append=1.0)
+            known = np.isfinite(found.counts)
+            expected = total * self.shares(found.edges)[:, known]
             # the noise, the chance of sampling, and a shape that is never quite right
-            variance = found.deviation**2 + total * shares + (_MISFIT * total * shares) ** 2
-            off = found.counts - total * shares
+            variance = found.deviation**2 + expected + (_MISFIT * expected) ** 2
+            off = found.counts[known] - expected
             fit -= 0.5 * np.sum(off**2 / variance + np.log(variance), axis=1)
         weights = np.exp(fit - fit.max())
         return replace(self, weights=weights / weights.sum())
+
+    def shares(self, edges: Array) -> Array:
+        """Return the share of each shape below the edges, between them, and above."""
+        return np.diff(self.rising(edges), axis=1, prepend=0.0, append=1.0)
 
     @property
     def mean(self) -> float:
@@ -150,16 +163,37 @@ class Shapes:
         return slice(min(start, len(edges) - 2), max(stop, min(start, len(edges) - 2) + 1))
 
 
-def coarse_shapes(edges: Array) -> Shapes:
+class CoarseShapes(Shapes):
+    """Shapes on one grid, whose distribution functions are computed once."""
+
+    def rising(self, edges: Array) -> Array:
+        """Return the distribution functions at the edges of the grid."""
+        return _rising(edges.tobytes())
+
+
+@lru_cache(maxsize=16)
+def _rising(edges: bytes) -> Array:
+    grid = np.frombuffer(edges)
+    return Shapes.rising(coarse_shapes(grid), grid)
+
+
+def coarse_shapes(edges: Array) -> CoarseShapes:
     """Return shapes with modes at the edges and in the cells of a grid, as wide as a cell or so."""
     modes = np.concatenate([edges, (edges[1:] + edges[:-1]) / 2])
     cell = np.clip(np.searchsorted(edges, modes, side="right") - 1, 0, len(edges) - 2)
     width = np.maximum(np.diff(edges)[cell], 1e-300)
-    return Shapes.around(modes, width[:, None] * 2.0 ** np.arange(-2, 4))
+    return CoarseShapes.around(modes, width[:, None] * 2.0 ** np.arange(-2, 4))
 
 
-def fine_shapes(low: float, high: float, cells: int) -> Shapes:
-    """Return shapes in and a little beyond a window, from a part of its cells to the whole."""
-    modes = low + (high - low) * np.linspace(-0.1, 1.1, 37)
-    widths = (high - low) * np.geomspace(0.3 / cells, 1.0, 12)
+def fine_shapes(edges: Array, inside: slice) -> Shapes:
+    """Return shapes all over a window, and more of them about the cells that hold most records."""
+    low, width, cells = edges[0], edges[-1] - edges[0], len(edges) - 1
+    about = max(inside.start - 1, 0), min(inside.stop + 1, cells)
+    modes = np.concatenate(
+        [
+            low + width * np.linspace(-0.1, 1.1, 19),
+            np.linspace(edges[about[0]], edges[about[1]], 19),
+        ]
+    )
+    widths = width * np.geomspace(0.3 / cells, 1.0, 11)
     return Shapes.around(modes, np.tile(widths, (len(modes), 1)))

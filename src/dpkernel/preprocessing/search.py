@@ -143,7 +143,8 @@ class ColumnSearch:
     def _read(self, j: int, first: Histogram, second: Histogram) -> Column:
         total, interval = self._totals_of(first), self.ranges[j]
         window = float(second.edges[0]), float(second.edges[-1])
-        shapes = fine_shapes(*window, self.n_fine).given([first, second], total)
+        counted = shortest_interval(second.counts[1:-1], total, second.deviation, 2 * _OUTSIDE)
+        shapes = fine_shapes(second.edges, counted).given([first.within(*window), second], total)
         low, high = self._hull(second, shapes, total)
         low, high = widened(low, high, (high - low) * _MARGIN, interval)
         ends = np.concatenate([[interval.low], second.edges, [interval.high]])
@@ -214,4 +215,6 @@ def _unseen(interval: Interval, total: float) -> Column:
 
 def _fine_cells(ratio: float) -> int:
     """Return the number of fine cells for so many rows a deviation of a count."""
-    return 64 if ratio > 150 else 32 if ratio > 60 else 16 if ratio > 25 else 8
+    return (
+        128 if ratio > 300 else 64 if ratio > 150 else 32 if ratio > 60 else 16 if ratio > 25 else 8
+    )
