@@ -187,14 +187,8 @@ class Ledger:
         this spend paid for and records nothing further. The spend itself, whose parts are labelled
         "step: part", is returned to be certified; what it could draw is struck off.
         """
-        parts = [
-            replace(part, label=f"{name}: {part.label}")
-            for name, plan in plans.items()
-            for part in plan.parts
-        ]
-        whole = self.spend(
-            Plan(tuple(parts)), label, claim=claim, neighbours=neighbours, noise=noise
-        )
+        joined = Plan.joined(plans)
+        whole = self.spend(joined, label, claim=claim, neighbours=neighbours, noise=noise)
         on_draw = whole._hand_over()
         steps: dict[str, Ledger] = {
             name: _StepLedger(self, name, plan, on_draw) for name, plan in plans.items()

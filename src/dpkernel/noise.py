@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -229,6 +229,16 @@ class Plan:
         if self.nothing_proved:
             return ApproximateProfile(0.0, 1.0)
         return compose([p.profile.repeat(p.draws) for p in self.parts if not p.free])
+
+    @classmethod
+    def joined(cls, plans: Mapping[str, Plan]) -> Plan:
+        """Return the plan of several steps, with parts labelled "step: part"."""
+        parts = tuple(
+            replace(part, label=f"{name}: {part.label}")
+            for name, plan in plans.items()
+            for part in plan.parts
+        )
+        return cls(parts, any(plan.nothing_proved for plan in plans.values()))
 
     @classmethod
     def of(cls, what: Plan | PrivacyProfile, label: str) -> Plan:

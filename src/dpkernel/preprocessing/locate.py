@@ -122,10 +122,10 @@ class Shapes:
         """Return the distribution functions at the edges, a row a shape."""
         mode, left, right = self.mode[:, None], self.left[:, None], self.right[:, None]
         share = left / (left + right)
+        lower = edges < mode
         with np.errstate(all="ignore"):
-            below = 2 * share * ndtr((edges - mode) / left)
-            above = 1 - 2 * (1 - share) * ndtr((mode - edges) / right)
-        return np.asarray(np.where(edges < mode, below, above))
+            level = 2 * ndtr((edges - mode) / np.where(lower, left, right))
+        return np.where(lower, share * level, share + (1 - share) * (level - 1))
 
     def given(self, histograms: Sequence[Histogram], total: float) -> Self:
         """Return the shapes with the weights that noisy counts of ``total`` records give them."""

@@ -49,7 +49,7 @@ class PrivatePipeline(PrivateEstimator):
     steps : list of (name, estimator)
         Private transformers and, last, a private estimator or transformer. Other steps must learn
         nothing: ``DeclaredCategories``, or scikit-learn's transformers that need no fit
-        (``FunctionTransformer``). Their epsilon, delta, neighbours, ledger and noise are set here. A
+        (``FunctionTransformer``, with a function that treats each row by itself). Their epsilon, delta, neighbours, ledger and noise are set here. A
         step without ``bounds`` gets those that the step before it found or has; a last step without
         ``y_bounds`` gets those of a ``PrivateBounds`` with ``y_range``.
     epsilon, delta : float
@@ -165,12 +165,7 @@ class PrivatePipeline(PrivateEstimator):
                 name: _plan_of(step, table, y)
                 for name, step, table in self._walk(X, n_rows, budgets)
             }
-            labelled = [
-                replace(part, label=f"{name}: {part.label}")
-                for name, plan in plans.items()
-                for part in plan.parts
-            ]
-            if Plan(tuple(labelled)).profile.supports(request):
+            if Plan.joined(plans).profile.supports(request):
                 return budgets, plans
         raise ParameterError(
             f"The releases of the steps do not compose to {request}. Ask for more, or use fewer steps."
