@@ -12,13 +12,13 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from dpkernel.certificate import Certificate, Release
-from dpkernel.errors import DataError, DPKernelError, LedgerError, ParameterError, parameter_message
+from dpkernel.errors import DataError, DPKernelError, ParameterError, parameter_message
 from dpkernel.estimators.base import PrivateEstimator, _count_fit, logger
 from dpkernel.ledger import Ledger
 from dpkernel.noise import NoiseSource, Plan, SeededNoise
-from dpkernel.preprocessing.base import PrivateTransformer, shares_of_mu
+from dpkernel.preprocessing.base import PrivateTransformer
 from dpkernel.preprocessing.categories import DeclaredCategories
-from dpkernel.profiles import GaussianProfile
+from dpkernel.preprocessing.planning import plan_of, split_budget
 from dpkernel.types import Budget, Neighbours, is_real
 from dpkernel.validation import Choice, Constraint, Kind, Real
 
@@ -160,9 +160,9 @@ class PrivatePipeline(PrivateEstimator):
     ) -> tuple[dict[str, Budget], dict[str, Plan]]:
         """Return the largest budgets in these proportions whose plans compose to the request."""
         for factor in _SHRINK:
-            budgets = _split(request, weights, factor)
+            budgets = split_budget(request, weights, factor)
             plans = {
-                name: _plan_of(step, table, y)
+                name: plan_of(step, table, y)
                 for name, step, table in self._walk(X, n_rows, budgets)
             }
             if Plan.joined(plans).profile.supports(request):
@@ -412,44 +412,6 @@ class PrivatePipeline(PrivateEstimator):
             tags.transformer_tags = own.transformer_tags
         tags.non_deterministic = not isinstance(self.noise, SeededNoise)
         return tags
-
-
-class _Planned(Exception):  # noqa: N818 - it is no error
-    def __init__(self, plan: Plan) -> None:
-        self.plan = plan
-
-
-class _Probe(Ledger):
-    """A ledger that keeps the plan of a fit and stops it before it reads the data."""
-
-    def check(self, what: Any, label: str, **options: Any) -> None:
-        """Stop the fit."""
-        raise _Planned(Plan.of(what, label))
-
-    def spend(self, what: Any, label: str, **options: Any) -> Any:
-        """Stop the fit."""
-        raise _Planned(Plan.of(what, label))
-
-
-def _plan_of(step: Any, table: Any, y: Any) -> Plan:
-    """Return what a step is going to release on a table of this size, or raise what it refuses."""
-    probe = _Probe(neighbours=step.neighbours)
-    try:
-        step.set_params(ledger=probe).fit(table, y)
-    except _Planned as planned:
-        return planned.plan
-    raise LedgerError(f"{type(step).__name__} did not ask the ledger before its fit.")
-
-
-def _split(request: Budget, weights: Mapping[str, float], factor: float) -> dict[str, Budget]:
-    """Return the budget of each step: its share of mu^2, at the delta of the whole."""
-    if len(weights) == 1:
-        return {name: Budget(request.epsilon * factor, request.delta) for name in weights}
-    mus = shares_of_mu(request, list(weights.values()))
-    return {
-        name: Budget(GaussianProfile(mu * factor).epsilon(request.delta), request.delta)
-        for name, mu in zip(weights, mus, strict=True)
-    }
 
 
 def _releases(fitted: Steps) -> tuple[list[Release], list[str]]:

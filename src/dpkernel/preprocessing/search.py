@@ -37,6 +37,7 @@ _LEAST_ROWS = 3.0  # deviations of a count; with fewer rows nothing is seen
 _LEAST_VALUES = 5.0  # deviations of a count; with fewer values a column counts as missing
 _MARGIN = 1 / 16  # of its width, added to an interval at either end
 _TAILS = 1.25  # the deviation of a column over that of the shape nearest to its bulk, in the median
+_WIDEST = 10.0  # bounds are at most so many deviations wide: a column may have two bulks
 _REACH = 6.0  # deviations to either side in which values are summed
 _WORTH = 0.01  # largest deviation of a released mean square at which sums are worth a release
 
@@ -156,7 +157,7 @@ class ColumnSearch:
             low,
             high,
             min(max(shapes.mean, interval.low), interval.high),
-            _TAILS * shapes.spread,
+            max(_TAILS * shapes.spread, (high - low) / _WIDEST),
             quantile(ends, second.counts, 0.5),
             total,
         )
@@ -171,7 +172,12 @@ class ColumnSearch:
         """Return mean and spread from sums of values clipped around what the histograms found."""
         clips = [
             Interval(
-                *widened(c.mean - _REACH * c.spread, c.mean + _REACH * c.spread, 0.0, interval)
+                *widened(
+                    min(c.mean - _REACH * c.spread, c.low),
+                    max(c.mean + _REACH * c.spread, c.high),
+                    0.0,
+                    interval,
+                )
             )
             for c, interval in zip(columns, self.ranges, strict=True)
         ]
