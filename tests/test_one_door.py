@@ -31,6 +31,7 @@ STEPS = [
     ["estimators"],
     ["methods"],
     ["selection"],
+    ["preprocessing"],
     ["papers"],
     ["model_file", "report"],
     ["demo", "audit"],

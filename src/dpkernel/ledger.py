@@ -19,7 +19,7 @@ import csv
 import json
 import math
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -171,6 +171,29 @@ class Ledger:
                 marked.add(part)
 
         return Noise(_MINT, source, plan, self.neighbours, on_draw)
+
+    def reserve(
+        self,
+        plans: Mapping[str, Plan],
+        label: str,
+        *,
+        claim: Budget,
+        neighbours: Neighbours | str | None = None,
+        noise: NoiseSource | None = None,
+    ) -> tuple[dict[str, Ledger], Noise]:
+        """Record the plans of several steps in one spend, or nothing; return a ledger for each step.
+
+        A step's ledger refuses everything but its own plan, and that once: it hands out the noise that
+        this spend paid for and records nothing further. The spend itself, whose parts are labelled
+        "step: part", is returned to be certified; what it could draw is struck off.
+        """
+        joined = Plan.joined(plans)
+        whole = self.spend(joined, label, claim=claim, neighbours=neighbours, noise=noise)
+        on_draw = whole._hand_over()
+        steps: dict[str, Ledger] = {
+            name: _StepLedger(self, name, plan, on_draw) for name, plan in plans.items()
+        }
+        return steps, whole
 
     def check(
         self,
@@ -488,6 +511,42 @@ class Ledger:
         seeded = sum(not spend.private for spend in spends)
         void = f", {seeded} of them not private: no guarantee" if seeded else ""
         return f"<Ledger{of}{part}: {ceiling}; {done} in {len(spends)} spend(s){void}>"
+
+
+class _StepLedger(Ledger):
+    """The ledger of one step of a spend that is on record already."""
+
+    def __init__(
+        self, whole: Ledger, name: str, plan: Plan, on_draw: Callable[[str], None]
+    ) -> None:
+        self._store, self._part = whole._store, whole._part
+        self._name, self._reserved, self._on_draw = name, plan, on_draw
+        self._open = True
+
+    def check(self, what: Plan | PrivacyProfile, label: str, **options: Any) -> None:
+        """Raise unless this is the plan that was reserved."""
+        plan, _ = self._line(what, label, options.get("claim"), options.get("neighbours"), True)
+        if not self._open or plan != self._reserved:
+            raise LedgerError(
+                f"The step {self._name!r} asks for other releases than were reserved for it, or a second"
+                " time. What was reserved stays spent."
+            )
+
+    def spend(self, what: Plan | PrivacyProfile, label: str, **options: Any) -> Noise:
+        """Return the noise that was reserved for this step; nothing further is recorded."""
+        self.check(what, label, **options)
+        self._open = False
+        source = options.get("noise") or SystemNoise()
+        return Noise(
+            _MINT,
+            source,
+            self._reserved,
+            self.neighbours,
+            lambda part: self._on_draw(f"{self._name}: {part}"),
+        )
+
+    def __reduce__(self) -> Any:
+        raise LedgerError("The ledger of a reserved step can't be pickled or copied.")
 
 
 # --- the rule, applied to spends on the whole and on disjoint parts ---------------------------------

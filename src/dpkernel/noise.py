@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -231,6 +231,16 @@ class Plan:
         return compose([p.profile.repeat(p.draws) for p in self.parts if not p.free])
 
     @classmethod
+    def joined(cls, plans: Mapping[str, Plan]) -> Plan:
+        """Return the plan of several steps, with parts labelled "step: part"."""
+        parts = tuple(
+            replace(part, label=f"{name}: {part.label}")
+            for name, plan in plans.items()
+            for part in plan.parts
+        )
+        return cls(parts, any(plan.nothing_proved for plan in plans.values()))
+
+    @classmethod
     def of(cls, what: Plan | PrivacyProfile, label: str) -> Plan:
         """Return the plan itself, or a plan with this one profile."""
         return what if isinstance(what, Plan) else cls((Part(label, what),))
@@ -316,6 +326,12 @@ class Noise:
             "No undrawn part of this spend has the profile of the release: it was drawn already, or"
             " another profile was recorded. Spend the mechanism's own profile() once a release."
         )
+
+    def _hand_over(self) -> Callable[[str], None]:
+        """Strike all draws off; return what records them, for the steps that draw instead."""
+        with self._lock:
+            self._left = dict.fromkeys(self._left, 0)
+        return self._on_draw
 
     def __reduce__(self) -> str:
         raise NoiseError(

@@ -83,6 +83,29 @@ def histogram(neighbours: Neighbours) -> Sensitivity:
     return Sensitivity("histogram", neighbours, ())
 
 
+def column_histograms(neighbours: Neighbours, *, columns: int) -> Sensitivity:
+    """Return the l2 sensitivity of the histograms of several columns, released as one vector.
+
+    A record is in one cell of each column. Replaced, it leaves one cell a column and enters another:
+    sqrt(2 columns). Blanked, added or removed, it changes one count a column: sqrt(columns).
+    """
+    return Sensitivity("column-histograms", neighbours, (("columns", float(columns)),))
+
+
+def column_moments(neighbours: Neighbours, *, columns: int, bound: int) -> Sensitivity:
+    r"""Return the l2 sensitivity of sums of pairs (u, v), one a column, in one vector.
+
+    u is an integer with |u| <= bound, and v = rint(3/2 (u^2/bound - bound/2)). Without the rounding
+    two pairs differ by bound^2 p^2 (1 + 9/4 s^2) in squares, p = |u - u'|/bound and
+    s = |u + u'|/bound <= 2 - p. With p = 1 + t
+    4 - p^2 (1 + 9/4 (2 - p)^2) = (1 - t) (3 + t - 9/4 (1 - t)(1 + t)^2) >= 0 on [-1, 1],
+    so they are at most 2 bound apart: squares cost nothing beside the values. One pair is at most
+    5/4 bound long. Rounding adds at most 1 to either. All columns: sqrt(columns) times that.
+    """
+    parameters = (("columns", float(columns)), ("bound", float(bound)))
+    return Sensitivity("column-moments", neighbours, parameters)
+
+
 def bounded_sum(neighbours: Neighbours, *, bound: float, norm: str = "l2") -> Sensitivity:
     """Return the l2 sensitivity of a sum of vectors of norm <= bound: twice the bound, or once.
 
@@ -149,6 +172,32 @@ def _loss_gradient(neighbours: Neighbours, p: Parameters) -> float:
 @formula("histogram")
 def _histogram(neighbours: Neighbours, p: Parameters) -> float:
     return float(_ROOT_TWO) if neighbours is Neighbours.REPLACE_ONE else 1.0
+
+
+@formula("column-histograms")
+def _column_histograms(neighbours: Neighbours, p: Parameters) -> float:
+    columns = _whole(p["columns"])
+    return _root_up(Fraction(columns * (2 if neighbours is Neighbours.REPLACE_ONE else 1)))
+
+
+@formula("column-moments")
+def _column_moments(neighbours: Neighbours, p: Parameters) -> float:
+    columns, bound = _whole(p["columns"]), _whole(p["bound"])
+    pair = Fraction(2) if neighbours is Neighbours.REPLACE_ONE else Fraction(5, 4)
+    return _root_up(columns * (pair * bound + 1) ** 2)
+
+
+def _whole(value: float) -> int:
+    """Return a count from 1 to 2^52; a TypeError for anything else, which readers of JSON expect."""
+    if not is_real(value) or not 1 <= value <= 2**52 or float(value) != int(value):
+        raise TypeError("columns and bound must be whole numbers from 1 on")
+    return int(value)
+
+
+def _root_up(square: Fraction) -> float:
+    """Return a float that is not below the square root."""
+    root = math.sqrt(round_up(square))
+    return root if Fraction(root) ** 2 >= square else math.nextafter(root, math.inf)
 
 
 @formula("bounded-sum", "l2", "score")

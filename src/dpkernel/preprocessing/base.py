@@ -1,0 +1,146 @@
+"""What the private transformers share: parameters, tables, and where they put their columns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from sklearn.base import TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from dpkernel.certificate import Certificate, Release
+from dpkernel.domain import Interval, Levels
+from dpkernel.errors import ParameterError, parameter_message
+from dpkernel.estimators.base import PrivateEstimator, resolve_domain
+from dpkernel.ledger import Ledger
+from dpkernel.noise import Noise, NoiseSource, SeededNoise
+from dpkernel.profiles import gaussian_mu
+from dpkernel.tables import as_floats, checked_table
+from dpkernel.types import Array, Budget, Neighbours
+from dpkernel.validation import Choice, Constraint, Kind, Real
+
+_ROOM = 1 - 1e-9  # of mu, left for the rounding of composed parts
+
+
+class PrivateTransformer(TransformerMixin, PrivateEstimator):
+    """Base class of transformers that spend a budget."""
+
+    _constraints: ClassVar[Mapping[str, Constraint | tuple[Constraint, ...]]] = {
+        "epsilon": Real(0, 1e10),
+        "delta": Real(0, 1),
+        "ledger": (Choice(None), Kind(Ledger)),
+        "noise": (Choice(None), Kind(NoiseSource)),
+    }
+    _missing_allowed: ClassVar[bool] = False
+    _weight: ClassVar[float] = 0.1  # beside the 1 of the last step of a pipeline
+
+    bounds: Any
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Release what is needed of the columns; nothing is spent if an argument or X is refused."""
+        try:
+            self._fit(X, y)
+        finally:
+            self.__dict__.pop("_set_aside", None)
+        return self
+
+    def _fit(self, X: Any, y: Any) -> None:
+        raise NotImplementedError
+
+    def _check_parameters(self) -> tuple[Budget, Neighbours]:
+        budget, relation = super()._check_parameters()
+        if not relation.n_is_public:
+            raise ParameterError(
+                parameter_message(
+                    type(self).__name__,
+                    "neighbours",
+                    "'replace-one' or 'zero-out'",
+                    relation.value,
+                    "The number of rows is used as a public number.",
+                )
+            )
+        return budget, relation
+
+    def _check_table(self, X: Any) -> Array:
+        """Return X as floats, or raise before anything is spent; sizes and names are kept aside."""
+        scratch = object.__new__(type(self))
+        scratch.__dict__.update(self.__dict__)
+        finite: Any = "allow-nan" if self._missing_allowed else True
+        table = checked_table(scratch, X, dtype=np.float64, ensure_all_finite=finite)
+        self._set_aside = {
+            name: getattr(scratch, name, None) for name in ("n_features_in_", "feature_names_in_")
+        }
+        return as_floats(table, "X")
+
+    def _check_new_table(self, X: Any) -> Array:
+        check_is_fitted(self)
+        finite: Any = "allow-nan" if self._missing_allowed else True
+        table = checked_table(self, X, dtype=np.float64, reset=False, ensure_all_finite=finite)
+        return as_floats(table, "X")
+
+    def _ranges(self, n_columns: int) -> list[Interval]:
+        """Return the public range of every column."""
+        owner = type(self).__name__
+        if self.bounds is None:
+            raise ParameterError(
+                f"{owner} needs 'bounds', a publicly known range of the columns; it may be a thousand"
+                " times too wide, for example bounds=(-1e6, 1e6). It is never read from the data."
+            )
+        names = self._set_aside["feature_names_in_"]
+        domain = resolve_domain(self.bounds, None, n_columns, owner, names)
+        found = []
+        for column in domain.columns or ():
+            if isinstance(column, Levels):
+                raise ParameterError(
+                    f"{owner} takes columns of numbers; encode declared levels with"
+                    " DeclaredCategories first."
+                )
+            check_width(owner, "bounds", column)
+            found.append(column)
+        return found
+
+    def _certify(
+        self, budget: Budget, releases: Sequence[Release], noise: Noise, public: Mapping[str, Any]
+    ) -> None:
+        self.certificate_ = Certificate.issue(
+            type(self).__name__, budget, releases, noise, public=public
+        )
+        self._set_columns()
+
+    @property
+    def _output_bounds(self) -> Any:
+        """The range of the transformed columns, where one is known: bounds of a next step."""
+        return None
+
+    def _n_outputs(self, n_columns: int) -> int:
+        """Return how many columns come out, from public numbers."""
+        return n_columns
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = self._missing_allowed
+        tags.non_deterministic = not isinstance(self.noise, SeededNoise)
+        tags.transformer_tags.preserves_dtype = []
+        return tags
+
+
+def shares_of_mu(budget: Budget, shares: Sequence[float]) -> list[float]:
+    """Return the mu of each Gaussian release that together stay within the budget."""
+    mu = gaussian_mu(min(budget.epsilon, 1e10), budget.delta) * _ROOM
+    return [mu * math.sqrt(share / math.fsum(shares)) for share in shares]
+
+
+def ranges_as_json(ranges: Sequence[Interval]) -> list[dict[str, float]]:
+    """Return public ranges as JSON values, for certificates."""
+    return [interval.to_dict() for interval in ranges]
+
+
+def check_width(owner: str, name: str, interval: Interval) -> None:
+    """Refuse a range whose squares are no numbers."""
+    most = max(abs(interval.low), abs(interval.high))
+    if not (most <= 1e100 and interval.half_width >= 1e-100):
+        allowed = "at most 1e100 in magnitude and at least 2e-100 wide, a column"
+        got = (interval.low, interval.high)
+        raise ParameterError(parameter_message(owner, name, allowed, got))

@@ -1,0 +1,159 @@
+"""Columns of declared levels as numbers. Nothing is learned from the data, so nothing is spent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from dpkernel.domain import Levels
+from dpkernel.errors import DataError, ParameterError
+from dpkernel.tables import checked_table
+from dpkernel.types import Array
+
+
+class DeclaredCategories(TransformerMixin, BaseEstimator):
+    """One column of zeros and ones for each declared level, and one for every other value.
+
+    The levels of a column are public: the answers of a form, the codes of a standard. Scikit-learn's
+    encoders read them from the data, which tells whether anybody has a rare one. A value that was not
+    declared, a missing one included, is "other"; its text is never repeated.
+
+    Parameters
+    ----------
+    levels : list of lists, or dict
+        The levels of each column, in the order of the columns; or of named columns of a data frame. A
+        column for which None stands, or that the dict does not name, is passed on as it is.
+    other : bool
+        Whether a column for all other values comes out. Without it they are a row of zeros.
+
+    Attributes
+    ----------
+    n_features_in_, feature_names_in_
+
+    Guarantee    nothing about the data leaves ``fit``: there is no release and no certificate. What
+                 ``transform`` returns are rows, as private as those that go in.
+
+    Examples
+    --------
+    >>> from dpkernel.preprocessing import DeclaredCategories
+    >>> DeclaredCategories([["a", "b"], None]).fit_transform([["b", 1.5], ["x", 2.0]])
+    array([[0. , 1. , 0. , 1.5],
+           [0. , 0. , 1. , 2. ]])
+    """
+
+    def __init__(self, levels: Any = None, *, other: bool = True) -> None:
+        self.levels = levels
+        self.other = other
+
+    def fit(self, X: Any, y: Any = None) -> DeclaredCategories:
+        """Compare the declared levels with the number and names of columns."""
+        checked_table(self, X, dtype=None, ensure_all_finite=False)
+        self._levels = self._resolved(self.n_features_in_)
+        return self
+
+    def transform(self, X: Any) -> Array:
+        """Return one column of 0 and 1 a level, then "other"; columns without levels as floats."""
+        check_is_fitted(self)
+        table = checked_table(self, X, dtype=None, reset=False, ensure_all_finite=False)
+        parts = [self._encoded(table[:, j], j) for j in range(table.shape[1])]
+        return np.hstack(parts)
+
+    def _encoded(self, values: Any, j: int) -> Array:
+        declared = self._levels[j]
+        if declared is None:
+            return _as_numbers(values, j)
+        place = declared.indices([_plain(value) for value in values])
+        known: Array = (place[:, None] == np.arange(len(declared.values))).astype(np.float64)
+        return np.column_stack([known, place < 0]).astype(np.float64) if self.other else known
+
+    def _resolved(self, n_columns: int) -> list[Levels | None]:
+        """Return the levels of every column, None where a column is passed on."""
+        owner, given = type(self).__name__, self.levels
+        if given is None:
+            return [None] * n_columns
+        if isinstance(given, dict):
+            names = list(getattr(self, "feature_names_in_", ()))
+            unknown = [name for name in given if name not in names]
+            if unknown:
+                raise DataError(
+                    f"X has no column named {unknown[0]!r}, for which levels are declared."
+                )
+            given = [given.get(name) for name in names]
+        if isinstance(given, str) or len(given) != n_columns:
+            raise ParameterError(
+                f"The 'levels' parameter of {owner} must be a list of {n_columns} lists, one a column of"
+                " X, with None for a column of numbers."
+            )
+        return [None if one is None else _as_levels(one, owner) for one in given]
+
+    def get_feature_names_out(self, input_features: Any = None) -> Any:
+        """Return "column_level", and "column_other"."""
+        check_is_fitted(self)
+        names = getattr(self, "feature_names_in_", None)
+        if input_features is not None:
+            if names is not None and list(input_features) != list(names):
+                raise ValueError("input_features is not equal to feature_names_in_")
+            if len(input_features) != self.n_features_in_:
+                raise ValueError(
+                    "input_features should have length equal to number of features"
+                    f" ({self.n_features_in_}), got {len(input_features)}"
+                )
+            names = input_features
+        if names is None:
+            names = [f"x{j}" for j in range(self.n_features_in_)]
+        out: list[str] = []
+        for name, declared in zip(names, self._levels, strict=True):
+            if declared is None:
+                out.append(str(name))
+                continue
+            out += [f"{name}_{level}" for level in declared.values]
+            out += [f"{name}_other"] if self.other else []
+        return np.asarray(out, dtype=object)
+
+    def _n_outputs(self, n_columns: int) -> int:
+        """Return how many columns come out, from public numbers."""
+        return sum(
+            1 if one is None else len(one.values) + bool(self.other)
+            for one in self._resolved(n_columns)
+        )
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.categorical = tags.input_tags.string = True
+        tags.transformer_tags.preserves_dtype = []
+        return tags
+
+
+def _as_levels(values: Sequence[Any], owner: str) -> Levels:
+    if isinstance(values, str) or not hasattr(values, "__len__"):
+        raise ParameterError(
+            f"The 'levels' parameter of {owner} must hold lists of levels, one a column, or None."
+        )
+    return Levels(tuple(_plain(value) for value in values))
+
+
+def _plain(value: Any) -> Any:
+    """Return a NumPy scalar as the Python value that it is; what can't be a level as None."""
+    value = value.item() if isinstance(value, np.generic) else value
+    try:
+        hash(value)
+    except TypeError:
+        return None
+    return value
+
+
+def _as_numbers(values: Any, j: int) -> Array:
+    try:
+        found = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        found = None
+    if found is None:
+        raise DataError(
+            f"Column {j} of X holds an entry that is not a number. Declare its levels, or encode it."
+        )
+    return found[:, None]

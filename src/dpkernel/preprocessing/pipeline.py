@@ -1,0 +1,460 @@
+"""Several private steps under one budget, with one certificate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+from sklearn.base import BaseEstimator, clone
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
+
+from dpkernel.certificate import Certificate, Release
+from dpkernel.errors import DataError, DPKernelError, ParameterError, parameter_message
+from dpkernel.estimators.base import PrivateEstimator, _count_fit, logger
+from dpkernel.ledger import Ledger
+from dpkernel.noise import NoiseSource, Plan, SeededNoise
+from dpkernel.preprocessing.base import PrivateTransformer
+from dpkernel.preprocessing.categories import DeclaredCategories
+from dpkernel.preprocessing.planning import plan_of, split_budget
+from dpkernel.types import Budget, Neighbours, is_real
+from dpkernel.validation import Choice, Constraint, Kind, Real
+
+_SHRINK = (1.0, 0.99, 0.97, 0.94, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2)
+_SEED_STRIDE = 7919  # between the seeds of steps, where noise is seeded
+Steps = list[tuple[str, Any]]
+T = TypeVar("T", bound=Callable[..., Any])
+
+
+def _final_has(name: str) -> Callable[[T], T]:
+    """Return a decorator: the method is there if the last step has it."""
+
+    def check(pipeline: PrivatePipeline) -> bool:
+        return hasattr(getattr(pipeline, "steps_", pipeline.steps)[-1][1], name)
+
+    return available_if(check)  # type: ignore[no-any-return]
+
+
+class PrivatePipeline(PrivateEstimator):
+    r"""Transformers and a model that share one (epsilon, delta).
+
+    The budget is split by public weights. What each step will release follows from public numbers, so
+    the whole fit is reserved in the ledger in one spend before the first draw, or nothing is spent.
+    The certificate lists every release of every step, and its epsilon is that of their composition.
+
+    Parameters
+    ----------
+    steps : list of (name, estimator)
+        Private transformers and, last, a private estimator or transformer. Other steps must learn
+        nothing and treat each row by itself: ``DeclaredCategories``, or scikit-learn's transformers
+        that need no fit (``FunctionTransformer``). Their epsilon, delta, neighbours, ledger and noise
+        are set here. A step without ``bounds`` gets those that the step before it found or has; a last
+        step without ``y_bounds`` gets those of a ``PrivateBounds`` with ``y_range``.
+    epsilon, delta : float
+        What is asked for all together; the certificate states at most this.
+    weights : dict, optional
+        Shares of the budget by name, in proportion to mu^2, by which Gaussian releases compose. By
+        default 1 for the last step and 0.1 for each private one before it.
+    neighbours : {"replace-one", "zero-out"}
+    ledger : Ledger, optional
+        Where the spend is recorded. Without one each fit has a ledger of its own.
+    noise : NoiseSource, optional
+        The operating system's entropy by default; ``SeededNoise`` makes the fit not private.
+
+    Attributes
+    ----------
+    steps_ : list of (name, fitted estimator)
+        Clones; those in ``steps`` stay as they are.
+    named_steps_ : dict
+    certificate_ : Certificate
+    n_features_in_, feature_names_in_ : those of the first step
+
+    Guarantee    (epsilon, delta)-DP for the stated neighbours, of everything that all steps release.
+                 Public: n, the number of columns, parameters.
+    Sensitivity  that of each step; see the certificate.
+    Not covered  ``score`` on the training rows: it reads them without noise.
+    Reference    adaptive composition of a plan that is fixed in advance.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpkernel import PrivateKernelRidge
+    >>> from dpkernel.preprocessing import PrivateBounds, PrivatePipeline
+    >>> X = np.random.default_rng(0).normal(100, 15, (5000, 2)); y = X[:, 0] - X[:, 1]
+    >>> pipeline = PrivatePipeline(
+    ...     [("bounds", PrivateBounds(bounds=(-1e5, 1e5), y_range=(-1e5, 1e5))),
+    ...      ("model", PrivateKernelRidge())], epsilon=1.0)
+    >>> pipeline.fit(X, y).certificate_.verify().epsilon <= 1.0
+    True
+    """
+
+    _constraints: ClassVar[Mapping[str, Constraint | tuple[Constraint, ...]]] = {
+        "epsilon": Real(0, 1e10),
+        "delta": Real(0, 1),
+        "weights": (Choice(None), Kind(dict)),
+        "ledger": (Choice(None), Kind(Ledger)),
+        "noise": (Choice(None), Kind(NoiseSource)),
+    }
+
+    def __init__(
+        self,
+        steps: Steps,
+        epsilon: float = 1.0,
+        delta: float = 1e-6,
+        *,
+        weights: dict[str, float] | None = None,
+        neighbours: str | Neighbours = "replace-one",
+        ledger: Ledger | None = None,
+        noise: NoiseSource | None = None,
+    ) -> None:
+        self.steps = steps
+        self.epsilon = epsilon
+        self.delta = delta
+        self.weights = weights
+        self.neighbours = neighbours
+        self.ledger = ledger
+        self.noise = noise
+
+    # --- fitting ------------------------------------------------------------------------------
+
+    def fit(self, X: Any, y: Any = None) -> PrivatePipeline:
+        """Reserve all releases, then fit the steps one after the other.
+
+        Nothing is spent if an argument or the data are refused. A step that fails after the spend says
+        so; what was reserved stays spent.
+        """
+        request, relation = self._check_parameters()
+        weights = self._weights(self._checked_steps())
+        n_rows = _n_rows(X)
+        budgets, plans = self._planned(X, y, n_rows, request, weights)
+        ledger = Ledger(neighbours=relation) if self.ledger is None else self.ledger
+        _count_fit(self)
+        source = self.noise.restarted() if isinstance(self.noise, SeededNoise) else self.noise
+        label = type(self).__name__
+        granted, whole = ledger.reserve(
+            plans, label, claim=request, neighbours=relation, noise=source
+        )
+        logger.info("%d steps, %d of them private", len(self.steps), len(plans))
+        fitted = self._fitted(X, y, budgets, granted)
+        releases, reasons = _releases(fitted)
+        self.certificate_ = Certificate.issue(
+            label,
+            request,
+            releases,
+            whole,
+            public={
+                "n_rows": n_rows,
+                "steps": [[name, type(step).__name__] for name, step in fitted],
+                "weights": weights,
+                "budgets": {name: [b.epsilon, b.delta] for name, b in budgets.items()},
+            },
+            invalid_because=reasons,
+        )
+        self.steps_ = fitted
+        return self
+
+    def _planned(
+        self, X: Any, y: Any, n_rows: int, request: Budget, weights: Mapping[str, float]
+    ) -> tuple[dict[str, Budget], dict[str, Plan]]:
+        """Return the largest budgets in these proportions whose plans compose to the request."""
+        for factor in _SHRINK:
+            budgets = split_budget(request, weights, factor)
+            plans = {
+                name: plan_of(step, table, y)
+                for name, step, table in self._walk(X, n_rows, budgets)
+            }
+            if Plan.joined(plans).profile.supports(request):
+                return budgets, plans
+        raise ParameterError(
+            f"The releases of the steps do not compose to {request}. Ask for more, or use fewer steps."
+        )
+
+    def _walk(
+        self, X: Any, n_rows: int, budgets: Mapping[str, Budget]
+    ) -> Iterator[tuple[str, Any, Any]]:
+        """Yield every private step as it will be fitted, with a table of the right size.
+
+        That is X itself up to the first private step, which checks it, and zeros after.
+        """
+        table, bounds, y_bounds = X, None, None
+        for i, (name, step) in enumerate(self._checked_steps()):
+            last = i == len(self.steps) - 1
+            if not isinstance(step, PrivateEstimator):
+                bounds = None
+                if not last and not isinstance(step, str):
+                    table = clone(step).fit(table, None).transform(table)
+                continue
+            ready = self._ready(step, i, budgets[name], bounds, y_bounds)
+            yield name, ready, table
+            if not last:
+                table = np.zeros((n_rows, ready._n_outputs(_shape(table)[1])))
+                bounds = ready._output_bounds
+                y_bounds = getattr(ready, "y_range", None) or y_bounds
+
+    def _fitted(
+        self, X: Any, y: Any, budgets: Mapping[str, Budget], granted: Mapping[str, Ledger]
+    ) -> Steps:
+        table, bounds, y_bounds = X, None, None
+        out: Steps = []
+        for i, (name, step) in enumerate(self.steps):
+            last = i == len(self.steps) - 1
+            if isinstance(step, PrivateEstimator):
+                ready = self._ready(step, i, budgets[name], bounds, y_bounds)
+                ready.set_params(ledger=granted[name])
+                table = self._after(name, ready, table, y, last)
+                ready.set_params(ledger=None)
+                bounds = getattr(ready, "_output_bounds", None)
+                y_bounds = getattr(ready, "y_bounds_", None) or y_bounds
+            elif isinstance(step, str):
+                ready = step
+            else:
+                bounds, ready = None, clone(step).fit(table, None)
+                table = table if last else ready.transform(table)
+            out.append((name, ready))
+        return out
+
+    def _after(self, name: str, step: Any, table: Any, y: Any, last: bool) -> Any:
+        """Fit a step whose noise is paid for; return the table behind it."""
+        failed = ""
+        try:
+            step.fit(table, y)
+            return table if last else step.transform(table)
+        except DPKernelError as error:
+            failed = f" ({error})"
+        except (ValueError, TypeError, RuntimeError, ArithmeticError, MemoryError):
+            pass  # a foreign text may quote an entry
+        raise DataError(
+            f"The step {name!r} failed after the budget of the whole pipeline was spent{failed}. What"
+            " was reserved stays spent."
+        )
+
+    def _ready(self, step: Any, i: int, budget: Budget, bounds: Any, y_bounds: Any) -> Any:
+        """Return a clone of a step with its share, and with bounds that it lacks."""
+        found = clone(step)
+        noise = self.noise
+        if isinstance(noise, SeededNoise):
+            noise = SeededNoise(noise.seed + _SEED_STRIDE * i)
+        values: dict[str, Any] = {
+            "epsilon": budget.epsilon,
+            "delta": budget.delta,
+            "neighbours": self.neighbours,
+            "noise": noise,
+        }
+        own = found.get_params(deep=False)
+        if own.get("bounds", bounds) is None and bounds is not None:
+            values["bounds"] = bounds
+        if own.get("y_bounds", y_bounds) is None and y_bounds is not None:
+            values["y_bounds"] = y_bounds
+        return found.set_params(**values)
+
+    # --- checks -------------------------------------------------------------------------------
+
+    def _checked_steps(self) -> Steps:
+        owner = type(self).__name__
+        names = [step[0] for step in self.steps] if _are_pairs(self.steps) else []
+        if not names or len(set(names)) != len(names):
+            raise ParameterError(
+                f"The 'steps' parameter of {owner} must be a list of pairs (name, estimator) with"
+                " different names."
+            )
+        own = set(self._get_param_names())
+        for name, step in self.steps:
+            if "__" in name or name in own:
+                allowed = "texts without '__' that are no parameter"
+                raise ParameterError(parameter_message(owner, "steps: names", allowed, name))
+            self._check_step(name, step, name == names[-1])
+        return list(self.steps)
+
+    def _check_step(self, name: str, step: Any, last: bool) -> None:
+        if isinstance(step, PrivateEstimator):
+            if not last and not isinstance(step, PrivateTransformer):
+                raise ParameterError(f"The step {name!r} is not the last and is no transformer.")
+            for what in ("ledger", "noise"):
+                if getattr(step, what) is not None:
+                    raise ParameterError(
+                        f"The step {name!r} has a {what} of its own. State it for the pipeline: all"
+                        " steps are one spend."
+                    )
+        elif last:
+            raise ParameterError(
+                f"The last step, {name!r}, must be a private estimator or transformer of dpkernel."
+            )
+        elif not _learns_nothing(step):
+            raise ParameterError(
+                f"The step {name!r} ({type(step).__name__}) learns from the data without noise. Use a"
+                " private transformer of dpkernel.preprocessing, or one that needs no fit."
+            )
+
+    def _weights(self, steps: Steps) -> dict[str, float]:
+        private = [(name, step) for name, step in steps if isinstance(step, PrivateEstimator)]
+        default = {name: getattr(step, "_weight", 1.0) for name, step in private[:-1]}
+        found = {**default, private[-1][0]: 1.0, **(self.weights or {})}
+        fine = set(found) == {name for name, _ in private}
+        if not fine or not all(is_real(w) and 0 < w < 1e6 for w in found.values()):
+            allowed = "positive numbers by name of a private step"
+            got = sorted(map(str, self.weights or {}))
+            raise ParameterError(parameter_message(type(self).__name__, "weights", allowed, got))
+        return {name: float(found[name]) for name, _ in private}
+
+    # --- using it -----------------------------------------------------------------------------
+
+    @property
+    def named_steps_(self) -> dict[str, Any]:
+        """The fitted steps by name."""
+        check_is_fitted(self, "steps_")
+        return dict(self.steps_)
+
+    def _before_last(self, X: Any) -> Any:
+        check_is_fitted(self, "steps_")
+        for _, step in self.steps_[:-1]:
+            X = X if isinstance(step, str) else step.transform(X)
+        return X
+
+    @_final_has("predict")
+    def predict(self, X: Any, **options: Any) -> Any:
+        """Return what the last step predicts for transformed rows."""
+        return self._last(X, "predict")(**options)
+
+    @_final_has("predict_proba")
+    def predict_proba(self, X: Any) -> Any:
+        """Return the probabilities that the last step gives transformed rows."""
+        return self._last(X, "predict_proba")()
+
+    @_final_has("decision_function")
+    def decision_function(self, X: Any) -> Any:
+        """Return the scores that the last step gives transformed rows."""
+        return self._last(X, "decision_function")()
+
+    @_final_has("transform")
+    def transform(self, X: Any) -> Any:
+        """Return transformed rows."""
+        return self._last(X, "transform")()
+
+    @_final_has("transform")
+    def fit_transform(self, X: Any, y: Any = None) -> Any:
+        """Fit, and return the transformed rows."""
+        return self.fit(X, y).transform(X)
+
+    @_final_has("score")
+    def score(self, X: Any, y: Any = None) -> float:
+        """Return the score of the last step on transformed rows; it is not private."""
+        table = self._before_last(X)
+        return float(self.steps_[-1][1].score(table, y))
+
+    def _last(self, X: Any, method: str) -> Any:
+        table = self._before_last(X)
+        return lambda **options: getattr(self.steps_[-1][1], method)(table, **options)
+
+    @property
+    def classes_(self) -> Any:
+        """The classes of the last step."""
+        return self.named_steps_[self.steps[-1][0]].classes_
+
+    @property
+    def n_features_in_(self) -> int:
+        """The number of columns that the first step was given."""
+        return int(self._first().n_features_in_)
+
+    @property
+    def feature_names_in_(self) -> Any:
+        """The names of the columns that the first step was given."""
+        return self._first().feature_names_in_
+
+    def _first(self) -> Any:
+        known = [step for _, step in getattr(self, "steps_", ()) if not isinstance(step, str)]
+        if not known:
+            raise AttributeError("This PrivatePipeline is not fitted yet.")
+        return known[0]
+
+    def get_feature_names_out(self, input_features: Any = None) -> Any:
+        """Return the names of the columns that come out of the last step."""
+        check_is_fitted(self, "steps_")
+        for _, step in self.steps_:
+            if not isinstance(step, str):
+                input_features = step.get_feature_names_out(input_features)
+        return input_features
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the parameters, with ``deep`` those of the steps as "name__parameter"."""
+        found: dict[str, Any] = super().get_params(deep=False)
+        if deep and _are_pairs(self.steps):
+            for name, step in self.steps:
+                found[name] = step
+                if hasattr(step, "get_params"):
+                    inner = step.get_params(deep=True).items()
+                    found.update({f"{name}__{key}": value for key, value in inner})
+        return found
+
+    def set_params(self, **params: Any) -> PrivatePipeline:
+        """Set parameters; "name" replaces a step, "name__parameter" sets one of its."""
+        if "steps" in params:
+            self.steps = params.pop("steps")
+        if _are_pairs(self.steps):
+            names = [name for name, _ in self.steps]
+            replaced = {name: params.pop(name) for name in names if name in params}
+            if replaced:
+                self.steps = [(name, replaced.get(name, step)) for name, step in self.steps]
+        super().set_params(**params)
+        return self
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "steps_")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = BaseEstimator.__sklearn_tags__(self)
+        last: Any = self.steps[-1][1] if _are_pairs(self.steps) and self.steps else None
+        if hasattr(last, "__sklearn_tags__"):
+            own = last.__sklearn_tags__()
+            tags.estimator_type, tags.target_tags = own.estimator_type, own.target_tags
+            tags.classifier_tags, tags.regressor_tags = own.classifier_tags, own.regressor_tags
+            tags.transformer_tags = own.transformer_tags
+        tags.non_deterministic = not isinstance(self.noise, SeededNoise)
+        return tags
+
+
+def _releases(fitted: Steps) -> tuple[list[Release], list[str]]:
+    """Return all releases under the names of their steps, and reasons why one proves nothing."""
+    releases, reasons = [], []
+    for name, step in fitted:
+        certificate = getattr(step, "certificate_", None)
+        if certificate is None:
+            continue
+        releases += [replace(r, label=f"{name}: {r.label}") for r in certificate.releases]
+        reasons += [] if certificate.valid else [f"{name}: {why}" for why in certificate.reasons]
+    return releases, reasons
+
+
+def _learns_nothing(step: Any) -> bool:
+    if isinstance(step, str):
+        return step == "passthrough"
+    if isinstance(step, DeclaredCategories):
+        return True
+    tags = getattr(step, "__sklearn_tags__", None)
+    return tags is not None and not tags().requires_fit and hasattr(step, "transform")
+
+
+def _are_pairs(steps: object) -> bool:
+    return isinstance(steps, Sequence) and all(
+        isinstance(step, tuple) and len(step) == 2 and isinstance(step[0], str) for step in steps
+    )
+
+
+def _n_rows(X: Any) -> int:
+    shape = _shape(X)
+    if len(shape) != 2:
+        raise DataError(
+            f"Expected 2D array, got an array of shape {shape} instead. Reshape your data: one row a"
+            " record, one column a variable."
+        )
+    return shape[0]
+
+
+def _shape(table: Any) -> tuple[int, ...]:
+    """Return the sizes of a table of any kind; () for what is none."""
+    try:
+        found = getattr(table, "shape", None) or np.asarray(table).shape
+    except (ValueError, TypeError):
+        return ()
+    return tuple(int(size) for size in found)

@@ -1,0 +1,722 @@
+"""Private transformers: sensitivities, audits with broken twins, conventions, sane results."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import logging
+import math
+import pickle
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.decomposition import PCA
+from sklearn.exceptions import NotFittedError
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from sklearn.utils.estimator_checks import check_estimator
+
+from dpkernel import (
+    Budget,
+    Certificate,
+    Interval,
+    Ledger,
+    PrivateKernelClassifier,
+    PrivateKernelRegressor,
+    PrivateKernelRidge,
+    PrivateQuantileRegressor,
+    SeededNoise,
+)
+from dpkernel.audit.cases import ALGORITHMS
+from dpkernel.errors import BudgetExceededError, DataError, LedgerError, NoiseError, ParameterError
+from dpkernel.mechanisms import Gaussian
+from dpkernel.methods import PrivateHuberRegressor, PrivateSGDRegressor
+from dpkernel.noise import Part, Plan
+from dpkernel.preprocessing import (
+    DeclaredCategories,
+    PrivateBounds,
+    PrivateImputer,
+    PrivateMinMaxScaler,
+    PrivatePCA,
+    PrivatePipeline,
+    PrivateStandardScaler,
+    public_length_scale,
+    released_length_scale,
+)
+from dpkernel.preprocessing.grids import Cells, coarse_edges, fine_edges
+from dpkernel.preprocessing.locate import quantile, shortest_interval, with_far_cells
+from dpkernel.preprocessing.search import GRID, ColumnSearch, pair_sums
+from dpkernel.sensitivity import column_histograms, column_moments, sensitivity_from_dict
+from dpkernel.types import Neighbours
+from estimator_table import REFIT_AND_COMPARE
+
+WIDE = (-1000.0, 1000.0)
+BUILDERS = {
+    "PrivateBounds": lambda **kw: PrivateBounds(**{"epsilon": 10.0, "bounds": WIDE, **kw}),
+    "PrivateMinMaxScaler": lambda **kw: PrivateMinMaxScaler(
+        **{"epsilon": 10.0, "bounds": WIDE, **kw}
+    ),
+    "PrivateStandardScaler": lambda **kw: PrivateStandardScaler(
+        **{"epsilon": 10.0, "bounds": WIDE, **kw}
+    ),
+    "PrivateImputer": lambda **kw: PrivateImputer(**{"epsilon": 10.0, "bounds": WIDE, **kw}),
+    "PrivatePCA": lambda **kw: PrivatePCA(**{"epsilon": 10.0, "bounds": WIDE, **kw}),
+    "PrivatePipeline": lambda **kw: PrivatePipeline(
+        **{
+            "steps": [("bounds", PrivateBounds(bounds=WIDE)), ("scale", PrivateMinMaxScaler())],
+            "epsilon": 10.0,
+            **kw,
+        }
+    ),
+}
+RELATIONS = (Neighbours.REPLACE_ONE, Neighbours.ZERO_OUT)
+
+
+@pytest.fixture(params=BUILDERS.values(), ids=list(BUILDERS))
+def build(request):
+    return request.param
+
+
+def released(model):
+    """Return every number that a transformer learned."""
+    if isinstance(model, PrivatePipeline):
+        return np.concatenate([released(step) for _, step in model.steps_])
+    names = ("bounds_", "mean_", "scale_", "statistics_", "missing_", "components_")
+    return np.concatenate([np.ravel(getattr(model, n)) for n in names if hasattr(model, n)])
+
+
+# --- sensitivities --------------------------------------------------------------------------------
+
+
+def neighbours_of(records, values, relation):
+    """Yield the lists that differ in the last record, replaced or blanked."""
+    if relation is Neighbours.REPLACE_ONE:
+        yield from ([*records[:-1], value] for value in values)
+    else:
+        yield records[:-1]
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_histograms_move_by_at_most_their_sensitivity(relation):
+    """Every pair of small tables of two columns, with values outside, on edges and missing."""
+    values = list(itertools.product((-3.0, 0.0, 0.4, 1.0, np.nan), repeat=2))
+    cells = Cells((np.array([-1.0, 0.0, 1.0]), np.array([0.0, 0.5, 1.0])))
+
+    def counts(records):
+        table = np.array(records, dtype=float).reshape(-1, 2)
+        return cells.count(table, clip=False)._values
+
+    worst = 0.0
+    for records in itertools.product(values, repeat=2):
+        for other in neighbours_of(list(records), values, relation):
+            worst = max(worst, float(np.linalg.norm(counts(records) - counts(other))))
+    bound = column_histograms(relation, columns=2).value
+    assert worst <= bound
+    assert worst == pytest.approx(bound)
+    assert np.all(counts(values).reshape(2, -1).sum(axis=1) == len(values))  # one cell a column
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_sums_of_values_and_squares_move_by_at_most_their_sensitivity(relation, rng):
+    clip = Interval(-2.0, 6.0)
+    values = np.concatenate([np.linspace(-3, 7, 301), rng.uniform(-2, 6, 200), [np.nan]])
+    points = np.array([pair_sums(np.array([v]), clip) for v in values], dtype=float)
+    if relation is Neighbours.REPLACE_ONE:
+        worst = max(float(np.linalg.norm(points - point, axis=1).max()) for point in points)
+    else:
+        worst = float(np.linalg.norm(points, axis=1).max())
+    bound = column_moments(relation, columns=1, bound=GRID).value
+    assert worst <= bound <= worst + 3
+    assert column_moments(relation, columns=9, bound=GRID).value == pytest.approx(3 * bound)
+
+
+@pytest.mark.parametrize(
+    "build_one", [column_histograms, lambda r, columns: column_moments(r, columns=columns, bound=7)]
+)
+def test_a_certificate_computes_them_again(build_one):
+    found = build_one(Neighbours.REPLACE_ONE, columns=5)
+    assert sensitivity_from_dict(found.to_dict()) == found
+    with pytest.raises(ValueError, match="but the certificate claims"):
+        sensitivity_from_dict({**found.to_dict(), "value": found.value * 0.99})
+    with pytest.raises(ValueError, match="whole numbers"):
+        build_one(Neighbours.REPLACE_ONE, columns=0)
+    with pytest.raises(ValueError, match="whole numbers"):
+        build_one(Neighbours.REPLACE_ONE, columns=1.5)
+
+
+def test_audits_have_twins_that_are_un_noised_or_count_one_column():
+    """``tests/test_audit.py`` runs them."""
+    broken = {case.broken for case in ALGORITHMS["preprocessing"]()}
+    assert broken == {None, "other columns not counted", "exact numbers"}
+
+
+def test_counts_leave_through_the_mechanism_of_their_columns_only():
+    cells = Cells((np.array([0.0, 1.0]),) * 2)
+    counts = cells.count(np.zeros((3, 2)), clip=True)
+    fewer = column_histograms(Neighbours.REPLACE_ONE, columns=1)
+    mechanism = Gaussian.calibrate(fewer, Budget(1, 1e-6), dimension=sum(cells.sizes), integer=True)
+    noise = Ledger().spend(mechanism.profile(), "counts")
+    with pytest.raises(LedgerError, match="not calibrated for histograms of these columns"):
+        counts.release(mechanism, noise)
+    with pytest.raises(LedgerError, match="can't be pickled"):
+        pickle.dumps(counts)
+    assert "not shown" in repr(counts)
+
+
+# --- grids and readings ---------------------------------------------------------------------------
+
+
+def test_grids_are_public_and_symmetric():
+    edges = coarse_edges(Interval(-8.0, 8.0))
+    np.testing.assert_array_equal(edges, -edges[::-1])
+    assert {-8.0, -4.0, 1.0, 8.0} <= set(edges) and np.all(np.diff(edges) > 0)
+    assert len(coarse_edges(Interval(1900.0, 2100.0))) == 9  # cells of equal width
+    assert np.all(np.diff(fine_edges(1e16, 1e16 + 4, 64)) >= 0)
+
+
+def test_the_shortest_interval_holds_the_share():
+    counts = np.array([0.0, 5.0, 400.0, 500.0, 90.0, 5.0, 0.0])
+    assert shortest_interval(counts, 1000, 0.0, 0.02) == slice(2, 5)
+    assert shortest_interval(counts, 1000, 0.0, 0.2) == slice(2, 4)
+    assert shortest_interval(counts, 1000, 0.0, 0.0) == slice(1, 6)
+    assert shortest_interval(0 * counts, 1000, 0.0, 0.0) == slice(0, 7)
+
+
+def test_far_cells_are_added_only_if_they_are_no_noise():
+    counts = np.zeros(40)
+    counts[5], counts[20] = 900.0, 30.0
+    assert with_far_cells(counts, 10.0, slice(5, 6)) == slice(5, 6)
+    counts[20] = 60.0
+    assert with_far_cells(counts, 10.0, slice(5, 6)) == slice(5, 21)
+    counts[20], counts[30:34] = 0.0, 25.0  # four that are seen together
+    assert with_far_cells(counts, 10.0, slice(5, 6)).stop in range(34, 42)
+
+
+def test_a_quantile_of_counts_with_noise_below_zero():
+    edges = np.array([0.0, 1.0, 2.0, 3.0])
+    assert quantile(edges, np.array([0.0, 10.0, 0.0]), 0.5) == pytest.approx(1.5)
+    assert 1 <= quantile(edges, np.array([-4.0, 20.0, -3.0]), 0.5) <= 2
+    assert quantile(edges, np.array([-1.0, -1.0, -1.0]), 0.5) == 1.5
+
+
+# --- conventions ----------------------------------------------------------------------------------
+
+
+def failures(estimator, expected=None):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        results = check_estimator(
+            estimator, expected_failed_checks=expected or {}, on_fail=None, on_skip=None
+        )
+    assert len(results) > 30
+    return {r["check_name"]: r["exception"] for r in results if r["status"] == "failed"}
+
+
+@pytest.mark.parametrize("name", [*BUILDERS, "DeclaredCategories"])
+def test_check_estimator(name):
+    if name == "DeclaredCategories":
+        assert failures(DeclaredCategories()) == {}
+        return
+    assert failures(BUILDERS[name](noise=SeededNoise(0))) == {}
+    if name == "PrivateStandardScaler":  # the others go the same way to real entropy
+        assert failures(BUILDERS[name](), REFIT_AND_COMPARE) == {}
+
+
+def test_check_estimator_of_a_pipeline_with_a_model():
+    steps = [("bounds", PrivateBounds(bounds=WIDE)), ("model", PrivateKernelRidge(y_bounds=WIDE))]
+    assert failures(PrivatePipeline(steps, 10.0, noise=SeededNoise(0))) == {}
+
+
+def test_pandas_in_and_out(build, rng):
+    frame = pd.DataFrame(rng.normal(size=(50, 3)), columns=["a", "b", "c"])
+    model = build(noise=SeededNoise(1)).fit(frame)
+    plain = build(noise=SeededNoise(1)).fit(frame.to_numpy())
+    np.testing.assert_array_equal(released(model), released(plain))
+    assert list(model.feature_names_in_) == ["a", "b", "c"]
+    names = list(model.get_feature_names_out())
+    assert len(names) == 3
+    if not isinstance(model, PrivatePipeline):
+        out = model.set_output(transform="pandas").transform(frame)
+        assert list(out.columns) == names
+        np.testing.assert_array_equal(out.to_numpy(), plain.transform(frame.to_numpy()))
+    with pytest.raises(ValueError, match="feature names"):
+        model.transform(frame[["c", "b", "a"]])
+
+
+def test_certificates(build, rng):
+    X = rng.normal(size=(200, 3))
+    for relation, epsilon in itertools.product(("replace-one", "zero-out"), (0.1, 1.0, 20.0)):
+        model = build(epsilon=epsilon, delta=1e-6, neighbours=relation).fit(X)
+        certificate = model.certificate_
+        again = Certificate.from_json(certificate.to_json())
+        assert again == certificate and again.verify().epsilon <= epsilon
+        assert certificate.private and certificate.valid
+        assert 0.99 * epsilon <= certificate.epsilon <= epsilon
+        assert certificate.neighbours.value == relation
+    with pytest.raises(ParameterError, match="'replace-one' or 'zero-out'"):
+        build(neighbours="add-remove").fit(X)
+
+
+def test_noise_and_ledger(build, rng):
+    X = rng.normal(size=(100, 2))
+    first, second = build().fit(X), build().fit(X)
+    assert not np.array_equal(released(first), released(second))
+    seeded = [build(noise=SeededNoise(2)).fit(X) for _ in range(2)]
+    np.testing.assert_array_equal(released(seeded[0]), released(seeded[1]))
+    assert not seeded[0].certificate_.private
+    ledger = Ledger(budget=Budget(1.0, 1e-6))
+    model = clone(build(epsilon=1.0, ledger=ledger)).fit(X)
+    assert [(s.label, s.state) for s in ledger.spends] == [(type(model).__name__, "drawn")]
+    with pytest.raises(BudgetExceededError, match="Nothing was spent"):
+        clone(model).fit(X)
+    assert len(ledger.spends) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "change", "message"),
+    [
+        ({"epsilon": 0}, None, "'epsilon' parameter"),
+        ({"delta": 0.0}, None, "'delta' parameter"),
+        ({"bounds": None}, None, "needs 'bounds'.*never read from the data"),
+        ({"bounds": (3, -3)}, None, "low < high"),
+        ({"bounds": ([0, 1], [1, 2])}, None, "3 numbers, one a column"),
+        ({"bounds": (0, 1e200)}, None, "at most 1e100"),
+        ({}, lambda X: np.where(X > 1, np.inf, X), "public constants"),
+        ({}, lambda X: X[:0], "0 sample"),
+        ({}, lambda X: X[:, 0], "Reshape your data"),
+        (
+            {},
+            lambda X: X.astype(object) + "secret" if False else [["secret"] * 3] * 5,
+            "not a number",
+        ),
+    ],
+)
+def test_bad_input_is_refused_before_anything_is_spent(build, rng, options, change, message):
+    X = 3 * rng.normal(size=(60, 3))
+    ledger = Ledger(budget=Budget(100.0, 1e-5))
+    model = build(ledger=ledger)
+    if isinstance(model, PrivatePipeline) and "bounds" in options:
+        options = {"steps": [("bounds", PrivateBounds(**options))]}
+    with pytest.raises(ValueError, match=message) as caught:
+        model.set_params(**options).fit(X if change is None else change(X))
+    assert isinstance(caught.value, (DataError, ParameterError))
+    assert "secret" not in str(caught.value)
+    assert ledger.spends == []
+
+
+def test_only_the_imputer_takes_missing_values(build, rng):
+    X = rng.normal(size=(60, 2))
+    X[3, 1] = np.nan
+    if isinstance(build(), PrivateImputer):
+        assert np.isfinite(build().fit_transform(X)).all()
+        return
+    ledger = Ledger(budget=Budget(100.0, 1e-5))
+    with pytest.raises(DataError, match="public constants"):
+        build(ledger=ledger).fit(X)
+    assert ledger.spends == []
+
+
+HARD = {
+    "constant": np.full((300, 2), 7.0),
+    "zero": np.zeros((300, 2)),
+    "one row": np.array([[3.0, -2.0]]),
+    "outliers": np.vstack([np.full((299, 2), 7.0), [[1e308, -1e308]]]),
+    "denormal": np.full((300, 2), 5e-324),
+    "at the ends": np.array([[1000.0, -1000.0]] * 300),
+}
+
+
+@pytest.mark.parametrize("case", HARD)
+def test_hard_tables_neither_fail_nor_warn(build, case, caplog):
+    X, texts = HARD[case], []
+    with warnings.catch_warnings(), caplog.at_level(logging.DEBUG, logger="dpkernel"):
+        warnings.simplefilter("error")
+        for table in (X, 0 * np.clip(X, -1, 1)):
+            caplog.clear()
+            model = build().fit(table)
+            texts.append(caplog.text)
+    assert texts[0] == texts[1]
+    numbers = released(model.fit(X))
+    assert np.isfinite(numbers).all() and np.isfinite(model.transform(X)).all()
+    assert model.transform(X).shape[1] == 2  # no column is dropped
+    if not isinstance(model, PrivatePCA):
+        assert np.abs(numbers).max() <= 1000.0
+
+
+def test_fitted_ones_pickle_and_hold_no_data(build, rng):
+    X = rng.normal(size=(50, 2))
+    model = build().fit(X)
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(again.transform(X), model.transform(X))
+    known = {"bounds_", "y_bounds_", "mean_", "scale_", "statistics_", "missing_", "components_"}
+    known |= {"explained_variance_", "certificate_", "n_features_in_", "_domain", "steps_"}
+    assert set(vars(model)) - set(model.get_params(deep=False)) <= known
+    with pytest.raises(NotFittedError):
+        build().transform(X)
+
+
+def test_docstrings_have_the_promised_parts(build):
+    text = inspect.getdoc(type(build()))
+    for part in ("Parameters", "Attributes", "Guarantee", "Sensitivity", "Reference", "Examples"):
+        assert part in text
+
+
+# --- what they find -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def raw(rng):
+    """Columns on wild scales: far from zero, tiny, skewed, binary."""
+    n = 8000
+    return np.column_stack(
+        [
+            rng.normal(1000, 8, n),
+            rng.normal(0, 0.002, n),
+            np.exp(rng.normal(5, 1, n)),
+            rng.uniform(size=n) < 0.3,
+        ]
+    )
+
+
+RANGE = (-1e6, 1e6)
+
+
+def test_bounds_hold_most_of_a_column_and_little_more(raw, seed):
+    found = PrivateBounds(1.0, bounds=RANGE, noise=SeededNoise(seed)).fit(raw)
+    low, high = found.bounds_
+    inside = np.mean((raw >= low) & (raw <= high), axis=0)
+    assert inside.min() > 0.85 and inside[3] == 1.0
+    width = (high - low) / raw.std(axis=0)
+    assert width.max() < 20
+    np.testing.assert_array_equal(found.transform(raw), np.clip(raw, low, high))
+    # they are what an estimator takes
+    PrivateKernelRidge(bounds=found.bounds_, y_bounds=(-1, 1)).fit(raw, raw[:, 3])
+
+
+def test_a_target_is_one_more_column_of_the_same_releases(raw, seed):
+    X, y = raw[:, 1:], raw[:, 0]
+    found = PrivateBounds(1.0, bounds=RANGE, y_range=RANGE, noise=SeededNoise(seed)).fit(X, y)
+    low, high = found.y_bounds_
+    assert low < np.quantile(y, 0.02) and np.quantile(y, 0.98) < high and high - low < 300
+    assert dict(found.certificate_.releases[0].mechanism.sensitivity.parameters)["columns"] == 4
+    assert len(found.bounds_[0]) == 3
+    with pytest.raises(DataError, match="needs y"):
+        PrivateBounds(bounds=RANGE, y_range=RANGE).fit(X)
+    with pytest.raises(DataError, match="one finite number a row"):
+        PrivateBounds(bounds=RANGE, y_range=RANGE).fit(X, np.where(y > 1000, np.nan, y))
+
+
+def test_min_max_scaling_stays_in_its_range(raw, seed):
+    scaler = PrivateMinMaxScaler(
+        1.0, bounds=RANGE, feature_range=(-1.0, 3.0), noise=SeededNoise(seed)
+    ).fit(raw)
+    out = scaler.transform(np.vstack([raw, 1e9 * np.ones((1, 4))]))
+    assert out.min() >= -1 and out.max() <= 3
+    assert out[:-1].std(axis=0).min() > 0.1
+    np.testing.assert_allclose(
+        scaler.inverse_transform(out[:-1]), np.clip(raw, *scaler.bounds_), rtol=1e-9, atol=1e-9
+    )
+
+
+@pytest.mark.parametrize("relation", ["replace-one", "zero-out"])
+def test_scales_with_many_rows_are_those_of_clipped_values(raw, seed, relation):
+    scaler = PrivateStandardScaler(
+        3.0, bounds=RANGE, neighbours=relation, noise=SeededNoise(seed)
+    ).fit(raw)
+    labels = [release.label for release in scaler.certificate_.releases]
+    assert labels == ["coarse histograms", "fine histograms", "sums of values and squares"]
+    ratio = scaler.scale_ / raw.std(axis=0)
+    assert np.all((ratio > 0.6) & (ratio < 1.5)), ratio
+    assert np.all(np.abs(scaler.mean_ - raw.mean(axis=0)) < raw.std(axis=0))
+    np.testing.assert_allclose(scaler.inverse_transform(scaler.transform(raw)), raw, atol=1e-9)
+
+
+def test_scales_with_few_rows_are_within_a_factor_of_two(rng, seed):
+    X = rng.normal(20.0, [1.0, 3.0, 9.0, 27.0], (800, 4))
+    found = [
+        PrivateStandardScaler(1.0, bounds=(-1e5, 1e5), noise=SeededNoise(seed + i)).fit(X)
+        for i in range(5)
+    ]
+    assert len(found[0].certificate_.releases) == 2  # too few rows for sums to be worth it
+    ratio = np.array([scaler.scale_ for scaler in found]) / X.std(axis=0)
+    assert np.mean((ratio > 0.5) & (ratio < 2)) >= 0.9
+
+
+def test_outliers_do_not_move_a_scale(rng, seed):
+    X = rng.normal(50.0, 5.0, (10_000, 1))
+    X[:20] = 1e6
+    scaler = PrivateStandardScaler(1.0, bounds=RANGE, noise=SeededNoise(seed)).fit(X)
+    assert 4 < scaler.scale_[0] < 8 and abs(scaler.mean_[0] - 50) < 2
+
+
+@pytest.mark.parametrize("strategy", ["median", "mean"])
+def test_missing_values_get_the_centre_of_their_column(raw, seed, strategy):
+    X = raw[:, :3].copy()
+    X[::4, 0], X[:, 2] = np.nan, np.nan
+    imputer = PrivateImputer(2.0, strategy=strategy, bounds=RANGE, noise=SeededNoise(seed)).fit(X)
+    np.testing.assert_allclose(imputer.missing_, [0.25, 0.0, 1.0], atol=0.05)
+    assert abs(imputer.statistics_[0] - 1000) < 10
+    assert imputer.statistics_[2] == 0.0  # nothing is there: the public value nearest to 0
+    out = imputer.transform(X)
+    assert np.all(out[::4, 0] == imputer.statistics_[0])
+    np.testing.assert_array_equal(out[1::4, 0], X[1::4, 0])
+
+
+def test_components_are_those_of_the_scaled_columns(rng, seed):
+    X = (
+        rng.uniform(-1, 1, (20_000, 2))
+        @ np.array([[1.0, 0.9, 0.0, 0.1], [0.0, 0.1, 0.5, -0.4]])
+        / 2
+    )
+    pca = PrivatePCA(2, 5.0, bounds=(-1, 1), noise=SeededNoise(seed)).fit(X)
+    plain = PCA(2).fit(X)
+    overlap = np.abs(np.sum(pca.components_ * plain.components_, axis=1))
+    assert overlap.min() > 0.98
+    np.testing.assert_allclose(pca.explained_variance_, plain.explained_variance_, rtol=0.1)
+    assert np.abs(pca.inverse_transform(pca.transform(X)) - X).mean() < 0.05
+    assert list(pca.get_feature_names_out()) == ["privatepca0", "privatepca1"]
+    with pytest.raises(ParameterError, match="an int from 1 to 4"):
+        PrivatePCA(5, bounds=(-1, 1)).fit(X)
+
+
+def test_length_scales(rng, seed):
+    assert public_length_scale(4) == pytest.approx(1.4)
+    X = rng.uniform(-1, 1, (20_000, 4))
+    scaler = PrivateStandardScaler(10.0, bounds=(-1, 1), noise=SeededNoise(seed)).fit(X)
+    assert released_length_scale(scaler, (-1, 1)) == pytest.approx(1.4, rel=0.1)
+    wider = released_length_scale(scaler, (-2, 2), per_column=True)
+    np.testing.assert_allclose(wider, 0.7, rtol=0.15)
+    pca = PrivatePCA(None, 10.0, bounds=(-1, 1), noise=SeededNoise(seed)).fit(X)
+    assert released_length_scale(pca, (-1, 1)) == pytest.approx(1.4, rel=0.1)
+    with pytest.raises(ParameterError, match="an int >= 1"):
+        public_length_scale(0)
+
+
+# --- declared categories --------------------------------------------------------------------------
+
+
+def test_levels_are_declared_and_the_rest_is_other():
+    frame = pd.DataFrame({"town": ["A", "B", None, "Z"], "age": [1.0, 2.0, 3.0, 4.0]})
+    encoder = DeclaredCategories({"town": ["A", "B"]}).fit(frame)
+    expected = [[1, 0, 0, 1], [0, 1, 0, 2], [0, 0, 1, 3], [0, 0, 1, 4]]
+    np.testing.assert_array_equal(encoder.transform(frame), expected)
+    assert list(encoder.get_feature_names_out()) == ["town_A", "town_B", "town_other", "age"]
+    fewer = DeclaredCategories([["A", "B"], None], other=False).fit(frame)
+    np.testing.assert_array_equal(fewer.transform(frame)[:, :2].sum(axis=1), [1, 1, 0, 0])
+    codes = DeclaredCategories([[1, 2]]).fit_transform(np.array([[2], [3]]))
+    np.testing.assert_array_equal(codes, [[0, 1, 0], [0, 0, 1]])
+
+
+def test_bad_levels_are_refused():
+    frame = pd.DataFrame({"town": ["A", "secret"]})
+    with pytest.raises(DataError, match="no column named 'city'"):
+        DeclaredCategories({"city": ["A"]}).fit(frame)
+    with pytest.raises(ParameterError, match="a list of 1 lists"):
+        DeclaredCategories([["A"], ["B"]]).fit(frame)
+    with pytest.raises(ParameterError, match="lists of levels"):
+        DeclaredCategories(["A"]).fit(frame)
+    with pytest.raises(ParameterError, match="different values"):
+        DeclaredCategories([["A", "A"]]).fit(frame)
+    with pytest.raises(DataError, match="Column 0 of X") as caught:
+        DeclaredCategories().fit(frame).transform(frame)
+    assert "secret" not in str(caught.value) and caught.value.__context__ is None
+
+
+# --- pipelines ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def study(rng):
+    X = rng.normal([100.0, 0.01], [15.0, 0.004], (3000, 2))
+    return X, (X[:, 0] - 100) / 15 + (X[:, 1] > 0.01)
+
+
+def steps_to(model, **options):
+    first = PrivateBounds(bounds=RANGE, **options)
+    return [("bounds", first), ("model", model)]
+
+
+MODELS = {
+    "ridge": (lambda: PrivateKernelRidge(), True),
+    "regressor": (lambda: PrivateKernelRegressor(), True),
+    "quantile": (lambda: PrivateQuantileRegressor(), True),
+    "huber": (lambda: PrivateHuberRegressor(), True),
+    "sgd": (lambda: PrivateSGDRegressor(max_iter=1), True),
+    "classifier": (lambda: PrivateKernelClassifier(classes=[0, 1]), False),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_one_spend_and_one_certificate_for_all_steps(study, name, seed):
+    X, y = study
+    make, real = MODELS[name]
+    y = y if real else (y > 0.5).astype(int)
+    options = {"y_range": RANGE} if real else {}
+    ledger = Ledger(budget=Budget(3.0, 1e-6))
+    pipeline = PrivatePipeline(steps_to(make(), **options), 3.0, ledger=ledger).fit(X, y)
+    certificate = Certificate.from_json(pipeline.certificate_.to_json())
+    assert certificate == pipeline.certificate_
+    assert certificate.private and certificate.valid
+    assert 2.4 < certificate.verify().epsilon <= certificate.epsilon <= 3.0
+    listed = sum(len(step.certificate_.releases) for _, step in pipeline.steps_)
+    assert len(certificate.releases) == listed
+    assert {r.label.split(": ")[0] for r in certificate.releases} == {"bounds", "model"}
+    assert len(ledger.spends) == 1 and ledger.spends[0].state == "drawn"
+    seeded = clone(pipeline).set_params(ledger=None, noise=SeededNoise(seed)).fit(X, y)
+    assert not seeded.certificate_.private
+    assert seeded.score(X, y) > (-1.0 if name == "sgd" else 0.3)  # one pass is few
+    again = pickle.loads(pickle.dumps(seeded))
+    np.testing.assert_array_equal(again.predict(X), seeded.predict(X))
+
+
+def test_a_full_ledger_refuses_the_whole_pipeline(study):
+    X, y = study
+    ledger = Ledger(budget=Budget(1.0, 1e-6))
+    pipeline = PrivatePipeline(steps_to(PrivateKernelRidge(), y_range=RANGE), 1.5, ledger=ledger)
+    with pytest.raises(BudgetExceededError, match="Nothing was spent"):
+        pipeline.fit(X, y)
+    assert ledger.spends == []
+
+
+def test_what_the_last_step_refuses_is_refused_before_the_first_spends(study):
+    X, y = study
+    ledger = Ledger(budget=Budget(10.0, 1e-5))
+    for model, message in (
+        (PrivateKernelRidge(kernel="no such"), "'kernel' parameter"),
+        (PrivateKernelRidge(), "needs 'y_bounds'"),
+    ):
+        with pytest.raises(ParameterError, match=message):
+            PrivatePipeline(steps_to(model), 1.0, ledger=ledger).fit(X, y)
+    assert ledger.spends == []
+
+
+def test_a_step_that_fails_after_the_spend_says_so(study):
+    X, _ = study
+
+    def burst(table):
+        if np.ptp(table) > 0:
+            raise ValueError(f"{table[0, 0]} is a value")
+        return table
+
+    class Late(PrivateBounds):
+        def transform(self, X):
+            return burst(super().transform(X))
+
+    ledger = Ledger(budget=Budget(10.0, 1e-5))
+    steps = [("late", Late(bounds=RANGE)), ("scale", PrivateMinMaxScaler())]
+    with pytest.raises(DataError, match="'late' failed after the budget.*stays spent") as caught:
+        PrivatePipeline(steps, 1.0, ledger=ledger).fit(X)
+    assert "is a value" not in str(caught.value) and caught.value.__context__ is None
+    assert len(ledger.spends) == 1
+
+
+def test_weights_move_the_budget_and_steps_stay_as_they_are(study):
+    X, y = study
+    first, last = PrivateBounds(bounds=RANGE, y_range=RANGE), PrivateKernelRidge()
+    pipeline = PrivatePipeline([("bounds", first), ("model", last)], 2.0)
+    even = clone(pipeline).set_params(weights={"bounds": 1.0}).fit(X, y)
+    usual = pipeline.fit(X, y)
+    spent = [[step.certificate_.epsilon for _, step in model.steps_] for model in (usual, even)]
+    assert spent[0][0] < spent[1][0] == pytest.approx(spent[1][1])
+    mus = [release.mechanism.profile().mu for release in even.certificate_.releases]
+    assert math.hypot(*mus) == pytest.approx(even.certificate_.profile.mu)
+    assert not hasattr(first, "bounds_") and last.bounds is None and last.epsilon == 1.0
+    assert usual.named_steps_["model"].y_bounds == usual.named_steps_["bounds"].y_bounds_
+    with pytest.raises(ParameterError, match="'weights' parameter"):
+        clone(pipeline).set_params(weights={"nobody": 1.0}).fit(X, y)
+    with pytest.raises(ParameterError, match="'weights' parameter"):
+        clone(pipeline).set_params(weights={"bounds": -1.0}).fit(X, y)
+
+
+BAD_STEPS = {
+    "learns": (
+        [("s", StandardScaler()), ("b", PrivateBounds(bounds=RANGE))],
+        "learns from the data",
+    ),
+    "last": ([("b", PrivateBounds(bounds=RANGE)), ("s", FunctionTransformer())], "last step, 's'"),
+    "names": ([("b", PrivateBounds()), ("b", PrivateBounds())], "different names"),
+    "none": ([], "pairs"),
+    "text": ("bounds", "pairs"),
+    "own name": ([("epsilon", PrivateBounds())], "no parameter"),
+    "no transformer": (
+        [("m", PrivateKernelRidge()), ("b", PrivateBounds(bounds=RANGE))],
+        "is no transformer",
+    ),
+    "ledger": ([("b", PrivateBounds(bounds=RANGE, ledger=Ledger()))], "a ledger of its own"),
+    "noise": ([("b", PrivateBounds(bounds=RANGE, noise=SeededNoise(0)))], "a noise of its own"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_STEPS)
+def test_steps_that_would_leak_or_make_no_sense_are_refused(study, case):
+    steps, message = BAD_STEPS[case]
+    with pytest.raises(ParameterError, match=message):
+        PrivatePipeline(steps, 1.0).fit(*study)
+
+
+def test_steps_that_learn_nothing_are_free(study, seed):
+    X, y = study
+    frame = pd.DataFrame({"group": np.where(X[:, 1] > 0.01, "a", "b"), "size": X[:, 0]})
+    steps = [
+        ("levels", DeclaredCategories({"group": ["a", "b"]})),
+        ("same", "passthrough"),
+        ("copy", FunctionTransformer()),
+        ("fill", PrivateImputer(bounds=RANGE)),
+        ("bounds", PrivateBounds(y_range=RANGE)),  # the range is that of the step before
+        ("model", PrivateKernelRidge()),
+    ]
+    pipeline = PrivatePipeline(steps, 5.0, noise=SeededNoise(seed)).fit(frame, y)
+    assert pipeline.score(frame, y) > 0.5 and pipeline.n_features_in_ == 2
+    labels = {r.label.split(": ")[0] for r in pipeline.certificate_.releases}
+    assert labels == {"fill", "bounds", "model"}
+    assert list(pipeline.feature_names_in_) == ["group", "size"]
+
+
+def test_dimension_reduction_in_a_pipeline(study, seed):
+    X, y = study
+    steps = [
+        ("scale", PrivateMinMaxScaler(bounds=RANGE, feature_range=(-1.0, 1.0))),
+        ("pca", PrivatePCA(1)),
+        ("model", PrivateKernelRidge(y_bounds=(-5, 5))),
+    ]
+    pipeline = PrivatePipeline(steps, 5.0, noise=SeededNoise(seed)).fit(X, y)
+    assert pipeline.named_steps_["model"].n_features_in_ == 1
+    assert pipeline.predict(X).shape == (3000,)
+    inner = make_pipeline(FunctionTransformer(), PrivateStandardScaler(bounds=RANGE))
+    assert inner.fit_transform(X).shape == X.shape  # they live in scikit-learn's pipelines, too
+
+
+def test_a_reserved_step_draws_its_own_noise_once():
+    moved = column_histograms(Neighbours.REPLACE_ONE, columns=1)
+    one, two = (Gaussian.calibrate(moved, Budget(e, 1e-6), dimension=1) for e in (1.0, 2.0))
+    plans = {name: Plan((Part("x", m.profile()),)) for name, m in (("a", one), ("b", two))}
+    ledger = Ledger(budget=Budget(3.0, 1e-5))
+    steps, whole = ledger.reserve(plans, "both", claim=Budget(3.0, 1e-5))
+    assert len(ledger.spends) == 1 and [p.label for p in whole.plan.parts] == ["a: x", "b: x"]
+    with pytest.raises(NoiseError, match="drawn already"):
+        one.release(np.zeros(1), whole)
+    with pytest.raises(LedgerError, match="other releases than were reserved"):
+        steps["a"].spend(two.profile(), "x")
+    noise = steps["a"].spend(one.profile(), "x")
+    one.release(np.zeros(1), noise)
+    with pytest.raises(NoiseError, match="drawn already"):
+        one.release(np.zeros(1), noise)
+    with pytest.raises(LedgerError, match="or a second time"):
+        steps["a"].spend(one.profile(), "x")
+    with pytest.raises(LedgerError, match="can't be pickled"):
+        pickle.dumps(steps["b"])
+    assert len(ledger.spends) == 1
+    unproved = Plan(plans["a"].parts, nothing_proved=True)
+    assert Plan.joined({"a": unproved, "b": plans["b"]}).nothing_proved
+
+
+def test_a_search_asks_for_no_more_than_its_budget():
+    for n, relation in itertools.product((1, 10**5), RELATIONS):
+        search = ColumnSearch([Interval(-1, 1)] * 3, n, Budget(1, 1e-6), relation, moments=True)
+        mus = [release.mechanism.profile().mu for release in search.releases]
+        assert len(mus) == (2 if n == 1 else 3)
+        plan = Plan(tuple(Part(r.label, r.mechanism.profile()) for r in search.releases))
+        assert plan.profile.supports(Budget(1, 1e-6))
