@@ -128,7 +128,7 @@ class PrivatePipeline(PrivateEstimator):
         request, relation = self._check_parameters()
         weights = self._weights(self._checked_steps())
         n_rows = _n_rows(X)
-        budgets, plans = self._planned(X, y, n_rows, request, weights)
+        budgets, plans = self._shared_plans(X, y, n_rows, request, weights)
         ledger = Ledger(neighbours=relation) if self.ledger is None else self.ledger
         _count_fit(self)
         source = self.noise.restarted() if isinstance(self.noise, SeededNoise) else self.noise
@@ -155,7 +155,7 @@ class PrivatePipeline(PrivateEstimator):
         self.steps_ = fitted
         return self
 
-    def _planned(
+    def _shared_plans(
         self, X: Any, y: Any, n_rows: int, request: Budget, weights: Mapping[str, float]
     ) -> tuple[dict[str, Budget], dict[str, Plan]]:
         """Return the largest budgets in these proportions whose plans compose to the request."""
