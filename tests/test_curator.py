@@ -10,6 +10,7 @@ import stat
 
 import numpy as np
 import pytest
+from scipy.linalg import solve_triangular
 from scipy.optimize import minimize
 from scipy.stats import kstest
 from sklearn.base import clone
@@ -73,6 +74,28 @@ def test_answers_in_any_order_have_the_kernels_covariance(seed):
     assert np.abs(near - kernel(points)).max() < 0.1  # 4 standard errors
     white = np.linalg.solve(np.linalg.cholesky(kernel(points)), np.array(draws).T)
     assert kstest(white.ravel(), "norm").pvalue > 1e-6
+
+
+@pytest.mark.parametrize(("length", "count"), [(0.1, 400), (0.3, 300), (0.7, 200)])
+def test_sorted_questions_leave_no_direction_without_noise(length, count):
+    """Functions of the space differ by no more than their distance, under the noise as drawn.
+
+    Kernel matrices of points in order are singular in floating point; a factor of one alone has
+    directions with next to no noise, in which functions do differ.
+    """
+    kernel = kernels.resolve_kernel("gaussian", length)
+    function = NoisyFunction(zero, kernel, mechanism(dimension=count), b"key")
+    points = np.linspace(-1, 1, count)[:, None]
+    asked = [point for point in points if function.answer(point)[1]]
+    size = len(function)
+    factor = function._factor[:size, :size]
+    for centre in (-1.0, -0.37, 0.0, 0.5, 1.3):
+        section = kernel(np.asarray(asked), np.array([[centre]]))[:, 0]  # of norm 1 in the space
+        white = solve_triangular(factor, section, lower=True)
+        assert np.linalg.norm(white) <= 1 + 1e-9
+    # and in the direction in which rounding errors are worst
+    value, vector = np.linalg.eigh(factor @ factor.T)
+    assert value[0] >= 0.9e-7 and np.isfinite(vector).all()
 
 
 def test_a_point_that_others_determine_is_interpolated_and_tells_nothing():

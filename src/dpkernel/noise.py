@@ -80,11 +80,11 @@ class NoiseSource:
 
     def standard_normals(self, count: int) -> Array:
         """Draw independent standard normals, in float arithmetic."""
-        return self.normals_of(self.words(-(-count // 2)))[:count]
+        return self.normals_of(self.words(count))
 
     def normals_of(self, words: np.ndarray) -> Array:
-        """Return two normals for each word: what takes time, and may be done in another thread."""
-        return samplers.standard_normals(words)
+        """Return one normal a word: what takes time, and may be done in another thread."""
+        return samplers.normals_of(words)
 
     def words(self, count: int) -> np.ndarray:
         """Draw uniform 64-bit words (folds need them)."""

@@ -173,27 +173,6 @@ def poisson_subset(n: int, rate: float, source: WordSource) -> IntArray:
     return np.flatnonzero(chosen)
 
 
-def standard_normals(words: np.ndarray) -> Array:
-    """Return two independent standard normals for every 64-bit word, in float arithmetic.
-
-    Box and Muller: 40 bits for the radius, so that the tail ends at 7.5
-    deviations, and 24 for the angle, in single precision. Like ``l2_gamma`` it is not exact:
-    mechanisms that use it ask the user to accept idealised reals.
-    """
-    radius = (words >> np.uint64(24)).view(np.int64).astype(np.float64)
-    radius += 0.5
-    radius *= 2.0**-40
-    np.log(radius, out=radius)
-    radius *= -2.0
-    np.sqrt(radius, out=radius)
-    angle = (words & np.uint64(0xFFFFFF)).astype(np.float32)
-    angle *= np.float32(2 * math.pi / 2**24)
-    out = np.empty((2, len(words)))
-    np.multiply(radius, np.cos(angle), out=out[0])
-    np.multiply(radius, np.sin(angle), out=out[1])
-    return out.reshape(-1)
-
-
 # --- the two laws on the integers -------------------------------------------------------
 
 
@@ -381,7 +360,16 @@ def _categorical_exactly(utilities: Array, rate: float, bits: int, source: WordS
 
 def normals(count: int, source: WordSource) -> Array:
     """Draw independent normal numbers, in float arithmetic: not exact."""
-    words = source.words(count)
+    return normals_of(source.words(count))
+
+
+def normals_of(words: np.ndarray) -> Array:
+    """Return one normal number for every 64-bit word, by the inverse of their distribution.
+
+    Like ``l2_gamma`` it is not exact: mechanisms that use it ask the user to accept idealised reals,
+    and round to a grid that is coarse beside the 2^-52 between neighbouring values. A word must not
+    make two numbers: few bits for each would let a pair of them tell whether it is noise.
+    """
     tail = ((words >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-53
     sign = 1.0 - 2.0 * (words & np.uint64(1)).astype(np.float64)
     return np.asarray(sign * ndtri(tail))

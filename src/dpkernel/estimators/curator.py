@@ -186,7 +186,6 @@ class PrivateCurator(FunctionModel):
             },
         )
         self._set_columns()
-        self._begin(domain, problem.kernel, mechanism, certificate, rows, alpha, key, file)
         if file is not None:
             names = getattr(self, "feature_names_in_", None)
             header = {
@@ -194,6 +193,7 @@ class PrivateCurator(FunctionModel):
                 "columns": None if names is None else [str(name) for name in names],
             }
             file.create(header, {"rows": rows, "alpha": alpha, "key": np.frombuffer(key)})
+        self._begin(domain, problem.kernel, mechanism, certificate, rows, alpha, key, file)
         return self
 
     def _begin(

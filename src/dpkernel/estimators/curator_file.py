@@ -61,11 +61,9 @@ class CuratorFile:
                 connection.execute("INSERT INTO curator VALUES (1, ?, ?)", row)
             os.link(draft, self.path)  # fails if the name is taken
             _sync_folder(self.path.parent)
-        except FileExistsError as error:
-            raise CuratorError(_TAKEN.format(self.path.name)) from error
         except OSError as error:
             raise CuratorError(
-                f"{self.path.name} can't be written ({error.strerror}). The curator was fitted and its"
+                f"{self.path.name} can't be made ({error.strerror}). The curator was fitted and its"
                 " budget is spent, but nothing was answered."
             ) from error
         finally:

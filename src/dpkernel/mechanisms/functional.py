@@ -34,6 +34,7 @@ from dpkernel.types import Array, Budget
 
 KEY_WORDS = 4
 _FLOOR = 1e-6  # of k(x, x): less variance than this given earlier answers, and they decide alone
+_OWN = 1e-7  # of k(x, x): the variance of noise that every answer has to itself
 
 
 @dataclass(frozen=True)
@@ -132,6 +133,10 @@ class NoisyFunction:
 
     A point at which earlier answers leave almost no variance is answered by interpolating them: that
     tells nothing new. The same point has the same answer.
+
+    Every answer has a little noise to itself, so that the covariance is K + 1e-7 diag(K): more noise
+    than the guarantee asks for. Kernel matrices of many points are singular in floating point, and noise
+    drawn with such a factor misses directions in which functions differ.
     """
 
     def __init__(
@@ -163,7 +168,7 @@ class NoisyFunction:
             return found, False
         row, left = self._row(point)
         size = len(self)
-        if left <= _FLOOR * self._variance(point):
+        if left <= (_FLOOR + _OWN) * self._variance(point):
             value = 0.0  # of every function of the space where k(x, x) = 0
             if size:
                 white = solve_triangular(self._factor[:size, :size], self._answers, lower=True)
@@ -193,8 +198,8 @@ class NoisyFunction:
         return float(self._kernel(point[None, :])[0, 0])
 
     def _row(self, point: Array) -> tuple[Array, float]:
-        """Return the next row of the kernel matrix's Cholesky factor, and the variance that is left."""
-        size, own = len(self), self._variance(point)
+        """Return the next row of the covariance's Cholesky factor, and the variance that is left."""
+        size, own = len(self), self._variance(point) * (1 + _OWN)
         if not size:
             return np.zeros(0), own
         values = self._kernel(point[None, :], np.asarray(self._points))[0]

@@ -46,7 +46,7 @@ class GaussianMixing(Mechanism):
     Guarantee    the profile of ``MixingProfile`` with t = C^2 / sigma_0^2, whatever the data are and
                  however many: exact for a record that is alone.
     Sensitivity  L2, C = the largest norm of a record.
-    Numerics     normals in floats (Box and Muller on words of the noise's source), sums in float64,
+    Numerics     normals in floats (one for each word of the noise's source), sums in float64,
                  the result rounded to a grid. No finite-precision theorem covers noise that multiplies
                  the data: the user accepts 'idealised-arithmetic'.
     Reference    Sheffet (2017, 2019); Lev et al. (2025). A count sketch, a Hadamard sketch or the
@@ -96,14 +96,14 @@ class GaussianMixing(Mechanism):
 
         def mix(words: np.ndarray, part: Array) -> Array:
             records = clip_rows(part, self.sensitivity.value)
-            mixing = source.normals_of(words)[: self.rows * len(records)]
+            mixing = source.normals_of(words)
             with np.errstate(all="ignore"):
                 return mixing.reshape(self.rows, len(records)) @ records
 
         # words are drawn here, in the order of the blocks; what is done with them, in threads
         step = max(1, min(_MOST_BLOCK_ROWS, _ENTRIES // self.rows))
         parts = (
-            (source.words(-(-self.rows * len(part) // 2)), part)
+            (source.words(self.rows * len(part)), part)
             for block in blocks
             for part in self._parts(block, step)
         )
