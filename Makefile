@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 # two workers with one BLAS thread each: more threads than cores only wait for each other
 TEST := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1
 
-.PHONY: help demo test test-slow test-oldest torch test-torch check bench bench-accuracy audit reproduce lock clean
+.PHONY: help demo test test-slow test-oldest torch test-torch check bench bench-accuracy bench-diffprivlib audit reproduce lock clean
 
 help:
 	@echo "make demo         train a private ridge on data that ships with scikit-learn; results in demo/"
@@ -18,6 +18,7 @@ help:
 	@echo "make test-torch   run the tests of the torch pass, on the CPU (installs torch)"
 	@echo "make bench        measure speed, as ratios in one run"
 	@echo "make bench-accuracy  measure accuracy against the published algorithms"
+	@echo "make bench-diffprivlib  diffprivlib on the same tables, in an environment of its own"
 	@echo "make audit        attack every mechanism and its broken twin with many trials"
 	@echo "make reproduce    reproduce the golden values from 100-digit arithmetic"
 
@@ -70,6 +71,11 @@ bench-accuracy: $(VENV)/.installed
 	$(BIN)/python benchmarks/ablation.py
 	$(BIN)/python benchmarks/classification.py
 	$(BIN)/python benchmarks/output_perturbation.py
+
+bench-diffprivlib:
+	$(PYTHON) -m venv .venv-diffprivlib
+	.venv-diffprivlib/bin/python -m pip install --quiet --disable-pip-version-check diffprivlib==0.6.6 scikit-learn==1.6.1
+	.venv-diffprivlib/bin/python benchmarks/diffprivlib_job.py
 
 audit: $(VENV)/.installed
 	$(BIN)/python -m dpkernel.audit --out audit-report
