@@ -1,6 +1,6 @@
 """diffprivlib's linear regression on the tables of ``regression.py``; in an environment of its own.
 
-``make bench-diffprivlib``: diffprivlib needs an old scikit-learn, so nothing of dpkernel is imported here.
+``make bench-diffprivlib``: diffprivlib needs an old scikit-learn, so nothing of dpkernel is imported.
 Declared bounds, intercept on, test error over the variance of the test targets (1: a constant), mean and
 standard error over the splits of ``regression.py``. Its guarantee has delta = 0.
 """
