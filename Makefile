@@ -63,6 +63,7 @@ check: $(VENV)/.installed
 bench: $(VENV)/.installed
 	$(BIN)/python benchmarks/noise.py
 	$(BIN)/python benchmarks/ridge.py
+	$(BIN)/python benchmarks/sgd.py
 
 bench-accuracy: $(VENV)/.installed
 	$(BIN)/python benchmarks/accuracy.py
@@ -70,6 +71,7 @@ bench-accuracy: $(VENV)/.installed
 	$(BIN)/python benchmarks/regression.py
 	$(BIN)/python benchmarks/ablation.py
 	$(BIN)/python benchmarks/classification.py
+	$(BIN)/python benchmarks/sgd.py --accuracy
 	$(BIN)/python benchmarks/output_perturbation.py
 
 bench-diffprivlib:
