@@ -12,6 +12,7 @@ from decimal import localcontext
 from functools import lru_cache
 
 import numpy as np
+import pandas as pd
 import pytest
 from dp_accounting import dp_event
 from dp_accounting.rdp import RdpAccountant
@@ -34,6 +35,7 @@ from dpkernel import (
     save,
 )
 from dpkernel.audit import audit_scores
+from dpkernel.domain import Interval
 from dpkernel.errors import (
     BudgetExceededError,
     CertificateError,
@@ -510,6 +512,81 @@ def test_fits_that_fail_after_the_spend_tell_nothing_but_that(strategy):
         build().fit(X, y)
     assert error.value.__cause__ is None and "number" not in str(error.value)
     assert len(ledger.spends) == 1
+
+    class Picky(PrivateKernelRidge):
+        """Fails on real rows only, which must not show."""
+
+        def fit(self, X, y=None):
+            if np.ptp(y) > 0 and not self.__dict__.get("_only_plans"):
+                raise ValueError("a number from the data")
+            return super().fit(X, y)
+
+    model = Picky(bounds=(-1, 1), y_bounds=(-1, 1), n_features=8)
+    found = search(strategy, estimator=model, ledger=ledger).fit(X, y)
+    assert found.certificate_.valid and np.isfinite(found.predict(X)).all()
+
+
+# --- shapes that would broadcast -------------------------------------------------------------------
+
+
+class Constant:
+    """Predicts one class, or the mean of a row, in a shape of choice."""
+
+    classes_ = np.array([0, 1])
+
+    def __init__(self, shape=lambda p: p, real=False):
+        self.shape, self.real = shape, real
+
+    def predict(self, X):
+        found = X[:, 0] if self.real else (X[:, 0] > 0).astype(int)
+        return self.shape(found)
+
+    def predict_proba(self, X):
+        return np.column_stack([0.3 + 0 * X[:, 0], 0.7 + 0 * X[:, 0]])
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "log_loss", "mse", "mae", "pinball"])
+def test_a_row_counts_once_whatever_the_shapes(rng, metric):
+    X, real = rng.uniform(-1, 1, (50, 2)), metric in ("mse", "mae", "pinball")
+    y = rng.uniform(-1, 1, 50) if real else rng.integers(0, 2, 50)
+    loss = row_loss(metric, target=Interval(-1, 1))
+    wanted = loss.counts(Constant(real=real), X, y)
+    assert wanted.shape == (50,)
+    for column in (y[:, None], pd.DataFrame({"y": y})):
+        np.testing.assert_array_equal(loss.counts(Constant(real=real), X, column), wanted)
+    tall = Constant(lambda p: p[:, None], real)
+    np.testing.assert_array_equal(loss.counts(tall, X, y), wanted)
+    for rows, target in ((X[:1], y), (X, y[:1]), (X[:49], y)):
+        with pytest.raises(DataError, match="rows and y has"):
+            loss.counts(Constant(real=real), rows, target)
+    if metric != "log_loss":
+        short = Constant(lambda p: p[:1], real)
+        with pytest.raises(DataError, match="one target a row"):
+            loss.counts(short, X, y)
+
+
+@pytest.mark.parametrize("metric", ["mse", "mae", "pinball", "r2"])
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_targets_that_are_no_numbers_are_refused_before_anything_is_spent(rng, metric, bad):
+    X, y, ledger = rng.uniform(-1, 1, (50, 2)), rng.uniform(-1, 1, 50), Ledger()
+    y[3] = bad
+    with pytest.raises(DataError, match="NaN or infinity"):
+        private_score(Constant(real=True), X, y, metric, y_bounds=(-1, 1), ledger=ledger)
+    assert ledger.spends == []
+
+
+def test_a_column_of_labels_is_searched_as_a_vector():
+    X, y = wave(600)
+    labels = (y > 0).astype(int)
+    found = []
+    for target in (labels, labels[:, None], pd.DataFrame({"y": labels})):
+        model = PrivateKernelClassifier(classes=[0, 1], bounds=(-1, 1), n_features=8)
+        seeded = PrivateSearchCV(
+            model, {"width": [0.5, 1.0]}, 3.0, 1e-6, strategy="exponential", noise=SeededNoise(2)
+        )
+        found.append(seeded.fit(X, target).predict(X))
+    np.testing.assert_array_equal(found[0], found[1])
+    np.testing.assert_array_equal(found[0], found[2])
 
 
 @pytest.mark.parametrize(

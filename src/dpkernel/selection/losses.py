@@ -34,9 +34,17 @@ class RowLoss:
     of_rows: Callable[[Any, Any, Any], Array]  # (model, X, y) -> one loss a row
 
     def counts(self, model: Any, X: Any, y: Any) -> IntArray:
-        """Return every row's loss in steps, from the middle of the range."""
+        """Return every row's loss in steps, from the middle of the range.
+
+        One number a row, whatever shapes y and the predictions have: where they would broadcast, one
+        row would count many times.
+        """
+        y = one_column(y)
+        check_rows(X, y)
         with np.errstate(all="ignore"):
             raw = np.asarray(self.of_rows(model, X, y), dtype=np.float64) / self.bound
+            if raw.shape != (len(y),):
+                raise DataError(_NOT_ONE)
             share = np.clip(np.nan_to_num(raw, nan=1.0, posinf=1.0, neginf=0.0), 0.0, 1.0)
         return np.asarray(np.trunc(share * STEPS).astype(np.int64) - STEPS // 2)
 
@@ -81,9 +89,7 @@ def row_loss(
     usual = {"mse": width**2, "mae": width, "pinball": max(quantile, 1 - quantile) * width}[name]
 
     def of_rows(model: Any, X: Any, y: Any) -> Array:
-        error = _clipped(y, target) - _clipped(model.predict(X), target)
-        if error.shape[0] != len(y):
-            raise DataError("The model does not predict one target a row.")
+        error = _clipped(y, target) - _clipped(_predicted(model, X, y), target)
         if name == "mse":
             each = error**2
         elif name == "mae":
@@ -126,6 +132,29 @@ def default_loss(estimator: Any) -> str:
     return "pinball" if hasattr(estimator, "quantile") else "mse"
 
 
+def one_column(y: Any) -> Any:
+    """Return y as an array, a single column as a vector."""
+    values = np.asarray(y)
+    return values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values
+
+
+def check_rows(X: Any, y: Any) -> None:
+    """Raise unless X has one row for each target."""
+    rows = X.shape[0] if hasattr(X, "shape") else len(X)
+    if y.ndim < 1 or rows != len(y):
+        raise DataError(f"X has {rows} rows and y has {len(y) if y.ndim else 1}.")
+
+
+_NOT_ONE = "The model does not predict one target a row."
+
+
+def _predicted(model: Any, X: Any, y: Any) -> Any:
+    found = one_column(model.predict(X))
+    if found.shape != y.shape:
+        raise DataError(_NOT_ONE)
+    return found
+
+
 def _clipped(values: Any, target: Interval) -> Array:
     found = np.asarray(as_floats(np.asarray(values), "y"))
     with np.errstate(all="ignore"):
@@ -133,12 +162,15 @@ def _clipped(values: Any, target: Interval) -> Array:
 
 
 def _wrong(model: Any, X: Any, y: Any) -> Array:
-    return np.asarray(np.asarray(model.predict(X)) != np.asarray(y), dtype=np.float64)
+    return np.asarray(_predicted(model, X, y) != y, dtype=np.float64)
 
 
 def _surprise(model: Any, X: Any, y: Any) -> Array:
     chances = np.asarray(model.predict_proba(X), dtype=np.float64)
-    match = np.asarray(y)[:, None] == np.asarray(model.classes_)[None, :]
+    classes = np.asarray(model.classes_)
+    if y.ndim != 1 or chances.shape != (len(y), len(classes)):
+        raise DataError(_NOT_ONE)
+    match = y[:, None] == classes[None, :]
     likely = np.where(match, chances, 0.0).sum(axis=1)
     with np.errstate(divide="ignore"):
         return np.asarray(-np.log(np.clip(likely, 0.0, 1.0)))

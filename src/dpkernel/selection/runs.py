@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from dpkernel.errors import DPKernelError
 from dpkernel.estimators.base import logger
 from dpkernel.ledger import Ledger
 from dpkernel.mechanisms import HeldOutChoice, RandomStopping
@@ -71,14 +72,20 @@ class Search:
     ) -> tuple[int, Any, Any]:
         """Fit the chosen candidate on all rows, if that is planned; a search of no run has a default.
 
-        That is the first candidate, fitted to a table that tells nothing.
+        That is the first candidate, fitted to a table that tells nothing. So is a fit that fails.
         """
         place, model, score = (0, None, None) if found is None else found
         refit = self._plan.refit
         if refit is not None:
-            return place, self._fit(place, refit, source, *self._everything), score
-        if found is None:
-            model = self._fit(place, self._plan.fit, source, *self._blank())
+            model = self._fit(place, refit, source, *self._everything)
+        if model is None:  # no run, or one that failed: an error would tell of the data
+            budget = self._plan.fit if refit is None else refit
+            model = self._fit(place, budget, source, *self._blank())
+        if model is None:
+            raise DPKernelError(
+                "Every fit of the search failed, also on a table that tells nothing, and the budget is"
+                " spent. Try one candidate by itself."
+            )
         return place, model, score
 
     def _fitted(self, i: int, source: NoiseSource) -> tuple[Any, int]:

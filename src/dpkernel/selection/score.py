@@ -18,8 +18,10 @@ from dpkernel.noise import NoiseSource, SeededNoise
 from dpkernel.selection.losses import (
     LOSSES,
     STEPS,
+    check_rows,
     default_loss,
     loss_sensitivity,
+    one_column,
     row_loss,
     target_of,
 )
@@ -133,9 +135,12 @@ def private_score(
     if population and name in ("r2", "auc"):
         allowed = "False for 'r2' and 'auc'"
         raise ParameterError(parameter_message(owner, "population", allowed, population))
-    y = np.asarray(y)
+    y = one_column(y)
     if y.ndim < 1 or len(y) < 1:
         raise DataError("y has no rows to score.")
+    check_rows(X, y)
+    if name in ("mse", "mae", "r2", "pinball") and not np.isfinite(as_floats(y, "y")).all():
+        raise DataError("y contains NaN or infinity. Nothing was spent.")
     target = target_of(model, y_bounds)
     query: _Mean | _RSquared | _Area
     if name == "auc":
@@ -222,6 +227,7 @@ class _RSquared:
             np.trunc(t * half).astype(np.int64),  # in [-1/2, 1/2] of the steps
             np.trunc(t * t * STEPS).astype(np.int64) - half,
         )
+        assert all(np.abs(column).max() <= half for column in columns)
         self.exact = np.array([column.sum() for column in columns])
         bound_of_row = math.nextafter(math.sqrt(3) * half, math.inf)
         self.mechanism = Gaussian.calibrate(

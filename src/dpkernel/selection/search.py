@@ -14,14 +14,14 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from dpkernel.certificate import Certificate, Release
-from dpkernel.errors import DataError, DPKernelError, ParameterError, parameter_message
+from dpkernel.errors import DataError, ParameterError, parameter_message
 from dpkernel.estimators.base import PrivateEstimator
 from dpkernel.ledger import Ledger
 from dpkernel.mechanisms.selection import Fit, Line
 from dpkernel.noise import Noise, NoiseSource, SeededNoise
 from dpkernel.profiles import StoppingLaw
 from dpkernel.selection.candidates import blank_table, free_choices, list_candidates, take_rows
-from dpkernel.selection.losses import RowLoss, default_loss, row_loss, target_of
+from dpkernel.selection.losses import RowLoss, default_loss, one_column, row_loss, target_of
 from dpkernel.selection.plan import (
     FEW,
     SearchPlan,
@@ -341,10 +341,6 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
         )
         with quiet():
             place, model, score = search.run(mechanism, noise)
-        if model is None:
-            raise DPKernelError(
-                "Every fit of the search failed, and the budget is spent. Try one candidate by itself."
-            )
         if score is not None and plan.refit is None:
             self.best_score_: float | None = -loss.mean(-score, len(validation))
             if loss.name == "accuracy":
@@ -495,4 +491,4 @@ def _in_memory(X: Any, y: Any) -> tuple[Any, Any]:
         raise DataError("PrivateSearchCV needs a table in memory: two dimensions, rows by columns.")
     if X.shape[0] != y.shape[0]:
         raise DataError(f"X has {X.shape[0]} rows and y has {y.shape[0]}.")
-    return X, y
+    return X, one_column(y) if len(y.shape) == 2 and y.shape[1] == 1 else y
