@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+from dataclasses import replace
 from decimal import localcontext
 from functools import lru_cache
 
@@ -524,6 +525,20 @@ def test_fits_that_fail_after_the_spend_tell_nothing_but_that(strategy):
     model = Picky(bounds=(-1, 1), y_bounds=(-1, 1), n_features=8)
     found = search(strategy, estimator=model, ledger=ledger).fit(X, y)
     assert found.certificate_.valid and np.isfinite(found.predict(X)).all()
+
+
+@pytest.mark.parametrize("strategy", PAID)
+def test_what_is_not_private_inside_is_not_private_outside(strategy):
+    class Exposed(PrivateKernelRidge):
+        def fit(self, X, y=None):
+            super().fit(X, y)
+            self.certificate_ = replace(self.certificate_, private=False, reasons=("shown to all",))
+            return self
+
+    X, y = wave(600)
+    model = Exposed(bounds=(-1, 1), y_bounds=(-1, 1), n_features=8)
+    certificate = search(strategy, estimator=model, noise=None).fit(X, y).certificate_
+    assert certificate.valid and not certificate.private and "shown to all" in certificate.reasons
 
 
 # --- shapes that would broadcast -------------------------------------------------------------------

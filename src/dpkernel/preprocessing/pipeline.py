@@ -138,7 +138,7 @@ class PrivatePipeline(PrivateEstimator):
         )
         logger.info("%d steps, %d of them private", len(self.steps), len(plans))
         fitted = self._fitted(X, y, budgets, granted)
-        releases, reasons = _releases(fitted)
+        releases, unproved, exposed = _releases(fitted)
         self.certificate_ = Certificate.issue(
             label,
             request,
@@ -150,7 +150,8 @@ class PrivatePipeline(PrivateEstimator):
                 "weights": weights,
                 "budgets": {name: [b.epsilon, b.delta] for name, b in budgets.items()},
             },
-            invalid_because=reasons,
+            invalid_because=unproved,
+            not_private_because=exposed if whole.private else (),
         )
         self.steps_ = fitted
         return self
@@ -414,16 +415,20 @@ class PrivatePipeline(PrivateEstimator):
         return tags
 
 
-def _releases(fitted: Steps) -> tuple[list[Release], list[str]]:
-    """Return all releases under the names of their steps, and reasons why one proves nothing."""
-    releases, reasons = [], []
+def _releases(fitted: Steps) -> tuple[list[Release], list[str], list[str]]:
+    """Return all releases under the names of their steps, and why one proves nothing or is exposed."""
+    releases: list[Release] = []
+    unproved: list[str] = []
+    exposed: list[str] = []
     for name, step in fitted:
         certificate = getattr(step, "certificate_", None)
         if certificate is None:
             continue
         releases += [replace(r, label=f"{name}: {r.label}") for r in certificate.releases]
-        reasons += [] if certificate.valid else [f"{name}: {why}" for why in certificate.reasons]
-    return releases, reasons
+        reasons = [f"{name}: {why}" for why in certificate.reasons]
+        unproved += [] if certificate.valid else reasons
+        exposed += reasons if certificate.valid and not certificate.private else []
+    return releases, unproved, exposed
 
 
 def _learns_nothing(step: Any) -> bool:

@@ -405,6 +405,7 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
             free_statistics=own.free_statistics,
             reference=f"{release.mechanism.reference}; {own.reference}",
             invalid_because=() if own.valid else own.reasons,
+            not_private_because=own.reasons if own.valid and noise.private > own.private else (),
         )
 
     def _candidate(
