@@ -8,6 +8,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 import mpmath
+import numba
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -29,8 +30,9 @@ from dpkernel.losses import (
     SmoothedPinball,
     Squared,
     SquaredHinge,
+    slope,
 )
-from dpkernel.solvers import sgd_gradient
+from dpkernel.solvers import sgd_compiled, sgd_gradient
 from dpkernel.solvers.sgd_gradient import Block, GradientSGD, sum_blocks
 from dpkernel.solvers.sgd_output import OutputSGD, in_parts
 from sgd_twin import batches_of, descend_one
@@ -493,3 +495,24 @@ def test_rows_beyond_exact_integers_count_nothing(norm):
     assert whole[0, 0] == (exact if exact < 2**23 else 0.0)
     assert caps[0] * abs(float(whole[0, 0])) <= plan.clip_steps
     np.testing.assert_array_equal(whole[1], np.rint(np.array([0.6, 0.8]) * plan.row_unit))
+
+
+def test_loops_compile_where_nothing_can_be_kept():
+    """A function without a file has no place in numba's cache, as in a folder that is read-only."""
+    space: dict = {}
+    exec("def double(x):\n    return 2.0 * x", space)
+    with pytest.raises(RuntimeError, match="cache"):
+        numba.njit(cache=True)(space["double"])
+    assert sgd_compiled._kept(space["double"])(1.5) == 3.0
+
+
+@pytest.mark.parametrize(("age", "kept"), [(-10.0, True), (10.0, False)])
+def test_code_that_is_older_than_the_slopes_is_not_taken(monkeypatch, age, kept):
+    ages = {slope.__file__: age, sgd_compiled.__file__: 0.0}
+    seen = []
+    monkeypatch.setattr(sgd_compiled, "getmtime", ages.__getitem__)
+    monkeypatch.setattr(
+        sgd_compiled, "njit", lambda **options: seen.append(options) or (lambda f: f)
+    )
+    sgd_compiled._kept(abs)
+    assert [options["cache"] for options in seen] == [kept]

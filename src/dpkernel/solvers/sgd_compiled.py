@@ -9,16 +9,32 @@ records with w and with each other; four rows are on their way from memory at a 
 from __future__ import annotations
 
 from math import inf, sqrt, trunc
+from os.path import getmtime
 from typing import Any
 
 import numpy as np
 from numba import njit
 
+from dpkernel.losses import slope
 from dpkernel.losses.slope import slope_at
 
 _FAST = {"reassoc", "contract", "nsz"}  # sums in any order; infinities and NaN keep their meaning
 
 _slope = njit(inline="always")(slope_at)
+
+
+def _kept(function: Any) -> Any:
+    """Compile, and keep the code on disk where there is a place for it.
+
+    numba renews it when this file changes. What it holds of ``slope_at`` would stay: where that file is
+    newer than this one, nothing is taken from the disk.
+    """
+    options: dict[str, Any] = {"fastmath": _FAST, "nogil": True}
+    try:
+        older = getmtime(slope.__file__) <= getmtime(__file__) + 1
+        return njit(cache=older, **options)(function)
+    except (OSError, RuntimeError):  # no folder that can be written to
+        return njit(**options)(function)
 
 
 @njit(fastmath=_FAST, nogil=True)
@@ -143,7 +159,7 @@ def _four(
         w[j] = keep * w[j] - (m0 * z0[j] + m1 * z1[j] + m2 * z2[j] + m3 * z3[j])
 
 
-@njit(fastmath=_FAST, nogil=True, cache=True)
+@_kept
 def run_singly(
     z: Any,
     rows: Any,
@@ -179,7 +195,7 @@ def run_singly(
     counts[0] = taken
 
 
-@njit(fastmath=_FAST, nogil=True, cache=True)
+@_kept
 def run(
     z: Any,
     rows: Any,
@@ -225,7 +241,7 @@ def run(
     counts[0], counts[1] = taken, filled
 
 
-@njit(fastmath=_FAST, nogil=True, cache=True)
+@_kept
 def gradient_sum(
     z: Any,
     rows: Any,
