@@ -195,3 +195,14 @@ def farthest(plan, relation, rng, *, bound=None, batches=None, stretched=False):
         pairs = Pairs(np.concatenate((pairs.z, moved.z)), np.concatenate((pairs.y, moved.y)))
         paths, found = paths + again, np.concatenate((found, new))
     return float(found.max()), trace
+
+
+def sum_blocks(blocks, plan, w, rows):
+    """Return the sum over blocks that follow one another; ``rows`` counts through all of them."""
+    total, start = np.zeros(w.shape, np.int64), 0
+    for block in blocks:
+        stop = start + len(block.z)
+        inside = None if rows is None else rows[(rows >= start) & (rows < stop)] - start
+        total += block.sums(plan, w, inside)
+        start = stop
+    return total

@@ -33,9 +33,9 @@ from dpkernel.losses import (
     slope,
 )
 from dpkernel.solvers import sgd_compiled, sgd_gradient
-from dpkernel.solvers.sgd_gradient import Block, GradientSGD, sum_blocks
+from dpkernel.solvers.sgd_gradient import Block, GradientSGD
 from dpkernel.solvers.sgd_output import OutputSGD, in_parts
-from sgd_twin import batches_of, descend_one
+from sgd_twin import batches_of, descend_one, sum_blocks
 
 PLAIN = settings(derandomize=True, deadline=None, max_examples=100)
 LOSSES = [

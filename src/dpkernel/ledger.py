@@ -18,6 +18,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import threading
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -521,7 +522,7 @@ class _StepLedger(Ledger):
     ) -> None:
         self._store, self._part = whole._store, whole._part
         self._name, self._reserved, self._on_draw = name, plan, on_draw
-        self._open = True
+        self._open, self._guard = True, threading.Lock()
 
     def check(self, what: Plan | PrivacyProfile, label: str, **options: Any) -> None:
         """Raise unless this is the plan that was reserved."""
@@ -534,8 +535,9 @@ class _StepLedger(Ledger):
 
     def spend(self, what: Plan | PrivacyProfile, label: str, **options: Any) -> Noise:
         """Return the noise that was reserved for this step; nothing further is recorded."""
-        self.check(what, label, **options)
-        self._open = False
+        with self._guard:
+            self.check(what, label, **options)
+            self._open = False
         source = options.get("noise") or SystemNoise()
         return Noise(
             _MINT,

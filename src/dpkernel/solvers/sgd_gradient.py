@@ -12,7 +12,7 @@ may carry rounding errors: s_i is a function of its own record, its place and w 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -184,24 +184,6 @@ class Block:
             for found in in_threads(part, starts, threads):
                 total += found
         return total
-
-
-def sum_blocks(
-    blocks: Sequence[Block], plan: GradientSGD, w: Array, rows: IntArray | None
-) -> IntArray:
-    """Return the sum over blocks that follow one another; ``rows`` counts through all of them."""
-    total = np.zeros(w.shape, np.int64)
-    start = 0
-    for block in blocks:
-        stop = start + len(block.z)
-        if rows is None:
-            total += block.sums(plan, w, None)
-        else:
-            inside = rows[(rows >= start) & (rows < stop)] - start
-            if len(inside):
-                total += block.sums(plan, w, inside)
-        start = stop
-    return total
 
 
 @cache
