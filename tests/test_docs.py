@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import itertools
 import pkgutil
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,9 @@ import pytest
 import dpkernel
 
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "tools"))
+import doc_tables  # noqa: E402
+
 PAGES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
@@ -56,3 +61,36 @@ def test_the_readme_has_a_python_example_of_at_most_15_lines():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     first = re.search(r"^```python\n(.*?)^```", text, re.M | re.S).group(1)
     assert 5 <= len(first.strip().splitlines()) <= 15
+
+
+def test_measured_tables_are_those_of_committed_files():
+    for page in doc_tables.pages():
+        text = page.read_text(encoding="utf-8")
+        assert doc_tables.rendered(text) == text, f"{page.name}: run tools/doc_tables.py"
+
+
+@pytest.mark.parametrize("page", doc_tables.pages(), ids=lambda p: p.name)
+def test_a_table_of_numbers_names_the_file_it_is_from(page):
+    lines = page.read_text(encoding="utf-8").split("\n")
+    for i, line in enumerate(lines[:-2]):
+        starts = line.startswith("|") and not lines[i - 1].startswith("|")
+        if not starts or doc_tables.MARK.match(lines[i - 1]):
+            continue
+        cells = [cell for row in _table(lines[i + 2 :]) for cell in row[1:]]
+        measured = sum(bool(re.match(r"^\**[\d.,]*\.\d+", cell)) for cell in cells)
+        assert measured < len(cells) / 2, f"{page.name}: the table {line!r} has no file"
+
+
+def _table(lines):
+    rows = itertools.takewhile(lambda line: line.startswith("|"), lines)
+    return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "benchmarks/results").glob("*.csv")), ids=str)
+def test_a_file_of_results_says_what_made_it(path):
+    made, rows = doc_tables.read(path)
+    assert set(made) == {"command", "commit"}
+    assert re.fullmatch(r"[0-9a-f]{9,40}", made["commit"])
+    assert len({len(row) for row in rows}) == 1
+    script = re.search(r"(benchmarks/\w+\.py|tests/\w+\.py)", made["command"])
+    assert script is None or (ROOT / script[1]).exists()

@@ -1,0 +1,75 @@
+"""Write the measured tables of the documentation from the files in ``benchmarks/results``.
+
+A page marks a table by a comment on the line before it, ``<!-- benchmarks/results/NAME.csv -->``.
+The file's first lines say which command at which commit made the numbers. ``--check`` writes
+nothing and exits with 1 if a page is not what the files say.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+MARK = re.compile(r"^<!-- (benchmarks/results/[\w-]+\.csv) -->$")
+NOTE = re.compile(r"^# (command|commit): (\S.*)$")
+
+
+def pages() -> list[Path]:
+    """Return every page that may hold tables."""
+    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def read(path: Path) -> tuple[dict[str, str], list[list[str]]]:
+    """Return who made a file (command and commit) and its rows, the header first."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    found = [NOTE.match(line) for line in lines if line.startswith("#")]
+    made = {match[1]: match[2] for match in found if match}
+    rows = list(csv.reader(line for line in lines if not line.startswith("#")))
+    return made, rows
+
+
+def as_markdown(rows: list[list[str]]) -> list[str]:
+    """Return the rows, the first of which is the header, as the lines of a Markdown table."""
+    head, *body = (f"| {' | '.join(row)} |" for row in rows)
+    return [head, "|" + "---|" * len(rows[0]), *body]
+
+
+def rendered(text: str) -> str:
+    """Return a page with each marked table replaced by what its file says."""
+    lines, out = iter(text.split("\n")), []
+    waiting = ""
+    for line in lines:
+        if waiting and line.startswith("|"):
+            continue
+        waiting = ""
+        out.append(line)
+        match = MARK.match(line)
+        if match:
+            waiting = match[1]
+            out += as_markdown(read(ROOT / waiting)[1])
+    return "\n".join(out)
+
+
+def main() -> int:
+    """Write or check all pages."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--check", action="store_true", help="write nothing")
+    check = options.parse_args().check
+    stale = []
+    for page in pages():
+        text = page.read_text(encoding="utf-8")
+        new = rendered(text)
+        if new != text:
+            stale.append(page.name)
+            if not check:
+                page.write_text(new, encoding="utf-8")
+    print(("stale: " if check else "written: ") + (", ".join(stale) or "none"))
+    return int(check and bool(stale))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
