@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 # two workers with one BLAS thread each: more threads than cores only wait for each other
 TEST := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1
 
-.PHONY: help demo test test-slow test-oldest torch test-torch check bench bench-accuracy bench-diffprivlib audit reproduce lock clean
+.PHONY: help demo test test-slow test-oldest torch test-torch check bench bench-accuracy bench-diffprivlib audit reproduce tables gallery lock clean
 
 help:
 	@echo "make demo         train a private ridge on data that ships with scikit-learn; results in demo/"
@@ -20,6 +20,8 @@ help:
 	@echo "make bench-accuracy  measure accuracy against the published algorithms"
 	@echo "make bench-diffprivlib  diffprivlib on the same tables, in an environment of its own"
 	@echo "make audit        attack every mechanism and its broken twin with many trials"
+	@echo "make tables       write the measured tables of the documentation from benchmarks/results"
+	@echo "make gallery      draw the pictures of the gallery again"
 	@echo "make reproduce    reproduce the golden values from 100-digit arithmetic"
 
 $(VENV)/.installed: pyproject.toml constraints.txt
@@ -84,6 +86,12 @@ audit: $(VENV)/.installed
 
 reproduce: $(VENV)/.installed
 	$(BIN)/python tools/make_golden.py --check
+
+tables: $(VENV)/.installed
+	$(BIN)/python tools/doc_tables.py
+
+gallery: $(VENV)/.installed
+	$(BIN)/python tools/gallery.py
 
 lock: $(VENV)/.installed
 	$(BIN)/python -m pip freeze --exclude-editable > constraints.txt
