@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 # two workers with one BLAS thread each: more threads than cores only wait for each other
 TEST := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1
 
-.PHONY: help demo test test-slow test-oldest torch test-torch check bench bench-accuracy bench-diffprivlib audit reproduce tables gallery lock clean
+.PHONY: help demo test test-slow test-oldest torch test-torch check bench guard bench-accuracy bench-diffprivlib audit reproduce tables gallery lock clean
 
 help:
 	@echo "make demo         train a private ridge on data that ships with scikit-learn; results in demo/"
@@ -17,6 +17,7 @@ help:
 	@echo "make check        style, strict types, documentation"
 	@echo "make test-torch   run the tests of the torch pass, on the CPU (installs torch)"
 	@echo "make bench        measure speed, as ratios in one run"
+	@echo "make guard        a few of these ratios, against those in benchmarks/results/guard.csv"
 	@echo "make bench-accuracy  measure accuracy against the published algorithms"
 	@echo "make bench-diffprivlib  diffprivlib on the same tables, in an environment of its own"
 	@echo "make audit        attack every mechanism and its broken twin with many trials"
@@ -66,6 +67,9 @@ bench: $(VENV)/.installed
 	$(BIN)/python benchmarks/noise.py
 	$(BIN)/python benchmarks/ridge.py
 	$(BIN)/python benchmarks/sgd.py
+
+guard: $(VENV)/.installed
+	$(TEST) $(BIN)/python benchmarks/guard.py
 
 bench-accuracy: $(VENV)/.installed
 	$(BIN)/python benchmarks/accuracy.py
