@@ -110,7 +110,7 @@ _PRINT = """
   h2, h3 { break-after: avoid } tr, .verdict, dl.facts div { break-inside: avoid }
   .scroll { overflow: visible } table.wide { min-width: 0 } th, td { font-size: 8.5pt }
   .verdict { border: 2px solid } svg { max-width: 12cm } .grid { grid-template-columns: 1fr 1fr }
-  details pre { max-height: none } .screen { display: none }
+  .screen, details:not([open]) { display: none }
 }
 """
 
