@@ -66,7 +66,8 @@ a { color: var(--link) }
 .verdict strong { font-size: 1.15rem } .verdict p, .verdict ul { margin: .3rem 0 0 }
 .good { color: var(--good); background: var(--good-panel); border-color: var(--good) }
 .bad { color: var(--bad); background: var(--bad-panel); border-color: var(--bad) }
-td .bad, li .bad, p .bad { padding: 0 .3rem; border-radius: .2rem; font-weight: 600 }
+p.bad { padding: .3rem .6rem; border-radius: .2rem }
+td .bad, li .bad { padding: 0 .3rem; border-radius: .2rem; font-weight: 600 }
 dl.facts { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 9rem), 1fr));
   gap: .7rem; margin: 1rem 0 }
 dl.facts div { background: var(--panel); border-radius: .4rem; padding: .6rem .8rem }
