@@ -308,6 +308,26 @@ def test_a_ledger_of_other_data_and_seeded_spends_are_noted(tmp_path):
     assert "no ceiling" in Reader(written(model, tmp_path, ledger=unlimited)).text
 
 
+def test_the_course_of_a_ledger_ends_at_what_is_spent(tmp_path):
+    ledger = Ledger(budget=Budget(20.0, 1e-5))
+    assert ledger.course() == []
+    for _ in range(3):
+        model = ridge(ledger=ledger)
+    course = ledger.course()
+    assert [step for step, _, _ in course] == [1, 2, 3]
+    assert course[-1][1:] == (ledger.naive.epsilon, ledger.spent.epsilon)
+    assert course[0][2] < course[1][2] < course[2][2] < course[2][1]
+    assert [step for step, _, _ in ledger.course(most=2)] == [1, 3]
+    open_end = Ledger()
+    ridge(ledger=open_end)
+    assert open_end.course()[0][2] is None
+    text = Reader(written(model, tmp_path, ledger=ledger)).elements("svg")
+    assert any(
+        f"After 3 spends the plain sum of ε is {number(course[-1][1])}" in svg["aria-label"]
+        for svg in text
+    )
+
+
 def test_changed_ceilings_are_on_record(tmp_path):
     ledger = Ledger(budget=Budget(4.0, 1e-5))
     model = ridge(ledger=ledger)
