@@ -238,7 +238,7 @@ def test_the_smaller_of_slope_and_value_is_taken(rng, loss, relation):
             here, moved = minimiser(z, y, risk), minimiser(there, np.append(y[:-1], target), risk)
             assert np.linalg.norm(here - moved) <= found.value
             values = risk.smooth_loss.value(target, other @ here)
-            assert 0 <= values.min() and values.max() <= risk.largest_loss
+            assert values.min() >= 0 and values.max() <= risk.largest_loss
     assert formulas == {"erm-lipschitz", "erm-bounded"}
 
 

@@ -13,12 +13,12 @@ smoothed problem: privacy does not ask for a small width, only the likeness to t
 
 Least squares has no bounded slope, but it has one wherever the solver goes. A beta whose objective is
 not above that of 0 has norm at most R = M sqrt(n / Lambda), and there a record's gradient is at most
-omega ||h|| M + omega ||h||^2 R <= B (M + B R): the solver runs with the constants of a Huber loss of that
-threshold. Weights belong to the loss: with their root in row and target a record is one of plain least
-squares, sqrt(omega) ||h|| <= B and sqrt(omega) |y| <= M, so the same stability bound holds.
+omega ||h|| M + omega ||h||^2 R <= B (M + B R): the solver runs with the constants of a Huber loss of
+that threshold. Weights change nothing: with their root in row and target a record is one of plain least
+squares, sqrt(omega) ||h|| <= B and sqrt(omega) |y| <= M, and the same stability bound holds.
 
-The smallest of the bounds that hold is taken: a loss of bounded slope is also bounded at every minimiser,
-which is the smaller bound where Lambda is below about 2 / n.
+The smaller of the bounds that hold is taken. A loss of bounded slope is also bounded at every minimiser,
+which gives the smaller one where Lambda is below about 2 / n.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ class Risk:
 
     @property
     def largest_loss(self) -> float:
-        """omega loss at most, at the minimiser of any data set and any record; slopes are bounded."""
+        """A bound on a weighted loss at any minimiser and any record, for losses of bounded slope."""
         at_zero, slope = self.smooth_loss.at_zero(self.target_bound), self.smooth_loss.lipschitz
         return (at_zero + slope * self.row_bound * self.problem.radius) * (1 + 1e-12)
 
