@@ -2,8 +2,8 @@
 
 A support vector machine on a few records in two dimensions, with a ridge so strong that every margin
 stays below 1: the minimisers of the two data sets are as far apart as the stability bound allows. And
-least squares for one record, under a ridge so strong that its bound is almost attained. The twins are the
-mistakes that can be made with the same bound: half the scale, the easier neighbours, and one random
+least squares for one record, under a ridge so strong that its bound is almost attained. The twins are
+the mistakes that can be made with the same bound: half the scale, the easier neighbours, and one random
 number for a whole function.
 """
 
