@@ -4,8 +4,8 @@
 
 Accuracy: test RMSE over splits at delta = 1e-6, defaults untouched. Speed: S X + sigma_0 N for rows
 x 300 numbers that come in blocks, as a ratio to the products S_b X_b alone, with the entries of S
-already there; and by way of the Gram matrix, which has the same law. ``--eigenvalue``: what a sketch would
-gain if the smallest eigenvalue of the records were known for nothing and only what it lacks were added.
+already there; and by way of the Gram matrix, which has the same law. ``--eigenvalue``: what a sketch
+would gain if the smallest eigenvalue were known for nothing and only what it lacks were added.
 """
 
 from __future__ import annotations

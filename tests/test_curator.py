@@ -15,7 +15,7 @@ from scipy.optimize import minimize
 from scipy.stats import kstest
 from sklearn.base import clone
 
-from dpkernel import Budget, Ledger, SeededNoise, kernels
+from dpkernel import Budget, Ledger, SeededNoise, kernels, load, save
 from dpkernel.errors import (
     AssumptionError,
     BudgetExceededError,
@@ -237,6 +237,26 @@ def test_values_on_the_grid_are_interpolated(table):
         PrivateGridRegressor(noise=SeededNoise(k), **COMMON).fit(X, y).coef_ for k in (0, 0, 1)
     ]
     assert np.array_equal(again[0], again[1]) and not np.array_equal(again[0], again[2])
+
+
+@pytest.mark.parametrize("loss", ["squared", "huber"])
+def test_a_grid_comes_back_from_its_file(table, loss, tmp_path):
+    X, y = table
+    options = {"side": 4, "loss": loss, "length_scale": 0.8, "kernel": "laplace", **COMMON}
+    model = PrivateGridRegressor(epsilon=2.0, **options).fit(X, y)
+    again = load(save(model, tmp_path / "grid"))
+    np.testing.assert_array_equal(again.grid_points_, model.grid_points_)
+    np.testing.assert_array_equal(again.grid_values_, model.grid_values_)
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
+    refitted = again.fit(X, y).certificate_
+    assert refitted.public == model.certificate_.public  # the same problem on the same grid
+    assert again.side == 4
+
+
+def test_a_coarse_grid_in_more_columns(rng):
+    X = rng.uniform(-1, 1, (50, 4))
+    model = PrivateGridRegressor(side=2, **COMMON).fit(X, X[:, 0])
+    assert model.grid_points_.shape == (16, 4) and model.predict(X).shape == (50,)
 
 
 def test_one_prediction_is_one_number_under_its_own_name(table):
