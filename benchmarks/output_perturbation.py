@@ -5,7 +5,7 @@ with DPKERNEL_DATA set.
 
 R^2 or accuracy on test rows, mean and standard error over random splits, and the processor's seconds of
 a fit, mean over the same fits; defaults untouched, declared bounds, seeded noise. ``--csv`` writes the
-rows, RMSE as well. ``--speed`` solves a hinge support vector machine on 100,000 rows of 1,000 features
+rows or adds them, RMSE as well. ``--speed`` solves a hinge support vector machine on 100,000 rows of 1,000 features
 with this library's solver and with scikit-learn's LinearSVC, one after the other in one run.
 """
 
@@ -173,18 +173,20 @@ def accuracy(console: Console, names: list[str], splits: int) -> list[Row]:
 
 
 def write_csv(rows: list[Row], path: Path) -> None:
-    """Write the rows, with the command and the commit above them."""
+    """Write the rows, or add them to a file, with the command and the commit above them."""
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True
     ).stdout.strip()
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", newline="", encoding="utf-8") as file:
+    new = not path.exists()
+    with path.open("a", newline="", encoding="utf-8") as file:
         file.write(f"# OPENBLAS_NUM_THREADS=1 python {' '.join(sys.argv)}\n# commit {commit}\n")
         file.write(
             f"# delta {DELTA:g}; seconds of the processor, one BLAS thread, mean of all fits\n"
         )
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(Row.__annotations__)
+        if new:
+            writer.writerow(Row.__annotations__)
         for row in rows:
             writer.writerow(f"{v:.6g}" if isinstance(v, float) else v for v in vars(row).values())
 
