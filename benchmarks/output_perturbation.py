@@ -5,8 +5,9 @@ with DPKERNEL_DATA set.
 
 R^2 or accuracy on test rows, mean and standard error over random splits, and the processor's seconds of
 a fit, mean over the same fits; defaults untouched, declared bounds, seeded noise. ``--csv`` writes the
-rows or adds them, RMSE as well. ``--speed`` solves a hinge support vector machine on 100,000 rows of 1,000 features
-with this library's solver and with scikit-learn's LinearSVC, one after the other in one run.
+rows or adds them, RMSE as well. ``--speed`` solves a hinge support vector machine on 100,000 rows of
+1,000 features with this library's solver and with scikit-learn's LinearSVC, one after the other in one
+run.
 """
 
 from __future__ import annotations
