@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import argparse
 import csv
-import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from provenance import made_by
 from rich.console import Console
 from rich.table import Table
 from sklearn.kernel_approximation import Nystroem
@@ -141,11 +141,8 @@ def main() -> int:
         kinds = {chosen.only: kinds[chosen.only]}
     found = {(kind, name): value for kind, act in kinds.items() for name, value in act().items()}
     if chosen.write:
-        commit = subprocess.run(
-            ["git", "rev-parse", "--short=9", "HEAD"], capture_output=True, text=True, check=True
-        ).stdout.strip()
         with RESULTS.open("w", newline="", encoding="utf-8") as file:
-            file.write(f"# command: python benchmarks/guard.py --write\n# commit: {commit}\n")
+            file.write(made_by())
             rows = csv.writer(file, lineterminator="\n")
             rows.writerow(("kind", "quotient", "value"))
             rows.writerows((kind, name, f"{value:.3g}") for (kind, name), value in found.items())

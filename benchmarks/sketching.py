@@ -4,12 +4,14 @@
 
 Accuracy: test RMSE over splits at delta = 1e-6, defaults untouched. Speed: S X + sigma_0 N for rows
 x 300 numbers that come in blocks, as a ratio to the products S_b X_b alone, with the entries of S
-already there; and by way of the Gram matrix, which has the same law.
+already there; and by way of the Gram matrix, which has the same law. ``--eigenvalue``: what a sketch
+would gain if the smallest eigenvalue were known for nothing and only what it lacks were added.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import math
 import time
 
@@ -28,6 +30,8 @@ from dpkernel import (
 )
 from dpkernel.mechanisms import IDEALISED, GaussianMixing
 from dpkernel.methods import PrivateSketchedRidge
+from dpkernel.profiles import mixing_ratio
+from dpkernel.types import Neighbours
 
 TABLES = {"california": 16_000, "power": 7600}  # rows to train on; of others 80 %, at most 16,000
 EPSILONS = (0.3, 1.0, 3.0)
@@ -47,8 +51,12 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--sketch", type=int, default=500)
     parser.add_argument("--tables", nargs="*", default=list(TABLES))
+    parser.add_argument("--eigenvalue", action="store_true")
     options = parser.parse_args()
     console = Console(width=110)
+    if options.eigenvalue:
+        console.print(eigenvalue())
+        return
     for name in options.tables:
         data = load(name)
         if data is None:
@@ -86,6 +94,52 @@ def accuracy(data: Data, seeds: int) -> Table:
                 errors.append(math.sqrt(np.mean((model.predict(data.X[test]) - data.y[test]) ** 2)))
             cells.append(f"{np.mean(errors):.3f} ± {np.std(errors) / math.sqrt(seeds):.3f}")
         table.add_row(f"{epsilon:g}", *cells)
+    return table
+
+
+def linear_records(data: Data) -> np.ndarray:
+    """Return records (z, 1, y), z the scaled columns with norm at most 1, |y| <= 1."""
+    train, _ = data.split(TABLES[data.name], 0)
+    low, high = data.bounds
+    z = np.clip((data.X[train] - low) / (high - low) * 2 - 1, -1, 1) / math.sqrt(len(low))
+    bottom, top = data.y_bounds or (0.0, 1.0)
+    y = np.clip((data.y[train] - bottom) / (top - bottom) * 2 - 1, -1, 1)
+    return np.column_stack([z, np.ones(len(y)), y])
+
+
+def eigenvalue() -> Table:
+    """Return R^2 of least squares from sketches with the usual noise, and with what is lacking."""
+    draws = np.random.default_rng(0)
+    z = draws.uniform(-1, 1, (200_000, 3)) / math.sqrt(3)
+    y = np.clip(z @ [0.5, -0.4, 0.3] + 0.3 * draws.normal(size=len(z)), -1, 1)
+    tables = {"synthetic, 200,000": np.column_stack([z, np.ones(len(z)), y])}
+    for name in TABLES:
+        data = load(name)
+        if data is not None:
+            tables[name] = linear_records(data)
+    table = Table(
+        "records", "epsilon", "rows", "sigma_0^2 / C^2", "eigenvalue / C^2", "usual", "lacking"
+    )
+    square = 3.0  # C^2
+    for name, records in tables.items():
+        gram, target = records.T @ records, records[:, -1]
+        least = float(np.linalg.eigvalsh(gram)[0])
+        for epsilon, rows in itertools.product((1.0, 3.0), (120, 1000, 10_000)):
+            noise = square / mixing_ratio(epsilon, 1e-6, rows, Neighbours.REPLACE_ONE)
+            cells = []
+            for added in (noise, max(0.0, noise - least)):
+                root = np.linalg.cholesky(gram + added * np.eye(len(gram)))
+                scores = []
+                for _ in range(60):
+                    sketch = draws.normal(size=(rows, len(gram))) @ root.T
+                    found = sketch.T @ sketch / rows - added * np.eye(len(gram))
+                    values, vectors = np.linalg.eigh(found[:-1, :-1])
+                    beta = vectors @ (vectors.T @ found[:-1, -1] / np.maximum(values, least / 2))
+                    error = np.mean((target - records[:, :-1] @ beta) ** 2)
+                    scores.append(1 - error / target.var())
+                cells.append(f"{np.mean(scores):.4f}")
+            numbers = f"{noise / square:.0f}", f"{least / square:.1f}"
+            table.add_row(name, f"{epsilon:g}", str(rows), *numbers, *cells)
     return table
 
 

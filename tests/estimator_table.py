@@ -17,6 +17,8 @@ from dpkernel import (
     PrivateQuantileRegressor,
 )
 from dpkernel.methods import (
+    PrivateCurator,
+    PrivateGridRegressor,
     PrivateHuberRegressor,
     PrivateKernelSVC,
     PrivateKernelSVR,
@@ -24,6 +26,8 @@ from dpkernel.methods import (
     PrivateSGDRegressor,
     PrivateSketchedRidge,
 )
+
+IDEALISED = ("idealised-arithmetic",)
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,7 @@ class Line:
     under_check: Callable[..., Any] | None = None  # for check_estimator, which brings its own y
     attributes: frozenset[str] = frozenset()
     parameters: frozenset[str] = frozenset()  # that other estimators may not have
+    keeps_rows: bool = False  # by design, and so neither pickled nor written to a model file
 
     def __call__(self, **options: Any) -> Any:
         return self.build(**options)
@@ -69,6 +74,14 @@ class MachineOfY(OfY, PrivateKernelSVC):
     pass
 
 
+class FewPoints(PrivateGridRegressor):
+    """A grid in three columns at most: scikit-learn's checks bring ten, and thousands of points."""
+
+    def _grid(self, n_inputs: int) -> Any:
+        few = super()._grid(min(n_inputs, 3))
+        return np.pad(few, ((0, 0), (0, n_inputs - few.shape[1])))
+
+
 def classifier(cls: type, under_check: type) -> Line:
     return Line(
         lambda **kw: cls(**{"epsilon": 10.0, "classes": [0, 1], **kw}),
@@ -84,12 +97,23 @@ def regressor(cls: type, **defaults: Any) -> Callable[..., Any]:
 
 BUILDERS: dict[str, Line] = {
     "PrivateKernelRidge": Line(regressor(PrivateKernelRidge)),
+    "PrivateKernelRidge (output)": Line(regressor(PrivateKernelRidge, solver="output")),
     "PrivateQuantileRegressor": Line(regressor(PrivateQuantileRegressor)),
     "PrivateHuberRegressor": Line(regressor(PrivateHuberRegressor)),
     "PrivateKernelSVR": Line(regressor(PrivateKernelSVR)),
     "PrivateSketchedRidge": Line(
-        regressor(PrivateSketchedRidge, accept=("idealised-arithmetic",)),
+        regressor(PrivateSketchedRidge, accept=IDEALISED),
         attributes=frozenset({"sketch_", "sketch_noise_", "_several"}),
+    ),
+    "PrivateGridRegressor": Line(
+        regressor(PrivateGridRegressor, bounds=(-100, 100), side=3, accept=IDEALISED),
+        under_check=regressor(FewPoints, bounds=(-100, 100), side=3, accept=IDEALISED),
+        attributes=frozenset({"grid_points_", "grid_values_"}),
+    ),
+    "PrivateCurator": Line(
+        regressor(PrivateCurator, bounds=(-100, 100), accept=IDEALISED),
+        attributes=frozenset({"_restart", "_noisy", "_count", "_file", "_process", "_lock"}),
+        keeps_rows=True,
     ),
     "PrivateKernelClassifier": classifier(PrivateKernelClassifier, ClassesOfY),
     "PrivateKernelSVC": classifier(PrivateKernelSVC, MachineOfY),
@@ -119,6 +143,9 @@ REFIT_AND_COMPARE = dict.fromkeys(
     "two fits draw different noise",
 )
 
+# A curator without a file can't be pickled: the copy would answer differently.
+NOT_PICKLED = {"check_estimators_pickle": "the copy would answer differently"}
+
 # What a fitted estimator may carry besides its parameters: released, public, or scikit-learn's own.
 PUBLIC_ATTRIBUTES = frozenset(
     {
@@ -132,4 +159,4 @@ PUBLIC_ATTRIBUTES = frozenset(
     }
 )
 
-assert set(BUILDERS) == set(dpkernel.estimators.__all__)
+assert {name.split()[0] for name in BUILDERS} == set(dpkernel.estimators.__all__)

@@ -21,7 +21,7 @@ from dpkernel.losses import (
     Squared,
 )
 from dpkernel.solvers.objective_perturbation import BlockRecords
-from dpkernel.solvers.output_perturbation import Risk, folded, minimise_risk, smoothed
+from dpkernel.solvers.output_perturbation import Risk, minimise_risk, smoothed
 from dpkernel.types import Neighbours
 
 KINKED = [Hinge(), Pinball(0.8), Absolute(0.0), Absolute(0.3), PowerHinge(1.0), PowerAbsolute(1.0)]
@@ -97,7 +97,7 @@ def test_the_rough_start_changes_nothing_but_the_number_of_passes(rng, monkeypat
 
 @pytest.mark.parametrize("ridge", [0.01, 1.0, 300.0])
 def test_least_squares_is_the_normal_equations(rng, ridge):
-    """Also where residuals are as large as they can be: the threshold is beyond all of them."""
+    """Also where residuals are as large as they can be."""
     z, y = table(rng, labels=False)
     z[:100], y[:100] = z[0], 1.0
     z[100:], y[100:] = z[0], np.where(np.arange(100) % 9, 1.0, -1.0)
@@ -105,28 +105,39 @@ def test_least_squares_is_the_normal_equations(rng, ridge):
     exact = np.linalg.solve(z.T @ z + ridge * np.eye(4), z.T @ y)
     found = minimise_risk(records_of(z, y), risk)
     assert np.linalg.norm(found - exact) <= 1.01 * risk.problem.tolerance / ridge
-    assert np.abs(y - z @ exact).max() < risk.smooth_loss.threshold
 
 
-def test_folded_records_are_within_the_bounds_whatever_comes(rng):
-    z = np.vstack(
-        [rng.normal(size=(6, 3)) * 10.0 ** np.arange(-3, 3)[:, None], np.full((1, 3), 1e200)]
-    )
-    z = np.vstack([z, [[np.nan, 1.0, 1.0]]])
-    y = np.array([0.1, 5.0, -7.0, 0.2, 1.0, 1.0, 1.0, np.nan])
-    weights = np.minimum(1, 1 / np.maximum(np.add.reduce(z[:6] ** 2, axis=1), 1e-9))
-    weights = np.append(weights, [1.0, 1.0])
-    ((rows, targets, none),) = folded([(z, y, weights)], 1.0, 1.0)
-    assert none is None and np.isfinite(rows).all() and np.isfinite(targets).all()
-    assert np.linalg.norm(rows, axis=1).max() <= 1 and np.abs(targets).max() <= 1
-    assert np.all(rows[6:] == 0)
-    np.testing.assert_allclose(rows[:6], z[:6] * np.sqrt(weights[:6])[:, None], rtol=1e-11)
-    # the weighted problem, where no bound cuts anything off
-    targets = 0.5 * np.ones(6)
-    ((rows, scaled, _),) = folded([(z[:6], targets, weights[:6])], 1.0, 1.0)
-    weighted = z[:6].T @ (weights[:6, None] * z[:6]), z[:6].T @ (weights[:6] * targets)
-    np.testing.assert_allclose(rows.T @ rows, weighted[0], rtol=1e-10)
-    np.testing.assert_allclose(rows.T @ scaled, weighted[1], rtol=1e-10)
+@pytest.mark.parametrize("newton", [True, False])
+def test_weighted_least_squares_is_the_weighted_normal_equations(rng, newton, monkeypatch):
+    """Long rows with small weights: their residuals are far beyond those of rows within the bound."""
+    z, y = table(rng, n=40, labels=False)
+    z[:8] *= 1000.0
+    weights = np.minimum(1, (1 - 1e-9) / np.add.reduce(z * z, axis=1))
+    y[:8], ridge = np.sign(y[:8]), 3.0
+    if not newton:
+        monkeypatch.setattr("dpkernel.solvers.objective_perturbation._newton", lambda *a, **k: None)
+    risk = Risk(Squared(), 40, 4, 1.0, ridge)
+    exact = np.linalg.solve(z.T @ (weights[:, None] * z) + ridge * np.eye(4), z.T @ (weights * y))
+    assert np.abs(y - z @ exact).max() > 10 * risk.problem.loss.lipschitz
+    found = minimise_risk(records_of(z, y, weights), risk)
+    assert np.linalg.norm(found - exact) <= 1.01 * risk.problem.tolerance / ridge
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_slopes_of_least_squares_are_bounded_where_the_solver_goes(rng, weighted):
+    risk = Risk(Squared(), 50, 3, 0.7, 0.2, target_bound=2.0)
+    radius, most = risk.problem.radius, 0.0
+    for _ in range(200):
+        h = rng.normal(size=3) * 10 ** rng.uniform(-2, 3)
+        norm = np.linalg.norm(h)
+        if not weighted:
+            h *= 0.7 / max(norm, 0.7)
+        omega = min(1.0, (0.7 / np.linalg.norm(h)) ** 2)
+        beta = -h / np.linalg.norm(h) * radius
+        slope = float(risk.smooth_loss.derivative(np.array([2.0]), h @ beta)[0])
+        most = max(most, omega * abs(slope) * np.linalg.norm(h))
+    bound = 0.7 * risk.problem.loss.lipschitz
+    assert 0.99 * bound < most <= bound
 
 
 def test_the_tolerance_is_a_thousandth_of_a_record(rng):

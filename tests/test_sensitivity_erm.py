@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dpkernel.errors import ParameterError
-from dpkernel.losses import Absolute, Hinge, Pinball, Squared
+from dpkernel.losses import Absolute, Hinge, Huber, Logistic, Pinball, Squared
 from dpkernel.sensitivity import (
     erm_bounded,
     erm_lipschitz,
@@ -204,8 +204,42 @@ def test_problems_of_different_slopes_are_one_vector():
     assert equal == pytest.approx(3 * risks[0].sensitivity(REPLACE).value, rel=1e-12)
     with pytest.raises(ParameterError, match="one row bound, one ridge"):
         stacked([risks[0], Risk(Pinball(0.1), 50, 2, 1.0, 6.0)], REPLACE)
+    squares = Risk(Squared(), 50, 2, 1.0, 5.0)
     with pytest.raises(ParameterError, match="bounded slope"):
-        stacked([Risk(Squared(), 50, 2, 1.0, 5.0)] * 2, REPLACE)
+        stacked([squares, Risk(Squared(), 50, 2, 1.0, 5.0, target_bound=2.0)], REPLACE)
+    with pytest.raises(ParameterError, match="bounded slope"):
+        stacked([squares, Risk(Huber(0.2), 50, 2, 1.0, 5.0)], REPLACE)
+    assert stacked([squares] * 4, ZERO).value == pytest.approx(2 * squares.sensitivity(ZERO).value)
+
+
+@pytest.mark.parametrize("relation", [REPLACE, ZERO])
+@pytest.mark.parametrize(
+    "loss", [Hinge(), Logistic(), Huber(0.3), Pinball(0.8), Absolute(0.1)], ids=repr
+)
+def test_the_smaller_of_slope_and_value_is_taken(rng, loss, relation):
+    """A ridge near 0 lets a record pull with all its slope, but the loss itself stays bounded."""
+    formulas = set()
+    for m, ridge in [(1, 1e-3), (1, 0.05), (3, 1e-3), (12, 1e-4), (3, 5.0)]:
+        risk = Risk(loss, m, 3, 1.0, ridge, width=0.2)
+        found = risk.sensitivity(relation)
+        slope = erm_lipschitz(
+            relation,
+            slope=loss.lipschitz,
+            row=1.0,
+            strength=ridge,
+            tolerance=risk.problem.tolerance,
+        )
+        assert found.value <= slope.value
+        formulas.add(found.formula)
+        for _ in range(4):
+            z, y = hard_rows(rng, m, 1.0, loss.labels)
+            other, target = hard_rows(rng, 1, 1.0, loss.labels)
+            there = np.vstack([z[:-1], other * (relation is REPLACE)])
+            here, moved = minimiser(z, y, risk), minimiser(there, np.append(y[:-1], target), risk)
+            assert np.linalg.norm(here - moved) <= found.value
+            values = risk.smooth_loss.value(target, other @ here)
+            assert values.min() >= 0 and values.max() <= risk.largest_loss
+    assert formulas == {"erm-lipschitz", "erm-bounded"}
 
 
 @pytest.mark.parametrize("relation", RELATIONS)

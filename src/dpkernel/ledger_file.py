@@ -467,13 +467,16 @@ def _link(previous: str, content: Sequence[object]) -> str:
 
 
 @contextlib.contextmanager
-def side_lock(path: Path, timeout: float) -> Iterator[None]:
-    """Hold an exclusive lock on NAME-lock, beside the ledger, where the system has such locks."""
+def side_lock(path: Path, timeout: float, mode: int = 0o666) -> Iterator[None]:
+    """Hold an exclusive lock on NAME-lock, beside the ledger, where the system has such locks.
+
+    ``mode`` is that of a new lock file, before the process's mask.
+    """
     if fcntl is None:  # type: ignore[unreachable, unused-ignore]
         yield  # type: ignore[unreachable, unused-ignore]
         return
     try:
-        handle = os.open(f"{path}-lock", os.O_RDONLY | os.O_CREAT, 0o666)
+        handle = os.open(f"{path}-lock", os.O_RDONLY | os.O_CREAT, mode)
     except OSError as error:
         raise LedgerError(
             f"{path.name} can't be opened for writing ({error.strerror}): its folder does not allow it."

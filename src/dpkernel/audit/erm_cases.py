@@ -1,9 +1,10 @@
 """Worst cases of output perturbation, and the twins that must be rejected.
 
 A support vector machine on a few records in two dimensions, with a ridge so strong that every margin
-stays below 1: the minimisers of the two data sets are as far apart as the stability bound allows. The
-twins are the mistakes that can be made with the same bound: half the scale, the easier neighbours, and
-one random number for a whole function.
+stays below 1: the minimisers of the two data sets are as far apart as the stability bound allows. And
+least squares for one record, under a ridge so strong that its bound is almost attained. The twins are
+the mistakes that can be made with the same bound: half the scale, the easier neighbours, and one random
+number for a whole function.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 
 from dpkernel import kernels
 from dpkernel.audit.core import Case
-from dpkernel.losses import Hinge
+from dpkernel.losses import Hinge, Squared
 from dpkernel.mechanisms import (
     IDEALISED,
     FunctionalGaussian,
@@ -35,20 +36,23 @@ _M, _RIDGE = 4, 16.0
 _ROWS = np.tile([0.6, 0.8], (_M, 1))  # of norm 1
 _POINTS = np.array([[0.6, 0.8], [0.8, -0.6]])  # where two predictions are made
 _RISK = Risk(Hinge(), _M, 2, 1.0, _RIDGE)
+_SQUARES = Risk(Squared(), 1, 2, 1.0, 64.0)
 
 
-def minimisers() -> tuple[Array, Array]:
+def minimisers(risk: Risk = _RISK) -> tuple[Array, Array]:
     """Return the computed minimisers of two data sets that differ in one label."""
 
     def solved(last: float) -> Array:
-        block = _ROWS, np.array([1.0] * (_M - 1) + [last]), None
-        return minimise_risk(lambda loss: BlockRecords(lambda: [block], loss), _RISK)
+        block = _ROWS[: risk.n_rows], np.array([1.0] * (risk.n_rows - 1) + [last]), None
+        return minimise_risk(lambda loss: BlockRecords(lambda: [block], loss), risk)
 
     return solved(1.0), solved(-1.0)
 
 
-def _vector(name: str, mechanism: Any, claim: Any, broken: str | None = None) -> Case:
-    values = minimisers()
+def _vector(
+    name: str, mechanism: Any, claim: Any, broken: str | None = None, risk: Risk = _RISK
+) -> Case:
+    values = minimisers(risk)
     shift = values[1] - values[0]
     direction = shift / np.linalg.norm(shift)
     radial = mechanism.kind == L2Gamma.kind
@@ -118,6 +122,7 @@ def erm_cases(budget: Budget, pure: Budget) -> list[Case]:
     easier = Gaussian.calibrate(blanked, budget, dimension=2)
     gamma = L2Gamma.calibrate(replaced, pure, dimension=2, accept=(IDEALISED,))
     function = FunctionalGaussian.calibrate(replaced, budget, dimension=4, accept=(IDEALISED,))
+    squares = Gaussian.calibrate(_SQUARES.sensitivity(Neighbours.REPLACE_ONE), budget, dimension=2)
     one = Laplace.calibrate(erm_prediction(replaced, reach=1.0), pure)
 
     def first(values: Array) -> float:
@@ -130,6 +135,7 @@ def erm_cases(budget: Budget, pure: Budget) -> list[Case]:
     return [
         _vector(name, found, found),
         _vector(f"{name}, pure", gamma, gamma),
+        _vector(f"{name}, least squares", squares, squares, risk=_SQUARES),
         _prediction(f"{name}, one prediction", one, one, first),
         _answers("curator", function, function),
         _answers(
@@ -152,6 +158,13 @@ def erm_cases(budget: Budget, pure: Budget) -> list[Case]:
             replace(gamma, scale=gamma.scale / 2),
             gamma,
             "half the noise",
+        ),
+        _vector(
+            f"{name}, least squares, half the scale",
+            replace(squares, sigma=squares.sigma / 2),
+            squares,
+            "half the noise",
+            _SQUARES,
         ),
         _vector(f"{name}, zero-out for replaced", easier, found, "wrong neighbours"),
         _prediction(

@@ -1,6 +1,8 @@
 """The scikit-learn classes: those at the front door, and those of ``dpkernel.methods``."""
 
 from dpkernel.estimators.classifier import PrivateKernelClassifier
+from dpkernel.estimators.curator import PrivateCurator
+from dpkernel.estimators.grid import PrivateGridRegressor
 from dpkernel.estimators.regressor import PrivateKernelRegressor
 from dpkernel.estimators.ridge import PrivateKernelRidge
 from dpkernel.estimators.robust import PrivateHuberRegressor, PrivateQuantileRegressor
@@ -9,6 +11,8 @@ from dpkernel.estimators.sketched_ridge import PrivateSketchedRidge
 from dpkernel.estimators.support_vectors import PrivateKernelSVC, PrivateKernelSVR
 
 __all__ = [
+    "PrivateCurator",
+    "PrivateGridRegressor",
     "PrivateHuberRegressor",
     "PrivateKernelClassifier",
     "PrivateKernelRegressor",

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from dpkernel.blocks import dense_rows
 from dpkernel.certificate import Certificate, Release
 from dpkernel.domain import Domain
 from dpkernel.errors import (
@@ -34,7 +35,7 @@ from dpkernel.mechanisms import (
 )
 from dpkernel.noise import NoiseSource
 from dpkernel.sensitivity import erm_prediction
-from dpkernel.tables import as_floats, checked_table
+from dpkernel.tables import as_floats
 from dpkernel.types import Array, Budget, Neighbours
 from dpkernel.validation import Choice, Kind, Whole
 
@@ -263,8 +264,8 @@ class PrivateCurator(FunctionModel):
     def predict(self, X: Any) -> Array:
         """Answer at every row of X, inside ``y_bounds``; the questions and answers stay on record."""
         check_is_fitted(self, "certificate_")
-        X = checked_table(self, X, dtype=np.float64, reset=False)
-        points = self._domain.to_unit(X).astype(np.float64, copy=False)
+        X = self._check_new_data(X)
+        points = self._domain.to_unit(dense_rows(X, slice(None))).astype(np.float64, copy=False)
         with self._lock:
             values = self._answer_all(points)
         inside = np.clip(values, -1.0, 1.0)
@@ -345,6 +346,12 @@ class PrivateCurator(FunctionModel):
             return Prediction(float(domain.target.from_unit(noisy)), certificate)  # type: ignore
         finally:
             self.__dict__.pop("_set_aside", None)
+
+    def _to_state(self) -> Any:
+        raise ParameterError(
+            "A curator is not written to a model file: it holds the training rows and has a file of"
+            " its own. Fit it with path=..., and open that with PrivateCurator.open."
+        )
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         if not hasattr(self, "certificate_"):

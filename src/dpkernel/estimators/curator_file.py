@@ -1,9 +1,9 @@
 """Where a curator's answers live: one SQLite file, safe against races, crashes and restarts.
 
 The file holds the fitted function, the key of its noise and every answer that was given. It is as secret
-as the training data and is created readable by its owner alone. An answer is handed out only when it is
-committed (rollback journal, ``synchronous=EXTRA``), under the same two locks as a ledger file, so no
-process can give another answer to the same question.
+as the training data; it and its lock are created readable by their owner alone. An answer is handed out
+only when it is committed (rollback journal, ``synchronous=EXTRA``), under the same two locks as a ledger
+file, so no process can give another answer to the same question.
 
 What is not handled: a copy of the file, or an older one that is restored, and is asked other questions.
 Its noise is then another draw, so that the two together cost what two curators cost.
@@ -89,7 +89,7 @@ class CuratorFile:
     def session(self) -> Iterator[Session]:
         """Hold both locks; what is added is committed at the end, or nothing is."""
         try:
-            with side_lock(self.path, self.timeout), self._connection() as connection:
+            with side_lock(self.path, self.timeout, 0o600), self._connection() as connection:
                 connection.execute("BEGIN IMMEDIATE")
                 try:
                     yield Session(connection, self.path.name)

@@ -52,8 +52,9 @@ class GramStatistics:
         n_columns: int,
         n_targets: int | None = None,
     ) -> None:
-        if not isinstance(model, PrivateKernelRidge) or model.folds != 1:
-            allowed = "a PrivateKernelRidge with folds=1"
+        fine = isinstance(model, PrivateKernelRidge) and model.folds == 1
+        if not fine or model.solver != "gram":
+            allowed = "a PrivateKernelRidge with folds=1 and solver='gram'"
             got = type(model).__name__
             raise ParameterError(parameter_message("GramStatistics", "model", allowed, got))
         for name, size in (("n_rows", n_rows), ("n_columns", n_columns), ("n_targets", n_targets)):

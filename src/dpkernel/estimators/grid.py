@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpkernel.certificate import Certificate, Release
+from dpkernel.domain import Domain, Interval
 from dpkernel.errors import ParameterError, parameter_message
 from dpkernel.estimators.kernel_model import KernelModel
 from dpkernel.estimators.rkhs import FunctionModel
@@ -15,7 +16,7 @@ from dpkernel.features import PublicNystroem
 from dpkernel.ledger import Ledger
 from dpkernel.mechanisms import FunctionalGaussian, require_accepted
 from dpkernel.noise import NoiseSource
-from dpkernel.types import Array, Neighbours
+from dpkernel.types import JSON, Array, Neighbours
 from dpkernel.validation import Choice, Whole
 
 _AUTO_SIDE = {1: 33, 2: 17, 3: 9}
@@ -26,15 +27,15 @@ class PrivateGridRegressor(FunctionModel, KernelModel):
     r"""Kernel ridge or Huber regression, released by its values on a public grid.
 
     f minimises sum_i loss(y_i - f(x_i)) + Lambda ||f||^2 / 2 in the kernel's own space. Its values on
-    the grid U, with noise of covariance sigma^2 K_UU, are interpolated by the kernel. For one to three
-    columns: a grid in more is too large, and features are better.
+    the grid U, with noise of covariance sigma^2 K_UU, are interpolated by the kernel. Made for one to
+    three columns: grids in more are coarse, and features are better.
 
     Parameters
     ----------
     epsilon, delta : float
         What is asked for; delta > 0.
     side : "auto" or int
-        Points a column of the grid.
+        Points a column of the grid; "auto" for up to three columns. At most 4096 points in all.
     loss, threshold, kernel, length_scale, regularisation, bounds, y_bounds, neighbours, ledger, noise,
     accept
         As in ``PrivateCurator``.
@@ -54,6 +55,7 @@ class PrivateGridRegressor(FunctionModel, KernelModel):
     Sensitivity  K_UU^{-1/2} f(U) are orthonormal coordinates of the projection of f on the span of the
                  grid, so they move no farther than f: ``sensitivity.erm_ridge`` or
                  ``sensitivity.erm_lipschitz``.
+    Not covered  ``score`` on the training rows: it reads them without noise.
     Reference    Hall, Rinaldo & Wasserman (2013).
 
     Examples
@@ -153,10 +155,10 @@ class PrivateGridRegressor(FunctionModel, KernelModel):
         return self
 
     def _grid(self, n_inputs: int) -> Array:
-        if n_inputs not in _AUTO_SIDE:
+        if self.side == "auto" and n_inputs not in _AUTO_SIDE:
             raise ParameterError(
                 f"PrivateGridRegressor is for 1 to 3 columns, levels counted one by one. Got {n_inputs}."
-                " PrivateKernelRidge and PrivateCurator take more."
+                " PrivateKernelRidge and PrivateCurator take more; side=2 makes a coarse grid."
             )
         side = _AUTO_SIDE[n_inputs] if self.side == "auto" else int(self.side)
         if not side**n_inputs <= _MOST_POINTS:
@@ -172,3 +174,28 @@ class PrivateGridRegressor(FunctionModel, KernelModel):
     def predict(self, X: Any) -> Array:
         """Return the interpolated values, inside ``y_bounds``."""
         return self._in_units(self._linear(X))
+
+    @classmethod
+    def _from_state(cls, header: JSON, arrays: dict[str, Array]) -> PrivateGridRegressor:
+        model = super()._from_state(header, arrays)
+        features = model.feature_map_
+        assert isinstance(features, PublicNystroem)
+        model.grid_points_ = np.asarray(features.landmarks, dtype=np.float64)
+        model.side = round(len(model.grid_points_) ** (1 / model.grid_points_.shape[1]))
+        model.kernel, model.length_scale = features.kernel, 1.0  # the kernel holds its own
+        values = features.transform_block(model.grid_points_) @ model.coef_
+        model.grid_values_ = model._in_units(values)
+        return model
+
+    @classmethod
+    def _saved_parameters(cls, header: JSON, domain: Domain) -> dict[str, Any]:
+        assert isinstance(domain.target, Interval)
+        public = header["certificate"]["public"]
+        threshold = public["threshold"]
+        return {
+            "y_bounds": domain.target,
+            "loss": public["loss"],
+            "threshold": "auto" if threshold is None else threshold * domain.target.half_width,
+            "regularisation": public["regularisation"],
+            "accept": tuple(header["certificate"]["assumptions"]),
+        }

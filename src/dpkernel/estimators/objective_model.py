@@ -42,6 +42,7 @@ _CENTRE_SHARE = 0.1
 
 Task = tuple[str, Loss, Targets]  # a label for the certificate, a loss, a view of the targets
 Show = Callable[[Sequence[Task]], Iterable[Task]]
+Solved = tuple[Domain, FeatureMap, Array, Array, Certificate]  # coefficients, intercepts before it
 
 
 class ObjectiveModel(KernelModel):
@@ -78,71 +79,13 @@ class ObjectiveModel(KernelModel):
         *,
         signal: float,
         centred: bool = False,
-    ) -> tuple[Domain, FeatureMap, Array, Array, Certificate]:
-        """Return domain, features, coefficients, intercepts and the certificate of the fit.
-
-        Tasks with one label have one loss and share a line of the certificate. ``centred`` spends a
-        share on the mean of the rows and scales every row around it to norm 1: for losses in which
-        only the sign of a prediction counts.
-        """
-        domain = self._resolve_domain(source, target)
-        n_inputs = source.n_columns if domain.columns is None else domain.n_unit_columns
-        size = auto_size(source.n_rows, n_inputs, budget)
-        features = self._choose_features(domain, source, size)
-        recipe, powers = RecordRecipe.choose(domain, features, source.n_rows, ROW_BOUND)
-        owner = type(self).__name__
-        share = _centre_share(source.n_rows, n_inputs, budget) if centred and recipe.scale else 0.0
-        sizes = source.n_rows, powers, signal
-        setting = Setting(owner, budget, relation, *sizes, centre_share=share)
+    ) -> Solved:
+        """Return what ``solve_tasks`` does, with the parameters of this estimator."""
         ridge = None if self.regularisation == "auto" else float(self.regularisation)
-        losses = [loss for _, loss, _ in tasks]
-        approach: _Approach
-        if self.solver == "output":
-            plan, centre = plan_outputs(setting, losses, ridge, tuple(self.accept))
-            approach = _Output(tasks, plan)
-        else:
-            plans, centre = plan_objectives(setting, losses, ridge)
-            approach = _Objective(tasks, plans)
-        releases = [Release("centre", centre)] if centre else []
-        releases += approach.releases()
-        self._check_ledger(releases, budget)
-        logger.info("%d problem(s) on %d rows", len(tasks), source.n_rows)
-        shift = np.zeros(recipe.n_coordinates - 1)
-        store = RecordStore(source, recipe)
-        if centred:
-            recipe.around(shift)  # what can't be built is refused before anything is spent
-        if centre:
-            total = store.sum_rows()
-            noise = self._spend(releases, budget)
-            unit = 1 / (STEPS * source.n_rows)
-            noisy, spread = centre.release(total, noise) * unit, centre.noise_scale * unit
-            shift = shrunk_centre(noisy, spread, powers[1:], n_inputs + 1)
-        if centred:
-            recipe = recipe.around(shift)
-            features, store = recipe.features, RecordStore(source, recipe)
-        store.prepare()
-        if not centre:
-            noise = self._spend(releases, budget)
-        show = _announced if self.verbose else _silent
-        solutions = [recipe.coefficients(beta) for beta in approach.solve(store, noise, show)]
-        certificate = Certificate.issue(
-            owner,
-            budget,
-            releases,
-            noise,
-            public={
-                "n_rows": source.n_rows,
-                "n_columns": source.n_columns,
-                "domain": domain.to_dict(),
-                "feature_map": features.to_dict(),
-                "losses": [loss.to_dict() for loss in approach.ridges()],
-                "regularisation": list(approach.ridges().values()),
-                "solver": self.solver,
-            },
+        rest = self.solver, ridge, tuple(self.accept), self.verbose
+        return solve_tasks(
+            self, source, target, budget, relation, tasks, *rest, signal=signal, centred=centred
         )
-        coef = np.column_stack([solution[0] for solution in solutions])
-        intercept = np.array([solution[1] for solution in solutions])
-        return domain, features, coef, intercept, certificate
 
     @classmethod
     def _saved_parameters(cls, header: JSON, domain: Domain) -> dict[str, Any]:
@@ -150,6 +93,86 @@ class ObjectiveModel(KernelModel):
         if "solver" in cls._get_param_names():
             found["solver"] = header["certificate"]["public"].get("solver", "objective")
         return found
+
+
+def solve_tasks(
+    model: KernelModel,
+    source: Source,
+    target: Interval | Levels,
+    budget: Budget,
+    relation: Neighbours,
+    tasks: Sequence[Task],
+    solver: str,
+    ridge: float | None,
+    accept: tuple[str, ...],
+    verbose: bool,
+    *,
+    signal: float,
+    centred: bool = False,
+) -> Solved:
+    """Return domain, features, coefficients, intercepts and the certificate of a fit of the model.
+
+    Tasks with one label have one loss and share a line of the certificate. ``ridge`` is Lambda, None to
+    have it chosen. ``centred`` spends a share on the mean of the rows and scales every row around it to
+    norm 1: for losses in which only the sign of a prediction counts.
+    """
+    domain = model._resolve_domain(source, target)
+    n_inputs = source.n_columns if domain.columns is None else domain.n_unit_columns
+    size = auto_size(source.n_rows, n_inputs, budget)
+    features = model._choose_features(domain, source, size)
+    recipe, powers = RecordRecipe.choose(domain, features, source.n_rows, ROW_BOUND)
+    owner = type(model).__name__
+    share = _centre_share(source.n_rows, n_inputs, budget) if centred and recipe.scale else 0.0
+    sizes = source.n_rows, powers, signal
+    setting = Setting(owner, budget, relation, *sizes, centre_share=share)
+    losses = [loss for _, loss, _ in tasks]
+    approach: _Approach
+    if solver == "output":
+        plan, centre = plan_outputs(setting, losses, ridge, accept)
+        approach = _Output(tasks, plan)
+    else:
+        plans, centre = plan_objectives(setting, losses, ridge)
+        approach = _Objective(tasks, plans)
+    releases = [Release("centre", centre)] if centre else []
+    releases += approach.releases()
+    model._check_ledger(releases, budget)
+    logger.info("%d problem(s) on %d rows", len(tasks), source.n_rows)
+    shift = np.zeros(recipe.n_coordinates - 1)
+    store = RecordStore(source, recipe)
+    if centred:
+        recipe.around(shift)  # what can't be built is refused before anything is spent
+    if centre:
+        total = store.sum_rows()
+        noise = model._spend(releases, budget)
+        unit = 1 / (STEPS * source.n_rows)
+        noisy, spread = centre.release(total, noise) * unit, centre.noise_scale * unit
+        shift = shrunk_centre(noisy, spread, powers[1:], n_inputs + 1)
+    if centred:
+        recipe = recipe.around(shift)
+        features, store = recipe.features, RecordStore(source, recipe)
+    store.prepare()
+    if not centre:
+        noise = model._spend(releases, budget)
+    show = _announced if verbose else _silent
+    solutions = [recipe.coefficients(beta) for beta in approach.solve(store, noise, show)]
+    certificate = Certificate.issue(
+        owner,
+        budget,
+        releases,
+        noise,
+        public={
+            "n_rows": source.n_rows,
+            "n_columns": source.n_columns,
+            "domain": domain.to_dict(),
+            "feature_map": features.to_dict(),
+            "losses": [loss.to_dict() for loss in approach.ridges()],
+            "regularisation": list(approach.ridges().values()),
+            "solver": solver,
+        },
+    )
+    coef = np.column_stack([solution[0] for solution in solutions])
+    intercept = np.array([solution[1] for solution in solutions])
+    return domain, features, coef, intercept, certificate
 
 
 class _Approach(Protocol):

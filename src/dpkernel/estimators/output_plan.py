@@ -9,14 +9,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpkernel.estimators.objective_plan import ROW_BOUND, Setting, centre_release
-from dpkernel.losses import Loss
+from dpkernel.losses import Loss, Squared
 from dpkernel.mechanisms import Gaussian, L2Gamma
 from dpkernel.profiles import compose, gaussian_mu
 from dpkernel.solvers.output_perturbation import Risk, stacked
 from dpkernel.types import Array, Budget
 
 _CANDIDATES = 60
-_BEND = 0.4  # how many margins or residuals are where a loss bends, a unit
+_BEND = 0.4  # how many margins or residuals are where a loss bends, a unit; of the squared, all are
 _MOST_BEND = {True: 1.0, False: 5.0}  # labels in [-1, 1], or residuals of targets in [-1, 1]
 _LARGEST_EPSILON = 1e11  # beyond it double precision has nothing more to give
 
@@ -68,6 +68,12 @@ def _risk(setting: Setting, loss: Loss, ridge: float) -> Risk:
     return Risk(loss, setting.n_rows, size, ROW_BOUND, ridge, setting.target_bound)
 
 
+def _bend(loss: Loss) -> float:
+    if isinstance(loss, Squared):
+        return loss.smoothness
+    return _BEND * min(loss.smoothness, _MOST_BEND[loss.labels])
+
+
 def _ridge(setting: Setting, losses: Sequence[Loss]) -> float:
     r"""Return the ridge with the least expected squared error.
 
@@ -79,8 +85,7 @@ def _ridge(setting: Setting, losses: Sequence[Loss]) -> float:
     size = len(losses) * len(powers)
     per_unit = math.sqrt(size + 1) / budget.epsilon if budget.pure else 1 / _mu(budget)
     per_unit /= math.sqrt(1 - setting.centre_share)
-    bends = [_BEND * min(loss.smoothness, _MOST_BEND[loss.labels]) for loss in losses]
-    curved = setting.n_rows * min(bends) * powers
+    curved = setting.n_rows * min(_bend(loss) for loss in losses) * powers
 
     def error_of(ridge: float) -> float:
         risks = [_risk(setting, loss, ridge) for loss in losses]

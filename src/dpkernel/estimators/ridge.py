@@ -16,6 +16,7 @@ from dpkernel.estimators.base import interval_of, logger
 from dpkernel.estimators.gram_pass import Recipe, sum_source
 from dpkernel.estimators.group_pass import open_units, sum_units, unit_layout
 from dpkernel.estimators.kernel_model import KernelModel
+from dpkernel.estimators.ridge_output import fit_output
 from dpkernel.estimators.sources import Source, open_source
 from dpkernel.features import FeatureMap
 from dpkernel.ledger import Ledger
@@ -26,7 +27,7 @@ from dpkernel.solvers.ridge_folds import FoldedSolution, solve_folds
 from dpkernel.statistics import GramLayout, NoisyGram
 from dpkernel.types import JSON, Array, Budget, Neighbours
 from dpkernel.unit_statistics import UnitGramLayout
-from dpkernel.validation import Whole
+from dpkernel.validation import Choice, Whole
 
 _FOLD_RULE = "row position modulo count"
 _FLOAT32_FROM = 20_000  # rows from which features are computed in single precision
@@ -37,7 +38,8 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
 
     Minimises sum_i (y_i - phi(x_i)^T beta - b)^2 + Lambda ||beta||^2 on a data-independent
     feature map phi, from one noisy release of sum_i v_i v_i^T, v = (phi(x), y, 1). One pass over
-    the data; everything after the release is post-processing.
+    the data; everything after the release is post-processing. ``solver="output"`` solves without noise
+    and adds noise to the solution instead.
 
     Parameters
     ----------
@@ -64,6 +66,11 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
         times larger: it pays with many rows and a target that the default rule does not fit; take
         2. The fold of a row is its position modulo ``folds``, so the order of rows must be public:
         never sort or stratify them by what they contain. Not with ``groups``.
+    solver : {"gram", "output"}
+        Noise on the Gram matrix, or on the solution: output perturbation. "output" pays nothing for
+        the number of features, reads the table several times, and goes without ``folds`` and
+        ``groups``. Its Lambda multiplies half the squared norm on features of mean square 1, with y
+        scaled to [-1, 1]; the noise is about proportional to 1 / Lambda.
     bounds : (low, high) or Domain, optional
         Publicly known range of the columns; values outside are clipped. Fourier features and random
         projections of kernels that are bounded everywhere do without.
@@ -94,9 +101,13 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
                  number of units, and the number of rows is protected, too.
     Sensitivity  sqrt(2) N^2 (replace-one) or N^2, in integers: ``sensitivity.augmented_gram``; the
                  same for units, in float64 with a proved rounding error: ``sensitivity.unit_gram``.
+                 With ``solver="output"`` (B / Lambda) min(2 + rho / 2, 2 psi(rho)) of the solution,
+                 B = 1 and rho = B sqrt(n / Lambda), times the root of the number of targets, and what
+                 the solver may be off: ``sensitivity.erm_ridge``.
     Not covered  ``score`` on the training rows: it reads them without noise.
     Reference    Lee, Park & Ahn, Algorithms 1 and 3 and Appendix B, with a joint release, clipping
-                 and the analytic Gaussian mechanism in place of the printed calibration.
+                 and the analytic Gaussian mechanism in place of the printed calibration. "output":
+                 Nie & Wang, Theorem 2, with a sharper bound and noise on all coefficients.
 
     Examples
     --------
@@ -109,7 +120,11 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
     True
     """
 
-    _constraints: ClassVar = {**KernelModel._constraints, "folds": Whole(1, 10)}
+    _constraints: ClassVar = {
+        **KernelModel._constraints,
+        "folds": Whole(1, 10),
+        "solver": Choice("gram", "output"),
+    }
 
     def __init__(
         self,
@@ -122,6 +137,7 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
         n_features: int | str = "auto",
         regularisation: float | str = "auto",
         folds: int = 1,
+        solver: str = "gram",
         bounds: Any = None,
         y_bounds: Any = None,
         neighbours: str | Neighbours = "replace-one",
@@ -138,6 +154,7 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
         self.n_features = n_features
         self.regularisation = regularisation
         self.folds = folds
+        self.solver = solver
         self.bounds = bounds
         self.y_bounds = y_bounds
         self.neighbours = neighbours
@@ -152,7 +169,8 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
         Parameters
         ----------
         X : array, sparse matrix, data frame, Dask array or data frame, torch tensor, or BlockStream
-            A ``BlockStream`` carries its targets; it is read once.
+            A ``BlockStream`` carries its targets; it is read once, and with ``solver="output"``
+            several times: it then needs a function that starts it again.
         y : array of shape (n,) or (n, targets)
         groups : array of n ids, optional
             Whose row each is. The unit that is protected is then a person with all rows, not a
@@ -170,6 +188,9 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
 
     def _fit(self, X: Any, y: Any, groups: Any) -> PrivateKernelRidge:
         budget, relation = self._check_parameters()
+        if self.solver == "output":
+            fit_output(self, X, y, groups, budget, relation)
+            return self
         by_unit = groups is not None
         if by_unit:
             self._refuse_folds_of_units()
@@ -312,7 +333,8 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
 
     @classmethod
     def _saved_parameters(cls, header: JSON, domain: Domain) -> dict[str, Any]:
-        return {"y_bounds": domain.target}
+        solver = header["certificate"]["public"].get("solver", "gram")
+        return {"y_bounds": domain.target, "solver": solver}
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

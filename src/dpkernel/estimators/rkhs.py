@@ -16,13 +16,13 @@ from sklearn.base import RegressorMixin
 
 from dpkernel.domain import Domain, Interval
 from dpkernel.errors import DataError, ParameterError, parameter_message
-from dpkernel.estimators.base import PrivateEstimator, interval_of, resolve_domain
+from dpkernel.estimators.base import PrivateEstimator, interval_of, logger, resolve_domain
 from dpkernel.features import LinearFeatures
 from dpkernel.kernels import REGISTRY as KERNELS
 from dpkernel.kernels import Kernel, resolve_kernel
 from dpkernel.ledger import Ledger
 from dpkernel.losses import Huber
-from dpkernel.noise import NoiseSource
+from dpkernel.noise import NoiseSource, SeededNoise
 from dpkernel.profiles import gaussian_mu
 from dpkernel.sensitivity import Sensitivity, erm_lipschitz, erm_ridge
 from dpkernel.solvers.objective_perturbation import BlockRecords
@@ -116,9 +116,22 @@ class FunctionModel(RegressorMixin, PrivateEstimator):
         if not relation.n_is_public:
             allowed = "'replace-one' or 'zero-out'"
             raise ParameterError(
-                parameter_message(type(self).__name__, "neighbours", allowed, relation.value)
+                parameter_message(
+                    type(self).__name__,
+                    "neighbours",
+                    allowed,
+                    relation.value,
+                    "The rows of a matrix product change in their last bits when a row is removed.",
+                )
             )
         return budget, relation
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.non_deterministic = not isinstance(self.noise, SeededNoise)
+        tags.regressor_tags.poor_score = True
+        return tags
 
     def _prepare(
         self, X: Any, y: Any, budget: Budget
@@ -140,6 +153,7 @@ class FunctionModel(RegressorMixin, PrivateEstimator):
                 f"{owner} takes at most {MOST_ROWS} rows: its cost grows with their cube."
             )
         problem = self._problem(domain, target, len(rows), budget)
+        logger.info("one fit of %d rows in the kernel's space", len(rows))
         unit = domain.to_unit(rows).astype(np.float64, copy=False)
         return domain, problem, unit, target.to_unit(targets)
 

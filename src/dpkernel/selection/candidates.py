@@ -87,7 +87,7 @@ def free_choices(
     Free is what can be computed from the released matrices of folds: any Lambda, and any prefix of
     features that are ordered.
     """
-    if type(estimator) is not PrivateKernelRidge:
+    if type(estimator) is not PrivateKernelRidge or estimator.solver != "gram":
         return None
     names = {name for candidate in candidates for name in candidate}
     if not names <= {"regularisation", "n_features"}:

@@ -11,16 +11,20 @@ A loss with kinks is replaced by one with parabolas in their place (``smoothed``
 needs convexity and a bound on the slope and both stay the same, so it holds for the minimiser of the
 smoothed problem: privacy does not ask for a small width, only the likeness to the original loss does.
 
-Least squares has no bounded slope. Its minimiser has norm at most M sqrt(n) / (2 sqrt(Lambda)), so that
-every residual is within a public bound, and up to that bound the Huber loss is the squared one: both
-problems have one minimiser, which the same solver finds. Weights would break this (a long row with a
-small weight has a large residual): records of least squares carry none, see ``folded``.
+Least squares has no bounded slope, but it has one wherever the solver goes. A beta whose objective is
+not above that of 0 has norm at most R = M sqrt(n / Lambda), and there a record's gradient is at most
+omega ||h|| M + omega ||h||^2 R <= B (M + B R): the solver runs with the constants of a Huber loss of
+that threshold. Weights change nothing: with their root in row and target a record is one of plain least
+squares, sqrt(omega) ||h|| <= B and sqrt(omega) |y| <= M, and the same stability bound holds.
+
+The smaller of the bounds that hold is taken. A loss of bounded slope is also bounded at every minimiser,
+which gives the smaller one where Lambda is below about 2 / n.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -40,8 +44,8 @@ from dpkernel.losses import (
     SmoothedPinball,
     Squared,
 )
-from dpkernel.sensitivity import Sensitivity, erm_lipschitz, erm_ridge
-from dpkernel.solvers.objective_perturbation import Problem, Record, Records, minimise, search
+from dpkernel.sensitivity import Sensitivity, erm_bounded, erm_lipschitz, erm_ridge
+from dpkernel.solvers.objective_perturbation import Problem, Records, minimise, search
 from dpkernel.types import Array, Neighbours, is_real
 
 _ROUGH = 3e-3  # the tolerance of a first rough search, as a share of the first gradient
@@ -90,7 +94,8 @@ class Risk:
         The most records whose gradients are added up without compensation.
 
     Sensitivity  2 (c_1 B + tolerance) / Lambda or (c_1 B + 2 tolerance) / Lambda with the largest
-                 slope c_1: ``sensitivity.erm_lipschitz``; ``sensitivity.erm_ridge`` for least squares.
+                 slope c_1: ``sensitivity.erm_lipschitz``, or ``sensitivity.erm_bounded`` where it is
+                 smaller; ``sensitivity.erm_ridge`` for least squares.
     """
 
     loss: Loss
@@ -121,10 +126,15 @@ class Risk:
     @property
     def smooth_loss(self) -> Loss:
         """The loss that is minimised."""
+        return self.loss if self.least_squares else smoothed(self.loss, self.width)
+
+    @property
+    def _constants(self) -> Loss:
+        """A loss with the bounds on slope and curvature that hold wherever the solver goes."""
         if not self.least_squares:
-            return smoothed(self.loss, self.width)
-        radius = self.target_bound * math.sqrt(self.n_rows / self.ridge) / 2
-        return Huber((self.target_bound + self.row_bound * radius) * (1 + 1e-9))
+            return self.smooth_loss
+        radius = self.target_bound * math.sqrt(self.n_rows / self.ridge)
+        return Huber((self.target_bound + self.row_bound * radius) * (1 + 1e-8))
 
     @property
     def slope(self) -> float:
@@ -135,7 +145,7 @@ class Risk:
     def problem(self) -> Problem:
         """What the solver needs; from it follow the tolerance and the most steps."""
         return Problem(
-            self.smooth_loss,
+            self._constants,
             self.n_rows,
             self.row_bound,
             np.full(self.dimension, float(self.ridge)),
@@ -145,50 +155,49 @@ class Risk:
             wanted=_SLACK * self.slope * self.row_bound,
         )
 
+    @property
+    def largest_loss(self) -> float:
+        """A bound on a weighted loss at any minimiser and any record, for losses of bounded slope."""
+        at_zero, slope = self.smooth_loss.at_zero(self.target_bound), self.smooth_loss.lipschitz
+        return (at_zero + slope * self.row_bound * self.problem.radius) * (1 + 1e-12)
+
     def sensitivity(self, neighbours: Neighbours) -> Sensitivity:
         """Return how far the computed minimiser moves."""
-        tolerance, row = self.problem.tolerance, self.row_bound
-        if self.least_squares:
-            return erm_ridge(
-                neighbours,
-                row=row,
-                target=self.target_bound,
-                strength=self.ridge,
-                n_rows=self.n_rows,
-                tolerance=tolerance,
-            )
-        slope = self.smooth_loss.lipschitz
-        return erm_lipschitz(
-            neighbours, slope=slope, row=row, strength=self.ridge, tolerance=tolerance
-        )
+        return stacked([self], neighbours)
 
 
 def stacked(risks: Iterable[Risk], neighbours: Neighbours) -> Sensitivity:
     """Return how far the minimisers of several problems on the same records move as one vector.
 
-    All have one row bound, one ridge and losses of bounded slope.
+    All have one row bound, one ridge and losses of bounded slope, or all are one and the same least
+    squares problem for several targets.
     """
     each = list(risks)
     first = each[0]
-    if any(risk.least_squares for risk in each) or any(
-        (risk.row_bound, risk.ridge) != (first.row_bound, first.ridge) for risk in each
+    alike = len(set(each)) == 1
+    if not alike and any(
+        risk.least_squares or (risk.row_bound, risk.ridge) != (first.row_bound, first.ridge)
+        for risk in each
     ):
         raise ParameterError(
             "Problems that are released as one vector need one row bound, one ridge and losses of"
-            " bounded slope."
+            " bounded slope, or to be one least squares problem for several targets."
         )
+    row, worst = first.row_bound, max(risk.problem.tolerance for risk in each)
     slopes = [risk.smooth_loss.lipschitz for risk in each]
-    worst = max(risk.problem.tolerance for risk in each)
-    same = len(set(slopes)) == 1
-    slope = slopes[0] if same else math.hypot(*slopes) * (1 + 1e-15)
-    return erm_lipschitz(
-        neighbours,
-        slope=slope,
-        row=first.row_bound,
-        strength=first.ridge,
-        problems=len(each) if same else 1,
-        tolerance=worst if same else worst * math.sqrt(len(each)) * (1 + 1e-15),
-    )
+    if len(set(slopes)) > 1:
+        slope, share = math.hypot(*slopes) * (1 + 1e-15), math.sqrt(len(each)) * (1 + 1e-15)
+        return erm_lipschitz(
+            neighbours, slope=slope, row=row, strength=first.ridge, tolerance=worst * share
+        )
+    rest = {"strength": first.ridge, "problems": len(each), "tolerance": worst}
+    if first.least_squares:
+        sizes = {"target": first.target_bound, "n_rows": first.n_rows}
+        return erm_ridge(neighbours, row=row, **sizes, **rest)  # type: ignore[arg-type]
+    by_slope = erm_lipschitz(neighbours, slope=slopes[0], row=row, **rest)  # type: ignore[arg-type]
+    largest = max(risk.largest_loss for risk in each)
+    by_value = erm_bounded(neighbours, bound=largest, **rest)  # type: ignore[arg-type]
+    return by_value if by_value.value < by_slope.value else by_slope
 
 
 def minimise_risk(records: Callable[[Loss], Records], risk: Risk) -> Array:
@@ -199,13 +208,13 @@ def minimise_risk(records: Callable[[Loss], Records], risk: Risk) -> Array:
     the point may leave: not the number of steps.
     """
     b, start, problem = np.zeros(risk.dimension), None, risk.problem
-    wide = _wide(problem.loss, risk.target_bound)
+    wide = _wide(risk.smooth_loss, risk.target_bound)
     if wide is not None:
         rough = replace(
             problem, loss=wide, wanted=_ROUGH * risk.n_rows * risk.slope * risk.row_bound
         )
         start = search(records(wide), rough, b)
-    return minimise(records(problem.loss), problem, b, start)
+    return minimise(records(risk.smooth_loss), problem, b, start)
 
 
 def _wide(loss: Loss, target_bound: float) -> Loss | None:
@@ -214,22 +223,3 @@ def _wide(loss: Loss, target_bound: float) -> Loss | None:
     if getattr(loss, "width", math.inf) > 0.5 * most:
         return None
     return replace(loss, width=most)  # type: ignore[call-arg]
-
-
-def folded(blocks: Iterable[Record], row_bound: float, target_bound: float) -> Iterator[Record]:
-    """Yield records of least squares without weights: the root of the weight goes into row and target.
-
-    Rows are then within the bound and targets as well, both enforced here.
-    """
-    for rows, y, weights in blocks:
-        z, target = rows.astype(np.float64), np.asarray(y, dtype=np.float64)
-        if weights is not None:
-            root = np.sqrt(weights)
-            z, target = z * root[:, None], target * root
-        with np.errstate(all="ignore"):
-            norms = np.sqrt(np.add.reduce(z * z, axis=1))
-            strange = ~(norms < 1e100)
-            z[strange] = 0.0
-            factor = row_bound * (1 - 2.0**-40) / np.maximum(norms, row_bound * (1 - 2.0**-40))
-            z = np.where(strange[:, None], 0.0, z * np.where(strange, 0.0, factor)[:, None])
-        yield z, np.clip(np.nan_to_num(target), -target_bound, target_bound), None

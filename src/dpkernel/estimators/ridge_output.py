@@ -1,0 +1,86 @@
+"""Least squares whose solution is released with noise: ``PrivateKernelRidge(solver="output")``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from dpkernel.domain import Interval
+from dpkernel.errors import ParameterError, parameter_message
+from dpkernel.estimators.base import interval_of
+from dpkernel.estimators.objective_model import Task, solve_tasks
+from dpkernel.estimators.records import Targets
+from dpkernel.estimators.robust import UnitTarget
+from dpkernel.estimators.sources import open_source
+from dpkernel.losses import Squared
+from dpkernel.types import Array, Budget, Neighbours
+
+_SIGNAL = 0.5  # the variance that a good prediction is taken to have, y in [-1, 1]
+_RIDGES = (1e-100, 1e100)
+
+
+@dataclass(frozen=True)
+class UnitColumn(Targets):
+    """One of several targets, clipped to their declared range and scaled to [-1, 1]."""
+
+    interval: Interval
+    place: int
+
+    def of(self, y: Array) -> tuple[Array, Array | None]:
+        """Return targets in [-1, 1]."""
+        return self.interval.to_unit(y[:, self.place]), None
+
+
+def fit_output(
+    model: Any, X: Any, y: Any, groups: Any, budget: Budget, relation: Neighbours
+) -> None:
+    """Minimise sum_i omega_i (y_i - <z_i, beta>)^2 / 2 + Lambda ||beta||^2 / 2 and add noise.
+
+    The solutions for several targets are one vector. Nothing is spent if an argument or the data are
+    refused.
+    """
+    ridge = _ridge(model, groups)
+    target = interval_of(model.y_bounds, model.bounds, type(model).__name__)
+    source = open_source(model, X, y, again=True)
+    several = bool(source.target_shape)
+    views = (
+        [UnitColumn(target, place) for place in range(source.target_shape[0])]
+        if several
+        else [UnitTarget(target)]
+    )
+    tasks: list[Task] = [("coefficients", Squared(), view) for view in views]
+    domain, features, coef, intercept, certificate = solve_tasks(
+        model,
+        source,
+        target,
+        budget,
+        relation,
+        tasks,
+        "output",
+        ridge,
+        (),
+        model.verbose,
+        signal=_SIGNAL,
+    )
+    model._set_columns()
+    model._domain, model.feature_map_, model.certificate_ = domain, features, certificate
+    model.coef_ = coef if several else coef[:, 0]
+    model.intercept_ = intercept if several else float(intercept[0])
+
+
+def _ridge(model: Any, groups: Any) -> float | None:
+    """Return Lambda, None for "auto"; refuse what output perturbation can't do."""
+    owner = type(model).__name__
+    if groups is not None:
+        advice = "Output perturbation protects one row. Take solver='gram' for groups."
+        raise ParameterError(parameter_message(owner, "groups", "None", "groups", advice))
+    if model.folds > 1:
+        allowed, advice = "1 with solver='output'", "A fold is one noisy Gram matrix of several."
+        raise ParameterError(parameter_message(owner, "folds", allowed, model.folds, advice))
+    if model.regularisation == "auto":
+        return None
+    ridge = float(model.regularisation)
+    if not _RIDGES[0] <= ridge <= _RIDGES[1]:
+        allowed = "'auto', or between 1e-100 and 1e100 with solver='output'"
+        raise ParameterError(parameter_message(owner, "regularisation", allowed, ridge))
+    return ridge
