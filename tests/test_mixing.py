@@ -291,6 +291,12 @@ def mechanism():
 
 
 @pytest.fixture
+def short():
+    """Fewer rows than columns: the mixing matrix itself is drawn."""
+    return GaussianMixing.calibrate(1.0, Budget(4.0, 1e-4), rows=3, dimension=4, accept=ACCEPT)
+
+
+@pytest.fixture
 def records(rng):
     rows = rng.normal(size=(500, 4)) * [0.5, 0.2, 0.1, 0.0]
     return rows / np.maximum(np.linalg.norm(rows, axis=1), 1)[:, None]
@@ -301,14 +307,19 @@ def chunks(X):
         yield X[start : start + 77]
 
 
-@pytest.mark.parametrize("way", ["array", "blocks", "gram"])
-def test_rows_of_a_sketch_are_normal_with_the_stated_covariance(mechanism, records, way, seed):
+@pytest.mark.parametrize("way", ["array", "blocks", "gram", "short", "short blocks"])
+def test_rows_of_a_sketch_are_normal_with_the_stated_covariance(
+    mechanism, short, records, way, seed
+):
     """Every direction: k chi-squared draws; all ways have one law. Fixed seed."""
-    noise = granted(mechanism, seed)
-    if way == "gram":
-        sketch = mechanism.release_gram(records.T @ records, noise)
+    table = (lambda: chunks(records)) if way.endswith("blocks") else (lambda: records)
+    if way.startswith("short"):
+        mechanism, noise = short, granted(short, seed, draws=1000)
+        sketch = np.vstack([short.release(table(), noise) for _ in range(1000)])
+    elif way == "gram":
+        sketch = mechanism.release_gram(records.T @ records, granted(mechanism, seed))
     else:
-        sketch = mechanism.release(records if way == "array" else chunks(records), noise)
+        sketch = mechanism.release(table(), granted(mechanism, seed))
     assert sketch.shape == (3000, 4)
     covariance = records.T @ records + mechanism.sigma**2 * np.eye(4)
     root = np.linalg.inv(np.linalg.cholesky(covariance))
@@ -318,7 +329,9 @@ def test_rows_of_a_sketch_are_normal_with_the_stated_covariance(mechanism, recor
     assert np.array_equal(np.rint(sketch / mechanism.grid), sketch / mechanism.grid)
 
 
-def test_records_longer_than_the_bound_are_cut(mechanism, records):
+@pytest.mark.parametrize("name", ["mechanism", "short"])
+def test_records_longer_than_the_bound_are_cut(name, records, request):
+    mechanism = request.getfixturevalue(name)
     long = records.copy()
     long[7] = [300.0, -400.0, 0.0, 0.0]
     cut = long.copy()
@@ -328,10 +341,9 @@ def test_records_longer_than_the_bound_are_cut(mechanism, records):
     assert not np.allclose(one, mechanism.release(records, granted(mechanism)), atol=1e-3)
 
 
-def test_the_mixing_matrix_is_never_there_as_a_whole(records, monkeypatch):
+def test_the_mixing_matrix_is_never_there_as_a_whole(short, records, monkeypatch):
     """At most so many words at once as a part needs, whatever n is; and n k normals in all."""
     monkeypatch.setattr(mixing_module, "_ENTRIES", 1000)
-    small = GaussianMixing.calibrate(1.0, Budget(4.0, 1e-4), rows=20, dimension=4, accept=ACCEPT)
     counts = []
 
     class Counting(SeededNoise):
@@ -343,9 +355,9 @@ def test_the_mixing_matrix_is_never_there_as_a_whole(records, monkeypatch):
             return self
 
     ledger = Ledger(neighbours=REPLACE)
-    noise = ledger.spend(small.profile(), "sketch", noise=Counting(0))
-    small.release(records, noise)
-    assert max(counts) <= 1000 and sum(counts) == 20 * 500 + 20 * 4
+    noise = ledger.spend(short.profile(), "sketch", noise=Counting(0))
+    short.release(records, noise)
+    assert max(counts) <= 1000 and sum(counts) == 3 * 500 + 3 * 4
 
 
 def use_threads(monkeypatch, threads):
@@ -362,7 +374,9 @@ def test_threads_do_not_change_the_sketch(mechanism, records, monkeypatch):
     np.testing.assert_array_equal(*found)
 
 
-def test_blocks_may_be_overwritten_by_whoever_hands_them_out(mechanism, records, monkeypatch):
+@pytest.mark.parametrize("name", ["mechanism", "short"])
+def test_blocks_may_be_overwritten_by_whoever_hands_them_out(name, records, monkeypatch, request):
+    mechanism = request.getfixturevalue(name)
     use_threads(monkeypatch, 3)
 
     def reused():

@@ -23,7 +23,7 @@ from dpkernel.mechanisms.base import (
     end_on_private_side,
     require_accepted,
 )
-from dpkernel.noise import Noise
+from dpkernel.noise import Noise, NoiseSource
 from dpkernel.profiles import MixingProfile, mixing_ratio
 from dpkernel.sensitivity import Sensitivity
 from dpkernel.tables import as_floats
@@ -83,14 +83,23 @@ class GaussianMixing(Mechanism):
     def release(self, value: Any, noise: Noise) -> Array:
         """Return the sketch of records, a matrix (n, dimension) or an iterable of blocks of rows.
 
-        The part of S that belongs to a block is drawn when the block comes, and never kept: memory for
-        two million entries of it, and 2 n rows dimension operations.
+        A sketch with at least as many rows as columns is drawn given X^T X, which is summed block by
+        block: n dimension^2 operations and rows * dimension normals. For a shorter one the part of S
+        that belongs to a block is drawn when the block comes, and never kept: memory for two million
+        entries of it, 2 n rows dimension operations and n * rows normals. The law is the same.
         """
         blocks: Iterable[Any] = value
         if not isinstance(value, Iterable) or hasattr(value, "shape"):
             self._check_block(value)
             blocks = [value]
         source = self._claim(noise)
+        if self.rows >= self.dimension:
+            gram = np.zeros((self.dimension, self.dimension))
+            for block in blocks:
+                for part in self._parts(block, _MOST_BLOCK_ROWS):
+                    records = clip_rows(part, self.sensitivity.value)
+                    gram += records.T @ records
+            return self._drawn_given(gram, source)
         total = self.sigma * source.standard_normals(self.rows * self.dimension)
         total = total.reshape(self.rows, self.dimension)
 
@@ -128,11 +137,13 @@ class GaussianMixing(Mechanism):
             allowed = f"an array of shape ({self.dimension}, {self.dimension})"
             got = f"shape {np.shape(gram)}"
             raise ParameterError(parameter_message(type(self).__name__, "gram", allowed, got))
+        return self._drawn_given(np.asarray(gram, dtype=np.float64), self._claim(noise))
+
+    def _drawn_given(self, gram: Array, source: NoiseSource) -> Array:
         # a decomposition that always exists: no failure could tell of the data
-        matrix = np.nan_to_num(np.asarray(gram, dtype=np.float64), posinf=1e150, neginf=-1e150)
+        matrix = np.nan_to_num(gram, posinf=1e150, neginf=-1e150)
         values, vectors = eigh(np.clip(matrix, -1e150, 1e150), check_finite=False)
         root = vectors * np.sqrt(np.maximum(values, 0.0) + self.sigma**2)
-        source = self._claim(noise)
         draws = source.standard_normals(self.rows * self.dimension)
         with np.errstate(all="ignore"):
             return self._on_grid(draws.reshape(self.rows, self.dimension) @ root.T)
