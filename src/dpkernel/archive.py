@@ -115,7 +115,7 @@ def read_archive(path: Path, max_bytes: int, *, only_header: bool = False) -> Ar
             ) from error
 
 
-class _Refused(Exception):  # noqa: N818 (becomes one)
+class _Refused(ValueError):  # noqa: N818 (becomes one)
     """What is wrong with a container, in half a sentence."""
 
 
@@ -258,7 +258,7 @@ def _header_bytes(header: Mapping[str, Any]) -> bytes:
     try:
         content = json.dumps(header, allow_nan=False).encode()
         read_json(content)
-    except (TypeError, ValueError, RecursionError, _Refused) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise ParameterError(
             f"What is saved in the header of a model file must be plain JSON values, at most"
             f" {MOST_HEADER} bytes and {MOST_DEPTH} levels of them ({error})."
@@ -267,7 +267,7 @@ def _header_bytes(header: Mapping[str, Any]) -> bytes:
 
 
 def read_json(text: bytes) -> JSON:
-    """Return the JSON object in a text of bounded size and depth, without repeated names or infinities."""
+    """Return the JSON object in a text of bounded size, without repeated names or infinities."""
     if len(text) > MOST_HEADER:
         raise _Refused(f"its header has more than {MOST_HEADER} bytes")
     if sum(text.count(mark) for mark in (b"{", b"}", b"[", b"]", b'"')) > 2 * MOST_PARTS:

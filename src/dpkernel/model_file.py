@@ -28,7 +28,12 @@ from dpkernel.version import __version__
 FORMAT = 2
 MOST_BYTES = 2**31
 _READABLE = (1, 2)
-_OWN = ("format", "estimator", "dpkernel", "metadata")  # names in the header that are not the model's
+_OWN = (
+    "format",
+    "estimator",
+    "dpkernel",
+    "metadata",
+)  # names in the header that are not the model's
 
 # every class that has a file: it has ``_to_state()`` and ``_from_state(header, arrays)``
 _ESTIMATORS: dict[str, type[Any]] = {
