@@ -1,0 +1,696 @@
+"""Model files: what they hold, that old ones load, and that hostile ones are refused in bounds."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import os
+import struct
+import subprocess
+import sys
+import tracemalloc
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from estimator_table import BUILDERS
+
+import dpkernel
+from dpkernel import (
+    Domain,
+    Interval,
+    Levels,
+    PrivateKernelClassifier,
+    PrivateKernelRidge,
+    archive,
+    load,
+    read_header,
+    save,
+    verify_file,
+)
+from dpkernel.archive import read_archive, write_archive
+from dpkernel.errors import CertificateError, DPKernelError, ModelFileError, ParameterError
+from dpkernel.features import FourierFeatures, feature_map_from_dict, recipe_limit
+from dpkernel.features.base import REGISTRY as MAPS
+from dpkernel.losses import Huber
+from dpkernel.methods import PrivateSGDClassifier, PrivateSGDRegressor
+from dpkernel.solvers.sgd_presets import preset
+
+FILES = Path(__file__).parent / "files"
+OLD = json.loads((FILES / "format1.json").read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def table():
+    rng = np.random.default_rng(3)
+    X = rng.uniform(-1, 1, (120, 2))
+    return X, np.sin(3 * X[:, 0])
+
+
+@pytest.fixture(scope="module")
+def model(table):
+    return PrivateKernelRidge(epsilon=2.0, n_features=12, bounds=(-1, 1), y_bounds=(-2, 2)).fit(
+        *table
+    )
+
+
+@pytest.fixture(scope="module")
+def kept(model, tmp_path_factory):
+    return save(model, tmp_path_factory.mktemp("models") / "model.dpk")
+
+
+@pytest.fixture(scope="module")
+def fitted(table):
+    """One of every estimator."""
+    X, y = table
+    return {
+        name: line(bounds=(-1, 1), n_features=8).fit(X[:60], line.target(y[:60]))
+        for name, line in BUILDERS.items()
+    }
+
+
+def members(path: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(path) as found:
+        return {info.filename: found.read(info) for info in found.infolist()}
+
+
+def zipped(path: Path, parts: dict[str, bytes] | list[tuple[str, bytes]], **options) -> Path:
+    """Write the parts as they are, with the manifest that they come with."""
+    pairs = parts.items() if isinstance(parts, dict) else parts
+    with zipfile.ZipFile(path, "w", **options) as out:
+        for name, content in pairs:
+            out.writestr(zipfile.ZipInfo(name) if not options else name, content)
+    return path
+
+
+def rewritten(kept: Path, path: Path, change=None, arrays=None) -> Path:
+    """Write the model anew with another header or other arrays, and the manifest that goes with it."""
+    whole = read_archive(kept, 2**24)
+    header = copy.deepcopy(whole.header)
+    if change is not None:
+        change(header)
+    write_archive(path, header, {**whole.arrays, **(arrays or {})})
+    return path
+
+
+# what it holds
+
+
+def test_a_file_is_plain_and_always_the_same(model, kept, tmp_path):
+    parts = members(kept)
+    assert list(parts) == ["header.json", "coef.npy", "intercept.npy", "manifest.json"]
+    header = json.loads(parts["header.json"])
+    assert header["format"] == 2 and header["dpkernel"] == dpkernel.__version__
+    assert header["certificate"] == json.loads(model.certificate_.to_json())
+    assert np.array_equal(np.load(kept)["coef"], model.coef_)  # any NumPy reads it
+    assert save(model, tmp_path / "again.dpk").read_bytes() == kept.read_bytes()
+    assert os.listdir(tmp_path) == ["again.dpk"]
+
+
+def test_no_training_value_is_in_the_bytes(table, fitted, tmp_path):
+    X, y = table
+    values = np.concatenate([X[:60].ravel(), y[:60]])
+    wanted = [kind(value).tobytes() for value in values for kind in (np.float64, np.float32)]
+    wanted += [repr(value).encode() for value in values.tolist()]
+    for one in fitted.values():
+        content = save(one, tmp_path / "m.dpk").read_bytes()
+        assert not [value for value in wanted if value in content]
+    content = save(fitted["PrivateKernelRidge"], tmp_path / "m.dpk", metadata={"x": X[0, 0]})
+    assert [value for value in wanted if value in content.read_bytes()]  # it would be seen
+
+
+def test_metadata_come_back_as_they_were(model, tmp_path):
+    notes = {"task": "regression", "columns": [{"name": "dose", "levels": ["a", 1, None, 2.5]}]}
+    path = save(model, tmp_path / "m.dpk", metadata=notes)
+    assert read_header(path)["metadata"] == notes
+    assert read_header(save(load(path), path))["metadata"] == {}
+    for wrong in (
+        {"a": (1, 2)},
+        {1: "a"},
+        {"a": float("nan")},
+        {"a": {1}},
+        ["a"],
+        {"a": np.ones(2)},
+    ):
+        with pytest.raises(ParameterError, match="'metadata' parameter of save must be a dict"):
+            save(model, path, metadata=wrong)
+    deep: list = []
+    for _ in range(70):
+        deep = [deep]
+    with pytest.raises(ParameterError, match="'metadata' parameter of save"):
+        save(model, path, metadata={"a": deep})
+    assert read_header(path)["metadata"] == {}  # the file that was there is still there
+
+
+def test_the_schema_names_columns_bounds_levels_and_target(table, tmp_path):
+    X, y = table
+    frame = pd.DataFrame({"age": X[:, 0], "site": (X[:, 1] > 0).astype(float)})
+    domain = Domain((Interval(-1, 1), Levels((0.0, 1.0))), Interval(-2, 2))
+    path = save(PrivateKernelRidge(bounds=domain).fit(frame, y), tmp_path / "m.dpk")
+    assert read_header(path)["schema"] == {
+        "columns": [
+            {"name": "age", "low": -1.0, "high": 1.0},
+            {"name": "site", "levels": [0.0, 1.0]},
+        ],
+        "target": {"low": -2.0, "high": 2.0},
+    }
+    path = save(PrivateKernelRidge(y_bounds=(-2, 2)).fit(X, y), tmp_path / "m.dpk")
+    assert read_header(path)["schema"]["columns"] == [{"name": None}, {"name": None}]
+    old = read_header(FILES / "format1-classifier.npz")
+    assert [c["name"] for c in old["schema"]["columns"]] == ["age", "dose", "site"]
+    assert old["schema"]["target"] == {"levels": ["no", "yes"]} and old["metadata"] == {}
+
+
+def test_a_failed_save_leaves_the_old_file(model, kept, tmp_path, monkeypatch):
+    path = tmp_path / "m.dpk"
+    path.write_bytes(b"before")
+
+    def full(handle):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(archive.os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        save(model, path)
+    assert path.read_bytes() == b"before" and os.listdir(tmp_path) == ["m.dpk"]
+
+
+def test_what_has_no_file_is_refused(model, tmp_path):
+    class Search:
+        best_estimator_ = model
+
+    with pytest.raises(ParameterError, match="class Search has no file format. Save its best_est"):
+        save(Search(), tmp_path / "m.dpk")
+    with pytest.raises(FileNotFoundError):
+        load(tmp_path / "none.dpk")
+
+
+# every estimator, in another process
+
+ELSEWHERE = """
+import sys
+import numpy as np
+from pathlib import Path
+from dpkernel import load
+folder = Path(sys.argv[1])
+X = np.load(folder / "X.npy")
+for path in sorted(folder.glob("*.dpk")):
+    model = load(path)
+    found = [np.asarray(model.predict(X))]
+    for name in ("decision_function", "predict_proba"):
+        found += [getattr(model, name)(X)] if hasattr(model, name) else []
+    np.savez(path.with_suffix(".npz"), *found)
+"""
+
+
+def test_every_estimator_predicts_the_same_bits_in_another_process(table, fitted, tmp_path):
+    X, _ = table
+    np.save(tmp_path / "X.npy", X)
+    expected = {}
+    for name, one in fitted.items():
+        save(one, tmp_path / f"{name}.dpk")
+        expected[name] = [np.asarray(one.predict(X))]
+        for method in ("decision_function", "predict_proba"):
+            expected[name] += [getattr(one, method)(X)] if hasattr(one, method) else []
+    command = [sys.executable, "-c", ELSEWHERE, str(tmp_path)]
+    source = str(Path(dpkernel.__file__).parents[1])
+    subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": source})
+    for name, values in expected.items():
+        with np.load(tmp_path / f"{name}.npz") as found:
+            assert len(found.files) == len(values)
+            for place, value in enumerate(values):
+                np.testing.assert_array_equal(found[f"arr_{place}"], value)
+
+
+# files of format 1, written by dpkernel 0.1 before there was another
+
+
+@pytest.mark.parametrize("name", OLD)
+def test_files_of_format_1_keep_loading(name, tmp_path):
+    path, wanted = FILES / f"format1-{name}.npz", OLD[name]
+    found = load(path)
+    assert type(found).__name__ == wanted["class"]
+    check = verify_file(path)
+    assert check.format == 1 and not check.hashed and check.proved.epsilon <= 10
+    X = np.array(wanted["X"])
+    X = X if wanted["columns"] is None else pd.DataFrame(X, columns=wanted["columns"])
+    again = load(save(found, tmp_path / "new.dpk"))
+    assert verify_file(tmp_path / "new.dpk").hashed
+    for one in (found, again):
+        if "decision_function" in wanted:
+            assert one.predict(X).tolist() == wanted["predict"]
+            expected = wanted["decision_function"]
+            np.testing.assert_allclose(one.decision_function(X), expected, rtol=1e-9, atol=1e-12)
+        else:
+            np.testing.assert_allclose(one.predict(X), wanted["predict"], rtol=1e-9, atol=1e-12)
+        if "std" in wanted:
+            deviation = one.predict(X, return_std=True)[1]
+            np.testing.assert_allclose(deviation, wanted["std"], rtol=1e-9)
+
+
+def test_every_class_of_format_1_has_a_committed_file():
+    assert {entry["class"] for entry in OLD.values()} == set(BUILDERS)
+
+
+# parameters
+
+
+def test_a_loaded_sgd_model_has_its_parameters(table, tmp_path):
+    X, y = table
+    given = {
+        "eta0": 0.25,
+        "alpha": 0.01,
+        "batch_size": 40,
+        "max_iter": 3,
+        "clip": 0.5,
+        "momentum": 0.4,
+        "perturbation": "gradient",
+        "loss": Huber(0.3),
+        "random_state": 5,
+        "n_features": np.int64(8),
+    }
+    fitted = PrivateSGDRegressor(epsilon=5.0, bounds=(-1, 1), y_bounds=(-2, 2), **given).fit(X, y)
+    again = load(save(fitted, tmp_path / "m.dpk"))
+    assert {name: again.get_params()[name] for name in given} == given
+    before, after = (m.certificate_.public["scheme"] for m in (fitted, again.fit(X, y)))
+    assert after | {"sigma": 0.0} == before | {"sigma": 0.0}  # for the epsilon that was proved
+    own = preset("holder-9", n_rows=120, alpha=1.0, L=1.0)
+    for schedule in ("holder-9", own):
+        fitted = PrivateSGDClassifier(
+            epsilon=5.0,
+            bounds=(-1, 1),
+            classes=[0, 1],
+            perturbation="output",
+            preset=schedule,
+            n_features=8,
+        ).fit(X, y > 0)
+        assert load(save(fitted, tmp_path / "m.dpk")).preset == schedule
+
+
+def test_other_parameters_come_back_too(table, tmp_path):
+    X, y = table
+    labels = np.where(y > 0, "yes", "no")
+    fitted = PrivateKernelClassifier(
+        classes=["no", "yes"],
+        class_weight={"yes": 0.5},
+        regularisation=7.0,
+        loss="logistic",
+        bounds=(-1, 1),
+    ).fit(X, labels)
+    again = load(save(fitted, tmp_path / "m.dpk"))
+    assert again.class_weight == {"no": 1.0, "yes": 0.5} and again.loss == "logistic"
+    assert again.regularisation == 7.0
+
+    def foreign(header):
+        header["parameters"]["nonsense"] = 1
+
+    with pytest.raises(CertificateError, match="parameters of this model file"):
+        load(rewritten(tmp_path / "m.dpk", tmp_path / "n.dpk", foreign))
+
+
+# damage and forgery
+
+
+def test_a_file_that_is_cut_off_is_refused(kept, tmp_path):
+    whole, path = kept.read_bytes(), tmp_path / "cut.dpk"
+    for length in [*range(0, len(whole), 97), len(whole) - 1]:
+        path.write_bytes(whole[:length])
+        with pytest.raises(
+            ModelFileError, match="cut.dpk is not a model file of dpkernel, or it is"
+        ):
+            load(path)
+    for content in (b"x" + whole, whole + b"x"):
+        path.write_bytes(content)
+        with pytest.raises(ModelFileError, match="not a model file"):
+            load(path)
+
+
+def test_a_changed_bit_is_found_or_changes_nothing(model, kept, table, tmp_path):
+    whole, path = kept.read_bytes(), tmp_path / "flip.dpk"
+    refused = 0
+    places = range(0, len(whole), 41)
+    for place in places:
+        content = bytearray(whole)
+        content[place] ^= 1 << (place % 8)
+        path.write_bytes(content)
+        try:  # only dates and the like, which nobody reads, may change
+            assert np.array_equal(load(path).predict(table[0]), model.predict(table[0]))
+        except ModelFileError:
+            refused += 1
+    assert refused > 0.8 * len(places)
+
+
+def test_coefficients_of_another_file_are_found(model, kept, table, tmp_path):
+    other = PrivateKernelRidge(epsilon=2.0, n_features=12, bounds=(-1, 1), y_bounds=(-2, 2))
+    parts = members(save(other.fit(*table), tmp_path / "other.dpk"))
+    mixed = zipped(tmp_path / "mixed.dpk", {**members(kept), "coef.npy": parts["coef.npy"]})
+    for read in (load, verify_file, read_header):
+        with pytest.raises(ModelFileError, match="part coef.npy was changed after it was written"):
+            read(mixed)
+    mixed = zipped(tmp_path / "mixed.dpk", {**members(kept), "header.json": b'{"format": 2}'})
+    with pytest.raises(ModelFileError, match=r"part header.json was changed"):
+        load(mixed)
+
+
+def test_verify_recomputes_the_claim(model, kept, tmp_path):
+    check = verify_file(kept)
+    assert check.certificate == model.certificate_ and check.estimator == "PrivateKernelRidge"
+    assert check.proved == model.certificate_.verify() and check.format == 2 and check.hashed
+    assert check.digest == hashlib.sha256(kept.read_bytes()).hexdigest()
+
+    def better(header):
+        header["certificate"]["epsilon"] = 0.001
+
+    forged = rewritten(kept, tmp_path / "forged.dpk", better)
+    for read in (load, verify_file):
+        with pytest.raises(CertificateError, match="parameters prove delta"):
+            read(forged)
+
+    def elsewhere(header):
+        header["domain"]["columns"][0]["low"] = -5.0
+
+    with pytest.raises(ModelFileError, match="domain of moved.dpk is not the one"):
+        verify_file(rewritten(kept, tmp_path / "moved.dpk", elsewhere))
+
+
+def test_a_consistent_forgery_shows_in_the_digest_alone(model, kept, tmp_path):
+    forged = rewritten(kept, tmp_path / "forged.dpk", arrays={"coef": model.coef_ * 2})
+    check = verify_file(forged)  # documented: nothing in the file tells
+    assert check.proved == verify_file(kept).proved and check.digest != verify_file(kept).digest
+
+
+# files of other versions, and headers that make no sense
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"format": 3}, "has format 3 and the estimator PrivateKernelRidge.*Update dpkernel"),
+        ({"format": 1}, "parts are not those of its format"),
+        ({"format": True}, "names no format or estimator"),
+        ({"format": "2"}, "names no format or estimator"),
+        ({"estimator": "os.system"}, "estimator one that is not known"),
+        ({"estimator": ["a"]}, "names no format or estimator"),
+        ({"metadata": 3}, "metadata are no JSON object"),
+        ({"columns": 7}, "columns of this model file do not fit"),
+        ({"columns": ["a"]}, "columns of this model file do not fit"),
+        ({"n_columns": 3}, "columns of this model file do not fit"),
+        ({"n_columns": None}, "columns of this model file do not fit"),
+        ({"domain": None}, "domain can't be read"),
+        ({"feature_map": {}}, "feature map can't be read"),
+        ({"certificate": {}}, "is not a certificate of dpkernel"),
+        ({"parameters": []}, "parameters of this model file"),
+        ({"parameters": {"ledger": [1]}}, "parameters of this model file"),
+    ],
+)
+def test_headers_that_make_no_sense_are_refused(kept, tmp_path, change, message):
+    path = rewritten(kept, tmp_path / "m.dpk", lambda header: header.update(change))
+    with pytest.raises(CertificateError, match=message):
+        load(path)
+
+
+def test_any_value_in_the_header_gives_an_error_of_our_own_or_a_model(table, tmp_path, monkeypatch):
+    monkeypatch.setattr(archive.os, "fsync", lambda handle: None)  # hundreds of files
+    path, loaded = tmp_path / "m.dpk", 0
+    linear = PrivateKernelRidge(kernel="linear", bounds=(-1, 1), y_bounds=(-2, 2))
+    whole = read_archive(save(linear.fit(*table), path), 2**24)
+
+    def places(value, at=()):
+        found = value.items() if isinstance(value, dict) else ()
+        found = enumerate(value) if isinstance(value, list) else found
+        for key, inner in found:
+            yield (*at, key)
+            yield from places(inner, (*at, key))
+
+    for place in places(whole.header):
+        for value in (None, -1, "x", [[1.0]], 10**30):
+            header = copy.deepcopy(whole.header)
+            inside = header
+            for key in place[:-1]:
+                inside = inside[key]
+            inside[place[-1]] = value
+            write_archive(path, header, whole.arrays)
+            try:
+                load(path)
+                loaded += 1
+            except DPKernelError as error:
+                assert "\n" not in str(error)
+    assert loaded > 0  # some values are notes
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"coef": np.full(12, np.nan)}, "finite float64"),
+        ({"intercept": np.array(np.inf)}, "finite float64"),
+        ({"coef": np.ones(12, np.float32)}, "finite float64"),
+        ({"coef": np.ones(11)}, "do not fit its feature map"),
+        ({"coef": np.ones((12, 2))}, "do not fit its feature map"),
+    ],
+)
+def test_coefficients_that_make_no_sense_are_refused(kept, tmp_path, arrays, message):
+    with pytest.raises(CertificateError, match=message):
+        load(rewritten(kept, tmp_path / "m.dpk", arrays=arrays))
+
+
+def test_no_array_of_objects_or_texts_is_written(tmp_path):
+    for values in (np.array([{}], dtype=object), np.array(["a"]), np.zeros(2, complex)):
+        with pytest.raises((ParameterError, ValueError), match="must hold numbers|Object arrays"):
+            write_archive(tmp_path / "m.dpk", {}, {"a": values})
+    with pytest.raises(ParameterError, match="can't be called '../a'"):
+        write_archive(tmp_path / "m.dpk", {}, {"../a": np.ones(2)})
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("dtype", ["<f8", ">f8", "f4", "i8", "i4", "u1", "?"])
+def test_arrays_come_back_as_they_were(tmp_path, dtype):
+    arrays = {
+        "empty": np.ones((0, 3), dtype),
+        "number": np.ones((), dtype),
+        "fortran": np.asfortranarray(np.arange(6).reshape(2, 3)).astype(dtype),
+        "strided": np.arange(12).astype(dtype)[::3],
+    }
+    write_archive(tmp_path / "m.dpk", {"a": 1}, arrays)
+    found = read_archive(tmp_path / "m.dpk", 2**20).arrays
+    for name, values in arrays.items():
+        np.testing.assert_array_equal(found[name], values)
+        assert found[name].shape == values.shape and found[name].flags.writeable
+        assert found[name].dtype == np.dtype(dtype).newbyteorder("<")
+
+
+# hostile containers: all of them small, and none may take more memory than a few of its sizes
+
+
+def npy(text: bytes, content: bytes = b"", version: bytes = b"\x01\x00") -> bytes:
+    """An array file with this description; padded as NumPy does."""
+    text += b" " * (-(len(text) + 11) % 64) + b"\n"
+    return b"\x93NUMPY" + version + struct.pack("<H", len(text)) + text + content
+
+
+def describe(shape: str, descr: str = "'<f8'", fortran: str = "False") -> bytes:
+    text = f"{{'descr': {descr}, 'fortran_order': {fortran}, 'shape': {shape}, }}"
+    return text.encode()
+
+
+BOMB = b"0" * 2**25
+
+
+def hostile(parts: dict[str, bytes], path: Path) -> dict[str, tuple[Path, str]]:
+    """Return files of format 2 whose manifests are right, or of format 1, by what is wrong."""
+    found: dict[str, tuple[Path, str]] = {}
+
+    def manifest(content: dict[str, bytes]) -> dict[str, bytes]:
+        content = {name: value for name, value in content.items() if name != "manifest.json"}
+        hashes = {name: hashlib.sha256(value).hexdigest() for name, value in content.items()}
+        return {**content, "manifest.json": json.dumps({"sha256": hashes}).encode()}
+
+    def put(name: str, message: str, change: dict[str, bytes], **options) -> None:
+        target = path / f"{name}.dpk"
+        found[name] = zipped(target, manifest({**parts, **change}), **options), message
+
+    deflated = {"compression": zipfile.ZIP_DEFLATED}
+    put("compressed", "is compressed", {"coef.npy": npy(describe(f"({2**22},)"), BOMB)}, **deflated)
+    put("compressed-header", "is compressed", {"header.json": BOMB}, **deflated)
+    old = {"header.npy": npy(describe(f"({2**25},)", "'|u1'"), BOMB)}
+    found["old-bomb"] = zipped(path / "old.npz", old, **deflated), "is compressed"
+    put("huge-shape", "shape of its part coef", {"coef.npy": npy(describe("(1000000000, 999999)"))})
+    put("overflow", "shape of its part coef", {"coef.npy": npy(describe(f"({2**32}, {2**32})"))})
+    put("negative", "of a kind that no model has", {"coef.npy": npy(describe("(-1,)"))})
+    put(
+        "objects",
+        "of a kind that no model has",
+        {"coef.npy": npy(describe("(1,)", "'|O'"), b"\x80")},
+    )
+    fields = npy(describe("(1,)", "[('a', '<f8')]"), bytes(8))
+    put("fields", "of a kind that no model has", {"coef.npy": fields})
+    code = npy(b"__import__('os').system('true')")
+    put("code", "of a kind that no model has", {"coef.npy": code})
+    put("version-2", "no array in NumPy's format", {"coef.npy": npy(b"", version=b"\x02\x00")})
+    put("no-array", "no array in NumPy's format", {"coef.npy": b"hello"})
+    truth = {"flags.npy": npy(describe("(2,)", "'|b1'"), b"\x00\x07")}
+    put("truth", "truth values that are none", truth)
+    for place, name in enumerate(
+        ("../coef.npy", "/etc/a.npy", "a/b.npy", "C:a.npy", "a.py", "a.npy/")
+    ):
+        put(f"path-{place}", "a name that no part has", {name: b""})
+    put("many", "directory has an impossible size", {f"a{i}.npy": b"" for i in range(5000)})
+    put("no-json", "JSONDecodeError", {"header.json": b"\x00\x01"})
+    put("list", "no JSON object", {"header.json": b"[1]"})
+    put("deep", "nested too deep", {"header.json": b"[" * 100_000 + b"]" * 100_000})
+    put("wide", "too many parts", {"header.json": b'{"a":[' + b"[]," * 1_200_000 + b"1]}"})
+    put("long", "header has more than", {"header.json": b" " * (2**24 + 1)})
+    put("nan", "not finite", {"header.json": b'{"format": NaN}'})
+    put("infinite", "not finite", {"header.json": b'{"format": 1e999}'})
+    put("digits", "ValueError", {"header.json": b'{"format": ' + b"9" * 100_000 + b"}"})
+    put("twice-in-json", "one name twice", {"header.json": b'{"format": 2, "format": 2}'})
+    bare = {name: value for name, value in parts.items() if name != "manifest.json"}
+    found["no-manifest"] = zipped(path / "bare.dpk", bare), "has no manifest"
+    short = zipped(path / "short.dpk", {**bare, "manifest.json": b'{"sha256": {}}'})
+    found["short-manifest"] = short, "manifest does not list its parts"
+    found["no-header"] = zipped(path / "none.dpk", {"a.npy": b""}), "has no header"
+    with pytest.warns(UserWarning, match="Duplicate name"):
+        twice = zipped(path / "twice.dpk", [*parts.items(), ("coef.npy", parts["coef.npy"])])
+    found["twice"] = twice, "the part coef.npy twice"
+    link = path / "link.dpk"
+    with zipfile.ZipFile(link, "w") as out:
+        for name, content in parts.items():
+            info = zipfile.ZipInfo(name)
+            info.external_attr = (0o120777 if name == "coef.npy" else 0o100644) << 16
+            out.writestr(info, content)
+    found["link"] = link, "is a link or a folder"
+    return found
+
+
+def patched(kept: Path, path: Path, change) -> Path:
+    """Write the archive with bytes of its central directory changed."""
+    content = bytearray(kept.read_bytes())
+    start = content.index(b"PK\x01\x02")
+    change(content, start)
+    path.write_bytes(content)
+    return path
+
+
+def test_hostile_files_get_one_sentence_and_little_memory(kept, tmp_path):
+    cases = hostile(members(kept), tmp_path)
+
+    def encrypted(content, start):
+        content[start + 8] |= 1
+
+    def larger(content, start):
+        content[start + 20 : start + 28] = struct.pack("<2L", 2**31, 2**31)
+
+    def overlapping(content, start):
+        second = content.index(b"PK\x01\x02", start + 4)
+        content[second + 42 : second + 46] = struct.pack("<L", 10)
+
+    def huge_directory(content, start):
+        content[-10:-6] = struct.pack("<L", 2**31)
+
+    def commented(content, start):
+        content[-2:] = struct.pack("<H", 5)
+        content += b"notes"
+
+    for change, message in (
+        (encrypted, "is encrypted"),
+        (larger, "parts lie over each other|longer than the file"),
+        (overlapping, "lie over each other"),
+        (huge_directory, "directory has an impossible size"),
+        (commented, "end is missing"),
+    ):
+        name = change.__name__
+        cases[name] = patched(kept, tmp_path / f"{name}.dpk", change), message
+    content = kept.read_bytes()
+    (tmp_path / "zip64.dpk").write_bytes(content[:-22] + b"PK\x06\x07" + bytes(16) + content[-22:])
+    cases["zip64"] = tmp_path / "zip64.dpk", "form for huge archives"
+    os.mkfifo(tmp_path / "pipe.dpk")
+    cases["pipe"] = tmp_path / "pipe.dpk", "no regular file"
+
+    for name, (path, message) in cases.items():
+        tracemalloc.start()
+        with pytest.raises(ModelFileError, match=message) as caught:
+            load(path)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 2**20 + 4 * path.stat().st_size, name
+        assert str(caught.value).count("\n") == 0 and str(caught.value).endswith(".")
+
+
+def test_a_file_that_is_too_large_is_refused_by_its_size(kept, tmp_path):
+    path = tmp_path / "sparse.dpk"
+    with path.open("wb") as file:
+        file.truncate(2**33)
+    with pytest.raises(ModelFileError, match="more than the max_bytes=2147483648 allowed"):
+        load(path)
+    with pytest.raises(ModelFileError, match="more than the max_bytes=100 allowed"):
+        read_header(kept, max_bytes=100)
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        {"kind": "fourier", "n_inputs": 2, "parameters": {"n_components": 10**6}},
+        {"kind": "fourier", "n_inputs": 10**12, "parameters": {"n_components": 2}},
+        {"kind": "nystroem", "n_inputs": 2, "parameters": {"n_components": 20_000}},
+        {"kind": "eigen", "n_inputs": 10**9, "parameters": {"n_components": 12}},
+        {"kind": "whitened", "n_inputs": 10**6, "parameters": {"n_components": 2000}},
+        {"kind": "polynomial", "n_inputs": 10**9, "parameters": {"degree": 1}},
+        {"kind": "tensor_sketch", "n_inputs": 10**9, "parameters": {"degree": 100}},
+        {
+            "kind": "projection",
+            "n_inputs": 2,
+            "parameters": {
+                "n_components": 10**5,
+                "base": {"kind": "fourier", "parameters": {"n_components": 10**5}},
+            },
+        },
+        {
+            "kind": "normalised",
+            "n_inputs": 10**9,
+            "parameters": {
+                "base": {"kind": "fourier", "n_inputs": 1, "parameters": {"n_components": 64}}
+            },
+        },
+    ],
+    ids=lambda recipe: recipe["kind"],
+)
+def test_a_recipe_for_a_huge_map_is_refused_before_it_is_built(kept, tmp_path, recipe):
+    path = rewritten(kept, tmp_path / "m.dpk", lambda header: header.update(feature_map=recipe))
+    tracemalloc.start()
+    with pytest.raises(CertificateError, match="more than the 16777216 bytes of memory allowed"):
+        load(path, max_bytes=2**24)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2**21
+
+
+BUILT = {
+    "fourier": (4, {"n_components": 2000}),
+    "linear": (4000, {}),
+    "polynomial": (190, {"degree": 2}),
+    "nystroem": (3, {"n_components": 400}),
+    "projection": (3, {"n_components": 300}),
+    "tensor_sketch": (500, {"n_components": 64, "degree": 4}),
+    "eigen": (3, {"n_components": 800}),
+    "whitened": (3, {"n_components": 100}),
+    "normalised": (300, {}),
+}
+
+
+@pytest.mark.parametrize("kind", sorted(MAPS))
+def test_building_takes_no_more_memory_than_stated(kind):
+    n_inputs, parameters = BUILT[kind]
+    made = MAPS[kind](**parameters)
+    tracemalloc.start()
+    made.build(n_inputs)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak <= made.building_bytes(n_inputs) + 2**16
+
+
+def test_the_limit_on_recipes_holds_inside_only():
+    recipe = FourierFeatures(512).build(3).to_dict()
+    with recipe_limit(1000), pytest.raises(CertificateError, match="1000 bytes"):
+        feature_map_from_dict(recipe)
+    assert feature_map_from_dict(recipe).n_outputs == 512
