@@ -223,20 +223,21 @@ def test_every_estimator_predicts_the_same_bits_in_another_process(table, fitted
                 np.testing.assert_array_equal(found[f"arr_{place}"], value)
 
 
-# files of format 1, written by dpkernel 0.1 before there was another
+# committed files: of format 1, as dpkernel wrote them before there was another, and of format 2
 
 
-@pytest.mark.parametrize("name", OLD)
-def test_files_of_format_1_keep_loading(name, tmp_path):
-    path, wanted = FILES / f"format1-{name}.npz", OLD[name]
-    found = load(path)
+@pytest.mark.parametrize("path", sorted(FILES.glob("format*-*")), ids=lambda path: path.stem)
+def test_files_of_earlier_versions_keep_loading(path, tmp_path):
+    version, name = path.stem.removeprefix("format").split("-", 1)
+    wanted, found = OLD[name], load(path)
     assert type(found).__name__ == wanted["class"]
     check = verify_file(path)
-    assert check.format == 1 and not check.hashed and check.proved.epsilon <= 10
+    assert check.format == int(version) and check.hashed == (check.format > 1)
+    assert check.proved.epsilon <= 10
     X = np.array(wanted["X"])
     X = X if wanted["columns"] is None else pd.DataFrame(X, columns=wanted["columns"])
     again = load(save(found, tmp_path / "new.dpk"))
-    assert verify_file(tmp_path / "new.dpk").hashed
+    assert verify_file(tmp_path / "new.dpk").format == 2
     for one in (found, again):
         if "decision_function" in wanted:
             assert one.predict(X).tolist() == wanted["predict"]
