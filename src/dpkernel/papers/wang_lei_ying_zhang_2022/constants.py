@@ -165,16 +165,8 @@ def best_beta(n_rows: int, n_steps: int, epsilon: float, delta: float) -> float 
     A grid of beta/(1-beta) over 26 decades, refined around its best point, then bisection towards
     less noise up to the edge of the conditions.
     """
-    betas = _logistic(np.linspace(-30.0, 30.0, 6001))
-    slack = _slack(betas, n_rows, n_steps, epsilon, delta)
-    for _ in range(3):  # a feasible set between two points of the grid
-        if slack.max() >= 1e-12:
-            break
-        place = int(np.argmax(slack))
-        near = betas[max(place - 1, 0)], betas[min(place + 1, len(betas) - 1)]
-        betas = np.linspace(*near, 2001)
-        slack = _slack(betas, n_rows, n_steps, epsilon, delta)
-    else:
+    betas, slack = _betas(n_rows, n_steps, epsilon, delta)
+    if not slack.max() >= 1e-12:
         return None
     noise = np.array(
         [theorem_11_multiplier(n_rows, n_steps, epsilon, delta, float(beta)) for beta in betas]
@@ -191,11 +183,16 @@ def best_beta(n_rows: int, n_steps: int, epsilon: float, delta: float) -> float 
     return best
 
 
+def beta_exists(n_rows: int, n_steps: int, epsilon: float, delta: float) -> bool:
+    """Whether some beta in (0, 1) satisfies (32) and (33)."""
+    return bool(_betas(n_rows, n_steps, epsilon, delta)[1].max() >= 1e-12)
+
+
 def lemma_13_threshold(n_rows: int) -> float:
     r"""Return the epsilon of Lemma 13, (7(n^(1/3) - 1) + 4 n log n + 7) / (2n (n^(1/3) - 1)).
 
     From it on a beta as in Theorem 11 should exist for T = n, delta = 1/n^2 and n >= 18. It does
-    not for n from 18 to 40 (erratum 002-4): ask ``lemma_13_holds``.
+    not for n from 18 to 43 (erratum 002-4): ask ``lemma_13_holds``.
     """
     root = float(n_rows ** (1 / 3)) - 1
     return (7 * root + 4 * math.log(n_rows) * n_rows + 7) / (2 * n_rows * root)
@@ -204,7 +201,7 @@ def lemma_13_threshold(n_rows: int) -> float:
 def lemma_13_holds(n_rows: int, factor: float = 1.0) -> bool:
     """Whether a beta exists at ``factor`` times the threshold, T = n and delta = 1/n^2."""
     epsilon = factor * lemma_13_threshold(n_rows)
-    return best_beta(n_rows, n_rows, epsilon, n_rows**-2.0) is not None
+    return beta_exists(n_rows, n_rows, epsilon, n_rows**-2.0)
 
 
 def algorithm_2_noise(
@@ -219,6 +216,22 @@ def algorithm_2_noise(
     scale = gradient_bound * theorem_11_multiplier(n_rows, n_steps, epsilon, delta, beta)
     holds = theorem_11_holds(n_rows, n_steps, epsilon, delta, beta)
     return PrintedGradientNoise(gradient_bound, beta, scale, holds)
+
+
+def _betas(
+    n_rows: int, n_steps: int, epsilon: float, delta: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return a grid of beta and the slack on it, refined around its best point until one is enough."""
+    betas = _logistic(np.linspace(-30.0, 30.0, 6001))
+    slack = _slack(betas, n_rows, n_steps, epsilon, delta)
+    for _ in range(3):  # a feasible set between two points of the grid
+        if slack.max() >= 1e-12:
+            break
+        place = int(np.argmax(slack))
+        near = betas[max(place - 1, 0)], betas[min(place + 1, len(betas) - 1)]
+        betas = np.linspace(*near, 2001)
+        slack = _slack(betas, n_rows, n_steps, epsilon, delta)
+    return betas, slack
 
 
 def _slack(
