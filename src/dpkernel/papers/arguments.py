@@ -7,7 +7,7 @@ import math
 from dpkernel.validation import Choice, Constraint, Real, Whole, check_parameters
 
 _POSITIVE = Real(0, math.inf)
-_NOT_NEGATIVE = Real(0, math.inf, closed_low=True)
+NOT_NEGATIVE = Real(0, math.inf, closed_low=True)
 ALLOWED: dict[str, Constraint] = {
     "n_rows": Whole(2),
     "n_columns": Whole(1),
@@ -17,8 +17,8 @@ ALLOWED: dict[str, Constraint] = {
     "delta": Real(0, 1),
     "confidence": Real(0, 1),
     "alpha": Real(0, 1, closed_low=True, closed_high=True),
-    "size": _POSITIVE,
 }
+ONE_ROW: dict[str, Constraint] = {"n_rows": Whole(1)}  # where a single row will do
 
 
 def check(owner: str, /, allowed: dict[str, Constraint] | None = None, **values: object) -> None:
@@ -29,11 +29,6 @@ def check(owner: str, /, allowed: dict[str, Constraint] | None = None, **values:
     """
     table = {**ALLOWED, **(allowed or {})}
     check_parameters(owner, values, {name: table.get(name, _POSITIVE) for name in values})
-
-
-def not_negative() -> Constraint:
-    """Return what a finite number from 0 on must be."""
-    return _NOT_NEGATIVE
 
 
 def reading(*names: str) -> dict[str, Constraint]:

@@ -53,7 +53,7 @@ class TableRow:
 def table_1(
     n_rows: int, n_columns: int, epsilon: float, delta: float, alpha: float = 1.0
 ) -> tuple[TableRow, ...]:
-    r"""Return Table 1 at these numbers: the bound on the excess risk, and the gradients, of nine methods.
+    r"""Return Table 1 at these numbers: excess risk and number of gradients of nine methods.
 
     ``alpha`` enters the last three lines, which are the paper's own. Logarithms as the table has them:
     it leaves out those of n in the last line, and in the last but one it has
