@@ -13,13 +13,20 @@ import pytest
 
 from dpkernel.errors import ParameterError
 from dpkernel.papers.wang_lei_ying_zhang_2022 import (
+    HolderConstants,
+    best_beta,
+    corrected_c_alpha,
     figure_1,
     gradient_complexity,
     lemma_13_threshold,
     smallest_epsilon,
+    step_expansion,
     table_1,
+    theorem_7_sensitivity,
     theorem_9_excess,
     theorem_10_excess,
+    theorem_11_holds,
+    theorem_11_multiplier,
     theorem_12_excess,
 )
 
@@ -163,6 +170,15 @@ def test_smallest_epsilon_of_other_steps():
         lambda: theorem_12_excess(10, 1, 1.0, 0.1, 0.5, reading="theirs"),
         lambda: gradient_complexity(10, -0.1),
         lambda: smallest_epsilon(10, n_steps=0),
+        lambda: HolderConstants(1.5, 1.0, 1.0, 1.0),
+        lambda: HolderConstants(0.5, 1.0, -1.0, 1.0),
+        lambda: corrected_c_alpha(HolderConstants(0.5, 1.0, 1.0, 1.0), 0.0),
+        lambda: step_expansion(0.5, 0.0, 0.1),
+        lambda: theorem_7_sensitivity(9, 9, 0.1, 0.1, alpha=0.5, L=1.0, gradient=math.nan),
+        lambda: theorem_11_multiplier(10, 10, 1.0, 0.1, 1.0),
+        lambda: theorem_11_holds(10, 10, 1.0, 0.1, 0.0),
+        lambda: best_beta(10, 10, -1.0, 0.1),
+        lambda: lemma_13_threshold(1),
     ],
 )
 def test_arguments_are_refused(call):
