@@ -108,6 +108,19 @@ def test_theorem_11_by_hand_and_its_two_regimes():
     assert best.privacy == pytest.approx(2**-72)
 
 
+def test_lemma_14_by_hand():
+    # t = 2/e^8: log(2/t) = 8; log(1/delta) = 4; n lambda epsilon = 800, Delta_1 = 2: (800/8)^2 features
+    t = 2 * math.exp(-8)
+    found = lee.lemma_14(1600, 1.0, E4, 0.5, 3.0, kappa=2.0, height=2.0, confidence=t)
+    assert (found.least, found.most) == pytest.approx((5 * 8, 10**4))
+    assert found.least_rows == pytest.approx(8 * (math.log(3 / 2) + 8))  # 67.2
+    assert found.holds(68, 40) and not found.holds(67, 40)
+    assert not found.holds(68, 39) and not found.holds(68, 10_001)
+    # ||L|| = 4, N = 1/4: (2/4 + 1/4) 8 is below log(2/t)
+    low = lee.lemma_14(1600, 1.0, E4, 0.5, 0.25, kappa=2.0, operator_norm=4.0, confidence=t)
+    assert low.least == pytest.approx(8)
+
+
 def test_theorem_17_lies_between():
     # r = 3/4, gamma = 0, alpha = 1: g = 1/2; statistics 1/n, privacy (n epsilon)^(-3/(7/2)) = ^(-6/7)
     n = 2**14
@@ -314,6 +327,7 @@ def test_section_5_by_hand():
         (lambda: lee.theorem_17(100, 1.0, r=0.5, gamma=0.5, alpha=0.2), "alpha"),
         (lambda: lee.theorem_63(100, 1.0, 0), "rank"),
         (lambda: lee.theorem_65(100, 1.0, 2, reading="x"), "reading"),
+        (lambda: lee.lemma_14(100, 1.0, 0.1, 0.1, 0.0), "effective_dimension"),
         (lambda: lee.lemma_66([], 0.1), "eigenvalues"),
         (lambda: lee.lemma_66([0.1, -0.1], 0.1), "eigenvalues"),
         (lambda: lee.canonical_estimator(9, 1.0, 0.1, r=0.5, gamma=0.0, beta=1.0), "gamma"),

@@ -47,8 +47,10 @@ from dpkernel.papers.lee_park_ahn_2025.objective_perturbation import (
 from dpkernel.papers.lee_park_ahn_2025.rates import (
     CanonicalEstimator,
     EffectiveDimension,
+    FeatureWindow,
     KernelRate,
     canonical_estimator,
+    lemma_14,
     lemma_66,
     theorem_10,
     theorem_11,
@@ -71,6 +73,7 @@ from dpkernel.papers.lee_park_ahn_2025.sufficient_statistics import (
 __all__ = [
     "CanonicalEstimator",
     "EffectiveDimension",
+    "FeatureWindow",
     "KernelRate",
     "PrintedNoise",
     "PrintedPerturbation",
@@ -87,6 +90,7 @@ __all__ = [
     "canonical_estimator",
     "exact_minimiser_profile",
     "gaussian_process_projection",
+    "lemma_14",
     "lemma_66",
     "published_minimum_lambda",
     "published_objective_noise",

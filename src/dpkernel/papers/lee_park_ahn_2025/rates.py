@@ -161,6 +161,58 @@ def theorem_17(
     return _curved(n_rows, epsilon, r, gamma, _mixed(r, gamma, alpha), log(1 / confidence) ** 2)
 
 
+@dataclass(frozen=True)
+class FeatureWindow:
+    """Between how many features, and from how many rows on, Lemma 14 speaks; up to constants."""
+
+    least: float
+    most: float
+    least_rows: float
+
+    def holds(self, n_rows: int, n_features: int) -> bool:
+        """Whether these numbers are inside, were all constants 1."""
+        return self.least <= n_features <= self.most and n_rows >= self.least_rows
+
+
+def lemma_14(
+    n_rows: int,
+    epsilon: float,
+    delta: float,
+    lam: float,
+    effective_dimension: float,
+    *,
+    gram_sensitivity: float = 2.0,
+    kappa: float = 1.0,
+    operator_norm: float = 1.0,
+    height: float = 1.0,
+    confidence: float = 0.05,
+) -> FeatureWindow:
+    r"""Return the conditions of Lemma 14, behind Theorem 11, with their hidden constants 1.
+
+    max((kappa/||L|| + N(lambda)) log(2/t), log(2/t)) <= M <= (n lambda epsilon)^2 / (Delta_1
+    log(1/delta))^2 and n >= (H^2/lambda) log(N(lambda)/t). ``height`` is H of Lemma 12, a bound on the
+    projected features, ``gram_sensitivity`` Delta_1. With few rows, or a small epsilon, no M is inside:
+    lambda must grow.
+    """
+    owner = "lemma_14"
+    _check(owner, n_rows, epsilon, confidence)
+    check(
+        owner,
+        delta=delta,
+        lam=lam,
+        effective_dimension=effective_dimension,
+        gram_sensitivity=gram_sensitivity,
+        kappa=kappa,
+        operator_norm=operator_norm,
+        height=height,
+    )
+    doubt = log(2 / confidence)
+    least = max((kappa / operator_norm + effective_dimension) * doubt, doubt)
+    most = (n_rows * lam * epsilon / (gram_sensitivity * log(1 / delta))) ** 2
+    rows = height**2 / lam * max(log(effective_dimension / confidence), 0.0)
+    return FeatureWindow(least, most, rows)
+
+
 # --- Lipschitz and smooth losses: Algorithms 2, 4 and 5 -------------------------------------
 
 
