@@ -1,9 +1,9 @@
 """The published algorithms as printed, constants and errata included: baselines, not protection.
 
-One package a paper, with its algorithms and its theorems as functions: rates, schedules, sensitivities and
-noise, printed and corrected. Every algorithm leaves a certificate that names what is wrong with the printed
-claim; none of them can give a valid one where the claim fails or has no proof. To protect data, use
-``dpkernel.estimators``.
+One package a paper, with its algorithms, and its theorems as functions: rates, schedules, sensitivities
+and noise, printed and corrected. Every algorithm leaves a certificate that names what is wrong with the
+printed claim; none of them can give a valid one where the claim fails or has no proof. To protect data,
+use ``dpkernel.estimators``.
 """
 
 from dpkernel.papers.lee_park_ahn_2025 import (
