@@ -109,13 +109,13 @@ def test_theorem_11_by_hand_and_its_two_regimes():
 
 
 def test_lemma_14_by_hand():
-    # t = 2/e^8: log(2/t) = 8; log(1/delta) = 4; n lambda epsilon = 800, Delta_1 = 2: (800/8)^2 features
+    # t = 2/e^8: log(2/t) = 8; log(1/delta) = 4; n lambda epsilon = 400, Delta_1 = 2: (400/8)^2 features
     t = 2 * math.exp(-8)
-    found = lee.lemma_14(1600, 1.0, E4, 0.5, 3.0, kappa=2.0, height=2.0, confidence=t)
-    assert (found.least, found.most) == pytest.approx((5 * 8, 10**4))
+    found = lee.lemma_14(1600, 0.5, E4, 0.5, 3.0, kappa=2.0, height=2.0, confidence=t)
+    assert (found.least, found.most) == pytest.approx((5 * 8, 2500))
     assert found.least_rows == pytest.approx(8 * (math.log(3 / 2) + 8))  # 67.2
     assert found.holds(68, 40) and not found.holds(67, 40)
-    assert not found.holds(68, 39) and not found.holds(68, 10_001)
+    assert not found.holds(68, 39) and not found.holds(68, 2501)
     # ||L|| = 4, N = 1/4: (2/4 + 1/4) 8 is below log(2/t)
     low = lee.lemma_14(1600, 1.0, E4, 0.5, 0.25, kappa=2.0, operator_norm=4.0, confidence=t)
     assert low.least == pytest.approx(8)
@@ -128,6 +128,8 @@ def test_theorem_17_lies_between():
     assert (found.statistics, found.privacy) == pytest.approx((2**-14, 2**-12))
     # lambda = max(n^(-2/3), n^(-4/7)) = 2^-8, M = lambda^-(2r + g - 1) = 2^8
     assert (found.lam, found.n_features) == pytest.approx((2**-8, 2**8))
+    sure = lee.theorem_17(n, 1.0, r=0.75, gamma=0.0, alpha=1.0, confidence=E2)
+    assert (found.logarithms, sure.logarithms) == pytest.approx((1, 4))
     fits = lee.theorem_17(n, 0.1, r=0.75, gamma=0.4, alpha=0.4)
     assert fits.total == pytest.approx(lee.theorem_11(n, 0.1, r=0.75, gamma=0.4).total)
     assert lee.theorem_17(n, 0.1, r=0.75, gamma=0.4, alpha=1.0).privacy > fits.privacy
@@ -157,6 +159,8 @@ def test_theorems_18_to_22_by_hand():
     assert (found.statistics, found.privacy, found.lam) == pytest.approx((2**-12, 2**-6, 2**-6))
     found = lee.theorem_22(n, 2**-2, r=1.0, gamma=0.0)
     assert (found.privacy, found.lam) == pytest.approx((2**-10, 2**-5))
+    # gamma = 1 and much epsilon: lambda is n^(-1/2)
+    assert lee.theorem_22(n, 2.0**6, r=0.5, gamma=1.0).lam == pytest.approx(2**-6)
     # the order of the methods that the paper reports at r = 1/2
     ours, theirs = (
         rate(n, 0.05, r=0.5, gamma=0.5).privacy for rate in (lee.theorem_19, lee.theorem_22)
@@ -170,6 +174,8 @@ def test_linear_models_by_hand():
     assert (found.statistics, found.privacy) == pytest.approx((2**-10, 2**-8))
     # lambda = 2^-8, N = min(1/lambda, rank) = 4, M = 2^9 2^-8 2
     assert (found.lam, found.n_features) == pytest.approx((2**-8, 4))
+    one = lee.theorem_63(2**12, 2**-3, 1)
+    assert (one.statistics, one.privacy) == pytest.approx((2**-12, 2**-9))
     many = lee.theorem_63(2**12, 2**-3, 2**20, confidence=E1)
     assert (many.statistics, many.privacy) == pytest.approx((2**-6, 2**-6))
     found = lee.theorem_64(2**12, 2**-3, 4, confidence=E2)

@@ -104,6 +104,10 @@ def test_theorem_12_by_hand_and_its_upside_down_step():
     assert found.privacy == pytest.approx(4 * 4 / 2500)
     assert found.statistics == pytest.approx(4 * m)
     assert found.schedule.step == pytest.approx(1 / (n * m))
+    # log(1/gamma) = 4: twice the private term, and sqrt(log n (log n + 4) 4/n)
+    sure = theorem_12_excess(n, 4, 0.25, D4, 0.5, confidence=D4)
+    assert sure.privacy == pytest.approx(8 / 2500)
+    assert sure.statistics == pytest.approx(math.sqrt(math.log(n) * (math.log(n) + 4)) / 50)
     printed = theorem_12_excess(n, 4, 0.25, D4, 0.5, confidence=e, size=2.0, reading="printed")
     assert printed.schedule.step == pytest.approx(m / n)  # m^2 times the right one
     assert printed.statistics == pytest.approx(4 / m)  # does not go to 0
