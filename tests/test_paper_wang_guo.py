@@ -11,26 +11,27 @@ import math
 import numpy as np
 import pytest
 from scipy import sparse
-from scipy.stats import binom, chi2
+from scipy.stats import chi2
 from sklearn.base import clone, is_regressor
 
 from dpkernel import Budget, Certificate, Ledger, SeededNoise
 from dpkernel.errors import BudgetExceededError, CertificateError, ParameterError
 from dpkernel.features import FourierFeatures
 from dpkernel.losses import Squared
-from dpkernel.mechanisms import MixtureGaussian
 from dpkernel.noise import FREE, Part, Plan
 from dpkernel.papers import PublishedRandomFeatureSGD
-from dpkernel.papers.sgd import Descent, sgd, uniform_indices
+from dpkernel.papers.sgd import output_mechanism, output_of, output_run, sgd, uniform_indices
 from dpkernel.papers.wang_guo_2024 import (
     CosineFeatures,
     algorithm_1_noise,
     chernoff_hits,
+    direct_sensitivity,
     iterate_bound,
     proved_sensitivity,
     stated_sensitivity,
 )
 from dpkernel.profiles import GaussianProfile
+from dpkernel.types import Neighbours
 
 HUGE = 1e9  # an epsilon at which the noise is far below the data
 
@@ -101,24 +102,18 @@ def test_the_printed_noise_is_far_too_small_for_many_rows():
     """n = T = 10^6, eta = 1/n, claim (1, 1e-6): delta is above 0.126."""
     n, known = 10**6, {"kappa": 1.0, "target_bound": 1.0}
     printed = algorithm_1_noise(n, n, 1 / n, 1.0, 1e-6, **known)
-    found = descent(n_rows=n, n_steps=n, step=1 / n).mechanism(printed.noise_scale)
-    assert found.profile().delta(1.0) > 0.126
+    run = of_squares(n_rows=n, n_steps=n, step=1 / n)
+    assert output_mechanism(run, printed.noise_scale).profile().delta(1.0) > 0.126
     proof = algorithm_1_noise(n, n, 1 / n, 1.0, 1e-6, sensitivity="proof", **known)
-    assert (
-        descent(n_rows=n, n_steps=n, step=1 / n)
-        .mechanism(proof.noise_scale)
-        .profile()
-        .supports(Budget(1.0, 1e-6))
-    )
+    assert output_mechanism(run, proof.noise_scale).profile().supports(Budget(1.0, 1e-6))
 
 
 # --- what is proved -------------------------------------------------------------------------
 
 
-def descent(n_rows=4, n_steps=6, step=0.3, kappa=1.0, c=1.0, **options):
-    farthest = iterate_bound(n_steps, step, kappa=kappa, target_bound=c)
-    gradient = kappa * (c + kappa * farthest)
-    return Descent(n_rows, n_steps, step, 2, kappa, gradient, farthest, 1.0, **options)
+def of_squares(n_rows=4, n_steps=6, step=0.3, kappa=1.0, c=1.0, **options):
+    known = {"kappa": kappa, "target_bound": c}
+    return output_run(Squared(), n_rows, 2, n_steps, step, **known, **options)
 
 
 def test_bounds_on_iterates_and_gradients_are_not_exceeded_and_nearly_reached(rng):
@@ -139,7 +134,7 @@ def test_bounds_on_iterates_and_gradients_are_not_exceeded_and_nearly_reached(rn
 
 def test_no_pair_of_neighbours_moves_farther_than_the_bound(rng):
     """Every order of 3 rows in 4 steps; random neighbours, the extreme one among them."""
-    found, T = descent(n_rows=3, n_steps=4, step=0.9), 4
+    run, T = of_squares(n_rows=3, n_steps=4, step=0.9), 4
     largest = np.zeros(T + 1)
     extreme = [(np.array([[1.0, 0], [1.0, 0], [1.0, 0]]), np.ones(3), np.array([-1.0, 0.0]), 1.0)]
     for _ in range(30):
@@ -151,63 +146,38 @@ def test_no_pair_of_neighbours_moves_farther_than_the_bound(rng):
         Z_, y_ = Z.copy(), y.copy()
         Z_[0], y_[0] = z, label
         for order in itertools.product(range(3), repeat=T):
-            pair = [sgd(*d, np.array(order), 0.9, Squared().derivative) for d in ((Z, y), (Z_, y_))]
+            pair = [output_of(run, *d, np.array(order)) for d in ((Z, y), (Z_, y_))]
             k = order.count(0)
             largest[k] = max(largest[k], np.linalg.norm(pair[0] - pair[1]))
-    moves = found.move(np.arange(T + 1.0))
+    moves = np.array(run.sensitivity(Neighbours.REPLACE_ONE).values)
+    known = {"kappa": 1.0, "target_bound": 1.0}
+    direct = [direct_sensitivity(k, T, 0.9, **known) for k in range(T + 1)]
+    assert (moves <= np.array(direct) * (1 + 1e-8)).all()  # G before the last step, not after it
     assert largest[0] == moves[0] == 0
     assert (largest <= moves * (1 + 1e-12)).all()
     assert largest[1] > 0.4 * moves[1]
 
 
-@pytest.mark.parametrize(
-    ("expansion", "sigma"),
-    [(0.0, 0.319284), ((2**-0.5 * 0.01) ** 4 / 3, 0.319881), (0.02**2, 8.31219)],
-)
-def test_least_noise_of_the_mixture(expansion, sigma):
-    """Known answers at n = T = 10^4, eta = 0.01, G = 1, (1, 1e-6); alpha = 1, 1/2 and 0."""
-    run = Descent(10**4, 10**4, 0.01, 1, 1.0, 1.0, 1.0, 1.0, expansion=expansion)
-    least = MixtureGaussian.calibrate(run.hit_law(), Budget(1.0, 1e-6), dimension=1)
-    assert least.noise_scale == pytest.approx(sigma, rel=1e-5)
-
-
-def test_law_of_hits_is_binomial_and_rounded_up():
-    law = descent(n_rows=4, n_steps=3).hit_law()
-    exact = [math.comb(3, k) * 0.25**k * 0.75 ** (3 - k) for k in range(4)]
-    np.testing.assert_allclose(law.probabilities, exact, rtol=1e-8)
-    assert all(p >= q for p, q in zip(law.probabilities[1:], exact[1:], strict=True))
-    assert law.tail == 0.0 and len(law.values) == 4
-    assert descent(n_rows=1, n_steps=3).hit_law().probabilities[-1] == pytest.approx(1.0)
-    long = descent(n_rows=1000, n_steps=1000).hit_law()
-    assert 0 < long.tail < 1e-21 and len(long.values) < 30
-
-
-def test_a_law_of_many_hits_is_coarse_and_dominates_the_binomial():
-    run = descent(n_rows=100, n_steps=10**6, step=1e-4)
-    law, total = run.hit_law(), 0.0
-    assert len(law.values) <= 501
-    for value, weight in list(zip(law.values, law.probabilities, strict=True))[::-1][:-1]:
-        total += weight  # P(move >= value) for the law, and for the binomial
-        hits = round(value / run.move(np.ones(1))[0])
-        assert total + law.tail >= binom.sf(hits - 1, 10**6, 0.01) * (1 - 1e-9)
-
-
-def test_rounding_of_a_run_in_single_precision_stays_below_the_bound(rng):
-    """The same loop with float32 numbers, whose half ulp is 2^29 times larger."""
-    n, T, d = 20, 300, 8
-    Z = rng.standard_normal((n, d))
+@pytest.mark.parametrize("radius", [None, 0.5])
+@pytest.mark.parametrize("steps", [1, 2, 25])
+def test_the_run_is_the_printed_loop(steps, radius, rng):
+    """The library's run against the loop as printed: w_(T+1), and the mean of w_1 .. w_T."""
+    Z = rng.standard_normal((6, 2))
     Z /= np.linalg.norm(Z, axis=1, keepdims=True)
-    y, order = np.sign(rng.standard_normal(n)), rng.integers(0, n, T)
-    exact = sgd(Z.astype(np.float32).astype(np.float64), y, order, 0.5, Squared().derivative)
-    w = np.zeros(d, dtype=np.float32)
-    for i in order:
-        row = Z[i].astype(np.float32)
-        w = w - np.float32(0.5) * (row @ w - np.float32(y[i])) * row
-    farthest = iterate_bound(T, 0.5, kappa=1.0, target_bound=1.0)
-    run = Descent(n, T, 0.5, d, 1.0, 1 + farthest, farthest, 1.0)
-    off = np.linalg.norm(w - exact)
-    assert 0 < off < run.rounding * 2**29
-    assert off > 1e-5 * run.rounding * 2**29
+    y, order = rng.uniform(-1, 1, 6), rng.integers(0, 6, steps)
+    for average in (False, True):
+        run = of_squares(6, steps, 0.9, radius=radius, average=average)
+        slope = Squared().derivative
+        printed = sgd(Z, y, order, 0.9, slope, radius=radius, average=average)
+        np.testing.assert_allclose(output_of(run, Z, y, order), printed, rtol=1e-12, atol=1e-15)
+
+
+def test_the_release_has_the_noise_asked_for_and_counts_rounding():
+    run = of_squares(n_rows=50, n_steps=80)
+    found = output_mechanism(run, 0.37)
+    assert found.noise_scale == pytest.approx(0.37, rel=1e-12) and found.dimension == 2
+    assert found.rounding == run.rounding > 0
+    assert found.sensitivity == run.sensitivity(Neighbours.REPLACE_ONE)
 
 
 def test_indices_are_uniform_without_a_bias_of_the_remainder():

@@ -19,7 +19,7 @@ from dpkernel.features import FourierFeatures
 from dpkernel.losses import Hinge, Logistic, PowerAbsolute, PowerHinge, Squared
 from dpkernel.mechanisms import Gaussian
 from dpkernel.papers import PublishedGradientSGD, PublishedOutputSGD
-from dpkernel.papers.sgd import Descent, sgd
+from dpkernel.papers.sgd import output_of, output_run, sgd
 from dpkernel.papers.wang_lei_ying_zhang_2022 import (
     HolderConstants,
     algorithm_1_noise,
@@ -36,9 +36,9 @@ from dpkernel.papers.wang_lei_ying_zhang_2022 import (
     theorem_11_holds,
     theorem_11_multiplier,
 )
-from dpkernel.papers.wang_lei_ying_zhang_2022.output_perturbation import _descent
 from dpkernel.profiles import GaussianProfile
 from dpkernel.solvers.sgd_presets import PRESETS, preset
+from dpkernel.types import Neighbours
 
 HUGE = 1e9  # an epsilon at which the noise is far below the data
 ALGORITHMS = (PublishedOutputSGD, PublishedGradientSGD)
@@ -133,10 +133,10 @@ def test_iterates_stay_within_the_corrected_bound(loss, rng):
 )
 def test_no_pair_of_neighbours_moves_farther_than_the_bound(loss, radius, rng):
     """Every order of 3 rows in 4 steps, random neighbours; last iterate and mean."""
-    constants = HolderConstants.of(loss, kappa=1.0, target_bound=1.0)
     T, step = 4, 0.4
-    run = _descent(3, T, step, 2, 1.0, constants, loss, radius)
-    moves = run.move(np.arange(T + 1.0))
+    known = {"kappa": 1.0, "target_bound": 1.0, "radius": radius}
+    runs = [output_run(loss, 3, 2, T, step, **known, average=mean) for mean in (False, True)]
+    moves = np.array(runs[0].sensitivity(Neighbours.REPLACE_ONE).values)
     largest = np.zeros(T + 1)
     for trial in range(25):
         Z = rng.standard_normal((3, 2))
@@ -146,52 +146,23 @@ def test_no_pair_of_neighbours_moves_farther_than_the_bound(loss, radius, rng):
         other[0][0], other[1][0] = (-Z[0], y[0]) if trial % 2 else (rng.uniform(-0.7, 0.7, 2), -1)
         for order in itertools.product(range(3), repeat=T):
             k = order.count(0)
-            for mean in (False, True):
-                ends = [
-                    sgd(*d, np.array(order), step, loss.derivative, radius=radius, average=mean)
-                    for d in ((Z, y), other)
-                ]
+            for run in runs:
+                ends = [output_of(run, *d, np.array(order)) for d in ((Z, y), other)]
                 largest[k] = max(largest[k], np.linalg.norm(ends[0] - ends[1]))
     assert largest[0] == 0 and (largest <= moves * (1 + 1e-12)).all()
     assert largest[1] > 0.2 * moves[1]
 
 
-def test_move_by_hand_and_known_answers():
-    known = Descent(1000, 1000, 0.01, 1, 1.0, 1.0, 1.0, 0.0, step_expansion(0.5, 1.5, 0.01))
-    assert known.move(np.array([3.0]))[0] == pytest.approx(0.0601049, rel=1e-5)
+def test_how_far_the_output_moves_by_hand():
+    known = {"kappa": 1.0, "target_bound": 1.0, "average": True}
     # hinge, kappa = 1: L = 1, G = largest slope 1; one hit in 101 steps of 0.1
-    hinge = _descent(5, 101, 0.1, 2, 1.0, HolderConstants.of(Hinge(), kappa=1.0), Hinge(), None)
-    assert hinge.move(np.ones(1))[0] == pytest.approx(math.sqrt(0.2**2 + 100 * 0.1**2), rel=1e-9)
-    assert not hinge.smooth and hinge.average and not hinge.projected
-    # logistic in a ball of radius 2: G = 1/2 + 2/4 up to the thousandth for rounding
-    constants = HolderConstants.of(Logistic(), kappa=1.0)
-    ball = _descent(5, 101, 0.1, 2, 1.0, constants, Logistic(), 2.0)
-    assert ball.gradient == pytest.approx(1.0, rel=1e-3) and ball.farthest == 2.0
-    assert ball.move(np.array([2.0]))[0] == pytest.approx(2 * 0.2 * ball.gradient)
-
-
-def test_rounding_by_hand():
-    """d = 6, T = 10, eta = 1/2, kappa = 2, G = 3, R = 5, l'' <= 7; in units of a half ulp."""
-
-    def found(**options):
-        run = Descent(9, 10, 0.5, 6, 2.0, 3.0, 5.0, 7.0, **options)
-        return run.rounding / 2.0**-53, run.move(np.ones(1))[0]
-
-    reach = 5.005
-    each = 4 * reach + 13 * 0.5 * 3
-    margin = 0.5 * 2 * 7 * 6 * 2 * reach
-    smooth, moved = found()
-    assert smooth == pytest.approx(10.1 * (each + margin), rel=1e-9) and moved == pytest.approx(3)
-    projected, _ = found(projected=True)
-    assert projected == pytest.approx(10.1 * (each + margin + 10 * reach), rel=1e-9)
-    mean, _ = found(average=True)
-    assert mean == pytest.approx(10.1 * (each + margin) + 12 * reach, rel=1e-9)
-    rough, _ = found(smooth=False)
-    assert rough == pytest.approx(10.1 * each, rel=1e-9)
-    wide = Descent(9, 10**6, 0.5, 10**5, 2.0, 3.0, 5e6, 0.0, smooth=False)  # a flipped slope
-    lost = 8 * 0.5 * 3 * 1e5 * 2.0**-53 * 5.005e6
-    expected = math.sqrt(9 + (10**6 - 1) * lost)
-    assert wide.move(np.ones(1))[0] == pytest.approx(expected, rel=1e-6)
+    hinge = output_run(Hinge(), 5, 2, 101, 0.1, **known)
+    moves = hinge.sensitivity(Neighbours.REPLACE_ONE).values
+    assert moves[1] == pytest.approx(math.sqrt(0.2**2 + 100 * 0.1**2), rel=1e-8)
+    assert moves[2] == pytest.approx(math.sqrt(0.2**2 + 99 * 0.1**2) + 0.2, rel=1e-8)
+    # squared loss in a ball of radius 2: G = 1 + 2
+    ball = output_run(Squared(), 5, 2, 101, 0.1, **known, radius=2.0)
+    assert ball.gradient == pytest.approx(3.0) and ball.norm_bound == pytest.approx(2.0)
 
 
 # --- constants of Algorithm 2 ---------------------------------------------------------------

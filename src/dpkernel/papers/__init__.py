@@ -1,8 +1,9 @@
 """The published algorithms as printed, constants and errata included: baselines, not protection.
 
-One package a paper. Every algorithm leaves a certificate that names what is wrong with the printed
-claim; none of them can give a valid one where the claim fails or has no proof. To protect data, use
-``dpkernel.estimators``.
+One package a paper, with its algorithms, and its theorems as functions: rates, schedules, sensitivities
+and noise, printed and corrected. Every algorithm leaves a certificate that names what is wrong with the
+printed claim; none of them can give a valid one where the claim fails or has no proof. To protect data,
+use ``dpkernel.estimators``.
 """
 
 from dpkernel.papers.lee_park_ahn_2025 import (
@@ -12,7 +13,7 @@ from dpkernel.papers.lee_park_ahn_2025 import (
     PublishedAlgorithm4,
 )
 from dpkernel.papers.ma_2024 import PublishedSketchedERM
-from dpkernel.papers.nie_wang_2017 import PublishedPerturbedRisk
+from dpkernel.papers.nie_wang_2016 import PublishedPerturbedRisk
 from dpkernel.papers.wang_guo_2024 import PublishedRandomFeatureSGD
 from dpkernel.papers.wang_lei_ying_zhang_2022 import PublishedGradientSGD, PublishedOutputSGD
 

@@ -2,7 +2,8 @@
 
 A run draws its order of rows afresh, with replacement, from the same noise that it pays for; the
 order itself is not released. What is proved of an output perturbation is a mixture over how often a
-record was drawn (``hit_law``), not the papers' sensitivities in probability.
+record was drawn, not the papers' sensitivities in probability: the run, its bounds and its law are
+those of ``solvers.sgd_output``.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 from scipy import sparse
-from scipy.stats import binom
 from sklearn.base import clone
 
 from dpkernel.certificate import Certificate, Release
@@ -28,13 +28,12 @@ from dpkernel.losses import Loss
 from dpkernel.mechanisms import MixtureGaussian
 from dpkernel.noise import FREE, MOST_DRAWS, Noise, NoiseSource, Part, Plan
 from dpkernel.profiles import PrivacyProfile
-from dpkernel.rounding import HALF_ULP, gamma
 from dpkernel.sensitivity import RandomSensitivity
+from dpkernel.solvers.sgd_output import OutputSGD
 from dpkernel.types import Array, Budget, IntArray, Neighbours
 from dpkernel.validation import Choice, Kind, Real, Whole
 
 ORDER = "sampling order"
-_MOST_CELLS = 500  # of a law of hits
 NOT_SUPPORTED = "what is proved of the printed noise does not support the claimed epsilon and delta"
 
 
@@ -80,100 +79,65 @@ def sgd(
     return total / len(order) if average else w
 
 
-# --- what is proved of an output perturbation ----------------------------------------------
+# --- output perturbation: the library's own run with the printed noise -----------------------
 
 
-@dataclass(frozen=True)
-class Descent:
-    """A run of ``sgd`` by the numbers that a proof needs; all public."""
+def output_run(
+    loss: Loss,
+    n_rows: int,
+    n_columns: int,
+    n_steps: int,
+    step: float,
+    *,
+    kappa: float,
+    target_bound: float,
+    radius: float | None = None,
+    average: bool = False,
+) -> OutputSGD:
+    """Return the run: single rows drawn with replacement, in an order that nobody sees."""
+    return OutputSGD(
+        loss,
+        n_rows,
+        n_columns,
+        kappa,
+        target_bound,
+        batch=1,
+        n_steps=n_steps,
+        order="replacement",
+        step=step,
+        radius=math.inf if radius is None else radius,
+        averaged=average,
+        fresh=True,
+    )
 
-    n_rows: int
-    n_steps: int
-    step: float
-    n_columns: int
-    kappa: float  # ||z|| <= kappa
-    gradient: float  # a bound on every gradient
-    farthest: float  # a bound on every ||w_t||
-    smoothness: float  # l'' at most; only for alpha = 1
-    expansion: float = 0.0  # by which a common step can enlarge a squared distance
-    smooth: bool = True  # alpha = 1
-    projected: bool = False
-    average: bool = False
 
-    @property
-    def rounding(self) -> float:
-        r"""How far the computed output can be from that of exact steps (``smooth``).
+def output_mechanism(run: OutputSGD, noise_scale: float) -> MixtureGaussian:
+    """Return the release of the output with exactly this noise, on a grid far below it.
 
-        Exact steps do not expand, and each computed step is an exact one and an error of at most
-        eta kappa (c_2 gamma_M kappa R + 13u G/kappa) + 4u R. Without smoothness a margin's error
-        can flip a slope: that part is in ``move`` instead. A projection adds gamma_(M+4) R, the
-        mean of T vectors gamma_(T+2) R.
-        """
-        u, reach = HALF_ULP, self._reach
-        error = 4 * u * reach + (12 * u + gamma(1)) * self.step * self.gradient
-        if self.smooth:
-            margin = self.smoothness * gamma(self.n_columns) * self.kappa * reach
-            error += self.step * self.kappa * margin
-        if self.projected:
-            error += gamma(self.n_columns + 4) * reach
-        of_mean = gamma(self.n_steps + 2) * reach if self.average else 0.0
-        return 1.01 * self.n_steps * error + of_mean
+    What is proved of it: the mixture over how often a record was drawn, for replaced records. A mean
+    of w_1 .. w_T moves less than that of w_2 .. w_(T+1), of which the run speaks.
+    """
+    law = run.sensitivity(Neighbours.REPLACE_ONE)
+    assert isinstance(law, RandomSensitivity)
+    noise = math.floor(math.log2(noise_scale))
+    finest = math.ceil(math.log2(run.norm_bound)) - 58  # an iterate fits in 62 bits
+    grid = 2.0 ** min(max(noise - 30, finest), noise - 3)
+    return MixtureGaussian(law, run.n_coordinates, noise_scale / grid, grid, run.rounding)
 
-    @property
-    def _reach(self) -> float:
-        # computed iterates leave the bound by at most the errors of all steps, far below 1/1000
-        return self.farthest * 1.001
 
-    def move(self, hits: Array) -> Array:
-        r"""Return how far the output moves when one record is replaced that was drawn ``hits`` times.
+def output_of(run: OutputSGD, rows: Array, targets: Array, order: IntArray) -> Array:
+    """Return w_(T+1) of this order, or the printed mean of w_1 .. w_T.
 
-        sqrt(a^2 + (T - k) c^2) + (k - 1) a with a = 2 eta G: a common step sends a distance D to at
-        most sqrt(D^2 + c^2), one on the replaced record to D + a, and the worst order is one hit,
-        all common steps, the other hits.
-        """
-        own = 2 * self.step * self.gradient
-        expansion = self.expansion
-        if not self.smooth:
-            lost = gamma(self.n_columns) * self._reach
-            expansion += 8 * self.step * self.gradient * lost
-        others = np.maximum(self.n_steps - hits, 0)
-        moved = np.sqrt(own**2 + others * expansion) + (hits - 1) * own
-        return np.asarray(np.where(hits > 0, moved * (1 + 1e-13), 0.0))
-
-    def hit_law(self) -> RandomSensitivity:
-        """Return the law of the sensitivity: ``move`` of a binomial number of hits.
-
-        The order is drawn afresh and its law does not depend on the data, so a release with
-        Gaussian noise has the mixture of the profiles that the hits give, for each record alone.
-        """
-        share = 1 / self.n_rows
-        mean = self.n_steps * share
-        first = max(1, math.floor(mean - 12 * math.sqrt(mean)))
-        last = math.ceil(mean) + 1
-        while last < self.n_steps and binom.sf(last, self.n_steps, share) > 1e-22:
-            last += 1
-        hits = np.arange(float(first), min(last, self.n_steps) + 1)
-        # rounded towards more hits: few ones count as the first, and a cell as its last
-        weights = np.minimum(binom.pmf(hits, self.n_steps, share) * (1 + 1e-9), 1.0)
-        if first > 1:
-            weights[0] = binom.cdf(first, self.n_steps, share) * (1 + 1e-9)
-        ends = np.unique(np.linspace(0, len(hits) - 1, _MOST_CELLS).astype(np.int64))
-        weights = np.add.reduceat(weights, np.concatenate(([0], ends[:-1] + 1)))
-        tail = float(binom.sf(hits[-1], self.n_steps, share)) * (1 + 1e-9)
-        if weights.sum() + tail > 1:  # all but never without a hit
-            weights *= (1 - tail) / weights.sum()
-        none = max(1 - tail - float(weights.sum()), 0.0)
-        values, law = (0.0, *self.move(hits[ends]).tolist()), (none, *weights.tolist())
-        return RandomSensitivity(Neighbours.REPLACE_ONE, values, law, tail)
-
-    def mechanism(self, noise_scale: float) -> MixtureGaussian:
-        """Return the release of the output with exactly this noise, on a grid far below it."""
-        noise = math.floor(math.log2(noise_scale))
-        finest = math.ceil(math.log2(self.farthest)) - 58  # an iterate fits in 62 bits
-        grid = 2.0 ** min(max(noise - 30, finest), noise - 3)
-        return MixtureGaussian(
-            self.hit_law(), self.n_columns, noise_scale / grid, grid, self.rounding
-        )
+    As w_1 = 0, that mean is (T-1)/T times the mean after T-1 steps; its rounding is within the run's.
+    """
+    steps = run.n_steps
+    if not run.averaged:
+        return run.run([[(rows, order, targets, np.ones(len(rows)))]])
+    if steps == 1:
+        return np.zeros(run.n_coordinates)
+    shorter = replace(run, n_steps=steps - 1)
+    mean = shorter.run([[(rows, order[:-1], targets, np.ones(len(rows)))]])
+    return np.asarray(mean * ((steps - 1) / steps))
 
 
 # --- estimators -----------------------------------------------------------------------------

@@ -56,7 +56,8 @@ def theorem_12(
     sign : {"printed", "proof"}
         "proof" puts nu (h - m)(m + 2)/2, which the proof's own bounds give, in place of nu (m - h) m/2.
 
-    It is a calculator: the theorem is false (``counterexample``).
+    It is a calculator: the theorem is false (``counterexample``). The proof has h where d stands
+    (001-2): for that, pass h as d.
     """
     if not all(is_whole(v) and v >= 1 for v in (n, h, m, d)) or not m <= h:
         allowed = "ints >= 1 with m <= h"

@@ -16,8 +16,14 @@ from dpkernel.features import FeatureMap
 from dpkernel.ledger import Ledger
 from dpkernel.losses import Loss, Squared
 from dpkernel.noise import NoiseSource
-from dpkernel.papers.sgd import NOT_SUPPORTED, Descent, PublishedSGD, sgd
-from dpkernel.papers.wang_guo_2024.constants import algorithm_1_noise, iterate_bound
+from dpkernel.papers.sgd import (
+    NOT_SUPPORTED,
+    PublishedSGD,
+    output_mechanism,
+    output_of,
+    output_run,
+)
+from dpkernel.papers.wang_guo_2024.constants import algorithm_1_noise
 from dpkernel.papers.wang_guo_2024.features import CosineFeatures
 from dpkernel.types import Array, Budget
 from dpkernel.validation import Choice, Kind, Whole
@@ -70,7 +76,7 @@ class PublishedRandomFeatureSGD(RegressorMixin, PublishedSGD):
                  proved for epsilon <= 1 only (000-4).
     Sensitivity  2 eta G k when the replaced record was drawn k times,
                  G = c kappa (1 + kappa sqrt(eta T / (2 - eta kappa^2))); k is binomial and the
-                 profile a mixture over it (``dpkernel.papers.sgd.Descent``).
+                 profile a mixture over it (``solvers.sgd_output``).
     Numerics     the order is exactly uniform; the noise is discrete on a grid of 2^-30 of its
                  deviation; the loop's rounding errors are bounded and counted.
     Reference    Wang & Guo (2024), Algorithm 1, Theorems 2 and 3, Example 2.1. (5) starts at
@@ -151,23 +157,12 @@ class PublishedRandomFeatureSGD(RegressorMixin, PublishedSGD):
             sensitivity=self.sensitivity,
         )
         self._check_scale(printed.noise_scale)
-        farthest = iterate_bound(steps, eta, kappa=kappa, target_bound=c)
-        descent = Descent(
-            n_rows,
-            steps,
-            eta,
-            Z.shape[1],
-            kappa,
-            gradient=kappa * (c + kappa * farthest * 1.001),
-            farthest=farthest,
-            smoothness=1.0,
-        )
-        mechanism = descent.mechanism(printed.noise_scale)
+        run = output_run(self._loss(), n_rows, Z.shape[1], steps, eta, kappa=kappa, target_bound=c)
+        mechanism = output_mechanism(run, printed.noise_scale)
         releases, budget = [Release("last iterate", mechanism)], Budget(self.epsilon, self.delta)
         noise = self._spend(releases, budget)
         order = self._order(noise, n_rows, steps)
-        last = sgd(Z, y, order, eta, self._loss().derivative)
-        self.coef_ = mechanism.release(last, noise)
+        self.coef_ = mechanism.release(output_of(run, Z, y, order), noise)
         self.printed_ = printed
         errata, unproved = self._objections(mechanism.profile().supports(budget))
         self.certificate_ = self._certify(

@@ -8,7 +8,6 @@ on a ball, or nothing.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -18,13 +17,10 @@ from dpkernel.features import FeatureMap
 from dpkernel.ledger import Ledger
 from dpkernel.losses import Loss
 from dpkernel.noise import NoiseSource
-from dpkernel.papers.sgd import NOT_SUPPORTED, Descent, sgd
+from dpkernel.papers.sgd import NOT_SUPPORTED, output_mechanism, output_of, output_run
 from dpkernel.papers.wang_lei_ying_zhang_2022.common import HolderSGD
 from dpkernel.papers.wang_lei_ying_zhang_2022.constants import (
-    HolderConstants,
     algorithm_1_noise,
-    corrected_c_alpha,
-    step_expansion,
 )
 from dpkernel.types import Array, Budget
 
@@ -75,8 +71,8 @@ class PublishedOutputSGD(HolderSGD):
                  what is proved here does not use it.
     Sensitivity  sqrt(a^2 + (T - k) c^2) + (k - 1) a when the replaced record was drawn k times,
                  a = 2 eta G, c^2 of Lemma 21; k is binomial and the profile a mixture over it
-                 (``dpkernel.papers.sgd.Descent``). G is M + L R^alpha with the radius or the bound
-                 of ``corrected_c_alpha``, or the loss's largest slope times kappa.
+                 (``solvers.sgd_output``). G is the loss's largest slope times kappa, or
+                 M + L R^alpha with the radius or the bound of ``corrected_c_alpha``.
     Numerics     as ``PublishedRandomFeatureSGD``.
     Reference    Wang, Lei, Ying & Zhang (2022), Algorithm 1, Theorems 7 and 8, Lemmas 20 and 21.
 
@@ -127,13 +123,22 @@ class PublishedOutputSGD(HolderSGD):
         radius = None if self.radius is None else float(self.radius)
         printed = algorithm_1_noise(n_rows, steps, eta, self.epsilon, self.delta, constants, radius)
         self._check_scale(printed.noise_scale)
-        descent = _descent(n_rows, steps, eta, Z.shape[1], kappa, constants, loss, radius)
-        mechanism = descent.mechanism(printed.noise_scale)
+        run = output_run(
+            loss,
+            n_rows,
+            Z.shape[1],
+            steps,
+            eta,
+            kappa=kappa,
+            target_bound=self._bound,
+            radius=radius,
+            average=True,
+        )
+        mechanism = output_mechanism(run, printed.noise_scale)
         releases, budget = [Release("mean iterate", mechanism)], Budget(self.epsilon, self.delta)
         noise = self._spend(releases, budget)
         order = self._order(noise, n_rows, steps)
-        mean = sgd(Z, y, order, eta, loss.derivative, radius=radius, average=True)
-        self.coef_ = mechanism.release(mean, noise)
+        self.coef_ = mechanism.release(output_of(run, Z, y, order), noise)
         self.printed_ = printed
         self.certificate_ = self._certify(
             releases,
@@ -143,35 +148,6 @@ class PublishedOutputSGD(HolderSGD):
             unproved=[] if mechanism.profile().supports(budget) else [NOT_SUPPORTED],
         )
         return self
-
-
-def _descent(
-    n_rows: int,
-    n_steps: int,
-    step: float,
-    n_columns: int,
-    kappa: float,
-    constants: HolderConstants,
-    loss: Loss,
-    radius: float | None,
-) -> Descent:
-    """Return what the direct bound needs of Algorithm 1, with the corrected constants."""
-    farthest = radius or math.sqrt(corrected_c_alpha(constants, step) * n_steps * step)
-    smooth = constants.alpha == 1
-    return Descent(
-        n_rows,
-        n_steps,
-        step,
-        n_columns,
-        kappa,
-        gradient=min(constants.gradient_bound(farthest * 1.001), constants.slope),
-        farthest=farthest,
-        smoothness=loss.smoothness if smooth else 0.0,
-        expansion=step_expansion(constants.alpha, constants.L, step),
-        smooth=smooth,
-        projected=radius is not None,
-        average=True,
-    )
 
 
 _OUTPUT_ERRATA = (
