@@ -63,11 +63,13 @@ def kept(model, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def fitted(table):
-    """One of every estimator."""
+    """One of every estimator that has a file: a curator keeps its rows, and has its own."""
     X, y = table
+    lines = {name: line for name, line in BUILDERS.items() if not line.keeps_rows}
+    sizes = {name: {"n_features": 8} for name in lines} | {"PrivateGridRegressor": {}}
     return {
-        name: line(bounds=(-1, 1), n_features=8).fit(X[:60], line.target(y[:60]))
-        for name, line in BUILDERS.items()
+        name: line(bounds=(-1, 1), **sizes[name]).fit(X[:60], line.target(y[:60]))
+        for name, line in lines.items()
     }
 
 
@@ -251,7 +253,9 @@ def test_files_of_earlier_versions_keep_loading(path, tmp_path):
 
 
 def test_every_class_of_format_1_has_a_committed_file():
-    assert {entry["class"] for entry in OLD.values()} == set(BUILDERS)
+    had_none = {"PrivateCurator", "PrivateGridRegressor"}  # a file of its own; from format 2 on
+    names = {name.split(" ")[0] for name in BUILDERS}  # a class may be in the table twice
+    assert {entry["class"] for entry in OLD.values()} == names - had_none
 
 
 # parameters
