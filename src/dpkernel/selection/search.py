@@ -266,7 +266,7 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
         counts = len(fits), len(train), len(validation)
         if strategy == "exponential":
             again = self.refit if isinstance(self.refit, bool) else True
-            by_mu = self._book(relation).rule == "gaussian"
+            by_mu = self.__dict__.get("_by_mu", self._book(relation).rule == "gaussian")
             plan = plan_exponential(budget, counts, fits.lines, relation, again, by_mu)
         else:
             law = resolve_law(self.law, self.mean_runs, len(fits))
