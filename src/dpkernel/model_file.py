@@ -13,12 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from dpkernel import estimators
+from dpkernel import estimators, preprocessing, selection
 from dpkernel.errors import CertificateError, ParameterError
 from dpkernel.estimators.base import PrivateEstimator
 
 FORMAT = 1
-_ESTIMATORS: dict[str, type[Any]] = {name: getattr(estimators, name) for name in estimators.__all__}
+_ESTIMATORS: dict[str, type[Any]] = {
+    **{name: getattr(estimators, name) for name in estimators.__all__},
+    **{name: kind for name, kind in vars(preprocessing).items() if hasattr(kind, "_from_state")},
+    "PrivateSearchCV": selection.PrivateSearchCV,  # which says what to save in its place
+}
 
 
 def save(model: PrivateEstimator, path: str | Path) -> Path:
@@ -62,6 +66,6 @@ def load(path: str | Path) -> Any:
             f"{Path(path).name} is damaged: a part of the model is missing or malformed"
             f" ({type(error).__name__})."
         ) from error
-    if model.certificate_.valid:
+    if getattr(model, "certificate_", None) is not None and model.certificate_.valid:
         model.certificate_.verify()
     return model

@@ -11,14 +11,14 @@ from sklearn.base import TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from dpkernel.certificate import Certificate, Release
-from dpkernel.domain import Interval, Levels
-from dpkernel.errors import ParameterError, parameter_message
+from dpkernel.domain import Domain, Interval, Levels
+from dpkernel.errors import CertificateError, ParameterError, parameter_message
 from dpkernel.estimators.base import PrivateEstimator, resolve_domain
 from dpkernel.ledger import Ledger
 from dpkernel.noise import Noise, NoiseSource, SeededNoise
 from dpkernel.profiles import gaussian_mu
 from dpkernel.tables import as_floats, checked_table
-from dpkernel.types import Array, Budget, Neighbours
+from dpkernel.types import JSON, Array, Budget, Neighbours
 from dpkernel.validation import Choice, Constraint, Kind, Real
 
 _ROOM = 1 - 1e-9  # of mu, left for the rounding of composed parts
@@ -34,9 +34,13 @@ class PrivateTransformer(TransformerMixin, PrivateEstimator):
         "noise": (Choice(None), Kind(NoiseSource)),
     }
     _missing_allowed: ClassVar[bool] = False
+    _learned: ClassVar[tuple[str, ...]] = ()  # arrays that a fit leaves
+    _public: ClassVar[tuple[str, ...]] = ()  # parameters that a fitted one needs besides its bounds
     _weight: ClassVar[float] = 0.1  # beside the 1 of the last step of a pipeline
 
     bounds: Any
+    n_features_in_: int
+    feature_names_in_: Any
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Release what is needed of the columns; nothing is spent if an argument or X is refused."""
@@ -109,6 +113,55 @@ class PrivateTransformer(TransformerMixin, PrivateEstimator):
         )
         self._set_columns()
 
+    def _to_state(self) -> tuple[JSON, dict[str, Array]]:
+        """Return what a model file holds: a JSON header and arrays."""
+        check_is_fitted(self)
+        names = getattr(self, "feature_names_in_", None)
+        self._set_aside = {"feature_names_in_": names}
+        try:
+            domain = Domain(tuple(self._ranges(self.n_features_in_)))
+        finally:
+            del self._set_aside
+        header = {
+            "certificate": self.certificate_.to_dict(),
+            "domain": domain.to_dict(),
+            "parameters": {name: _plain(getattr(self, name)) for name in self._public},
+            "n_columns": self.n_features_in_,
+            "columns": None if names is None else [str(name) for name in names],
+        }
+        return header, {name: np.asarray(getattr(self, name)) for name in self._learned}
+
+    @classmethod
+    def _from_state(cls, header: JSON, arrays: dict[str, Array]) -> Self:
+        """Return the fitted transformer that ``_to_state`` described."""
+        certificate, domain = (
+            Certificate.from_dict(header["certificate"]),
+            Domain.from_dict(header["domain"]),
+        )
+        model = cls(
+            epsilon=certificate.epsilon,
+            delta=certificate.delta,
+            bounds=domain,
+            neighbours=certificate.neighbours,
+            **{name: _tupled(header["parameters"][name]) for name in cls._public},
+        )
+        model.n_features_in_ = header["n_columns"]
+        if header["columns"] is not None:
+            model.feature_names_in_ = np.array(header["columns"], dtype=object)
+        for name in cls._learned:
+            setattr(model, name, arrays[name])
+        model.certificate_ = certificate
+        model._check_learned(domain)
+        return model
+
+    def _check_learned(self, domain: Domain) -> None:
+        """Refuse arrays of a model file that do not belong to so many columns."""
+        columns = len(domain.columns or ())
+        if self.n_features_in_ != columns or any(
+            np.shape(getattr(self, name))[-1:] != (columns,) for name in self._learned
+        ):
+            raise CertificateError("The numbers of this model file do not fit its columns.")
+
     @property
     def _output_bounds(self) -> Any:
         """The range of the transformed columns, where one is known: bounds of a next step."""
@@ -124,6 +177,19 @@ class PrivateTransformer(TransformerMixin, PrivateEstimator):
         tags.non_deterministic = not isinstance(self.noise, SeededNoise)
         tags.transformer_tags.preserves_dtype = []
         return tags
+
+
+def _plain(value: Any) -> Any:
+    """Return a parameter as JSON values."""
+    if isinstance(value, Interval):
+        return [value.low, value.high]
+    if isinstance(value, (tuple, list, np.ndarray)):
+        return [_plain(part) for part in value]
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _tupled(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
 
 
 def shares_of_mu(budget: Budget, shares: Sequence[float]) -> list[float]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import OneToOneFeatureMixin
@@ -15,7 +15,7 @@ from dpkernel.noise import NoiseSource
 from dpkernel.preprocessing.base import PrivateTransformer, check_width, ranges_as_json
 from dpkernel.preprocessing.search import Column, ColumnSearch
 from dpkernel.tables import as_floats
-from dpkernel.types import Array, Neighbours
+from dpkernel.types import JSON, Array, Neighbours
 
 _TARGET_ROOM = 0.25  # of its width, added to the range of a target at either end
 
@@ -67,6 +67,9 @@ class PrivateBounds(OneToOneFeatureMixin, PrivateTransformer):
     >>> bool(25 < low[0] < 48 and 52 < high[0] < 75)
     True
     """
+
+    _learned: ClassVar[tuple[str, ...]] = ("bounds_",)
+    _public: ClassVar[tuple[str, ...]] = ("y_range",)
 
     def __init__(
         self,
@@ -127,6 +130,21 @@ class PrivateBounds(OneToOneFeatureMixin, PrivateTransformer):
         """Return the columns clipped to ``bounds_``."""
         return np.clip(self._check_new_table(X), *self.bounds_)
 
+    def _to_state(self) -> tuple[JSON, dict[str, Array]]:
+        header, arrays = super()._to_state()
+        header["target"] = getattr(self, "y_bounds_", None)
+        return header, arrays
+
+    @classmethod
+    def _from_state(cls, header: JSON, arrays: dict[str, Array]) -> Self:
+        model = super()._from_state(header, arrays)
+        low, high = model.bounds_
+        model.bounds_ = low, high
+        if "y_range" in cls._public:
+            found = header["target"]
+            model.y_bounds_ = None if found is None else (float(found[0]), float(found[1]))
+        return model
+
     @property
     def _output_bounds(self) -> Any:
         return getattr(self, "bounds_", self.bounds)
@@ -170,6 +188,8 @@ class PrivateMinMaxScaler(PrivateBounds):
     >>> bool(scaled.min() >= 0 and scaled.max() <= 1 and scaled.std() > 0.1)
     True
     """
+
+    _public: ClassVar[tuple[str, ...]] = ("feature_range",)
 
     def __init__(
         self,

@@ -63,6 +63,8 @@ class PrivateImputer(OneToOneFeatureMixin, PrivateTransformer):
     """
 
     _missing_allowed: ClassVar[bool] = True
+    _learned: ClassVar[tuple[str, ...]] = ("statistics_", "missing_")
+    _public: ClassVar[tuple[str, ...]] = ("strategy",)
     _constraints: ClassVar = {
         **PrivateTransformer._constraints,
         "strategy": Choice("median", "mean"),

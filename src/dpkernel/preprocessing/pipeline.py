@@ -16,6 +16,7 @@ from dpkernel.estimators.base import PrivateEstimator, _count_fit, logger
 from dpkernel.ledger import Ledger
 from dpkernel.noise import NoiseSource, Plan, SeededNoise
 from dpkernel.preprocessing.planning import plan_of, split_budget
+from dpkernel.preprocessing.saving import pipeline_state, steps_from_state, unfitted
 from dpkernel.preprocessing.steps import (
     Steps,
     are_pairs,
@@ -28,7 +29,7 @@ from dpkernel.preprocessing.steps import (
     transformed,
 )
 from dpkernel.selection import PrivateSearchCV
-from dpkernel.types import Budget, Neighbours, is_real
+from dpkernel.types import JSON, Budget, Neighbours, is_real
 from dpkernel.validation import Choice, Constraint, Kind, Real
 
 _SHRINK = (1.0, 0.99, 0.97, 0.94, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2)
@@ -337,6 +338,26 @@ class PrivatePipeline(PrivateEstimator):
     def _last(self, X: Any, method: str) -> Any:
         table = self._before_last(X)
         return lambda **options: getattr(self.steps_[-1][1], method)(table, **options)
+
+    def _to_state(self) -> tuple[JSON, dict[str, Any]]:
+        """Return what a model file holds: that of every step. Of a search it is the chosen model's."""
+        check_is_fitted(self, "steps_")
+        header, arrays = pipeline_state(self.steps_, self.certificate_)
+        return {**header, "weights": self.weights}, arrays
+
+    @classmethod
+    def _from_state(cls, header: JSON, arrays: dict[str, Any]) -> PrivatePipeline:
+        """Return the fitted pipeline that ``_to_state`` described."""
+        steps, certificate = steps_from_state(header, arrays)
+        model = cls(
+            unfitted(steps),
+            certificate.epsilon,
+            certificate.delta,
+            weights=header["weights"],
+            neighbours=certificate.neighbours,
+        )
+        model.steps_, model.certificate_ = steps, certificate
+        return model
 
     @property
     def classes_(self) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import OneToOneFeatureMixin
@@ -58,6 +58,8 @@ class PrivateStandardScaler(OneToOneFeatureMixin, PrivateTransformer):
     >>> bool(abs(scaler.mean_[0] - 400) < 4 and 18 < scaler.scale_[0] < 22)
     True
     """
+
+    _learned: ClassVar[tuple[str, ...]] = ("mean_", "scale_")
 
     def __init__(
         self,

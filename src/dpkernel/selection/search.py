@@ -421,6 +421,13 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
         check_is_fitted(self)
         return float(self.best_estimator_.score(X, y))
 
+    def _to_state(self) -> Any:
+        """Refuse: what is worth a file is the chosen model."""
+        raise ParameterError(
+            "A search has no file format. Save its best_estimator_: the certificate in it is that of the"
+            " whole search."
+        )
+
     def __getattr__(self, name: str) -> Any:
         if name in ("n_features_in_", "feature_names_in_", "classes_"):
             return getattr(self.__dict__.get("best_estimator_"), name)
