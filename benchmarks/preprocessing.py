@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from threadpoolctl import threadpool_limits
 
 from dpkernel import Budget, Ledger, PrivateKernelClassifier, PrivateKernelRegressor, SeededNoise
 from dpkernel.domain import Domain
+from dpkernel.errors import PrivacyWarning
 from dpkernel.mechanisms import Gaussian
 from dpkernel.preprocessing import PrivateBounds, PrivatePipeline, PrivateStandardScaler
 from dpkernel.preprocessing.search import GRID, pair_sums
@@ -167,6 +169,7 @@ def main() -> None:
     parser.add_argument("--csv", type=Path, help="write the table of models here, too")
     options = parser.parse_args()
     console, commit = Console(), state_of_the_code()
+    warnings.simplefilter("ignore", PrivacyWarning)  # the choice by test error is no private one
     with threadpool_limits(1):
         scales(options.splits, console)
         lines = models(options.tables, options.splits, console)

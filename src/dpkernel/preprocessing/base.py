@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from scipy import sparse
 from sklearn.base import TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
@@ -16,6 +17,13 @@ from dpkernel.errors import CertificateError, ParameterError, parameter_message
 from dpkernel.estimators.base import PrivateEstimator, resolve_domain
 from dpkernel.ledger import Ledger
 from dpkernel.noise import Noise, NoiseSource, SeededNoise
+from dpkernel.preprocessing.rows import (
+    Rows,
+    is_stream,
+    refuse_stream,
+    rows_of_stream,
+    rows_of_table,
+)
 from dpkernel.profiles import gaussian_mu
 from dpkernel.tables import as_floats, checked_table
 from dpkernel.types import JSON, Array, Budget, Neighbours
@@ -43,7 +51,11 @@ class PrivateTransformer(TransformerMixin, PrivateEstimator):
     feature_names_in_: Any
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Release what is needed of the columns; nothing is spent if an argument or X is refused."""
+        """Release what is needed of the columns; nothing is spent if an argument or X is refused.
+
+        X is an array, sparse matrix, data frame, Dask array or data frame, or a ``BlockStream`` that can
+        be read again; a stream carries its targets.
+        """
         try:
             self._fit(X, y)
         finally:
@@ -67,22 +79,35 @@ class PrivateTransformer(TransformerMixin, PrivateEstimator):
             )
         return budget, relation
 
-    def _check_table(self, X: Any) -> Array:
-        """Return X as floats, or raise before anything is spent; sizes and names are kept aside."""
+    def _check_table(self, X: Any) -> Any:
+        """Return X as floats or CSR, or raise before a spend; sizes and names are kept aside."""
         scratch = object.__new__(type(self))
         scratch.__dict__.update(self.__dict__)
         finite: Any = "allow-nan" if self._missing_allowed else True
-        table = checked_table(scratch, X, dtype=np.float64, ensure_all_finite=finite)
+        options = {"dtype": np.float64, "accept_sparse": "csr", "ensure_all_finite": finite}
+        table = checked_table(scratch, X, **options)
         self._set_aside = {
             name: getattr(scratch, name, None) for name in ("n_features_in_", "feature_names_in_")
         }
-        return as_floats(table, "X")
+        return table if sparse.issparse(table) else as_floats(table, "X")
+
+    def _open(self, X: Any, y: Any = None) -> Rows:
+        """Return the rows of any table that a fit takes, after checking them all."""
+        if is_stream(X):
+            missing, needed = self._missing_allowed, getattr(self, "y_range", None) is not None
+            return rows_of_stream(
+                self, X, y if needed else None, with_target=needed, missing=missing
+            )
+        return rows_of_table(self._check_table(X))
 
     def _check_new_table(self, X: Any) -> Array:
+        """Return new rows as floats; sparse ones become dense."""
         check_is_fitted(self)
+        refuse_stream(type(self).__name__, X)
         finite: Any = "allow-nan" if self._missing_allowed else True
-        table = checked_table(self, X, dtype=np.float64, reset=False, ensure_all_finite=finite)
-        return as_floats(table, "X")
+        options = {"dtype": np.float64, "accept_sparse": "csr", "ensure_all_finite": finite}
+        table = checked_table(self, X, reset=False, **options)
+        return as_floats(table.toarray() if sparse.issparse(table) else table, "X")
 
     def _ranges(self, n_columns: int) -> list[Interval]:
         """Return the public range of every column."""
@@ -173,7 +198,7 @@ class PrivateTransformer(TransformerMixin, PrivateEstimator):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = self._missing_allowed
+        tags.input_tags.allow_nan, tags.input_tags.sparse = self._missing_allowed, True
         tags.non_deterministic = not isinstance(self.noise, SeededNoise)
         tags.transformer_tags.preserves_dtype = []
         return tags

@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpkernel.domain import Levels
 from dpkernel.errors import DataError, ParameterError
+from dpkernel.preprocessing.rows import refuse_stream
 from dpkernel.tables import checked_table
 from dpkernel.types import JSON, Array
 
@@ -52,6 +53,7 @@ class DeclaredCategories(TransformerMixin, BaseEstimator):
 
     def fit(self, X: Any, y: Any = None) -> DeclaredCategories:
         """Compare the declared levels with the number and names of columns."""
+        refuse_stream(type(self).__name__, X)
         checked_table(self, X, dtype=None, ensure_all_finite=False)
         self._levels = self._resolved(self.n_features_in_)
         return self
@@ -59,6 +61,7 @@ class DeclaredCategories(TransformerMixin, BaseEstimator):
     def transform(self, X: Any) -> Array:
         """Return one column of 0 and 1 a level, then "other"; columns without levels as floats."""
         check_is_fitted(self)
+        refuse_stream(type(self).__name__, X)
         table = checked_table(self, X, dtype=None, reset=False, ensure_all_finite=False)
         parts = [self._encoded(table[:, j], j) for j in range(table.shape[1])]
         return np.hstack(parts)

@@ -104,8 +104,8 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, PrivateTransformer):
 
     def _fit(self, X: Any, y: Any) -> None:
         budget, relation = self._check_parameters()
-        table = self._check_table(X)
-        n, columns = table.shape
+        rows = self._open(X)
+        n, columns = rows.n_rows, rows.n_columns
         ranges, kept = self._ranges(columns), self._n_outputs(columns)
         bound = math.sqrt(columns / 3) if self.row_bound == "auto" else float(self.row_bound)
         layout = GramLayout.choose(columns, 0, bound, relation, n, budget)
@@ -113,7 +113,9 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, PrivateTransformer):
         releases = [Release("gram matrix", mechanism)]
         self._check_ledger(releases, budget)
         domain = Domain(tuple(ranges))
-        total = GramSum(layout).update(domain.to_unit(table), np.empty((n, 0)))
+        total = GramSum(layout)
+        for block in rows.blocks(spent=False):
+            total = total.update(domain.to_unit(block), np.empty((len(block), 0)))
         noise = self._spend(releases, budget)
         gram = total.release(mechanism, noise)
         public = {"n_rows": n, "ranges": ranges_as_json(ranges), "row_bound": bound}

@@ -20,6 +20,7 @@ from dpkernel.errors import DataError, DPKernelError, ParameterError, parameter_
 from dpkernel.estimators.base import PrivateEstimator
 from dpkernel.preprocessing.base import PrivateTransformer
 from dpkernel.preprocessing.categories import DeclaredCategories
+from dpkernel.preprocessing.rows import is_stream
 from dpkernel.selection import PrivateSearchCV
 from dpkernel.selection.candidates import take_rows
 
@@ -172,6 +173,11 @@ def releases_of(fitted: Steps) -> tuple[list[Release], list[str], list[str]]:
 
 def n_rows_of(X: Any) -> int:
     """Return the number of rows of a table in memory, or raise for what is none."""
+    if is_stream(X):
+        raise ParameterError(
+            "PrivatePipeline takes tables in memory. Fit its transformers to the stream one after the"
+            " other, with one ledger."
+        )
     shape = shape_of(X)
     if len(shape) != 2:
         raise DataError(
