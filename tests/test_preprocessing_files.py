@@ -19,7 +19,9 @@ from dpkernel import (
     PrivateKernelRidge,
     PrivateSearchCV,
     SeededNoise,
+    estimators,
     load,
+    preprocessing,
     save,
 )
 from dpkernel.errors import CertificateError, ParameterError
@@ -32,6 +34,7 @@ from dpkernel.preprocessing import (
     PrivatePipeline,
     PrivateStandardScaler,
 )
+from dpkernel.preprocessing.saving import OWN
 
 WIDE = (-1e4, 1e4)
 SEED = SeededNoise(3)
@@ -195,6 +198,11 @@ def test_code_is_not_saved(table, tmp_path, step, message):
     with pytest.raises(ParameterError, match=message):
         save(model, tmp_path / "model.dpk")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_every_transformer_can_be_a_step_of_a_saved_pipeline():
+    names = {name for name in preprocessing.__all__ if name[0].isupper()} - {"PrivatePipeline"}
+    assert names | set(estimators.__all__) == set(OWN)
 
 
 def test_a_search_says_what_to_save(table, tmp_path):
