@@ -191,14 +191,15 @@ class PrivatePipeline(PrivateEstimator):
     ) -> Iterator[tuple[str, Any, Any]]:
         """Yield every private step as it will be fitted, with a table of the right size.
 
-        That is X itself for the first private step, which checks it, and zeros after.
+        That is X itself for the first private step, which checks it, and zeros after. Steps between that
+        learn nothing are tried on a few public numbers.
         """
         table, bounds, y_bounds = X, None, None
         for i, (name, step) in enumerate(self.steps[first:], first):
             n_rows, n_columns = shape_of(table)
             if not is_private(step):
                 if not isinstance(step, str):
-                    bounds, few = None, np.zeros((min(n_rows, 2), n_columns))
+                    bounds, few = None, np.linspace(0.1, 0.9, 4 * n_columns).reshape(4, n_columns)
                     found = through_free_step(name, step, few, spent=False)[1]
                     table = np.zeros((n_rows, shape_of(found)[1]))
                 continue
@@ -422,6 +423,11 @@ class PrivatePipeline(PrivateEstimator):
             tags.estimator_type, tags.target_tags = own.estimator_type, own.target_tags
             tags.classifier_tags, tags.regressor_tags = own.classifier_tags, own.regressor_tags
             tags.transformer_tags = own.transformer_tags
+        known = (
+            [step for _, step in self.steps if hasattr(step, "__sklearn_tags__")] if last else []
+        )
+        if known:
+            tags.input_tags = known[0].__sklearn_tags__().input_tags
         tags.non_deterministic = not isinstance(self.noise, SeededNoise)
         return tags
 
