@@ -103,7 +103,8 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
 
     Guarantee    (epsilon, delta)-DP for the estimator's neighbours. Public: n, positions of rows,
                  candidates, parameters. The number of runs and everything about the other candidates
-                 stay inside; the time that a fit takes is not protected.
+                 stay inside; the time that a fit takes is not protected. A fit gets the noise that was
+                 planned for it and no more.
     Sensitivity  of a score: one range of the clipped loss, ``sensitivity.bounded_sum``.
     Not covered  ``score`` on the training rows.
     Reference    Papernot & Steinke (2022); Liu & Talwar (2019); McSherry & Talwar (2007).
