@@ -28,6 +28,7 @@ from dpkernel import (
     PrivateKernelRegressor,
     PrivateKernelRidge,
     PrivateQuantileRegressor,
+    PrivateSearchCV,
     SeededNoise,
 )
 from dpkernel.audit.cases import ALGORITHMS
@@ -49,6 +50,7 @@ from dpkernel.preprocessing import (
 from dpkernel.preprocessing.grids import Cells, coarse_edges, fine_edges
 from dpkernel.preprocessing.locate import quantile, shortest_interval, with_far_cells
 from dpkernel.preprocessing.search import GRID, ColumnSearch, pair_sums
+from dpkernel.preprocessing.steps import transformed
 from dpkernel.sensitivity import column_histograms, column_moments, sensitivity_from_dict
 from dpkernel.types import Neighbours
 from estimator_table import REFIT_AND_COMPARE
@@ -673,6 +675,111 @@ def test_steps_that_learn_nothing_are_free(study, seed):
     labels = {r.label.split(": ")[0] for r in pipeline.certificate_.releases}
     assert labels == {"fill", "bounds", "model"}
     assert list(pipeline.feature_names_in_) == ["group", "size"]
+
+
+def talking(table):
+    """Warn and fail with numbers of the data."""
+    table = np.asarray(table)
+    warnings.warn(f"the first entry is {table[0, 0]}", stacklevel=1)
+    np.log(-np.abs(table))
+    if np.max(table) > 900:
+        raise KeyError(f"{np.max(table)} is too large")
+    return table
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_words_of_free_steps_stay_inside(rng, place):
+    """Before the spend and after it: they may quote rows."""
+    X = rng.uniform(0, 100, (400, 2))
+    steps = [("bounds", PrivateBounds(bounds=WIDE)), ("scale", PrivateMinMaxScaler(bounds=WIDE))]
+    steps.insert(place, ("talk", FunctionTransformer(talking)))
+    ledger = Ledger()
+    pipeline = PrivatePipeline(steps, 10.0, ledger=ledger, noise=SeededNoise(0))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        pipeline.fit(X)
+        assert pipeline.transform(X).shape == X.shape
+    ledger, large = Ledger(), np.where(np.arange(400)[:, None] == 7, 950.0, X + 800)
+    cost = "Nothing was spent" if place == 0 else "was spent before"
+    with pytest.raises(DataError, match=rf"'talk' failed \(KeyError\).*{cost}") as caught:
+        clone(pipeline).set_params(ledger=ledger, epsilon=1e4).fit(large)
+    assert caught.value.__context__ is None and len(ledger.spends) == place
+    with pytest.raises(DataError, match=r"'talk' failed \(KeyError\)") as caught:
+        transformed("talk", FunctionTransformer(talking), large)
+    assert caught.value.__context__ is None
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda X: X - X.mean(axis=0), "makes a row depend on other rows"),
+        (lambda X: X[X[:, 0] > 0], "as many rows as it gets"),
+        (lambda X: X[:, 0], "must return a table"),
+    ],
+)
+def test_free_steps_must_treat_each_row_by_itself(rng, function, message):
+    X, ledger = rng.normal(size=(300, 2)), Ledger()
+    steps = [("free", FunctionTransformer(function)), ("bounds", PrivateBounds(bounds=WIDE))]
+    with pytest.raises(DataError, match=message):
+        PrivatePipeline(steps, 1.0, ledger=ledger).fit(X)
+    if "depend" in message:  # also between private steps it is found out before the spend
+        between = [("first", PrivateBounds(bounds=WIDE)), *steps]
+        with pytest.raises(DataError, match=message):
+            PrivatePipeline(between, 1.0, ledger=ledger).fit(X)
+    assert ledger.spends == []
+    fine = [("free", FunctionTransformer(np.log1p)), *steps[1:]]
+    assert PrivatePipeline(fine, 1.0).fit(np.abs(X)).certificate_.private
+
+
+def test_a_free_step_of_a_blank_table_is_no_obstacle(rng):
+    X = rng.uniform(1, 9, (400, 2))
+    steps = [
+        ("bounds", PrivateBounds(bounds=(0.5, 1000))),
+        (
+            "log",
+            FunctionTransformer(lambda X: np.log(X - 0.5)),
+        ),  # not finite for the public numbers
+        ("scale", PrivateMinMaxScaler(bounds=(-10, 10))),
+    ]
+    assert np.isfinite(PrivatePipeline(steps, 10.0).fit(X).transform(X)).all()
+
+
+@pytest.mark.parametrize(
+    ("strategy", "accounting"),
+    [
+        ("exponential", "auto"),
+        ("exponential", "gaussian"),
+        ("random-stopping", "auto"),
+        ("random-stopping", "gaussian"),
+        ("free", "auto"),
+    ],
+)
+def test_a_search_is_the_last_step_of_a_pipeline(study, strategy, accounting):
+    """From raw columns to a chosen model under one budget."""
+    X, y = study
+    grid = {"regularisation": [1.0, 100.0]} if strategy == "free" else {"length_scale": [0.3, 1.0]}
+    search = PrivateSearchCV(PrivateKernelRidge(n_features=16), grid, strategy=strategy)
+    steps = [("bounds", PrivateBounds(bounds=RANGE, y_range=RANGE)), ("search", search)]
+    ledger = Ledger(budget=Budget(5.0, 1e-6), accounting=accounting)
+    pipeline = PrivatePipeline(steps, 5.0, ledger=ledger, neighbours="replace-one")
+    if strategy == "random-stopping" and accounting == "gaussian":
+        with pytest.raises(LedgerError):  # its law has no mu
+            pipeline.fit(X, y)
+        assert ledger.spends == []
+        return
+    pipeline.fit(X, y)
+    certificate = pipeline.certificate_
+    assert certificate.private and 3.5 < certificate.verify().epsilon <= 5.0
+    assert len(ledger.spends) == 1 and ledger.spends[0].state == "drawn"
+    assert pipeline.score(X, y) > 0.3
+    chosen = pipeline.named_steps_["search"]
+    assert chosen.best_params_ in [{name: v} for name, values in grid.items() for v in values]
+    assert chosen.best_estimator_.ledger is None and search.estimator.bounds is None
+    again = pickle.loads(pickle.dumps(pipeline.set_params(ledger=None)))
+    np.testing.assert_array_equal(again.predict(X[:5]), pipeline.predict(X[:5]))
+    own = PrivateSearchCV(PrivateKernelRidge(ledger=Ledger()), grid)
+    with pytest.raises(ParameterError, match="'search' has a ledger of its own"):
+        PrivatePipeline([steps[0], ("search", own)]).fit(X, y)
 
 
 def test_dimension_reduction_in_a_pipeline(study, seed):

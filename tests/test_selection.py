@@ -17,6 +17,7 @@ import pandas as pd
 import pytest
 from dp_accounting import dp_event
 from dp_accounting.rdp import RdpAccountant
+from scipy import sparse
 from scipy.stats import loguniform
 from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.model_selection import GridSearchCV
@@ -61,6 +62,7 @@ from dpkernel.profiles import (
 from dpkernel.selection import PrivateScore
 from dpkernel.selection.losses import STEPS, loss_sensitivity, row_loss
 from dpkernel.selection.plan import resolve_law
+from dpkernel.selection.runs import Search
 from dpkernel.types import Neighbours
 
 LOGARITHMIC = StoppingLaw("negative-binomial", 10.0, 0.0)
@@ -525,6 +527,142 @@ def test_fits_that_fail_after_the_spend_tell_nothing_but_that(strategy):
     model = Picky(bounds=(-1, 1), y_bounds=(-1, 1), n_features=8)
     found = search(strategy, estimator=model, ledger=ledger).fit(X, y)
     assert found.certificate_.valid and np.isfinite(found.predict(X)).all()
+
+
+@pytest.mark.parametrize("strategy", PAID)
+@pytest.mark.parametrize("how", ["twice", "less noise", "another release"])
+def test_a_fit_is_held_to_its_plan(strategy, how):
+    """The search paid for one fit of each candidate: what asks for more gets no noise."""
+    drawn = []
+
+    class Greedy(PrivateKernelRidge):
+        def _spend(self, releases, request):
+            if how == "twice":
+                drawn.append(super()._spend(releases, request))
+            if how == "less noise":
+                mine = replace(releases[0].mechanism, sigma=releases[0].mechanism.sigma / 2)
+                releases = [replace(releases[0], mechanism=mine)]
+            if how == "another release":
+                releases = [replace(releases[0], label="something else")]
+            drawn.append(super()._spend(releases, request))
+            return drawn[-1]
+
+    X, y = wave(600)
+    ledger = Ledger()
+    model = Greedy(bounds=(-1, 1), y_bounds=(-1, 1), n_features=8)
+    found = search(strategy, estimator=model, ledger=ledger)
+    with pytest.raises(DPKernelError, match="asks for other noise than it said"):
+        found.fit(X, y)
+    assert not hasattr(found, "best_estimator_") and len(ledger.spends) == 1
+    once = how == "twice"  # the first time is what was planned; nothing is drawn of it
+    assert bool(drawn) == once and all(set(n._left.values()) == {1} for n in drawn)
+
+
+def test_a_fit_that_draws_twice_is_refused_too():
+    class Again(PrivateKernelRidge):
+        def _conclude(self, set_up, grams, noise, budget):
+            noise.claim(set_up.mechanism.profile())
+            return super()._conclude(set_up, grams, noise, budget)
+
+    X, y = wave(600)
+    model = Again(bounds=(-1, 1), y_bounds=(-1, 1), n_features=8)
+    with pytest.raises(DPKernelError, match="asks for other noise than it said"):
+        search(estimator=model).fit(X, y)
+
+
+class Moody(PrivateKernelRidge):
+    """Refuses one candidate for what the rows hold."""
+
+    def fit(self, X, y=None):
+        if self.length_scale == 0.9 and np.max(np.asarray(X)) > 0.95:
+            raise ParameterError("This candidate does not like these rows.")
+        return super().fit(X, y)
+
+
+@pytest.mark.parametrize("strategy", PAID)
+def test_neighbouring_tables_leave_out_the_same_candidates(strategy, recwarn):
+    X, y = wave(1000)
+    X = np.minimum(X, 0.9)
+    other = X.copy()
+    other[17] = 1.0  # one record is another
+    model = Moody(bounds=(-1, 1), y_bounds=(-1, 1), n_features=8)
+    found = [search(strategy, estimator=model).fit(table, y) for table in (X, other)]
+    assert found[0].plan_ == found[1].plan_ and found[0].plan_.n_candidates == 2
+    assert found[0].certificate_.profile == found[1].certificate_.profile
+    assert not recwarn.list
+
+
+def test_data_are_refused_in_own_words_before_anything_is_spent():
+    class Talking(PrivateKernelRidge):
+        def fit(self, X, y=None):
+            if np.ptp(y) > 0:
+                raise KeyError(f"the target of a row is {y[0]}")
+            return super().fit(X, y)
+
+    class Leaning(PrivateKernelRidge):
+        """Plans by what the rows hold."""
+
+        def fit(self, X, y=None):
+            self.n_features = 8 if np.ptp(y) > 0 else 6
+            return super().fit(X, y)
+
+    X, y = wave(600)
+    ledger = Ledger()
+    options = {"bounds": (-1, 1), "y_bounds": (-1, 1), "n_features": 8}
+    with pytest.raises(DataError, match=r"can't use these data \(KeyError\). Nothing was") as error:
+        search(estimator=Talking(**options), ledger=ledger).fit(X, y)
+    assert error.value.__context__ is None
+    with pytest.raises(ParameterError, match="does not follow from the sizes"):
+        search(estimator=Leaning(**options), ledger=ledger).fit(X, y)
+    assert ledger.spends == []
+
+
+@pytest.mark.parametrize("kind", [np.asarray, pd.DataFrame, sparse.csr_matrix])
+def test_a_row_that_can_not_be_scored_moves_a_score_by_one_range(kind):
+    """One validation row makes ``predict`` fail: it counts as the worst, and the others as they are."""
+
+    class Fragile(PrivateKernelRidge):
+        def predict(self, X):
+            if np.any(np.asarray(X.toarray() if sparse.issparse(X) else X) == 0.123):
+                raise ValueError("a number from the data")
+            return super().predict(X)
+
+    X, y = wave(500)
+    other = X.copy()
+    other[4] = 0.123  # row 4 is the first that scores
+    model = Fragile(bounds=(-1, 1), y_bounds=(-1, 1), n_features=8)
+    sums, original = [], Search._counts
+
+    def counts(self, *arguments):
+        sums.append(original(self, *arguments))
+        return sums[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Search, "_counts", counts)
+        for table in (X, other):
+            names = {"columns": ["a"]} if kind is pd.DataFrame else {}
+            found = search(estimator=model).fit(kind(table, **names), y)
+            assert found.certificate_.valid and hasattr(found, "best_estimator_")
+    whole, hurt = sums[0], sums[2]
+    assert hurt[0] == STEPS // 2 and np.array_equal(hurt[1:], whole[1:])
+
+
+def test_a_failed_fit_leaves_the_same_attributes_as_another():
+    class Picky(PrivateKernelRidge):
+        def fit(self, X, y=None):
+            if np.ptp(y) > 0 and not self.__dict__.get("_only_plans"):
+                raise ValueError("a number from the data")
+            return super().fit(X, y)
+
+    X, y = wave(600, 2)
+    frame = pd.DataFrame(X, columns=["a", "b"])
+    options = {"bounds": (-1, 1), "y_bounds": (-1, 1), "n_features": 8}
+    seen = []
+    for kind in (PrivateKernelRidge, Picky):
+        found = search(estimator=kind(**options)).fit(frame, y)
+        assert list(found.feature_names_in_) == ["a", "b"]
+        seen.append((sorted(vars(found.best_estimator_)), found.certificate_.profile))
+    assert seen[0] == seen[1]
 
 
 @pytest.mark.parametrize("strategy", PAID)

@@ -172,10 +172,12 @@ def _matrix(batch: Any, names: Sequence[str]) -> Array:
     return out
 
 
-def checked_blocks(stream: BlockStream, dtypes: tuple[type, ...]) -> Iterator[tuple[Any, Array]]:
+def checked_blocks(
+    stream: BlockStream, dtypes: tuple[type, ...], *, missing: bool = False
+) -> Iterator[tuple[Any, Array]]:
     """Yield blocks as finite two-dimensional float arrays of equal width; check the declared rows.
 
-    A sparse X becomes CSR; ``dense_rows`` cuts it.
+    A sparse X becomes CSR; ``dense_rows`` cuts it. ``missing`` allows NaN in X.
 
     Everything that is wrong raises DataError without a value of the data in its text, and the
     caller has spent nothing by then.
@@ -208,7 +210,9 @@ def checked_blocks(stream: BlockStream, dtypes: tuple[type, ...]) -> Iterator[tu
         if shape is not None and (X.shape[1], y.shape[1:]) != shape:
             raise DataError(f"Block {number} of the stream has other columns than the first one.")
         shape = (X.shape[1], y.shape[1:])
-        if not all(np.isfinite(v).all() for v in (X.data if sparse.issparse(X) else X, y)):
+        entries = X.data if sparse.issparse(X) else X
+        fine = ~np.isinf(entries) if missing else np.isfinite(entries)
+        if not (fine.all() and np.isfinite(y).all()):
             raise DataError(
                 f"Block {number} of the stream contains NaN or infinity. Fill missing values with"
                 " public constants first."

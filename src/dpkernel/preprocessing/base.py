@@ -7,18 +7,26 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from scipy import sparse
 from sklearn.base import TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from dpkernel.certificate import Certificate, Release
-from dpkernel.domain import Interval, Levels
-from dpkernel.errors import ParameterError, parameter_message
+from dpkernel.domain import Domain, Interval, Levels
+from dpkernel.errors import CertificateError, ParameterError, parameter_message
 from dpkernel.estimators.base import PrivateEstimator, resolve_domain
 from dpkernel.ledger import Ledger
 from dpkernel.noise import Noise, NoiseSource, SeededNoise
+from dpkernel.preprocessing.rows import (
+    Rows,
+    is_stream,
+    refuse_stream,
+    rows_of_stream,
+    rows_of_table,
+)
 from dpkernel.profiles import gaussian_mu
 from dpkernel.tables import as_floats, checked_table
-from dpkernel.types import Array, Budget, Neighbours
+from dpkernel.types import JSON, Array, Budget, Neighbours
 from dpkernel.validation import Choice, Constraint, Kind, Real
 
 _ROOM = 1 - 1e-9  # of mu, left for the rounding of composed parts
@@ -34,12 +42,20 @@ class PrivateTransformer(TransformerMixin, PrivateEstimator):
         "noise": (Choice(None), Kind(NoiseSource)),
     }
     _missing_allowed: ClassVar[bool] = False
+    _learned: ClassVar[tuple[str, ...]] = ()  # arrays that a fit leaves
+    _public: ClassVar[tuple[str, ...]] = ()  # parameters that a fitted one needs besides its bounds
     _weight: ClassVar[float] = 0.1  # beside the 1 of the last step of a pipeline
 
     bounds: Any
+    n_features_in_: int
+    feature_names_in_: Any
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Release what is needed of the columns; nothing is spent if an argument or X is refused."""
+        """Release what is needed of the columns; nothing is spent if an argument or X is refused.
+
+        X is an array, sparse matrix, data frame, Dask array or data frame, or a ``BlockStream`` that can
+        be read again; a stream carries its targets.
+        """
         try:
             self._fit(X, y)
         finally:
@@ -63,22 +79,35 @@ class PrivateTransformer(TransformerMixin, PrivateEstimator):
             )
         return budget, relation
 
-    def _check_table(self, X: Any) -> Array:
-        """Return X as floats, or raise before anything is spent; sizes and names are kept aside."""
+    def _check_table(self, X: Any) -> Any:
+        """Return X as floats or CSR, or raise before a spend; sizes and names are kept aside."""
         scratch = object.__new__(type(self))
         scratch.__dict__.update(self.__dict__)
         finite: Any = "allow-nan" if self._missing_allowed else True
-        table = checked_table(scratch, X, dtype=np.float64, ensure_all_finite=finite)
+        options = {"dtype": np.float64, "accept_sparse": "csr", "ensure_all_finite": finite}
+        table = checked_table(scratch, X, **options)
         self._set_aside = {
             name: getattr(scratch, name, None) for name in ("n_features_in_", "feature_names_in_")
         }
-        return as_floats(table, "X")
+        return table if sparse.issparse(table) else as_floats(table, "X")
+
+    def _open(self, X: Any, y: Any = None) -> Rows:
+        """Return the rows of any table that a fit takes, after checking them all."""
+        if is_stream(X):
+            missing, needed = self._missing_allowed, getattr(self, "y_range", None) is not None
+            return rows_of_stream(
+                self, X, y if needed else None, with_target=needed, missing=missing
+            )
+        return rows_of_table(self._check_table(X))
 
     def _check_new_table(self, X: Any) -> Array:
+        """Return new rows as floats; sparse ones become dense."""
         check_is_fitted(self)
+        refuse_stream(type(self).__name__, X)
         finite: Any = "allow-nan" if self._missing_allowed else True
-        table = checked_table(self, X, dtype=np.float64, reset=False, ensure_all_finite=finite)
-        return as_floats(table, "X")
+        options = {"dtype": np.float64, "accept_sparse": "csr", "ensure_all_finite": finite}
+        table = checked_table(self, X, reset=False, **options)
+        return as_floats(table.toarray() if sparse.issparse(table) else table, "X")
 
     def _ranges(self, n_columns: int) -> list[Interval]:
         """Return the public range of every column."""
@@ -109,6 +138,55 @@ class PrivateTransformer(TransformerMixin, PrivateEstimator):
         )
         self._set_columns()
 
+    def _to_state(self) -> tuple[JSON, dict[str, Array]]:
+        """Return what a model file holds: a JSON header and arrays."""
+        check_is_fitted(self)
+        names = getattr(self, "feature_names_in_", None)
+        self._set_aside = {"feature_names_in_": names}
+        try:
+            domain = Domain(tuple(self._ranges(self.n_features_in_)))
+        finally:
+            del self._set_aside
+        header = {
+            "certificate": self.certificate_.to_dict(),
+            "domain": domain.to_dict(),
+            "parameters": {name: _plain(getattr(self, name)) for name in self._public},
+            "n_columns": self.n_features_in_,
+            "columns": None if names is None else [str(name) for name in names],
+        }
+        return header, {name: np.asarray(getattr(self, name)) for name in self._learned}
+
+    @classmethod
+    def _from_state(cls, header: JSON, arrays: dict[str, Array]) -> Self:
+        """Return the fitted transformer that ``_to_state`` described."""
+        certificate, domain = (
+            Certificate.from_dict(header["certificate"]),
+            Domain.from_dict(header["domain"]),
+        )
+        model = cls(
+            epsilon=certificate.epsilon,
+            delta=certificate.delta,
+            bounds=domain,
+            neighbours=certificate.neighbours,
+            **{name: _tupled(header["parameters"][name]) for name in cls._public},
+        )
+        model.n_features_in_ = header["n_columns"]
+        if header["columns"] is not None:
+            model.feature_names_in_ = np.array(header["columns"], dtype=object)
+        for name in cls._learned:
+            setattr(model, name, arrays[name])
+        model.certificate_ = certificate
+        model._check_learned(domain)
+        return model
+
+    def _check_learned(self, domain: Domain) -> None:
+        """Refuse arrays of a model file that do not belong to so many columns."""
+        columns = len(domain.columns or ())
+        if self.n_features_in_ != columns or any(
+            np.shape(getattr(self, name))[-1:] != (columns,) for name in self._learned
+        ):
+            raise CertificateError("The numbers of this model file do not fit its columns.")
+
     @property
     def _output_bounds(self) -> Any:
         """The range of the transformed columns, where one is known: bounds of a next step."""
@@ -120,10 +198,23 @@ class PrivateTransformer(TransformerMixin, PrivateEstimator):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = self._missing_allowed
+        tags.input_tags.allow_nan, tags.input_tags.sparse = self._missing_allowed, True
         tags.non_deterministic = not isinstance(self.noise, SeededNoise)
         tags.transformer_tags.preserves_dtype = []
         return tags
+
+
+def _plain(value: Any) -> Any:
+    """Return a parameter as JSON values."""
+    if isinstance(value, Interval):
+        return [value.low, value.high]
+    if isinstance(value, (tuple, list, np.ndarray)):
+        return [_plain(part) for part in value]
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _tupled(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
 
 
 def shares_of_mu(budget: Budget, shares: Sequence[float]) -> list[float]:

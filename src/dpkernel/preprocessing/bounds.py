@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import OneToOneFeatureMixin
 
+from dpkernel.blocks import BlockStream
 from dpkernel.domain import Domain, Interval
 from dpkernel.errors import DataError
 from dpkernel.estimators.base import interval_of
 from dpkernel.ledger import Ledger
 from dpkernel.noise import NoiseSource
 from dpkernel.preprocessing.base import PrivateTransformer, check_width, ranges_as_json
+from dpkernel.preprocessing.rows import Rows, is_stream, rows_of_table
 from dpkernel.preprocessing.search import Column, ColumnSearch
 from dpkernel.tables import as_floats
-from dpkernel.types import Array, Neighbours
+from dpkernel.types import JSON, Array, Neighbours
 
 _TARGET_ROOM = 0.25  # of its width, added to the range of a target at either end
 
@@ -68,6 +70,9 @@ class PrivateBounds(OneToOneFeatureMixin, PrivateTransformer):
     True
     """
 
+    _learned: ClassVar[tuple[str, ...]] = ("bounds_",)
+    _public: ClassVar[tuple[str, ...]] = ("y_range",)
+
     def __init__(
         self,
         epsilon: float = 1.0,
@@ -88,44 +93,62 @@ class PrivateBounds(OneToOneFeatureMixin, PrivateTransformer):
         self.noise = noise
 
     def _fit(self, X: Any, y: Any) -> None:
-        table, ranges, target = self._with_target(X, y)
-        columns = self._search(table, ranges)
+        rows, ranges, target = self._with_target(X, y)
+        columns = self._search(rows, ranges)
         found = columns[:-1] if target is not None else columns
         self.bounds_ = _as_pair(found)
         self.y_bounds_ = None if target is None else _target_bounds(columns[-1], target)
 
-    def _with_target(self, X: Any, y: Any) -> tuple[Array, list[Interval], Interval | None]:
+    def _with_target(self, X: Any, y: Any) -> tuple[Rows, list[Interval], Interval | None]:
         """Return the table, with the target as its last column if its range is to be found."""
         self._check_parameters()
-        table = self._check_table(X)
-        ranges = self._ranges(table.shape[1])
-        given = getattr(self, "y_range", None)
+        given, owner = getattr(self, "y_range", None), type(self).__name__
         if given is None:
-            return table, ranges, None
-        owner = type(self).__name__
+            rows = self._open(X)
+            return rows, self._ranges(rows.n_columns), None
         target = interval_of(given, None, owner)
         check_width(owner, "y_range", target)
-        if y is None:
+        if y is None and not isinstance(X, BlockStream):
             raise DataError(f"{owner} with 'y_range' needs y, the target whose range it finds.")
-        values = as_floats(y, "y")
-        if values.shape != (len(table),) or not np.isfinite(values).all():
-            raise DataError("y must be one finite number a row.")
-        return np.column_stack([table, values]), [*ranges, target], target
+        if is_stream(X):
+            rows = self._open(X, y)
+        else:
+            table = self._check_table(X)
+            values = as_floats(y, "y")
+            if values.shape != (table.shape[0],) or not np.isfinite(values).all():
+                raise DataError("y must be one finite number a row.")
+            rows = rows_of_table(table, values)
+        return rows, [*self._ranges(rows.n_columns - 1), target], target
 
-    def _search(self, table: Array, ranges: list[Interval]) -> list[Column]:
+    def _search(self, rows: Rows, ranges: list[Interval]) -> list[Column]:
         """Spend, release and certify; return what was found of every column."""
         budget, relation = self._check_parameters()
-        search = ColumnSearch(ranges, len(table), budget, relation)
+        search = ColumnSearch(ranges, rows.n_rows, budget, relation)
         self._check_ledger(search.releases, budget)
         noise = self._spend(search.releases, budget)
-        columns = search.run(table, noise)
-        public = {"n_rows": len(table), "ranges": ranges_as_json(ranges)}
+        columns = search.run(rows, noise)
+        public = {"n_rows": rows.n_rows, "ranges": ranges_as_json(ranges)}
         self._certify(budget, search.releases, noise, public)
         return columns
 
     def transform(self, X: Any) -> Array:
         """Return the columns clipped to ``bounds_``."""
         return np.clip(self._check_new_table(X), *self.bounds_)
+
+    def _to_state(self) -> tuple[JSON, dict[str, Array]]:
+        header, arrays = super()._to_state()
+        header["target"] = getattr(self, "y_bounds_", None)
+        return header, arrays
+
+    @classmethod
+    def _from_state(cls, header: JSON, arrays: dict[str, Array]) -> Self:
+        model = super()._from_state(header, arrays)
+        low, high = model.bounds_
+        model.bounds_ = low, high
+        if "y_range" in cls._public:
+            found = header["target"]
+            model.y_bounds_ = None if found is None else (float(found[0]), float(found[1]))
+        return model
 
     @property
     def _output_bounds(self) -> Any:
@@ -171,6 +194,8 @@ class PrivateMinMaxScaler(PrivateBounds):
     True
     """
 
+    _public: ClassVar[tuple[str, ...]] = ("feature_range",)
+
     def __init__(
         self,
         epsilon: float = 1.0,
@@ -192,8 +217,8 @@ class PrivateMinMaxScaler(PrivateBounds):
 
     def _fit(self, X: Any, y: Any) -> None:
         self._range()
-        table, ranges, _ = self._with_target(X, None)
-        self.bounds_ = _as_pair(self._search(table, ranges))
+        rows, ranges, _ = self._with_target(X, None)
+        self.bounds_ = _as_pair(self._search(rows, ranges))
 
     def _range(self) -> Interval:
         return interval_of(self.feature_range, None, type(self).__name__)

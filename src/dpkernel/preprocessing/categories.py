@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
@@ -11,8 +12,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpkernel.domain import Levels
 from dpkernel.errors import DataError, ParameterError
+from dpkernel.preprocessing.rows import refuse_stream
 from dpkernel.tables import checked_table
-from dpkernel.types import Array
+from dpkernel.types import JSON, Array
 
 
 class DeclaredCategories(TransformerMixin, BaseEstimator):
@@ -51,6 +53,7 @@ class DeclaredCategories(TransformerMixin, BaseEstimator):
 
     def fit(self, X: Any, y: Any = None) -> DeclaredCategories:
         """Compare the declared levels with the number and names of columns."""
+        refuse_stream(type(self).__name__, X)
         checked_table(self, X, dtype=None, ensure_all_finite=False)
         self._levels = self._resolved(self.n_features_in_)
         return self
@@ -58,6 +61,7 @@ class DeclaredCategories(TransformerMixin, BaseEstimator):
     def transform(self, X: Any) -> Array:
         """Return one column of 0 and 1 a level, then "other"; columns without levels as floats."""
         check_is_fitted(self)
+        refuse_stream(type(self).__name__, X)
         table = checked_table(self, X, dtype=None, reset=False, ensure_all_finite=False)
         parts = [self._encoded(table[:, j], j) for j in range(table.shape[1])]
         return np.hstack(parts)
@@ -114,6 +118,39 @@ class DeclaredCategories(TransformerMixin, BaseEstimator):
             out += [f"{name}_other"] if self.other else []
         return np.asarray(out, dtype=object)
 
+    def _to_state(self) -> tuple[JSON, dict[str, Array]]:
+        """Return what a model file holds: declared levels, no array."""
+        check_is_fitted(self)
+        for declared in self._levels:
+            for value in () if declared is None else declared.values:
+                if not _can_be_saved(value):
+                    raise ParameterError(
+                        "Levels can be saved if they are texts, finite numbers, truth values or tuples"
+                        f" of these; one is of class {type(value).__name__}."
+                    )
+        names = getattr(self, "feature_names_in_", None)
+        header: JSON = {
+            "levels": [None if one is None else one.to_dict() for one in self._levels],
+            "other": bool(self.other),
+            "columns": None if names is None else [str(name) for name in names],
+        }
+        return header, {}
+
+    @classmethod
+    def _from_state(cls, header: JSON, arrays: dict[str, Array]) -> Self:
+        """Return the fitted encoder that ``_to_state`` described."""
+        levels = [
+            None if one is None else Levels(tuple(_tupled(value) for value in one["levels"]))
+            for one in header["levels"]
+        ]
+        declared = [None if one is None else list(one.values) for one in levels]
+        model = cls(declared, other=bool(header["other"]))
+        model.n_features_in_ = len(levels)
+        if header["columns"] is not None:
+            model.feature_names_in_ = np.array(header["columns"], dtype=object)
+        model._levels = levels
+        return model
+
     def _n_outputs(self, n_columns: int) -> int:
         """Return how many columns come out, from public numbers."""
         return sum(
@@ -127,6 +164,18 @@ class DeclaredCategories(TransformerMixin, BaseEstimator):
         tags.input_tags.categorical = tags.input_tags.string = True
         tags.transformer_tags.preserves_dtype = []
         return tags
+
+
+def _tupled(value: Any) -> Any:
+    return tuple(_tupled(part) for part in value) if isinstance(value, list) else value
+
+
+def _can_be_saved(value: Any) -> bool:
+    if isinstance(value, tuple):
+        return all(_can_be_saved(part) for part in value)
+    return isinstance(value, (str, bool, int)) or (
+        isinstance(value, float) and math.isfinite(value)
+    )
 
 
 def _as_levels(values: Sequence[Any], owner: str) -> Levels:

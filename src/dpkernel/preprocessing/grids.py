@@ -8,6 +8,7 @@ cells of equal width inside an interval that an earlier release found. Neither l
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,6 +61,13 @@ class Cells:
         """Return the counts, which leave through a mechanism only; ``clip`` moves values inside."""
         parts = [_column_counts(table[:, j], edges, clip) for j, edges in enumerate(self.edges)]
         return Counts(self, np.concatenate(parts))
+
+    def count_blocks(self, blocks: Iterable[Array], *, clip: bool) -> Counts:
+        """Return the counts of all blocks together."""
+        total = np.zeros(sum(self.sizes), dtype=np.int64)
+        for block in blocks:
+            total += self.count(block, clip=clip)._values
+        return Counts(self, total)
 
     def read(self, noisy: IntArray) -> list[Array]:
         """Return the released counts of each column."""

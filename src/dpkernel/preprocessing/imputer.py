@@ -63,6 +63,8 @@ class PrivateImputer(OneToOneFeatureMixin, PrivateTransformer):
     """
 
     _missing_allowed: ClassVar[bool] = True
+    _learned: ClassVar[tuple[str, ...]] = ("statistics_", "missing_")
+    _public: ClassVar[tuple[str, ...]] = ("strategy",)
     _constraints: ClassVar = {
         **PrivateTransformer._constraints,
         "strategy": Choice("median", "mean"),
@@ -89,13 +91,13 @@ class PrivateImputer(OneToOneFeatureMixin, PrivateTransformer):
 
     def _fit(self, X: Any, y: Any) -> None:
         budget, relation = self._check_parameters()
-        table = self._check_table(X)
-        ranges, n = self._ranges(table.shape[1]), len(table)
+        rows = self._open(X)
+        ranges, n = self._ranges(rows.n_columns), rows.n_rows
         by_mean = self.strategy == "mean"
         search = ColumnSearch(ranges, n, budget, relation, moments=by_mean, missing=True)
         self._check_ledger(search.releases, budget)
         noise = self._spend(search.releases, budget)
-        columns = search.run(table, noise)
+        columns = search.run(rows, noise)
         public = {"n_rows": n, "ranges": ranges_as_json(ranges), "strategy": self.strategy}
         self._certify(budget, search.releases, noise, public)
         self.statistics_ = np.array([c.mean if by_mean else c.median for c in columns])

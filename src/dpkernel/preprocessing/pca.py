@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin
@@ -11,13 +11,13 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpkernel.certificate import Release
 from dpkernel.domain import Domain
-from dpkernel.errors import ParameterError, parameter_message
+from dpkernel.errors import CertificateError, ParameterError, parameter_message
 from dpkernel.ledger import Ledger
 from dpkernel.noise import NoiseSource
 from dpkernel.preprocessing.base import PrivateTransformer, ranges_as_json
 from dpkernel.statistics import GramLayout, GramSum
 from dpkernel.tables import as_floats
-from dpkernel.types import Array, Neighbours
+from dpkernel.types import JSON, Array, Neighbours
 from dpkernel.validation import Choice, Real, Whole
 
 
@@ -73,6 +73,8 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, PrivateTransformer):
     True
     """
 
+    _learned: ClassVar[tuple[str, ...]] = ("components_", "mean_")
+    _public: ClassVar[tuple[str, ...]] = ("n_components", "row_bound")
     _constraints: ClassVar = {
         **PrivateTransformer._constraints,
         "n_components": (Choice(None), Whole(1)),
@@ -102,8 +104,8 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, PrivateTransformer):
 
     def _fit(self, X: Any, y: Any) -> None:
         budget, relation = self._check_parameters()
-        table = self._check_table(X)
-        n, columns = table.shape
+        rows = self._open(X)
+        n, columns = rows.n_rows, rows.n_columns
         ranges, kept = self._ranges(columns), self._n_outputs(columns)
         bound = math.sqrt(columns / 3) if self.row_bound == "auto" else float(self.row_bound)
         layout = GramLayout.choose(columns, 0, bound, relation, n, budget)
@@ -111,7 +113,9 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, PrivateTransformer):
         releases = [Release("gram matrix", mechanism)]
         self._check_ledger(releases, budget)
         domain = Domain(tuple(ranges))
-        total = GramSum(layout).update(domain.to_unit(table), np.empty((n, 0)))
+        total = GramSum(layout)
+        for block in rows.blocks(spent=False):
+            total = total.update(domain.to_unit(block), np.empty((len(block), 0)))
         noise = self._spend(releases, budget)
         gram = total.release(mechanism, noise)
         public = {"n_rows": n, "ranges": ranges_as_json(ranges), "row_bound": bound}
@@ -134,6 +138,19 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, PrivateTransformer):
         low, high, middle, half = self._domain_of_fit()._box
         unit = as_floats(X, "X") @ self.components_ + self.mean_
         return np.asarray(np.clip(unit * half + middle, low, high))
+
+    def _to_state(self) -> tuple[JSON, dict[str, Array]]:
+        header, arrays = super()._to_state()
+        return header, {**arrays, "explained_variance": self.explained_variance_}
+
+    @classmethod
+    def _from_state(cls, header: JSON, arrays: dict[str, Array]) -> Self:
+        model = super()._from_state(header, arrays)
+        model._domain = Domain.from_dict(header["domain"])
+        model.explained_variance_ = arrays["explained_variance"]
+        if np.shape(model.explained_variance_) != np.shape(model.components_)[:1]:
+            raise CertificateError("The numbers of this model file do not fit its components.")
+        return model
 
     def _domain_of_fit(self) -> Domain:
         check_is_fitted(self)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -11,20 +10,30 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from dpkernel.certificate import Certificate, Release
+from dpkernel.certificate import Certificate
 from dpkernel.errors import DataError, DPKernelError, ParameterError, parameter_message
 from dpkernel.estimators.base import PrivateEstimator, _count_fit, logger
 from dpkernel.ledger import Ledger
 from dpkernel.noise import NoiseSource, Plan, SeededNoise
-from dpkernel.preprocessing.base import PrivateTransformer
-from dpkernel.preprocessing.categories import DeclaredCategories
 from dpkernel.preprocessing.planning import plan_of, split_budget
-from dpkernel.types import Budget, Neighbours, is_real
+from dpkernel.preprocessing.saving import pipeline_state, steps_from_state, unfitted
+from dpkernel.preprocessing.steps import (
+    Steps,
+    are_pairs,
+    checked_steps,
+    is_private,
+    n_rows_of,
+    releases_of,
+    shape_of,
+    through_free_step,
+    transformed,
+)
+from dpkernel.selection import PrivateSearchCV
+from dpkernel.types import JSON, Budget, Neighbours, is_real
 from dpkernel.validation import Choice, Constraint, Kind, Real
 
 _SHRINK = (1.0, 0.99, 0.97, 0.94, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2)
 _SEED_STRIDE = 7919  # between the seeds of steps, where noise is seeded
-Steps = list[tuple[str, Any]]
 T = TypeVar("T", bound=Callable[..., Any])
 
 
@@ -47,11 +56,12 @@ class PrivatePipeline(PrivateEstimator):
     Parameters
     ----------
     steps : list of (name, estimator)
-        Private transformers and, last, a private estimator or transformer. Other steps must learn
-        nothing and treat each row by itself: ``DeclaredCategories``, or scikit-learn's transformers
-        that need no fit (``FunctionTransformer``). Their epsilon, delta, neighbours, ledger and noise
-        are set here. A step without ``bounds`` gets those that the step before it found or has; a last
-        step without ``y_bounds`` gets those of a ``PrivateBounds`` with ``y_range``.
+        Private transformers and, last, a private estimator, transformer or ``PrivateSearchCV``. Other
+        steps must learn nothing and treat each row by itself: ``DeclaredCategories``, or scikit-learn's
+        transformers that need no fit (``FunctionTransformer``). Their epsilon, delta, neighbours,
+        ledger and noise are set here. A step without ``bounds`` gets those that the step before it
+        found or has; a last step without ``y_bounds`` gets those of a ``PrivateBounds`` with
+        ``y_range``.
     epsilon, delta : float
         What is asked for all together; the certificate states at most this.
     weights : dict, optional
@@ -126,9 +136,11 @@ class PrivatePipeline(PrivateEstimator):
         so; what was reserved stays spent.
         """
         request, relation = self._check_parameters()
-        weights = self._weights(self._checked_steps())
-        n_rows = _n_rows(X)
-        budgets, plans = self._shared_plans(X, y, n_rows, request, weights)
+        steps = self._checked_steps()
+        weights = self._weights(steps)
+        n_rows = n_rows_of(X)
+        front, table = _before_first(steps, X)
+        budgets, plans = self._shared_plans(table, y, len(front), request, weights)
         ledger = Ledger(neighbours=relation) if self.ledger is None else self.ledger
         _count_fit(self)
         source = self.noise.restarted() if isinstance(self.noise, SeededNoise) else self.noise
@@ -137,8 +149,8 @@ class PrivatePipeline(PrivateEstimator):
             plans, label, claim=request, neighbours=relation, noise=source
         )
         logger.info("%d steps, %d of them private", len(self.steps), len(plans))
-        fitted = self._fitted(X, y, budgets, granted)
-        releases, unproved, exposed = _releases(fitted)
+        fitted = self._fitted(front, table, y, budgets, granted)
+        releases, unproved, exposed = releases_of(fitted)
         self.certificate_ = Certificate.issue(
             label,
             request,
@@ -157,14 +169,16 @@ class PrivatePipeline(PrivateEstimator):
         return self
 
     def _shared_plans(
-        self, X: Any, y: Any, n_rows: int, request: Budget, weights: Mapping[str, float]
+        self, X: Any, y: Any, first: int, request: Budget, weights: Mapping[str, float]
     ) -> tuple[dict[str, Budget], dict[str, Plan]]:
-        """Return the largest budgets in these proportions whose plans compose to the request."""
+        """Return the largest budgets in these proportions whose plans compose to the request.
+
+        X are the rows as the first private step gets them, which has the place ``first``.
+        """
         for factor in _SHRINK:
             budgets = split_budget(request, weights, factor)
             plans = {
-                name: plan_of(step, table, y)
-                for name, step, table in self._walk(X, n_rows, budgets)
+                name: plan_of(step, table, y) for name, step, table in self._walk(X, first, budgets)
             }
             if Plan.joined(plans).profile.supports(request):
                 return budgets, plans
@@ -173,46 +187,53 @@ class PrivatePipeline(PrivateEstimator):
         )
 
     def _walk(
-        self, X: Any, n_rows: int, budgets: Mapping[str, Budget]
+        self, X: Any, first: int, budgets: Mapping[str, Budget]
     ) -> Iterator[tuple[str, Any, Any]]:
         """Yield every private step as it will be fitted, with a table of the right size.
 
-        That is X itself up to the first private step, which checks it, and zeros after.
+        That is X itself for the first private step, which checks it, and zeros after. Steps between that
+        learn nothing are tried on a few public numbers.
         """
         table, bounds, y_bounds = X, None, None
-        for i, (name, step) in enumerate(self._checked_steps()):
-            last = i == len(self.steps) - 1
-            if not isinstance(step, PrivateEstimator):
-                bounds = None
-                if not last and not isinstance(step, str):
-                    table = clone(step).fit(table, None).transform(table)
+        for i, (name, step) in enumerate(self.steps[first:], first):
+            n_rows, n_columns = shape_of(table)
+            if not is_private(step):
+                if not isinstance(step, str):
+                    bounds, few = None, np.linspace(0.1, 0.9, 4 * n_columns).reshape(4, n_columns)
+                    found = through_free_step(name, step, few, spent=False)[1]
+                    table = np.zeros((n_rows, shape_of(found)[1]))
                 continue
             ready = self._ready(step, i, budgets[name], bounds, y_bounds)
             yield name, ready, table
-            if not last:
-                table = np.zeros((n_rows, ready._n_outputs(_shape(table)[1])))
+            if i < len(self.steps) - 1:
+                table = np.zeros((n_rows, ready._n_outputs(n_columns)))
                 bounds = ready._output_bounds
                 y_bounds = getattr(ready, "y_range", None) or y_bounds
 
     def _fitted(
-        self, X: Any, y: Any, budgets: Mapping[str, Budget], granted: Mapping[str, Ledger]
+        self,
+        front: Steps,
+        table: Any,
+        y: Any,
+        budgets: Mapping[str, Budget],
+        granted: Mapping[str, Ledger],
     ) -> Steps:
-        table, bounds, y_bounds = X, None, None
-        out: Steps = []
-        for i, (name, step) in enumerate(self.steps):
+        """Return all steps, fitted; ``front`` are those before the first private one."""
+        bounds, y_bounds = None, None
+        out = list(front)
+        for i, (name, step) in enumerate(self.steps[len(front) :], len(front)):
             last = i == len(self.steps) - 1
-            if isinstance(step, PrivateEstimator):
+            if is_private(step):
                 ready = self._ready(step, i, budgets[name], bounds, y_bounds)
                 ready.set_params(ledger=granted[name])
                 table = self._after(name, ready, table, y, last)
-                ready.set_params(ledger=None)
+                for one in (ready, getattr(ready, "best_estimator_", ready)):
+                    one.set_params(ledger=None)
                 bounds = getattr(ready, "_output_bounds", None)
                 y_bounds = getattr(ready, "y_bounds_", None) or y_bounds
-            elif isinstance(step, str):
-                ready = step
             else:
-                bounds, ready = None, clone(step).fit(table, None)
-                table = table if last else ready.transform(table)
+                bounds = bounds if isinstance(step, str) else None
+                ready, table = through_free_step(name, step, table, spent=True)
             out.append((name, ready))
         return out
 
@@ -220,11 +241,12 @@ class PrivatePipeline(PrivateEstimator):
         """Fit a step whose noise is paid for; return the table behind it."""
         failed = ""
         try:
-            step.fit(table, y)
-            return table if last else step.transform(table)
+            with np.errstate(all="ignore"):
+                step.fit(table, y)
+                return table if last else step.transform(table)
         except DPKernelError as error:
             failed = f" ({error})"
-        except (ValueError, TypeError, RuntimeError, ArithmeticError, MemoryError):
+        except Exception:
             pass  # a foreign text may quote an entry
         raise DataError(
             f"The step {name!r} failed after the budget of the whole pipeline was spent{failed}. What"
@@ -232,64 +254,34 @@ class PrivatePipeline(PrivateEstimator):
         )
 
     def _ready(self, step: Any, i: int, budget: Budget, bounds: Any, y_bounds: Any) -> Any:
-        """Return a clone of a step with its share, and with bounds that it lacks."""
+        """Return a clone of a step with its share, and with bounds that it lacks.
+
+        Those of a search, and its relation, are its estimator's.
+        """
         found = clone(step)
         noise = self.noise
         if isinstance(noise, SeededNoise):
             noise = SeededNoise(noise.seed + _SEED_STRIDE * i)
-        values: dict[str, Any] = {
-            "epsilon": budget.epsilon,
-            "delta": budget.delta,
-            "neighbours": self.neighbours,
-            "noise": noise,
-        }
-        own = found.get_params(deep=False)
+        model = found
+        if isinstance(found, PrivateSearchCV):
+            model = found.estimator
+            found._by_mu = True  # as the steps compose
+        own = model.get_params(deep=False)
+        values: dict[str, Any] = {"neighbours": self.neighbours}
         if own.get("bounds", bounds) is None and bounds is not None:
             values["bounds"] = bounds
         if own.get("y_bounds", y_bounds) is None and y_bounds is not None:
             values["y_bounds"] = y_bounds
-        return found.set_params(**values)
+        model.set_params(**values)
+        return found.set_params(epsilon=budget.epsilon, delta=budget.delta, noise=noise)
 
     # --- checks -------------------------------------------------------------------------------
 
     def _checked_steps(self) -> Steps:
-        owner = type(self).__name__
-        names = [step[0] for step in self.steps] if _are_pairs(self.steps) else []
-        if not names or len(set(names)) != len(names):
-            raise ParameterError(
-                f"The 'steps' parameter of {owner} must be a list of pairs (name, estimator) with"
-                " different names."
-            )
-        own = set(self._get_param_names())
-        for name, step in self.steps:
-            if "__" in name or name in own:
-                allowed = "texts without '__' that are no parameter"
-                raise ParameterError(parameter_message(owner, "steps: names", allowed, name))
-            self._check_step(name, step, name == names[-1])
-        return list(self.steps)
-
-    def _check_step(self, name: str, step: Any, last: bool) -> None:
-        if isinstance(step, PrivateEstimator):
-            if not last and not isinstance(step, PrivateTransformer):
-                raise ParameterError(f"The step {name!r} is not the last and is no transformer.")
-            for what in ("ledger", "noise"):
-                if getattr(step, what) is not None:
-                    raise ParameterError(
-                        f"The step {name!r} has a {what} of its own. State it for the pipeline: all"
-                        " steps are one spend."
-                    )
-        elif last:
-            raise ParameterError(
-                f"The last step, {name!r}, must be a private estimator or transformer of dpkernel."
-            )
-        elif not _learns_nothing(step):
-            raise ParameterError(
-                f"The step {name!r} ({type(step).__name__}) learns from the data without noise. Use a"
-                " private transformer of dpkernel.preprocessing, or one that needs no fit."
-            )
+        return checked_steps(type(self).__name__, self.steps, set(self._get_param_names()))
 
     def _weights(self, steps: Steps) -> dict[str, float]:
-        private = [(name, step) for name, step in steps if isinstance(step, PrivateEstimator)]
+        private = [(name, step) for name, step in steps if is_private(step)]
         default = {name: getattr(step, "_weight", 1.0) for name, step in private[:-1]}
         found = {**default, private[-1][0]: 1.0, **(self.weights or {})}
         fine = set(found) == {name for name, _ in private}
@@ -309,8 +301,8 @@ class PrivatePipeline(PrivateEstimator):
 
     def _before_last(self, X: Any) -> Any:
         check_is_fitted(self, "steps_")
-        for _, step in self.steps_[:-1]:
-            X = X if isinstance(step, str) else step.transform(X)
+        for name, step in self.steps_[:-1]:
+            X = transformed(name, step, X)
         return X
 
     @_final_has("predict")
@@ -348,6 +340,26 @@ class PrivatePipeline(PrivateEstimator):
         table = self._before_last(X)
         return lambda **options: getattr(self.steps_[-1][1], method)(table, **options)
 
+    def _to_state(self) -> tuple[JSON, dict[str, Any]]:
+        """Return what a model file holds: that of every step. Of a search it is the chosen model's."""
+        check_is_fitted(self, "steps_")
+        header, arrays = pipeline_state(self.steps_, self.certificate_)
+        return {**header, "weights": self.weights}, arrays
+
+    @classmethod
+    def _from_state(cls, header: JSON, arrays: dict[str, Any]) -> PrivatePipeline:
+        """Return the fitted pipeline that ``_to_state`` described."""
+        steps, certificate = steps_from_state(header, arrays)
+        model = cls(
+            unfitted(steps),
+            certificate.epsilon,
+            certificate.delta,
+            weights=header["weights"],
+            neighbours=certificate.neighbours,
+        )
+        model.steps_, model.certificate_ = steps, certificate
+        return model
+
     @property
     def classes_(self) -> Any:
         """The classes of the last step."""
@@ -380,7 +392,7 @@ class PrivatePipeline(PrivateEstimator):
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the parameters, with ``deep`` those of the steps as "name__parameter"."""
         found: dict[str, Any] = super().get_params(deep=False)
-        if deep and _are_pairs(self.steps):
+        if deep and are_pairs(self.steps):
             for name, step in self.steps:
                 found[name] = step
                 if hasattr(step, "get_params"):
@@ -392,7 +404,7 @@ class PrivatePipeline(PrivateEstimator):
         """Set parameters; "name" replaces a step, "name__parameter" sets one of its."""
         if "steps" in params:
             self.steps = params.pop("steps")
-        if _are_pairs(self.steps):
+        if are_pairs(self.steps):
             names = [name for name, _ in self.steps]
             replaced = {name: params.pop(name) for name in names if name in params}
             if replaced:
@@ -405,61 +417,27 @@ class PrivatePipeline(PrivateEstimator):
 
     def __sklearn_tags__(self) -> Any:
         tags = BaseEstimator.__sklearn_tags__(self)
-        last: Any = self.steps[-1][1] if _are_pairs(self.steps) and self.steps else None
+        last: Any = self.steps[-1][1] if are_pairs(self.steps) and self.steps else None
         if hasattr(last, "__sklearn_tags__"):
             own = last.__sklearn_tags__()
             tags.estimator_type, tags.target_tags = own.estimator_type, own.target_tags
             tags.classifier_tags, tags.regressor_tags = own.classifier_tags, own.regressor_tags
             tags.transformer_tags = own.transformer_tags
+        known = (
+            [step for _, step in self.steps if hasattr(step, "__sklearn_tags__")] if last else []
+        )
+        if known:
+            tags.input_tags = known[0].__sklearn_tags__().input_tags
         tags.non_deterministic = not isinstance(self.noise, SeededNoise)
         return tags
 
 
-def _releases(fitted: Steps) -> tuple[list[Release], list[str], list[str]]:
-    """Return all releases under the names of their steps, and why one proves nothing or is exposed."""
-    releases: list[Release] = []
-    unproved: list[str] = []
-    exposed: list[str] = []
-    for name, step in fitted:
-        certificate = getattr(step, "certificate_", None)
-        if certificate is None:
-            continue
-        releases += [replace(r, label=f"{name}: {r.label}") for r in certificate.releases]
-        reasons = [f"{name}: {why}" for why in certificate.reasons]
-        unproved += [] if certificate.valid else reasons
-        exposed += reasons if certificate.valid and not certificate.private else []
-    return releases, unproved, exposed
-
-
-def _learns_nothing(step: Any) -> bool:
-    if isinstance(step, str):
-        return step == "passthrough"
-    if isinstance(step, DeclaredCategories):
-        return True
-    tags = getattr(step, "__sklearn_tags__", None)
-    return tags is not None and not tags().requires_fit and hasattr(step, "transform")
-
-
-def _are_pairs(steps: object) -> bool:
-    return isinstance(steps, Sequence) and all(
-        isinstance(step, tuple) and len(step) == 2 and isinstance(step[0], str) for step in steps
-    )
-
-
-def _n_rows(X: Any) -> int:
-    shape = _shape(X)
-    if len(shape) != 2:
-        raise DataError(
-            f"Expected 2D array, got an array of shape {shape} instead. Reshape your data: one row a"
-            " record, one column a variable."
-        )
-    return shape[0]
-
-
-def _shape(table: Any) -> tuple[int, ...]:
-    """Return the sizes of a table of any kind; () for what is none."""
-    try:
-        found = getattr(table, "shape", None) or np.asarray(table).shape
-    except (ValueError, TypeError):
-        return ()
-    return tuple(int(size) for size in found)
+def _before_first(steps: Steps, X: Any) -> tuple[Steps, Any]:
+    """Return the steps before the first private one, fitted, and the rows behind them."""
+    done: Steps = []
+    for name, step in steps:
+        if is_private(step):
+            break
+        ready, X = through_free_step(name, step, X, spent=False)
+        done.append((name, ready))
+    return done, X

@@ -32,7 +32,7 @@ class _Probe(Ledger):
 
 def plan_of(step: Any, table: Any, y: Any) -> Plan:
     """Return what a step is going to release on a table of this size, or raise what it refuses."""
-    probe = _Probe(neighbours=step.neighbours)
+    probe = _Probe(neighbours=getattr(step, "estimator", step).neighbours)
     try:
         step.set_params(ledger=probe).fit(table, y)
     except _Planned as planned:

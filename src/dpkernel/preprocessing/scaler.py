@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import OneToOneFeatureMixin
@@ -59,6 +59,8 @@ class PrivateStandardScaler(OneToOneFeatureMixin, PrivateTransformer):
     True
     """
 
+    _learned: ClassVar[tuple[str, ...]] = ("mean_", "scale_")
+
     def __init__(
         self,
         epsilon: float = 1.0,
@@ -78,13 +80,13 @@ class PrivateStandardScaler(OneToOneFeatureMixin, PrivateTransformer):
 
     def _fit(self, X: Any, y: Any) -> None:
         budget, relation = self._check_parameters()
-        table = self._check_table(X)
-        ranges = self._ranges(table.shape[1])
-        search = ColumnSearch(ranges, len(table), budget, relation, moments=True)
+        rows = self._open(X)
+        ranges = self._ranges(rows.n_columns)
+        search = ColumnSearch(ranges, rows.n_rows, budget, relation, moments=True)
         self._check_ledger(search.releases, budget)
         noise = self._spend(search.releases, budget)
-        columns = search.run(table, noise)
-        public = {"n_rows": len(table), "ranges": ranges_as_json(ranges)}
+        columns = search.run(rows, noise)
+        public = {"n_rows": rows.n_rows, "ranges": ranges_as_json(ranges)}
         self._certify(budget, search.releases, noise, public)
         self.mean_ = np.array([column.mean for column in columns])
         self.scale_ = np.array([max(column.spread, 1e-300) for column in columns])

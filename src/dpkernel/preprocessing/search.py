@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -29,6 +30,7 @@ from dpkernel.preprocessing.locate import (
     shortest_interval,
     with_far_cells,
 )
+from dpkernel.preprocessing.rows import Rows
 from dpkernel.types import Array, Budget, IntArray, Neighbours
 
 GRID = 2**20  # steps of a clipped value on either side of zero
@@ -103,9 +105,10 @@ class ColumnSearch:
             *sums,
         ]
 
-    def run(self, table: Array, noise: Noise) -> list[Column]:
+    def run(self, rows: Rows, noise: Noise) -> list[Column]:
         """Return what the releases say of every column."""
-        coarse = self.cells.count(table, clip=True).release(self.coarse, noise)
+        counts = self.cells.count_blocks(rows.blocks(spent=True), clip=True)
+        coarse = counts.release(self.coarse, noise)
         first = [
             Histogram(edges, counts[:-1], self.coarse.noise_scale)
             for edges, counts in zip(self.cells.edges, coarse, strict=True)
@@ -120,14 +123,15 @@ class ColumnSearch:
             for histogram, total, interval in zip(first, totals, self.ranges, strict=True)
         ]
         grid = Cells(tuple(fine_edges(low, high, self.n_fine) for low, high in windows))
-        fine = grid.count(table, clip=False).release(self.fine, noise)
+        counts = grid.count_blocks(rows.blocks(spent=True), clip=False)
+        fine = counts.release(self.fine, noise)
         columns = [
             self._read(j, first[j], Histogram(grid.edges[j], fine[j][:-1], self.fine.noise_scale))
             if seen and totals[j] > least
             else _unseen(self.ranges[j], totals[j])
             for j in range(len(self.ranges))
         ]
-        return self._with_sums(table, columns, noise) if self.moments else columns
+        return self._with_sums(rows, columns, noise) if self.moments else columns
 
     def _present(self, missing: float) -> float:
         """Return the noisy number of values that are there; all of them where none may be missing."""
@@ -168,7 +172,7 @@ class ColumnSearch:
             return float(self.n_rows)
         return min(max(float(first.counts.sum()), 1.0), self.n_rows)
 
-    def _with_sums(self, table: Array, columns: list[Column], noise: Noise) -> list[Column]:
+    def _with_sums(self, rows: Rows, columns: list[Column], noise: Noise) -> list[Column]:
         """Return mean and spread from sums of values clipped around what the histograms found."""
         clips = [
             Interval(
@@ -181,7 +185,9 @@ class ColumnSearch:
             )
             for c, interval in zip(columns, self.ranges, strict=True)
         ]
-        total = np.concatenate([pair_sums(table[:, j], clip) for j, clip in enumerate(clips)])
+        total: Any = np.zeros(2 * len(clips), dtype=np.int64)
+        for block in rows.blocks(spent=True):
+            total += np.concatenate([pair_sums(block[:, j], clip) for j, clip in enumerate(clips)])
         noisy = self.sums.release(total, noise).astype(np.float64).reshape(-1, 2)
         deviation = self.sums.noise_scale / GRID
         return [

@@ -60,6 +60,11 @@ class MaximumProfile(PrivacyProfile):
         mus = [part.mu for part in self.parts]
         return None if None in mus else max(mu for mu in mus if mu is not None)
 
+    @property
+    def spread(self) -> float:
+        """The largest over the parts."""
+        return max(part.spread for part in self.parts)
+
     def delta(self, epsilon: float) -> float:
         """Return the largest delta."""
         return max(part.delta(epsilon) for part in self.parts)

@@ -6,14 +6,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 from sklearn.base import clone
 from sklearn.model_selection import ParameterGrid, ParameterSampler
 
-from dpkernel.domain import Domain
+from dpkernel.domain import Domain, Levels
 from dpkernel.errors import ParameterError, parameter_message
 from dpkernel.estimators.base import interval_of
 from dpkernel.estimators.labels import classes_of
 from dpkernel.estimators.ridge import PrivateKernelRidge
+from dpkernel.types import is_real
 
 _OWN = (
     "epsilon",
@@ -115,8 +117,14 @@ def _ordered(estimator: Any) -> bool:
     return estimator.features == "auto" and estimator.bounds is not None and not exact
 
 
-def blank_table(estimator: Any, n_rows: int, n_columns: int | None) -> tuple[Any, Any]:
-    """Return a table of this size that tells nothing: zeros, and one target in the declared range."""
+def blank_table(
+    estimator: Any, n_rows: int, n_columns: int | None, like: tuple[Any, Any] | None = None
+) -> tuple[Any, Any]:
+    """Return a table of this size that tells nothing: zeros, and one target in the declared range.
+
+    ``like`` is a table (X, y) whose kind, column names and number of targets it is to have: dense,
+    sparse, or a data frame.
+    """
     if n_rows < 1:
         raise ParameterError(parameter_message("PrivateSearchCV.plan", "n", "an int >= 1", n_rows))
     bounds = estimator.bounds
@@ -124,16 +132,29 @@ def blank_table(estimator: Any, n_rows: int, n_columns: int | None) -> tuple[Any
         n_columns = len(bounds.columns)
     elif n_columns is None and bounds is not None and not isinstance(bounds, Domain):
         n_columns = max(np.size(end) for end in bounds)
-    X = np.zeros((n_rows, n_columns or 1))
-    if isinstance(bounds, Domain) and bounds.columns is not None:
-        for j, column in enumerate(bounds.columns):
-            values = getattr(column, "values", None)
-            X[:, j] = values[0] if values else 0.0
+    X = _blank_rows(bounds, (n_rows, 1 if n_columns is None else n_columns), like)
+    shape = (n_rows, *(() if like is None else like[1].shape[1:]))
     if "classes" in estimator.get_params(deep=False):
         levels = classes_of(estimator.classes, bounds, type(estimator).__name__)
-        return X, np.array([levels.values[0]] * n_rows)
+        return X, np.full(shape, levels.values[0])
     target = interval_of(estimator.y_bounds, bounds, type(estimator).__name__)
-    return X, np.full(n_rows, target.low / 2 + target.high / 2)
+    return X, np.full(shape, target.low / 2 + target.high / 2)
+
+
+def _blank_rows(bounds: Any, shape: tuple[int, int], like: tuple[Any, Any] | None) -> Any:
+    if like is not None and sparse.issparse(like[0]):
+        return sparse.csr_matrix(shape)
+    X = np.zeros(shape)
+    columns = bounds.columns if isinstance(bounds, Domain) else None
+    for j, column in enumerate(columns or ()):
+        first = column.values[0] if isinstance(column, Levels) else 0.0
+        if j < shape[1] and is_real(first):
+            X[:, j] = first
+    names = None if like is None else getattr(like[0], "columns", None)
+    if names is None or like is None:
+        return X
+    frame, option = type(like[0]), "columns" if hasattr(like[0], "iloc") else "schema"
+    return frame(X, **{option: list(names)})
 
 
 def take_rows(table: Any, rows: Any) -> Any:

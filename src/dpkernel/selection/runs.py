@@ -5,20 +5,22 @@ from __future__ import annotations
 import logging
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
-from dpkernel.errors import DPKernelError
+from dpkernel.errors import DPKernelError, LedgerError, NoiseError
 from dpkernel.estimators.base import logger
 from dpkernel.ledger import Ledger
 from dpkernel.mechanisms import HeldOutChoice, RandomStopping
 from dpkernel.noise import Noise, NoiseSource, SeededNoise
+from dpkernel.selection.candidates import take_rows
+from dpkernel.selection.fits import Fits
 from dpkernel.selection.losses import STEPS, RowLoss
 from dpkernel.selection.plan import SearchPlan
-from dpkernel.types import Budget
+from dpkernel.types import IntArray
 
 LABEL = "model selection"
 
@@ -28,16 +30,14 @@ class Search:
 
     def __init__(
         self,
-        candidate: Callable[[int, Budget, NoiseSource], Any],
-        train: tuple[Any, Any],
+        fits: Fits,
+        tables: Mapping[bool, tuple[Any, Any]],
         validation: tuple[Any, Any],
-        everything: tuple[Any, Any],
         loss: RowLoss,
         plan: SearchPlan,
-        blank: Callable[[], tuple[Any, Any]],
     ) -> None:
-        self._candidate, self._loss, self._plan, self._blank = candidate, loss, plan, blank
-        self._train, self._validation, self._everything = train, validation, everything
+        self._fits, self._tables, self._validation = fits, tables, validation
+        self._loss, self._plan = loss, plan
 
     def run(self, mechanism: RandomStopping | HeldOutChoice, noise: Noise) -> tuple[int, Any, Any]:
         """Return the place of the chosen candidate, its fitted model (None if it failed), its score."""
@@ -75,36 +75,63 @@ class Search:
         That is the first candidate, fitted to a table that tells nothing. So is a fit that fails.
         """
         place, model, score = (0, None, None) if found is None else found
-        refit = self._plan.refit
-        if refit is not None:
-            model = self._fit(place, refit, source, *self._everything)
+        again = self._plan.refit is not None
+        if again:
+            model = self._fit(place, True, source)
         if model is None:  # no run, or one that failed: an error would tell of the data
-            budget = self._plan.fit if refit is None else refit
-            model = self._fit(place, budget, source, *self._blank())
-        if model is None:
-            raise DPKernelError(
-                "Every fit of the search failed, also on a table that tells nothing, and the budget is"
-                " spent. Try one candidate by itself."
-            )
+            model = self._fitted_to_nothing(place, again, source)
         return place, model, score
+
+    def _fitted_to_nothing(self, i: int, everything: bool, source: NoiseSource) -> Any:
+        """Return a candidate fitted to a blank table; its failure is one for every table."""
+        why = "Every fit of the search failed, also on a table that tells nothing"
+        try:
+            return self._held(i, everything, source).fit(*self._fits.blank(everything))
+        except (LedgerError, NoiseError):
+            why = "The estimator asks for other noise than it said that a fit would need, and got none"
+        except Exception:
+            pass  # a foreign text is not repeated
+        raise DPKernelError(f"{why}. The budget is spent. Try one candidate by itself.")
 
     def _fitted(self, i: int, source: NoiseSource) -> tuple[Any, int]:
         """Return a trained candidate and the sum of its validation losses; of a failure the largest."""
         X, y = self._validation
-        model = self._fit(i, self._plan.fit, source, *self._train)
-        worst = len(y) * (STEPS // 2)
+        model = self._fit(i, False, source)
         if model is None:
-            return None, worst
-        try:
-            return model, int(self._loss.counts(model, X, y).sum())
-        except Exception:  # what failed, and where, is a matter of the data
-            return None, worst
+            return None, len(y) * (STEPS // 2)
+        return model, int(self._counts(model, X, y).sum())
 
-    def _fit(self, i: int, budget: Budget, source: NoiseSource, X: Any, y: Any) -> Any:
+    def _counts(self, model: Any, X: Any, y: Any) -> IntArray:
+        """Return the losses of rows; a row that can't be scored has the largest and changes no other.
+
+        Another row stands in its place, so that all others are scored as in a whole table.
+        """
+        found = self._counted(model, X, y)
+        if found is not None:
+            return found
+        each = (self._counted(model, take_rows(X, [i]), take_rows(y, [i])) for i in range(len(y)))
+        fine = np.array([one is not None for one in each])
+        places = np.where(fine, np.arange(len(y)), np.argmax(fine))
+        found = self._counted(model, take_rows(X, places), take_rows(y, places))
+        worst = np.full(len(y), STEPS // 2)
+        return worst if found is None else np.where(fine, found, worst)
+
+    def _counted(self, model: Any, X: Any, y: Any) -> IntArray | None:
         try:
-            return self._candidate(i, budget, _fresh(source)).fit(X, y)
+            return self._loss.counts(model, X, y)
         except Exception:  # what failed, and where, is a matter of the data
             return None
+
+    def _fit(self, i: int, everything: bool, source: NoiseSource) -> Any:
+        try:
+            return self._held(i, everything, source).fit(*self._tables[everything])
+        except Exception:  # what failed, and where, is a matter of the data
+            return None
+
+    def _held(self, i: int, everything: bool, source: NoiseSource) -> Any:
+        budget = self._plan.refit if everything else self._plan.fit
+        assert budget is not None
+        return self._fits.held(i, budget, everything, _fresh(source))
 
     def _grant(self, mechanism: Any, source: NoiseSource) -> Noise:
         """Return noise for a part of the search, which has been paid for as a whole."""

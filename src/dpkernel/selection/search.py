@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,10 +17,10 @@ from dpkernel.certificate import Certificate, Release
 from dpkernel.errors import DataError, ParameterError, parameter_message
 from dpkernel.estimators.base import PrivateEstimator
 from dpkernel.ledger import Ledger
-from dpkernel.mechanisms.selection import Fit, Line
 from dpkernel.noise import Noise, NoiseSource, SeededNoise
 from dpkernel.profiles import StoppingLaw
 from dpkernel.selection.candidates import blank_table, free_choices, list_candidates, take_rows
+from dpkernel.selection.fits import Fits
 from dpkernel.selection.losses import RowLoss, default_loss, one_column, row_loss, target_of
 from dpkernel.selection.plan import (
     FEW,
@@ -103,7 +103,8 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
 
     Guarantee    (epsilon, delta)-DP for the estimator's neighbours. Public: n, positions of rows,
                  candidates, parameters. The number of runs and everything about the other candidates
-                 stay inside; the time that a fit takes is not protected.
+                 stay inside; the time that a fit takes is not protected. A fit gets the noise that was
+                 planned for it and no more.
     Sensitivity  of a score: one range of the clipped loss, ``sensitivity.bounded_sum``.
     Not covered  ``score`` on the training rows.
     Reference    Papernot & Steinke (2022); Liu & Talwar (2019); McSherry & Talwar (2007).
@@ -186,8 +187,8 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
         budget, relation, candidates = self._check()
         if hasattr(n, "shape"):
             n, n_columns = n.shape
-        X, y = blank_table(self.estimator, int(n), n_columns)
-        return self._plan(X, y, budget, relation, candidates)[0]
+        blank = partial(blank_table, self.estimator, n_columns=n_columns)
+        return self._plan(int(n), blank, budget, relation, candidates)[0]
 
     def _check(self) -> tuple[Budget, Neighbours, list[dict[str, Any]]]:
         check_parameters(type(self).__name__, self.get_params(deep=False), self._constraints)
@@ -236,68 +237,42 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
 
     def _plan(
         self,
-        X: Any,
-        y: Any,
+        n: int,
+        blank: Callable[[int], tuple[Any, Any]],
         budget: Budget,
         relation: Neighbours,
         candidates: list[dict[str, Any]],
-    ) -> tuple[SearchPlan, list[dict[str, Any]]]:
-        """Return the plan, and the candidates that a fit does not refuse."""
-        strategy, n = self._strategy(candidates), len(y)
+        data: tuple[Any, Any] | None = None,
+    ) -> tuple[SearchPlan, Fits]:
+        """Return the plan and the fits of the candidates that are not refused, from blank tables.
+
+        ``data`` are checked, if they are given.
+        """
+        strategy = self._strategy(candidates)
+        train, validation = self._rows(max(n, 1))
+        sizes = {True: n, False: len(train)}
+        fits = Fits(
+            self.estimator, candidates, relation, lambda everything: blank(sizes[everything])
+        )
         if strategy == "free":
             plan = SearchPlan("free", len(candidates), n, 0, budget, budget)
-            return refuse_nothing_left(plan), candidates
+            return refuse_nothing_left(plan), fits
         if n < 2:
             raise DataError(
                 f"A search needs rows to train on and rows to score on; got n_samples={n}."
             )
-        train, validation = self._rows(n)
-        parts = {True: (X, y), False: (take_rows(X, train), take_rows(y, train))}
-        candidates = self._usable(*parts[True], budget, candidates)
-        known: dict[Any, Fit] = {}
-
-        def planner(i: int, share: Budget, everything: bool) -> Fit:
-            key = i, share, everything
-            if key not in known:
-                model = self._candidate(candidates[i], share, None, relation)
-                known[key] = _lines(model._planned(*parts[everything]))
-            return known[key]
-
-        sizes = len(candidates), len(train), len(validation)
+        fits = fits.left_out(budget)
+        if data is not None:
+            fits.check(*data, budget)
+        counts = len(fits), len(train), len(validation)
         if strategy == "exponential":
             again = self.refit if isinstance(self.refit, bool) else True
-            by_mu = self._book(relation).rule == "gaussian"
-            plan = plan_exponential(budget, sizes, planner, relation, again, by_mu)
+            by_mu = self.__dict__.get("_by_mu", self._book(relation).rule == "gaussian")
+            plan = plan_exponential(budget, counts, fits.lines, relation, again, by_mu)
         else:
-            law = resolve_law(self.law, self.mean_runs, len(candidates))
-            plan = plan_stopping(budget, sizes, law, planner, relation, self.refit is True)
-        return refuse_nothing_left(plan), candidates
-
-    def _usable(
-        self, X: Any, y: Any, budget: Budget, candidates: list[dict[str, Any]]
-    ) -> list[dict[str, Any]]:
-        """Return the candidates that a fit accepts; warn of the others; raise if there are none."""
-        found, refused = [], []
-        for candidate in candidates:
-            try:
-                self._candidate(candidate, budget, None)._planned(X, y)
-            except ParameterError as error:
-                refused.append(str(error))
-            else:
-                found.append(candidate)
-        if not found:
-            raise ParameterError(
-                f"All {len(candidates)} candidates are refused, the first with: {refused[0]} Nothing"
-                " was spent."
-            )
-        if refused:
-            warnings.warn(
-                f"{len(refused)} of {len(candidates)} candidates are refused and left out, the first"
-                f" with: {refused[0]}",
-                UserWarning,
-                stacklevel=4,
-            )
-        return found
+            law = resolve_law(self.law, self.mean_runs, len(fits))
+            plan = plan_stopping(budget, counts, law, fits.lines, relation, self.refit is True)
+        return refuse_nothing_left(plan), fits
 
     def _rows(self, n: int) -> tuple[Any, Any]:
         """Return the positions that train and those that score: spread evenly, by position alone."""
@@ -316,22 +291,22 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
         """
         budget, relation, candidates = self._check()
         X, y = _in_memory(X, y)
+        n, n_columns = X.shape
+        blank = partial(blank_table, self.estimator, n_columns=n_columns, like=(X, y))
         if self._strategy(candidates) == "free":
-            plan, _ = self._plan(X, y, budget, relation, candidates)
+            plan, _ = self._plan(n, blank, budget, relation, candidates)
             return self._fit_free(X, y, plan, budget, candidates)
         loss = self._loss()
-        plan, candidates = self._plan(X, y, budget, relation, candidates)
+        plan, fits = self._plan(n, blank, budget, relation, candidates, (X, y))
         mechanism = plan.mechanism
         assert mechanism is not None
-        train, validation = self._rows(len(y))
+        train, validation = self._rows(n)
         search = Search(
-            lambda i, share, source: self._candidate(candidates[i], share, source, relation),
-            (take_rows(X, train), take_rows(y, train)),
+            fits,
+            {True: (X, y), False: (take_rows(X, train), take_rows(y, train))},
             (take_rows(X, validation), take_rows(y, validation)),
-            (X, y),
             loss,
             plan,
-            lambda: blank_table(self.estimator, len(train), np.shape(X)[1]),
         )
         release = Release(LABEL, mechanism)
         ledger = self._book(relation)
@@ -347,9 +322,8 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
                 self.best_score_ = 1 + self.best_score_
         else:
             self.best_score_ = None
-        self._keep(
-            model, candidates[place], plan, self._certify(model, plan, release, noise, budget)
-        )
+        certificate = self._certify(model, plan, release, noise, budget)
+        self._keep(model, fits.candidates[place], plan, certificate)
         return self
 
     def _fit_free(
@@ -384,7 +358,7 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
         return self
 
     def _keep(
-        self, model: Any, params: dict[str, Any], plan: SearchPlan, certificate: Certificate
+        self, model: Any, params: Mapping[str, Any], plan: SearchPlan, certificate: Certificate
     ) -> None:
         ledger = self.ledger or self.estimator.ledger
         model.set_params(ledger=ledger, noise=self.noise, verbose=self.estimator.verbose)
@@ -407,19 +381,6 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
             invalid_because=() if own.valid else own.reasons,
             not_private_because=own.reasons if own.valid and noise.private > own.private else (),
         )
-
-    def _candidate(
-        self,
-        params: Mapping[str, Any],
-        budget: Budget,
-        source: NoiseSource | None,
-        relation: Neighbours | None = None,
-    ) -> Any:
-        """Return an unfitted candidate with a ledger of its own: the search has paid for its fit."""
-        found = clone(self.estimator).set_params(**params)
-        own = Ledger(neighbours=relation or Neighbours.resolve(self.estimator.neighbours))
-        budgets = {"epsilon": budget.epsilon, "delta": budget.delta}
-        return found.set_params(**budgets, ledger=own, noise=source, verbose=False)
 
     def _loss(self) -> RowLoss:
         own = default_loss(self.estimator)
@@ -461,6 +422,13 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
         check_is_fitted(self)
         return float(self.best_estimator_.score(X, y))
 
+    def _to_state(self) -> Any:
+        """Refuse: what is worth a file is the chosen model."""
+        raise ParameterError(
+            "A search has no file format. Save its best_estimator_: the certificate in it is that of the"
+            " whole search."
+        )
+
     def __getattr__(self, name: str) -> Any:
         if name in ("n_features_in_", "feature_names_in_", "classes_"):
             return getattr(self.__dict__.get("best_estimator_"), name)
@@ -475,10 +443,6 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
                 setattr(tags, name, getattr(own, name))
         tags.non_deterministic = not isinstance(self.noise, SeededNoise)
         return tags
-
-
-def _lines(releases: Sequence[Release]) -> Fit:
-    return tuple(Line(r.label, r.mechanism, r.draws, r.folds) for r in releases)
 
 
 def _in_memory(X: Any, y: Any) -> tuple[Any, Any]:

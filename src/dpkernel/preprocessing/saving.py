@@ -1,0 +1,132 @@
+"""What model files hold of pipelines and of steps that are not private: names and numbers, no pickle.
+
+A foreign step is rebuilt from its parameters, and only if it is one of those listed here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.preprocessing import Binarizer, FunctionTransformer, Normalizer
+
+from dpkernel import estimators
+from dpkernel.certificate import Certificate
+from dpkernel.errors import CertificateError, ParameterError
+from dpkernel.preprocessing.bounds import PrivateBounds, PrivateMinMaxScaler
+from dpkernel.preprocessing.categories import DeclaredCategories
+from dpkernel.preprocessing.imputer import PrivateImputer
+from dpkernel.preprocessing.pca import PrivatePCA
+from dpkernel.preprocessing.scaler import PrivateStandardScaler
+from dpkernel.preprocessing.steps import Steps, releases_of
+from dpkernel.types import JSON, Array
+
+OWN: dict[str, type[Any]] = {
+    kind.__name__: kind
+    for kind in (
+        PrivateBounds,
+        PrivateMinMaxScaler,
+        PrivateStandardScaler,
+        PrivateImputer,
+        PrivatePCA,
+        DeclaredCategories,
+        *(getattr(estimators, name) for name in estimators.__all__),
+    )
+}
+FOREIGN: dict[str, type[Any]] = {
+    kind.__name__: kind for kind in (FunctionTransformer, Normalizer, Binarizer)
+}
+FUNCTIONS = (
+    "abs", "absolute", "arcsinh", "arctan", "cbrt", "ceil", "cos", "exp", "exp2", "expm1", "fabs",
+    "floor", "log", "log10", "log1p", "log2", "negative", "reciprocal", "rint", "sign", "sin", "sinh",
+    "sqrt", "square", "tanh", "trunc",
+)  # fmt: skip
+_PASS = "passthrough"
+
+
+def pipeline_state(steps: Steps, certificate: Certificate) -> tuple[JSON, dict[str, Array]]:
+    """Return the JSON header and the arrays of a fitted pipeline; of a search its chosen model."""
+    lines, arrays = [], {}
+    for i, (name, step) in enumerate(steps):
+        kind, header, own = _step_state(name, getattr(step, "best_estimator_", step))
+        lines.append({"name": name, "kind": kind, "header": header})
+        arrays.update({f"step{i}_{key}": value for key, value in own.items()})
+    return {"certificate": certificate.to_dict(), "steps": lines}, arrays
+
+
+def steps_from_state(header: JSON, arrays: dict[str, Array]) -> tuple[Steps, Certificate]:
+    """Return fitted steps and the certificate of the whole, which must list what the steps released."""
+    certificate = Certificate.from_dict(header["certificate"])
+    steps: Steps = []
+    for i, line in enumerate(header["steps"]):
+        prefix = f"step{i}_"
+        own = {key[len(prefix) :]: v for key, v in arrays.items() if key.startswith(prefix)}
+        steps.append((line["name"], _step_from_state(line["kind"], line["header"], own)))
+    if tuple(releases_of(steps)[0]) != certificate.releases:
+        raise CertificateError(
+            "The certificate of this pipeline does not list what its steps released."
+        )
+    return steps, certificate
+
+
+def unfitted(steps: Steps) -> Steps:
+    """Return clones, to stand in ``steps`` of a loaded pipeline."""
+    return [(name, step if isinstance(step, str) else clone(step)) for name, step in steps]
+
+
+def _step_state(name: str, step: Any) -> tuple[str, JSON, dict[str, Array]]:
+    kind = type(step).__name__
+    if isinstance(step, str):
+        return _PASS, {}, {}
+    if type(step) is OWN.get(kind):
+        return kind, *step._to_state()
+    if type(step) is not FOREIGN.get(kind):
+        raise ParameterError(
+            f"The step {name!r} ({kind}) can't be saved: a file holds numbers and names, no code."
+            f" Steps of dpkernel can, and {', '.join(FOREIGN)}."
+        )
+    return kind, _foreign_state(name, step), {}
+
+
+def _foreign_state(name: str, step: Any) -> JSON:
+    values = {}
+    for key, value in step.get_params(deep=False).items():
+        if key in ("func", "inverse_func") and value is not None:
+            known = getattr(value, "__name__", "")
+            if known not in FUNCTIONS or value is not getattr(np, known):
+                raise ParameterError(
+                    f"The function of the step {name!r} can't be saved: a file holds no code. NumPy's"
+                    f" functions of one number can: {', '.join(FUNCTIONS)}."
+                )
+            value = known
+        if not (value is None or isinstance(value, (bool, int, float, str))):
+            raise ParameterError(f"The parameter {key!r} of the step {name!r} can't be saved.")
+        values[key] = value
+    names = getattr(step, "feature_names_in_", None)
+    return {
+        "parameters": values,
+        "n_columns": getattr(step, "n_features_in_", None),
+        "columns": None if names is None else [str(one) for one in names],
+    }
+
+
+def _step_from_state(kind: str, header: JSON, arrays: dict[str, Array]) -> Any:
+    if kind == _PASS:
+        return _PASS
+    if kind in OWN:
+        return OWN[kind]._from_state(header, arrays)
+    if kind not in FOREIGN:
+        raise CertificateError(f"This version of dpkernel knows no step {kind!r}. Update dpkernel.")
+    values = dict(header["parameters"])
+    for key in ("func", "inverse_func"):
+        if values.get(key) is not None:
+            if values[key] not in FUNCTIONS:
+                raise CertificateError("A step of this pipeline has a function that is not listed.")
+            values[key] = getattr(np, values[key])
+    step = FOREIGN[kind](**values)
+    if header["n_columns"] is not None:
+        step.n_features_in_ = header["n_columns"]
+    if header["columns"] is not None:
+        step.feature_names_in_ = np.array(header["columns"], dtype=object)
+    return step

@@ -1,0 +1,116 @@
+"""The fits of a search: what each of them releases follows from public numbers, and each is held to it.
+
+Plans are made on a blank table of the public shape of the data. So which candidates are left out, and
+what the search costs, can't depend on what the rows hold.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from sklearn.base import clone
+
+from dpkernel.certificate import Release
+from dpkernel.errors import DataError, DPKernelError, ParameterError
+from dpkernel.ledger import Ledger
+from dpkernel.mechanisms.selection import Fit, Line
+from dpkernel.noise import NoiseSource
+from dpkernel.types import Budget, Neighbours
+
+Tables = Callable[[bool], tuple[Any, Any]]  # all rows, or those that train -> a blank (X, y)
+_FIT = "fit"  # its name in the ledger of a run
+
+
+class Fits:
+    """The candidates of a search on tables of public sizes."""
+
+    def __init__(
+        self,
+        estimator: Any,
+        candidates: Sequence[Mapping[str, Any]],
+        relation: Neighbours,
+        blank: Tables,
+    ) -> None:
+        self.estimator, self.candidates = estimator, list(candidates)
+        self.relation, self.blank = relation, blank
+        self._known: dict[tuple[int, Budget, bool], tuple[Release, ...]] = {}
+
+    def __len__(self) -> int:
+        return len(self.candidates)
+
+    def planned(self, i: int, budget: Budget, everything: bool) -> tuple[Release, ...]:
+        """Return what a fit of this candidate releases, to all rows or to those that train."""
+        key = i, budget, everything
+        if key not in self._known:
+            self._known[key] = self._candidate(i, budget)._planned(*self.blank(everything))
+        return self._known[key]
+
+    def lines(self, i: int, budget: Budget, everything: bool) -> Fit:
+        """Return the same as lines of a mechanism."""
+        releases = self.planned(i, budget, everything)
+        return tuple(Line(r.label, r.mechanism, r.draws, r.folds) for r in releases)
+
+    def held(self, i: int, budget: Budget, everything: bool, source: NoiseSource) -> Any:
+        """Return a candidate to be fitted, whose ledger gives it the noise of its plan and no more.
+
+        The search has paid for it: nothing further is recorded.
+        """
+        model = self._candidate(i, budget)
+        plan = model._plan(self.planned(i, budget, everything))[1]
+        own = Ledger(neighbours=self.relation)
+        granted, _ = own.reserve({_FIT: plan}, type(model).__name__, claim=budget, noise=source)
+        return model.set_params(ledger=granted[_FIT], noise=source)
+
+    def left_out(self, budget: Budget) -> Fits:
+        """Return the fits without the candidates that a fit refuses; warn of those, raise if all are.
+
+        What is refused on a blank table is refused for its parameters.
+        """
+        found, refused = [], []
+        for i, candidate in enumerate(self.candidates):
+            try:
+                self.planned(i, budget, True)
+            except ParameterError as error:
+                refused.append(str(error))
+            else:
+                found.append(candidate)
+        if not found:
+            raise ParameterError(
+                f"All {len(self)} candidates are refused, the first with: {refused[0]} Nothing was"
+                " spent."
+            )
+        if refused:
+            warnings.warn(
+                f"{len(refused)} of {len(self)} candidates are refused and left out, the first with:"
+                f" {refused[0]}",
+                UserWarning,
+                stacklevel=4,
+            )
+        return Fits(self.estimator, found, self.relation, self.blank)
+
+    def check(self, X: Any, y: Any, budget: Budget) -> None:
+        """Raise if the data are refused, before anything is spent; the first candidate checks them."""
+        failed = ""
+        try:
+            releases = self._candidate(0, budget)._planned(X, y)
+        except DPKernelError:
+            raise
+        except Exception as error:
+            failed = type(error).__name__  # a foreign text may quote an entry
+        if failed:
+            raise DataError(
+                f"{type(self.estimator).__name__} can't use these data ({failed}). Nothing was spent."
+            )
+        if releases != self.planned(0, budget, True):
+            raise ParameterError(
+                f"What {type(self.estimator).__name__} would release does not follow from the sizes of"
+                " the table and its parameters alone. Nothing was spent."
+            )
+
+    def _candidate(self, i: int, budget: Budget) -> Any:
+        found = clone(self.estimator).set_params(**self.candidates[i])
+        own = Ledger(neighbours=self.relation)
+        budgets = {"epsilon": budget.epsilon, "delta": budget.delta}
+        return found.set_params(**budgets, ledger=own, noise=None, verbose=False)
