@@ -15,6 +15,7 @@ from pathlib import Path
 
 from dpkernel.errors import ParameterError, parameter_message
 from dpkernel.reproduce import errata, lee_park_ahn
+from dpkernel.reproduce.design import DIMENSIONS
 from dpkernel.reproduce.request import Request
 
 __all__ = ["FIGURES", "needs_songs", "reproduce"]
@@ -27,7 +28,7 @@ FIGURES: dict[tuple[str, str], Callable[[Request], list[Path]]] = {
     ("lee-park-ahn", "fig3"): lee_park_ahn.figure_3,
     **{
         ("lee-park-ahn", item): partial(lee_park_ahn.dimension_figure, item, d)
-        for item, d in zip(("fig4", "fig5", "fig6"), lee_park_ahn.DIMENSIONS, strict=True)
+        for item, d in zip(("fig4", "fig5", "fig6"), DIMENSIONS, strict=True)
     },
     ("lee-park-ahn", "fig7"): lee_park_ahn.figure_7,
     **{

@@ -13,6 +13,7 @@ import shutil
 import urllib.error
 import urllib.request
 import zipfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -129,7 +130,7 @@ def _parse(text: IO[str]) -> tuple[Array, Array]:
     except ValueError:
         head = []
 
-    def lines() -> object:
+    def lines() -> Iterator[str]:
         yield from head
         yield from text
 
