@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from dpkernel.errors import ParameterError, parameter_message
-from dpkernel.reproduce import errata, lee_park_ahn
+from dpkernel.reproduce import errata, lee_park_ahn, wang_lei
 from dpkernel.reproduce.design import DIMENSIONS
 from dpkernel.reproduce.request import Request
 
@@ -35,6 +35,8 @@ FIGURES: dict[tuple[str, str], Callable[[Request], list[Path]]] = {
         ("lee-park-ahn", f"fig{8 + k}"): partial(lee_park_ahn.width_figure, f"fig{8 + k}", width)
         for k, width in enumerate(lee_park_ahn.WIDTHS)
     },
+    ("wang-lei", "fig1"): wang_lei.figure_1,
+    ("wang-lei", "table1"): wang_lei.table_one,
     ("errata", "table"): errata.errata_table,
 }
 

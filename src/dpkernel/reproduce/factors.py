@@ -12,7 +12,7 @@ from dpkernel.mechanisms import MixtureGaussian, SampledGaussian
 from dpkernel.papers.lee_park_ahn_2025 import algorithm_1_noise, algorithm_4_noise
 from dpkernel.papers.lee_park_ahn_2025.constants import squared_norm_bound
 from dpkernel.papers.ma_2024 import theorem_12
-from dpkernel.papers.nie_wang_2017 import constants as nie_wang
+from dpkernel.papers.nie_wang_2016 import constants as nie_wang
 from dpkernel.papers.sgd import Descent
 from dpkernel.papers.wang_guo_2024 import constants as wang_guo
 from dpkernel.papers.wang_lei_ying_zhang_2022 import constants as wang_lei

@@ -22,7 +22,8 @@ from dpkernel.types import Array, Budget, Neighbours
 def huber_example(budget: Budget) -> tuple[float, float]:
     """Return epsilon at the budget's delta with the printed noise, and with dpkernel's.
 
-    One Huber record with a kink in the tail of b. beta~ has density phi(b(beta)/sigma) |b'(beta)|, where -b(beta) is the gradient of the rest.
+    One Huber record with a kink in the tail of b. beta~ has density phi(b(beta)/sigma) |b'(beta)|,
+    where -b(beta) is the gradient of the rest.
     """
     row, relation = math.sqrt(2), Neighbours.REPLACE_ONE
     printed = algorithm_4_noise(1, budget.epsilon, budget.delta, 1e-9, Huber())
