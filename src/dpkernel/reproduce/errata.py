@@ -319,7 +319,9 @@ def _print(rows: Sequence[Mapping[str, Any]]) -> None:
             ]
         head = [row[key] for key in ("id", "place", "printed", "right", "factor")]
         shown.add_row(*head, *numbers)
-    Console(highlight=False).print(shown)
+    console = Console(highlight=False)
+    console.width = max(console.width, 150)
+    console.print(shown)
 
 
 def _draw(rows: Sequence[Mapping[str, Any]], path: Path) -> Path:
@@ -333,7 +335,7 @@ def _draw(rows: Sequence[Mapping[str, Any]], path: Path) -> Path:
         places = [k + offset for k in range(len(rows))]
         axes.bar(places, heights, 0.4, label=label, color=colour)
     axes.axhline(1.0, color="black", lw=1, label="the claim")
-    axes.set(yscale="log", ylabel="lower bound on epsilon / claimed epsilon", title="errata")
+    axes.set(yscale="log", ylabel="measured / claimed epsilon (0 drawn as 0.01)", title="errata")
     axes.set_xticks(range(len(rows)), [row["id"] for row in rows])
     axes.legend(fontsize="small")
     return save_figure(figure, path)
