@@ -68,6 +68,22 @@ def test_a_line_that_was_cut_off_is_run_again(tmp_path):
     assert run(store, 4, log) == ([0.0, 1.0, 2.0, 3.0], [2, 3])
 
 
+def fails_at_two(number, log):
+    if number == 2:
+        raise DataError("no luck")
+    return job(number, log)
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_what_was_finished_before_a_failure_is_kept(tmp_path, n_jobs):
+    store, log = Store(tmp_path, "x", {"d": 1}), tmp_path / "log"
+    run(store, 2, log)
+    with pytest.raises(DataError, match="no luck"):
+        store.complete(4, fails_at_two, lambda k: (log,), progress=False, n_jobs=n_jobs)
+    assert set(store.read()) >= {0, 1} and 2 not in store.read()
+    assert run(store, 3, log)[0] == [0.0, 1.0, 2.0]
+
+
 def test_results_of_other_settings_or_versions_are_not_mixed_in(tmp_path, monkeypatch):
     first, log = Store(tmp_path, "x", {"d": 1}), tmp_path / "log"
     run(first, 2, log)
@@ -78,9 +94,12 @@ def test_results_of_other_settings_or_versions_are_not_mixed_in(tmp_path, monkey
 
 
 @pytest.mark.parametrize("value", [0, True, 2.5])
-def test_repetitions_are_checked(tmp_path, value):
-    with pytest.raises(ParameterError, match="'repetitions' parameter of reproduce must be an int"):
-        reproduce("lee-park-ahn", "fig4", out=tmp_path, repetitions=value)
+@pytest.mark.parametrize("name", ["repetitions", "n_jobs"])
+def test_counts_are_checked(tmp_path, name, value):
+    with pytest.raises(
+        ParameterError, match=f"'{name}' parameter of reproduce must be an int >= 1"
+    ):
+        reproduce("lee-park-ahn", "fig4", out=tmp_path, **{name: value})
 
 
 # --- one repetition -------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from dpkernel.errors import ParameterError, parameter_message
 from dpkernel.reproduce import errata, lee_park_ahn, wang_lei
 from dpkernel.reproduce.design import DIMENSIONS
 from dpkernel.reproduce.request import Request
+from dpkernel.types import is_whole
 
 __all__ = ["FIGURES", "needs_songs", "reproduce"]
 
@@ -87,6 +88,9 @@ def reproduce(
         raise ParameterError(parameter_message("reproduce", "item", allowed, item))
     if repetitions is None:
         repetitions = QUICK if quick else REPETITIONS
+    for name, value in (("repetitions", repetitions), ("n_jobs", n_jobs)):
+        if not (is_whole(value) and value >= 1):
+            raise ParameterError(parameter_message("reproduce", name, "an int >= 1", value))
     command = f"python -m dpkernel.reproduce {paper} {item}{' --quick' if quick else ''}"
     if needs_songs(paper, item):
         command += " --data PATH" if data is not None else ""
