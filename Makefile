@@ -23,7 +23,8 @@ help:
 	@echo "make audit        attack every mechanism and its broken twin with many trials"
 	@echo "make tables       write the measured tables of the documentation from benchmarks/results"
 	@echo "make gallery      draw the pictures of the gallery again"
-	@echo "make reproduce    reproduce the golden values from 100-digit arithmetic"
+	@echo "make reproduce    golden values from 100-digit arithmetic, and the papers' figures in reproduction/;"
+	@echo "                  SONGS=FILE for the Million Song table, which is downloaded otherwise"
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -90,6 +91,7 @@ audit: $(VENV)/.installed
 
 reproduce: $(VENV)/.installed
 	$(BIN)/python tools/make_golden.py --check
+	$(TEST) $(BIN)/python -m dpkernel.reproduce all --quick --out reproduction $(if $(SONGS),--data $(SONGS))
 
 tables: $(VENV)/.installed
 	$(BIN)/python tools/doc_tables.py
