@@ -166,7 +166,7 @@ def test_a_figure_is_a_picture_and_a_table(tmp_path):
     found = lee_park_ahn.dimension_figure("fig4", 10, request)
     assert [path.name for path in found] == ["lee-park-ahn-fig4.png", "lee-park-ahn-fig4.csv"]
     assert found[0].read_bytes()[:4] == b"\x89PNG"
-    assert found[1].read_text().startswith("# the command; dpkernel ")
+    assert found[1].read_text().startswith("# command: the command\n# dpkernel: ")
     rows = read_csv(found[1])
     assert {row["method"] for row in rows} >= {PRINTED_1, PRINTED_3, CORRECTED_1, RIDGE}
     assert {row["n_features"] for row in rows if row["method"] == PRINTED_1} == {"4", "6"}
@@ -191,7 +191,7 @@ def test_figures_of_lee_park_and_ahn_are_drawn(item, tmp_path, monkeypatch):
     monkeypatch.setattr(lee_park_ahn, "song_cells", lambda width, request: stand_in())
     picture, table = reproduce("lee-park-ahn", item, out=tmp_path, quick=True, progress=False)
     assert picture.stat().st_size > 10_000
-    assert f"lee-park-ahn {item} --quick;" in table.read_text().splitlines()[0]
+    assert f"lee-park-ahn {item} --quick" in table.read_text().splitlines()[0]
     rows = read_csv(table)
     if item == "fig3":
         assert {row["panel"] for row in rows} == {"a", "b"}

@@ -38,8 +38,8 @@ from dpkernel.mechanisms import (
 )
 from dpkernel.noise import Noise, Part, Plan, SeededNoise
 from dpkernel.papers import PublishedAlgorithm3, PublishedPerturbedRisk
-from dpkernel.papers.sgd import Descent
-from dpkernel.papers.wang_guo_2024.constants import algorithm_1_noise, iterate_bound
+from dpkernel.papers.sgd import output_mechanism, output_run
+from dpkernel.papers.wang_guo_2024.constants import algorithm_1_noise
 from dpkernel.profiles import GaussianProfile, PureProfile
 from dpkernel.reproduce.design import generator
 from dpkernel.reproduce.huber import huber_example
@@ -212,12 +212,10 @@ def missing_root(trials: Trials) -> Finding:
     n, step, budget = 10, 1e-6, Budget(1.0, 1e-6)
     sizes: dict[str, Any] = {"kappa": 1.0, "target_bound": 1.0}
     noise = algorithm_1_noise(n, n, step, *_pair(budget), **sizes).noise_scale
-    slope = 1 + math.sqrt(step * n / (2 - step))
-    descent = Descent(n, n, step, 1, 1.0, slope, iterate_bound(n, step, **sizes), 1.0)
-    printed = descent.mechanism(noise)
-    ours = MixtureGaussian.calibrate(
-        descent.hit_law(), budget, dimension=1, rounding=descent.rounding
-    )
+    run = output_run(Squared(), n, 1, n, step, **sizes)
+    printed = output_mechanism(run, noise)
+    law = printed.sensitivity
+    ours = MixtureGaussian.calibrate(law, budget, dimension=1, rounding=run.rounding)
     hits = generator(0, 1).binomial(n, 1 / n, (2, trials.releases))
     w = 1 - (1 - step) ** hits.astype(float)  # of so many steps on (row 1, target 1)
     values = w[0], -w[1]

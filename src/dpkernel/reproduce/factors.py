@@ -7,16 +7,17 @@ from typing import Any
 
 from scipy.stats import chi2
 
-from dpkernel.losses import Huber
+from dpkernel.losses import Huber, Loss, Squared
 from dpkernel.mechanisms import MixtureGaussian, SampledGaussian
 from dpkernel.papers.lee_park_ahn_2025 import algorithm_1_noise, algorithm_4_noise
 from dpkernel.papers.lee_park_ahn_2025.constants import squared_norm_bound
 from dpkernel.papers.ma_2024 import theorem_12
 from dpkernel.papers.nie_wang_2016 import constants as nie_wang
-from dpkernel.papers.sgd import Descent
+from dpkernel.papers.sgd import output_run
 from dpkernel.papers.wang_guo_2024 import constants as wang_guo
 from dpkernel.papers.wang_lei_ying_zhang_2022 import constants as wang_lei
 from dpkernel.profiles import gaussian_delta, objective_multiplier
+from dpkernel.sensitivity import RandomSensitivity
 from dpkernel.statistics import GramLayout
 from dpkernel.types import Budget, Neighbours
 
@@ -66,9 +67,7 @@ def hits() -> str:
     printed = wang_guo.algorithm_1_noise(
         n, n, step, budget.epsilon, budget.delta, **_UNIT, sensitivity="proof"
     )
-    farthest = wang_guo.iterate_bound(n, step, **_UNIT)
-    descent = Descent(n, n, step, 1, 1.0, 1 + farthest, farthest, 1.0)
-    return _ratio(printed.noise_scale, _mixture_scale(descent, budget))
+    return _ratio(printed.noise_scale, _mixture_scale(Squared(), n, step, budget))
 
 
 def classical_gaussian() -> str:
@@ -94,7 +93,7 @@ def output_noise() -> str:
         n, n, step, budget.delta / 2, alpha=1.0, L=1.0, gradient=1.0
     )
     printed = math.sqrt(2 * math.log(2.5 / budget.delta)) * moved / budget.epsilon
-    return _ratio(printed, _mixture_scale(Descent(n, n, step, 1, 1.0, 1.0, 10.0, 1.0), budget))
+    return _ratio(printed, _mixture_scale(Huber(1.0), n, step, budget))
 
 
 def gradient_noise() -> str:
@@ -157,6 +156,9 @@ def sketch_delta() -> str:
     return f"delta = 10^{printed:.0f} for 10^{proof:.0f} (n = 1000, h = 50, m = 20)"
 
 
-def _mixture_scale(descent: Descent, budget: Budget) -> float:
-    found = MixtureGaussian.calibrate(descent.hit_law(), budget, dimension=1)
-    return float(found.noise_scale)
+def _mixture_scale(loss: Loss, n: int, step: float, budget: Budget) -> float:
+    """Return what n steps on rows and targets of size 1, drawn with replacement, need."""
+    run = output_run(loss, n, 1, n, step, **_UNIT)
+    law = run.sensitivity(Neighbours.REPLACE_ONE)
+    assert isinstance(law, RandomSensitivity)
+    return float(MixtureGaussian.calibrate(law, budget, dimension=1).noise_scale)
