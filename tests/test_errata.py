@@ -107,7 +107,9 @@ def test_the_table_is_written_with_every_erratum(tmp_path, monkeypatch):
     assert len(rows) == len(ERRATA) == 27
     assert rows["003-11"]["method"] == "gaussian fit" and verdict(rows["003-11"]) == "refuted"
     assert rows["003-8"]["method"] == NO_ATTACK and rows["003-8"]["trials"] == ""
-    assert table.read_text().startswith("# command: python -m dpkernel.reproduce errata table --quick\n")
+    assert table.read_text().startswith(
+        "# command: python -m dpkernel.reproduce errata table --quick\n"
+    )
 
 
 def test_every_attack_belongs_to_an_erratum():

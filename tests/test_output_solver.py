@@ -7,6 +7,7 @@ import pytest
 from scipy.optimize import minimize
 
 import dpkernel.solvers.output_perturbation as solver
+from dpkernel import PrivateKernelRidge
 from dpkernel.errors import ParameterError
 from dpkernel.losses import (
     REGISTRY,
@@ -20,6 +21,8 @@ from dpkernel.losses import (
     SmoothedHinge,
     Squared,
 )
+from dpkernel.methods import PrivateHuberRegressor
+from dpkernel.solvers import objective_perturbation
 from dpkernel.solvers.objective_perturbation import BlockRecords
 from dpkernel.solvers.output_perturbation import Risk, minimise_risk, smoothed
 from dpkernel.types import Neighbours
@@ -153,3 +156,24 @@ def test_senseless_problems_are_refused(wrong, what):
     numbers = {"ridge": 1.0, **wrong}
     with pytest.raises(ParameterError, match=f"The '{what}' parameter of Risk"):
         Risk(Hinge(), 10, 2, 1.0, **numbers)
+
+
+@pytest.mark.parametrize("kind", [PrivateKernelRidge, PrivateHuberRegressor])
+def test_a_weak_ridge_on_single_precision_features_is_solved_whatever_the_labels(
+    kind, monkeypatch, rng
+):
+    """In single precision a ridge of 1e-6 is lost beside 20,000 rows, and Newton steps would stall.
+
+    On some tables only: and descent, which would then be needed, takes 10^12 steps.
+    """
+
+    def descend(*_):
+        raise AssertionError("Newton steps did not get there")
+
+    monkeypatch.setattr(objective_perturbation, "_descend", descend)
+    X = rng.uniform(-1, 1, (20_000, 2))
+    model = kind(
+        solver="output", regularisation=1e-6, n_features=200, bounds=(-1, 1), y_bounds=(-2, 2)
+    )
+    for y in (np.zeros(len(X)), 2.0 * (np.arange(len(X)) == 0), np.sin(3 * X[:, 0])):
+        assert np.isfinite(model.fit(X, y).coef_).all()

@@ -103,9 +103,7 @@ def _answers(
         key, found = mechanism.key(noise), []
         for k in range(times):
             fresh = key + bytes([k])  # a curator that forgets would draw again
-            function = NoisyFunction(
-                lambda x: factor * kernel(x, at[None, :])[:, 0], kernel, mechanism, fresh
-            )
+            function = NoisyFunction(value, kernel, mechanism, fresh)
             if times == 1:
                 function.answer(at + 0.5)  # an earlier question
             found.append(function.answer(at)[0])

@@ -337,6 +337,8 @@ class PrivateCurator(FunctionModel):
                 "n_rows": problem.n_rows,
                 "domain": domain.to_dict(),
                 "kernel": problem.kernel.to_dict(),
+                "loss": self.loss,
+                "threshold": problem.threshold,
                 "regularisation": problem.ridge,
                 "point": asked[0].tolist(),
             }

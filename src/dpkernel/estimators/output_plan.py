@@ -59,6 +59,9 @@ def plan_outputs(
         mu *= 1 - 1e-9
 
 
+_MOST_NOISE = 1e150  # whose square is a number
+
+
 def _mu(budget: Budget) -> float:
     return gaussian_mu(min(budget.epsilon, _LARGEST_EPSILON), budget.delta)
 
@@ -91,7 +94,7 @@ def _ridge(setting: Setting, losses: Sequence[Loss]) -> float:
         risks = [_risk(setting, loss, ridge) for loss in losses]
         sigma = stacked(risks, setting.relation).value * per_unit
         bias = setting.signal * (ridge / (curved + ridge)) ** 2
-        return float(powers @ (sigma**2 + bias))
+        return float(powers @ (min(sigma, _MOST_NOISE) ** 2 + bias))
 
     candidates = np.geomspace(1e-3, 1e4 * setting.n_rows, _CANDIDATES)
     return min((float(c) for c in candidates), key=error_of)

@@ -141,7 +141,7 @@ class PrivateQuantileRegressor(RobustModel):
     Guarantee    (epsilon, delta)-DP for the stated neighbours. Public: n, bounds, seed, parameters.
     Sensitivity  2 B max(quantile, 1 - quantile) or half of it, of the gradient, B = 1:
                  ``sensitivity.loss_gradient``; over Lambda with ``solver="output"``, of the solution:
-                 ``sensitivity.erm_lipschitz``.
+                 ``sensitivity.erm_lipschitz``, or ``erm_bounded`` where it is smaller.
     Not covered  ``score`` on the training rows: it reads them without noise.
     Reference    Lee, Park & Ahn, Algorithms 2 and 4 and Theorem 9, with the noise that their proof
                  needs.
@@ -289,7 +289,8 @@ class PrivateHuberRegressor(RobustModel):
 
     Guarantee    (epsilon, delta)-DP for the stated neighbours. Public: n, bounds, seed, parameters.
     Sensitivity  2 B threshold or half of it, of the gradient, B = 1: ``sensitivity.loss_gradient``;
-                 over Lambda with ``solver="output"``, of the solution: ``sensitivity.erm_lipschitz``.
+                 over Lambda with ``solver="output"``, of the solution: ``sensitivity.erm_lipschitz``,
+                 or ``erm_bounded`` where it is smaller.
     Not covered  ``score`` on the training rows: it reads them without noise.
     Reference    Lee, Park & Ahn, Algorithms 2 and 4, with the noise that their proof needs.
 

@@ -60,8 +60,8 @@ class PrivateKernelSVC(MarginClassifier):
     Guarantee    (epsilon, delta)-DP for the stated neighbours. Public: n, bounds, classes, seed,
                  parameters.
     Sensitivity  of the solutions of K problems: 2 sqrt(K) B / Lambda or half of it, B = 1, and what the
-                 solver may be off: ``sensitivity.erm_lipschitz``. Every solve reaches one public
-                 tolerance.
+                 solver may be off: ``sensitivity.erm_lipschitz``, or ``erm_bounded`` where it is
+                 smaller. Every solve reaches one public tolerance.
     Not covered  ``score`` on the training rows: it reads them without noise.
     Reference    Nie & Wang, Theorem 2, with noise on all coefficients in place of one number for the
                  whole function; Chaudhuri, Monteleoni & Sarwate (2011).
@@ -166,7 +166,7 @@ class PrivateKernelSVR(RobustModel):
 
     Guarantee    (epsilon, delta)-DP for the stated neighbours. Public: n, bounds, seed, parameters.
     Sensitivity  of the solution: 2 B / Lambda or half of it, B = 1, and what the solver may be off:
-                 ``sensitivity.erm_lipschitz``.
+                 ``sensitivity.erm_lipschitz``, or ``erm_bounded`` where it is smaller.
     Not covered  ``score`` on the training rows: it reads them without noise.
     Reference    Nie & Wang, Theorem 2, with noise on all coefficients in place of one number for the
                  whole function.

@@ -20,7 +20,7 @@ from dpkernel.estimators.records import STEPS, RecordRecipe, Targets
 from dpkernel.estimators.sources import Source
 from dpkernel.features import FeatureMap, FourierFeatures, LinearFeatures, NormalisedFeatures
 from dpkernel.losses import Loss
-from dpkernel.solvers.objective_perturbation import CompensatedSum
+from dpkernel.solvers.objective_perturbation import PRECISE, CompensatedSum
 from dpkernel.types import Array, IntArray
 
 _CHUNK_BYTES = 2**28  # of a double-precision copy of some rows
@@ -110,7 +110,8 @@ class TensorRecords:
                 gradient.add(part)
             if hessian_stride:
                 bend = np.sqrt(loss.curvature(y, scores) * omega)
-                scaled = z * torch.as_tensor(bend, dtype=z.dtype, device=z.device)[:, None]
+                rows = precise if hessian_stride == PRECISE else z
+                scaled = rows * torch.as_tensor(bend, dtype=rows.dtype, device=z.device)[:, None]
                 bends = bends + (scaled.T @ scaled).to(torch.float64)
         hessian = bends.cpu().numpy() if hessian_stride else None  # type: ignore[attr-defined]
         return gradient.value, hessian

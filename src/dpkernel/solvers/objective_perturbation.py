@@ -25,7 +25,11 @@ from dpkernel.types import Array, is_real, is_whole
 _UNIT = 2.0**-53
 _NEWTON_STEPS = 1000
 _LINE_STEPS = 60
+_SINGLE_ENOUGH = 1e6  # a Hessian of this condition number may be summed in single precision
+_PATIENCE = 40  # steps that may pass with a Hessian of some blocks, or in single precision
 _SLICE = 512  # rows whose double-precision copy stays in the cache
+
+PRECISE = -1  # a stride: every block, in double precision whatever the features are
 
 Record = tuple[Array, Array, Array | None]  # features, targets, weights (None: all 1)
 
@@ -38,7 +42,8 @@ class Records(Protocol):
     ) -> tuple[Array, Array | None]:
         """Return the gradient of the sum of losses; with a stride also the Hessian.
 
-        A stride of k takes every k-th block into the Hessian, scaled up: it only steers the search.
+        A stride of k takes every k-th block into the Hessian, scaled up, in the precision of the
+        features; ``PRECISE`` takes every block in double precision. It only steers the search.
         """
 
 
@@ -194,8 +199,10 @@ def _newton(
     at = _Derivatives(records, problem, b, threads)
     beta: Array = np.zeros(len(b)) if origin is None else origin
     stride = max(1, problem.n_rows // max(32 * len(b), 20_000))
+    if problem.smoothness > _SINGLE_ENOUGH * problem.strength:
+        stride = PRECISE  # rounded to single precision a weak ridge is lost
     gradient, hessian = at(beta, stride)
-    for _ in range(_NEWTON_STEPS):
+    for count in range(_NEWTON_STEPS):
         if problem.accepts(gradient, beta):
             return beta
         assert hessian is not None
@@ -209,10 +216,12 @@ def _newton(
         if not start < 0:
             return None
         trial: Array = beta + step
+        if count > _PATIENCE:
+            stride = PRECISE
         gradient, hessian = at(trial, stride)
         slope, norm = float(gradient @ step), float(np.linalg.norm(gradient))
-        if norm > 0.3 * size:
-            stride = max(1, stride // 2)  # a Hessian of more records may be better here
+        if norm > 0.3 * size and stride > 1:
+            stride //= 2  # a Hessian of more records may be better here
         if norm > 0.5 * size and abs(slope) > 0.5 * abs(start):
             trial = beta + _length(at, beta, step, start, slope) * step
             gradient, hessian = at(trial, stride)
@@ -291,9 +300,10 @@ def sum_blocks(
     hessian = np.zeros((len(beta), len(beta))) if hessian_stride else None
     rows = used = 0
 
-    def tasks() -> Iterator[tuple[Record, Loss, Array, bool]]:
+    def tasks() -> Iterator[tuple[Record, Loss, Array, int]]:
         for number, block in enumerate(blocks):
-            yield block, loss, beta, hessian_stride > 0 and number % hessian_stride == 0
+            wanted = hessian_stride != 0 and number % hessian_stride == 0
+            yield block, loss, beta, hessian_stride if wanted else 0
 
     for slopes, bends, count in in_threads(_sum_block, tasks(), threads):
         gradient.add(slopes)
@@ -307,7 +317,7 @@ def sum_blocks(
 
 
 def _sum_block(
-    block: Record, loss: Loss, beta: Array, with_hessian: bool
+    block: Record, loss: Loss, beta: Array, hessian_stride: int
 ) -> tuple[Array, Array | None, int]:
     """Return gradient, Hessian and number of rows of one block."""
     features, targets, weights = block
@@ -321,15 +331,18 @@ def _sum_block(
             if weights is not None:
                 slopes = slopes * weights[part]
             gradient.add(slopes @ z)
-            if with_hessian:
+            if hessian_stride:
                 bend[part] = loss.curvature(y, scores)
-        if not with_hessian:
+        if not hessian_stride:
             return gradient.value, None, len(targets)
         if weights is not None:
             bend *= weights
         bent = np.flatnonzero(bend > 0)
         chosen = features if len(bent) == len(bend) else features[bent]
-        scaled = chosen * np.sqrt(bend[bent]).astype(features.dtype)[:, None]
+        roots = np.sqrt(bend[bent])
+        if hessian_stride != PRECISE:
+            roots = roots.astype(features.dtype, copy=False)
+        scaled = chosen * roots[:, None]
         return gradient.value, scaled.T @ scaled, len(targets)
 
 
