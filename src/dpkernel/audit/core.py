@@ -184,6 +184,7 @@ def judge_scores(
         for sign in (1.0, -1.0):
             best = _best_thresholds(sign * p, sign * q, len(judged_p), rough, delta)
             chosen |= {(swapped, sign, t) for t in best}
+    chosen = chosen or {(False, 1.0, float(np.median(pilot_p)))}  # nothing promises anything
     level = false_alarm / (2 * len(chosen))  # two one-sided bounds a test
     points = []
     for swapped, sign, threshold in sorted(chosen):
@@ -209,13 +210,15 @@ def judge_scores(
 
 def _ordered(scores: Array) -> Array:
     """Return finite numbers in the same order: what is no number comes first."""
-    return np.nan_to_num(np.asarray(scores, float), nan=-_HUGE, posinf=_HUGE, neginf=-_HUGE)
+    tame = np.nan_to_num(np.asarray(scores, float), nan=-_HUGE, posinf=_HUGE, neginf=-_HUGE)
+    return np.asarray(tame)
 
 
 def _best_thresholds(p: Array, q: Array, n: int, level: float, delta: float) -> set[float]:
     """Return the t whose events {score > t} promise the best bounds on n further runs a side.
 
-    One for P - e^eps Q at each eps, one for the ratio P/Q, one for the mu of a Gaussian pair.
+    One for P - e^eps Q at each eps, one for the ratio P/Q, one for the mu of a Gaussian pair; none
+    where nothing can be expected: every event that is judged costs the others some confidence.
     """
     grid = np.unique(np.quantile(np.concatenate((p, q)), np.linspace(0, 1, 201)))
     hits = (len(p) - np.searchsorted(np.sort(p), grid, side="right")) / len(p) * n
@@ -225,7 +228,7 @@ def _best_thresholds(p: Array, q: Array, n: int, level: float, delta: float) -> 
     values = [low - math.exp(epsilon) * high for epsilon in _EPSILONS]
     values.append(np.log(np.maximum(low - delta, 1e-300) / high))
     values.append(ndtri(np.maximum(low, 1e-300)) - ndtri(high))
-    return {float(grid[int(np.argmax(value))]) for value in values}
+    return {float(grid[int(np.argmax(value))]) for value in values if np.max(value) > 0}
 
 
 def _bounds(p: Array, q: Array, threshold: float, level: float) -> tuple[float, float]:
