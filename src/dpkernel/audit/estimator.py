@@ -10,14 +10,21 @@ import numpy as np
 from rich.progress import Progress
 from sklearn.utils.parallel import Parallel, delayed
 
+from dpkernel.audit.claims import (
+    claim_for_replaced,
+    claimed_delta,
+    claimed_profile,
+    declared_relation,
+    replaced_in_words,
+)
 from dpkernel.audit.core import judge_scores
 from dpkernel.audit.observe import Layout, Observation, Runner, fresh
 from dpkernel.audit.report import AuditReport
 from dpkernel.audit.statistics import STATISTICS, Score, separation
-from dpkernel.audit.worst_cases import WorstCase, claim_for_replaced, worst_cases
+from dpkernel.audit.worst_cases import WorstCase, worst_cases
 from dpkernel.errors import ParameterError, parameter_message
-from dpkernel.profiles import ApproximateProfile, PrivacyProfile, PureProfile
-from dpkernel.types import Array, Budget, Neighbours, is_real, is_whole
+from dpkernel.profiles import PrivacyProfile, PureProfile
+from dpkernel.types import Array, Budget, is_real, is_whole
 
 _CHUNK = 25  # fits that one task makes
 
@@ -88,21 +95,22 @@ def audit(
     >>> audit(model, trials=100, random_state=0, progress=False).verdict
     'not contradicted'
     """
-    _check(trials, confidence, delta, statistic, n_rows)
+    _check(trials, confidence, statistic, n_rows)
     bare = fresh(estimator)
     own = statistic if callable(statistic) else None
     runs = Runs(Runner(bare, own), n_jobs, random_state, progress)
-    profile, relation = _claim_of(runs.runner, claim, worst_case, n_rows, n_columns)
-    how = relation.value if relation is not None else "neighbours as given"
+    first = _cases(worst_case, bare, n_rows, n_columns)[0]
+    relation = declared_relation(bare)
+    profile = claimed_profile(
+        claim, runs.runner.fitted(first.table, None) if claim is None else None
+    )
+    how = "neighbours as given"
     if isinstance(worst_case, str):
-        profile = claim_for_replaced(profile, relation or Neighbours.REPLACE_ONE)
-        how = "one record replaced"
-        if relation is not None and relation is not Neighbours.REPLACE_ONE:
-            how += f", two steps of {relation.value}"
-    at = _delta_of(estimator, claim, profile) if delta is None else float(delta)
+        profile, how = claim_for_replaced(profile, relation), replaced_in_words(relation)
+    at = claimed_delta(delta, claim, bare)
     few, some = max(20, trials // 20), max(20, trials // 2)
     with runs:
-        cases = _cases(worst_case, runs.runner, n_rows, n_columns)
+        cases = _cases(worst_case, bare, n_rows, n_columns)
         runs.expect(2 * (len(cases) * few * (len(cases) > 1) + some + trials))
         pilot = few if len(cases) > 1 else 0
         case = _best_case(cases, few, runs)
@@ -137,7 +145,7 @@ def audit(
     )
 
 
-def _check(trials: Any, confidence: Any, delta: Any, statistic: Any, n_rows: Any) -> None:
+def _check(trials: Any, confidence: Any, statistic: Any, n_rows: Any) -> None:
     if not is_whole(trials) or trials < 20:
         raise ParameterError(parameter_message("audit", "trials", "an int >= 20", trials))
     if not is_whole(n_rows) or n_rows < 2:
@@ -145,9 +153,6 @@ def _check(trials: Any, confidence: Any, delta: Any, statistic: Any, n_rows: Any
     if not is_real(confidence) or not 0 < confidence < 1:
         allowed = "a float in the range (0, 1)"
         raise ParameterError(parameter_message("audit", "confidence", allowed, confidence))
-    if delta is not None and (not is_real(delta) or not 0 <= delta < 1):
-        allowed = "a float in the range [0, 1)"
-        raise ParameterError(parameter_message("audit", "delta", allowed, delta))
     if not callable(statistic) and statistic not in ("auto", *STATISTICS):
         names = ", ".join(repr(name) for name in ("auto", *STATISTICS))
         allowed = f"one of {names}, or a function of a fitted estimator"
@@ -210,42 +215,8 @@ class Runs:
         return [start + i for i in range(count)]
 
 
-def _claim_of(
-    runner: Runner, claim: Any, worst_case: Any, n_rows: int, n_columns: int | None
-) -> tuple[PrivacyProfile, Neighbours | None]:
-    """Return the claimed profile and the relation that the estimator declares, if it does."""
-    declared = runner.estimator.get_params(deep=False).get("neighbours")
-    relation = None if declared is None else Neighbours.resolve(declared)
-    if isinstance(claim, PrivacyProfile):
-        return claim, relation
-    if claim is not None:
-        budget = claim if isinstance(claim, Budget) else Budget(*claim)
-        if budget.pure:
-            return PureProfile(budget.epsilon), relation
-        return ApproximateProfile(budget.epsilon, budget.delta), relation
-    case = _cases(worst_case, runner, n_rows, n_columns)[0]
-    certificate = getattr(runner.fitted(case.table, None), "certificate_", None)
-    if certificate is None:
-        advice = (
-            "The estimator has no certificate_: say what it claims, for example claim=(1, 1e-6)."
-        )
-        allowed = "a PrivacyProfile, a Budget or a pair (epsilon, delta)"
-        raise ParameterError(parameter_message("audit", "claim", allowed, None, advice))
-    profile: PrivacyProfile = certificate.profile
-    return profile, relation
-
-
-def _delta_of(estimator: Any, claim: Any, profile: PrivacyProfile) -> float:
-    if isinstance(profile, PureProfile):
-        return 0.0
-    if claim is not None and not isinstance(claim, PrivacyProfile):
-        return float((claim if isinstance(claim, Budget) else Budget(*claim)).delta)
-    stated = estimator.get_params(deep=False).get("delta")
-    return float(stated) if is_real(stated) and 0 <= stated < 1 else 1e-6
-
-
 def _cases(
-    worst_case: Any, runner: Runner, n_rows: int, n_columns: int | None
+    worst_case: Any, estimator: Any, n_rows: int, n_columns: int | None
 ) -> Sequence[WorstCase]:
     """Return the pair that was given, or the built-in ones that the estimator accepts."""
     if not isinstance(worst_case, str):
@@ -259,7 +230,7 @@ def _cases(
     if worst_case != "auto":
         allowed = "'auto' or a pair of data sets ((X, y), (X', y'))"
         raise ParameterError(parameter_message("audit", "worst_case", allowed, worst_case))
-    return worst_cases(runner.estimator, n_rows, n_columns)
+    return worst_cases(estimator, n_rows, n_columns)
 
 
 def _best_case(cases: Sequence[WorstCase], few: int, runs: Runs) -> WorstCase:

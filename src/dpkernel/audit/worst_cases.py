@@ -7,10 +7,9 @@ hide it least.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from sklearn.base import is_classifier, is_regressor
@@ -18,8 +17,7 @@ from sklearn.base import is_classifier, is_regressor
 from dpkernel.audit.observe import Table
 from dpkernel.domain import Domain, Interval, Levels
 from dpkernel.errors import ParameterError, parameter_message
-from dpkernel.profiles import GaussianProfile, PrivacyProfile
-from dpkernel.types import JSON, Array, Neighbours
+from dpkernel.types import Array
 
 _OUTSIDE = 1e3  # of the bounds: what is not clipped shows
 
@@ -140,42 +138,3 @@ def _case(
         return X, np.array([record[1], *[rest_target] * (n_rows - 1)])
 
     return WorstCase(name, table(one), table(other))
-
-
-@dataclass(frozen=True)
-class TwoSteps(PrivacyProfile):
-    r"""What a guarantee for blanked records says about replaced ones: two steps through a null.
-
-    Guarantee    delta_2(eps) <= min over a + b = eps of delta(a) + e^a delta(b).
-    """
-
-    kind: ClassVar[str] = "two-steps"
-    one: PrivacyProfile
-
-    def delta(self, epsilon: float) -> float:
-        """Return the best bound over a few splits of epsilon."""
-        if epsilon < 0:  # both directions hold: 1 - e^eps (1 - delta(-eps))
-            return min(1.0, 1 - math.exp(epsilon) * (1 - self.delta(-epsilon)))
-        shares = epsilon * np.linspace(0, 1, 9)
-        found = [
-            self.one.delta(float(a)) + math.exp(a) * self.one.delta(float(epsilon - a))
-            for a in shares
-        ]
-        return min(1.0, float(min(found)))
-
-    def rdp(self, order: float) -> float:
-        """Unknown."""
-        return float("inf")
-
-    def to_dict(self) -> JSON:
-        """Return the kind and the one step."""
-        return {"kind": self.kind, "one": self.one.to_dict()}
-
-
-def claim_for_replaced(claim: PrivacyProfile, relation: Neighbours) -> PrivacyProfile:
-    """Return what a claim says about tables in which one record is replaced."""
-    if relation is Neighbours.REPLACE_ONE:
-        return claim
-    if isinstance(claim, GaussianProfile):  # two steps of a Gaussian pair are one of 2 mu
-        return GaussianProfile(2 * claim.mu_value * (1 + 1e-12))
-    return TwoSteps(claim)
