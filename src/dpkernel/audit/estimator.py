@@ -51,10 +51,10 @@ def audit(
     estimator : object with ``fit`` and ``get_params``
         Ours or anybody's. It is copied; neither it nor its ledger is touched, and nothing but its
         public face is used.
-    worst_case : "auto" or (D, D')
+    worst_case : "auto", str or (D, D')
         Two neighbouring data sets, each a pair (X, y), y None for transformers. "auto" makes some
-        from the declared bounds and classes and takes the one that shows most in a pilot. They
-        differ in one replaced record.
+        from the declared bounds and classes and takes the one that shows most in a pilot; a name
+        takes that one. They differ in one replaced record.
     trials : int
         Judged fits on each of the two. About 1.6 times as many come before them, to choose the
         attack. At most about log(trials / 10) can be proved for epsilon.
@@ -218,7 +218,7 @@ class Runs:
 def _cases(
     worst_case: Any, estimator: Any, n_rows: int, n_columns: int | None
 ) -> Sequence[WorstCase]:
-    """Return the pair that was given, or the built-in ones that the estimator accepts."""
+    """Return the pair that was given, or the built-in ones."""
     if not isinstance(worst_case, str):
         try:
             (X, y), (other_X, other_y) = worst_case
@@ -227,10 +227,13 @@ def _cases(
             got = type(worst_case).__name__
             raise ParameterError(parameter_message("audit", "worst_case", allowed, got)) from None
         return [WorstCase("the given pair", (X, y), (other_X, other_y))]
-    if worst_case != "auto":
-        allowed = "'auto' or a pair of data sets ((X, y), (X', y'))"
+    cases = worst_cases(estimator, n_rows, n_columns)
+    found = [case for case in cases if worst_case in ("auto", case.name)]
+    if not found:
+        names = ", ".join(repr(case.name) for case in cases)
+        allowed = f"'auto', one of {names}, or a pair of data sets ((X, y), (X', y'))"
         raise ParameterError(parameter_message("audit", "worst_case", allowed, worst_case))
-    return worst_cases(estimator, n_rows, n_columns)
+    return found
 
 
 def _best_case(cases: Sequence[WorstCase], few: int, runs: Runs) -> WorstCase:
