@@ -92,7 +92,7 @@ def audit(
     >>> from dpkernel import PrivateKernelRidge
     >>> from dpkernel.audit import audit
     >>> model = PrivateKernelRidge(1.0, kernel="linear", bounds=(-1, 1), y_bounds=(-1, 1))
-    >>> audit(model, trials=100, random_state=0, progress=False).verdict
+    >>> audit(model, "across the box", trials=20, random_state=0, progress=False).verdict
     'not contradicted'
     """
     _check(trials, confidence, statistic, n_rows)
