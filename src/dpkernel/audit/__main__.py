@@ -24,8 +24,8 @@ from dpkernel.audit.table import (
     picture_name,
 )
 
-_FULL = {"mechanisms": 20_000, "estimators": 1000, "factor": 0.25}
-_QUICK = {"mechanisms": 4000, "estimators": 80, "factor": 0.05}
+_FULL = {"epsilon": 2.0, "factor": 0.1}, 20_000, 1000  # of estimators; runs of mechanisms, fits
+_QUICK = {"epsilon": 1.0, "factor": 0.02}, 4000, 100
 
 
 def main(
@@ -38,14 +38,12 @@ def main(
 ) -> None:
     """Run every attack on real entropy; exit with 1 if a verdict is not as it should be."""
     out.mkdir(parents=True, exist_ok=True)
-    sizes = _QUICK if quick else _FULL
-    many, fits = trials or int(sizes["mechanisms"]), estimator_trials or int(sizes["estimators"])
-    factor = sizes["factor"]
-    lines = estimator_lines(factor)
+    setting, runs, fits = _QUICK if quick else _FULL
+    runs, fits = trials or runs, estimator_trials or fits
+    lines = estimator_lines(**setting)
     tasks = [
-        *(delayed(estimator_row)(i, factor, fits, false_alarm, out) for i in range(len(lines))),
-        *(delayed(mechanism_row)(i, many, false_alarm) for i in range(len(all_cases()))),
-    ]
+        delayed(estimator_row)(i, fits, false_alarm, out, **setting) for i in range(len(lines))
+    ] + [delayed(mechanism_row)(i, runs, false_alarm) for i in range(len(all_cases()))]
     rows = list(track(_run(tasks, jobs), total=len(tasks), description="auditing"))
     _write(out, rows, [picture_name(line) for line in lines])
     _show(rows)

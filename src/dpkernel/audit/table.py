@@ -19,7 +19,7 @@ from dpkernel import mechanisms
 from dpkernel.audit.cases import all_cases
 from dpkernel.audit.core import Case
 from dpkernel.audit.estimator import audit
-from dpkernel.audit.observe import Runner
+from dpkernel.audit.observe import Runner, fresh
 from dpkernel.audit.twins import WeakNoise
 from dpkernel.audit.worst_cases import worst_cases
 from dpkernel.estimators import (
@@ -46,9 +46,8 @@ from dpkernel.preprocessing import (
 from dpkernel.profiles import PrivacyProfile
 
 _DELTA = 1e-5
-# so large that few fits tell something; a record that is replaced is two steps of zero-out
-RELATIONS = {"replace-one": 4.0, "zero-out": 2.0}
-_LOOSE = 1e4  # the epsilon of a twin whose noise does not come from its source number by number
+RELATIONS = {"replace-one": 1.0, "zero-out": 0.5}  # shares of epsilon: one step, and one of two
+_LOOSE = 1e4  # the epsilon of a twin whose noise is not added number by number
 
 
 @dataclass(frozen=True)
@@ -69,7 +68,7 @@ class Line:
             return None
         case = worst_cases(self.claimed_by, self.n_rows)[0]
         profile: PrivacyProfile = (
-            Runner(self.claimed_by).fitted(case.table, None).certificate_.profile
+            Runner(fresh(self.claimed_by)).fitted(case.table, None).certificate_.profile
         )
         return profile
 
@@ -134,19 +133,22 @@ def _estimators() -> Iterator[tuple[str, Any, str]]:
     yield "pipeline", PrivatePipeline(steps, delta=_DELTA), far
 
 
-_KEYED = ("grid",)  # whose noise follows from a key that is drawn once
+# whose noise follows from a key that is drawn once, or multiplies the data
+_NOT_ADDED = ("grid", "sketched ridge")
 
 
 @cache
-def estimator_lines(factor: float) -> tuple[Line, ...]:
-    """Return every estimator under every relation, each followed by its twin."""
+def estimator_lines(epsilon: float, factor: float) -> tuple[Line, ...]:
+    """Return every estimator under every relation, each followed by a twin with less noise."""
     lines = []
     for name, estimator, case in _estimators():
-        rows = 40 if name == "imputer" else 8  # fewer are too few for it to say anything
-        for relation, epsilon in RELATIONS.items():
-            sound = clone(estimator).set_params(neighbours=relation, epsilon=epsilon)
+        # of too few rows for its epsilon a transformer says nothing, to anybody
+        rows = 40 if name == "imputer" else 8
+        wanted = max(epsilon, 4.0) if hasattr(estimator, "transform") else epsilon
+        for relation, share in RELATIONS.items():
+            sound = clone(estimator).set_params(neighbours=relation, epsilon=share * wanted)
             lines.append(Line(name, sound, case, relation, rows))
-            if name in _KEYED:
+            if name in _NOT_ADDED:
                 twin = clone(sound).set_params(epsilon=_LOOSE)
                 what, by = f"noise of epsilon {_LOOSE:g}", sound
             else:
@@ -185,10 +187,16 @@ def mechanism_row(index: int, trials: int, false_alarm: float) -> Row:
 
 
 def estimator_row(
-    index: int, factor: float, trials: int, false_alarm: float, out: Path | None = None
+    index: int,
+    trials: int,
+    false_alarm: float,
+    out: Path | None = None,
+    *,
+    epsilon: float,
+    factor: float,
 ) -> Row:
     """Attack one estimator, or its twin; draw its picture into a folder."""
-    line = estimator_lines(factor)[index]
+    line = estimator_lines(epsilon, factor)[index]
     start = time.perf_counter()
     report = audit(
         line.estimator,
