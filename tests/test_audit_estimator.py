@@ -289,7 +289,13 @@ def test_what_is_declared_is_found_under_every_name():
 def test_the_report_reads_well(sound, tmp_path):
     text = str(sound)
     assert text.startswith("NoisySlope: not contradicted.\n  epsilon >= ")
-    assert "with confidence 0.999; claimed: 2.000" in text and "(assumed, not tested)" in text
+    assert "with confidence 0.999; claimed: 2.000" in text
+    assert "mu >= " in text and "Gaussian" not in text  # of a pure claim there is no such reading
+    assert sound.epsilon_gaussian == math.inf and json.loads(sound.to_json())["delta"] == 0.0
+    assert json.loads(sound.to_json())["epsilon_if_gaussian"] is None
+    loose = attacked(NoisySlope(), claim=(EPSILON, 1e-3), trials=400)
+    assert loose.delta == 1e-3 and "as a Gaussian (assumed, not tested): epsilon >= " in str(loose)
+    assert loose.epsilon_gaussian == GaussianProfile(loose.mu_lower).epsilon(1e-3)
     assert "An audit protects nobody" in text
     values = json.loads(sound.to_json(tmp_path / "report.json"))
     assert values == json.loads((tmp_path / "report.json").read_text())
