@@ -103,7 +103,7 @@ def test_a_built_in_pair_can_be_named():
     found = attacked(NoisySlope(), trials=40, worst_case="all at one corner")
     assert found.attack.startswith("all at one corner") and found.pilot_trials == 20
     everything = attacked(NoisySlope(), trials=40)
-    assert everything.pilot_trials == 20 + 5 * 20
+    assert everything.pilot_trials == 5 * 20 + 2 * 10 + 10
 
 
 def test_an_estimator_that_says_nothing_leaks_nothing():
@@ -137,7 +137,8 @@ def test_an_own_statistic_and_an_own_pair():
 
 
 def test_a_fixed_seed_of_a_third_party_is_not_taken_for_missing_noise():
-    found = attacked(NoisySlope(random_state=3), random_state=None, confidence=1 - 1e-9)
+    options = {"random_state": None, "statistic": "projection", "confidence": 1 - 1e-9}
+    found = attacked(NoisySlope(random_state=3), **options)
     assert not found.contradicted
     assert len(np.unique(found.scores[0])) > 900
 

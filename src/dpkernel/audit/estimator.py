@@ -56,8 +56,8 @@ def audit(
         from the declared bounds and classes and takes the one that shows most in a pilot; a name
         takes that one. They differ in one replaced record.
     trials : int
-        Judged fits on each of the two. About 1.6 times as many come before them, to choose the
-        attack. At most about log(trials / 10) can be proved for epsilon.
+        Judged fits on each of the two. As many again come before them, to choose the attack; half as
+        many where the pair is given. At most about log(trials / 10) can be proved for epsilon.
     confidence : float
         That a true claim is not contradicted.
     claim : PrivacyProfile, Budget or (epsilon, delta), optional
@@ -108,13 +108,10 @@ def audit(
     if isinstance(worst_case, str):
         profile, how = claim_for_replaced(profile, relation), replaced_in_words(relation)
     at = claimed_delta(delta, claim, bare)
-    few, some = max(20, trials // 20), max(20, trials // 2)
     with runs:
         cases = _cases(worst_case, bare, n_rows, n_columns)
-        runs.expect(2 * (len(cases) * few * (len(cases) > 1) + some + trials))
-        pilot = few if len(cases) > 1 else 0
-        case = _best_case(cases, few, runs)
-        sides = [runs(case, side, some) for side in (False, True)]
+        case, sides = _pilot(cases, trials, runs)
+        pilot = runs.made // 2
         layout = Layout.of([*sides[0], *sides[1]])
         name, score = _best_statistic(layout.rows(sides[0]), layout.rows(sides[1]), statistic)
         held_out = [layout.rows(side[1::2]) for side in sides]
@@ -138,7 +135,7 @@ def audit(
         how,
         f"{case.name}, {name}",
         trials,
-        pilot * len(cases) + some,
+        pilot,
         found.mu_lower,
         found.points,
         scores,
@@ -167,7 +164,7 @@ class Runs:
     n_jobs: int | None
     random_state: int | None
     progress: bool
-    _made: int = 0
+    made: int = 0
     _bar: Progress | None = field(default=None, repr=False)
 
     def __enter__(self) -> Runs:
@@ -208,10 +205,10 @@ class Runs:
         return results
 
     def _seeds(self, count: int) -> list[int | None]:
-        self._made += count
+        self.made += count
         if self.random_state is None:
             return [None] * count
-        start = int(self.random_state) * 10_000_019 + self._made  # streams of PCG64 differ
+        start = int(self.random_state) * 10_000_019 + self.made  # streams of PCG64 differ
         return [start + i for i in range(count)]
 
 
@@ -236,16 +233,34 @@ def _cases(
     return found
 
 
-def _best_case(cases: Sequence[WorstCase], few: int, runs: Runs) -> WorstCase:
-    """Return the case whose sides are farthest apart in a few fits."""
-    if len(cases) == 1:
-        return cases[0]
-    found = []
-    for case in cases:
-        sides = [runs(case, side, few) for side in (False, True)]
-        layout = Layout.of([*sides[0], *sides[1]])
-        found.append(separation(layout.rows(sides[0]), layout.rows(sides[1])))
-    return cases[int(np.argmax(found))]
+def _pilot(
+    cases: Sequence[WorstCase], trials: int, runs: Runs
+) -> tuple[WorstCase, list[list[Observation]]]:
+    """Return the case whose sides are farthest apart, and what was seen of it on both sides.
+
+    A few fits of every case, more of the best two, as many again of the best.
+    """
+    few, more = max(20, trials // 20), max(10, trials // 4)
+    alone = len(cases) == 1
+    runs.expect(2 * (trials + (2 * more if alone else len(cases) * few + 3 * more)))
+    if alone:
+        return cases[0], [runs(cases[0], side, 2 * more) for side in (False, True)]
+    seen = {i: [runs(case, side, few) for side in (False, True)] for i, case in enumerate(cases)}
+
+    def apart(index: int) -> float:
+        layout = Layout.of([*seen[index][0], *seen[index][1]])
+        return separation(layout.rows(seen[index][0]), layout.rows(seen[index][1]))
+
+    def look_again(index: int) -> None:
+        for side in (False, True):
+            seen[index][side] += runs(cases[index], side, more)
+
+    best = sorted(seen, key=apart)[-2:]
+    for index in best:
+        look_again(index)
+    winner = max(best, key=apart)
+    look_again(winner)
+    return cases[winner], seen[winner]
 
 
 def _best_statistic(p: Array, q: Array, statistic: str | Callable[[Any], Any]) -> tuple[str, Score]:

@@ -47,6 +47,7 @@ from dpkernel.profiles import PrivacyProfile
 
 _DELTA = 1e-5
 RELATIONS = {"replace-one": 1.0, "zero-out": 0.5}  # shares of epsilon: one step, and one of two
+_LEAST = {"replace-one": 4.0, "zero-out": 3.0}  # of a transformer: below it few rows say nothing
 _LOOSE = 1e4  # the epsilon of a twin whose noise is not added number by number
 
 
@@ -142,11 +143,11 @@ def estimator_lines(epsilon: float, factor: float) -> tuple[Line, ...]:
     """Return every estimator under every relation, each followed by a twin with less noise."""
     lines = []
     for name, estimator, case in _estimators():
-        # of too few rows for its epsilon a transformer says nothing, to anybody
         rows = 40 if name == "imputer" else 8
-        wanted = max(epsilon, 4.0) if hasattr(estimator, "transform") else epsilon
         for relation, share in RELATIONS.items():
-            sound = clone(estimator).set_params(neighbours=relation, epsilon=share * wanted)
+            least = _LEAST[relation] if hasattr(estimator, "transform") else 0.0
+            wanted = max(share * epsilon, least)
+            sound = clone(estimator).set_params(neighbours=relation, epsilon=wanted)
             lines.append(Line(name, sound, case, relation, rows))
             if name in _NOT_ADDED:
                 twin = clone(sound).set_params(epsilon=_LOOSE)
