@@ -205,6 +205,7 @@ def estimator_row(
         trials=trials,
         confidence=1 - false_alarm,
         claim=line.claim(),
+        statistic="auto" if line.name in _NOT_ADDED else "projection",
         delta=_DELTA if line.estimator.delta else 0.0,
         n_rows=line.n_rows,
         progress=False,
