@@ -25,7 +25,7 @@ from dpkernel.audit.table import (
 )
 
 _FULL = {"epsilon": 2.0, "factor": 0.1}, 20_000, 1000  # of estimators; runs of mechanisms, fits
-_QUICK = {"epsilon": 1.0, "factor": 0.02}, 5000, 80
+_QUICK = {"epsilon": 1.0, "factor": 0.01}, 5000, 100
 
 
 def main(
