@@ -24,8 +24,9 @@ from dpkernel.audit.table import (
     picture_name,
 )
 
-_FULL = {"epsilon": 2.0, "factor": 0.1}, 20_000, 1000  # of estimators; runs of mechanisms, fits
-_QUICK = {"epsilon": 1.0, "factor": 0.01}, 5000, 100
+# of estimators; then runs of a mechanism, fits of an estimator, false alarms of each
+_FULL = {"epsilon": 2.0, "factor": 0.1}, 20_000, 1000, 1e-8
+_QUICK = {"epsilon": 1.0, "factor": 0.01}, 5000, 80, 1e-6
 
 
 def main(
@@ -33,17 +34,17 @@ def main(
     quick: bool = False,
     trials: int | None = None,
     estimator_trials: int | None = None,
-    false_alarm: float = 1e-8,
+    false_alarm: float | None = None,
     jobs: int = -1,
 ) -> None:
     """Run every attack on real entropy; exit with 1 if a verdict is not as it should be."""
     out.mkdir(parents=True, exist_ok=True)
-    setting, runs, fits = _QUICK if quick else _FULL
-    runs, fits = trials or runs, estimator_trials or fits
+    setting, runs, fits, rate = _QUICK if quick else _FULL
+    runs, fits, rate = trials or runs, estimator_trials or fits, false_alarm or rate
     lines = estimator_lines(**setting)
-    tasks = [
-        delayed(estimator_row)(i, fits, false_alarm, out, **setting) for i in range(len(lines))
-    ] + [delayed(mechanism_row)(i, runs, false_alarm) for i in range(len(all_cases()))]
+    tasks = [delayed(estimator_row)(i, fits, rate, out, **setting) for i in range(len(lines))] + [
+        delayed(mechanism_row)(i, runs, rate) for i in range(len(all_cases()))
+    ]
     rows = list(track(_run(tasks, jobs), total=len(tasks), description="auditing"))
     _write(out, rows, [picture_name(line) for line in lines])
     _show(rows)
