@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 # two workers with one BLAS thread each: more threads than cores only wait for each other
 TEST := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1
 
-.PHONY: help demo test test-slow test-oldest torch test-torch check bench guard bench-accuracy bench-diffprivlib audit reproduce tables gallery lock clean
+.PHONY: help demo test test-slow test-oldest torch test-torch check bench guard bench-accuracy bench-diffprivlib audit audit-quick audit-diffprivlib reproduce tables gallery lock clean
 
 help:
 	@echo "make demo         train a private ridge on data that ships with scikit-learn; results in demo/"
@@ -20,7 +20,9 @@ help:
 	@echo "make guard        a few of these ratios, against those in benchmarks/results/guard.csv"
 	@echo "make bench-accuracy  measure accuracy against the published algorithms"
 	@echo "make bench-diffprivlib  diffprivlib on the same tables, in an environment of its own"
-	@echo "make audit        attack every mechanism and its broken twin with many trials"
+	@echo "make audit        attack every mechanism and estimator and its broken twin; results in audit-report/"
+	@echo "make audit-quick  the same with few trials, in minutes"
+	@echo "make audit-diffprivlib  the same attacks on diffprivlib, in an environment of its own"
 	@echo "make tables       write the measured tables of the documentation from benchmarks/results"
 	@echo "make gallery      draw the pictures of the gallery again"
 	@echo "make reproduce    golden values from 100-digit arithmetic, and the papers' figures in reproduction/;"
@@ -88,6 +90,14 @@ bench-diffprivlib:
 
 audit: $(VENV)/.installed
 	$(BIN)/python -m dpkernel.audit --out audit-report
+
+audit-quick: $(VENV)/.installed
+	$(BIN)/python -m dpkernel.audit --out audit-report --quick
+
+audit-diffprivlib:
+	$(PYTHON) -m venv .venv-diffprivlib
+	.venv-diffprivlib/bin/python -m pip install --quiet --disable-pip-version-check diffprivlib==0.6.6 scikit-learn==1.6.1 -e .
+	.venv-diffprivlib/bin/python benchmarks/diffprivlib_audit.py
 
 reproduce: $(VENV)/.installed
 	$(BIN)/python tools/make_golden.py --check
