@@ -33,6 +33,7 @@ from dpkernel.types import Array, Budget, IntArray
 _ENTRIES = 1 << 21  # of the part of S that exists at once: 16 MB
 _MOST_BLOCK_ROWS = 4096
 _MOST_THREADS = 8
+_SHORT = 3  # so many columns a row, and drawing S is faster than summing X^T X
 
 
 @dataclass(frozen=True)
@@ -83,8 +84,8 @@ class GaussianMixing(Mechanism):
     def release(self, value: Any, noise: Noise) -> Array:
         """Return the sketch of records, a matrix (n, dimension) or an iterable of blocks of rows.
 
-        A sketch with at least as many rows as columns is drawn given X^T X, which is summed block by
-        block: n dimension^2 operations and rows * dimension normals. For a shorter one the part of S
+        A sketch with at least a third as many rows as columns is drawn given X^T X, which is summed
+        block by block: n dimension^2 operations, rows * dimension normals. For a shorter one the part of S
         that belongs to a block is drawn when the block comes, and never kept: memory for two million
         entries of it, 2 n rows dimension operations and n * rows normals. The law is the same.
         """
@@ -93,7 +94,7 @@ class GaussianMixing(Mechanism):
             self._check_block(value)
             blocks = [value]
         source = self._claim(noise)
-        if self.rows >= self.dimension:
+        if self.dimension <= _SHORT * self.rows:
             gram = np.zeros((self.dimension, self.dimension))
             for block in blocks:
                 for part in self._parts(block, _MOST_BLOCK_ROWS):
