@@ -85,9 +85,9 @@ class GaussianMixing(Mechanism):
         """Return the sketch of records, a matrix (n, dimension) or an iterable of blocks of rows.
 
         A sketch with at least a third as many rows as columns is drawn given X^T X, which is summed
-        block by block: n dimension^2 operations, rows * dimension normals. For a shorter one the part of S
-        that belongs to a block is drawn when the block comes, and never kept: memory for two million
-        entries of it, 2 n rows dimension operations and n * rows normals. The law is the same.
+        block by block: n dimension^2 operations and rows * dimension normals. For a shorter one the
+        part of S that belongs to a block is drawn when the block comes, and never kept: memory for two
+        million entries of it, 2 n rows dimension operations and n * rows normals. One law for both.
         """
         blocks: Iterable[Any] = value
         if not isinstance(value, Iterable) or hasattr(value, "shape"):
