@@ -17,7 +17,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 STEPS = [
     ["errors", "version"],
     ["types", "entropy"],
-    ["rounding", "validation", "tables", "domain", "kernels", "blocks"],
+    ["rounding", "validation", "tables", "domain", "kernels", "blocks", "archive"],
     ["features", "losses"],
     ["pld", "sensitivity", "samplers"],
     ["profiles"],
@@ -33,7 +33,7 @@ STEPS = [
     ["selection"],
     ["preprocessing"],
     ["papers"],
-    ["model_file", "report"],
+    ["model_file", "onnx_export", "report"],
     ["demo", "audit"],
     ["cli"],
     ["__init__", "__main__"],

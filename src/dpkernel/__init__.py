@@ -12,7 +12,7 @@ from dpkernel.estimators import (
 )
 from dpkernel.estimators.gram_statistics import GramStatistics
 from dpkernel.ledger import Ledger
-from dpkernel.model_file import load, save
+from dpkernel.model_file import load, read_header, save, verify_file
 from dpkernel.noise import OpenDPNoise, SeededNoise, SystemNoise
 from dpkernel.selection import PrivateSearchCV, private_score
 from dpkernel.types import Budget, Neighbours
@@ -42,6 +42,8 @@ __all__ = [
     "methods",
     "private_score",
     "profiles",
+    "read_header",
     "save",
     "selection",
+    "verify_file",
 ]

@@ -43,6 +43,10 @@ class CertificateError(DPKernelError, ValueError):
     """A certificate is malformed, or its parameters do not support its claim."""
 
 
+class ModelFileError(CertificateError):
+    """A model file is damaged, was changed, or is none."""
+
+
 class PrivacyWarning(UserWarning):
     """Something the user does is allowed but weakens what is protected."""
 

@@ -120,8 +120,18 @@ class MarginClassifier(ClassifierMixin, ObjectiveModel):
     @classmethod
     def _saved_parameters(cls, header: JSON, domain: Domain) -> dict[str, Any]:
         assert isinstance(domain.target, Levels)
-        classes = list(domain.target.values)
-        return {**super()._saved_parameters(header, domain), "classes": classes}
+        found = {**super()._saved_parameters(header, domain), "classes": list(domain.target.values)}
+        weights = header.get("class_weight")
+        if weights is not None:
+            found["class_weight"] = dict(zip(domain.target.values, weights, strict=True))
+        return found
+
+    def _to_state(self) -> tuple[JSON, dict[str, Array]]:
+        header, arrays = super()._to_state()
+        assert isinstance(self._domain.target, Levels)
+        given, classes = self.class_weight, self._domain.target.values
+        weights = None if given is None else [float(given.get(value, 1.0)) for value in classes]
+        return {**header, "class_weight": weights}, arrays
 
     @classmethod
     def _from_state(cls, header: JSON, arrays: dict[str, Array]) -> Any:

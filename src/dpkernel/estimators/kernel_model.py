@@ -120,6 +120,7 @@ class KernelModel(PrivateEstimator):
             "feature_map": self.feature_map_.to_dict(),
             "n_columns": self.n_features_in_,
             "columns": None if names is None else [str(name) for name in names],
+            "parameters": self._plain_parameters(),
         }
         return header, {"coef": np.asarray(self.coef_), "intercept": np.asarray(self.intercept_)}
 
@@ -134,14 +135,18 @@ class KernelModel(PrivateEstimator):
             raise CertificateError(
                 "The coefficients of this model file do not fit its feature map."
             )
-        own = {"features": features} if "features" in cls._get_param_names() else {}
+        if not all(a.dtype == np.float64 and np.isfinite(a).all() for a in arrays.values()):
+            raise CertificateError("The arrays of this model file must be finite float64 numbers.")
         model = cls(
-            epsilon=certificate.epsilon,
-            delta=certificate.delta,
-            **own,
-            bounds=domain if domain.columns is not None else None,
-            neighbours=certificate.neighbours,
-            **cls._saved_parameters(header, domain),
+            **{
+                **_read_parameters(header, cls._get_param_names()),
+                "epsilon": certificate.epsilon,
+                "delta": certificate.delta,
+                **({"features": features} if "features" in cls._get_param_names() else {}),
+                "bounds": domain if domain.columns is not None else None,
+                "neighbours": certificate.neighbours,
+                **cls._saved_parameters(header, domain),
+            }
         )
         model.certificate_, model._domain = certificate, domain
         model.feature_map_ = features
@@ -150,6 +155,12 @@ class KernelModel(PrivateEstimator):
             model.feature_names_in_ = np.array(header["columns"], dtype=object)
         model.coef_, model.intercept_ = arrays["coef"], arrays["intercept"]
         return model
+
+    def _plain_parameters(self) -> JSON:
+        """Return the parameters that are numbers, texts, truth values or None."""
+        given = self.get_params(deep=False)
+        values = {k: v.item() if isinstance(v, np.generic) else v for k, v in given.items()}
+        return {name: value for name, value in values.items() if _is_plain(value)}
 
     @classmethod
     def _saved_parameters(cls, header: JSON, domain: Domain) -> dict[str, Any]:
@@ -161,3 +172,18 @@ class KernelModel(PrivateEstimator):
         tags.input_tags.sparse = True
         tags.non_deterministic = not isinstance(self.noise, SeededNoise)
         return tags
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return value is None or isinstance(value, str | bool | int)
+
+
+def _read_parameters(header: JSON, names: list[str]) -> JSON:
+    """Return what ``_plain_parameters`` wrote; files of format 1 have none."""
+    found = header.get("parameters", {})
+    known = isinstance(found, dict) and set(found) <= set(names)
+    if not known or not all(_is_plain(value) for value in found.values()):
+        raise CertificateError("The parameters of this model file are not those of its estimator.")
+    return dict(found)

@@ -1,6 +1,6 @@
 """Feature maps: data-independent, seeded by public randomness, with a bound on the row norm."""
 
-from dpkernel.features.base import FeatureMap, feature_map_from_dict
+from dpkernel.features.base import FeatureMap, feature_map_from_dict, recipe_limit
 from dpkernel.features.eigen import PublicEigenfeatures
 from dpkernel.features.fourier import FourierFeatures
 from dpkernel.features.linear import LinearFeatures
@@ -23,4 +23,5 @@ __all__ = [
     "TensorSketch",
     "WhitenedFeatures",
     "feature_map_from_dict",
+    "recipe_limit",
 ]

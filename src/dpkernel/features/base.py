@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, ClassVar
 
 import numpy as np
@@ -69,6 +72,13 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         What it rests on stands in ``dpkernel.rounding``. Available after ``build``.
         """
         return None
+
+    def building_bytes(self, n_inputs: int) -> int:
+        """Return about how much memory ``build`` takes, from parameters alone, before it is called.
+
+        Four numbers an input and output; maps that need more say so.
+        """
+        return 32 * (n_inputs + 8) * (int(getattr(self, "n_components", 0)) + 8)
 
     def build(self, n_inputs: int) -> Any:
         """Prepare the map for rows of this length; return it."""
@@ -196,15 +206,37 @@ def register(cls: type[FeatureMap]) -> type[FeatureMap]:
     return cls
 
 
+_limit: ContextVar[int | None] = ContextVar("recipe_limit", default=None)
+
+
+@contextmanager
+def recipe_limit(max_bytes: int) -> Iterator[None]:
+    """Refuse recipes that take more memory to build, while this is entered."""
+    token = _limit.set(max_bytes)
+    try:
+        yield
+    finally:
+        _limit.reset(token)
+
+
 def feature_map_from_dict(data: JSON) -> FeatureMap:
     """Return the built map that ``to_dict`` described."""
     try:
         found: FeatureMap = REGISTRY[data["kind"]]._from_recipe(data["parameters"])
+        _check_size(found, data["n_inputs"])
         found.build(data["n_inputs"])
-    except (KeyError, TypeError, ValueError, ArithmeticError) as error:
+    except (KeyError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
         known = ", ".join(sorted(REGISTRY))
         raise CertificateError(
             f"The feature map can't be read ({type(error).__name__}: {error}). Its 'kind' must be one"
             f" of {known}, with that kind's parameters."
         ) from error
     return found
+
+
+def _check_size(found: FeatureMap, n_inputs: Any) -> None:
+    if not is_whole(n_inputs) or not n_inputs >= 1:
+        raise ParameterError("The number of inputs must be an int >= 1.")
+    most = _limit.get()
+    if most is not None and not found.building_bytes(n_inputs) <= most:
+        raise ParameterError(f"It would take more than the {most} bytes of memory allowed.")

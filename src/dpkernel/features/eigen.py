@@ -97,6 +97,12 @@ class PublicEigenfeatures(FeatureMap):
         """The eigenvalues mu_l, decreasing."""
         return self._spectrum.copy()
 
+    def building_bytes(self, n_inputs: int) -> int:
+        """Return the size of a sample's kernel matrices, or of the lists of products."""
+        n = int(self.n_components)
+        size = min(max(2 * n, 1000), 3000)
+        return 40 * size * size + 32 * size * n_inputs + 1024 * (n + n_inputs)
+
     def _build(self, n_inputs: int) -> None:
         n = self._require_components()
         check_parameters(type(self).__name__, vars(self), self._constraints)

@@ -46,6 +46,12 @@ class NormalisedFeatures(FeatureMap):
         """1; computed rows stay below it."""
         return 1.0
 
+    def building_bytes(self, n_inputs: int) -> int:
+        """Return what the base map takes; it is built again for another number of inputs."""
+        return super().building_bytes(n_inputs) + (
+            self.base.building_bytes(n_inputs) if isinstance(self.base, FeatureMap) else 0
+        )
+
     def _build(self, n_inputs: int) -> None:
         if self.base is not None and not isinstance(self.base, FeatureMap):
             got = type(self.base).__name__

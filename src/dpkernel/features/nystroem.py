@@ -64,6 +64,12 @@ class PublicNystroem(FeatureMap):
         """Kappa, the root of the bound on k(x, x)."""
         return self._kappa
 
+    def building_bytes(self, n_inputs: int) -> int:
+        """Return the size of five kernel matrices of the landmarks, and of the landmarks."""
+        given = not isinstance(self.landmarks, str)
+        n = len(self.landmarks) if given else int(self.n_components)
+        return 40 * n * n + 32 * n * n_inputs
+
     def _build(self, n_inputs: int) -> None:
         self._kernel = resolve_kernel(self.kernel, self.length_scale)
         self._kappa = self._root_bound(self._kernel, n_inputs)

@@ -73,6 +73,12 @@ class RandomProjection(FeatureMap):
         """B."""
         return self._bound
 
+    def building_bytes(self, n_inputs: int) -> int:
+        """Return what the base map takes, and three copies of the matrix."""
+        base = self._given_base()
+        width = int(getattr(base, "n_components", getattr(base, "_n_outputs", 20_000)))
+        return base.building_bytes(n_inputs) + 24 * (width + 64) * int(self.n_components)
+
     def _build(self, n_inputs: int) -> None:
         m = self.n_outputs = self._require_components()
         check_parameters(

@@ -59,6 +59,10 @@ class TensorSketch(FeatureMap):
         """Kappa, the root of the kernel's largest value on the box."""
         return self._kappa
 
+    def building_bytes(self, n_inputs: int) -> int:
+        """Return the size of signs and places, one an input and degree."""
+        return 64 * (int(self.degree) + 4) * (n_inputs + 1) + 8 * int(self.n_components)
+
     def _build(self, n_inputs: int) -> None:
         m = self.n_outputs = self._require_components()
         kernel = Polynomial(self.length_scale, self.degree, self.offset)

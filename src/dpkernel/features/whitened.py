@@ -91,6 +91,12 @@ class WhitenedFeatures(FeatureMap):
         self._root_bound(kernel, n_inputs)
         return kernel
 
+    def building_bytes(self, n_inputs: int) -> int:
+        """Return the size of four tables of the sample's features, and of the sample."""
+        n = int(self.n_components)
+        size = max(_SAMPLE, 1 << (8 * n - 1).bit_length())
+        return 32 * size * (n + n_inputs) + 32 * _LANDMARKS**2
+
     def _build(self, n_inputs: int) -> None:
         kernel, n = self.check(n_inputs), int(self.n_components)
         size = max(_SAMPLE, 1 << (8 * n - 1).bit_length())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from inspect import signature
 from typing import Any, ClassVar
 
@@ -257,7 +257,18 @@ class SGDModel(KernelModel):
             "sampling": "auto" if scheme["sampling"] == "full" else scheme["sampling"],
             "radius": scheme["radius"],
             "average": scheme["averaged"],
+            **_read_preset(header.get("preset")),
         }
+
+    def _to_state(self) -> tuple[JSON, dict[str, Array]]:
+        header, arrays = super()._to_state()
+        own = asdict(self.preset) if isinstance(self.preset, Preset) else None
+        return {**header, "preset": own}, arrays
+
+
+def _read_preset(data: JSON | None) -> dict[str, Any]:
+    """Return the parameter for a schedule of the user's own; one by name is among the others."""
+    return {} if data is None else {"preset": Preset(**{**data, "notes": tuple(data["notes"])})}
 
 
 def _as_they_come(setting: Setting, perturbation: str, owner: str) -> Setting:
