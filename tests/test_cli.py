@@ -31,7 +31,7 @@ def test_demo_leaves_model_certificate_and_report(folder):
     certificate = json.loads((folder / "certificate.json").read_text(encoding="utf-8"))
     assert certificate["private"] is True and certificate["valid"] is True
     page = (folder / "report.html").read_text(encoding="utf-8")
-    assert "data:image/png" in page and "http" not in page and "<script" not in page
+    assert "<svg" in page and "http:" not in page and "https:" not in page and "<script" not in page
 
 
 def test_verify_and_show_read_models_and_certificates(folder):

@@ -397,29 +397,38 @@ class Ledger:
             )
         return path
 
+    def course(self, most: int = 200) -> list[tuple[int, float, float | None]]:
+        """Return (spends so far, naive epsilon, epsilon by the rule) after each spend, or a selection.
+
+        The last is None without a ceiling.
+        """
+        settings, spends = self._store.settings(), self._touching()
+        steps = sorted({round(i) for i in np.linspace(1, len(spends), min(len(spends), most))})
+        rule = _rule(settings, self.spends)
+
+        def used(count: int) -> float | None:
+            return None if rule is None else _epsilon(_worst(settings, rule, spends[:count]))
+
+        return [(i, _epsilon(_naive(settings, spends[:i])), used(i)) for i in steps]
+
     def plot(self, path: str | Path) -> Path:
         """Draw what was spent, spend by spend, under the ceiling; write it as a picture."""
         from matplotlib.figure import Figure
         from matplotlib.ticker import MaxNLocator
 
-        settings, spends = self._store.settings(), self._touching()
-        steps = sorted({round(i) for i in np.linspace(1, len(spends), min(len(spends), 200))})
-        rule = _rule(settings, self.spends)
+        budget, course = self.budget, [(0, 0.0, None), *self.course()]
+        steps = [step for step, _, _ in course]
         figure = Figure(figsize=(7.0, 4.2), layout="constrained")
         axes = figure.add_subplot()
-        naive = [_epsilon(_naive(settings, spends[:i])) for i in steps]
-        axes.step(
-            [0, *steps], [0.0, *naive], where="post", marker=".", color="#777777", label="naive sum"
-        )
-        if rule is not None and settings.budget is not None:
-            used = [_epsilon(_worst(settings, rule, spends[:i])) for i in steps]
-            label = f"spent ({rule.name} accounting)"
-            axes.step(
-                [0, *steps], [0.0, *used], where="post", marker=".", color="#0b5fa5", label=label
-            )
-            axes.axhline(settings.budget.epsilon, color="#b3261e", linestyle="--", label="ceiling")
-            axes.set_title(f"epsilon at delta = {settings.budget.delta:g}")
-        axes.set(xlabel="spend", ylabel="epsilon", xlim=(0, max(len(spends), 1) + 0.5))
+        naive = [epsilon for _, epsilon, _ in course]
+        axes.step(steps, naive, where="post", marker=".", color="#777777", label="naive sum")
+        if budget is not None:
+            used = [epsilon or 0.0 for _, _, epsilon in course]
+            label = f"spent ({self.rule} accounting)" if self.rule else "spent"
+            axes.step(steps, used, where="post", marker=".", color="#0b5fa5", label=label)
+            axes.axhline(budget.epsilon, color="#b3261e", linestyle="--", label="ceiling")
+            axes.set_title(f"epsilon at delta = {budget.delta:g}")
+        axes.set(xlabel="spend", ylabel="epsilon", xlim=(0, max(steps[-1], 1) + 0.5))
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set_ylim(bottom=0)
         axes.legend(frameon=False, loc="upper left")
