@@ -53,13 +53,16 @@ def show(output: Output, file: CertificateFile) -> None:
 
 def verify(output: Output, file: CertificateFile) -> None:
     """Recompute epsilon and delta from the parameters; exit with 1 unless they support the claim."""
-    proved = prove(file)
-    certificate = read_certificate(file)
+    certificate, proved, digest = prove(file)
     output.say(f"The parameters support the claim: {proved}.")
+    if digest is not None:
+        output.say(f"The parts of the file are unchanged; its SHA-256 is {digest}.")
     if not certificate.private:
         why = "; ".join(certificate.reasons)
         output.fail(f"But it is NOT PRIVATE: {why}.", REFUSED, private=False)
-    output.result({"epsilon": proved.epsilon, "delta": proved.delta, "private": True})
+    output.result(
+        {"epsilon": proved.epsilon, "delta": proved.delta, "private": True, "sha256": digest}
+    )
 
 
 def report_command(

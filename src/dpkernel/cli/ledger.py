@@ -127,7 +127,7 @@ def _table(rows: list[JSON]) -> Any:
     for row in rows:
         table.add_row(
             str(row["number"]),
-            row["time"],
+            row["time"][:19],
             Text(row["label"] if row["private"] else f"{row['label']} (not private)"),
             Text(row["part"] or ""),
             f"{row['epsilon']:.4g}",

@@ -67,12 +67,16 @@ def read_certificate(path: Path) -> Certificate:
     return found
 
 
-def prove(path: Path) -> Budget:
-    """Recompute the claim of a certificate or model file and check its integrity."""
+def prove(path: Path) -> tuple[Certificate, Budget, str | None]:
+    """Recompute the claim of a certificate or model file and check the file's integrity.
+
+    Returns the certificate, what its parameters prove, and a model file's SHA-256.
+    """
     if is_certificate(path):
-        return Certificate.from_json(path.read_bytes()).verify()
-    verify_file(path)
-    return read_certificate(path).verify()
+        certificate = Certificate.from_json(path.read_bytes())
+        return certificate, certificate.verify(), None
+    check = verify_file(path)
+    return check.certificate, check.proved, check.digest
 
 
 def model_metadata(path: Path) -> JSON:

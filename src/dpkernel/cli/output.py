@@ -119,6 +119,13 @@ class Output:
             self.fail(f"{name} can't be read or written: {reason}. {self.on_interrupt()}")
         except MemoryError:
             self.fail(f"There is not enough memory. {self.on_interrupt()}")
+        except (typer.Exit, typer.Abort):
+            raise
+        except Exception as error:  # its text may quote the data
+            self.fail(
+                f"Something unexpected happened ({type(error).__name__}), a fault of dpkernel."
+                f" {self.on_interrupt()} --debug shows where, and may quote the data."
+            )
 
     def _warn(self, message: Any, category: type[Warning], *rest: Any, **more: Any) -> None:
         if issubclass(category, UserWarning) and category.__module__.startswith("dpkernel"):

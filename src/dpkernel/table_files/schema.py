@@ -1,6 +1,6 @@
 """``bounds.toml``: what is public about every column of a file, and how its cells become numbers.
 
-    ignore = ["patient"]            # columns that are not used
+    ignore = ["patient"]            # columns that are not used, declared or not
 
     [columns.age]
     low = 0
@@ -231,7 +231,8 @@ def read_schema(path: str | Path, target: str | None = None) -> Schema:
         rules.pop(name, None)
     elif own:
         raise ParameterError(f"[target] of {path.name} has no name. State it: name = ..., or --target.")
-    return Schema(tuple(rules.values()), found, tuple(ignore))
+    inputs = tuple(rule for key, rule in rules.items() if key not in ignore)
+    return Schema(inputs, found, tuple(ignore))
 
 
 def _target(name: str, own: JSON, rules: Mapping[str, ColumnRule], file: str) -> ColumnRule:
