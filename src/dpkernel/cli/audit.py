@@ -39,10 +39,10 @@ def audit(
     The rows are made up from the declared bounds, so nothing is spent and nobody's data are read.
     Epsilon, delta and neighbours are those of the model file; the options are for a named estimator.
     """
+    estimator = _estimator(subject, Budget(epsilon, delta), neighbours)
     from dpkernel.audit import audit as attack
 
-    estimator = _estimator(subject, Budget(epsilon, delta), neighbours)
-    found = attack(estimator, trials=trials, confidence=confidence, progress=not output.quiet)
+    found = attack(estimator, trials=trials, confidence=confidence, progress=output.live)
     text = found.to_json()
     if out is not None:
         out.write_text(text, encoding="utf-8")

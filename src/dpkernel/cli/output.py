@@ -54,6 +54,11 @@ class Output:
         self._out = Console(highlight=False, soft_wrap=True)
         self._err = Console(stderr=True, highlight=False, soft_wrap=True)
 
+    @property
+    def live(self) -> bool:
+        """Whether progress is shown: on a terminal only."""
+        return not self.quiet and not self.as_json and self._err.is_terminal
+
     def say(self, text: str = "") -> None:
         """Print a line for people."""
         if not self.as_json and not self.quiet:
@@ -81,7 +86,7 @@ class Output:
     @contextmanager
     def progress(self, what: str, *, measured: bool = True) -> Iterator[Tell]:
         """Show a bar that is told shares from 0 to 1, or a spinner; on a terminal only."""
-        if self.quiet or not self._err.is_terminal:
+        if not self.live:
             yield lambda share: None
             return
         last = BarColumn() if measured else SpinnerColumn()

@@ -28,7 +28,7 @@ def reproduce(
     """Compute a figure or table of a paper again; write a picture and a CSV."""
     from dpkernel.reproduce import reproduce as compute
 
-    written = compute(paper, item, out=out, quick=quick, data=data, progress=not output.quiet)
+    written = compute(paper, item, out=out, quick=quick, data=data, progress=output.live)
     for path in written:
         output.say(str(path))
     output.result({"written": [str(path) for path in written]})
