@@ -2,7 +2,7 @@ r"""The audit core: does a sample of outputs contradict a privacy profile?
 
 Given a score of outputs on D and of outputs on a neighbour D', every event S = {score > t} (or
 < t) must satisfy P(S) - e^eps Q(S) <= delta(eps) for every eps, in both directions. Thresholds
-are chosen on one half of the sample and tested on the other with exact Clopper-Pearson bounds, so
+are chosen on one part of the sample and tested on the other with exact Clopper-Pearson bounds, so
 a sound claim is rejected with probability at most ``false_alarm``, whatever the distributions.
 """
 
@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.special import ndtri
 from scipy.stats import beta
 
 from dpkernel.errors import ParameterError, parameter_message
@@ -22,7 +23,48 @@ from dpkernel.noise import Noise, NoiseSource, Part, Plan
 from dpkernel.profiles import PrivacyProfile
 from dpkernel.types import Array
 
-_EPSILONS = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0)  # of the profile, that are put to the test
+_EPSILONS = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0)  # for each of which a threshold is chosen
+_GRID = (*_EPSILONS, 0.75, 1.5, 3.0, 5.0, 6.0, 8.0)  # of the profile, put to every threshold
+
+_HUGE = 1e300  # in place of an infinite score
+
+
+@dataclass(frozen=True)
+class Point:
+    """One judged event: how often it happened on each side, with exact bounds.
+
+    Attributes
+    ----------
+    event : str
+        "score > t" or "score < t".
+    threshold : float
+    swapped : bool
+        The event speaks for the second data set, not for the first.
+    hit_rate, false_rate : float
+        Its share on the side that it speaks for, and on the other.
+    hit_low, false_high : float
+        The lower bound on the first and the upper bound on the second; all bounds of an audit hold
+        together with its confidence.
+    """
+
+    event: str
+    threshold: float
+    swapped: bool
+    hit_rate: float
+    false_rate: float
+    hit_low: float
+    false_high: float
+
+    def epsilon(self, delta: float) -> float:
+        """Return the epsilon at this delta that the bounds prove at least."""
+        if self.hit_low <= delta:
+            return 0.0
+        return max(0.0, math.log((self.hit_low - delta) / self.false_high))
+
+    @property
+    def mu(self) -> float:
+        """The mu of the least Gaussian pair whose trade-off curve does not exclude the bounds."""
+        return max(0.0, float(ndtri(self.hit_low) - ndtri(self.false_high)))
 
 
 @dataclass(frozen=True)
@@ -37,6 +79,10 @@ class AuditResult:
         A lower bound on the true epsilon at ``delta``, with confidence 1 - false_alarm.
     worst_epsilon, delta_lower, delta_claimed : float
         The point of the profile with the largest excess, and the two sides there.
+    mu_lower : float
+        The pair of outputs is not mu-Gaussian-DP for any smaller mu, with the same confidence.
+    points : tuple of Point
+        Every event that was judged.
     """
 
     violated: bool
@@ -47,6 +93,8 @@ class AuditResult:
     delta_claimed: float
     trials: int
     false_alarm: float
+    mu_lower: float = 0.0
+    points: tuple[Point, ...] = ()
 
 
 Run = Callable[[bool, Noise], float]  # (on the neighbour?, noise) -> score of one release
@@ -90,7 +138,8 @@ def audit_scores(
     Parameters
     ----------
     scores, neighbour_scores : arrays of equal length
-        One number an independent run: any function of the output, chosen beforehand.
+        One number an independent run: any function of the output, chosen beforehand. The first
+        half chooses thresholds, the second is judged.
     profile : PrivacyProfile
         The claim.
     delta : float
@@ -104,41 +153,82 @@ def audit_scores(
         allowed = "two arrays of one length >= 4"
         raise ParameterError(parameter_message("audit_scores", "scores", allowed, got))
     half = len(scores) // 2
-    tests = 4 * (
-        len(_EPSILONS) + 1
-    )  # two directions, two tails, each eps and one for epsilon_lower
-    level = false_alarm / (2 * tests)  # two one-sided bounds a test
-    worst = (-math.inf, 0.0, 0.0, 0.0)
-    epsilon_lower = 0.0
-    for p, q in ((scores, neighbour_scores), (neighbour_scores, scores)):
-        for sign in (1.0, -1.0):
-            choose = sign * p[:half], sign * q[:half]
-            judge = sign * p[half:], sign * q[half:]
-            for epsilon in _EPSILONS:
-                low, high = _bounds(*judge, _best_threshold(*choose, epsilon), level)
-                found, claimed = low - math.exp(epsilon) * high, profile.delta(epsilon)
-                worst = max(worst, (found - claimed, epsilon, found, claimed))
-            low, high = _bounds(*judge, _best_threshold(*choose, None), level)
-            if low > delta:
-                epsilon_lower = max(epsilon_lower, math.log((low - delta) / high))
-    excess, epsilon, found, claimed = worst
-    violated = excess > 0 or epsilon_lower > profile.epsilon(delta)
-    return AuditResult(
-        violated, epsilon_lower, delta, epsilon, found, claimed, len(scores), false_alarm
+    found = judge_scores(
+        (scores[:half], neighbour_scores[:half]),
+        (scores[half:], neighbour_scores[half:]),
+        profile,
+        delta=delta,
+        false_alarm=false_alarm,
     )
+    return replace(found, trials=len(scores))
 
 
-def _best_threshold(p: Array, q: Array, epsilon: float | None) -> float:
-    """Return t that looks best for the event {score > t}; None: for the ratio P/Q."""
+def judge_scores(
+    pilot: tuple[Array, Array],
+    judged: tuple[Array, Array],
+    profile: PrivacyProfile,
+    *,
+    delta: float,
+    false_alarm: float,
+) -> AuditResult:
+    """Choose thresholds on the pilot's scores and test the profile on the judged ones.
+
+    The judged scores must be of runs that had no part in choosing the pilot's thresholds, the
+    statistic or the data sets. Scores that are not a number count as minus infinity.
+    """
+    pilot_p, pilot_q, judged_p, judged_q = (_ordered(x) for x in (*pilot, *judged))
+    rough = false_alarm / (8 * (len(_EPSILONS) + 2))
+    chosen = set()
+    for swapped in (False, True):
+        p, q = (pilot_q, pilot_p) if swapped else (pilot_p, pilot_q)
+        for sign in (1.0, -1.0):
+            best = _best_thresholds(sign * p, sign * q, len(judged_p), rough, delta)
+            chosen |= {(swapped, sign, t) for t in best}
+    chosen = chosen or {(False, 1.0, float(np.median(pilot_p)))}  # nothing promises anything
+    level = false_alarm / (2 * len(chosen))  # two one-sided bounds a test
+    points = []
+    for swapped, sign, threshold in sorted(chosen):
+        p, q = (judged_q, judged_p) if swapped else (judged_p, judged_q)
+        low, high = _bounds(sign * p, sign * q, threshold, level)
+        hits, misses = np.mean(sign * p > threshold), np.mean(sign * q > threshold)
+        event = "score > t" if sign > 0 else "score < t"
+        points.append(
+            Point(event, sign * threshold, swapped, float(hits), float(misses), low, high)
+        )
+    claims = [(epsilon, profile.delta(epsilon)) for epsilon in _GRID]
+    excess, epsilon, found, claimed = max(
+        (found - claimed, epsilon, found, claimed)
+        for epsilon, claimed in claims
+        for found in [max(p.hit_low - math.exp(epsilon) * p.false_high for p in points)]
+    )
+    epsilon_lower = max(point.epsilon(delta) for point in points)
+    violated = excess > 0 or epsilon_lower > profile.epsilon(delta)
+    mu = max(point.mu for point in points)
+    counts = len(judged_p), false_alarm, mu, tuple(points)
+    return AuditResult(violated, epsilon_lower, delta, epsilon, found, claimed, *counts)
+
+
+def _ordered(scores: Array) -> Array:
+    """Return finite numbers in the same order: what is no number comes first."""
+    tame = np.nan_to_num(np.asarray(scores, float), nan=-_HUGE, posinf=_HUGE, neginf=-_HUGE)
+    return np.asarray(tame)
+
+
+def _best_thresholds(p: Array, q: Array, n: int, level: float, delta: float) -> set[float]:
+    """Return the t whose events {score > t} promise the best bounds on n further runs a side.
+
+    One for P - e^eps Q at each eps, one for the ratio P/Q, one for the mu of a Gaussian pair; none
+    where nothing can be expected: every event that is judged costs the others some confidence.
+    """
     grid = np.unique(np.quantile(np.concatenate((p, q)), np.linspace(0, 1, 201)))
-    above_p = 1 - np.searchsorted(np.sort(p), grid, side="right") / len(p)
-    above_q = 1 - np.searchsorted(np.sort(q), grid, side="right") / len(q)
-    if epsilon is None:
-        spread = 10 / len(p)  # a ratio of tiny counts is luck
-        value = np.log((above_p + 1e-12) / (above_q + spread))
-    else:
-        value = above_p - math.exp(epsilon) * above_q
-    return float(grid[int(np.argmax(value))])
+    hits = (len(p) - np.searchsorted(np.sort(p), grid, side="right")) / len(p) * n
+    misses = (len(q) - np.searchsorted(np.sort(q), grid, side="right") + 0.5) / (len(q) + 1) * n
+    low = np.where(hits > 0, beta.ppf(level, np.maximum(hits, 1e-9), n - hits + 1), 0.0)
+    high = beta.isf(level, misses + 1, np.maximum(n - misses, 1e-9))
+    values = [low - math.exp(epsilon) * high for epsilon in _EPSILONS]
+    values.append(np.log(np.maximum(low - delta, 1e-300) / high))
+    values.append(ndtri(np.maximum(low, 1e-300)) - ndtri(high))
+    return {float(grid[int(np.argmax(value))]) for value in values if np.max(value) > 0}
 
 
 def _bounds(p: Array, q: Array, threshold: float, level: float) -> tuple[float, float]:

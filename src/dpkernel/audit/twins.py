@@ -1,0 +1,65 @@
+"""Broken twins of any of our estimators: the same fit with too little noise.
+
+A noise source is a parameter of every estimator. This one scales all that it draws, so that a fit
+releases with less noise than its certificate says, whatever its mechanism or solver; no line of the
+product knows of it. The certificate says "not private", as it does for every source that is not the
+product's own; its profile is the claim that an audit must contradict.
+"""
+
+from __future__ import annotations
+
+from dpkernel.errors import ParameterError, parameter_message
+from dpkernel.noise import NoiseSource, SeededNoise, SystemNoise
+from dpkernel.types import Array, IntArray, is_real
+
+
+class WeakNoise(SystemNoise):
+    """Noise that is too small by a factor.
+
+    Parameters
+    ----------
+    factor : float
+        In (0, 1]: of the scale of Gaussian, Laplace and l2 noise, and of the noise in a choice.
+    source : SeededNoise, optional
+        Where the noise comes from before it is made too small; the operating system by default.
+    """
+
+    def __init__(self, factor: float, source: SeededNoise | None = None) -> None:
+        if not is_real(factor) or not 0 < factor <= 1:
+            allowed = "a float in the range (0, 1]"
+            raise ParameterError(parameter_message("WeakNoise", "factor", allowed, factor))
+        super().__init__()
+        self.factor = float(factor)
+        self.source = source
+        if source is not None:
+            self._entropy = source._entropy
+
+    def reseeded(self, seed: int | None) -> WeakNoise:
+        """Return such a source with noise of its own, for one run."""
+        return WeakNoise(self.factor, None if seed is None else SeededNoise(seed))
+
+    def discrete_gaussian(self, scale: float, size: int) -> IntArray:
+        """Draw discrete Gaussians of a part of the scale."""
+        return super().discrete_gaussian(scale * self.factor, size)
+
+    def discrete_laplace(self, scale: float, size: int) -> IntArray:
+        """Draw discrete Laplace variables of a part of the scale."""
+        return super().discrete_laplace(scale * self.factor, size)
+
+    def categorical(self, utilities: Array, rate: float) -> int:
+        """Draw an index that follows the utilities more closely."""
+        return super().categorical(utilities, rate / self.factor)
+
+    def l2_gamma(self, dimension: int, scale: float) -> Array:
+        """Draw a vector of a part of the length."""
+        return super().l2_gamma(dimension, scale * self.factor)
+
+    def standard_normals(self, count: int) -> Array:
+        """Draw normals of a part of the scale."""
+        return self.factor * super().standard_normals(count)
+
+    def __reduce__(self) -> tuple[type[NoiseSource], tuple[float, SeededNoise | None]]:
+        return WeakNoise, (self.factor, self.source)
+
+    def __repr__(self) -> str:
+        return f"WeakNoise({self.factor})"
