@@ -1,0 +1,467 @@
+r"""Attacks on broken published claims, and the same attacks on what dpkernel does in their place.
+
+Two neighbouring data sets, a number computed from what is released, and a lower bound on the epsilon
+that the release really has at the claimed delta:
+
+    counting      exact binomial bounds on the event that the number exceeds a threshold
+                  (``audit_scores``); it can't see beyond about log(trials/20)
+    gaussian fit  where the number is known to be normal with one variance on both sides: bounds on
+                  the variance and on the means' difference give one on mu, and mu gives epsilon
+    exact         no sampling: the hockey-stick divergence of two known densities, integrated
+
+The first two hold with the stated confidence, each row by itself. Noise is seeded, so that a table can
+be repeated.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from scipy.stats import chi2, norm
+
+from dpkernel import kernels
+from dpkernel.audit import audit_scores
+from dpkernel.ledger import Ledger
+from dpkernel.losses import Huber, Squared
+from dpkernel.mechanisms import (
+    IDEALISED,
+    FunctionalGaussian,
+    Gaussian,
+    GaussianMixing,
+    Mechanism,
+    MixtureGaussian,
+    NoisyFunction,
+)
+from dpkernel.noise import Noise, Part, Plan, SeededNoise
+from dpkernel.papers import PublishedAlgorithm3, PublishedPerturbedRisk
+from dpkernel.papers.lee_park_ahn_2025 import algorithm_4_noise
+from dpkernel.papers.sgd import Descent
+from dpkernel.papers.wang_guo_2024.constants import algorithm_1_noise, iterate_bound
+from dpkernel.profiles import GaussianProfile, PureProfile, objective_multiplier
+from dpkernel.reproduce.design import generator
+from dpkernel.sensitivity import declared, erm_ridge
+from dpkernel.solvers.sketching import gaussian_sketch, sketched_erm
+from dpkernel.statistics import GramLayout, GramSum
+from dpkernel.types import Array, Budget, Neighbours
+
+COUNTING, FIT, EXACT = "counting", "gaussian fit", "exact"
+_SIGNED = (IDEALISED,)
+
+
+@dataclass(frozen=True)
+class Trials:
+    """How many releases are made on each side; attacks whose releases are slow make fewer."""
+
+    releases: int
+    confidence: float = 0.999
+
+
+FULL, QUICK = Trials(200_000), Trials(20_000)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What an attack measured: lower bounds on epsilon at ``delta``, of the print and of ours."""
+
+    claimed: float
+    delta: float
+    printed: float
+    ours: float
+    how: str
+    trials: int
+    confidence: float
+    attack: str
+    instead: str
+
+
+Attack = Callable[[Trials], Finding]
+Sides = tuple[Array, Array]  # scores on a data set and on its neighbour
+
+
+def by_counting(sides: Sides, delta: float, confidence: float) -> float:
+    """Return a lower bound on epsilon at delta, whatever the law of the scores."""
+    claim = PureProfile(1.0)  # only the bound is read
+    return audit_scores(*sides, claim, delta=delta, false_alarm=1 - confidence).epsilon_lower
+
+
+def by_gaussian_fit(sides: Sides, delta: float, confidence: float) -> float:
+    r"""Return a lower bound on epsilon at delta for scores N(m, s^2) and N(m', s^2).
+
+    With S^2 the pooled variance of 2N scores, s <= S sqrt((2N - 2)/q) with q the alpha/2 quantile of
+    chi^2, and |m - m'|/s is at least the means' distance over s less z_(alpha/4) sqrt(2/N).
+    """
+    (scores, others), alpha = sides, 1 - confidence
+    n = len(scores)
+    freedom = 2 * n - 2
+    pooled = math.sqrt((scores.var(ddof=1) + others.var(ddof=1)) / 2)
+    largest = pooled * math.sqrt(freedom / float(chi2.ppf(alpha / 2, freedom)))
+    apart = abs(float(scores.mean() - others.mean()))
+    mu = apart / largest - float(norm.isf(alpha / 4)) * math.sqrt(2 / n)
+    return GaussianProfile(mu).epsilon(delta) if mu > 0 else 0.0
+
+
+def granted(mechanism: Mechanism, draws: int, seed: int) -> Noise:
+    """Return noise for so many releases of a mechanism; nobody is protected."""
+    part = Part("attack", mechanism.profile(), draws=draws)
+    ledger = Ledger(neighbours=mechanism.sensitivity.neighbours)
+    return ledger.spend(Plan((part,), nothing_proved=True), "attack", noise=SeededNoise(seed))
+
+
+def released(
+    mechanism: Mechanism, score: Callable[[bool, Noise], float], trials: int, seed: int
+) -> Sides:
+    """Return scores of ``trials`` releases on each side, one after the other."""
+    noise = granted(mechanism, 2 * trials, seed)
+    found = [np.array([score(side, noise) for _ in range(trials)]) for side in (False, True)]
+    return found[0], found[1]
+
+
+def released_numbers(mechanism: Any, values: Sides, seed: int) -> Sides:
+    """Return releases of numbers, each with noise of its own: as many mechanisms of dimension 1."""
+    many = replace(mechanism, dimension=len(values[0]))
+    noise = granted(many, 2, seed)
+    return many.release(values[0], noise), many.release(values[1], noise)
+
+
+def _constant(values: Sequence[float], trials: int) -> Sides:
+    return np.full(trials, float(values[0])), np.full(trials, float(values[1]))
+
+
+# --- 004: one random number for a function --------------------------------------------------
+
+
+def scalar_noise(trials: Trials) -> Finding:
+    """004-1: the difference of two values of a function that carries one random number."""
+    inputs, points = np.linspace(-1, 1, 8)[:, None], np.array([[-1.0], [1.0]])
+    labels = np.array([1.0, -1.0, 1.0, 1.0, -1.0, 1.0, -1.0, -1.0])
+    sides = labels, np.where(np.arange(8) == 0, -labels, labels)
+    kernel, lam = kernels.Gaussian(length_scale=0.5), 0.1
+    n = min(trials.releases, 4000)  # answers of a process are slow
+    models = [
+        PublishedPerturbedRisk(
+            1.0, lam=lam, scale="corrected", length_scale=0.5, noise=SeededNoise(0)
+        ).fit(inputs, y)
+        for y in sides
+    ]
+    exact = [model.decision_function(points) - model._b for model in models]
+    scalar = models[0].certificate_.releases[0].mechanism
+    b = released_numbers(scalar, _constant((0.0, 0.0), n), 41)
+    printed = tuple(
+        (value[0] + noise) - (value[1] + noise) for value, noise in zip(exact, b, strict=True)
+    )
+    # the same function with a Gaussian process in place of the number
+    moved = erm_ridge(
+        Neighbours.REPLACE_ONE, row=1.0, target=1.0, strength=lam * len(labels), n_rows=len(labels)
+    )
+    process = FunctionalGaussian.calibrate(moved, Budget(1.0, 1e-6), dimension=2, accept=_SIGNED)
+
+    def score(side: bool, noise: Noise) -> float:
+        values = dict(zip((-1.0, 1.0), exact[side], strict=True))
+        noisy = NoisyFunction(
+            lambda x: np.array([values[float(x[0, 0])]]), kernel, process, process.key(noise)
+        )
+        return noisy.answer(points[0])[0] - noisy.answer(points[1])[0]
+
+    ours = released(process, score, n, 42)
+    claim = 1.0, 1e-6
+    return _found(
+        claim,
+        COUNTING,
+        printed,
+        ours,
+        trials,
+        "difference of two values",
+        "FunctionalGaussian (PrivateCurator)",
+    )
+
+
+def half_scale(trials: Trials) -> Finding:
+    """004-2: one value at a record whose label changed; the minimiser moves as far as it can."""
+    inputs, sides = np.zeros((4, 1)), (np.ones(4), np.array([-1.0, 1.0, 1.0, 1.0]))
+    scores = []
+    for scale in ("printed", "corrected"):
+        models = [
+            PublishedPerturbedRisk(
+                1.0, lam=4.0, loss="hinge", scale=scale, noise=SeededNoise(0)
+            ).fit(inputs, y)
+            for y in sides
+        ]
+        exact = [float(model.decision_function(inputs[:1])[0] - model._b) for model in models]
+        mechanism = models[0].certificate_.releases[0].mechanism
+        scores.append(released_numbers(mechanism, _constant(exact, trials.releases), 43))
+    claim = 1.0, 0.0
+    return _found(
+        claim,
+        COUNTING,
+        *scores,
+        trials,
+        "one value",
+        "twice the scale (PrivateCurator.predict_once)",
+    )
+
+
+# --- 000: a square for its root -------------------------------------------------------------
+
+
+def missing_root(trials: Trials) -> Finding:
+    """000-1: ten records, ten small steps; the other rows are zero, so that only hits count."""
+    n, step, budget = 10, 1e-6, Budget(1.0, 1e-6)
+    sizes: dict[str, Any] = {"kappa": 1.0, "target_bound": 1.0}
+    noise = algorithm_1_noise(n, n, step, *_pair(budget), **sizes).noise_scale
+    slope = 1 + math.sqrt(step * n / (2 - step))
+    descent = Descent(n, n, step, 1, 1.0, slope, iterate_bound(n, step, **sizes), 1.0)
+    printed = descent.mechanism(noise)
+    ours = MixtureGaussian.calibrate(
+        descent.hit_law(), budget, dimension=1, rounding=descent.rounding
+    )
+    hits = generator(0, 1).binomial(n, 1 / n, (2, trials.releases))
+    w = 1 - (1 - step) ** hits.astype(float)  # of so many steps on (row 1, target 1)
+    values = w[0], -w[1]
+    scores = [released_numbers(m, values, 44) for m in (printed, ours)]
+    return _found(
+        _pair(budget),
+        COUNTING,
+        *scores,
+        trials,
+        "the coefficient",
+        "MixtureGaussian (PrivateSGDRegressor)",
+    )
+
+
+# --- 001: a sketch without noise ------------------------------------------------------------
+
+
+def bare_sketch(trials: Trials) -> Finding:
+    """001-1: all labels 0 against one label 1; without noise the output is 0, or is not."""
+    draws = generator(0, 2)
+    inputs = draws.uniform(-1, 1, (20, 2))
+    sides, gram = (np.zeros(20), np.eye(20)[0]), kernels.Gaussian(length_scale=0.5)(inputs)
+    few = min(trials.releases, 4000)  # a sketch each
+
+    def answer(y: Array) -> float:
+        sketch = gaussian_sketch(len(y), 6, int(draws.integers(2**62)))
+        fit = sketched_erm(gram, y, Squared(), 0.01, sketch, start=draws.normal(size=6))
+        return abs(float(gram[0] @ fit.coefficients))
+
+    printed = (
+        np.array([answer(sides[0]) for _ in range(few)]),
+        np.array([answer(sides[1]) for _ in range(few)]),
+    )
+    # rows of norm 1 and labels up to 1: what the sketch says of the labels
+    budget = Budget(1.0, 1e-6)
+    mixing = GaussianMixing.calibrate(
+        declared(math.sqrt(2)), budget, rows=60, dimension=3, accept=_SIGNED
+    )
+    rows = inputs / np.linalg.norm(inputs, axis=1, keepdims=True)
+    tables = [np.column_stack([rows, y]) for y in sides]
+    ours = released(
+        mixing,
+        lambda side, noise: float(np.sum(mixing.release(tables[side], noise)[:, 2] ** 2)),
+        few,
+        45,
+    )
+    return _found(
+        _pair(budget),
+        COUNTING,
+        printed,
+        ours,
+        trials,
+        "size of what is said of the labels",
+        "GaussianMixing (PrivateSketchedRidge)",
+    )
+
+
+# --- 003: Gaussian releases -----------------------------------------------------------------
+
+
+def half_functional(trials: Trials) -> Finding:
+    """003-11: a Lipschitz loss, c_1 = kappa = n lambda = 1, asked at the record that changed."""
+    budget = Budget(1.0, 1e-5)
+    ours = FunctionalGaussian.calibrate(declared(2.0), budget, dimension=1, accept=_SIGNED)
+    printed = replace(ours, sigma=(1 + math.sqrt(2 * math.log(1 / budget.delta))) / budget.epsilon)
+    values = _constant((1.0, -1.0), trials.releases)
+    scores = [released_numbers(m, values, 46) for m in (printed, ours)]
+    return _found(
+        _pair(budget),
+        FIT,
+        *scores,
+        trials,
+        "value at the record",
+        "FunctionalGaussian (PrivateCurator)",
+    )
+
+
+def clipped_mean(trials: Trials) -> Finding:
+    """003-4: the mean of 50 products is clipped, and one of them is large enough to turn it."""
+    n, bound, budget = 50, 1.0, Budget(1.0, 1e-6)
+    mechanism = Gaussian.calibrate(2 * bound / n, budget, dimension=1)  # noise for 2 T / n
+    products = np.array([10.0 * n, *np.zeros(n - 1)])
+    means = np.clip(products.mean(), -bound, bound), np.clip(products, -bound, bound).mean()
+    scores = [
+        released_numbers(mechanism, _constant((mean, -mean), trials.releases), 47) for mean in means
+    ]
+    return _found(
+        _pair(budget), FIT, *scores, trials, "sign of the mean", "products clipped one by one"
+    )
+
+
+def printed_algorithm_3(trials: Trials) -> Finding:
+    """003-5: rows of norm sqrt 2 whose angle has cosine 1/2, targets 1 and -1."""
+    budget = Budget(20.0, 1e-3)
+    rows = math.sqrt(2) * np.array([[1.0, 0.0], [0.5, math.sqrt(0.75)]])
+    model = PublishedAlgorithm3(*_pair(budget), n_features=2, target_bound=1.0)
+    on_gram, on_cross = model._mechanisms(1)
+    values = [(np.outer(z, z), z * y) for z, y in zip(rows, (1.0, -1.0), strict=True)]
+    # the likelihood ratio: symmetric noise has variance s^2 on the diagonal and s^2/2 off it, so
+    # that a sum over all entries weighs each of them rightly
+    gram = (values[1][0] - values[0][0]) / on_gram.noise_scale**2
+    cross = (values[1][1] - values[0][1]) / on_cross.noise_scale**2
+    many = min(trials.releases // 2, 20_000)
+    on_first = released(
+        on_gram,
+        lambda side, noise: float(np.sum(on_gram.release(values[side][0], noise) * gram)),
+        many,
+        48,
+    )
+    on_second = released(
+        on_cross,
+        lambda side, noise: float(on_cross.release(values[side][1], noise) @ cross),
+        many,
+        49,
+    )
+    printed = on_first[0] + on_second[0], on_first[1] + on_second[1]
+    ours = _joint_release(budget, many)
+    return _found(
+        _pair(budget),
+        FIT,
+        printed,
+        ours,
+        trials,
+        "likelihood ratio of C and u",
+        "joint release (PrivateKernelRidge)",
+    )
+
+
+def _joint_release(budget: Budget, trials: int) -> Sides:
+    """Return scores of the joint release of C and u, on its own worst pair of records.
+
+    Orthogonal as records, features and targets together.
+    """
+    layout = GramLayout.choose(2, 1, 1.0, Neighbours.REPLACE_ONE, 1, budget, constant=False)
+    cosine = (layout.target / layout.row) ** 2
+    rows = np.array([[1.0, 0.0], [cosine, math.sqrt(1 - cosine**2)]])
+    sums = [
+        GramSum(layout).update(rows[i : i + 1], np.array([[y]]))._sum
+        for i, y in enumerate((1.0, -1.0))
+    ]
+    mechanism = layout.mechanism(budget)
+    direction = (sums[1] - sums[0]).astype(float)
+    return released(
+        mechanism,
+        lambda side, noise: float(np.sum(mechanism.release(sums[side], noise) * direction)),
+        trials,
+        50,
+    )
+
+
+# --- 003: objective perturbation ------------------------------------------------------------
+
+
+def huber_example(trials: Trials) -> Finding:
+    """003-7: one Huber record with a kink in the tail of b; the densities are known.
+
+    beta~ has density phi(b(beta)/sigma) |b'(beta)|, where -b(beta) is the gradient of the rest.
+    """
+    budget, row, relation = Budget(4.0, 1e-8), math.sqrt(2), Neighbours.REPLACE_ONE
+    printed = algorithm_4_noise(1, *_pair(budget), 1e-9, Huber())
+    m = objective_multiplier(budget, [1.0], [row**2 / printed.regularisation], relation)
+    return Finding(
+        budget.epsilon,
+        budget.delta,
+        _huber_epsilon(printed.noise_scale, printed.regularisation, row, budget.delta),
+        _huber_epsilon(2 * row / m, printed.regularisation, row, budget.delta),
+        EXACT,
+        0,
+        1.0,
+        "density of the coefficient",
+        "noise of ObjectivePerturbation",
+    )
+
+
+def _huber_epsilon(sigma: float, ridge: float, row: float, delta: float) -> float:
+    """Return the least epsilon at which the divergence is at most delta, for the worst kink."""
+    return max(
+        _least_epsilon(lambda eps, at=at: huber_divergence(eps, sigma, ridge, row, at), delta)
+        for at in np.linspace(4.5, 6.5, 9) * sigma / row
+    )
+
+
+def huber_divergence(
+    epsilon: float, sigma: float, ridge: float, row: float, kink: float, points: int = 20_001
+) -> float:
+    """Return the hockey-stick divergence of the two data sets, piece by piece.
+
+    ``kink`` is where the lower kink of the first loss lies, as ridge * beta / row.
+    """
+    start = kink * row / ridge
+    first = row * start + 1.0
+
+    def gradient(beta: Array, far: bool) -> Array:
+        slope = np.full_like(beta, 1.0) if far else np.clip(row * beta - first, -1.0, 1.0)
+        return np.asarray(row * slope + ridge * beta)
+
+    total, reach = 0.0, 12 * sigma / ridge
+    for low, high in pairwise((-reach, start, start + 2 / row, reach + start)):
+        beta = np.linspace(low, high, points)
+        curved = ridge + (row**2 if low == start else 0.0)
+        p = norm.pdf(gradient(beta, False), scale=sigma) * curved
+        q = norm.pdf(gradient(beta, True), scale=sigma) * ridge
+        total += float(np.trapezoid(np.maximum(p - math.exp(epsilon) * q, 0.0), beta))
+    return total
+
+
+def _least_epsilon(divergence: Callable[[float], float], delta: float) -> float:
+    low, high = 0.0, 100.0
+    for _ in range(50):
+        middle = (low + high) / 2
+        low, high = (middle, high) if divergence(middle) > delta else (low, middle)
+    return low
+
+
+# --- findings -------------------------------------------------------------------------------
+
+
+def _found(
+    claim: tuple[float, float],
+    how: str,
+    printed: Sides,
+    ours: Sides,
+    trials: Trials,
+    attack: str,
+    instead: str,
+) -> Finding:
+    """Return the bounds of both by one method."""
+    bound = by_counting if how == COUNTING else by_gaussian_fit
+    found = [bound(sides, claim[1], trials.confidence) for sides in (printed, ours)]
+    return Finding(*claim, *found, how, len(printed[0]), trials.confidence, attack, instead)
+
+
+def _pair(budget: Budget) -> tuple[float, float]:
+    return budget.epsilon, budget.delta
+
+
+ATTACKS: dict[str, Attack] = {
+    "004-1": scalar_noise,
+    "004-2": half_scale,
+    "000-1": missing_root,
+    "003-4": clipped_mean,
+    "003-5": printed_algorithm_3,
+    "003-7": huber_example,
+    "003-11": half_functional,
+    "001-1": bare_sketch,
+}
