@@ -14,6 +14,7 @@ from dpkernel.estimators.gram_statistics import GramStatistics
 from dpkernel.ledger import Ledger
 from dpkernel.model_file import load, read_header, save, verify_file
 from dpkernel.noise import OpenDPNoise, SeededNoise, SystemNoise
+from dpkernel.onnx_export import to_onnx
 from dpkernel.selection import PrivateSearchCV, private_score
 from dpkernel.types import Budget, Neighbours
 from dpkernel.version import __version__
@@ -45,5 +46,6 @@ __all__ = [
     "read_header",
     "save",
     "selection",
+    "to_onnx",
     "verify_file",
 ]
