@@ -39,7 +39,7 @@ def budget_history(ledger: Ledger, certificate: Certificate) -> Html:
     if seeded:
         warning = tag("span", f"{seeded} spend(s) not private", class_="bad")
         notes.append(join(warning, ": their noise was known, so they have no guarantee."))
-    entries = [
+    entries: list[tuple[str, object]] = [
         ("ceiling", _pair(ledger.budget, "none")),
         ("spent", _pair(ledger.spent, "nothing")),
         ("left", _left(ledger)),
@@ -55,6 +55,7 @@ def budget_history(ledger: Ledger, certificate: Certificate) -> Html:
             " else."
         ),
         tag("dl", *(tag("div", tag("dt", k), tag("dd", v)) for k, v in entries), class_="facts"),
+        _rule_in_words(ledger),
         items(notes) if notes else None,
         _chart(ledger) if rows else None,
         paragraph(f"The last {_MOST_ROWS} of {len(rows)} spends.", class_="quiet")
@@ -65,16 +66,26 @@ def budget_history(ledger: Ledger, certificate: Certificate) -> Html:
     )
 
 
-def _left(ledger: Ledger) -> str:
+def _rule_in_words(ledger: Ledger) -> Html | None:
+    if ledger.budget is None or ledger.rule in (None, "basic"):
+        return None
+    return paragraph(
+        "Independent noise partly averages out, so several spends cost less than the sum of their ε:"
+        " what is spent and what is left need not add up to the ceiling.",
+        class_="quiet small",
+    )
+
+
+def _left(ledger: Ledger) -> object:
     if ledger.budget is None:
         return "no ceiling"
     return _pair(ledger.remaining, "nothing")
 
 
-def _pair(budget: Budget | None, otherwise: str) -> str:
+def _pair(budget: Budget | None, otherwise: str) -> object:
     if budget is None:
         return otherwise
-    return f"ε = {number(budget.epsilon)}, δ = {number(budget.delta)}"
+    return join(f"ε = {number(budget.epsilon)}", tag("br"), f"δ = {number(budget.delta)}")
 
 
 def _table(rows: list[dict[str, Any]], own: set[int]) -> Html:
@@ -93,25 +104,24 @@ def _table(rows: list[dict[str, Any]], own: set[int]) -> Html:
 
 def _chart(ledger: Ledger) -> Html:
     course = ledger.course()
-    steps = [0, *(step for step, _, _ in course)]
-    naive = Line("plain sum", steps, [0.0, *(e for _, e, _ in course)], "plain", step=True)
+    sums, totals = ([0.0, *(line[i] or 0.0 for line in course)] for i in (1, 2))
+    steps = [0.0, *(float(step) for step, _, _ in course), course[-1][0] + 0.5]
+    naive = Line("plain sum", steps, [*sums, sums[-1]], "plain", step=True)
     lines, budget = [naive], ledger.budget
-    words = f"After {steps[-1]} spends the plain sum of ε is {number(naive.y[-1])}"
+    words = f"After {course[-1][0]} spends the plain sum of ε is {number(sums[-1])}"
     if budget is not None:
-        used = [0.0, *(e or 0.0 for _, _, e in course)]
         rule = ledger.rule or "plain"
-        lines.append(Line(f"spent, by {rule} accounting", steps, used, step=True))
-        ends = [0, steps[-1]]
-        lines.append(Line("ceiling", ends, [budget.epsilon] * 2, "ceiling"))
+        lines.append(Line(f"spent, by {rule} accounting", steps, [*totals, totals[-1]], step=True))
+        lines.append(Line("ceiling", [0.0, steps[-1]], [budget.epsilon] * 2, "ceiling"))
         ceiling = number(budget.epsilon)
-        words += f", by {rule} accounting {number(used[-1])}, under a ceiling of {ceiling}"
+        words += f", by {rule} accounting {number(totals[-1])}, under a ceiling of {ceiling}"
     top = max(max(line.y) for line in lines)
     picture = line_chart(
         lines,
         label=f"What was spent, spend by spend. {words}.",
         x_label="spends",
         y_label="ε",
-        x_range=(0.0, float(steps[-1])),
+        x_range=(0.0, steps[-1]),
         y_range=(0.0, 1.08 * top),
         whole_x=True,
     )

@@ -6,13 +6,14 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from unicodedata import east_asian_width
 
 import numpy as np
 
-from dpkernel.report.markup import Html, cut, join, number, tag
+from dpkernel.report.markup import Html, join, number, tag
 from dpkernel.report.style import LINES
 
-_LEFT, _RIGHT, _TOP, _BOTTOM = 50, 12, 24, 40
+_LEFT, _RIGHT, _TOP, _BOTTOM = 54, 14, 24, 40
 _ROW = 24  # height of a row of a row chart
 _LABELS = 128  # width of its labels
 
@@ -53,11 +54,11 @@ def line_chart(
     for value in ticks(y_range):
         y = to_y(value)
         parts.append(_stroke(_LEFT, y, width - _RIGHT, y, "tick"))
-        parts.append(_text(_LEFT - 6, y + 4, number(value, 3), "end", "quiet"))
+        parts.append(_text(_LEFT - 6, y + 4, number(value, 6), "end", "quiet"))
     for value in ticks(x_range, 5, whole_x):
         x = to_x(value)
         parts.append(_stroke(x, height - _BOTTOM, x, height - _BOTTOM + 4, "axis"))
-        parts.append(_text(x, height - _BOTTOM + 17, number(value, 3), "middle", "quiet"))
+        parts.append(_text(x, height - _BOTTOM + 17, number(value, 6), "middle", "quiet"))
     for line in lines:
         if line.low is not None and line.high is not None:
             edge = [*zip(line.x, line.low, strict=True)]
@@ -69,8 +70,8 @@ def line_chart(
         if line.step:
             places = _stairs(places)
         parts.append(tag("polyline", class_=line.style, points=_points(places, to_x, to_y)))
-    parts.append(_text((_LEFT + width - _RIGHT) / 2, height - 6, cut(x_label, 44), "middle"))
-    parts.append(_text(4, 13, cut(y_label, 52), "start"))
+    parts.append(_text((_LEFT + width - _RIGHT) / 2, height - 6, fitted(x_label, 300), "middle"))
+    parts.append(_text(4, 13, fitted(y_label, 360), "start"))
     return _svg(label, width, height, parts)
 
 
@@ -95,23 +96,23 @@ def row_chart(
     parts: list[Html] = []
     for value in ticks(x_range, 4):
         parts.append(_stroke(to_x(value), 4, to_x(value), bottom, "tick"))
-        parts.append(_text(to_x(value), bottom + 15, number(value, 3), "middle", "quiet"))
+        parts.append(_text(to_x(value), bottom + 15, number(value, 6), "middle", "quiet"))
     if origin is not None:
         parts.append(_stroke(to_x(origin), 4, to_x(origin), bottom, "axis"))
     for i, (name, row) in enumerate(zip(labels, values, strict=True)):
         y = 6 + _ROW * (i + 0.5)
-        parts.append(_text(_LABELS, y + 4, cut(name, 19), "end"))
+        parts.append(_text(_LABELS, y + 4, fitted(name, _LABELS - 4), "end"))
         if spans is not None:
             low, high = (min(max(edge, x_range[0]), x_range[1]) for edge in spans[i])
             parts.append(_stroke(to_x(low), y, to_x(high), y, "span-0"))
         elif origin is not None and len(row) == 1:
             parts.append(_stroke(to_x(origin), y, to_x(row[0]), y, "span-0"))
         for j, value in enumerate(row):
-            if math.isfinite(value):
-                place = to_x(min(max(value, x_range[0]), x_range[1]))
+            if x_range[0] <= value <= x_range[1]:
+                place = to_x(value)
                 style = f"dot-{j % LINES}"
                 parts.append(tag("circle", cx=f"{place:.1f}", cy=f"{y:.1f}", r="4", class_=style))
-    parts.append(_text((_LABELS + width) / 2, bottom + 34, cut(x_label, 40), "middle"))
+    parts.append(_text((_LABELS + width) / 2, bottom + 34, fitted(x_label, 240), "middle"))
     return _svg(label, width, height, parts)
 
 
@@ -121,8 +122,27 @@ def legend(names: Sequence[str], styles: Sequence[str]) -> Html:
     for name, style in zip(names, styles, strict=True):
         height = _ROW * len(entries) + 12
         sample = _stroke(4, height, 40, height, style)
-        entries.append(join(sample, _text(48, height + 4, cut(name, 46), "start")))
+        entries.append(join(sample, _text(48, height + 4, fitted(name, 310), "start")))
     return _svg("Key: " + "; ".join(names), 380, _ROW * len(entries), entries)
+
+
+def fitted(text: str, pixels: float) -> str:
+    """Return a text, cut where it would be wider than this; the whole stands in the table beside it."""
+    used, whole = 0.0, str(text)
+    for i, letter in enumerate(whole):
+        used += _width(letter)
+        if used > pixels:
+            return whole[: max(i - 2, 1)] + "…"
+    return whole
+
+
+def _width(letter: str) -> float:
+    """Return an upper estimate of a letter's width at 12 pixels, in the widest of usual fonts."""
+    if letter in "WM@%mw—" or east_asian_width(letter) in "WF":
+        return 12.5
+    if letter in "iljtfrI.,:;'|()[]! ":
+        return 5.0
+    return 9.2 if letter.isupper() or not letter.isascii() else 7.7
 
 
 def ticks(ends: tuple[float, float], about: int = 4, whole: bool = False) -> list[float]:

@@ -93,6 +93,8 @@ def number(value: object, digits: int = 4) -> str:
         return "unknown"
     if value in (float("inf"), float("-inf")):
         return "∞" if value > 0 else "-∞"
+    if 1e4 <= abs(value) < 1e7:
+        return f"{float(f'{value:.{digits}g}'):,.0f}"
     return re.sub("e([+-])0+", r"e\1", f"{value:.{digits}g}")
 
 

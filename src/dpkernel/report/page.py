@@ -28,6 +28,14 @@ from dpkernel.report.style import policy, stylesheet
 from dpkernel.report.views import View, spread_of, view_of
 from dpkernel.selection.search import PrivateSearchCV
 
+_WITH = (
+    "This page describes numbers that left confidential data with differential privacy: random noise,"
+    " large enough to hide any one record, was added to everything that left."
+)
+_WITHOUT = (
+    "This page describes numbers that left confidential data, without a guarantee of privacy."
+)
+
 
 def write_report(
     model: Any,
@@ -86,11 +94,7 @@ def write_report(
         tag("h1", title),
         verdict_box(certificate, against),
         facts(certificate),
-        paragraph(
-            "This page describes a statistical model that was trained on personal data with differential"
-            " privacy: random noise, large enough to hide any one record, was added to everything that"
-            " left the data."
-        ),
+        paragraph(_WITHOUT if against else _WITH),
         released(certificate, against),
         attacker(certificate, against),
         certificate_text(certificate),

@@ -33,12 +33,14 @@ def model_pictures(model: Any, view: View | None) -> Html:
         )
         return join(*parts)
     found, compared = dependences(view)
+    several = len(view.answers) > 1
+    band = "" if several else " Bands hold the middle 80 % over the other columns."
     parts.append(
         paragraph(
             f"How the {view.quantity} changes with one column while the others take values spread evenly"
             " over their declared ranges. Computed from the released model alone: no row was read, so"
             " the pictures tell nothing more about anyone. The ranges are public, and where no data"
-            " lie the model only guesses."
+            f" lie the model only guesses.{band}"
         )
     )
     if len(found) < len(view.columns):
@@ -50,11 +52,11 @@ def model_pictures(model: Any, view: View | None) -> Html:
             )
         )
     styles = [f"line-{j % LINES}" for j in range(len(view.answers))]
-    if len(view.answers) > 1:
+    if several:
         parts.append(legend(view.answers, styles))
     low = min(float(d.low.min()) for d in found)
     high = max(float(d.high.max()) for d in found)
-    ends = _wider(low, high) if len(view.answers) == 1 else _wider(*_mean_ends(found))
+    ends = _wider(*_mean_ends(found)) if several else _wider(low, high)
     parts.append(tag("div", *(_picture(view, d, ends) for d in found), class_="grid"))
     slopes = coefficients_of(model)
     parts.append(None if slopes is None else _slopes(slopes))
@@ -76,18 +78,15 @@ def _wider(low: float, high: float) -> tuple[float, float]:
 
 
 def _picture(view: View, found: Dependence, ends: tuple[float, float]) -> Html:
-    first, last = found.mean[0], found.mean[-1]
-    moves = "; ".join(
-        f"{answer}: from {number(float(a))} to {number(float(b))}"
-        for answer, a, b in zip(view.answers, first, last, strict=True)
-    )
+    ends_of = zip(view.answers, found.mean[0].tolist(), found.mean[-1].tolist(), strict=True)
+    moves = "; ".join(f"{name} from {number(a)} to {number(b)}" for name, a, b in ends_of)
     label = f"How the {view.quantity} changes with {found.name}. {moves}."
     if found.levels:
         picture = row_chart(
             [str(place) for place in found.places],
             found.mean.tolist(),
             label=label,
-            x_label=view.quantity,
+            x_label=_axis(view),
             x_range=ends,
         )
     else:
@@ -106,21 +105,23 @@ def _picture(view: View, found: Dependence, ends: tuple[float, float]) -> Html:
             ],
             label=label,
             x_label=found.name,
-            y_label=view.quantity,
+            y_label=_axis(view),
             x_range=(float(found.places[0]), float(found.places[-1])),
             y_range=ends,
             size=(380, 230),
         )
-    caption = f"{found.name}. " + (
-        "The band holds the middle 80 % over the other columns."
-        if len(view.answers) == 1 and not found.levels
-        else "Average over the other columns."
-    )
+    caption = join(tag("strong", found.name), ": ", moves, ".")
     rows = [
         [number(place), *(number(float(value)) for value in values)]
         for place, values in list(zip(found.places, found.mean, strict=True))[:: _every(found)]
     ]
     return figure(picture, caption, numbers(label, (found.name, *view.answers), rows))
+
+
+def _axis(view: View) -> str:
+    """Return what the axis of answers is called: with its class, where there is one."""
+    alone = len(view.answers) == 1 and view.answers[0] != view.quantity
+    return f"{view.quantity}, {view.answers[0]}" if alone else view.quantity
 
 
 def _every(found: Dependence) -> int:

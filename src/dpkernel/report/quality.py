@@ -191,4 +191,6 @@ def _share_chart(free: Sequence[Figure], scores: Mapping[str, PrivateScore]) -> 
         ("what", "value", "interval"),
         [[f.name, number(f.value), f.interval] for f in known],
     )
-    return figure(picture, "Numbers of which 1 is the best there is, with their intervals.", data)
+    cut_off = " The picture ends at -0.5; what lies below is in the table." if least == -0.5 else ""
+    caption = f"Numbers of which 1 is the best there is, with their intervals.{cut_off}"
+    return figure(picture, caption, data)

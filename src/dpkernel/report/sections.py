@@ -29,6 +29,8 @@ from dpkernel.report.words import (
     MECHANISMS,
     NORMS,
     PUBLIC,
+    QUANTITIES,
+    SAME_UNITS,
     SENSITIVITIES,
     factor,
     parameters,
@@ -132,7 +134,18 @@ def _release_row(release: Release) -> list[object]:
     how = join(
         MECHANISMS.get(mechanism.kind, "See the certificate."), " ", tag("code", mechanism.kind)
     )
-    return [release.title, how, change, number(mechanism.noise_scale, 6)]
+    scale = number(mechanism.noise_scale, 6)
+    if mechanism.kind in SAME_UNITS:
+        ratio = number(mechanism.noise_scale / moves.value, 3)
+        scale += f", {ratio} times what one record can change"
+    what = QUANTITIES.get(moves.formula)
+    return [_title(release.title, what), how, change, scale]
+
+
+def _title(title: str, what: str | None) -> Html:
+    """Return what the certificate calls a release, and what it is."""
+    more = None if what is None else tag("span", what, class_="quiet")
+    return join(title) if more is None else join(title, tag("br"), more)
 
 
 def attacker(certificate: Certificate, against: Sequence[str]) -> Html:
@@ -148,15 +161,15 @@ def attacker(certificate: Certificate, against: Sequence[str]) -> Html:
         f" probability had this {unit} been another: at most {factor(certificate.epsilon)} times as"
         f" likely (that is e to the power ε), plus δ = {number(certificate.delta)}.",
         f"An attacker who guesses which of two values the {unit} has, both equally likely before, is"
-        f" right in at most {_percent(best)} of all cases; blind guessing gives 50 %.",
+        f" right in at most {_percent(best)} of all cases; blind guessing gives 50\N{NO-BREAK SPACE}%.",
         "An attacker who may raise a false alarm in 5 % of all cases finds the true value in at most"
-        f" {_percent(caught[0.05])}; blind guessing gives 5 %.",
+        f" {_percent(caught[0.05])}; blind guessing gives 5\N{NO-BREAK SPACE}%.",
     ]
     text = (
         f"Someone who knows every {unit} but one, and sees the model, tries to tell which of two values"
         f" that {unit} has. Below the curve no attack can go, whatever its method and computing power."
     )
-    curve = Line("the strongest possible attack", alpha.tolist(), beta.tolist())
+    curve = Line("what no attack can beat", alpha.tolist(), beta.tolist())
     blind = Line("blind guessing", [0.0, 1.0], [1.0, 0.0], "plain")
     label = (
         "Trade-off curve: the smallest false negative rate that an attack with a given false positive"
@@ -214,8 +227,8 @@ def public_facts(certificate: Certificate, names: Sequence[str] | None) -> Html:
     return join(
         tag("h2", "What is public"),
         paragraph(
-            "The guarantee does not hide these. They were stated by whoever ran the program, and must"
-            " not have been read from the data."
+            "The guarantee does not hide these. Ranges, classes and sizes were stated by whoever ran the"
+            " program and must not have been read from the data."
         ),
         _domain(public.get("domain"), names),
         table("Public numbers", ("what", "value"), rows) if rows else None,
@@ -326,7 +339,7 @@ def _plain(value: object) -> bool:
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.3g} %" if share < 0.995 or share == 1 else f"{100 * share:.5g} %"
+    return f"{100 * share:.{3 if share < 0.995 else 5}g}\N{NO-BREAK SPACE}%"
 
 
 def _sentence(text: str) -> str:

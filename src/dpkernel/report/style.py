@@ -61,13 +61,13 @@ h2 { font-size: 1.25rem; margin: 2.6rem 0 .6rem; padding-top: .7rem; border-top:
 h3 { font-size: 1.02rem; margin: 1.6rem 0 .4rem }
 p, ul { margin: .6rem 0 } ul { padding-left: 1.3rem } li { margin: .25rem 0 }
 a { color: var(--link) }
-.quiet { color: var(--quiet) }
+.quiet { color: var(--quiet) } .small { font-size: .92rem }
 .verdict { padding: .9rem 1.1rem; border-radius: .4rem; border-left: .4rem solid }
 .verdict strong { font-size: 1.15rem } .verdict p, .verdict ul { margin: .3rem 0 0 }
 .good { color: var(--good); background: var(--good-panel); border-color: var(--good) }
 .bad { color: var(--bad); background: var(--bad-panel); border-color: var(--bad) }
 td .bad, li .bad, p .bad { padding: 0 .3rem; border-radius: .2rem; font-weight: 600 }
-dl.facts { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 11rem), 1fr));
+dl.facts { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 9rem), 1fr));
   gap: .7rem; margin: 1rem 0 }
 dl.facts div { background: var(--panel); border-radius: .4rem; padding: .6rem .8rem }
 dl.facts dt { color: var(--quiet); font-size: .85rem } dl.facts dd { margin: 0; font-weight: 600 }
@@ -90,7 +90,7 @@ figure { margin: 1rem 0; break-inside: avoid } figcaption { font-size: .92rem; c
 .grid { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 20rem), 1fr));
   gap: .5rem 1.5rem; align-items: start }
 .grid figure { margin: .5rem 0 }
-svg { display: block; width: 100%; height: auto; max-width: 34rem; font-size: 12px; overflow: visible }
+svg { display: block; width: 100%; height: auto; max-width: 29rem; font-size: 12px }
 svg text { fill: var(--text) } svg .quiet { fill: var(--quiet) }
 svg .axis { stroke: var(--quiet); stroke-width: 1; fill: none }
 svg .tick { stroke: var(--rule); stroke-width: .6 } svg .band { fill: var(--band); stroke: none }

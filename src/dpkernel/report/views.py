@@ -27,6 +27,7 @@ from dpkernel.types import Array, is_real
 
 MOST_PICTURES = 12
 _MOST_COLUMNS = 200  # that are compared to find those worth a picture
+_MOST_IN_ALL = 10_000  # columns of the even pattern
 _LOG_POINTS = 7  # 2^7 points of the even pattern
 _STEPS = 25  # places on the axis of a picture
 _MOST_LEVELS = 12
@@ -82,7 +83,7 @@ def view_of(model: Any) -> View | None:
     if isinstance(last, PrivateCurator) or not hasattr(model, "predict"):
         return None  # a curator keeps every question on record
     columns = _pipeline_columns(model) if isinstance(model, PrivatePipeline) else _columns(model)
-    if not columns:
+    if not 0 < len(columns) <= _MOST_IN_ALL:
         return None
     found = getattr(model, "feature_names_in_", None)
     declared = getattr(getattr(model, "_domain", None), "names", None)

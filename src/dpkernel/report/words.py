@@ -31,6 +31,30 @@ MECHANISMS: dict[str, str] = {
     " others, better ones with a higher probability.",
 }
 
+# what stands behind a release, by the formula of its sensitivity
+QUANTITIES: dict[str, str] = {
+    "augmented-gram": "sums over all records of products of features and target",
+    "unit-gram": "sums over all units of mean products of features and target",
+    "record-norm": "random combinations of the records",
+    "loss-gradient": "the model's coefficients, or a part of them",
+    "histogram": "counts of records in cells",
+    "column-histograms": "counts of records in cells, for every column",
+    "column-moments": "sums of values and squares, for every column",
+    "bounded-sum": "sums over all records of numbers within a public bound",
+    "erm-lipschitz": "the model's coefficients",
+    "erm-bounded": "the model's coefficients",
+    "erm-ridge": "the model's coefficients",
+    "erm-prediction": "values of the fitted function",
+    "sgd-epochs": "the model's coefficients",
+    "sgd-sampled": "the model's coefficients",
+    "sgd-shuffled": "the model's coefficients",
+}
+
+# mechanisms whose noise scale and sensitivity are in the same units
+SAME_UNITS = frozenset(
+    {"gaussian", "symmetric-gaussian", "mixture-gaussian", "sampled-gaussian", "laplace"}
+)
+
 SENSITIVITIES: dict[str, str] = {
     "declared": "stated by whoever made the release; no formula stands behind it",
     "augmented-gram": "a record's products of features and target, which are clipped to public bounds",
