@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
-from cli_tables import SECRET, write_study
 from typer.testing import CliRunner
 
+from cli_tables import SECRET, write_study
 from dpkernel import Budget, Ledger, PrivateKernelRidge, SeededNoise
 from dpkernel.cli import app, fit, model_files
 from dpkernel.cli.simulation import MEASURES

@@ -85,7 +85,9 @@ def test_all_formats_give_the_same_rows(tmp_path, bounds, monkeypatch):
     age = [50.0, np.nan, np.nan, -1e9, np.nan]
     days = [3.0, np.nan, np.nan, np.inf, -np.inf]
     ward, code = (np.array([row[j] for row in ROWS]) for j in (2, 3))
-    np.savez_compressed(tmp_path / "t.npz", id=np.arange(5), age=age, ward=ward, code=code, days=days)
+    np.savez_compressed(
+        tmp_path / "t.npz", id=np.arange(5), age=age, ward=ward, code=code, days=days
+    )
     assert encoded(tmp_path / "t.npz", bounds).tolist() == ENCODED
     arrow = pytest.importorskip("pyarrow")
     from pyarrow import feather, parquet

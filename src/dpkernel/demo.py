@@ -65,7 +65,7 @@ low = 0
 high = 350
 """
 _TEST_ROWS = 100
-_AUDIT_TRIALS = 300
+_AUDIT_TRIALS = 200
 
 
 def run_demo(out: Path, say: Callable[[str], None]) -> dict[str, Path]:

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from dpkernel.certificate import Certificate
 from dpkernel.cli import options
 from dpkernel.cli.model_files import check_room
 from dpkernel.cli.output import Output, Refusal, command
-from dpkernel.domain import Domain, Interval, Levels
+from dpkernel.domain import Interval, Levels
 from dpkernel.errors import DataError
 from dpkernel.preprocessing import PrivateBounds
-from dpkernel.table_files import ColumnRule, Schema, TableFile, encode_table, open_table, read_schema
+from dpkernel.table_files import (
+    ColumnRule,
+    Schema,
+    TableFile,
+    encode_table,
+    open_table,
+    read_schema,
+)
 from dpkernel.types import Budget, Neighbours
 
 
@@ -33,7 +42,8 @@ def bounds(
         bool, typer.Option("--private", help="Fill it by private quantiles; this spends.")
     ] = False,
     wide: Annotated[
-        Path | None, typer.Option(help="With --private: a bounds.toml whose ranges are wide enough.")
+        Path | None,
+        typer.Option(help="With --private: a bounds.toml whose ranges are wide enough."),
     ] = None,
     target: options.Target = None,
     epsilon: Annotated[float | None, typer.Option(help="With --private: what is spent.")] = None,
@@ -65,59 +75,67 @@ def bounds(
         )
     budget = Budget(epsilon, delta)
     declared = read_schema(wide, target).select(table.header, table.name)
-    kept = [rule for rule in declared.inputs if isinstance(rule.values, Levels)]
-    numeric = [rule for rule in declared.inputs if isinstance(rule.values, Interval)]
-    own = declared.target
-    of_target = own if own is not None and isinstance(own.values, Interval) else None
-    if not numeric:
-        raise DataError(f"{wide.name} declares no input column with low and high.")
+    searched = _numbers_of(declared, wide)
     book = options.open_ledger(ledger, dataset, neighbours, wait)
     output.on_interrupt = options.SpendWatch(book, ledger is not None)
     certificate_file = out.with_suffix(".certificate.json")
     for path in (out, certificate_file):
         check_room(path)
-    skipped = tuple(rule.name for rule in (*kept, own) if rule is not None and rule != of_target)
-    searched = Schema(tuple(numeric), of_target, (*declared.ignore, *skipped))
     with output.progress(f"reading {data.name}") as tell:
         rows = encode_table(table, searched, tell=tell, folder=scratch)
     finder = PrivateBounds(
         epsilon=budget.epsilon,
         delta=budget.delta,
-        bounds=Domain(tuple(rule.values for rule in numeric if rule.values is not None)),
-        y_range=None if of_target is None else of_target.values,
+        bounds=rows.schema.domain(),
+        y_range=None if searched.target is None else searched.target.values,
         neighbours=neighbours,
         ledger=book,
     )
     with output.progress("finding bounds", measured=False):
-        finder.fit(*rows.arrays())
-    low, high = finder.bounds_
-    found = [
-        ColumnRule(rule.name, Interval(float(a), float(b)), rule.missing)
-        for rule, a, b in zip(numeric, low, high, strict=True)
-    ]
-    if of_target is not None:
-        found.append(ColumnRule(of_target.name, Interval(*finder.y_bounds_), of_target.missing))
-    elif own is not None:
-        found.append(own)
+        X, y = rows.arrays()
+        finder.fit(X, y)
     certificate = finder.certificate_
-    head = (
-        f"# Found privately: epsilon = {certificate.epsilon:g}, delta = {certificate.delta:g},"
-        f" {certificate.neighbours.value} neighbours.\n"
-        f"# The certificate lies in {certificate_file.name}.\n\n"
+    text = _heading(certificate, certificate_file) + as_toml(
+        _narrowed(declared, rows.schema, finder), declared.ignore
     )
-    out.write_text(head + as_toml([*kept, *found], declared.ignore), encoding="utf-8")
+    out.write_text(text, encoding="utf-8")
     certificate_file.write_text(certificate.to_json(), encoding="utf-8")
     output.say(str(certificate))
     output.say()
     output.say(f"{'bounds':<12} {out}")
     output.say(f"{'certificate':<12} {certificate_file}")
-    output.result(
-        {
-            "bounds": str(out),
-            "certificate": str(certificate_file),
-            "epsilon": certificate.epsilon,
-            "delta": certificate.delta,
-        }
+    claim = {"epsilon": certificate.epsilon, "delta": certificate.delta}
+    output.result({"bounds": str(out), "certificate": str(certificate_file), **claim})
+
+
+def _numbers_of(declared: Schema, wide: Path) -> Schema:
+    """Return the columns whose range is to be found; those of levels are left as they are."""
+    numeric = tuple(rule for rule in declared.inputs if isinstance(rule.values, Interval))
+    if not numeric:
+        raise DataError(f"{wide.name} declares no input column with low and high.")
+    own = declared.target
+    target = own if own is not None and isinstance(own.values, Interval) else None
+    others = [rule.name for rule in declared.rules if not isinstance(rule.values, Interval)]
+    return Schema(numeric, target, (*declared.ignore, *others))
+
+
+def _narrowed(declared: Schema, searched: Schema, finder: PrivateBounds) -> list[ColumnRule]:
+    """Return all columns with the ranges that were found."""
+    low, high = finder.bounds_
+    names = [rule.name for rule in searched.inputs]
+    ranges = {
+        name: Interval(float(a), float(b)) for name, a, b in zip(names, low, high, strict=True)
+    }
+    if searched.target is not None and finder.y_bounds_ is not None:
+        ranges[searched.target.name] = Interval(*finder.y_bounds_)
+    return [replace(rule, values=ranges.get(rule.name, rule.values)) for rule in declared.rules]
+
+
+def _heading(certificate: Certificate, file: Path) -> str:
+    claim = Budget(certificate.epsilon, certificate.delta)
+    return (
+        f"# Found privately: {claim}, {certificate.neighbours.value} neighbours.\n"
+        f"# The certificate lies in {file.name}.\n\n"
     )
 
 

@@ -1,4 +1,4 @@
-"""``dpkernel show``, ``verify`` and ``report``: what a model or certificate says, and whether it holds."""
+"""``dpkernel show``, ``verify`` and ``report``: what a certificate says, and whether it holds."""
 
 from __future__ import annotations
 
@@ -77,9 +77,7 @@ def report_command(
     """Write one HTML page that explains a model and its guarantee to people without Python."""
     subject = read_certificate(file) if is_certificate(file) else load(file)
     book = (
-        None
-        if ledger is None
-        else options.open_ledger(ledger, dataset, "", wait, read_only=True)
+        None if ledger is None else options.open_ledger(ledger, dataset, "", wait, read_only=True)
     )
     report(subject, out, book, title)
     output.say(f"The report lies in {out}")

@@ -17,7 +17,8 @@ def add_to(app: typer.Typer) -> None:
 
 
 def demo(
-    output: Output, out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("demo")
+    output: Output,
+    out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("demo"),
 ) -> None:
     """Go from a CSV of patients to a private model, its report and an audit."""
     results = run_demo(out, output.say)

@@ -1,9 +1,9 @@
 """What every command shares: options, output for people or programs, errors and exit codes.
 
-    0    done
-    1    refused, or the verification failed: the error says why in one sentence
-    2    the command line itself is wrong
-    130  interrupted (Ctrl-C); the message says whether anything was spent
+0    done
+1    refused, or the verification failed: the error says why in one sentence
+2    the command line itself is wrong
+130  interrupted (Ctrl-C); the message says whether anything was spent
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an e
 _SHARED = {"as_json": AsJSON, "quiet": Quiet, "debug": Debug}
 
 
-class Refusal(DPKernelError):
+class Refusal(DPKernelError):  # noqa: N818 (a sentence, no fault)
     """A command can't do what it was asked to; its text is the sentence that is shown."""
 
 
@@ -157,7 +157,7 @@ def command(app: typer.Typer, name: str | None = None, **options: Any) -> Callab
             with output.guarded():
                 function(output, **values)
 
-        del run.__wrapped__  # type: ignore[attr-defined]
+        del run.__wrapped__
         kept = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
         run.__signature__ = inspect.Signature([*kept, *shared])  # type: ignore[attr-defined]
         run.__annotations__ = {p.name: p.annotation for p in [*kept, *shared]}

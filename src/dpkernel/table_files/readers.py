@@ -6,6 +6,7 @@ Errors name the file, never what is in it: all of them come before anything is s
 from __future__ import annotations
 
 import csv
+import io
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -36,7 +37,9 @@ class TableFile:
     read: Callable[[Sequence[str], Tell], Iterator[Columns]]
 
 
-def open_table(path: str | Path, *, delimiter: str | None = None, kind: str | None = None) -> TableFile:
+def open_table(
+    path: str | Path, *, delimiter: str | None = None, kind: str | None = None
+) -> TableFile:
     """Return the table in a file, by its ending (or ``kind``): .csv, .tsv, .parquet, .arrow, .npz.
 
     ``read(names, tell)`` yields blocks {name: cells}; ``tell(share)`` is called with the part of the
@@ -57,7 +60,8 @@ def open_table(path: str | Path, *, delimiter: str | None = None, kind: str | No
 def _open_csv(path: Path, delimiter: str | None) -> TableFile:
     separator = delimiter or ("\t" if path.suffix.lower() in (".tsv", ".tab") else ",")
     # what is no UTF-8 becomes a sign of its own: nothing is refused because of a cell
-    file = path.open(encoding="utf-8-sig", errors="replace", newline="")
+    binary = path.open("rb")
+    file = io.TextIOWrapper(binary, encoding="utf-8-sig", errors="replace", newline="")
     rows = _csv_rows(file, separator, path.name)
     header = next(rows, None)
     if header is None:
@@ -72,7 +76,7 @@ def _open_csv(path: Path, delimiter: str | None) -> TableFile:
             while block := _take(rows):
                 yield _csv_columns(block, len(names), places, path.name)
                 if size:
-                    tell(min(file.buffer.tell() / size, 1.0))
+                    tell(min(binary.tell() / size, 1.0))
 
     return TableFile(path.name, names, (), read)
 
@@ -98,9 +102,7 @@ def _take(rows: Iterator[list[str]]) -> list[list[str]]:
     return [row for _, row in zip(range(BLOCK_ROWS), rows, strict=False)]
 
 
-def _csv_columns(
-    block: list[list[str]], width: int, places: dict[str, int], name: str
-) -> Columns:
+def _csv_columns(block: list[list[str]], width: int, places: dict[str, int], name: str) -> Columns:
     try:
         columns = list(zip(*block, strict=True))
     except ValueError:

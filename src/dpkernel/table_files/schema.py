@@ -230,7 +230,9 @@ def read_schema(path: str | Path, target: str | None = None) -> Schema:
         found = _target(name, own, rules, path.name)
         rules.pop(name, None)
     elif own:
-        raise ParameterError(f"[target] of {path.name} has no name. State it: name = ..., or --target.")
+        raise ParameterError(
+            f"[target] of {path.name} has no name. State it: name = ..., or --target."
+        )
     inputs = tuple(rule for key, rule in rules.items() if key not in ignore)
     return Schema(inputs, found, tuple(ignore))
 
@@ -259,7 +261,9 @@ def _rule(name: str, table: Any, file: str) -> ColumnRule:
     if (levels is None) == (low is None or high is None):
         raise ParameterError(f"Column {name!r} of {file} needs low and high, or levels; not both.")
     if levels is not None and not (
-        isinstance(levels, list) and levels and all(isinstance(v, (str, int, float)) for v in levels)
+        isinstance(levels, list)
+        and levels
+        and all(isinstance(v, (str, int, float)) for v in levels)
     ):
         raise ParameterError(
             f"The levels of column {name!r} of {file} must be a list of texts, numbers or truth values."

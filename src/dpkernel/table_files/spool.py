@@ -98,7 +98,9 @@ def encode_table(
     """Read a file once, under the rules of the schema."""
     schema = schema.select(table.header, table.name)
     if not schema.inputs:
-        raise DataError(f"{table.name} has no input column besides the target and the ignored ones.")
+        raise DataError(
+            f"{table.name} has no input column besides the target and the ignored ones."
+        )
     found = EncodedTable(schema, folder)
     names = [rule.name for rule in schema.rules]
     for columns in table.read(names, tell):
