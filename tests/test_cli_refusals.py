@@ -12,6 +12,7 @@ from dpkernel import Budget, Ledger, PrivateKernelRidge, SeededNoise
 from dpkernel.cli import app, fit, model_files
 from dpkernel.cli.simulation import MEASURES
 from dpkernel.model_file import save
+from dpkernel.reproduce import FIGURES
 
 
 @pytest.fixture
@@ -177,3 +178,16 @@ def test_plan_knows_every_task(study, task):
 
 def test_there_is_completion_for_the_shell():
     assert "--install-completion" in call("--help").output
+
+
+def test_reproduce_writes_what_the_paper_shows(study, monkeypatch):
+    def figure(request):
+        path = request.out / "fig0.csv"
+        path.write_text(f"{request.repetitions} {request.quick}", encoding="utf-8")
+        return [path]
+
+    monkeypatch.setitem(FIGURES, ("lee-park-ahn", "fig0"), figure)
+    line = "reproduce lee-park-ahn fig0 --quick --repetitions 2 --out . --json"
+    told = json.loads(call(*words_of(line)).stdout)
+    assert told["written"] == ["fig0.csv"]
+    assert (study / "fig0.csv").read_text(encoding="utf-8") == "2 True"
