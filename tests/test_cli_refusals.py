@@ -50,6 +50,9 @@ FIT = "fit patients.csv --bounds days.toml --target days --estimator PrivateKern
         (f"{FIT} --set epsilon=9", "--set must be NAME=VALUE"),
         (f"{FIT} --set kernel=cheese", "kernel"),
         (f"{FIT} --neighbours twins", "'replace-one'"),
+        (f"{FIT} --neighbours add-remove", "use the number of rows"),
+        (f"{FIT} --out patients.csv", "is an input"),
+        (f"{FIT} --out m.dpk --report days.toml", "is an input"),
         (f"{FIT} --out none/model.dpk", "No such file"),
         (f"{FIT} --out .", "It is a folder"),
         (f"{FIT} --dataset x", "add --ledger"),
@@ -121,9 +124,15 @@ def test_a_disk_that_fills_up_after_the_spend_does_not_lose_the_model(study, mon
     monkeypatch.setattr(model_files, "save", full)
     monkeypatch.setattr(model_files.tempfile, "mkdtemp", lambda prefix: str(study / "rescue"))
     (study / "rescue").mkdir()
+    before = (study / "patients.csv").read_bytes()
     result = call(*words_of(f"{FIT} --out {study / 'model.dpk'}"))
     assert result.exit_code == 1 and "The budget is spent; the model lies in" in result.stderr
     assert call("verify", study / "rescue" / "model.dpk").exit_code == 0
+    result = call(
+        "predict", study / "rescue" / "model.dpk", "patients.csv", "--out", "patients.csv"
+    )
+    assert result.exit_code == 1 and "is an input" in result.stderr
+    assert (study / "patients.csv").read_bytes() == before
 
 
 def test_a_file_without_a_header_is_not_copied_into_a_template(study):

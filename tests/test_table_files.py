@@ -19,7 +19,7 @@ high = 100
 [columns.ward]
 levels = ["north", "south"]
 [columns.code]
-levels = [1, 2.5, true]
+levels = [1, 2.5]
 missing = 2.5
 [target]
 name = "days"
@@ -47,7 +47,7 @@ ENCODED = [
 @pytest.fixture
 def bounds(tmp_path):
     path = tmp_path / "bounds.toml"
-    path.write_text(TOML.replace(", true", ""), encoding="utf-8")
+    path.write_text(TOML, encoding="utf-8")
     return path
 
 
@@ -143,6 +143,18 @@ def test_labels_are_the_declared_ones_in_memory_and_streamed(tmp_path, monkeypat
         table = encode_table(open_table(path), schema)
         model = PrivateKernelClassifier(classes=["no", "yes"], bounds=schema.domain())
         assert set(model.fit(*table.training_data()).predict([[1.0]])) <= {"no", "yes"}
+
+
+def test_truth_values_are_levels_in_any_spelling(tmp_path):
+    rows = [("True", "1"), ("false", "2"), (" TRUE ", "3"), ("no", "4")]
+    path = write_csv(tmp_path / "t.csv", rows, "well,days")
+    (tmp_path / "b.toml").write_text(
+        "[columns.well]\nlevels = [false, true]\n[target]\nname = 'days'\nlow = 0\nhigh = 9\n"
+    )
+    expected = [[0, 1, 1], [1, 0, 2], [0, 1, 3], [0, 0, 4]]
+    assert encoded(path, tmp_path / "b.toml").tolist() == expected
+    np.savez(tmp_path / "t.npz", well=np.array([True, False]), days=np.array([1, 2]))
+    assert encoded(tmp_path / "t.npz", tmp_path / "b.toml").tolist() == expected[:2]
 
 
 def test_unknown_labels_are_refused_unless_a_level_stands_for_them(tmp_path):

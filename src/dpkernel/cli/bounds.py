@@ -80,7 +80,7 @@ def bounds(
     output.on_interrupt = options.SpendWatch(book, ledger is not None)
     certificate_file = out.with_suffix(".certificate.json")
     for path in (out, certificate_file):
-        check_room(path)
+        check_room(path, data, wide, ledger)
     with output.progress(f"reading {data.name}") as tell:
         rows = encode_table(table, searched, tell=tell, folder=scratch)
     finder = PrivateBounds(

@@ -64,7 +64,7 @@ def fit(
     )
     for path in (out, report_file):
         if path is not None:
-            check_room(path)
+            check_room(path, data, bounds, ledger)
     with output.progress(f"reading {data.name}") as tell:
         rows = encode_table(table, schema, tell=tell, folder=scratch)
     with output.progress(f"fitting {kind.__name__}", measured=False):

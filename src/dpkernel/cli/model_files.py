@@ -19,10 +19,15 @@ from dpkernel.types import JSON, Budget
 _ROOM = 2**22  # bytes that must be free for a model before anything is spent for it
 
 
-def check_room(path: Path) -> None:
-    """Raise now, before anything is spent, if a file of a model's size can't be written there."""
+def check_room(path: Path, *inputs: Path | None) -> None:
+    """Raise now, before anything is spent, if a file of a model's size can't be written there.
+
+    Nor may it replace one of the inputs.
+    """
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, "It is a folder", str(path))
+    if any(one is not None and _same(path, one) for one in inputs):
+        raise Refusal(f"{path.name} is an input: choose another name for the result.")
     try:
         with tempfile.TemporaryFile(dir=path.parent, buffering=0) as draft:
             written = draft.write(bytes(_ROOM))
@@ -30,6 +35,10 @@ def check_room(path: Path) -> None:
                 draft.write(bytes(_ROOM - written))  # raises with the reason
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def _same(one: Path, other: Path) -> bool:
+    return one.exists() and other.exists() and one.samefile(other)
 
 
 def save_model(model: Any, path: Path, schema: Schema, task: str) -> Path:

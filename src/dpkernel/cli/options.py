@@ -12,7 +12,7 @@ import typer
 from dpkernel import estimators
 from dpkernel.cli.output import Refusal
 from dpkernel.domain import Interval, Levels
-from dpkernel.errors import ParameterError
+from dpkernel.errors import DPKernelError, ParameterError
 from dpkernel.ledger import Ledger
 from dpkernel.table_files import Schema
 from dpkernel.types import Budget, Neighbours
@@ -30,7 +30,7 @@ Target = Annotated[
 Task = Annotated[str, typer.Option(help="regression, classification or quantile.")]
 Epsilon = Annotated[float, typer.Option(help="What is asked for; at most this is spent.")]
 Delta = Annotated[float, typer.Option(help="The delta that goes with epsilon; 0 for pure epsilon.")]
-Relation = Annotated[str, typer.Option(help="replace-one, zero-out or add-remove.")]
+Relation = Annotated[str, typer.Option(help="replace-one or zero-out.")]
 LedgerFile = Annotated[
     Path | None, typer.Option("--ledger", help="A ledger file that records the spend.")
 ]
@@ -109,11 +109,15 @@ def new_estimator(
     ledger: Ledger | None = None,
 ) -> Any:
     """Return an unfitted estimator for a declared target; refuses what public knowledge refuses."""
+    if not Neighbours.resolve(relation).n_is_public:
+        raise ParameterError(
+            "--neighbours must be replace-one or zero-out: the estimators use the number of rows."
+        )
     wanted: dict[str, Any] = {
         "epsilon": budget.epsilon,
         "delta": budget.delta,
         "bounds": bounds,
-        "neighbours": Neighbours.resolve(relation).value,
+        "neighbours": relation,
         "ledger": ledger,
     }
     if task == "classification":
@@ -201,7 +205,11 @@ class SpendWatch:
 
     def __call__(self) -> str:
         """Return the sentence."""
-        if not self.spent:
+        try:
+            spent = self.spent
+        except DPKernelError:
+            return "The ledger can't be read now: its history tells whether anything was spent."
+        if not spent:
             return "Nothing was spent."
         if self._in_file:
             return "The noise may have been drawn, so the spend stays recorded in the ledger."

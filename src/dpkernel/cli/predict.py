@@ -13,7 +13,7 @@ import numpy as np
 import typer
 
 from dpkernel.cli import options
-from dpkernel.cli.model_files import model_schema
+from dpkernel.cli.model_files import check_room, model_schema
 from dpkernel.cli.output import Output, command
 from dpkernel.errors import ParameterError
 from dpkernel.model_file import load
@@ -51,18 +51,19 @@ def predict(
     others = tuple(name for name in table.header if name not in {r.name for r in schema.inputs})
     Schema(schema.inputs, ignore=others).select(table.header, table.name)
     names = [rule.name for rule in schema.inputs]
+    if out is not None:
+        check_room(out, model, data)
     count, rows = 0, []
     with _writer(output, out) as write, output.progress(f"reading {data.name}") as tell:
         for columns in table.read(names, tell):
             found = predictor(schema.encode(columns))
             if not count:
-                write(predictor.columns(found))
+                write([predictor.columns(found)])
             count += len(found)
             if output.as_json and out is None:
                 rows += found.tolist()
             else:
-                for row in found.tolist():
-                    write(row)
+                write(found.tolist())
     summary: dict[str, Any] = {"n_rows": count}
     if out is not None:
         output.say(f"{count} predictions lie in {out}")
@@ -109,25 +110,21 @@ class _Predictor:
 
 @contextmanager
 def _writer(output: Output, out: Path | None) -> Iterator[Any]:
-    """Yield a function that writes a row: to the file in one step at the end, or to the output."""
+    """Yield a function that writes rows: to a file that is whole at the end, or to the output."""
     if out is None:
-        buffer = io.StringIO()
-        lines = csv.writer(buffer, lineterminator="\n")
 
-        def write(row: Any) -> None:
-            if output.as_json:
-                return
-            lines.writerow(row)
-            output.raw(buffer.getvalue())
-            buffer.seek(0)
-            buffer.truncate()
+        def write(rows: Any) -> None:
+            if not output.as_json:
+                buffer = io.StringIO()
+                csv.writer(buffer, lineterminator="\n").writerows(rows)
+                output.raw(buffer.getvalue())
 
         yield write
         return
     draft = out.with_name(out.name + ".part")
     try:
         with draft.open("w", newline="", encoding="utf-8") as file:
-            yield csv.writer(file, lineterminator="\n").writerow
+            yield csv.writer(file, lineterminator="\n").writerows
         draft.replace(out)
     finally:
         draft.unlink(missing_ok=True)
