@@ -48,6 +48,8 @@ FIT = "fit patients.csv --bounds days.toml --target days --estimator PrivateKern
         (f"{FIT} --delta 2", "'delta' parameter"),
         (f"{FIT} --quantile 0.5", "--quantile goes with"),
         (f"{FIT} --set epsilon=9", "--set must be NAME=VALUE"),
+        (f"{FIT} --set noise=0", "--set must be NAME=VALUE"),
+        (f"{FIT} --set ledger=0", "--set must be NAME=VALUE"),
         (f"{FIT} --set kernel=cheese", "kernel"),
         (f"{FIT} --neighbours twins", "'replace-one'"),
         (f"{FIT} --neighbours add-remove", "use the number of rows"),
