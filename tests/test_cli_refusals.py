@@ -7,6 +7,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
+import dpkernel.audit
 from cli_tables import SECRET, write_study
 from dpkernel import Budget, Ledger, PrivateKernelRidge, SeededNoise
 from dpkernel.cli import app, fit, model_files
@@ -202,3 +203,27 @@ def test_reproduce_writes_what_the_paper_shows(study, monkeypatch):
     told = json.loads(call(*words_of(line)).stdout)
     assert told["written"] == ["fig0.csv"]
     assert (study / "fig0.csv").read_text(encoding="utf-8") == "2 True"
+
+
+def test_an_audit_that_contradicts_the_claim_is_exit_code_1(study, monkeypatch):
+    attacked = []
+
+    class Report:
+        def to_json(self):
+            return json.dumps({"verdict": verdict})
+
+    def attack(estimator, **options):
+        attacked.append((estimator.get_params(), options["trials"], options["confidence"]))
+        return Report()
+
+    monkeypatch.setattr(dpkernel.audit, "audit", attack)
+    line = (
+        "audit PrivateKernelSVC --epsilon 2 --neighbours zero-out --trials 50 --out a.json --json"
+    )
+    for verdict, code in (("contradicted", 1), ("not contradicted", 0)):
+        result = call(*words_of(line))
+        assert result.exit_code == code and json.loads(result.stdout)["audit"]["verdict"] == verdict
+        assert json.loads((study / "a.json").read_text(encoding="utf-8"))["verdict"] == verdict
+    parameters, trials, confidence = attacked[0]
+    assert (parameters["epsilon"], parameters["neighbours"]) == (2.0, "zero-out")
+    assert parameters["ledger"] is None and (trials, confidence) == (50, 0.999)

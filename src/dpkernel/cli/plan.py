@@ -139,7 +139,11 @@ def _draw(found: list[Expected], sizes: list[int], path: Path, title: str, measu
             capsize=3,
             label=f"{n:,} rows",
         )
-    axes.set(xscale="log", xlabel="epsilon", ylabel=measure, title=title)
+    axes.axhline(1.0, color="#777777", linestyle="--", label="a constant")
+    axes.set(xscale="log", xlabel="epsilon", ylabel="expected error", title=f"{title}\n{measure}")
+    values = sorted({one.epsilon for one in found})
+    axes.set_xticks(values, [f"{value:g}" for value in values])
+    axes.set_xticks([], minor=True)
     axes.set_ylim(bottom=0)
     axes.legend(frameon=False)
     figure.savefig(path, dpi=130)
