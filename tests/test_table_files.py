@@ -102,6 +102,13 @@ def test_all_formats_give_the_same_rows(tmp_path, bounds, monkeypatch):
         assert encoded(tmp_path / name, bounds).tolist() == ENCODED
 
 
+def test_blocks_of_wide_files_have_fewer_rows(tmp_path):
+    names = [f"c{j}" for j in range(2**16)]
+    write_csv(tmp_path / "t.csv", [["1"] * len(names)] * 20, ",".join(names))
+    blocks = open_table(tmp_path / "t.csv").read(["c0"], lambda share: None)
+    assert [len(block["c0"]) for block in blocks] == [8, 8, 4]
+
+
 def test_a_matrix_in_an_npz_has_numbered_columns(tmp_path):
     np.savez(tmp_path / "t.npz", X=np.arange(6.0).reshape(3, 2), y=np.ones(3))
     assert open_table(tmp_path / "t.npz").header == ("X0", "X1", "y")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -19,6 +20,7 @@ import numpy as np
 from dpkernel.errors import DataError, ParameterError
 
 BLOCK_ROWS = 8192
+_BLOCK_CELLS = 2**19  # of a file with many columns: some 50 MB of text
 Columns = dict[str, Any]
 Tell = Callable[[float], None]
 
@@ -73,7 +75,7 @@ def _open_csv(path: Path, delimiter: str | None) -> TableFile:
         places = {name: names.index(name) for name in wanted}
         size = path.stat().st_size
         with file:
-            while block := _take(rows):
+            while block := _take(rows, _rows_a_block(len(names))):
                 yield _csv_columns(block, len(names), places, path.name)
                 if size:
                     tell(min(binary.tell() / size, 1.0))
@@ -98,8 +100,12 @@ def _csv_rows(file: Any, separator: str, name: str) -> Iterator[list[str]]:
             yield row
 
 
-def _take(rows: Iterator[list[str]]) -> list[list[str]]:
-    return [row for _, row in zip(range(BLOCK_ROWS), rows, strict=False)]
+def _rows_a_block(n_columns: int) -> int:
+    return max(1, min(BLOCK_ROWS, _BLOCK_CELLS // n_columns))
+
+
+def _take(rows: Iterator[list[str]], count: int) -> list[list[str]]:
+    return list(itertools.islice(rows, count))
 
 
 def _csv_columns(block: list[list[str]], width: int, places: dict[str, int], name: str) -> Columns:
@@ -132,7 +138,8 @@ def _open_arrow(path: Path, delimiter: str | None, format: str = "ipc") -> Table
         raise DataError(f"{path.name} is no {format} file, or it is damaged.") from None
 
     def read(wanted: Sequence[str], tell: Tell) -> Iterator[Columns]:
-        options = {"batch_size": BLOCK_ROWS, "batch_readahead": 1, "fragment_readahead": 1}
+        step = _rows_a_block(len(wanted))
+        options = {"batch_size": step, "batch_readahead": 1, "fragment_readahead": 1}
         seen = 0
         try:
             for batch in table.to_batches(columns=list(wanted), use_threads=False, **options):
@@ -184,8 +191,9 @@ def _open_npz(path: Path, delimiter: str | None) -> TableFile:
             }
             for stream, *_ in parts.values():
                 _npy_header(stream)
-            for start in range(0, n_rows, BLOCK_ROWS):
-                count = min(BLOCK_ROWS, n_rows - start)
+            step = _rows_a_block(len(source))
+            for start in range(0, n_rows, step):
+                count = min(step, n_rows - start)
                 blocks = {n: _npy_rows(*part, count, path.name) for n, part in parts.items()}
                 yield {
                     name: blocks[source[name][0]]
