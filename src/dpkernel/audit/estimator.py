@@ -51,13 +51,13 @@ def audit(
     estimator : object with ``fit`` and ``get_params``
         Ours or anybody's. It is copied; neither it nor its ledger is touched, and nothing but its
         public face is used.
-    worst_case : "auto" or (D, D')
+    worst_case : "auto", str or (D, D')
         Two neighbouring data sets, each a pair (X, y), y None for transformers. "auto" makes some
-        from the declared bounds and classes and takes the one that shows most in a pilot. They
-        differ in one replaced record.
+        from the declared bounds and classes and takes the one that shows most in a pilot; a name
+        takes that one. They differ in one replaced record.
     trials : int
-        Judged fits on each of the two. About 1.6 times as many come before them, to choose the
-        attack. At most about log(trials / 10) can be proved for epsilon.
+        Judged fits on each of the two. As many again come before them, to choose the attack; half as
+        many where the pair is given. At most about log(trials / 10) can be proved for epsilon.
     confidence : float
         That a true claim is not contradicted.
     claim : PrivacyProfile, Budget or (epsilon, delta), optional
@@ -92,7 +92,7 @@ def audit(
     >>> from dpkernel import PrivateKernelRidge
     >>> from dpkernel.audit import audit
     >>> model = PrivateKernelRidge(1.0, kernel="linear", bounds=(-1, 1), y_bounds=(-1, 1))
-    >>> audit(model, trials=100, random_state=0, progress=False).verdict
+    >>> audit(model, "across the box", trials=20, random_state=0, progress=False).verdict
     'not contradicted'
     """
     _check(trials, confidence, statistic, n_rows)
@@ -108,13 +108,10 @@ def audit(
     if isinstance(worst_case, str):
         profile, how = claim_for_replaced(profile, relation), replaced_in_words(relation)
     at = claimed_delta(delta, claim, bare)
-    few, some = max(20, trials // 20), max(20, trials // 2)
     with runs:
         cases = _cases(worst_case, bare, n_rows, n_columns)
-        runs.expect(2 * (len(cases) * few * (len(cases) > 1) + some + trials))
-        pilot = few if len(cases) > 1 else 0
-        case = _best_case(cases, few, runs)
-        sides = [runs(case, side, some) for side in (False, True)]
+        case, sides = _pilot(cases, trials, runs)
+        pilot = runs.made // 2
         layout = Layout.of([*sides[0], *sides[1]])
         name, score = _best_statistic(layout.rows(sides[0]), layout.rows(sides[1]), statistic)
         held_out = [layout.rows(side[1::2]) for side in sides]
@@ -138,7 +135,7 @@ def audit(
         how,
         f"{case.name}, {name}",
         trials,
-        pilot * len(cases) + some,
+        pilot,
         found.mu_lower,
         found.points,
         scores,
@@ -167,7 +164,7 @@ class Runs:
     n_jobs: int | None
     random_state: int | None
     progress: bool
-    _made: int = 0
+    made: int = 0
     _bar: Progress | None = field(default=None, repr=False)
 
     def __enter__(self) -> Runs:
@@ -208,17 +205,17 @@ class Runs:
         return results
 
     def _seeds(self, count: int) -> list[int | None]:
-        self._made += count
+        self.made += count
         if self.random_state is None:
             return [None] * count
-        start = int(self.random_state) * 10_000_019 + self._made  # streams of PCG64 differ
+        start = int(self.random_state) * 10_000_019 + self.made  # streams of PCG64 differ
         return [start + i for i in range(count)]
 
 
 def _cases(
     worst_case: Any, estimator: Any, n_rows: int, n_columns: int | None
 ) -> Sequence[WorstCase]:
-    """Return the pair that was given, or the built-in ones that the estimator accepts."""
+    """Return the pair that was given, or the built-in ones."""
     if not isinstance(worst_case, str):
         try:
             (X, y), (other_X, other_y) = worst_case
@@ -227,22 +224,43 @@ def _cases(
             got = type(worst_case).__name__
             raise ParameterError(parameter_message("audit", "worst_case", allowed, got)) from None
         return [WorstCase("the given pair", (X, y), (other_X, other_y))]
-    if worst_case != "auto":
-        allowed = "'auto' or a pair of data sets ((X, y), (X', y'))"
+    cases = worst_cases(estimator, n_rows, n_columns)
+    found = [case for case in cases if worst_case in ("auto", case.name)]
+    if not found:
+        names = ", ".join(repr(case.name) for case in cases)
+        allowed = f"'auto', one of {names}, or a pair of data sets ((X, y), (X', y'))"
         raise ParameterError(parameter_message("audit", "worst_case", allowed, worst_case))
-    return worst_cases(estimator, n_rows, n_columns)
+    return found
 
 
-def _best_case(cases: Sequence[WorstCase], few: int, runs: Runs) -> WorstCase:
-    """Return the case whose sides are farthest apart in a few fits."""
-    if len(cases) == 1:
-        return cases[0]
-    found = []
-    for case in cases:
-        sides = [runs(case, side, few) for side in (False, True)]
-        layout = Layout.of([*sides[0], *sides[1]])
-        found.append(separation(layout.rows(sides[0]), layout.rows(sides[1])))
-    return cases[int(np.argmax(found))]
+def _pilot(
+    cases: Sequence[WorstCase], trials: int, runs: Runs
+) -> tuple[WorstCase, list[list[Observation]]]:
+    """Return the case whose sides are farthest apart, and what was seen of it on both sides.
+
+    A few fits of every case, more of the best two, as many again of the best.
+    """
+    few, more = max(20, trials // 20), max(10, trials // 4)
+    alone = len(cases) == 1
+    runs.expect(2 * (trials + (2 * more if alone else len(cases) * few + 3 * more)))
+    if alone:
+        return cases[0], [runs(cases[0], side, 2 * more) for side in (False, True)]
+    seen = {i: [runs(case, side, few) for side in (False, True)] for i, case in enumerate(cases)}
+
+    def apart(index: int) -> float:
+        layout = Layout.of([*seen[index][0], *seen[index][1]])
+        return separation(layout.rows(seen[index][0]), layout.rows(seen[index][1]))
+
+    def look_again(index: int) -> None:
+        for side in (False, True):
+            seen[index][side] += runs(cases[index], side, more)
+
+    best = sorted(seen, key=apart)[-2:]
+    for index in best:
+        look_again(index)
+    winner = max(best, key=apart)
+    look_again(winner)
+    return cases[winner], seen[winner]
 
 
 def _best_statistic(p: Array, q: Array, statistic: str | Callable[[Any], Any]) -> tuple[str, Score]:

@@ -25,6 +25,7 @@ Table = tuple[Any, Any]  # (X, y); y is None for transformers
 Observation = dict[str, Array]
 _ANSWERS = ("decision_function", "predict_proba", "predict", "transform")
 _MOST = 2000  # numbers of one attribute that are looked at
+_MOST_MOMENTS = 20  # columns of a matrix whose second moments are taken: what a sketch shows
 
 
 def fresh(estimator: Any) -> Any:
@@ -98,6 +99,9 @@ def observe(model: Any, probes: Any) -> Observation:
         for name, value in sorted(vars(model).items())
         if name.endswith("_") and not name.startswith("_") and _numeric(value)
     }
+    for name, value in vars(model).items():
+        if name in found and np.ndim(value) == 2 and np.shape(value)[1] <= _MOST_MOMENTS:
+            found[f"moments of {name}"] = _numbers(np.transpose(value) @ np.asarray(value))
     for name in _ANSWERS:
         if hasattr(model, name):
             answer = getattr(model, name)(probes)

@@ -155,8 +155,8 @@ def audit_one_run(
     r"""Bound epsilon from below with a single fit, for models that are too dear to fit often.
 
     Each canary is put among the rows, or left out, by a fair coin. The fitted model is asked how
-    well it knows each of them; the attack says "in" for the best known half of its guesses, "out"
-    for the least known, and nothing about the rest.
+    well it knows each of them; the attack says "in" or "out" where the answer is clearest, and
+    nothing about the rest.
 
     Parameters
     ----------
@@ -173,9 +173,10 @@ def audit_one_run(
     guesses : int, optional
         On how many canaries a guess is made, fixed beforehand; a half by default.
     score : callable, optional
-        score(model, X, y) -> one number a canary, larger if it looks like a member. By default the
-        negative error of the prediction, or the probability of its class, less the same for
-        ``otherwise``.
+        score(model, X, y) -> one number a canary, larger if it looks like a member. Where both
+        signs occur, 0 is the middle; otherwise the middle of the scores is. By default the margin
+        of a canary's class, or the negative error of its prediction, less that for another target
+        in its place.
     confidence, claim, delta
         As in ``audit``.
     random_state : int, optional
@@ -268,10 +269,12 @@ class _Familiarity:
 
 
 def _right_guesses(known: Array, coins: Any, guesses: int) -> int:
-    """Guess "in" for the best known and "out" for the least known; return how many are right."""
-    order = np.argsort(np.nan_to_num(known, nan=0.0), kind="stable")
-    out, into = order[: guesses // 2], order[len(order) - (guesses - guesses // 2) :]
-    return int(np.sum(~coins[out]) + np.sum(coins[into]))
+    """Guess where the score is farthest from its middle; return how many guesses are right."""
+    known = np.nan_to_num(known, nan=0.0)
+    low, high = np.quantile(known, [0.1, 0.9])
+    middle = 0.0 if low < 0 < high else (low + high) / 2
+    surest = np.argsort(-np.abs(known - middle), kind="stable")[:guesses]
+    return int(np.sum((known[surest] > middle) == coins[surest]))
 
 
 def _check_counts(canaries: Any, guesses: Any, correct: Any) -> None:

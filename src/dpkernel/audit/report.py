@@ -108,13 +108,17 @@ class AuditReport:
 
     def __str__(self) -> str:
         seen = self.roc()
+        reading = ""
+        if self.delta > 0:
+            reading = (
+                f"; as a Gaussian (assumed, not tested): epsilon >= {self.epsilon_gaussian:.3f}"
+            )
         return "\n".join(
             (
                 f"{self.estimator}: {self.verdict}.",
                 f"  epsilon >= {self.epsilon_lower:.3f} at delta = {self.delta:g}, with confidence"
                 f" {self.confidence:g}; claimed: {self.claimed_epsilon:.3f}",
-                f"  as a Gaussian (assumed, not tested): mu >= {self.mu_lower:.3f},"
-                f" epsilon >= {self.epsilon_gaussian:.3f}",
+                f"  mu >= {self.mu_lower:.3f}{reading}",
                 f"  membership: AUC {seen.auc:.3f} (claim allows {seen.auc_bound:.3f}), advantage"
                 f" {seen.advantage:.3f} (claim allows {seen.advantage_bound:.3f})",
                 f"  attack: {self.attack}; {self.relation}",

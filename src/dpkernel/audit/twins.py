@@ -12,6 +12,8 @@ from dpkernel.errors import ParameterError, parameter_message
 from dpkernel.noise import NoiseSource, SeededNoise, SystemNoise
 from dpkernel.types import Array, IntArray, is_real
 
+_LEAST = 2.0**-4  # the smallest scale of integer noise that can be drawn: next to none
+
 
 class WeakNoise(SystemNoise):
     """Noise that is too small by a factor.
@@ -40,11 +42,11 @@ class WeakNoise(SystemNoise):
 
     def discrete_gaussian(self, scale: float, size: int) -> IntArray:
         """Draw discrete Gaussians of a part of the scale."""
-        return super().discrete_gaussian(scale * self.factor, size)
+        return super().discrete_gaussian(max(scale * self.factor, _LEAST), size)
 
     def discrete_laplace(self, scale: float, size: int) -> IntArray:
         """Draw discrete Laplace variables of a part of the scale."""
-        return super().discrete_laplace(scale * self.factor, size)
+        return super().discrete_laplace(max(scale * self.factor, _LEAST), size)
 
     def categorical(self, utilities: Array, rate: float) -> int:
         """Draw an index that follows the utilities more closely."""

@@ -1,0 +1,239 @@
+"""Every estimator with every solver and relation of neighbours, and for each a twin to be rejected.
+
+The twin draws a small part of the noise that its certificate speaks of (``WeakNoise``). One more
+estimator is one more line in ``estimator_lines``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from sklearn.base import clone
+
+from dpkernel import mechanisms
+from dpkernel.audit.cases import all_cases
+from dpkernel.audit.core import Case
+from dpkernel.audit.estimator import audit
+from dpkernel.audit.observe import Runner, fresh
+from dpkernel.audit.twins import WeakNoise
+from dpkernel.audit.worst_cases import worst_cases
+from dpkernel.estimators import (
+    PrivateHuberRegressor,
+    PrivateKernelClassifier,
+    PrivateKernelRegressor,
+    PrivateKernelRidge,
+    PrivateKernelSVC,
+    PrivateKernelSVR,
+    PrivateQuantileRegressor,
+    PrivateSGDClassifier,
+    PrivateSGDRegressor,
+    PrivateSketchedRidge,
+)
+from dpkernel.methods import PrivateGridRegressor
+from dpkernel.preprocessing import (
+    PrivateBounds,
+    PrivateImputer,
+    PrivateMinMaxScaler,
+    PrivatePCA,
+    PrivatePipeline,
+    PrivateStandardScaler,
+)
+from dpkernel.profiles import PrivacyProfile
+
+_DELTA = 1e-5
+RELATIONS = {"replace-one": 1.0, "zero-out": 0.5}  # shares of epsilon: one step, and one of two
+_LEAST = {"replace-one": 4.0, "zero-out": 3.0}  # of a transformer: below it few rows say nothing
+_LOOSE = 1e4  # the epsilon of a twin whose noise is not added number by number
+
+
+@dataclass(frozen=True)
+class Line:
+    """One estimator under attack."""
+
+    name: str
+    estimator: Any
+    case: str  # of the built-in pairs, the one that shows most
+    relation: str
+    n_rows: int = 8
+    broken: str | None = None
+    claimed_by: Any = None  # the estimator whose certificate a twin claims, if not its own
+
+    def claim(self) -> PrivacyProfile | None:
+        """Return what is claimed, if that is not what the certificate says."""
+        if self.claimed_by is None:
+            return None
+        case = worst_cases(self.claimed_by, self.n_rows)[0]
+        profile: PrivacyProfile = (
+            Runner(fresh(self.claimed_by)).fitted(case.table, None).certificate_.profile
+        )
+        return profile
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table that is written."""
+
+    kind: str
+    case: str
+    relation: str
+    broken: str
+    verdict: str
+    as_it_should_be: bool
+    epsilon_lower: float
+    claimed_epsilon: float
+    delta: float
+    mu_lower: float
+    trials: int
+    false_alarm: float
+    attack: str
+    seconds: float
+
+
+def _estimators() -> Iterator[tuple[str, Any, str]]:
+    """Yield name, estimator and worst case, for replace-one."""
+    signed: dict[str, Any] = {"accept": (mechanisms.IDEALISED,)}
+    stated: dict[str, Any] = {"delta": _DELTA, "bounds": (-1, 1)}
+    linear = {**stated, "kernel": "linear"}
+    real, labels = {**linear, "y_bounds": (-1, 1)}, {**linear, "classes": [0, 1]}
+    pure = {**labels, **signed, "delta": 0.0}
+    curved = {**stated, "y_bounds": (-1, 1), "n_features": 3}
+    far, near, across = "opposite targets", "all at one corner", "across the box"
+    yield "ridge", PrivateKernelRidge(**real), across
+    yield "ridge, two folds", PrivateKernelRidge(**real, folds=2), across
+    yield "ridge, Gaussian kernel", PrivateKernelRidge(**curved), far
+    yield "regressor", PrivateKernelRegressor(**real), far
+    yield "quantiles, objective", PrivateQuantileRegressor(**real), near
+    yield "quantiles, output", PrivateQuantileRegressor(**real, solver="output"), far
+    yield "Huber, objective", PrivateHuberRegressor(**real), near
+    yield "Huber, output", PrivateHuberRegressor(**real, solver="output"), far
+    yield "classifier, objective", PrivateKernelClassifier(**labels), across
+    yield "classifier, objective, pure", PrivateKernelClassifier(**pure), across
+    yield "classifier, output", PrivateKernelClassifier(**labels, solver="output"), across
+    yield "support vectors, real", PrivateKernelSVR(**real), far
+    yield "support vectors, classes", PrivateKernelSVC(**labels), across
+    yield "sketched ridge", PrivateSketchedRidge(**real, **signed), far
+    yield "SGD, gradients", PrivateSGDRegressor(**real, max_iter=2), far
+    yield "SGD, output", PrivateSGDRegressor(**real, perturbation="output"), far
+    yield "SGD, classes, gradients", PrivateSGDClassifier(**labels, max_iter=2), across
+    yield "grid", PrivateGridRegressor(**stated, **signed, y_bounds=(-1, 1), side=3), far
+    end = "the other end of all"
+    yield "bounds", PrivateBounds(**stated), end
+    yield "min-max scaler", PrivateMinMaxScaler(**stated), end
+    yield "standard scaler", PrivateStandardScaler(**stated), end
+    yield "imputer", PrivateImputer(**stated, strategy="mean"), end
+    yield "components", PrivatePCA(**{**stated, "bounds": ([-1, -1], [1, 1])}), end
+    steps = [
+        ("scale", PrivateMinMaxScaler(bounds=(-1, 1))),
+        ("model", PrivateKernelRidge(kernel="linear", bounds=(0, 1), y_bounds=(-1, 1))),
+    ]
+    yield "pipeline", PrivatePipeline(steps, delta=_DELTA), far
+
+
+# whose noise follows from a key that is drawn once, or multiplies the data
+_NOT_ADDED = ("grid", "sketched ridge")
+
+
+@cache
+def estimator_lines(epsilon: float, factor: float) -> tuple[Line, ...]:
+    """Return every estimator under every relation, each followed by a twin with less noise."""
+    lines = []
+    for name, estimator, case in _estimators():
+        rows = 40 if name == "imputer" else 8
+        for relation, share in RELATIONS.items():
+            least = _LEAST[relation] if hasattr(estimator, "transform") else 0.0
+            wanted = max(share * epsilon, least)
+            sound = clone(estimator).set_params(neighbours=relation, epsilon=wanted)
+            lines.append(Line(name, sound, case, relation, rows))
+            if name in _NOT_ADDED:
+                twin = clone(sound).set_params(epsilon=_LOOSE)
+                what, by = f"noise of epsilon {_LOOSE:g}", sound
+            else:
+                twin = clone(sound).set_params(noise=WeakNoise(factor))
+                what, by = f"{factor:g} of the noise", None
+            lines.append(Line(name, twin, case, relation, rows, what, by))
+    return tuple(lines)
+
+
+@cache
+def _mechanism_cases() -> tuple[Case, ...]:
+    return tuple(all_cases())
+
+
+def mechanism_row(index: int, trials: int, false_alarm: float) -> Row:
+    """Attack one mechanism, or a twin of it."""
+    case = _mechanism_cases()[index]
+    start = time.perf_counter()
+    found = case.audit(trials, false_alarm=false_alarm)
+    return Row(
+        "mechanism",
+        case.name,
+        case.mechanism.sensitivity.neighbours.value,
+        case.broken or "",
+        _verdict(found.violated),
+        found.violated == (case.broken is not None),
+        found.epsilon_lower,
+        case.claim.epsilon(found.delta),
+        found.delta,
+        found.mu_lower,
+        trials,
+        false_alarm,
+        "worst input, best score",
+        time.perf_counter() - start,
+    )
+
+
+def estimator_row(
+    index: int,
+    trials: int,
+    false_alarm: float,
+    out: Path | None = None,
+    *,
+    epsilon: float,
+    factor: float,
+) -> Row:
+    """Attack one estimator, or its twin; draw its picture into a folder."""
+    line = estimator_lines(epsilon, factor)[index]
+    start = time.perf_counter()
+    report = audit(
+        line.estimator,
+        line.case,
+        trials=trials,
+        confidence=1 - false_alarm,
+        claim=line.claim(),
+        delta=_DELTA if line.estimator.delta else 0.0,
+        n_rows=line.n_rows,
+        progress=False,
+    )
+    if out is not None:
+        report.plot(out / f"{picture_name(line)}.png")
+    return Row(
+        "estimator",
+        line.name,
+        line.relation,
+        line.broken or "",
+        _verdict(report.contradicted),
+        report.contradicted == (line.broken is not None),
+        report.epsilon_lower,
+        report.claimed_epsilon,
+        report.delta,
+        report.mu_lower,
+        trials,
+        false_alarm,
+        report.attack,
+        time.perf_counter() - start,
+    )
+
+
+def _verdict(violated: bool) -> str:
+    return "contradicted" if violated else "not contradicted"
+
+
+def picture_name(line: Line) -> str:
+    """Return the file name of a line's picture, without its ending."""
+    twin = "" if line.broken is None else "-twin"
+    return "-".join(line.name.replace(",", "").split()).lower() + f"-{line.relation}{twin}"
