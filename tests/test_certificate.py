@@ -158,6 +158,7 @@ def test_verify_rejects_what_the_parameters_do_not_support(change, message):
         (lambda d: d.update(delta=2.0), "no privacy parameter"),
         (lambda d: d.update(private="no"), "'private' of a certificate must be a bool"),
         (lambda d: d.update(assumptions="abc"), "'assumptions' of a certificate must be a list"),
+        (lambda d: d.update(assumptions=[[1]]), "'assumptions'.*must be a list of texts"),
         (lambda d: d["releases"][0].update(noise_scale=1e99), "noise_scale of the release"),
         (lambda d: d["releases"][0].update(reference="trust me"), "reference of the release"),
         (lambda d: d.update(schema=99), "schema 99"),

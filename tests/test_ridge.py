@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 
 import numpy as np
@@ -23,7 +22,8 @@ from dpkernel import (
     load,
     save,
 )
-from dpkernel.errors import BudgetExceededError, CertificateError, DataError, ParameterError
+from dpkernel.archive import read_archive
+from dpkernel.errors import BudgetExceededError, DataError, ParameterError
 from dpkernel.statistics import GramLayout
 
 HUGE = 1e11  # an epsilon at which the noise is far below the data
@@ -225,48 +225,11 @@ def test_file_round_trip_is_bit_identical(table, tmp_path):
     assert not list(tmp_path.glob("*.part"))
 
 
-def test_damaged_and_foreign_files_are_refused(table, tmp_path):
-    path = save(PrivateKernelRidge(y_bounds=(-2, 2)).fit(*table), tmp_path / "m.npz")
-    whole = path.read_bytes()
-    for name, content in {"cut": whole[: len(whole) // 2], "text": b"hello", "empty": b""}.items():
-        (tmp_path / name).write_bytes(content)
-        with pytest.raises(CertificateError, match="not a model file"):
-            load(tmp_path / name)
-    with np.load(path) as archive:
-        arrays = dict(archive)
-    header = json.loads(arrays["header"].tobytes())
-    for change, message in (
-        ({"format": 99}, "format 99"),
-        ({"certificate": {**header["certificate"], "epsilon": 1e-3}}, "parameters prove delta"),
-    ):
-        text = json.dumps({**header, **change}).encode()
-        arrays["header"] = np.frombuffer(text, dtype=np.uint8)
-        np.savez(tmp_path / "t.npz", **arrays)
-        with pytest.raises(CertificateError, match=message):
-            load(tmp_path / "t.npz")
-
-
 def test_a_loaded_model_can_be_fitted_again(table, tmp_path):
     X, y = table
     model = PrivateKernelRidge(kernel="linear", bounds=(-1, 1), y_bounds=(-2, 2)).fit(X, y)
     again = load(save(model, tmp_path / "m.npz")).fit(X, y)
     assert again.feature_map_.kind == "linear"
-
-
-def test_a_model_file_with_parts_missing_is_refused(table, tmp_path):
-    path = save(PrivateKernelRidge(y_bounds=(-2, 2)).fit(*table), tmp_path / "m.npz")
-    with np.load(path) as archive:
-        arrays = dict(archive)
-    whole = json.loads(arrays["header"].tobytes())
-    for drop, message in (("feature_map", "malformed"), ("domain", "malformed")):
-        header = {k: v for k, v in whole.items() if k != drop}
-        changed = {**arrays, "header": np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)}
-        np.savez(tmp_path / "t.npz", **changed)
-        with pytest.raises(CertificateError, match=message):
-            load(tmp_path / "t.npz")
-    np.savez(tmp_path / "t.npz", **{**arrays, "coef": arrays["coef"][:-1]})
-    with pytest.raises(CertificateError, match="do not fit its feature map"):
-        load(tmp_path / "t.npz")
 
 
 def test_a_domain_speaks_for_the_whole_table(table):
@@ -309,8 +272,8 @@ def test_a_refused_refit_leaves_the_model_as_it_was(table):
 def test_the_model_file_holds_no_row(table, tmp_path):
     X, y = table
     path = save(PrivateKernelRidge(bounds=(-1, 1), y_bounds=(-2, 2)).fit(X, y), tmp_path / "m.npz")
-    with np.load(path) as archive:
-        sizes = {name: archive[name].size for name in archive.files if name != "header"}
+    arrays = read_archive(path, 2**20).arrays
+    sizes = {name: values.size for name, values in arrays.items()}
     assert set(sizes) == {"coef", "intercept"} and max(sizes.values()) < 200
 
 

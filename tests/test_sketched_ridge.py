@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from dpkernel import BlockStream, Budget, Ledger, PrivateKernelRidge, SeededNoise, load, save
+from dpkernel.archive import read_archive, write_archive
 from dpkernel.errors import AssumptionError, CertificateError, ParameterError
 from dpkernel.methods import PrivateSketchedRidge
 from dpkernel.solvers.ridge import penalty
@@ -141,10 +142,9 @@ def test_a_loaded_model_can_be_refitted(data, tmp_path):
         again.refit(3.0).predict(data[0]), model.refit(3.0).predict(data[0])
     )
     assert again.accept == SIGNED["accept"]
-    with np.load(tmp_path / "m.npz") as archive:
-        arrays = {name: archive[name] for name in archive.files}
-    arrays["sketch"] = arrays["sketch"][:, 1:]
-    np.savez(tmp_path / "bad.npz", **arrays)
+    whole = read_archive(tmp_path / "m.npz", 2**24)
+    arrays = {**whole.arrays, "sketch": whole.arrays["sketch"][:, 1:]}
+    write_archive(tmp_path / "bad.npz", whole.header, arrays)
     with pytest.raises(CertificateError, match="does not fit"):
         load(tmp_path / "bad.npz")
 

@@ -374,6 +374,9 @@ def _check_types(data: JSON) -> None:
             raise CertificateError(
                 f"The field '{name}' of a certificate must be a {kind.__name__}."
             )
+    for name in ("assumptions", "reasons", "not_covered"):
+        if not all(isinstance(text, str) for text in data[name]):
+            raise CertificateError(f"The field '{name}' of a certificate must be a list of texts.")
     if any(not is_real(data[name]) for name in ("epsilon", "delta")):
         raise CertificateError("The certificate can't be read (epsilon or delta is not a number).")
 

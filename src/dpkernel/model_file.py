@@ -43,6 +43,9 @@ _ESTIMATORS: dict[str, type[Any]] = {
     if hasattr(getattr(module, name), "_to_state")
 }
 
+# what reading a state raises where a part of it is missing or of another kind
+_MALFORMED = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, AssertionError)
+
 
 @dataclass(frozen=True)
 class FileCheck:
@@ -103,11 +106,7 @@ def load(path: str | Path, *, max_bytes: int = MOST_BYTES) -> Any:
     A file with more than ``max_bytes``, or with a feature map that would take more memory to build, is
     refused.
     """
-    archive = _opened(Path(path), max_bytes)
-    model = _build(Path(path), archive, max_bytes)
-    if model.certificate_.valid:
-        model.certificate_.verify()
-    return model
+    return _build(Path(path), _opened(Path(path), max_bytes), max_bytes)
 
 
 def read_header(path: str | Path, *, max_bytes: int = MOST_BYTES) -> JSON:
@@ -170,13 +169,17 @@ def _opened(path: Path, max_bytes: int, *, only_header: bool = False) -> Archive
 
 
 def _build(path: Path, archive: Archive, max_bytes: int) -> Any:
+    """Return the model, after verifying its certificate if that claims anything."""
     header = archive.header
     try:
         with recipe_limit(max_bytes):
-            return _ESTIMATORS[header["estimator"]]._from_state(header, archive.arrays)
-    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, IndexError) as error:
-        if isinstance(error, DPKernelError):
-            raise
+            model = _ESTIMATORS[header["estimator"]]._from_state(header, archive.arrays)
+        if model.certificate_.valid:
+            model.certificate_.verify()
+        return model
+    except DPKernelError:
+        raise
+    except _MALFORMED as error:
         raise ModelFileError(
             f"{path.name} is damaged: a part of the model is missing or malformed"
             f" ({type(error).__name__})."

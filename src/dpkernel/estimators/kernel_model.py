@@ -24,7 +24,7 @@ from dpkernel.kernels import REGISTRY as KERNELS
 from dpkernel.kernels import Kernel
 from dpkernel.ledger import Ledger
 from dpkernel.noise import NoiseSource, SeededNoise
-from dpkernel.types import JSON, Array, Neighbours
+from dpkernel.types import JSON, Array, Neighbours, is_whole
 from dpkernel.validation import Choice, Constraint, Kind, Real, Whole
 
 
@@ -135,6 +135,12 @@ class KernelModel(PrivateEstimator):
             raise CertificateError(
                 "The coefficients of this model file do not fit its feature map."
             )
+        columns, width = header["columns"], header["n_columns"]
+        inputs = width if domain.columns is None else domain.n_unit_columns
+        named = columns is None or (isinstance(columns, list) and len(columns) == width)
+        declared = domain.columns is None or len(domain.columns) == width
+        if not (is_whole(width) and named and declared and features.n_features_in_ == inputs):
+            raise CertificateError("The columns of this model file do not fit its feature map.")
         if not all(a.dtype == np.float64 and np.isfinite(a).all() for a in arrays.values()):
             raise CertificateError("The arrays of this model file must be finite float64 numbers.")
         model = cls(
@@ -150,9 +156,9 @@ class KernelModel(PrivateEstimator):
         )
         model.certificate_, model._domain = certificate, domain
         model.feature_map_ = features
-        model.n_features_in_ = header["n_columns"]
-        if header["columns"] is not None:
-            model.feature_names_in_ = np.array(header["columns"], dtype=object)
+        model.n_features_in_ = int(width)
+        if columns is not None:
+            model.feature_names_in_ = np.array([str(name) for name in columns], dtype=object)
         model.coef_, model.intercept_ = arrays["coef"], arrays["intercept"]
         return model
 

@@ -57,6 +57,12 @@ class PolynomialMap(FeatureMap):
         """Kappa, the root of the kernel's largest value on the box."""
         return self._kappa
 
+    def building_bytes(self, n_inputs: int) -> int:
+        """Return the size of the lists of monomials."""
+        degree = min(int(self.degree), 100)  # no kernel has more
+        outputs = min(math.comb(n_inputs + degree, degree), _MOST_OUTPUTS)
+        return 64 * n_inputs + (256 + 64 * degree) * outputs
+
     def _build(self, n_inputs: int) -> None:
         kernel = Polynomial(self.length_scale, self.degree, self.offset)
         self._kappa = self._root_bound(kernel, n_inputs)
