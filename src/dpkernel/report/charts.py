@@ -16,6 +16,7 @@ from dpkernel.report.style import LINES
 _LEFT, _RIGHT, _TOP, _BOTTOM = 54, 14, 24, 40
 _ROW = 24  # height of a row of a row chart
 _LABELS = 128  # width of its labels
+_BARE = {"fill": "none", "stroke": "currentColor"}  # where a reader drops the style sheet
 
 Place = Callable[[float], float]
 
@@ -63,13 +64,16 @@ def line_chart(
         if line.low is not None and line.high is not None:
             edge = [*zip(line.x, line.low, strict=True)]
             edge += [*zip(line.x, line.high, strict=True)][::-1]
-            parts.append(tag("polygon", class_="band", points=_points(edge, to_x, to_y)))
+            parts.append(
+                tag("polygon", class_="band", points=_points(edge, to_x, to_y), fill="none")
+            )
     parts.append(_stroke(_LEFT, height - _BOTTOM, width - _RIGHT, height - _BOTTOM, "axis"))
     for line in lines:
         places = [*zip(line.x, line.y, strict=True)]
         if line.step:
             places = _stairs(places)
-        parts.append(tag("polyline", class_=line.style, points=_points(places, to_x, to_y)))
+        points = _points(places, to_x, to_y)
+        parts.append(tag("polyline", class_=line.style, points=points, **_BARE))
     parts.append(_text((_LEFT + width - _RIGHT) / 2, height - 6, fitted(x_label, 300), "middle"))
     parts.append(_text(4, 13, fitted(y_label, 360), "start"))
     return _svg(label, width, height, parts)
@@ -195,7 +199,8 @@ def _points(places: Sequence[tuple[float, float]], to_x: Place, to_y: Place) -> 
 
 def _stroke(x1: float, y1: float, x2: float, y2: float, style: str) -> Html:
     ends = {"x1": x1, "y1": y1, "x2": x2, "y2": y2}
-    return tag("line", class_=style, **{name: f"{value:.1f}" for name, value in ends.items()})
+    places = {name: f"{value:.1f}" for name, value in ends.items()}
+    return tag("line", class_=style, **places, **_BARE)
 
 
 def _text(x: float, y: float, text: str, anchor: str, style: str | None = None) -> Html:

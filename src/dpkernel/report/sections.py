@@ -53,7 +53,8 @@ def objections(certificate: Certificate) -> list[str]:
     except CertificateError as error:
         found.append(str(error))
     if not certificate.private:
-        found += [f"Not private: {why}." for why in certificate.reasons] or ["It is not private."]
+        known = certificate.reasons if certificate.valid else ()  # else verify has named them all
+        found += [f"Not private: {why}." for why in known] or ["The certificate says: not private."]
     return found
 
 

@@ -66,7 +66,8 @@ a { color: var(--link) }
 .verdict strong { font-size: 1.15rem } .verdict p, .verdict ul { margin: .3rem 0 0 }
 .good { color: var(--good); background: var(--good-panel); border-color: var(--good) }
 .bad { color: var(--bad); background: var(--bad-panel); border-color: var(--bad) }
-td .bad, li .bad, p .bad { padding: 0 .3rem; border-radius: .2rem; font-weight: 600 }
+p.bad { padding: .3rem .6rem; border-radius: .2rem }
+td .bad, li .bad { padding: 0 .3rem; border-radius: .2rem; font-weight: 600 }
 dl.facts { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 9rem), 1fr));
   gap: .7rem; margin: 1rem 0 }
 dl.facts div { background: var(--panel); border-radius: .4rem; padding: .6rem .8rem }
@@ -110,7 +111,7 @@ _PRINT = """
   h2, h3 { break-after: avoid } tr, .verdict, dl.facts div { break-inside: avoid }
   .scroll { overflow: visible } table.wide { min-width: 0 } th, td { font-size: 8.5pt }
   .verdict { border: 2px solid } svg { max-width: 12cm } .grid { grid-template-columns: 1fr 1fr }
-  details pre { max-height: none } .screen { display: none }
+  .screen, details:not([open]) { display: none }
 }
 """
 

@@ -57,6 +57,7 @@ SAME_UNITS = frozenset(
 
 SENSITIVITIES: dict[str, str] = {
     "declared": "stated by whoever made the release; no formula stands behind it",
+    "declared-law": "stated by whoever made the release, with how likely each value is",
     "augmented-gram": "a record's products of features and target, which are clipped to public bounds",
     "unit-gram": "the mean over all rows of a unit of products that are clipped to public bounds",
     "record-norm": "the length of a record, which is clipped to public bounds",
