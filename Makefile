@@ -20,7 +20,8 @@ help:
 	@echo "make bench-accuracy  measure accuracy against the published algorithms"
 	@echo "make bench-diffprivlib  diffprivlib on the same tables, in an environment of its own"
 	@echo "make audit        attack every mechanism and its broken twin with many trials"
-	@echo "make reproduce    reproduce the golden values from 100-digit arithmetic"
+	@echo "make reproduce    golden values from 100-digit arithmetic, and the papers' figures in reproduction/;"
+	@echo "                  SONGS=FILE for the Million Song table, which is downloaded otherwise"
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -84,6 +85,7 @@ audit: $(VENV)/.installed
 
 reproduce: $(VENV)/.installed
 	$(BIN)/python tools/make_golden.py --check
+	$(TEST) $(BIN)/python -m dpkernel.reproduce all --quick --out reproduction $(if $(SONGS),--data $(SONGS))
 
 lock: $(VENV)/.installed
 	$(BIN)/python -m pip freeze --exclude-editable > constraints.txt

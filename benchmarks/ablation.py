@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from accuracy import design
 from datasets import load
 from rich.console import Console
 from rich.progress import track
@@ -31,6 +30,7 @@ from threadpoolctl import threadpool_limits
 
 from dpkernel import PrivateKernelRegressor, SeededNoise
 from dpkernel.estimators.regressor import BudgetPlan
+from dpkernel.reproduce.design import design
 
 EPSILONS = (1.0, 10.0)
 DELTA = 1e-6

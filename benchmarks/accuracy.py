@@ -37,9 +37,6 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 from scipy.linalg import eigh
-from scipy.spatial.distance import cdist
-from scipy.special import ndtr
-from scipy.stats import truncnorm
 from threadpoolctl import threadpool_limits
 
 from dpkernel import (
@@ -56,19 +53,25 @@ from dpkernel.papers.lee_park_ahn_2025 import (
     gaussian_process_projection,
     ridge_path,
 )
+from dpkernel.reproduce.design import (
+    BETA,
+    CORRELATED,
+    DIMENSIONS,
+    EPSILONS,
+    NOISE,
+    REGULARISATIONS,
+    ROWS,
+    design,
+    fresh,
+    gaussian_kernel,
+)
 
-ROWS = 1000
-NOISE = 0.1  # standard deviation before truncation, and where it is cut
-EPSILONS = (0.1, 10**-0.5, 1.0, 10**0.5, 10.0)
 DELTAS = {"n^-1.1": ROWS**-1.1, "1e-6": 1e-6}
-DIMENSIONS = (10, 20, 30)
 FEATURES = (10, 20, 50, 100, 200, 500, 1000)
-REGULARISATIONS = tuple(ROWS ** (-i / 10) for i in range(11))
 
 ALGORITHM_1 = "published Algorithm 1"
 ALGORITHM_3 = "published Algorithm 3"
 REGRESSOR = "PrivateKernelRegressor"
-BETA, CORRELATED = " (inputs Beta(2, 5))", " (inputs correlated)"
 OURS = "PrivateKernelRidge"
 OURS_SAME = "PrivateKernelRidge (y in [-T, T])"
 CONSTANT = "private constant"
@@ -76,27 +79,6 @@ REFERENCES = ("zero", "constant (training mean)", "kernel ridge (not private)")
 EACH = " (oracle each time)"
 
 Cells = dict[tuple[str, str, float], np.ndarray]  # (method, delta's name, epsilon) -> grid
-
-
-def design(
-    d: int, draws: np.random.Generator, law: str = "", *, rows: int = ROWS
-) -> tuple[np.ndarray, ...]:
-    """Return X, y, X_test and f at the test points; inputs uniform or from another law."""
-    centres, weights = draws.uniform(0, 1, (10, d)), draws.uniform(0, 1, 10)
-    points = draws.uniform(0, 1, (2 * rows, d))
-    if law == BETA:
-        points = draws.beta(2, 5, (2 * rows, d))
-    elif law == CORRELATED:  # uniform margins, one common factor with correlation 1/2
-        common = draws.normal(size=(2 * rows, 1))
-        points = ndtr((common + draws.normal(size=(2 * rows, d))) / math.sqrt(2))
-    f = gaussian_kernel(points, centres) @ weights
-    noise = truncnorm.rvs(-1, 1, scale=NOISE, size=rows, random_state=draws)
-    return points[:rows], f[:rows] + noise, points[rows:], f[rows:]
-
-
-def gaussian_kernel(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Return exp(-||x - x'||^2 / 2), the kernel of the design and of the published algorithms."""
-    return np.exp(-cdist(a, b, "sqeuclidean") / 2)
 
 
 def repetition(d: int, number: int, seed: int) -> Cells:
@@ -190,11 +172,6 @@ def private_mean(
 def settings() -> list[tuple[str, float, float]]:
     """Return every (name of delta, epsilon, delta)."""
     return [(key, epsilon, delta) for key, delta in DELTAS.items() for epsilon in EPSILONS]
-
-
-def fresh(draws: np.random.Generator) -> SeededNoise:
-    """Return a noise source with a seed of its own."""
-    return SeededNoise(int(draws.integers(2**62)))
 
 
 def excess(predictions: np.ndarray, f: np.ndarray) -> np.ndarray:

@@ -11,12 +11,12 @@ from __future__ import annotations
 import argparse
 
 import numpy as np
-from accuracy import NOISE, design
 from rich.console import Console
 from rich.table import Table
 from threadpoolctl import threadpool_limits
 
 from dpkernel import PrivateKernelRidge, SeededNoise
+from dpkernel.reproduce.design import NOISE, design
 
 ROWS, EPSILONS, FOLDS = (1000, 10_000), (1.0, 10.0), (1, 2, 4)
 

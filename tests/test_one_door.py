@@ -35,6 +35,7 @@ STEPS = [
     ["papers"],
     ["model_file", "onnx_export", "report", "table_files"],
     ["demo", "audit"],
+    ["reproduce"],
     ["cli"],
     ["__init__", "__main__"],
 ]
@@ -91,14 +92,15 @@ def users_of(word: str) -> set[str]:
         ("_MINT", {"noise.py", "ledger.py"}),
         ("samplers", {"noise.py"}),
         ("random_raw", {"entropy.py"}),
-        # public randomness of feature maps, of a solver that is not private and of published
-        # algorithms is the only other generator, and that of made-up rows before there are data
-        ("Generator", {"features/", "kernels.py", "papers/", "cli/simulation.py"}),
+        # public randomness of feature maps, of a solver that is not private, of published algorithms
+        # and of synthetic data is the only other generator
+        ("Generator", {"features/", "kernels.py", "papers/", "reproduce/", "cli/simulation.py"}),
         (
             "default_rng",
             {
                 "features/",
                 "papers/",
+                "reproduce/design.py",
                 "solvers/sketching.py",
                 "solvers/sgd_output.py",
                 "cli/simulation.py",

@@ -12,7 +12,7 @@ from sklearn.svm import SVC
 from dpkernel import Budget, Ledger, SeededNoise
 from dpkernel.errors import DataError, LedgerError, ParameterError
 from dpkernel.papers import PublishedPerturbedRisk
-from dpkernel.papers.nie_wang_2017 import (
+from dpkernel.papers.nie_wang_2016 import (
     corrected_scale,
     corrected_theorem_1,
     counterexample,

@@ -12,7 +12,7 @@ from dpkernel.papers.lee_park_ahn_2025 import (
     PublishedAlgorithm4,
 )
 from dpkernel.papers.ma_2024 import PublishedSketchedERM
-from dpkernel.papers.nie_wang_2017 import PublishedPerturbedRisk
+from dpkernel.papers.nie_wang_2016 import PublishedPerturbedRisk
 from dpkernel.papers.wang_guo_2024 import PublishedRandomFeatureSGD
 from dpkernel.papers.wang_lei_ying_zhang_2022 import PublishedGradientSGD, PublishedOutputSGD
 

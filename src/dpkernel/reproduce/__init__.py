@@ -14,8 +14,10 @@ from functools import partial
 from pathlib import Path
 
 from dpkernel.errors import ParameterError, parameter_message
-from dpkernel.reproduce import errata, lee_park_ahn
+from dpkernel.reproduce import errata, lee_park_ahn, wang_lei
+from dpkernel.reproduce.design import DIMENSIONS
 from dpkernel.reproduce.request import Request
+from dpkernel.types import is_whole
 
 __all__ = ["FIGURES", "needs_songs", "reproduce"]
 
@@ -27,13 +29,15 @@ FIGURES: dict[tuple[str, str], Callable[[Request], list[Path]]] = {
     ("lee-park-ahn", "fig3"): lee_park_ahn.figure_3,
     **{
         ("lee-park-ahn", item): partial(lee_park_ahn.dimension_figure, item, d)
-        for item, d in zip(("fig4", "fig5", "fig6"), lee_park_ahn.DIMENSIONS, strict=True)
+        for item, d in zip(("fig4", "fig5", "fig6"), DIMENSIONS, strict=True)
     },
     ("lee-park-ahn", "fig7"): lee_park_ahn.figure_7,
     **{
         ("lee-park-ahn", f"fig{8 + k}"): partial(lee_park_ahn.width_figure, f"fig{8 + k}", width)
         for k, width in enumerate(lee_park_ahn.WIDTHS)
     },
+    ("wang-lei", "fig1"): wang_lei.figure_1,
+    ("wang-lei", "table1"): wang_lei.table_one,
     ("errata", "table"): errata.errata_table,
 }
 
@@ -84,6 +88,9 @@ def reproduce(
         raise ParameterError(parameter_message("reproduce", "item", allowed, item))
     if repetitions is None:
         repetitions = QUICK if quick else REPETITIONS
+    for name, value in (("repetitions", repetitions), ("n_jobs", n_jobs)):
+        if not (is_whole(value) and value >= 1):
+            raise ParameterError(parameter_message("reproduce", name, "an int >= 1", value))
     command = f"python -m dpkernel.reproduce {paper} {item}{' --quick' if quick else ''}"
     if needs_songs(paper, item):
         command += " --data PATH" if data is not None else ""

@@ -18,7 +18,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -27,7 +26,7 @@ from scipy.stats import chi2, norm
 from dpkernel import kernels
 from dpkernel.audit import audit_scores
 from dpkernel.ledger import Ledger
-from dpkernel.losses import Huber, Squared
+from dpkernel.losses import Squared
 from dpkernel.mechanisms import (
     IDEALISED,
     FunctionalGaussian,
@@ -39,11 +38,11 @@ from dpkernel.mechanisms import (
 )
 from dpkernel.noise import Noise, Part, Plan, SeededNoise
 from dpkernel.papers import PublishedAlgorithm3, PublishedPerturbedRisk
-from dpkernel.papers.lee_park_ahn_2025 import algorithm_4_noise
 from dpkernel.papers.sgd import Descent
 from dpkernel.papers.wang_guo_2024.constants import algorithm_1_noise, iterate_bound
-from dpkernel.profiles import GaussianProfile, PureProfile, objective_multiplier
+from dpkernel.profiles import GaussianProfile, PureProfile
 from dpkernel.reproduce.design import generator
+from dpkernel.reproduce.huber import huber_example
 from dpkernel.sensitivity import declared, erm_ridge
 from dpkernel.solvers.sketching import gaussian_sketch, sketched_erm
 from dpkernel.statistics import GramLayout, GramSum
@@ -151,9 +150,10 @@ def scalar_noise(trials: Trials) -> Finding:
     exact = [model.decision_function(points) - model._b for model in models]
     scalar = models[0].certificate_.releases[0].mechanism
     b = released_numbers(scalar, _constant((0.0, 0.0), n), 41)
-    printed = tuple(
+    first, second = (
         (value[0] + noise) - (value[1] + noise) for value, noise in zip(exact, b, strict=True)
     )
+    printed = first, second
     # the same function with a Gaussian process in place of the number
     moved = erm_ridge(
         Neighbours.REPLACE_ONE, row=1.0, target=1.0, strength=lam * len(labels), n_rows=len(labels)
@@ -172,8 +172,7 @@ def scalar_noise(trials: Trials) -> Finding:
     return _found(
         claim,
         COUNTING,
-        printed,
-        ours,
+        (printed, ours),
         trials,
         "difference of two values",
         "FunctionalGaussian (PrivateCurator)",
@@ -198,7 +197,7 @@ def half_scale(trials: Trials) -> Finding:
     return _found(
         claim,
         COUNTING,
-        *scores,
+        scores,
         trials,
         "one value",
         "twice the scale (PrivateCurator.predict_once)",
@@ -226,7 +225,7 @@ def missing_root(trials: Trials) -> Finding:
     return _found(
         _pair(budget),
         COUNTING,
-        *scores,
+        scores,
         trials,
         "the coefficient",
         "MixtureGaussian (PrivateSGDRegressor)",
@@ -268,8 +267,7 @@ def bare_sketch(trials: Trials) -> Finding:
     return _found(
         _pair(budget),
         COUNTING,
-        printed,
-        ours,
+        (printed, ours),
         trials,
         "size of what is said of the labels",
         "GaussianMixing (PrivateSketchedRidge)",
@@ -289,7 +287,7 @@ def half_functional(trials: Trials) -> Finding:
     return _found(
         _pair(budget),
         FIT,
-        *scores,
+        scores,
         trials,
         "value at the record",
         "FunctionalGaussian (PrivateCurator)",
@@ -306,7 +304,7 @@ def clipped_mean(trials: Trials) -> Finding:
         released_numbers(mechanism, _constant((mean, -mean), trials.releases), 47) for mean in means
     ]
     return _found(
-        _pair(budget), FIT, *scores, trials, "sign of the mean", "products clipped one by one"
+        _pair(budget), FIT, scores, trials, "sign of the mean", "products clipped one by one"
     )
 
 
@@ -339,8 +337,7 @@ def printed_algorithm_3(trials: Trials) -> Finding:
     return _found(
         _pair(budget),
         FIT,
-        printed,
-        ours,
+        (printed, ours),
         trials,
         "likelihood ratio of C and u",
         "joint release (PrivateKernelRidge)",
@@ -369,68 +366,18 @@ def _joint_release(budget: Budget, trials: int) -> Sides:
     )
 
 
-# --- 003: objective perturbation ------------------------------------------------------------
-
-
-def huber_example(trials: Trials) -> Finding:
-    """003-7: one Huber record with a kink in the tail of b; the densities are known.
-
-    beta~ has density phi(b(beta)/sigma) |b'(beta)|, where -b(beta) is the gradient of the rest.
-    """
-    budget, row, relation = Budget(4.0, 1e-8), math.sqrt(2), Neighbours.REPLACE_ONE
-    printed = algorithm_4_noise(1, *_pair(budget), 1e-9, Huber())
-    m = objective_multiplier(budget, [1.0], [row**2 / printed.regularisation], relation)
+def objective_perturbation(trials: Trials) -> Finding:
+    """003-7: one Huber record with a kink in the tail of b."""
+    budget = Budget(4.0, 1e-8)
     return Finding(
-        budget.epsilon,
-        budget.delta,
-        _huber_epsilon(printed.noise_scale, printed.regularisation, row, budget.delta),
-        _huber_epsilon(2 * row / m, printed.regularisation, row, budget.delta),
-        EXACT,
-        0,
-        1.0,
-        "density of the coefficient",
-        "noise of ObjectivePerturbation",
+        *_pair(budget),
+        *huber_example(budget),
+        how=EXACT,
+        trials=0,
+        confidence=1.0,
+        attack="density of the coefficient",
+        instead="noise of ObjectivePerturbation",
     )
-
-
-def _huber_epsilon(sigma: float, ridge: float, row: float, delta: float) -> float:
-    """Return the least epsilon at which the divergence is at most delta, for the worst kink."""
-    return max(
-        _least_epsilon(lambda eps, at=at: huber_divergence(eps, sigma, ridge, row, at), delta)
-        for at in np.linspace(4.5, 6.5, 9) * sigma / row
-    )
-
-
-def huber_divergence(
-    epsilon: float, sigma: float, ridge: float, row: float, kink: float, points: int = 20_001
-) -> float:
-    """Return the hockey-stick divergence of the two data sets, piece by piece.
-
-    ``kink`` is where the lower kink of the first loss lies, as ridge * beta / row.
-    """
-    start = kink * row / ridge
-    first = row * start + 1.0
-
-    def gradient(beta: Array, far: bool) -> Array:
-        slope = np.full_like(beta, 1.0) if far else np.clip(row * beta - first, -1.0, 1.0)
-        return np.asarray(row * slope + ridge * beta)
-
-    total, reach = 0.0, 12 * sigma / ridge
-    for low, high in pairwise((-reach, start, start + 2 / row, reach + start)):
-        beta = np.linspace(low, high, points)
-        curved = ridge + (row**2 if low == start else 0.0)
-        p = norm.pdf(gradient(beta, False), scale=sigma) * curved
-        q = norm.pdf(gradient(beta, True), scale=sigma) * ridge
-        total += float(np.trapezoid(np.maximum(p - math.exp(epsilon) * q, 0.0), beta))
-    return total
-
-
-def _least_epsilon(divergence: Callable[[float], float], delta: float) -> float:
-    low, high = 0.0, 100.0
-    for _ in range(50):
-        middle = (low + high) / 2
-        low, high = (middle, high) if divergence(middle) > delta else (low, middle)
-    return low
 
 
 # --- findings -------------------------------------------------------------------------------
@@ -439,16 +386,16 @@ def _least_epsilon(divergence: Callable[[float], float], delta: float) -> float:
 def _found(
     claim: tuple[float, float],
     how: str,
-    printed: Sides,
-    ours: Sides,
+    scores: Sequence[Sides],
     trials: Trials,
     attack: str,
     instead: str,
 ) -> Finding:
-    """Return the bounds of both by one method."""
+    """Return the bounds of the print and of ours by one method."""
     bound = by_counting if how == COUNTING else by_gaussian_fit
-    found = [bound(sides, claim[1], trials.confidence) for sides in (printed, ours)]
-    return Finding(*claim, *found, how, len(printed[0]), trials.confidence, attack, instead)
+    printed, ours = (bound(sides, claim[1], trials.confidence) for sides in scores)
+    number = len(scores[0][0])
+    return Finding(*claim, printed, ours, how, number, trials.confidence, attack, instead)
 
 
 def _pair(budget: Budget) -> tuple[float, float]:
@@ -461,7 +408,7 @@ ATTACKS: dict[str, Attack] = {
     "000-1": missing_root,
     "003-4": clipped_mean,
     "003-5": printed_algorithm_3,
-    "003-7": huber_example,
+    "003-7": objective_perturbation,
     "003-11": half_functional,
     "001-1": bare_sketch,
 }

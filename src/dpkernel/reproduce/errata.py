@@ -280,6 +280,33 @@ def verdict(row: Mapping[str, Any]) -> str:
     return ("refuted" if broken else "not refuted") + ("" if held else "; dpkernel refuted, too")
 
 
+def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return the table of a page: attacked claims first, the others without numbers after them."""
+    attacked = [row for row in rows if row["method"] != NO_ATTACK]
+    lines = [
+        "| erratum | printed | right | factor | claim | epsilon is at least | dpkernel, same attack |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in attacked:
+        claim = f"({float(row['claimed_epsilon']):g}, {float(row['delta']):g})"
+        trials = f", {int(row['trials'])} trials" if int(row["trials"]) else ""
+        measured = f"{float(row['epsilon_lower_printed']):.2f} ({row['method']}{trials})"
+        ours = f"{float(row['epsilon_lower_dpkernel']):.2f}: {row['dpkernel']}"
+        lines.append(_line(_head(row), claim, measured, ours))
+    lines += ["", "| erratum | printed | right | factor |", "|---|---|---|---|"]
+    lines += [_line(_head(row)) for row in rows if row["method"] == NO_ATTACK]
+    return "\n".join(lines) + "\n"
+
+
+def _head(row: Mapping[str, Any]) -> str:
+    place = f"{row['id']}: {row['paper']}, {row['place']}"
+    return " | ".join((place, *(row[key] for key in ("printed", "right", "factor"))))
+
+
+def _line(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
 def _print(rows: Sequence[Mapping[str, Any]]) -> None:
     shown = Table("id", "place", "printed", "right", "factor", "claim", "eps >=", "dpkernel eps >=")
     for row in rows:
@@ -292,7 +319,9 @@ def _print(rows: Sequence[Mapping[str, Any]]) -> None:
             ]
         head = [row[key] for key in ("id", "place", "printed", "right", "factor")]
         shown.add_row(*head, *numbers)
-    Console(highlight=False).print(shown)
+    console = Console(highlight=False)
+    console.width = max(console.width, 150)
+    console.print(shown)
 
 
 def _draw(rows: Sequence[Mapping[str, Any]], path: Path) -> Path:
@@ -306,7 +335,7 @@ def _draw(rows: Sequence[Mapping[str, Any]], path: Path) -> Path:
         places = [k + offset for k in range(len(rows))]
         axes.bar(places, heights, 0.4, label=label, color=colour)
     axes.axhline(1.0, color="black", lw=1, label="the claim")
-    axes.set(yscale="log", ylabel="lower bound on epsilon / claimed epsilon", title="errata")
+    axes.set(yscale="log", ylabel="measured / claimed epsilon (0 drawn as 0.01)", title="errata")
     axes.set_xticks(range(len(rows)), [row["id"] for row in rows])
     axes.legend(fontsize="small")
     return save_figure(figure, path)

@@ -13,6 +13,7 @@ import shutil
 import urllib.error
 import urllib.request
 import zipfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -65,11 +66,11 @@ def load_songs(path: Path) -> Songs:
         else:
             with path.open(encoding="utf-8") as text:
                 X, year = _parse(text)
-    except (KeyError, ValueError, StopIteration) as error:
+    except (KeyError, ValueError, StopIteration):
         raise DataError(
             f"{path.name!r} can't be read as songs: it must hold the year and then {COLUMNS} numbers a"
             " line, or be an NPZ with the arrays X and y."
-        ) from error
+        ) from None
     if X.ndim != 2 or X.shape[1] != COLUMNS or year.shape != (len(X),):
         raise DataError(
             f"{path.name!r} must hold {COLUMNS} features and a year a song; it has shapes {X.shape} and"
@@ -124,12 +125,12 @@ def _parse(text: IO[str]) -> tuple[Array, Array]:
     """Return features and years of lines with the year first; a head of words is skipped."""
     first = text.readline()
     try:
-        [float(word) for word in first.split(",")]
+        float(first.split(",")[0])
         head = [first]
     except ValueError:
         head = []
 
-    def lines() -> object:
+    def lines() -> Iterator[str]:
         yield from head
         yield from text
 

@@ -11,15 +11,13 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from rich.progress import Progress
 
-from dpkernel.errors import ParameterError, parameter_message
-from dpkernel.types import is_whole
 from dpkernel.version import __version__
 
 
@@ -86,33 +84,39 @@ class Store:
         n_jobs: int = 2,
     ) -> list[list[Cell]]:
         """Run the repetitions that are missing; return the first ``repetitions`` ones, in order."""
-        for name, value in (("repetitions", repetitions), ("n_jobs", n_jobs)):
-            if not (is_whole(value) and value >= 1):
-                raise ParameterError(parameter_message("reproduce", name, "an int >= 1", value))
         done = self.read()
         missing = [number for number in range(repetitions) if number not in done]
+        # processes start before the bar does: it has a thread, and threads do not survive a fork
+        results = _start(missing, job, arguments, n_jobs)
         with Progress(disable=not progress) as bar:
             task = bar.add_task(self.path.stem, total=repetitions)
             bar.advance(task, repetitions - len(missing))
-            for number, cells in _run(missing, job, arguments, n_jobs):
+            for number, cells in results:
                 self.append(number, cells)
                 bar.advance(task)
         done = self.read()
         return [done[number] for number in range(repetitions)]
 
 
-def _run(
+def _start(
     numbers: list[int], job: Job, arguments: Callable[[int], tuple[Any, ...]], n_jobs: int
 ) -> Iterator[tuple[int, list[Cell]]]:
-    """Yield every repetition as it ends."""
+    """Return every repetition as it ends; with several processes they start at once."""
     if n_jobs == 1 or len(numbers) < 2:
-        for number in numbers:
-            yield number, job(number, *arguments(number))
-        return
-    with ProcessPoolExecutor(n_jobs) as pool:
-        waiting = {pool.submit(job, number, *arguments(number)): number for number in numbers}
+        return ((number, job(number, *arguments(number))) for number in numbers)
+    pool = ProcessPoolExecutor(n_jobs)
+    waiting = {pool.submit(job, number, *arguments(number)): number for number in numbers}
+    return _collect(pool, waiting)
+
+
+def _collect(
+    pool: ProcessPoolExecutor, waiting: dict[Future[list[Cell]], int]
+) -> Iterator[tuple[int, list[Cell]]]:
+    try:
         for future in as_completed(waiting):
             yield waiting[future], future.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def _cell(record: dict[str, Any]) -> Cell:

@@ -18,6 +18,7 @@ They are baselines. No certificate from this package is valid; each says why, by
             replacing a record moves it by twice that, and the claim is false
     003-8   A.13 has a determinant factor too many: lambda_0 is over twice what is needed
     003-9   Assumption 1 asks for convex losses into [0, 1], which are constant; not used
+    003-11  the noise of Algorithm 5 (Hall et al.) is half of what it must be: ``algorithm_5_noise``
     003-12  f~ of Algorithms 1 and 2 can't be evaluated at a new point without the training inputs
 
 What a ledger is charged is what is proved of the release, not what the paper claims: for
@@ -32,6 +33,8 @@ from dpkernel.papers.lee_park_ahn_2025.constants import (
     algorithm_2_noise,
     algorithm_3_noise,
     algorithm_4_noise,
+    algorithm_5_delta,
+    algorithm_5_noise,
     exact_minimiser_profile,
     published_minimum_lambda,
     published_objective_noise,
@@ -41,6 +44,24 @@ from dpkernel.papers.lee_park_ahn_2025.objective_perturbation import (
     PublishedAlgorithm2,
     PublishedAlgorithm4,
 )
+from dpkernel.papers.lee_park_ahn_2025.rates import (
+    CanonicalEstimator,
+    EffectiveDimension,
+    KernelRate,
+    canonical_estimator,
+    lemma_66,
+    theorem_10,
+    theorem_11,
+    theorem_17,
+    theorem_18,
+    theorem_19,
+    theorem_21,
+    theorem_22,
+    theorem_23,
+    theorem_63,
+    theorem_64,
+    theorem_65,
+)
 from dpkernel.papers.lee_park_ahn_2025.sufficient_statistics import (
     PublishedAlgorithm1,
     PublishedAlgorithm3,
@@ -48,6 +69,9 @@ from dpkernel.papers.lee_park_ahn_2025.sufficient_statistics import (
 )
 
 __all__ = [
+    "CanonicalEstimator",
+    "EffectiveDimension",
+    "KernelRate",
     "PrintedNoise",
     "PrintedPerturbation",
     "PublishedAlgorithm1",
@@ -58,9 +82,24 @@ __all__ = [
     "algorithm_2_noise",
     "algorithm_3_noise",
     "algorithm_4_noise",
+    "algorithm_5_delta",
+    "algorithm_5_noise",
+    "canonical_estimator",
     "exact_minimiser_profile",
     "gaussian_process_projection",
+    "lemma_66",
     "published_minimum_lambda",
     "published_objective_noise",
     "ridge_path",
+    "theorem_10",
+    "theorem_11",
+    "theorem_17",
+    "theorem_18",
+    "theorem_19",
+    "theorem_21",
+    "theorem_22",
+    "theorem_23",
+    "theorem_63",
+    "theorem_64",
+    "theorem_65",
 ]

@@ -9,9 +9,12 @@ import math
 from dataclasses import dataclass
 
 from dpkernel.losses import Loss
-from dpkernel.profiles import ObjectiveProfile
+from dpkernel.papers.arguments import ONE_ROW, check
+from dpkernel.papers.arguments import reading as one_of
+from dpkernel.profiles import GaussianProfile, ObjectiveProfile
 from dpkernel.sensitivity import loss_gradient
 from dpkernel.types import Neighbours
+from dpkernel.validation import Choice, Constraint
 
 
 def squared_norm_bound(log_odds: float, n_features: int, norm_bound: str = "lemma") -> float:
@@ -22,6 +25,14 @@ def squared_norm_bound(log_odds: float, n_features: int, norm_bound: str = "lemm
         "lemma"   1 + 2 sqrt(l/M) + 2 l/M        Lemma 7 and the proofs of Theorems 8 and 9
         "nested"  1 + 2 sqrt(l/M + 2 l/M)        the boxes, as printed (erratum 003-3)
     """
+    kinds: dict[str, Constraint] = {"norm_bound": Choice("lemma", "nested")}
+    check(
+        "squared_norm_bound",
+        kinds,
+        log_odds=log_odds,
+        n_features=n_features,
+        norm_bound=norm_bound,
+    )
     ratio = log_odds / n_features
     if norm_bound == "nested":
         return 1 + 2 * math.sqrt(ratio + 2 * ratio)
@@ -53,6 +64,7 @@ def algorithm_1_noise(
     Nikolov, Talwar & Zhang's Gaussian mechanism for the rest. B^2 is ``squared_norm_bound`` at
     log(8/delta): that of Lemma 7, or the nested root of the box (erratum 003-3).
     """
+    _check("algorithm_1_noise", n_rows, epsilon, delta, target_bound=target_bound)
     squared = squared_norm_bound(math.log(8 / delta), n_features, norm_bound)
     gram, cross = 2 * squared, 2 * target_bound * math.sqrt(squared)
     factor = 2 * (1 + math.sqrt(2 * math.log(4 / delta))) / (n_rows * epsilon)
@@ -66,6 +78,7 @@ def algorithm_3_noise(
 
     Delta_1 = 2,  Delta_2 = sqrt(2) T,  s_j = 2 Delta_j (1 + sqrt(2 log(2/delta))) / (n epsilon).
     """
+    _check("algorithm_3_noise", n_rows, epsilon, delta, target_bound=target_bound)
     gram, cross = 2.0, math.sqrt(2) * target_bound
     factor = 2 * (1 + math.sqrt(2 * math.log(2 / delta))) / (n_rows * epsilon)
     return PrintedNoise(gram, cross, factor * gram, factor * cross)
@@ -87,6 +100,7 @@ def published_objective_noise(epsilon: float, delta: float, c1: float, B: float)
     at delta/2, as the other half is for the norm bound. Erratum 003-7: made for a gradient that
     moves by c_1 B, where replacing a record moves it by 2 c_1 B.
     """
+    check("published_objective_noise", epsilon=epsilon, delta=delta, c1=c1, B=B)
     return 2 * c1 * B * math.sqrt(2 * math.log(2 / delta) + epsilon) / epsilon
 
 
@@ -96,6 +110,7 @@ def published_minimum_lambda(n_rows: int, epsilon: float, c2: float, B: float) -
     Half of epsilon is for the ratio (1 + c_2 B^2 / (n lambda_0))^2 of two determinants; its square
     is not needed (erratum 003-8).
     """
+    check("published_minimum_lambda", ONE_ROW, n_rows=n_rows, epsilon=epsilon, c2=c2, B=B)
     growth = math.expm1(epsilon / 4) if epsilon < 2800 else math.inf
     return c2 * B**2 / (n_rows * growth)
 
@@ -136,6 +151,10 @@ def _printed(
     return PrintedPerturbation(bound, scale, max(float(regularisation), least))
 
 
+def _check(owner: str, n_rows: int, epsilon: float, delta: float, **others: float) -> None:
+    check(owner, ONE_ROW, n_rows=n_rows, epsilon=epsilon, delta=delta, **others)
+
+
 def exact_minimiser_profile(
     printed: PrintedPerturbation, loss: Loss, n_rows: int, row_norm: float
 ) -> ObjectiveProfile:
@@ -147,3 +166,45 @@ def exact_minimiser_profile(
     m = gradient.value / printed.noise_scale * (1 + 1e-15)
     x = loss.smoothness * row_norm**2 / (n_rows * printed.regularisation) * (1 + 1e-15)
     return ObjectiveProfile(((m, x),))
+
+
+# --- Algorithm 5 ----------------------------------------------------------------------------
+
+
+def algorithm_5_noise(
+    n_rows: int,
+    epsilon: float,
+    delta: float,
+    regularisation: float,
+    *,
+    slope: float = 1.0,
+    kappa: float = 1.0,
+    reading: str = "printed",
+) -> float:
+    r"""Return what Algorithm 5 multiplies a path of the Gaussian process GP(0, k) by.
+
+    c_1 kappa (1 + sqrt(2 log(1/delta))) / (n lambda epsilon) as printed, for the minimiser of
+    (1/n) sum_i l(y_i, f(x_i)) + (lambda/2) ||f||^2. Erratum 003-11: replacing a record moves that by
+    2 c_1 kappa/(n lambda), so ``reading="corrected"`` is twice as much; what the printed noise is worth
+    says ``algorithm_5_delta``.
+    """
+    owner, numbers = "algorithm_5_noise", {"slope": slope, "kappa": kappa}
+    _check(owner, n_rows, epsilon, delta, regularisation=regularisation, **numbers)
+    check(owner, one_of("printed", "corrected"), reading=reading)
+    scale = slope * kappa * nikolov_multiplier(epsilon, delta) / (n_rows * regularisation)
+    return scale if reading == "printed" else 2 * scale
+
+
+def nikolov_multiplier(epsilon: float, delta: float) -> float:
+    """Return (1 + sqrt(2 log(1/delta))) / epsilon, noise per sensitivity of Proposition 2."""
+    return (1 + math.sqrt(2 * math.log(1 / delta))) / epsilon
+
+
+def algorithm_5_delta(epsilon: float, delta: float) -> float:
+    r"""Return the delta at this epsilon of Algorithm 5 with its printed noise, which claims ``delta``.
+
+    That of a Gaussian whose sensitivity is twice 1/(1 + sqrt(2 log(1/delta))) times epsilon: 12, 30 and
+    97 times the claim at epsilon = 0.5, 1 and 2 for delta = 1e-5. A linear loss reaches it.
+    """
+    check("algorithm_5_delta", epsilon=epsilon, delta=delta)
+    return GaussianProfile(2 / nikolov_multiplier(epsilon, delta)).delta(epsilon)

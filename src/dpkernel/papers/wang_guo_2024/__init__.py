@@ -15,11 +15,14 @@ certificate is valid where this library's own bound supports the claim.
 
 from dpkernel.papers.wang_guo_2024.constants import (
     PrintedOutputNoise,
+    Theorem1Rate,
     algorithm_1_noise,
     chernoff_hits,
+    direct_sensitivity,
     iterate_bound,
     proved_sensitivity,
     stated_sensitivity,
+    theorem_1,
 )
 from dpkernel.papers.wang_guo_2024.features import CosineFeatures
 from dpkernel.papers.wang_guo_2024.random_feature_sgd import PublishedRandomFeatureSGD
@@ -28,9 +31,12 @@ __all__ = [
     "CosineFeatures",
     "PrintedOutputNoise",
     "PublishedRandomFeatureSGD",
+    "Theorem1Rate",
     "algorithm_1_noise",
     "chernoff_hits",
+    "direct_sensitivity",
     "iterate_bound",
     "proved_sensitivity",
     "stated_sensitivity",
+    "theorem_1",
 ]

@@ -12,7 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpkernel.losses import Loss
+from dpkernel.papers.arguments import NOT_NEGATIVE, ONE_ROW, check
 from dpkernel.papers.wang_guo_2024.constants import PrintedOutputNoise, chernoff_hits
+from dpkernel.validation import Constraint, Real
+
+_PERHAPS_TOO_LARGE = Real(0, math.inf, closed_low=True, closed_high=True)  # C_alpha may overflow
 
 
 @dataclass(frozen=True)
@@ -24,6 +28,10 @@ class HolderConstants:
     M: float  # sup ||gradient at 0||
     M0: float  # sup of the loss at 0
     slope: float = math.inf  # kappa sup |l'|, where the loss has a largest slope
+
+    def __post_init__(self) -> None:
+        some: dict[str, Constraint] = {"M": NOT_NEGATIVE, "M0": NOT_NEGATIVE}
+        check("HolderConstants", some, alpha=self.alpha, L=self.L, M=self.M, M0=self.M0)
 
     @classmethod
     def of(cls, loss: Loss, *, kappa: float, target_bound: float = 1.0) -> HolderConstants:
@@ -43,6 +51,7 @@ def step_expansion(alpha: float, L: float, step: float) -> float:
     (1-alpha)/(1+alpha) (2^-alpha L eta)^(2/(1-alpha)) (Lemma 21), in one power: c_(alpha,2) alone
     overflows near alpha = 1. For alpha = 1 it is 0, for steps up to 2/L.
     """
+    check("step_expansion", alpha=alpha, L=L, step=step)
     if alpha == 1:
         return 0.0
     power = _power(2.0**-alpha * L * step, 2 / (1 - alpha))
@@ -70,6 +79,7 @@ def corrected_c_alpha(constants: HolderConstants, step: float) -> float:
     (1-alpha)/(1+alpha) (L eta)^(2/(1-alpha)) / eta + 2 M_0; eta (M+L)^2 + 2 M_0 for alpha = 0;
     2 M_0 for alpha = 1.
     """
+    check("corrected_c_alpha", step=step)
     alpha, L = constants.alpha, constants.L
     if alpha == 1:
         return 2 * constants.M0
@@ -94,6 +104,7 @@ def theorem_7_sensitivity(
     sqrt(e (c_(alpha,2)^2 T eta^(2/(1-alpha)) + 4 G^2 eta^2 (1 + k) k)), k the Chernoff hits.
     G is M + L (C_alpha T eta)^(alpha/2) in part (a), M + L R^alpha in part (b).
     """
+    check("theorem_7_sensitivity", {"gradient": _PERHAPS_TOO_LARGE}, gradient=gradient)
     k = chernoff_hits(n_rows, n_steps, confidence)
     common = n_steps * step_expansion(alpha, L, step)
     return math.sqrt(math.e * (common + 4 * (gradient * step) ** 2 * (1 + k) * k))
@@ -118,7 +129,8 @@ def algorithm_1_noise(
     constants: HolderConstants,
     radius: float | None = None,
 ) -> PrintedOutputNoise:
-    """Return Algorithm 1's sigma = sqrt(2 log(2.5/delta)) Delta_SGD(delta/2) / epsilon."""
+    """Return Algorithm 1's sigma = sqrt(2 log(2.5/delta)) Delta_SGD(delta/2) / epsilon (Theorem 8)."""
+    check("algorithm_1_noise", epsilon=epsilon, delta=delta)
     found = theorem_7_sensitivity(
         n_rows,
         n_steps,
@@ -149,12 +161,13 @@ def theorem_11_multiplier(
     n_rows: int, n_steps: int, epsilon: float, delta: float, beta: float
 ) -> float:
     r"""Return sigma / C: sqrt(14 T / (beta n^2 epsilon) (log(1/delta) / ((1-beta) epsilon) + 1))."""
-    order = math.log(1 / delta) / ((1 - beta) * epsilon) + 1
-    return math.sqrt(14 * n_steps / (beta * n_rows**2 * epsilon) * order)
+    _check_theorem_11("theorem_11_multiplier", n_rows, n_steps, epsilon, delta, beta)
+    return math.sqrt(float(_squared(np.array([beta]), n_rows, n_steps, epsilon, delta)[0]))
 
 
 def theorem_11_holds(n_rows: int, n_steps: int, epsilon: float, delta: float, beta: float) -> bool:
     """Whether (32) and (33) hold at this beta, with 1e-12 to spare for rounding."""
+    _check_theorem_11("theorem_11_holds", n_rows, n_steps, epsilon, delta, beta)
     found = _slack(np.array([beta]), n_rows, n_steps, epsilon, delta)
     return bool(found[0] >= 1e-12)
 
@@ -165,20 +178,11 @@ def best_beta(n_rows: int, n_steps: int, epsilon: float, delta: float) -> float 
     A grid of beta/(1-beta) over 26 decades, refined around its best point, then bisection towards
     less noise up to the edge of the conditions.
     """
-    betas = _logistic(np.linspace(-30.0, 30.0, 6001))
-    slack = _slack(betas, n_rows, n_steps, epsilon, delta)
-    for _ in range(3):  # a feasible set between two points of the grid
-        if slack.max() >= 1e-12:
-            break
-        place = int(np.argmax(slack))
-        near = betas[max(place - 1, 0)], betas[min(place + 1, len(betas) - 1)]
-        betas = np.linspace(*near, 2001)
-        slack = _slack(betas, n_rows, n_steps, epsilon, delta)
-    else:
+    _check_theorem_11("best_beta", n_rows, n_steps, epsilon, delta)
+    betas, slack = _betas(n_rows, n_steps, epsilon, delta)
+    if not slack.max() >= 1e-12:
         return None
-    noise = np.array(
-        [theorem_11_multiplier(n_rows, n_steps, epsilon, delta, float(beta)) for beta in betas]
-    )
+    noise = _squared(betas, n_rows, n_steps, epsilon, delta)
     place = int(np.argmin(np.where(slack >= 1e-12, noise, math.inf)))
     best = float(betas[place])
     for other in (place - 1, place + 1):
@@ -191,20 +195,28 @@ def best_beta(n_rows: int, n_steps: int, epsilon: float, delta: float) -> float 
     return best
 
 
+def beta_exists(n_rows: int, n_steps: int, epsilon: float, delta: float) -> bool:
+    """Whether some beta in (0, 1) satisfies (32) and (33)."""
+    _check_theorem_11("beta_exists", n_rows, n_steps, epsilon, delta)
+    return bool(_betas(n_rows, n_steps, epsilon, delta)[1].max() >= 1e-12)
+
+
 def lemma_13_threshold(n_rows: int) -> float:
     r"""Return the epsilon of Lemma 13, (7(n^(1/3) - 1) + 4 n log n + 7) / (2n (n^(1/3) - 1)).
 
     From it on a beta as in Theorem 11 should exist for T = n, delta = 1/n^2 and n >= 18. It does
-    not for n from 18 to 40 (erratum 002-4): ask ``lemma_13_holds``.
+    not for n from 18 to 43 (erratum 002-4): ask ``lemma_13_holds``.
     """
+    check("lemma_13_threshold", n_rows=n_rows)
     root = float(n_rows ** (1 / 3)) - 1
     return (7 * root + 4 * math.log(n_rows) * n_rows + 7) / (2 * n_rows * root)
 
 
 def lemma_13_holds(n_rows: int, factor: float = 1.0) -> bool:
     """Whether a beta exists at ``factor`` times the threshold, T = n and delta = 1/n^2."""
+    check("lemma_13_holds", factor=factor)
     epsilon = factor * lemma_13_threshold(n_rows)
-    return best_beta(n_rows, n_rows, epsilon, n_rows**-2.0) is not None
+    return beta_exists(n_rows, n_rows, epsilon, n_rows**-2.0)
 
 
 def algorithm_2_noise(
@@ -216,9 +228,43 @@ def algorithm_2_noise(
     beta: float,
 ) -> PrintedGradientNoise:
     """Return Algorithm 2's sigma at this beta, and whether (32) and (33) hold there."""
+    check(
+        "algorithm_2_noise", {"gradient_bound": _PERHAPS_TOO_LARGE}, gradient_bound=gradient_bound
+    )
     scale = gradient_bound * theorem_11_multiplier(n_rows, n_steps, epsilon, delta, beta)
     holds = theorem_11_holds(n_rows, n_steps, epsilon, delta, beta)
     return PrintedGradientNoise(gradient_bound, beta, scale, holds)
+
+
+def _betas(
+    n_rows: int, n_steps: int, epsilon: float, delta: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return a grid of beta and the slack on it, refined around its best point until one is enough."""
+    betas = _logistic(np.linspace(-30.0, 30.0, 6001))
+    slack = _slack(betas, n_rows, n_steps, epsilon, delta)
+    for _ in range(3):  # a feasible set between two points of the grid
+        if slack.max() >= 1e-12:
+            break
+        place = int(np.argmax(slack))
+        near = betas[max(place - 1, 0)], betas[min(place + 1, len(betas) - 1)]
+        betas = np.linspace(*near, 2001)
+        slack = _slack(betas, n_rows, n_steps, epsilon, delta)
+    return betas, slack
+
+
+def _squared(
+    betas: np.ndarray, n_rows: int, n_steps: int, epsilon: float, delta: float
+) -> np.ndarray:
+    """Return sigma^2 / C^2 at every beta."""
+    order = math.log(1 / delta) / ((1 - betas) * epsilon) + 1
+    return np.asarray(14 * n_steps / (betas * n_rows**2 * epsilon) * order)
+
+
+def _check_theorem_11(
+    owner: str, n_rows: int, n_steps: int, epsilon: float, delta: float, beta: float = 0.5
+) -> None:
+    numbers = {"n_steps": n_steps, "epsilon": epsilon, "delta": delta, "beta": beta}
+    check(owner, {**ONE_ROW, "beta": Real(0, 1)}, n_rows=n_rows, **numbers)
 
 
 def _slack(
@@ -226,7 +272,7 @@ def _slack(
 ) -> np.ndarray:
     """Return by how much (32) and (33) hold, whichever is less, as shares of their sides."""
     order = math.log(1 / delta) / ((1 - betas) * epsilon) + 1
-    ratio = 14 * n_steps / (betas * n_rows**2 * epsilon) * order  # sigma^2 / C^2
+    ratio = _squared(betas, n_rows, n_steps, epsilon, delta)
     first = ratio / 4 / 0.67 - 1
     second = ratio / 6 * np.log(n_rows / (order * (1 + ratio / 4))) / (order - 1) - 1
     return np.minimum(first, second)

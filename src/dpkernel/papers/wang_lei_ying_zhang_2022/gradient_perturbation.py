@@ -67,7 +67,7 @@ class PublishedGradientSGD(HolderSGD):
 
     Guarantee    the claim (Theorem 11) needs a beta that meets (32) and (33). These force beta to
                  about 1e-2 .. 1e-4, never near 1/2, and the noise is 2 to 5 times what is needed
-                 (erratum 002-3). Lemma 13's condition for a beta to exist fails for n from 18 to 40
+                 (erratum 002-3). Lemma 13's condition for a beta to exist fails for n from 18 to 43
                  (002-4). Whatever beta is, delta at the claimed epsilon follows from composing the
                  exact profile of one subsampled step T times.
     Sensitivity  2 C of one gradient, C = M + L R^alpha. Gradients are cut to norm C in code, which
@@ -228,5 +228,5 @@ def _on_gradients(noise_scale: float, largest: float, n_columns: int) -> Gaussia
 _GRADIENT_ERRATA = (
     "erratum 002-3: (32) and (33) keep beta far from 1/2, and the noise is 2 to 5 times what is"
     " needed",
-    "erratum 002-4: Lemma 13's condition for a beta to exist fails for n from 18 to 40",
+    "erratum 002-4: Lemma 13's condition for a beta to exist fails for n from 18 to 43",
 )

@@ -1,8 +1,9 @@
 r"""Nie & Wang (2017), "Perturbation of convex risk minimization".
 
 In full: "Perturbation of convex risk minimization and its application in differential private learning
-algorithms". Algorithm (2) as printed: f_z + b, a regularised risk minimiser in a reproducing kernel
-space plus one Laplace number. A baseline; the errata that its certificates name:
+algorithms" (accepted in 2016, in print in January 2017). Algorithm (2) as printed: f_z + b, a
+regularised risk minimiser in a reproducing kernel space plus one Laplace number. A baseline; the errata
+that its certificates name:
 
     004-1  Lemma 1 adds one number to a function: differences of its values leave without noise, so it
            protects nothing, at any epsilon and delta < 1
@@ -16,7 +17,7 @@ space plus one Laplace number. A baseline; the errata that its certificates name
 are good for is in ``dpkernel.methods``: PrivateKernelSVC, PrivateKernelSVR, PrivateCurator.
 """
 
-from dpkernel.papers.nie_wang_2017.constants import (
+from dpkernel.papers.nie_wang_2016.constants import (
     corrected_scale,
     corrected_theorem_1,
     general_lipschitz,
@@ -25,18 +26,34 @@ from dpkernel.papers.nie_wang_2017.constants import (
     printed_theorem_1,
     theorem_2,
 )
-from dpkernel.papers.nie_wang_2017.counterexample import Counterexample, counterexample
-from dpkernel.papers.nie_wang_2017.perturbed_risk import PublishedPerturbedRisk
+from dpkernel.papers.nie_wang_2016.counterexample import Counterexample, counterexample
+from dpkernel.papers.nie_wang_2016.perturbed_risk import PublishedPerturbedRisk
+from dpkernel.papers.nie_wang_2016.rates import (
+    ExcessBound,
+    RuleOfSection5,
+    excess_bound,
+    section_5_1,
+    section_5_2,
+    theorem_3,
+    theorem_4,
+)
 
 __all__ = [
     "Counterexample",
+    "ExcessBound",
     "PublishedPerturbedRisk",
+    "RuleOfSection5",
     "corrected_scale",
     "corrected_theorem_1",
     "counterexample",
+    "excess_bound",
     "general_lipschitz",
     "printed_lipschitz",
     "printed_scale",
     "printed_theorem_1",
+    "section_5_1",
+    "section_5_2",
     "theorem_2",
+    "theorem_3",
+    "theorem_4",
 ]

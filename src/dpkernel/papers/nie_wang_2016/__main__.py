@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from dpkernel.papers.nie_wang_2017.counterexample import counterexample
+from dpkernel.papers.nie_wang_2016.counterexample import counterexample
 
 if __name__ == "__main__":
     console = Console()

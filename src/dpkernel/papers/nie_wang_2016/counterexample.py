@@ -4,7 +4,7 @@ For any two points x and x', r(x) - r(x') = f_z(x) - f_z(x') whatever b is. If t
 neighbouring data sets differ by more than a constant, the released functions never agree: an attacker
 who computes both differences reads off which data set was used. More noise does not help.
 
-    python -m dpkernel.papers.nie_wang_2017
+    python -m dpkernel.papers.nie_wang_2016
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpkernel.papers.nie_wang_2017.perturbed_risk import PublishedPerturbedRisk
+from dpkernel.papers.nie_wang_2016.perturbed_risk import PublishedPerturbedRisk
 from dpkernel.types import Array
 
 

@@ -19,7 +19,7 @@ from dpkernel.ledger import Ledger
 from dpkernel.losses import Hinge
 from dpkernel.mechanisms import Laplace
 from dpkernel.noise import NoiseSource, Plan
-from dpkernel.papers.nie_wang_2017.constants import (
+from dpkernel.papers.nie_wang_2016.constants import (
     corrected_scale,
     general_lipschitz,
     printed_lipschitz,

@@ -1,0 +1,352 @@
+"""Figures again: the store, the summaries, the songs, the pictures and the registry."""
+
+from __future__ import annotations
+
+import json
+import re
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from dpkernel import Budget
+from dpkernel.errors import DataError, ParameterError
+from dpkernel.reproduce import FIGURES, lee_park_ahn, needs_songs, reproduce, wang_lei
+from dpkernel.reproduce import __main__ as command
+from dpkernel.reproduce import songs as song_module
+from dpkernel.reproduce.design import EPSILONS, NOISE, design, generator, response_noise
+from dpkernel.reproduce.lee_park_ahn import EACH_TIME, ONE_CHOICE, against_epsilon, against_features
+from dpkernel.reproduce.output import read_csv
+from dpkernel.reproduce.repetitions import (
+    CORRECTED_1,
+    KERNEL_RIDGE,
+    PRINTED_1,
+    PRINTED_3,
+    RIDGE,
+    Grid,
+    Table,
+    _corrected,
+    synthetic,
+)
+from dpkernel.reproduce.request import GRID, Request
+from dpkernel.reproduce.songs import fetch_songs, load_songs
+from dpkernel.reproduce.store import Cell, Store
+
+TINY = Grid(40, (1.0,), (4, 6), (1.0, 0.01))
+
+
+# --- the store ------------------------------------------------------------------------------
+
+
+def job(number, log):
+    with log.open("a") as file:
+        file.write(f"{number} ")
+    return [Cell("a", 1.0, 10, (float(number), 2.0))]
+
+
+def run(store, repetitions, log, n_jobs=1):
+    log.unlink(missing_ok=True)
+    cells = store.complete(repetitions, job, lambda k: (log,), progress=False, n_jobs=n_jobs)
+    ran = log.read_text().split() if log.exists() else []
+    return [one[0].error[0] for one in cells], sorted(map(int, ran))
+
+
+def test_a_second_call_goes_on_where_the_first_stopped(tmp_path):
+    store, log = Store(tmp_path, "x", {"d": 1}), tmp_path / "log"
+    assert run(store, 2, log) == ([0.0, 1.0], [0, 1])
+    assert run(store, 4, log, n_jobs=2) == ([0.0, 1.0, 2.0, 3.0], [2, 3])
+    assert run(store, 3, log) == ([0.0, 1.0, 2.0], [])
+
+
+def test_a_line_that_was_cut_off_is_run_again(tmp_path):
+    store, log = Store(tmp_path, "x", {"d": 1}), tmp_path / "log"
+    run(store, 3, log)
+    whole = store.path.read_bytes()
+    store.path.write_bytes(whole[:-20])
+    assert run(store, 4, log) == ([0.0, 1.0, 2.0, 3.0], [2, 3])
+
+
+def fails_at_two(number, log):
+    if number == 2:
+        raise DataError("no luck")
+    return job(number, log)
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_what_was_finished_before_a_failure_is_kept(tmp_path, n_jobs):
+    store, log = Store(tmp_path, "x", {"d": 1}), tmp_path / "log"
+    run(store, 2, log)
+    with pytest.raises(DataError, match="no luck"):
+        store.complete(4, fails_at_two, lambda k: (log,), progress=False, n_jobs=n_jobs)
+    assert set(store.read()) >= {0, 1} and 2 not in store.read()
+    assert run(store, 3, log)[0] == [0.0, 1.0, 2.0]
+
+
+def test_results_of_other_settings_or_versions_are_not_mixed_in(tmp_path, monkeypatch):
+    first, log = Store(tmp_path, "x", {"d": 1}), tmp_path / "log"
+    run(first, 2, log)
+    assert run(Store(tmp_path, "x", {"d": 2}), 1, log)[1] == [0]
+    monkeypatch.setattr("dpkernel.reproduce.store.__version__", "another")
+    assert run(Store(tmp_path, "x", {"d": 1}), 1, log)[1] == [0]
+    assert json.loads(first.path.read_text().splitlines()[0])["d"] == 1
+
+
+@pytest.mark.parametrize("value", [0, True, 2.5])
+@pytest.mark.parametrize("name", ["repetitions", "n_jobs"])
+def test_counts_are_checked(tmp_path, name, value):
+    with pytest.raises(
+        ParameterError, match=f"'{name}' parameter of reproduce must be an int >= 1"
+    ):
+        reproduce("lee-park-ahn", "fig4", out=tmp_path, **{name: value})
+
+
+# --- one repetition -------------------------------------------------------------------------
+
+
+def test_the_design_is_the_papers():
+    X, y, X_test, f = design(10, generator(1), rows=300)
+    assert X.shape == X_test.shape == (300, 10) and X.min() >= 0 and X.max() <= 1
+    assert f.min() >= 0 and f.max() <= 10
+    noise = response_noise(20_000, generator(2))
+    assert np.abs(noise).max() <= NOISE
+    # the variance of a normal cut at one deviation is 0.2911 of what it was
+    assert noise.var() == pytest.approx(0.2911 * NOISE**2, rel=0.05)
+    assert y.min() >= -NOISE
+
+
+def test_a_repetition_has_every_cell_and_repeats_itself():
+    cells = synthetic(3, 2, TINY)
+    found = {(c.method, c.epsilon, c.n_features): c for c in cells}
+    assert len(found) == len(cells) == 2 + 4 * 2 + 2
+    assert len(found[PRINTED_1, 1.0, 4].error) == len(found[KERNEL_RIDGE, 0.0, 0].excess) == 2
+    assert len(found[RIDGE, 1.0, 0].error) == 1
+    # the noise of the test responses is all that is between error and excess of a good model
+    assert found[KERNEL_RIDGE, 0.0, 0].error[1] > found[KERNEL_RIDGE, 0.0, 0].excess[1]
+    assert synthetic(3, 2, TINY) == cells
+    assert synthetic(4, 2, TINY) != cells
+
+
+def test_the_corrected_statistics_are_those_of_clipped_rows(rng):
+    Z, y = rng.normal(size=(50, 3)), rng.uniform(-3, 3, 50)
+    table = Table(Z, y, Z, y, None, 2.0, (0, 1), (0, 1))
+    C, u = _corrected(Z, table, Budget(1e6, 1e-3), rng)
+    clipped = Z / np.maximum(np.linalg.norm(Z, axis=1, keepdims=True), 1.0)
+    assert pytest.approx(clipped.T @ clipped / 50, abs=1e-3) == C
+    assert u == pytest.approx(clipped.T @ np.clip(y, -2, 2) / 50, abs=1e-3)
+
+
+# --- summaries and pictures -----------------------------------------------------------------
+
+# two repetitions; the best in the mean is M = 20 and the second lambda, 3.0
+MADE_UP = [
+    [Cell(PRINTED_1, 1.0, 10, (9.0, 1.0)), Cell(PRINTED_1, 1.0, 20, (5.0, 4.0))],
+    [Cell(PRINTED_1, 1.0, 10, (9.0, 7.0)), Cell(PRINTED_1, 1.0, 20, (5.0, 2.0))],
+]
+
+
+def test_both_readings_of_the_least_error():
+    grid = Grid(100, (1.0,), (10, 20), (1.0, 0.1))
+    one, each = against_epsilon(MADE_UP, grid, d=7)
+    assert (one["reading"], one["n_features"], one["regularisation"]) == (ONE_CHOICE, 20, 0.1)
+    assert (one["d"], one["test_error"], one["test_error_se"]) == (7, 3.0, 1.0)
+    assert one["excess"] == "" and one["repetitions"] == 2
+    assert (each["reading"], each["test_error"]) == (EACH_TIME, 1.5)
+
+
+def test_against_the_number_of_features_the_best_lambda_is_taken():
+    grid = Grid(100, (1.0,), (10, 20), (1.0, 0.1))
+    rows = against_features(MADE_UP, grid)
+    assert [(row["n_features"], row["test_error"]) for row in rows] == [(10, 4.0), (20, 3.0)]
+
+
+def test_a_figure_is_a_picture_and_a_table(tmp_path):
+    request = Request(tmp_path, "the command", 2, progress=False, n_jobs=1, grid=TINY)
+    found = lee_park_ahn.dimension_figure("fig4", 10, request)
+    assert [path.name for path in found] == ["lee-park-ahn-fig4.png", "lee-park-ahn-fig4.csv"]
+    assert found[0].read_bytes()[:4] == b"\x89PNG"
+    assert found[1].read_text().startswith("# the command; dpkernel ")
+    rows = read_csv(found[1])
+    assert {row["method"] for row in rows} >= {PRINTED_1, PRINTED_3, CORRECTED_1, RIDGE}
+    assert {row["n_features"] for row in rows if row["method"] == PRINTED_1} == {"4", "6"}
+    assert {row["repetitions"] for row in rows} == {"2"}
+
+
+def stand_in(**options):
+    """Return cells as a repetition of the whole grid has them, with made-up errors."""
+    cells = [
+        Cell(method, epsilon, M, (epsilon + M, 2.0 + M), (1.0, 1.0))
+        for method in (PRINTED_1, PRINTED_3, CORRECTED_1, "Algorithm 3, corrected")
+        for epsilon in EPSILONS
+        for M in (10, 20)
+    ]
+    cells += [Cell(RIDGE, epsilon, 0, (0.5,), (0.4,)) for epsilon in EPSILONS]
+    return [[*cells, Cell(KERNEL_RIDGE, 0.0, 0, (0.1, 0.2), (0.1, 0.2))]] * 2
+
+
+@pytest.mark.parametrize("item", ["fig1", "fig2", "fig3", "fig7"])
+def test_figures_of_lee_park_and_ahn_are_drawn(item, tmp_path, monkeypatch):
+    monkeypatch.setattr(lee_park_ahn, "synthetic_cells", lambda d, request: stand_in())
+    monkeypatch.setattr(lee_park_ahn, "song_cells", lambda width, request: stand_in())
+    picture, table = reproduce("lee-park-ahn", item, out=tmp_path, quick=True, progress=False)
+    assert picture.stat().st_size > 10_000
+    assert f"lee-park-ahn {item} --quick;" in table.read_text().splitlines()[0]
+    rows = read_csv(table)
+    if item == "fig3":
+        assert {row["panel"] for row in rows} == {"a", "b"}
+        assert {row["epsilon"] for row in rows if row["panel"] == "b"} == {"0.316228", ""}
+    if item == "fig7":
+        assert {row["width"] for row in rows} == {"16", "22.6274", "32", "45.2548", "64"}
+    if item == "fig1":
+        assert {row["d"] for row in rows} == {"10", "20", "30"}
+
+
+def test_the_figures_that_differ_in_one_number():
+    found = {item: FIGURES["lee-park-ahn", item].args for item in ("fig4", "fig6", "fig8", "fig12")}
+    assert found == {
+        "fig4": ("fig4", 10),
+        "fig6": ("fig6", 30),
+        "fig8": ("fig8", 16.0),
+        "fig12": ("fig12", 64.0),
+    }
+
+
+def test_wang_lei_figures(tmp_path, monkeypatch):
+    monkeypatch.setattr(wang_lei, "sizes", lambda most, number: [18, 50, 1000])
+    _, table = reproduce("wang-lei", "fig1", out=tmp_path, progress=False)
+    holds = {row["n"]: row["lemma_13_holds"] for row in read_csv(table)}
+    assert holds == {"18": "False", "50": "True", "1000": "True"}
+    _, table = reproduce("wang-lei", "table1", out=tmp_path, progress=False)
+    rows = read_csv(table)
+    assert len(rows) == 3 * 3 * 9 and {row["domain"] for row in rows} == {"bounded", "unbounded"}
+
+
+# --- songs ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def lines(rng):
+    X, year = rng.normal(size=(30, 90)).round(3), rng.integers(1922, 2012, 30)
+    return X, year, [",".join(map(str, [y, *x])) for x, y in zip(X, year, strict=True)]
+
+
+def test_every_form_of_the_songs_is_the_same_table(lines, tmp_path):
+    X, year, text = lines
+    (tmp_path / "songs.txt").write_text("\n".join(text) + "\n")
+    head = ",".join(["year", *(f"t{k}" for k in range(90))])
+    (tmp_path / "songs.csv").write_text("\n".join([head, *text]) + "\n")
+    with zipfile.ZipFile(tmp_path / "songs.zip", "w") as archive:
+        archive.write(tmp_path / "songs.txt", "YearPredictionMSD.txt")
+    np.savez(tmp_path / "songs.npz", X=X, y=year)
+    for name in ("songs.txt", "songs.csv", "songs.zip", "songs.npz"):
+        found = load_songs(tmp_path / name)
+        assert np.array_equal(found.X, X) and np.array_equal(found.year, year)
+        assert found.digest == load_songs(tmp_path / "songs.npz").digest
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("2000,1,2\n", r"must hold 90 features and a year a song; it has shapes \(1, 2\)"),
+        ("2000,1,words\n2001,2,3\n", "can't be read as songs"),
+        (",".join(["1800"] + ["0"] * 90), r"years in 1922 \.\. 2011"),
+        (",".join(["2000"] + ["nan"] * 90), "must hold finite features"),
+    ],
+)
+def test_what_is_not_songs_is_refused_without_quoting_it(text, message, tmp_path):
+    (tmp_path / "songs.txt").write_text(text)
+    with pytest.raises(DataError, match=message) as caught:
+        load_songs(tmp_path / "songs.txt")
+    assert "words" not in str(caught.value) and "1800" not in str(caught.value)
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(DataError, match="There is no file"):
+        reproduce("lee-park-ahn", "fig3", out=tmp_path, data=tmp_path / "no", progress=False)
+
+
+def test_no_network_is_said_in_one_sentence(tmp_path):
+    with pytest.raises(DataError, match="can't be downloaded from here. Pass its file: data=PATH"):
+        fetch_songs(tmp_path, url=(tmp_path / "nothing").as_uri())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_download_is_checked_and_remembered(lines, tmp_path, monkeypatch):
+    with zipfile.ZipFile(tmp_path / "uci.zip", "w") as archive:
+        archive.writestr("YearPredictionMSD.txt", "\n".join(lines[2]))
+    url, folder = (tmp_path / "uci.zip").as_uri(), tmp_path / "data"
+    with pytest.raises(
+        DataError, match="has 30 rows, and the Million Song table of UCI has 515345"
+    ):
+        fetch_songs(folder, url=url)
+    assert list(folder.iterdir()) == []
+    monkeypatch.setattr(song_module, "SHAPE", (30, 91))
+    path = fetch_songs(folder, url=url)
+    assert len(load_songs(path).year) == 30
+    assert fetch_songs(folder, url="nowhere:") == path  # no second download
+    path.write_bytes(path.read_bytes() + b" ")
+    with pytest.raises(DataError, match="its SHA-256 is another"):
+        fetch_songs(folder, url=url)
+
+
+def test_songs_are_split_standardised_and_centred(rng, tmp_path):
+    X, year = rng.normal(5.0, 3.0, (90, 90)), rng.integers(1922, 2012, 90).astype(float)
+    np.savez(tmp_path / "songs.npz", X=X, y=year)
+    request = Request(
+        tmp_path, "c", 1, data=tmp_path / "songs.npz", progress=False, n_jobs=1, grid=TINY
+    )
+    (cells,) = lee_park_ahn.song_cells(16.0, request)
+    mean = next(cell for cell in cells if cell.method.startswith("training mean"))
+    _, sampled = request.songs().sample(80, generator(3, 0))
+    expected = np.mean((sampled[40:] - sampled[:40].mean()) ** 2)
+    assert mean.error[0] == pytest.approx(expected, rel=1e-6) and mean.excess == ()
+    few = Request(tmp_path, "c", 1, data=request.data, progress=False, n_jobs=1)
+    with pytest.raises(DataError, match="need 2000 rows, and the table has 90"):
+        lee_park_ahn.song_cells(16.0, few)
+
+
+# --- the registry and the command -----------------------------------------------------------
+
+
+def test_the_registry_has_every_item():
+    items = {("lee-park-ahn", f"fig{k}") for k in range(1, 13)}
+    items |= {("wang-lei", "fig1"), ("wang-lei", "table1"), ("errata", "table")}
+    assert set(FIGURES) == items
+    songs = {key for key in FIGURES if needs_songs(*key)}
+    assert songs == {("lee-park-ahn", f"fig{k}") for k in (3, 7, 8, 9, 10, 11, 12)}
+    assert (GRID.rows, min(GRID.features), max(GRID.features)) == (1000, 10, 1000)
+    assert GRID.delta == pytest.approx(1000**-1.1) and len(GRID.regularisations) == 11
+
+
+def test_unknown_names_are_refused(tmp_path):
+    with pytest.raises(ParameterError, match="'paper' parameter of reproduce must be one of"):
+        reproduce("nobody", "fig1", out=tmp_path)
+    with pytest.raises(
+        ParameterError, match="'item' parameter .* one of 'fig1', 'table1'. Got 'x'"
+    ):
+        reproduce("wang-lei", "x", out=tmp_path)
+
+
+def test_all_goes_on_without_the_songs(tmp_path, monkeypatch):
+    seen = []
+
+    def stand_in_for(paper, item, **options):
+        seen.append((paper, item))
+        if needs_songs(paper, item):
+            raise DataError("No songs.")
+        return [Path(f"{paper}-{item}.png")]
+
+    monkeypatch.setattr(command, "reproduce", stand_in_for)
+    import typer
+
+    app = typer.Typer()
+    app.command()(command.main)
+    result = CliRunner().invoke(app, ["all", "--quick", "--out", str(tmp_path)])
+    assert result.exit_code == 0
+    assert result.output.count("The Million Song figures are left out: No songs.") == 1
+    assert [key for key in FIGURES if key not in seen] == [
+        ("lee-park-ahn", f"fig{k}") for k in range(7, 13)
+    ]
+    assert len(re.findall("written:", result.output)) == len(FIGURES) - 7
+    assert CliRunner().invoke(app, ["lee-park-ahn", "fig3"]).exit_code == 1
