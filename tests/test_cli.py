@@ -145,6 +145,14 @@ def test_the_ledger_is_made_listed_exported_and_drawn(demo, tmp_path):
     assert (tmp_path / "l.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_reproduce_writes_a_picture_and_a_table(tmp_path):
+    result = run("reproduce", "wang-lei", "table1", "--quick", "--out", tmp_path, "--json")
+    assert result.returncode == 0, result.stderr
+    written = json.loads(result.stdout)["written"]
+    assert sorted(path.rsplit(".", 1)[1] for path in written) == ["csv", "png"]
+    assert all(os.path.getsize(path) > 0 for path in written)
+
+
 def fit_words(study, *more):
     ledger = ("--ledger", study / "study.db", "--bounds", study / "days.toml", "--target", "days")
     return ("fit", study / "patients.csv", *ledger, "--estimator", "PrivateKernelRidge", *more)
