@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -179,6 +180,12 @@ def test_a_certificate_with_a_changed_claim_is_refused(study):
     (study / "c.json").write_text(json.dumps({**json.loads(text), "epsilon": 0.1}), "utf-8")
     result = call("verify", "c.json")
     assert result.exit_code == 1 and "parameters prove delta" in result.stderr
+
+
+def test_verify_does_not_vouch_for_a_file_without_hashes():
+    old = next((Path(__file__).parent / "files").glob("format1-*ridge*"))
+    result = call("verify", old)
+    assert "without hashes" in result.stdout and "unchanged" not in result.stdout
 
 
 @pytest.mark.parametrize("task", ["classification", "quantile"])

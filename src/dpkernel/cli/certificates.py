@@ -25,6 +25,8 @@ CertificateFile = Annotated[
     Path, typer.Argument(metavar="FILE", help="A model file or a certificate (JSON).")
 ]
 
+_OLD_FILE = "The file has an old format without hashes, so a change of its numbers would not show"
+
 
 def add_to(app: typer.Typer) -> None:
     """Register the commands."""
@@ -53,16 +55,17 @@ def show(output: Output, file: CertificateFile) -> None:
 
 def verify(output: Output, file: CertificateFile) -> None:
     """Recompute epsilon and delta from the parameters; exit with 1 unless they support the claim."""
-    certificate, proved, digest = prove(file)
+    certificate, proved, check = prove(file)
     output.say(f"The parameters support the claim: {proved}.")
-    if digest is not None:
-        output.say(f"The parts of the file are unchanged; its SHA-256 is {digest}.")
+    if check is not None:
+        whole = "The parts of the file are unchanged" if check.hashed else _OLD_FILE
+        output.say(f"{whole}; its SHA-256 is {check.digest}.")
     if not certificate.private:
         why = "; ".join(certificate.reasons)
         output.fail(f"But it is NOT PRIVATE: {why}.", REFUSED, private=False)
-    output.result(
-        {"epsilon": proved.epsilon, "delta": proved.delta, "private": True, "sha256": digest}
-    )
+    claim = {"epsilon": proved.epsilon, "delta": proved.delta, "private": True}
+    known = {} if check is None else {"sha256": check.digest, "hashed": check.hashed}
+    output.result({**claim, **known})
 
 
 def report_command(

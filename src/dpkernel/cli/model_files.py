@@ -11,7 +11,7 @@ from dpkernel.certificate import Certificate
 from dpkernel.cli.output import Refusal
 from dpkernel.errors import CertificateError
 from dpkernel.ledger import Ledger
-from dpkernel.model_file import load, read_header, save, verify_file
+from dpkernel.model_file import FileCheck, load, read_header, save, verify_file
 from dpkernel.report import write_report
 from dpkernel.table_files import ColumnRule, Schema
 from dpkernel.types import JSON, Budget
@@ -76,16 +76,16 @@ def read_certificate(path: Path) -> Certificate:
     return found
 
 
-def prove(path: Path) -> tuple[Certificate, Budget, str | None]:
+def prove(path: Path) -> tuple[Certificate, Budget, FileCheck | None]:
     """Recompute the claim of a certificate or model file and check the file's integrity.
 
-    Returns the certificate, what its parameters prove, and a model file's SHA-256.
+    Returns the certificate, what its parameters prove, and what was found of a model file.
     """
     if is_certificate(path):
         certificate = Certificate.from_json(path.read_bytes())
         return certificate, certificate.verify(), None
     check = verify_file(path)
-    return check.certificate, check.proved, check.digest
+    return check.certificate, check.proved, check
 
 
 def model_metadata(path: Path) -> JSON:
