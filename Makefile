@@ -10,7 +10,7 @@ TEST := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1
 .PHONY: help demo test test-slow test-oldest torch test-torch check bench guard bench-accuracy bench-diffprivlib audit audit-quick audit-diffprivlib reproduce tables gallery lock clean
 
 help:
-	@echo "make demo         train a private ridge on data that ships with scikit-learn; results in demo/"
+	@echo "make demo         a CSV of patients to a private model, its report and an audit; results in demo/"
 	@echo "make test         run the tests"
 	@echo "make test-slow    run the long statistical tests too"
 	@echo "make test-oldest  run the tests with the oldest supported scikit-learn"

@@ -1,69 +1,242 @@
-"""The command line through its real entry point, as a user would type it."""
+"""Every command through its real entry point, as a user would type it."""
 
 from __future__ import annotations
 
+import csv
+import fcntl
 import json
+import os
+import resource
+import signal
 import subprocess
 import sys
+import time
 
+import numpy as np
 import pytest
 
-from dpkernel import PrivateKernelRidge, SeededNoise
-
-
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "dpkernel", *arguments], capture_output=True, text=True, check=False
-    )
+import dpkernel
+from cli_tables import SECRET, run, write_study
+from dpkernel import Budget, Ledger
+from dpkernel.table_files import read_schema
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def demo(tmp_path_factory):
     out = tmp_path_factory.mktemp("demo")
-    result = run("demo", "--out", str(out))
+    result = run("demo", "--out", out)
     assert result.returncode == 0, result.stderr
-    assert "the guarantee holds" in result.stdout and "report" in result.stdout
-    return out
+    return out, result.stdout
 
 
-def test_demo_leaves_model_certificate_and_report(folder):
-    assert {p.name for p in folder.iterdir()} == {"model.npz", "certificate.json", "report.html"}
-    certificate = json.loads((folder / "certificate.json").read_text(encoding="utf-8"))
-    assert certificate["private"] is True and certificate["valid"] is True
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("study")
+    write_study(folder)
+    Ledger(folder / "study.db", dataset="patients", budget=Budget(2.0, 1e-5))
+    return folder
+
+
+def spends(folder, name="study.db"):
+    return len(Ledger(folder / name, read_only=True).spends)
+
+
+def test_the_demo_says_where_each_result_lies(demo):
+    folder, text = demo
+    for name in ("patients.csv", "model.dpk", "predictions.csv", "report.html", "audit.json"):
+        assert (folder / name).stat().st_size > 0 and str(folder / name) in text
+    for step in ("fit", "verify", "predict", "report", "audit"):
+        assert f"$ dpkernel {step}" in text
+    assert "the guarantee holds" in text and "unchanged" in text
     page = (folder / "report.html").read_text(encoding="utf-8")
-    assert "<svg" in page and "http:" not in page and "https:" not in page and "<script" not in page
+    assert "<svg" in page and "<script" not in page and "PrivateKernelRidge" in page
+    assert json.loads((folder / "audit.json").read_text(encoding="utf-8"))["trials"] > 0
+    with (folder / "predictions.csv").open(encoding="utf-8", newline="") as file:
+        found = [float(row["prediction"]) for row in csv.DictReader(file)]
+    assert len(found) == 100 and all(0 <= value <= 350 for value in found)
+    assert spends(folder) == 1
 
 
-def test_verify_and_show_read_models_and_certificates(folder):
-    for name in ("model.npz", "certificate.json"):
-        verified, shown = run("verify", str(folder / name)), run("show", str(folder / name))
-        assert verified.returncode == 0 and "support the claim" in verified.stdout
-        assert shown.returncode == 0 and len(shown.stdout.strip().splitlines()) == 6
+def test_verify_finds_a_changed_byte(demo, tmp_path):
+    data = bytearray((demo[0] / "model.dpk").read_bytes())
+    data[len(data) // 2] ^= 1
+    (tmp_path / "m.dpk").write_bytes(data)
+    result = run("verify", tmp_path / "m.dpk", "--json")
+    assert result.returncode == 1 and json.loads(result.stdout)["ok"] is False
+    assert result.stderr.startswith("error: ") and len(result.stderr.splitlines()) == 1
 
 
-def test_verify_fails_on_tampering(folder, tmp_path):
-    data = json.loads((folder / "certificate.json").read_text(encoding="utf-8"))
-    data["epsilon"] = 0.1
-    (tmp_path / "c.json").write_text(json.dumps(data), encoding="utf-8")
-    result = run("verify", str(tmp_path / "c.json"))
-    assert result.returncode == 1 and "parameters prove delta" in result.stderr
-    assert "Traceback" not in result.stderr
-
-
-def test_verify_fails_on_seeded_noise(tmp_path):
-    model = PrivateKernelRidge(y_bounds=(0, 1), noise=SeededNoise(0)).fit(
-        [[0.0], [1.0]], [0.0, 1.0]
+def test_show_prints_the_certificate_and_the_columns(demo):
+    result = run("show", demo[0] / "model.dpk", env={**os.environ, "NO_COLOR": "1"})
+    assert result.returncode == 0 and "\x1b" not in result.stdout
+    assert (
+        "the guarantee holds" in result.stdout and "target   progression: 0 to 350" in result.stdout
     )
-    (tmp_path / "c.json").write_text(model.certificate_.to_json(), encoding="utf-8")
-    result = run("verify", str(tmp_path / "c.json"))
-    assert result.returncode == 1 and "NOT PRIVATE" in result.stderr
 
 
-def test_missing_and_foreign_files(tmp_path):
-    assert run("verify", str(tmp_path / "none.json")).returncode == 2
-    (tmp_path / "x.json").write_text("hello", encoding="utf-8")
-    result = run("verify", str(tmp_path / "x.json"))
-    assert result.returncode == 1 and "not JSON" in result.stderr
-    (tmp_path / "binary").write_bytes(bytes(range(128, 256)))
-    result = run("show", str(tmp_path / "binary"))
-    assert result.returncode == 1 and "Traceback" not in result.stderr
+def test_fit_predict_and_report_of_a_classifier(study):
+    bounds = ("--bounds", study / "sick.toml", "--target", "sick", "--task", "classification")
+    out = ("--out", study / "sick.dpk", "--report", study / "sick.html", "--json")
+    result = run("fit", study / "patients.csv", *bounds, *out, "--epsilon", 3, "--delta", "1e-5")
+    assert result.returncode == 0, result.stderr
+    told = json.loads(result.stdout)
+    assert told["n_rows"] == 400 and told["n_columns"] == 3 and told["private"] is True
+    assert told["epsilon"] <= 3 and (study / "sick.html").stat().st_size > 1000
+    result = run("predict", study / "sick.dpk", study / "patients.csv", "--json")
+    found = json.loads(result.stdout)
+    assert found["columns"] == ["prediction"] and found["n_rows"] == 400
+    with (study / "patients.csv").open(encoding="utf-8", newline="") as file:
+        true = [row["sick"] for row in csv.DictReader(file)]
+    assert (
+        np.mean([row[0] == label for row, label in zip(found["predictions"], true, strict=True)])
+        > 0.8
+    )
+    assert SECRET.encode() not in (study / "sick.dpk").read_bytes()
+
+
+def test_bounds_writes_names_only_or_spends_what_was_stated(study):
+    out = study / "template.toml"
+    result = run("bounds", study / "patients.csv", "--schema", "--out", out)
+    text = out.read_text(encoding="utf-8")
+    assert result.returncode == 0 and "[columns.age]" in text
+    assert SECRET not in text and "north" not in text
+    options = ("--private", "--wide", study / "days.toml", "--target", "days", "--epsilon", 0.5)
+    Ledger(study / "bounds.db", dataset="patients", budget=Budget(2.0, 1e-5))
+    book = ("--ledger", study / "bounds.db", "--out", study / "found.toml")
+    result = run("bounds", study / "patients.csv", *options, *book, "--json")
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["epsilon"] <= 0.5 and spends(study, "bounds.db") == 1
+    found = read_schema(study / "found.toml", "days")
+    assert [rule.name for rule in found.rules] == ["age", "ward", "days"]
+    age = found.inputs[0].values
+    assert 0 <= age.low < age.high <= 100
+    kept = dpkernel.Certificate.from_json((study / "found.certificate.json").read_bytes())
+    assert kept.verify().epsilon <= 0.5
+
+
+def test_plan_reads_and_spends_nothing(study):
+    sizes = ("--rows", 200, "--rows", 400, "--epsilon", 5, "--epsilon", 50, "--repetitions", 1)
+    options = ("--estimator", "PrivateKernelRidge", "--plot", study / "plan.png", "--json")
+    result = run("plan", "--bounds", study / "days.toml", "--target", "days", *sizes, *options)
+    assert result.returncode == 0, result.stderr
+    told = json.loads(result.stdout)
+    assert [(row["n_rows"], row["epsilon"]) for row in told["expected"]] == [
+        (200, 5.0),
+        (200, 50.0),
+        (400, 5.0),
+        (400, 50.0),
+    ]
+    assert all(0.3 < row["error"] < 3 for row in told["expected"]) and told["n_inputs"] == 3
+    assert (study / "plan.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_ledger_is_made_listed_exported_and_drawn(demo, tmp_path):
+    made = run(
+        "ledger", "create", tmp_path / "l.db", "--dataset", "x", "--epsilon", 1, "--delta", 0
+    )
+    assert made.returncode == 0 and Ledger(tmp_path / "l.db", read_only=True).budget == Budget(1, 0)
+    file = demo[0] / "study.db"
+    listed = run("ledger", "list", file)
+    assert "diabetes" in listed.stdout and "left nothing" in listed.stdout
+    exported = run("ledger", "export", file, tmp_path / "l.json")
+    assert exported.returncode == 0
+    assert len(json.loads((tmp_path / "l.json").read_text(encoding="utf-8"))["spends"]) == 1
+    assert run("ledger", "plot", file, tmp_path / "l.png").returncode == 0
+    assert (tmp_path / "l.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_reproduce_writes_a_picture_and_a_table(tmp_path):
+    result = run("reproduce", "wang-lei", "table1", "--quick", "--out", tmp_path, "--json")
+    assert result.returncode == 0, result.stderr
+    written = json.loads(result.stdout)["written"]
+    assert sorted(path.rsplit(".", 1)[1] for path in written) == ["csv", "png"]
+    assert all(os.path.getsize(path) > 0 for path in written)
+
+
+def fit_words(study, *more):
+    ledger = ("--ledger", study / "study.db", "--bounds", study / "days.toml", "--target", "days")
+    return ("fit", study / "patients.csv", *ledger, "--estimator", "PrivateKernelRidge", *more)
+
+
+def test_a_full_disk_is_found_before_anything_is_spent(study):
+    def limit():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
+
+    before = spends(study)
+    result = run(*fit_words(study, "--out", study / "full.dpk"), preexec_fn=limit)
+    assert result.returncode == 1 and "Nothing was spent" in result.stderr
+    assert "full.dpk" in result.stderr and len(result.stderr.splitlines()) == 1
+    assert spends(study) == before and not (study / "full.dpk").exists()
+
+
+def test_a_locked_ledger_is_one_sentence(study):
+    with (study / "study.db-lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        result = run(*fit_words(study, "--out", study / "locked.dpk", "--wait", 0.2))
+    assert result.returncode == 1 and "busy for 0.2 seconds" in result.stderr
+    assert len(result.stderr.splitlines()) == 1 and not (study / "locked.dpk").exists()
+
+
+def test_an_interrupt_before_the_draw_spends_nothing(study):
+    before = spends(study)
+    pipe = study / "slow.csv"
+    os.mkfifo(pipe)
+    words = fit_words(study, "--out", study / "never.dpk")
+    words = ("fit", pipe, *words[2:])
+    child = subprocess.Popen(
+        [sys.executable, "-m", "dpkernel", *map(str, words)], stderr=subprocess.PIPE, text=True
+    )
+    with pipe.open("w", encoding="utf-8") as file:  # waits until the command reads
+        file.write("id,age,ward,sick,days\n" + "1,50,north,no,3\n" * 20_000)
+        file.flush()
+        child.send_signal(signal.SIGINT)
+        _, error = child.communicate(timeout=60)
+    assert child.returncode == 130 and "Interrupted. Nothing was spent." in error
+    assert "Traceback" not in error and spends(study) == before
+
+
+def test_an_interrupt_after_the_draw_says_that_the_spend_stays(study):
+    before = spends(study)
+    stop = (
+        "import sys, time, dpkernel.cli.fit as fit\n"
+        "from dpkernel.cli import app\n"
+        "def save(*_):\n"
+        "    print('drawn', flush=True); time.sleep(60)\n"
+        "fit.save_model = save\n"
+        "app(sys.argv[1:])\n"
+    )
+    words = fit_words(study, "--out", study / "lost.dpk", "--epsilon", 1)
+    child = subprocess.Popen(
+        [sys.executable, "-c", stop, *map(str, words)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert child.stdout.readline() == "drawn\n"
+    child.send_signal(signal.SIGINT)
+    _, error = child.communicate(timeout=60)
+    assert child.returncode == 130 and "stays recorded in the ledger" in error
+    assert spends(study) == before + 1
+
+
+@pytest.mark.slow
+def test_a_file_of_two_gigabytes_needs_less_than_one_of_memory(tmp_path):
+    draw = np.random.default_rng(0)
+    names = [f"c{j}" for j in range(20)]
+    X = draw.uniform(-1, 1, (40_000, 20))
+    table = np.column_stack([X, np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2]])
+    text = "".join(",".join(f"{v:.15g}" for v in row) + "\n" for row in table.tolist())
+    with (tmp_path / "big.csv").open("w", encoding="utf-8") as file:
+        file.write(",".join([*names, "y"]) + "\n")
+        while file.tell() < 2_000_000_000:
+            file.write(text)
+    tables = [f"[columns.{name}]\nlow = -1\nhigh = 1\n" for name in names]
+    (tmp_path / "b.toml").write_text("".join([*tables, "[target]\nname='y'\nlow=-3\nhigh=3\n"]))
+    started = time.monotonic()
+    result = run("fit", tmp_path / "big.csv", "--bounds", tmp_path / "b.toml", "--out", "m.dpk",
+                 "--estimator", "PrivateKernelRidge", "--json", cwd=tmp_path)  # fmt: skip
+    seconds = time.monotonic() - started
+    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+    print(f"{seconds:.0f} s, {peak:.0f} MB")
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["n_rows"] > 4_000_000 and peak < 1000

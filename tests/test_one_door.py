@@ -33,7 +33,7 @@ STEPS = [
     ["selection"],
     ["preprocessing"],
     ["papers"],
-    ["model_file", "onnx_export", "report"],
+    ["model_file", "onnx_export", "report", "table_files"],
     ["demo", "audit"],
     ["reproduce"],
     ["cli"],
@@ -94,7 +94,7 @@ def users_of(word: str) -> set[str]:
         ("random_raw", {"entropy.py"}),
         # public randomness of feature maps, of a solver that is not private, of published algorithms
         # and of synthetic data is the only other generator
-        ("Generator", {"features/", "kernels.py", "papers/", "reproduce/"}),
+        ("Generator", {"features/", "kernels.py", "papers/", "reproduce/", "cli/simulation.py"}),
         (
             "default_rng",
             {
@@ -103,6 +103,7 @@ def users_of(word: str) -> set[str]:
                 "reproduce/design.py",
                 "solvers/sketching.py",
                 "solvers/sgd_output.py",
+                "cli/simulation.py",
             },
         ),
         ("standard_normal", {"features/", "kernels.py", "papers/", "solvers/sketching.py"}),

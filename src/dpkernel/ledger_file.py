@@ -508,3 +508,10 @@ def _exists(path: Path) -> bool:
         return path.exists()
     except OSError:  # a folder on the way that may not be entered
         return False
+
+
+def dataset_names(path: Path, *, timeout: float = 30.0) -> list[str]:
+    """Return the names of all data sets in a ledger file, in the order in which they were added."""
+    store = FileStore(Path(path).absolute(), "", True, timeout)
+    with store._connection() as connection:
+        return [row[0] for row in connection.execute("SELECT name FROM datasets ORDER BY id")]

@@ -1,0 +1,189 @@
+"""``dpkernel bounds``: a template of bounds.toml, or one that is filled privately."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dpkernel.certificate import Certificate
+from dpkernel.cli import options
+from dpkernel.cli.model_files import check_room
+from dpkernel.cli.output import Output, Refusal, command
+from dpkernel.domain import Interval, Levels
+from dpkernel.errors import DataError
+from dpkernel.preprocessing import PrivateBounds
+from dpkernel.table_files import (
+    ColumnRule,
+    Schema,
+    TableFile,
+    encode_table,
+    open_table,
+    read_schema,
+)
+from dpkernel.types import Budget, Neighbours
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the command."""
+    command(app, "bounds")(bounds)
+
+
+def bounds(
+    output: Output,
+    data: options.Data,
+    schema: Annotated[
+        bool, typer.Option("--schema", help="Write a template: names and types only.")
+    ] = False,
+    private: Annotated[
+        bool, typer.Option("--private", help="Fill it by private quantiles; this spends.")
+    ] = False,
+    wide: Annotated[
+        Path | None,
+        typer.Option(help="With --private: a bounds.toml whose ranges are wide enough."),
+    ] = None,
+    target: options.Target = None,
+    epsilon: Annotated[float | None, typer.Option(help="With --private: what is spent.")] = None,
+    delta: options.Delta = 1e-6,
+    out: Annotated[Path, typer.Option(help="Where it goes.")] = Path("bounds.toml"),
+    ledger: options.LedgerFile = None,
+    dataset: options.Dataset = None,
+    neighbours: options.Relation = Neighbours.REPLACE_ONE.value,
+    delimiter: options.Delimiter = None,
+    file_format: options.Format = None,
+    scratch: options.Scratch = None,
+    wait: options.Wait = 30.0,
+) -> None:
+    """Write a bounds.toml for a file: a template (--schema), or filled privately (--private)."""
+    if schema == private:
+        raise Refusal("State one of --schema and --private.")
+    if out.exists():
+        raise Refusal(f"{out.name} exists already: choose another name with --out.")
+    table = open_table(data, delimiter=delimiter, kind=file_format)
+    if schema:
+        out.write_text(template(table), encoding="utf-8")
+        output.say(f"Fill in {out}: it holds the names of the columns only.")
+        output.result({"bounds": str(out), "columns": list(table.header)})
+        return
+    if wide is None or epsilon is None:
+        raise Refusal(
+            "--private needs --epsilon, which is spent, and --wide FILE, a bounds.toml with ranges in"
+            " which the columns surely lie."
+        )
+    budget = Budget(epsilon, delta)
+    declared = read_schema(wide, target).select(table.header, table.name)
+    searched = _numbers_of(declared, wide)
+    book = options.open_ledger(ledger, dataset, neighbours, wait)
+    output.on_interrupt = options.SpendWatch(book, ledger is not None)
+    certificate_file = out.with_suffix(".certificate.json")
+    for path in (out, certificate_file):
+        check_room(path, data, wide, ledger)
+    with output.progress(f"reading {data.name}") as tell:
+        rows = encode_table(table, searched, tell=tell, folder=scratch)
+    finder = PrivateBounds(
+        epsilon=budget.epsilon,
+        delta=budget.delta,
+        bounds=rows.schema.domain(),
+        y_range=None if searched.target is None else searched.target.values,
+        neighbours=neighbours,
+        ledger=book,
+    )
+    with output.progress("finding bounds", measured=False):
+        X, y = rows.arrays()
+        finder.fit(X, y)
+    certificate = finder.certificate_
+    text = _heading(certificate, certificate_file) + as_toml(
+        _narrowed(declared, rows.schema, finder), declared.ignore
+    )
+    out.write_text(text, encoding="utf-8")
+    certificate_file.write_text(certificate.to_json(), encoding="utf-8")
+    output.say(str(certificate))
+    output.say()
+    output.say(f"{'bounds':<12} {out}")
+    output.say(f"{'certificate':<12} {certificate_file}")
+    claim = {"epsilon": certificate.epsilon, "delta": certificate.delta}
+    output.result({"bounds": str(out), "certificate": str(certificate_file), **claim})
+
+
+def _numbers_of(declared: Schema, wide: Path) -> Schema:
+    """Return the columns whose range is to be found; those of levels are left as they are."""
+    numeric = tuple(rule for rule in declared.inputs if isinstance(rule.values, Interval))
+    if not numeric:
+        raise DataError(f"{wide.name} declares no input column with low and high.")
+    own = declared.target
+    target = own if own is not None and isinstance(own.values, Interval) else None
+    others = [rule.name for rule in declared.rules if not isinstance(rule.values, Interval)]
+    return Schema(numeric, target, (*declared.ignore, *others))
+
+
+def _narrowed(declared: Schema, searched: Schema, finder: PrivateBounds) -> list[ColumnRule]:
+    """Return all columns with the ranges that were found."""
+    low, high = finder.bounds_
+    names = [rule.name for rule in searched.inputs]
+    ranges = {
+        name: Interval(float(a), float(b)) for name, a, b in zip(names, low, high, strict=True)
+    }
+    if searched.target is not None and finder.y_bounds_ is not None:
+        ranges[searched.target.name] = Interval(*finder.y_bounds_)
+    return [replace(rule, values=ranges.get(rule.name, rule.values)) for rule in declared.rules]
+
+
+def _heading(certificate: Certificate, file: Path) -> str:
+    claim = Budget(certificate.epsilon, certificate.delta)
+    return (
+        f"# Found privately: {claim}, {certificate.neighbours.value} neighbours.\n"
+        f"# The certificate lies in {file.name}.\n\n"
+    )
+
+
+def template(table: TableFile) -> str:
+    """Return a bounds.toml to be filled in: names, and types where the file itself states them."""
+    if not table.kinds and any(_is_number(name) for name in table.header):
+        raise DataError(
+            f"The first line of {table.name} holds a number where a column name belongs: it may be a"
+            " row, so nothing of it is written down. Add a header line, or write bounds.toml by hand."
+        )
+    lines = [
+        "# What is public about each column, from knowledge outside the data: never read it off them.",
+        "# Numbers: low and high. Categories: levels = [...]. Values outside count as the nearest end,",
+        "# other categories as none. 'missing' states what stands for a missing value.",
+        "",
+        "ignore = []  # names of columns that are not to be used",
+    ]
+    kinds = table.kinds or ("",) * len(table.header)
+    for name, kind in zip(table.header, kinds, strict=True):
+        said = f"  # {kind} in the file" if kind else ""
+        lines += ["", f"[columns.{_key(name)}]{said}", "# low = ", "# high = "]
+        lines += ["# levels = []"]
+    return "\n".join(lines) + "\n"
+
+
+def as_toml(rules: list[ColumnRule], ignore: tuple[str, ...] = ()) -> str:
+    """Return a bounds.toml that declares these columns."""
+    lines = [f"ignore = {json.dumps(list(ignore))}"]
+    for rule in rules:
+        lines += ["", f"[columns.{_key(rule.name)}]"]
+        if isinstance(rule.values, Levels):
+            lines.append(f"levels = {json.dumps(list(rule.values.values))}")
+        elif rule.values is not None:
+            lines += [f"low = {rule.values.low!r}", f"high = {rule.values.high!r}"]
+        if rule.missing is not None:
+            lines.append(f"missing = {json.dumps(rule.missing)}")
+    return "\n".join(lines) + "\n"
+
+
+def _key(name: str) -> str:
+    """Return a name as a key of TOML; bare where that is allowed."""
+    plain = name and all(c.isascii() and (c.isalnum() or c in "-_") for c in name)
+    return name if plain else json.dumps(name)
+
+
+def _is_number(name: str) -> bool:
+    try:
+        float(name)
+    except ValueError:
+        return False
+    return True

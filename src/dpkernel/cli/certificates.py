@@ -1,0 +1,87 @@
+"""``dpkernel show``, ``verify`` and ``report``: what a certificate says, and whether it holds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dpkernel.cli import options
+from dpkernel.cli.model_files import (
+    is_certificate,
+    model_metadata,
+    prove,
+    read_certificate,
+    report,
+)
+from dpkernel.cli.output import REFUSED, Output, command
+from dpkernel.model_file import load
+from dpkernel.table_files import Schema
+from dpkernel.table_files.schema import described
+
+CertificateFile = Annotated[
+    Path, typer.Argument(metavar="FILE", help="A model file or a certificate (JSON).")
+]
+
+_OLD_FILE = "The file has an old format without hashes, so a change of its numbers would not show"
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the commands."""
+    command(app, "show")(show)
+    command(app, "verify")(verify)
+    command(app, "report")(report_command)
+
+
+def show(output: Output, file: CertificateFile) -> None:
+    """Print a certificate in words, and the columns of a model."""
+    certificate = read_certificate(file)
+    output.say(str(certificate))
+    data = {"certificate": json.loads(certificate.to_json())}
+    if not is_certificate(file):
+        metadata = model_metadata(file)
+        data["metadata"] = metadata
+        if "schema" in metadata:
+            schema = Schema.from_dict(metadata["schema"])
+            output.say()
+            for line in described(schema.inputs):
+                output.say(f"input    {line}")
+            if schema.target is not None:
+                output.say(f"target   {described([schema.target])[0]}")
+    output.result(data)
+
+
+def verify(output: Output, file: CertificateFile) -> None:
+    """Recompute epsilon and delta from the parameters; exit with 1 unless they support the claim."""
+    certificate, proved, check = prove(file)
+    output.say(f"The parameters support the claim: {proved}.")
+    if check is not None:
+        whole = "The parts of the file are unchanged" if check.hashed else _OLD_FILE
+        output.say(f"{whole}; its SHA-256 is {check.digest}.")
+    if not certificate.private:
+        why = "; ".join(certificate.reasons)
+        output.fail(f"But it is NOT PRIVATE: {why}.", REFUSED, private=False)
+    claim = {"epsilon": proved.epsilon, "delta": proved.delta, "private": True}
+    known = {} if check is None else {"sha256": check.digest, "hashed": check.hashed}
+    output.result({**claim, **known})
+
+
+def report_command(
+    output: Output,
+    file: CertificateFile,
+    out: Annotated[Path, typer.Option(help="Where the page goes.")] = Path("report.html"),
+    title: Annotated[str, typer.Option(help="The heading of the page.")] = "Privacy report",
+    ledger: options.LedgerFile = None,
+    dataset: options.Dataset = None,
+    wait: options.Wait = 30.0,
+) -> None:
+    """Write one HTML page that explains a model and its guarantee to people without Python."""
+    subject = read_certificate(file) if is_certificate(file) else load(file)
+    book = (
+        None if ledger is None else options.open_ledger(ledger, dataset, "", wait, read_only=True)
+    )
+    report(subject, out, book, title)
+    output.say(f"The report lies in {out}")
+    output.result({"report": str(out)})

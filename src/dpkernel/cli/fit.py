@@ -1,0 +1,96 @@
+"""``dpkernel fit``: from a file of rows to a private model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dpkernel.cli import options
+from dpkernel.cli.model_files import check_room, report, save_model
+from dpkernel.cli.output import Output, command
+from dpkernel.table_files import encode_table, open_table, read_schema
+from dpkernel.types import Budget, Neighbours
+
+Out = Annotated[Path, typer.Option(help="Where the model goes.")]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the command."""
+    command(app, "fit")(fit)
+
+
+def fit(
+    output: Output,
+    data: options.Data,
+    bounds: options.Bounds,
+    target: options.Target = None,
+    task: options.Task = "regression",
+    epsilon: options.Epsilon = 1.0,
+    delta: options.Delta = 1e-6,
+    out: Out = Path("model.dpk"),
+    ledger: options.LedgerFile = None,
+    dataset: options.Dataset = None,
+    report_file: Annotated[Path | None, typer.Option("--report", help="An HTML report.")] = None,
+    quantile: options.Quantiles = None,
+    neighbours: options.Relation = Neighbours.REPLACE_ONE.value,
+    estimator: options.EstimatorName = None,
+    settings: options.Settings = None,
+    delimiter: options.Delimiter = None,
+    file_format: options.Format = None,
+    scratch: options.Scratch = None,
+    wait: options.Wait = 30.0,
+) -> None:
+    """Train a private model on a file of rows. The file may be larger than memory."""
+    budget = Budget(epsilon, delta)
+    schema = read_schema(bounds, target)
+    declared = options.declared_target(schema)
+    kind = options.estimator_class(task, estimator)
+    book = options.open_ledger(ledger, dataset, neighbours, wait)
+    output.on_interrupt = options.SpendWatch(book, ledger is not None)
+    table = open_table(data, delimiter=delimiter, kind=file_format)
+    schema = schema.select(table.header, table.name)
+    model = options.new_estimator(
+        kind,
+        task,
+        budget,
+        declared,
+        bounds=schema.domain(),
+        relation=neighbours,
+        quantiles=quantile,
+        settings=settings,
+        ledger=book,
+    )
+    for path in (out, report_file):
+        if path is not None:
+            check_room(path, data, bounds, ledger)
+    with output.progress(f"reading {data.name}") as tell:
+        rows = encode_table(table, schema, tell=tell, folder=scratch)
+    with output.progress(f"fitting {kind.__name__}", measured=False):
+        model.fit(*rows.training_data())
+    save_model(model, out, schema, task)
+    certificate = model.certificate_
+    output.say(str(certificate))
+    output.say()
+    output.say(f"{'model':<8} {out}")
+    written = {"model": str(out)}
+    if report_file is not None:
+        known = book if ledger is not None else None
+        report(model, report_file, known, f"{kind.__name__}: {data.name}")
+        output.say(f"{'report':<8} {report_file}")
+        written["report"] = str(report_file)
+    output.result(
+        {
+            **written,
+            "estimator": kind.__name__,
+            "task": task,
+            "n_rows": rows.n_rows,
+            "n_columns": rows.n_columns,
+            "epsilon": certificate.epsilon,
+            "delta": certificate.delta,
+            "neighbours": certificate.neighbours.value,
+            "private": certificate.private,
+            "ledger": None if ledger is None else str(ledger),
+        }
+    )

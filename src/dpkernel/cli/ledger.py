@@ -1,0 +1,137 @@
+"""``dpkernel ledger``: what was spent on which data set."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from dpkernel.cli import options
+from dpkernel.cli.output import Output, Refusal, command
+from dpkernel.ledger import Ledger
+from dpkernel.ledger_file import dataset_names
+from dpkernel.types import JSON, Budget, Neighbours
+
+File = Annotated[Path, typer.Argument(help="A ledger file.", show_default=False)]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the group."""
+    group = typer.Typer(no_args_is_help=True, help="Make, list, export and draw a ledger.")
+    command(group, "create")(create)
+    command(group, "list")(list_spends)
+    command(group, "export")(export)
+    command(group, "plot")(plot)
+    app.add_typer(group, name="ledger")
+
+
+def create(
+    output: Output,
+    file: File,
+    dataset: Annotated[str, typer.Option(help="The data set that the budget belongs to.")],
+    epsilon: Annotated[float, typer.Option(help="The ceiling.")],
+    delta: Annotated[float, typer.Option(help="The ceiling's delta.")],
+    neighbours: options.Relation = Neighbours.REPLACE_ONE.value,
+    accounting: Annotated[
+        str, typer.Option(help="auto, gaussian, renyi or basic: how spends add up.")
+    ] = "auto",
+    wait: options.Wait = 30.0,
+) -> None:
+    """Make a ledger with a ceiling for a data set, or add a data set to one."""
+    if file.exists() and dataset in dataset_names(file, timeout=wait):
+        raise Refusal(f"{file.name} already holds a data set {dataset!r}. Nothing was changed.")
+    book = Ledger(
+        file,
+        dataset=dataset,
+        budget=Budget(epsilon, delta),
+        neighbours=neighbours,
+        accounting=accounting,
+        timeout=wait,
+    )
+    output.say(f"{file} holds {dataset!r} with the ceiling {book.budget}.")
+    output.result({"ledger": str(file), "dataset": dataset, "epsilon": epsilon, "delta": delta})
+
+
+def list_spends(
+    output: Output, file: File, dataset: options.Dataset = None, wait: options.Wait = 30.0
+) -> None:
+    """List every data set of a ledger with what was spent on it and what is left."""
+    found = []
+    for name in _names(file, dataset, wait):
+        book = options.open_ledger(file, name, "", wait, read_only=True)
+        rows = book.history()
+        spent, left = book.spent, book.remaining
+        found.append(
+            {
+                "dataset": name,
+                "ceiling": _pair(book.budget),
+                "spent": _pair(spent),
+                "remaining": _pair(left),
+                "neighbours": book.neighbours.value,
+                "spends": rows,
+            }
+        )
+        output.say(f"{name}: ceiling {book.budget or 'none'}; {book.neighbours.value} neighbours")
+        if rows:
+            output.show(_table(rows))
+        output.say(f"spent {spent or 'nothing'}; left {left or 'nothing'}")
+        output.say()
+    output.result({"ledger": str(file), "datasets": found})
+
+
+def export(
+    output: Output,
+    file: File,
+    out: Annotated[Path, typer.Argument(help="A name that ends in .json or .csv.")],
+    dataset: options.Dataset = None,
+    wait: options.Wait = 30.0,
+) -> None:
+    """Write the history of a data set as JSON (with every profile) or CSV."""
+    options.open_ledger(file, dataset, "", wait, read_only=True).export(out)
+    output.say(f"The history lies in {out}")
+    output.result({"export": str(out)})
+
+
+def plot(
+    output: Output,
+    file: File,
+    out: Annotated[Path, typer.Argument(help="A picture: .png, .svg or .pdf.")],
+    dataset: options.Dataset = None,
+    wait: options.Wait = 30.0,
+) -> None:
+    """Draw what was spent, spend by spend, under the ceiling."""
+    if out.suffix not in (".png", ".svg", ".pdf"):
+        raise Refusal(f"A picture ends in .png, .svg or .pdf. Got {out.name}.")
+    options.open_ledger(file, dataset, "", wait, read_only=True).plot(out)
+    output.say(f"The picture lies in {out}")
+    output.result({"plot": str(out)})
+
+
+def _names(file: Path, dataset: str | None, wait: float) -> list[str]:
+    if dataset is not None or not file.exists():
+        return [dataset or ""]  # a file that is not there is refused when it is opened
+    return dataset_names(file, timeout=wait)
+
+
+def _pair(budget: Budget | None) -> JSON | None:
+    return None if budget is None else {"epsilon": budget.epsilon, "delta": budget.delta}
+
+
+def _table(rows: list[JSON]) -> Any:
+    table = Table(box=None, pad_edge=False)
+    for column in ("number", "time", "label", "part", "epsilon", "delta", "state"):
+        table.add_column(column, justify="right" if column in ("epsilon", "delta") else "left")
+    for row in rows:
+        table.add_row(
+            str(row["number"]),
+            row["time"][:19],
+            Text(row["label"] if row["private"] else f"{row['label']} (not private)"),
+            Text(row["part"] or ""),
+            f"{row['epsilon']:.4g}",
+            f"{row['delta']:.4g}",
+            str(row["state"]),
+        )
+    return table

@@ -1,0 +1,216 @@
+"""Options that several commands share, and what they stand for."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dpkernel import estimators
+from dpkernel.cli.output import Refusal
+from dpkernel.domain import Interval, Levels
+from dpkernel.errors import DPKernelError, ParameterError
+from dpkernel.ledger import Ledger
+from dpkernel.table_files import Schema
+from dpkernel.types import Budget, Neighbours
+
+Data = Annotated[
+    Path, typer.Argument(help="Rows: CSV, TSV, Parquet, Arrow/Feather or NPZ.", show_default=False)
+]
+Model = Annotated[Path, typer.Argument(help="A model file.", show_default=False)]
+Bounds = Annotated[
+    Path, typer.Option(help="bounds.toml: what is public of every column.", show_default=False)
+]
+Target = Annotated[
+    str | None, typer.Option(help="The column to predict, if bounds.toml does not name it.")
+]
+Task = Annotated[str, typer.Option(help="regression, classification or quantile.")]
+Epsilon = Annotated[float, typer.Option(help="What is asked for; at most this is spent.")]
+Delta = Annotated[float, typer.Option(help="The delta that goes with epsilon; 0 for pure epsilon.")]
+Relation = Annotated[str, typer.Option(help="replace-one or zero-out.")]
+LedgerFile = Annotated[
+    Path | None, typer.Option("--ledger", help="A ledger file that records the spend.")
+]
+Dataset = Annotated[
+    str | None, typer.Option(help="The data set in the ledger, if it holds several.")
+]
+Wait = Annotated[
+    float, typer.Option(help="Seconds to wait for another process that uses the ledger.")
+]
+Delimiter = Annotated[str | None, typer.Option(help="Between the fields of a CSV file.")]
+Format = Annotated[
+    str | None, typer.Option("--format", help="The format of DATA, if its ending does not tell.")
+]
+Scratch = Annotated[
+    Path | None, typer.Option(help="Folder for the temporary copy of a table that is too large.")
+]
+EstimatorName = Annotated[
+    str | None, typer.Option("--estimator", help="Another estimator than the task's usual one.")
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="A public parameter of the estimator, as NAME=VALUE; repeatable."),
+]
+Quantiles = Annotated[
+    list[float] | None, typer.Option("--quantile", help="For --task quantile; repeatable.")
+]
+
+TASKS: dict[str, tuple[str, ...]] = {  # the usual estimator comes first
+    "regression": (
+        "PrivateKernelRegressor",
+        "PrivateKernelRidge",
+        "PrivateHuberRegressor",
+        "PrivateKernelSVR",
+        "PrivateSGDRegressor",
+        "PrivateSketchedRidge",
+    ),
+    "classification": ("PrivateKernelClassifier", "PrivateKernelSVC", "PrivateSGDClassifier"),
+    "quantile": ("PrivateQuantileRegressor",),
+}
+_RESERVED = (
+    "bounds",
+    "classes",
+    "delta",
+    "epsilon",
+    "ledger",
+    "neighbours",
+    "noise",
+    "quantile",
+    "verbose",
+    "y_bounds",
+)
+
+
+def estimator_class(task: str, name: str | None = None) -> Any:
+    """Return the estimator's class for a task: the usual one, or one by name."""
+    if task not in TASKS:
+        raise ParameterError(f"--task must be one of {', '.join(TASKS)}. Got {task!r}.")
+    known = TASKS[task]
+    if name is not None and name not in known:
+        raise ParameterError(
+            f"--estimator must be one of {', '.join(known)} for {task}. Got {name!r}."
+        )
+    return getattr(estimators, name or known[0])
+
+
+def new_estimator(
+    kind: Any,
+    task: str,
+    budget: Budget,
+    target: Interval | Levels,
+    *,
+    bounds: Any,
+    relation: str,
+    quantiles: Sequence[float] | None = None,
+    settings: Sequence[str] | None = None,
+    ledger: Ledger | None = None,
+) -> Any:
+    """Return an unfitted estimator for a declared target; refuses what public knowledge refuses."""
+    if not Neighbours.resolve(relation).n_is_public:
+        raise ParameterError(
+            "--neighbours must be replace-one or zero-out: the estimators use the number of rows."
+        )
+    wanted: dict[str, Any] = {
+        "epsilon": budget.epsilon,
+        "delta": budget.delta,
+        "bounds": bounds,
+        "neighbours": relation,
+        "ledger": ledger,
+    }
+    if task == "classification":
+        if not isinstance(target, Levels):
+            raise ParameterError(
+                "The target of a classification needs 'levels' in bounds.toml, not low and high."
+            )
+        wanted["classes"] = list(target.values)
+    else:
+        if not isinstance(target, Interval):
+            raise ParameterError(
+                f"The target of a {task} needs low and high in bounds.toml, not levels."
+            )
+        wanted["y_bounds"] = (target.low, target.high)
+    if quantiles and task != "quantile":
+        raise ParameterError("--quantile goes with --task quantile.")
+    if task == "quantile":
+        chosen = sorted(quantiles or [0.5])
+        wanted["quantile"] = chosen[0] if len(chosen) == 1 else chosen
+    given = _settings(settings or (), kind)
+    if budget.pure and "accept" in kind().get_params(deep=False) and "accept" not in given:
+        raise ParameterError(
+            "Pure epsilon (--delta 0) rests on idealised arithmetic: sign it with"
+            " --set accept='[\"idealised-arithmetic\"]', or ask for a delta above 0."
+        )
+    return kind(**wanted, **given)
+
+
+def _settings(texts: Sequence[str], kind: Any) -> dict[str, Any]:
+    """Return NAME=VALUE texts as parameters; a value is one of TOML, or a plain word."""
+    known = [name for name in kind().get_params(deep=False) if name not in _RESERVED]
+    found: dict[str, Any] = {}
+    for text in texts:
+        name, sign, value = text.partition("=")
+        name = name.strip()
+        if not sign or name not in known:
+            raise ParameterError(
+                f"--set must be NAME=VALUE with one of {', '.join(known)}. Got {name!r}."
+            )
+        try:
+            parsed = tomllib.loads(f"value = {value}")["value"]
+        except tomllib.TOMLDecodeError:
+            parsed = value
+        found[name] = tuple(parsed) if isinstance(parsed, list) else parsed
+    return found
+
+
+def declared_target(schema: Schema) -> Interval | Levels:
+    """Return the target's bounds or levels."""
+    if schema.target is None or schema.target.values is None:
+        raise ParameterError(
+            "Name the column to predict with --target, or as [target] name in bounds.toml."
+        )
+    return schema.target.values
+
+
+def open_ledger(
+    path: Path | None, dataset: str | None, relation: str, wait: float, *, read_only: bool = False
+) -> Ledger:
+    """Return the ledger in a file, which must know the data set; without a file one in memory."""
+    if path is None:
+        if dataset is not None:
+            raise Refusal("--dataset names a data set in a ledger: add --ledger FILE.")
+        return Ledger(neighbours=relation)
+    if not path.exists():
+        raise Refusal(
+            f"There is no ledger {path.name}. Make one, with the ceiling that the data's owner set:"
+            f" dpkernel ledger create {path.name} --dataset NAME --epsilon 1 --delta 1e-6"
+        )
+    expected = None if read_only else relation
+    return Ledger(path, dataset=dataset, neighbours=expected, read_only=read_only, timeout=wait)
+
+
+class SpendWatch:
+    """Says what an interrupted or failed command has spent, from the ledger's own record."""
+
+    def __init__(self, ledger: Ledger, in_file: bool) -> None:
+        self._ledger, self._in_file = ledger, in_file
+        self._before = len(ledger.spends)
+
+    @property
+    def spent(self) -> bool:
+        """Whether anything was recorded since."""
+        return len(self._ledger.spends) > self._before
+
+    def __call__(self) -> str:
+        """Return the sentence."""
+        try:
+            spent = self.spent
+        except DPKernelError:
+            return "The ledger can't be read now: its history tells whether anything was spent."
+        if not spent:
+            return "Nothing was spent."
+        if self._in_file:
+            return "The noise may have been drawn, so the spend stays recorded in the ledger."
+        return "The noise may have been drawn: count its epsilon and delta as spent."

@@ -1,0 +1,167 @@
+"""What every command shares: options, output for people or programs, errors and exit codes.
+
+0    done
+1    refused, or the verification failed: the error says why in one sentence
+2    the command line itself is wrong
+130  interrupted (Ctrl-C); the message says whether anything was spent
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+import os
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Annotated, Any, NoReturn, get_type_hints
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from dpkernel.errors import DPKernelError
+from dpkernel.table_files.readers import Tell
+from dpkernel.types import JSON
+
+REFUSED = 1
+INTERRUPTED = 130
+
+AsJSON = Annotated[bool, typer.Option("--json", help="Print one JSON object to standard output.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+_SHARED = {"as_json": AsJSON, "quiet": Quiet, "debug": Debug}
+
+
+class Refusal(DPKernelError):  # noqa: N818 (a sentence, no fault)
+    """A command can't do what it was asked to; its text is the sentence that is shown."""
+
+
+@dataclass
+class Output:
+    """Where a command's results, progress and errors go."""
+
+    as_json: bool = False
+    quiet: bool = False
+    debug: bool = False
+    on_interrupt: Callable[[], str] = field(default=lambda: "Nothing was spent.")
+
+    def __post_init__(self) -> None:
+        self._out = Console(highlight=False, soft_wrap=True)
+        self._err = Console(stderr=True, highlight=False, soft_wrap=True)
+
+    @property
+    def live(self) -> bool:
+        """Whether progress is shown: on a terminal only."""
+        return not self.quiet and not self.as_json and self._err.is_terminal
+
+    def say(self, text: str = "") -> None:
+        """Print a line for people."""
+        if not self.as_json and not self.quiet:
+            self._out.print(text, markup=False)
+
+    def show(self, table: Any) -> None:
+        """Print a rich table for people."""
+        if not self.as_json and not self.quiet:
+            self._out.print(table)
+
+    def raw(self, text: str) -> None:
+        """Write text that is the result itself."""
+        sys.stdout.write(text)
+
+    def result(self, data: JSON) -> None:
+        """Print the result for programs; people were told in words."""
+        if self.as_json:
+            self.raw(json.dumps({"ok": True, **data}, indent=2, allow_nan=False) + "\n")
+
+    def note(self, text: str) -> None:
+        """Print a line beside the results."""
+        if not self.quiet:
+            self._err.print(text, markup=False)
+
+    @contextmanager
+    def progress(self, what: str, *, measured: bool = True) -> Iterator[Tell]:
+        """Show a bar that is told shares from 0 to 1, or a spinner; on a terminal only."""
+        if not self.live:
+            yield lambda share: None
+            return
+        last = BarColumn() if measured else SpinnerColumn()
+        columns = (TextColumn("{task.description}"), last, TimeElapsedColumn())
+        with Progress(*columns, console=self._err, transient=True) as bar:
+            task = bar.add_task(what, total=1.0 if measured else None)
+            yield lambda share: bar.update(task, completed=share)
+
+    def fail(self, text: str, code: int = REFUSED, **more: Any) -> NoReturn:
+        """Say what is wrong and end the command."""
+        if self.debug:
+            self._err.print(traceback.format_exc(), markup=False)
+        if self.as_json:
+            self.raw(json.dumps({"ok": False, "error": text, **more}, indent=2) + "\n")
+        self._err.print(f"error: {text}", markup=False)
+        raise typer.Exit(code)
+
+    @contextmanager
+    def guarded(self) -> Iterator[None]:
+        """Turn what a command raises into one sentence and an exit code."""
+        try:
+            with warnings.catch_warnings():
+                warnings.showwarning = self._warn
+                yield
+        except DPKernelError as error:
+            self.fail(str(error))
+        except KeyboardInterrupt:
+            self.fail(f"Interrupted. {self.on_interrupt()}", INTERRUPTED)
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader went away
+            raise typer.Exit(0) from None
+        except OSError as error:
+            name = os.path.basename(str(error.filename or "")) or "A file"
+            reason = error.strerror or type(error).__name__
+            self.fail(f"{name} can't be read or written: {reason}. {self.on_interrupt()}")
+        except MemoryError:
+            self.fail(f"There is not enough memory. {self.on_interrupt()}")
+        except (typer.Exit, typer.Abort):
+            raise
+        except Exception as error:  # its text may quote the data
+            self.fail(
+                f"Something unexpected happened ({type(error).__name__}), a fault of dpkernel."
+                f" {self.on_interrupt()} --debug shows where, and may quote the data."
+            )
+
+    def _warn(self, message: Any, category: type[Warning], *rest: Any, **more: Any) -> None:
+        if issubclass(category, UserWarning) and category.__module__.startswith("dpkernel"):
+            self.note(f"warning: {message}")
+
+
+def command(app: typer.Typer, name: str | None = None, **options: Any) -> Callable[..., Any]:
+    """Register a function (output, parameters...) as a command, with --json, --quiet and --debug."""
+
+    def register(function: Callable[..., None]) -> Callable[..., None]:
+        hints = get_type_hints(function, include_extras=True)
+        own = [
+            parameter.replace(annotation=hints[parameter.name])
+            for parameter in list(inspect.signature(function).parameters.values())[1:]
+        ]
+        shared = [
+            inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=kind)
+            for key, kind in _SHARED.items()
+        ]
+
+        @functools.wraps(function)
+        def run(**values: Any) -> None:
+            output = Output(**{key: values.pop(key) for key in _SHARED})
+            with output.guarded():
+                function(output, **values)
+
+        del run.__wrapped__
+        kept = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
+        run.__signature__ = inspect.Signature([*kept, *shared])  # type: ignore[attr-defined]
+        run.__annotations__ = {p.name: p.annotation for p in [*kept, *shared]}
+        app.command(name, **options)(run)
+        return function
+
+    return register

@@ -1,0 +1,130 @@
+"""``dpkernel predict``: a model's predictions for the rows of a file."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from dpkernel.cli import options
+from dpkernel.cli.model_files import check_room, model_schema
+from dpkernel.cli.output import Output, command
+from dpkernel.errors import ParameterError
+from dpkernel.model_file import load
+from dpkernel.table_files import Schema, open_table
+from dpkernel.types import Array
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the command."""
+    command(app, "predict")(predict)
+
+
+def predict(
+    output: Output,
+    model: options.Model,
+    data: options.Data,
+    out: Annotated[
+        Path | None, typer.Option(help="A CSV file; standard output if left out.")
+    ] = None,
+    probabilities: Annotated[
+        bool, typer.Option(help="Of every class, from a classifier that has them.")
+    ] = False,
+    deviations: Annotated[
+        bool, typer.Option(help="A standard deviation beside each prediction of a regressor.")
+    ] = False,
+    delimiter: options.Delimiter = None,
+    file_format: options.Format = None,
+) -> None:
+    """Predict every row of a file; columns that the model does not know are ignored."""
+    fitted = load(model)
+    predictor = _Predictor(fitted, probabilities, deviations)
+    schema = model_schema(model, fitted)
+    schema = Schema(schema.inputs)
+    table = open_table(data, delimiter=delimiter, kind=file_format)
+    others = tuple(name for name in table.header if name not in {r.name for r in schema.inputs})
+    Schema(schema.inputs, ignore=others).select(table.header, table.name)
+    names = [rule.name for rule in schema.inputs]
+    if out is not None:
+        check_room(out, model, data)
+    count, rows = 0, []
+    with _writer(output, out) as write, output.progress(f"reading {data.name}") as tell:
+        for columns in table.read(names, tell):
+            found = predictor(schema.encode(columns))
+            if not count:
+                write([predictor.columns(found)])
+            count += len(found)
+            if output.as_json and out is None:
+                rows += found.tolist()
+            else:
+                write(found.tolist())
+    summary: dict[str, Any] = {"n_rows": count}
+    if out is not None:
+        output.say(f"{count} predictions lie in {out}")
+        summary["predictions_file"] = str(out)
+    else:
+        summary |= {"columns": predictor.names, "predictions": rows}
+    output.result(summary)
+
+
+class _Predictor:
+    """The columns of predictions for blocks of encoded rows."""
+
+    def __init__(self, model: Any, probabilities: bool, deviations: bool) -> None:
+        self._model, self._std = model, deviations
+        self._proba = probabilities
+        if probabilities and not hasattr(model, "predict_proba"):
+            raise ParameterError(f"{type(model).__name__} has no probabilities.")
+        if deviations and not hasattr(model, "explain_budget"):
+            raise ParameterError(f"{type(model).__name__} has no standard deviations.")
+        self.names: list[str] = []
+
+    def __call__(self, X: Array) -> Any:
+        if self._proba:
+            return np.asarray(self._model.predict_proba(X))
+        if self._std:
+            return np.column_stack(self._model.predict(X, return_std=True))
+        found = np.asarray(self._model.predict(X))
+        return found[:, None] if found.ndim == 1 else found
+
+    def columns(self, found: Any) -> list[str]:
+        """Return the names of the columns."""
+        if self._proba:
+            self.names = [f"probability_{label}" for label in self._model.classes_.tolist()]
+        elif self._std:
+            self.names = ["prediction", "deviation"]
+        elif np.ndim(getattr(self._model, "quantile", 0.5)):
+            self.names = [f"quantile_{q:g}" for q in self._model.quantile]
+        elif found.shape[1] > 1:
+            self.names = [f"prediction_{j}" for j in range(found.shape[1])]
+        else:
+            self.names = ["prediction"]
+        return self.names
+
+
+@contextmanager
+def _writer(output: Output, out: Path | None) -> Iterator[Any]:
+    """Yield a function that writes rows: to a file that is whole at the end, or to the output."""
+    if out is None:
+
+        def write(rows: Any) -> None:
+            if not output.as_json:
+                buffer = io.StringIO()
+                csv.writer(buffer, lineterminator="\n").writerows(rows)
+                output.raw(buffer.getvalue())
+
+        yield write
+        return
+    draft = out.with_name(out.name + ".part")
+    try:
+        with draft.open("w", newline="", encoding="utf-8") as file:
+            yield csv.writer(file, lineterminator="\n").writerows
+        draft.replace(out)
+    finally:
+        draft.unlink(missing_ok=True)
