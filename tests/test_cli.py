@@ -17,7 +17,7 @@ import pytest
 
 import dpkernel
 from cli_tables import SECRET, run, write_study
-from dpkernel import Budget, Ledger
+from dpkernel import Budget, Certificate, Ledger
 from dpkernel.table_files import read_schema
 
 
@@ -54,6 +54,8 @@ def test_the_demo_says_where_each_result_lies(demo):
     with (folder / "predictions.csv").open(encoding="utf-8", newline="") as file:
         found = [float(row["prediction"]) for row in csv.DictReader(file)]
     assert len(found) == 100 and all(0 <= value <= 350 for value in found)
+    kept = Certificate.from_json((folder / "certificate.json").read_bytes())
+    assert kept.verify().epsilon <= 3
     assert spends(folder) == 1
 
 

@@ -77,6 +77,7 @@ def run_demo(out: Path, say: Callable[[str], None]) -> dict[str, Path]:
         "bounds": "bounds.toml",
         "ledger": "study.db",
         "model": "model.dpk",
+        "certificate": "certificate.json",
         "predictions": "predictions.csv",
         "report": "report.html",
         "audit": "audit.json",
@@ -97,6 +98,7 @@ def run_demo(out: Path, say: Callable[[str], None]) -> dict[str, Path]:
         *("--out", model, *ledger),
     )
     _run(say, "verify", model)
+    _run(say, "show", model, "--quiet", "--out", str(files["certificate"]))
     _run(say, "predict", model, str(files["new rows"]), "--out", str(files["predictions"]))
     _run(say, "report", model, "--out", str(files["report"]), *ledger)
     _run(

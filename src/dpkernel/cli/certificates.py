@@ -35,10 +35,18 @@ def add_to(app: typer.Typer) -> None:
     command(app, "report")(report_command)
 
 
-def show(output: Output, file: CertificateFile) -> None:
+def show(
+    output: Output,
+    file: CertificateFile,
+    out: Annotated[
+        Path | None, typer.Option(help="Write the certificate here, as JSON, as well.")
+    ] = None,
+) -> None:
     """Print a certificate in words, and the columns of a model."""
     certificate = read_certificate(file)
     output.say(str(certificate))
+    if out is not None:
+        out.write_text(certificate.to_json(), encoding="utf-8")
     data = {"certificate": json.loads(certificate.to_json())}
     if not is_certificate(file):
         metadata = model_metadata(file)

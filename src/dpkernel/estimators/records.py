@@ -41,7 +41,7 @@ from dpkernel.types import Array, IntArray
 
 Stored = tuple[Array, Array, Array]  # z, the table's targets, weights
 
-_CACHE_BYTES = 2**30  # records up to this size stay in memory; larger ones are made again each pass
+_CACHE_BYTES = 2**29  # records up to this size stay in memory; larger ones are made again each pass
 _CONSTANT_POWER = 0.1  # share of ||z||^2 that the constant coordinate has
 _SAMPLE = 2048
 STEPS = 2**20  # a row of norm 1 in integers, whose sums are exact

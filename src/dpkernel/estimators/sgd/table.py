@@ -14,7 +14,7 @@ from dpkernel.solvers.sgd_gradient import Block, GradientSGD
 from dpkernel.solvers.sgd_output import Part, in_parts
 from dpkernel.types import Array, IntArray
 
-_CACHE_BYTES = 2**30
+_CACHE_BYTES = 2**29
 
 
 class RecordTable:
