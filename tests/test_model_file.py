@@ -31,7 +31,12 @@ from dpkernel import (
 )
 from dpkernel.archive import read_archive, write_archive
 from dpkernel.errors import CertificateError, DPKernelError, ModelFileError, ParameterError
-from dpkernel.features import FourierFeatures, feature_map_from_dict, recipe_limit
+from dpkernel.features import (
+    FourierFeatures,
+    NormalisedFeatures,
+    feature_map_from_dict,
+    recipe_limit,
+)
 from dpkernel.features.base import REGISTRY as MAPS
 from dpkernel.losses import Huber
 from dpkernel.methods import PrivateSGDClassifier, PrivateSGDRegressor
@@ -533,3 +538,56 @@ def test_the_limit_on_recipes_holds_inside_only():
     with recipe_limit(1000), pytest.raises(CertificateError, match="1000 bytes"):
         feature_map_from_dict(recipe)
     assert feature_map_from_dict(recipe).n_outputs == 512
+
+
+def pipeline_of(kept: Path, path: Path, count: int, *, told: bool = True) -> Path:
+    """Write a pipeline of many models on many columns, with a certificate that lists all releases."""
+    whole = read_archive(kept, 2**24)
+    wide = FourierFeatures(12).build(2).to_dict() | {"n_inputs": 2000}
+    domain = {**whole.header["domain"], "columns": None}
+    step = {**whole.header, "feature_map": wide, "domain": domain, "n_columns": 2000}
+    certificate = whole.header["certificate"]
+    lines = certificate["releases"]
+    listed = [{**r, "label": f"s{i}: {r['label']}"} for i in range(count) for r in lines]
+    header = {
+        **{name: whole.header[name] for name in ("format", "dpkernel", "metadata")},
+        "estimator": "PrivatePipeline",
+        "certificate": {**certificate, "releases": listed if told else lines},
+        "weights": None,
+        "steps": [
+            {"name": f"s{i}", "kind": "PrivateKernelRidge", "header": step} for i in range(count)
+        ],
+    }
+    arrays = {f"step{i}_{k}": v for i in range(count) for k, v in whole.arrays.items()}
+    write_archive(path, header, arrays)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("count", "told", "message"),
+    [
+        (30, True, "more than the 4194304 bytes of memory allowed"),
+        (30, False, "does not list what its steps released"),
+        (65, True, "at most 64 steps"),
+    ],
+)
+def test_the_maps_of_all_steps_share_one_limit(kept, tmp_path, monkeypatch, count, told, message):
+    built = []
+    build = FourierFeatures.build
+    monkeypatch.setattr(FourierFeatures, "build", lambda *a: built.append(1) or build(*a))
+    path = pipeline_of(kept, tmp_path / "m.dpk", count, told=told)
+    built.clear()
+    with pytest.raises(CertificateError, match=message):
+        load(path, max_bytes=2**22)
+    wanted = 2**22 // FourierFeatures(12).building_bytes(2000) if message[0] == "m" else 0
+    assert len(built) == wanted
+
+
+def test_a_map_inside_of_a_map_counts_once():
+    recipe = NormalisedFeatures(FourierFeatures(64)).build(3).to_dict()
+    needed = NormalisedFeatures(FourierFeatures(64)).building_bytes(3)
+    with recipe_limit(2 * needed):
+        assert feature_map_from_dict(recipe).n_outputs == 65
+        feature_map_from_dict(recipe)
+        with pytest.raises(CertificateError, match="bytes of memory allowed"):
+            feature_map_from_dict(recipe)

@@ -7,6 +7,7 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -206,24 +207,34 @@ def register(cls: type[FeatureMap]) -> type[FeatureMap]:
     return cls
 
 
-_limit: ContextVar[int | None] = ContextVar("recipe_limit", default=None)
+@dataclass
+class _Room:
+    """How much memory the maps of one file may take together, and what is left of it."""
+
+    most: int
+    left: int
+
+
+_room: ContextVar[_Room | None] = ContextVar("recipe_limit", default=None)
 
 
 @contextmanager
 def recipe_limit(max_bytes: int) -> Iterator[None]:
-    """Refuse recipes that take more memory to build, while this is entered."""
-    token = _limit.set(max_bytes)
+    """Refuse recipes that together take more memory to build, while this is entered."""
+    token = _room.set(_Room(max_bytes, max_bytes))
     try:
         yield
     finally:
-        _limit.reset(token)
+        _room.reset(token)
 
 
 def feature_map_from_dict(data: JSON) -> FeatureMap:
     """Return the built map that ``to_dict`` described."""
+    room = _room.get()
+    before = None if room is None else room.left
     try:
         found: FeatureMap = REGISTRY[data["kind"]]._from_recipe(data["parameters"])
-        _check_size(found, data["n_inputs"])
+        _take_room(found, data["n_inputs"], before)
         found.build(data["n_inputs"])
     except (KeyError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
         known = ", ".join(sorted(REGISTRY))
@@ -234,9 +245,14 @@ def feature_map_from_dict(data: JSON) -> FeatureMap:
     return found
 
 
-def _check_size(found: FeatureMap, n_inputs: Any) -> None:
+def _take_room(found: FeatureMap, n_inputs: Any, before: int | None) -> None:
+    """Count what a map takes; ``before`` is what was left before the maps inside of it were built."""
     if not is_whole(n_inputs) or not n_inputs >= 1:
         raise ParameterError("The number of inputs must be an int >= 1.")
-    most = _limit.get()
-    if most is not None and not found.building_bytes(n_inputs) <= most:
-        raise ParameterError(f"It would take more than the {most} bytes of memory allowed.")
+    room = _room.get()
+    if room is None or before is None:
+        return
+    left = min(before - found.building_bytes(n_inputs), room.left)
+    if not left >= 0:
+        raise ParameterError(f"It would take more than the {room.most} bytes of memory allowed.")
+    room.left = left

@@ -5,6 +5,7 @@ A foreign step is rebuilt from its parameters, and only if it is one of those li
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -43,10 +44,13 @@ FUNCTIONS = (
     "sqrt", "square", "tanh", "trunc",
 )  # fmt: skip
 _PASS = "passthrough"
+MOST_STEPS = 64  # of a pipeline in a file
 
 
 def pipeline_state(steps: Steps, certificate: Certificate) -> tuple[JSON, dict[str, Array]]:
     """Return the JSON header and the arrays of a fitted pipeline; of a search its chosen model."""
+    if len(steps) > MOST_STEPS:
+        raise ParameterError(f"A pipeline of more than {MOST_STEPS} steps can't be saved.")
     lines, arrays = [], {}
     for i, (name, step) in enumerate(steps):
         kind, header, own = _step_state(name, getattr(step, "best_estimator_", step))
@@ -58,6 +62,7 @@ def pipeline_state(steps: Steps, certificate: Certificate) -> tuple[JSON, dict[s
 def steps_from_state(header: JSON, arrays: dict[str, Array]) -> tuple[Steps, Certificate]:
     """Return fitted steps and the certificate of the whole, which must list what the steps released."""
     certificate = Certificate.from_dict(header["certificate"])
+    _check_stated(header["steps"], certificate)
     steps: Steps = []
     for i, line in enumerate(header["steps"]):
         prefix = f"step{i}_"
@@ -68,6 +73,22 @@ def steps_from_state(header: JSON, arrays: dict[str, Array]) -> tuple[Steps, Cer
             "The certificate of this pipeline does not list what its steps released."
         )
     return steps, certificate
+
+
+def _check_stated(lines: list[JSON], certificate: Certificate) -> None:
+    """Raise for too many steps, or releases that the certificate does not list; nothing is built."""
+    if len(lines) > MOST_STEPS:
+        raise CertificateError(f"A pipeline in a file has at most {MOST_STEPS} steps.")
+    stated = [
+        replace(release, label=f"{line['name']}: {release.label}")
+        for line in lines
+        if "certificate" in line["header"]
+        for release in Certificate.from_dict(line["header"]["certificate"]).releases
+    ]
+    if tuple(stated) != certificate.releases:
+        raise CertificateError(
+            "The certificate of this pipeline does not list what its steps released."
+        )
 
 
 def unfitted(steps: Steps) -> Steps:
