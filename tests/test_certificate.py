@@ -177,6 +177,42 @@ def test_text_that_is_no_certificate():
         Certificate.from_json("[1]")
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}", "it is nested too deep"),
+        (b"{" + b" " * 2**24 + b"}", "more than 16777216 bytes"),
+        (b'{"schema": NaN}', "not finite"),
+        (b'{"schema": 1, "schema": 1}', "gives one name twice"),
+        (b'{"a": "\xff"}', "utf-8"),
+        ('{"a": "\ud800"}', "utf-8"),
+    ],
+    ids=["deep", "long", "nan", "twice", "bytes", "surrogate"],
+)
+def test_hostile_texts_give_one_sentence(text, message):
+    with pytest.raises(CertificateError, match=f"not a certificate of dpkernel: .*{message}") as e:
+        Certificate.from_json(text)
+    assert "\n" not in str(e.value)
+
+
+def test_a_byte_order_mark_is_skipped():
+    certificate = make()
+    assert Certificate.from_json(b"\xef\xbb\xbf" + certificate.to_json().encode()) == certificate
+
+
+def test_what_a_terminal_would_obey_is_spelt_out():
+    evil = "a\x1b[2J\r\n\u202eb\ud800"
+    found = dataclasses.replace(make(), subject=evil, reference=evil, sampler=evil)
+    found = Certificate.from_json(found.to_json())
+    text = str(found)
+    assert len(text.split("\n")) == 6 and text.replace("\n", "").isprintable()
+    assert text.startswith(r"a\x1b[2J\r\n\u202eb\ud800: epsilon")
+    assert str(dataclasses.replace(found, releases=())).isprintable()
+    for wrong in ({"valid": False}, {"private": False}):
+        told = dataclasses.replace(found, reasons=(evil,), **wrong)
+        assert told.verdict.startswith("NO GUARANTEE") and told.verdict.isprintable()
+
+
 def test_an_unsigned_assumption_is_refused():
     gamma = mechanisms.L2Gamma.calibrate(
         1.0, Budget(0.1), dimension=2, accept=(mechanisms.IDEALISED,)

@@ -170,6 +170,31 @@ def test_the_schema_names_columns_bounds_levels_and_target(table, tmp_path):
     assert old["schema"]["target"] == {"levels": ["no", "yes"]} and old["metadata"] == {}
 
 
+@pytest.mark.parametrize("count", [10**9, 2**22 + 1, 0, -1, True, 2.0, None, "2"])
+def test_a_header_with_an_absurd_number_of_columns_is_refused(kept, tmp_path, count):
+    def change(header):
+        header["domain"].update(columns=None, names=None)
+        header.update(n_columns=count, columns=None)
+
+    path = rewritten(kept, tmp_path / "m.dpk", change)
+    with pytest.raises(ModelFileError, match="columns of this model file can't be read"):
+        read_header(path)
+
+
+def test_a_number_of_columns_alone_takes_little_memory(kept, tmp_path):
+    def change(header):
+        header["domain"].update(columns=None, names=None)
+        header.update(n_columns=100_000, columns=None)
+
+    path = rewritten(kept, tmp_path / "m.dpk", change)
+    tracemalloc.start()
+    columns = read_header(path)["schema"]["columns"]
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(columns) == 100_000 and columns[-1] == {"name": None}
+    assert peak < 2**21
+
+
 def test_a_failed_save_leaves_the_old_file(model, kept, tmp_path, monkeypatch):
     path = tmp_path / "m.dpk"
     path.write_bytes(b"before")

@@ -195,6 +195,8 @@ def test_ignored_columns_may_be_declared_and_the_target_may_be_named(bounds):
     assert Schema.from_dict(schema.to_dict()).inputs == schema.inputs
     with pytest.raises(CertificateError, match="can't be read"):
         Schema.from_dict({"inputs": [{"low": 0}], "target": None})
+    with pytest.raises(CertificateError, match="describes no input columns"):
+        Schema.from_dict({"inputs": [], "target": None})
 
 
 @pytest.mark.parametrize(

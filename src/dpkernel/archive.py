@@ -27,6 +27,7 @@ import uuid
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -266,22 +267,25 @@ def _header_bytes(header: Mapping[str, Any]) -> bytes:
     return content
 
 
-def read_json(text: bytes) -> JSON:
-    """Return the JSON object in a text of bounded size, without repeated names or infinities."""
+def read_json(text: bytes, what: str = "its header") -> JSON:
+    """Return the JSON object in a text of bounded size, without repeated names or infinities.
+
+    Raises ``ValueError``; ``what`` is what its words call the text.
+    """
     if len(text) > MOST_HEADER:
-        raise _Refused(f"its header has more than {MOST_HEADER} bytes")
+        raise _Refused(f"{what} has more than {MOST_HEADER} bytes")
     if sum(text.count(mark) for mark in (b"{", b"}", b"[", b"]", b'"')) > 2 * MOST_PARTS:
-        raise _Refused("its header has too many parts")
+        raise _Refused(f"{what} has too many parts")
     if _depth(text) > MOST_DEPTH:
-        raise _Refused("its header is nested too deep")
+        raise _Refused(f"{what} is nested too deep")
     found = json.loads(
         text.decode(),
-        object_pairs_hook=_no_repeats,
-        parse_constant=_no_constant,
-        parse_float=_finite,
+        object_pairs_hook=partial(_no_repeats, what),
+        parse_constant=partial(_no_constant, what),
+        parse_float=partial(_finite, what),
     )
     if not isinstance(found, dict):
-        raise _Refused("its header is no JSON object")
+        raise _Refused(f"{what} is no JSON object")
     return found
 
 
@@ -295,19 +299,19 @@ def _depth(text: bytes) -> int:
     return most
 
 
-def _no_repeats(pairs: list[tuple[str, Any]]) -> JSON:
+def _no_repeats(what: str, pairs: list[tuple[str, Any]]) -> JSON:
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise _Refused("its header gives one name twice")
+        raise _Refused(f"{what} gives one name twice")
     return found
 
 
-def _no_constant(name: str) -> Any:
-    raise _Refused("its header holds a number that is not finite")
+def _no_constant(what: str, name: str) -> Any:
+    raise _Refused(f"{what} holds a number that is not finite")
 
 
-def _finite(text: str) -> float:
+def _finite(what: str, text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
-        raise _Refused("its header holds a number that is not finite")
+        raise _Refused(f"{what} holds a number that is not finite")
     return value

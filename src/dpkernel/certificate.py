@@ -26,6 +26,7 @@ from functools import cache
 from importlib import metadata
 from typing import Any
 
+from dpkernel.archive import read_json
 from dpkernel.errors import CertificateError
 from dpkernel.mechanisms import Mechanism, mechanism_from_dict
 from dpkernel.noise import MOST_DRAWS, TRUSTED_GENERATORS, Noise
@@ -183,7 +184,7 @@ class Certificate:
             The parameters do not support the claim, or the claim is marked as not proved.
         """
         if not self.valid:
-            why = "; ".join(self.reasons) or "no reason given"
+            why = _shown("; ".join(self.reasons)) or "no reason given"
             raise CertificateError(f"The claim of this certificate is not proved: {why}.")
         if not self.releases:
             raise CertificateError("The certificate lists no release, so it proves nothing.")
@@ -251,7 +252,7 @@ class Certificate:
             self.verify()
         except CertificateError as error:
             return f"NO GUARANTEE: {error}"
-        why = "; ".join(self.reasons) or "the noise is not private"
+        why = _shown("; ".join(self.reasons)) or "the noise is not private"
         return "the guarantee holds" if self.private else f"NO GUARANTEE: {why}"
 
     def to_dict(self) -> JSON:
@@ -273,11 +274,17 @@ class Certificate:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Certificate:
-        """Return the certificate in a JSON text. Call ``verify`` on it before trusting it."""
+        """Return the certificate in a JSON text. Call ``verify`` on it before trusting it.
+
+        At most 16 MiB and 64 levels of nesting are read.
+        """
         try:
-            data = json.loads(text)
-        except ValueError as error:
+            content = text.encode() if isinstance(text, str) else bytes(text)
+            data = read_json(content.removeprefix(b"\xef\xbb\xbf"), "it")
+        except json.JSONDecodeError as error:
             raise CertificateError(f"This is not JSON ({error}).") from error
+        except ValueError as error:
+            raise CertificateError(f"This is not a certificate of dpkernel: {error}.") from error
         return cls.from_dict(data)
 
     @classmethod
@@ -314,7 +321,7 @@ class Certificate:
 
     def __str__(self) -> str:
         if not self.releases:
-            return f"{self.subject}: no release, no guarantee"
+            return f"{_shown(self.subject)}: no release, no guarantee"
         moves = [r.mechanism.sensitivity for r in self.releases]
         sensitivities = dict.fromkeys(f"{found.value:.6g} ({found.formula})" for found in moves)
         scale = ", ".join(f"{r.title}: {r.mechanism.noise_scale:.4g}" for r in self.releases)
@@ -329,7 +336,15 @@ class Certificate:
             f" assumptions: {', '.join(self.assumptions) or 'none'}",
             f"why          {self.reference}",
         )
-        return "\n".join(lines)
+        return "\n".join(map(_shown, lines))
+
+
+def _shown(text: str) -> str:
+    """Return a text of somebody else's for a terminal: what is no visible letter is spelt out."""
+    return "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
+        for letter in text
+    )
 
 
 _PROTECTS = {

@@ -14,6 +14,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,12 @@ from dpkernel.archive import Archive, read_archive, read_json, write_archive
 from dpkernel.certificate import Certificate
 from dpkernel.errors import DPKernelError, ModelFileError, ParameterError, parameter_message
 from dpkernel.features import recipe_limit
-from dpkernel.types import JSON, Budget
+from dpkernel.types import JSON, Budget, is_whole
 from dpkernel.version import __version__
 
 FORMAT = 2
 MOST_BYTES = 2**31
+_MOST_COLUMNS = 2**22  # that a header may state without naming them
 _READABLE = (1, 2)
 _OWN = (
     "format",
@@ -103,8 +105,8 @@ def save(model: Any, path: str | Path, *, metadata: Mapping[str, Any] | None = N
 def load(path: str | Path, *, max_bytes: int = MOST_BYTES) -> Any:
     """Return the fitted model in a file, after verifying its hashes and its certificate's claim.
 
-    A file with more than ``max_bytes``, or with a feature map that would take more memory to build, is
-    refused.
+    A file with more than ``max_bytes``, or with feature maps that would together take more memory to
+    build, is refused.
     """
     return _build(Path(path), _opened(Path(path), max_bytes), max_bytes)
 
@@ -197,11 +199,16 @@ def _schema(header: JSON) -> JSON | None:
     if not isinstance(domain, dict):
         return None
     try:
-        names = header.get("columns") or domain["names"]
-        count = header["n_columns"] if domain["columns"] is None else len(domain["columns"])
-        bounds = [{}] * min(count, 10**6) if domain["columns"] is None else domain["columns"]
-        labels = [None] * len(bounds) if names is None else names
-        columns = [{"name": n, **b} for n, b in zip(labels, bounds, strict=True)]
+        names, bounds = header.get("columns") or domain["names"], domain["columns"]
+        count = header["n_columns"] if bounds is None else len(bounds)
+        if not is_whole(count) or not 1 <= count <= _MOST_COLUMNS:
+            raise ValueError("the number of columns")
+        if names is None and bounds is None:
+            columns = [{"name": None}] * count  # one entry: a count alone must not fill the memory
+        else:
+            labels = repeat(None, count) if names is None else names
+            ranges = repeat({}, count) if bounds is None else bounds
+            columns = [{"name": n, **b} for n, b in zip(labels, ranges, strict=True)]
         return {"columns": columns, "target": domain["target"]}
     except (KeyError, TypeError, ValueError) as error:
         raise ModelFileError("The columns of this model file can't be read.") from error

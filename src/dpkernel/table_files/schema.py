@@ -194,6 +194,8 @@ class Schema:
         try:
             inputs = tuple(ColumnRule.from_dict(rule) for rule in data["inputs"])
             target = data["target"]
+            if not inputs:
+                raise CertificateError("The model file describes no input columns.")
             return cls(inputs, None if target is None else ColumnRule.from_dict(target))
         except (KeyError, TypeError, ParameterError, AttributeError) as error:
             raise CertificateError(
