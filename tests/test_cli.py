@@ -94,6 +94,10 @@ def test_fit_predict_and_report_of_a_classifier(study):
         > 0.8
     )
     assert SECRET.encode() not in (study / "sick.dpk").read_bytes()
+    assert run("report", study / "sick.dpk", "--out", study / "again.html").returncode == 0
+    for name in ("sick.html", "again.html"):
+        page = (study / name).read_text(encoding="utf-8")
+        assert " changes with ward." in page and "changes with ward=" not in page
 
 
 def test_bounds_writes_names_only_or_spends_what_was_stated(study):

@@ -42,11 +42,13 @@ from dpkernel.preprocessing import (
 )
 from dpkernel.report import write_report
 from dpkernel.report.charts import ticks
+from dpkernel.report.encoding import read_declared
 from dpkernel.report.markup import Html, escape, number, tag
 from dpkernel.report.style import LINES
 from dpkernel.report.views import MOST_PICTURES, coefficients_of, dependences, view_of
 from dpkernel.report.words import MECHANISMS, QUANTITIES, SENSITIVITIES
 from dpkernel.sensitivity.base import _FORMULAS, _LAWS, RandomSensitivity
+from dpkernel.table_files import ColumnRule, Schema
 from estimator_table import BUILDERS
 
 HOSTILE = '"><script>alert(1)</script><img src=x onerror=alert(2)>\u202e\x00\ud800'
@@ -359,6 +361,17 @@ def test_a_model_from_a_file_has_the_same_page(tmp_path):
         ({"scores": 0.7}, "'scores' parameter of write_report must be what private_score returned"),
         ({"scores": [0.7]}, "Got 'float'"),
         ({"scores": {"r2": 0.7}}, "without noise are not private"),
+        (
+            {"schema": {"inputs": []}},
+            "'schema' parameter of write_report must be a Schema, a Domain",
+        ),
+        ({"schema": Domain()}, "must be a Schema, a Domain with columns or None. Got 'Domain'"),
+        (
+            {"schema": Domain((Levels((1, 2, 3)),))},
+            "the 2 columns that the model takes. Got 'one for 3",
+        ),
+        ({"schema": Domain((Interval(0, 1),))}, "columns that the model takes. Got 'one for 1"),
+        ({"schema": Domain((Interval(0, 1),) * 3)}, "columns that the model takes. Got 'one for 3"),
         ({"ledger": "study.db"}, "'ledger' parameter of write_report must be a Ledger or None"),
     ],
 )
@@ -441,6 +454,53 @@ def test_levels_that_are_numbers_are_drawn_one_a_row():
     _, second = dependences(view_of(model))[0]
     assert second.places == (3, 7) and second.levels
     assert set(coefficients_of(model).names) == {"column 1", "column 2 = 3", "column 2 = 7"}
+
+
+WARDS = ("north", "south", "<east>")
+
+
+@pytest.mark.parametrize("kind", ["schema", "domain"])
+def test_encoded_categories_are_shown_as_one_and_asked_in_valid_rows(kind, tmp_path, monkeypatch):
+    rules = (ColumnRule("age", Interval(0, 90)), ColumnRule("ward", Levels(WARDS)))
+    schema = Schema(rules)
+    declared = schema
+    if kind == "domain":
+        declared = Domain((Interval(0, 90), Levels(WARDS)), names=("age", "ward"))
+    rng = np.random.default_rng(0)
+    cells = {"age": rng.uniform(0, 90, 2000), "ward": rng.choice(WARDS, 2000)}
+    X, y = schema.encode(cells), np.where(cells["ward"] == "south", 1.0, -1.0)
+    bounds = schema.domain()
+    model = PrivateKernelRegressor(90.0, n_features=32, bounds=bounds, y_bounds=(-2, 2)).fit(X, y)
+    view = view_of(model, read_declared(declared))
+    assert view.names == ("age", "ward")
+    (age, ward), _ = dependences(view)
+    assert not age.levels and (age.places[0], age.places[-1]) == (0.0, 90.0)
+    assert ward.levels and ward.places == WARDS and np.argmax(ward.mean) == 1
+    asked = []
+    predict = PrivateKernelRegressor.predict
+
+    def watched(self, rows, **options):
+        asked.append(np.asarray(rows))
+        return predict(self, rows, **options)
+
+    monkeypatch.setattr(PrivateKernelRegressor, "predict", watched)
+    page = Reader(written(model, tmp_path, schema=declared))
+    rows = np.vstack(asked)
+    assert set(np.unique(rows[:, 1:])) == {0.0, 1.0} and (rows[:, 1:].sum(axis=1) == 1).all()
+    assert (rows[:, 1:].mean(axis=0) > 0.25).all()  # every level is in the pattern
+    told = " ".join(picture["aria-label"] for picture in page.elements("svg"))
+    assert "changes with ward. prediction from" in told and "ward=" not in told
+    assert "one of north, south, <east>" in page.text
+
+
+def test_a_schema_leaves_alone_what_the_model_knows_itself():
+    X, y = table(300)
+    X[:, 1] = np.where(X[:, 1] > 0, 7.0, 3.0)
+    domain = Domain((Interval(-1, 1), Levels((3, 7))), Interval(-2, 2))
+    model = PrivateKernelRidge(9.0, kernel="linear", bounds=domain).fit(X, y)
+    plain, declared = view_of(model), view_of(model, read_declared(domain))
+    assert declared.columns == plain.columns
+    assert np.array_equal(dependences(declared)[0][1].mean, dependences(plain)[0][1].mean)
 
 
 def test_of_many_columns_those_that_matter_are_drawn(tmp_path):

@@ -15,6 +15,7 @@ from dpkernel.cli.model_files import (
     prove,
     read_certificate,
     report,
+    stored_schema,
 )
 from dpkernel.cli.output import REFUSED, Output, command
 from dpkernel.model_file import load
@@ -90,6 +91,6 @@ def report_command(
     book = (
         None if ledger is None else options.open_ledger(ledger, dataset, "", wait, read_only=True)
     )
-    report(subject, out, book, title)
+    report(subject, out, book, title, None if is_certificate(file) else stored_schema(file))
     output.say(f"The report lies in {out}")
     output.result({"report": str(out)})

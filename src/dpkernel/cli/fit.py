@@ -77,7 +77,7 @@ def fit(
     written = {"model": str(out)}
     if report_file is not None:
         known = book if ledger is not None else None
-        report(model, report_file, known, f"{kind.__name__}: {data.name}")
+        report(model, report_file, known, f"{kind.__name__}: {data.name}", schema)
         output.say(f"{'report':<8} {report_file}")
         written["report"] = str(report_file)
     output.result(

@@ -95,9 +95,9 @@ def model_metadata(path: Path) -> JSON:
 
 def model_schema(path: Path, model: Any) -> Schema:
     """Return the columns that new rows must have."""
-    metadata = model_metadata(path)
-    if "schema" in metadata:
-        return Schema.from_dict(metadata["schema"])
+    stored = stored_schema(path)
+    if stored is not None:
+        return stored
     names = getattr(model, "feature_names_in_", None)
     if names is None:
         raise CertificateError(
@@ -107,6 +107,14 @@ def model_schema(path: Path, model: Any) -> Schema:
     return Schema(tuple(ColumnRule(str(name), None) for name in names))
 
 
-def report(subject: Any, path: Path, ledger: Ledger | None, title: str) -> Path:
+def stored_schema(path: Path) -> Schema | None:
+    """Return the columns that ``fit`` wrote beside the model; None where it was saved from Python."""
+    metadata = model_metadata(path)
+    return Schema.from_dict(metadata["schema"]) if "schema" in metadata else None
+
+
+def report(
+    subject: Any, path: Path, ledger: Ledger | None, title: str, schema: Schema | None = None
+) -> Path:
     """Write the HTML report of a model or certificate."""
-    return write_report(subject, path, ledger=ledger, title=title)
+    return write_report(subject, path, ledger=ledger, schema=schema, title=title)

@@ -10,6 +10,7 @@ from dpkernel.errors import ParameterError, parameter_message
 from dpkernel.ledger import Ledger
 from dpkernel.preprocessing.pipeline import PrivatePipeline
 from dpkernel.report.budget import budget_history
+from dpkernel.report.encoding import read_declared
 from dpkernel.report.markup import Html, join, paragraph, tag
 from dpkernel.report.pictures import model_pictures
 from dpkernel.report.quality import Figure, quality, read_scores
@@ -43,6 +44,7 @@ def write_report(
     *,
     ledger: Any = None,
     scores: Any = None,
+    schema: Any = None,
     title: str = "Privacy report",
 ) -> Path:
     """Write what was released, why it is private and what the model says, as one HTML page.
@@ -59,6 +61,10 @@ def write_report(
         The ledger of the data; its whole history goes onto the page.
     scores : PrivateScore, list or dict of them, optional
         What ``private_score`` returned; the keys of a dict are the names on the page.
+    schema : Schema or Domain, optional
+        The columns before categories became columns of 0 and 1, one a level, as the command line
+        encodes them; public. The page then shows a category as one, and asks the model at rows that
+        have one level of each. Categories that the model knows as such need none.
     title : str
 
     Returns the path.
@@ -88,7 +94,8 @@ def write_report(
         raise ParameterError(parameter_message("write_report", "ledger", "a Ledger or None", got))
     known = read_scores(scores)
     against = objections(certificate)
-    view = None if model is certificate else view_of(model)
+    declared = read_declared(schema)
+    view = None if model is certificate else view_of(model, declared)
     names = None if view is None else view.names
     body = join(
         tag("h1", title),
@@ -101,7 +108,7 @@ def write_report(
         quality(_certificates(model, certificate), known, _extra(model, view)),
         None if model is certificate else model_pictures(model, view),
         None if ledger is None else budget_history(ledger, certificate),
-        public_facts(certificate, names),
+        public_facts(certificate, names, declared),
         verification(certificate),
         citation(certificate),
     )

@@ -13,6 +13,7 @@ from dpkernel.certificate import Certificate, Release
 from dpkernel.domain import Domain, Interval
 from dpkernel.errors import CertificateError
 from dpkernel.report.charts import Line, legend, line_chart
+from dpkernel.report.encoding import Declared
 from dpkernel.report.markup import (
     Html,
     cut,
@@ -217,7 +218,11 @@ def certificate_text(certificate: Certificate) -> Html:
     )
 
 
-def public_facts(certificate: Certificate, names: Sequence[str] | None) -> Html:
+def public_facts(
+    certificate: Certificate,
+    names: Sequence[str] | None,
+    declared: Sequence[Declared] | None = None,
+) -> Html:
     """Return everything that the guarantee treats as public."""
     public = certificate.public
     rows = [
@@ -231,18 +236,22 @@ def public_facts(certificate: Certificate, names: Sequence[str] | None) -> Html:
             "The guarantee does not hide these. Ranges, classes and sizes were stated by whoever ran the"
             " program and must not have been read from the data."
         ),
-        _domain(public.get("domain"), names),
+        _domain(public.get("domain"), names, declared),
         table("Public numbers", ("what", "value"), rows) if rows else None,
     )
 
 
-def _domain(data: Any, names: Sequence[str] | None) -> Html | None:
+def _domain(
+    data: Any, names: Sequence[str] | None, declared: Sequence[Declared] | None
+) -> Html | None:
     """Return the declared ranges as a table; None where there are none or they can't be read."""
     try:
         domain = Domain.from_dict(data)
     except (CertificateError, TypeError, AttributeError):
         return None
-    columns = list(domain.columns or ())
+    columns: list[Any] = list(domain.columns or ())
+    if declared is not None:
+        columns, names = [one.values for one in declared], [one.name for one in declared]
     known = names if names is not None and len(names) == len(columns) else domain.names
     rows: list[list[object]] = []
     for i, column in enumerate(columns[:_MOST_ROWS]):
@@ -255,6 +264,8 @@ def _domain(data: Any, names: Sequence[str] | None) -> Html | None:
 
 
 def _span(column: Any) -> str:
+    if column is None:
+        return "any number"
     if isinstance(column, Interval):
         return f"{number(column.low, 6)} to {number(column.high, 6)}"
     return cut("one of " + ", ".join(str(value) for value in column.values), _LONGEST)

@@ -21,6 +21,7 @@ from dpkernel.estimators.curator import PrivateCurator
 from dpkernel.features.linear import LinearFeatures
 from dpkernel.preprocessing.categories import DeclaredCategories
 from dpkernel.preprocessing.pipeline import PrivatePipeline
+from dpkernel.report.encoding import Declared, Table, grouped
 from dpkernel.report.style import LINES
 from dpkernel.selection.search import PrivateSearchCV
 from dpkernel.types import Array, is_real
@@ -31,7 +32,6 @@ _MOST_IN_ALL = 10_000  # columns of the even pattern
 _LOG_POINTS = 7  # 2^7 points of the even pattern
 _STEPS = 25  # places on the axis of a picture
 _MOST_LEVELS = 12
-_Table = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,8 @@ class View:
     names: tuple[str, ...]
     answers: tuple[str, ...]
     quantity: str
-    ask: Callable[[_Table], Array]  # rows -> one column an answer
+    ask: Callable[[Table], Array]  # rows -> one column an answer
+    encode: Callable[[Table], Table]  # rows -> rows as the model takes them
 
 
 @dataclass(frozen=True)
@@ -75,8 +76,11 @@ class Coefficients:
     meaning: str
 
 
-def view_of(model: Any) -> View | None:
-    """Return how to ask a model; None where its columns have no declared range, or it has no answers."""
+def view_of(model: Any, declared: Sequence[Declared] | None = None) -> View | None:
+    """Return how to ask a model; None where its columns have no declared range, or it has no answers.
+
+    With ``declared``, the columns before categories were encoded, it is asked in these.
+    """
     if isinstance(model, PrivateSearchCV):
         model = model.best_estimator_
     last = model.steps_[-1][1] if isinstance(model, PrivatePipeline) else model
@@ -86,15 +90,21 @@ def view_of(model: Any) -> View | None:
     if not 0 < len(columns) <= _MOST_IN_ALL:
         return None
     found = getattr(model, "feature_names_in_", None)
-    declared = getattr(getattr(model, "_domain", None), "names", None)
-    known = declared if found is None else found
+    stated = getattr(getattr(model, "_domain", None), "names", None)
+    known = stated if found is None else found
     names = [f"column {i + 1}" for i in range(len(columns))] if known is None else known
+    columns, encode = grouped(columns, declared)
+    if declared is not None:
+        names = [one.name for one in declared]
     ask, quantity, labels = _method(model, last)
-    middle = _pattern(columns, 0)
-    count = _answers(ask, middle).shape[1]
+    count = _answers(ask, encode(_pattern(columns, 0))).shape[1]
     answers = labels if len(labels) == count else [f"target {j + 1}" for j in range(count)]
     named = tuple(str(name) for name in names)
-    return View(columns, named, tuple(answers), quantity, lambda table: _answers(ask, table))
+
+    def answer(table: Table) -> Array:
+        return _answers(ask, encode(table))
+
+    return View(columns, named, tuple(answers), quantity, answer, encode)
 
 
 def dependences(view: View) -> tuple[list[Dependence], int]:
@@ -153,7 +163,7 @@ def spread_of(model: Any, view: View) -> Array | None:
         return None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        _, spread = model.predict(_pattern(view.columns, _LOG_POINTS), return_std=True)
+        _, spread = model.predict(view.encode(_pattern(view.columns, _LOG_POINTS)), return_std=True)
     return np.asarray(np.atleast_1d(spread.mean(axis=0)))
 
 
@@ -172,7 +182,7 @@ def _dependence(view: View, j: int, log_points: int, steps: int) -> Dependence:
     return Dependence(view.names[j], places, levels, answers.mean(axis=1), low, high)
 
 
-def _pattern(columns: Sequence[Column], log_points: int) -> _Table:
+def _pattern(columns: Sequence[Column], log_points: int) -> Table:
     """Return 2^log_points rows that fill the box evenly, always the same."""
     unit = qmc.Sobol(len(columns), scramble=False).random_base2(log_points)
     unit = unit + 0.5 / len(unit)  # to the middles of the cells
@@ -194,7 +204,7 @@ def _all_numbers(columns: Sequence[Column]) -> bool:
     )
 
 
-def _answers(ask: Callable[[Any], Any], table: _Table) -> Array:
+def _answers(ask: Callable[[Any], Any], table: Table) -> Array:
     with warnings.catch_warnings():
         warnings.simplefilter(
             "ignore", UserWarning
