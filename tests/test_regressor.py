@@ -15,7 +15,14 @@ from dpkernel.errors import CertificateError, ParameterError
 from dpkernel.estimators.regressor import BudgetPlan, Outlook, calibration, fitting
 from dpkernel.estimators.regressor.location import CELLS, fit_location
 from dpkernel.estimators.regressor.releases import plan_releases
-from dpkernel.estimators.regressor.scale import count_residuals, edges_of, fit_scale
+from dpkernel.estimators.regressor.scale import (
+    _LARGEST,
+    _half_normals,
+    count_residuals,
+    edges_of,
+    fit_scale,
+    scale_interval,
+)
 from dpkernel.estimators.regressor.stage import (
     ROW_BOUND,
     Stage,
@@ -126,6 +133,29 @@ class TestParts:
         assert counts.sum() == 5000
         assert fit_scale(counts, 5000, 0.5) == pytest.approx(0.2, rel=0.05)
 
+    @pytest.mark.parametrize("law", ["normal", "half of them near 0"])
+    def test_interval_of_the_scale_holds_that_without_noise(self, rng, law):
+        residuals = 0.5 * rng.normal(size=2000)
+        if law != "normal":
+            residuals[::2] /= 20
+        edges, noise, held = edges_of(0.5), 60.0, 0
+        counts = np.histogram(np.abs(residuals), [0.0, *edges, np.inf])[0].astype(float)
+        exact = fit_scale(counts, 2000, 0.5)
+        for _ in range(200):
+            low, high = scale_interval(counts + noise * rng.normal(size=25), 2000, 0.5, noise)
+            held += low <= exact <= high
+        assert held >= 178  # 190 are promised; fewer than 178 have a chance below 1e-3
+        assert scale_interval(counts, 2000, 0.5, 1e-6) == (exact, exact)
+
+    def test_the_largest_of_the_normal_numbers_of_an_interval(self, rng):
+        _, shapes = _half_normals(1.0)
+        moved = rng.normal(size=(2000, shapes.shape[1])) @ shapes.T
+        for s in range(0, 80, 6):
+            others = np.arange(80) != s
+            apart = np.linalg.norm(shapes - shapes[s], axis=1)[others]
+            largest = ((moved - moved[:, [s]])[:, others] / apart).max(axis=1)
+            assert np.mean(largest > _LARGEST) <= 0.065
+
     @pytest.mark.parametrize("shift", [0.0, 1e3, 1e17])
     def test_water_filling(self, rng, shift):
         levels = np.sort(rng.exponential(size=30)) + 0.0
@@ -215,6 +245,7 @@ class TestFit:
         X, _, y = table(rng, 60)
         model = regressor(0.3).fit(X, y)
         assert model.budget_plan_ is None and labels(model) == ["mean"]
+        assert model.certificate_.free_statistics["residual_scale_interval"] == [None]
         prediction, deviation = model.predict(X, return_std=True)
         assert np.ptp(prediction) == 0 and np.ptp(deviation) == 0
         noise = model.certificate_.releases[0].mechanism.noise_scale / (60 * calibration.STEPS)

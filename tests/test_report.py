@@ -32,6 +32,7 @@ from dpkernel import (
     save,
 )
 from dpkernel.errors import ParameterError
+from dpkernel.estimators.regressor import BudgetPlan
 from dpkernel.mechanisms import PROCEDURES, REGISTRY
 from dpkernel.methods import PrivateCurator, PrivateGridRegressor, PrivateKernelSVC
 from dpkernel.preprocessing import (
@@ -233,6 +234,20 @@ def test_the_page_has_every_part(tmp_path):
     assert number(release.sensitivity.value, 6) in page.text and "augmented-gram(" in page.text
     assert number(release.noise_scale, 6) in page.text
     assert "-1 to 1" in page.text and "-2 to 2" in page.text
+
+
+def test_the_scale_of_residuals_has_its_interval_and_other_numbers_say_why_not(tmp_path):
+    plan = BudgetPlan(location=0.1, inputs=0.0, stages=(1.0,), scale=0.1, calibration=0.1)
+    options = {"bounds": (-1, 1), "y_bounds": (-2, 2), "n_features": 8, "budget_plan": plan}
+    model = PrivateKernelRegressor(20.0, **options).fit(*table())
+    found = model.certificate_.free_statistics
+    (value,), ((low, high),) = found["residual_scale"], found["residual_scale_interval"]
+    assert 0 < low <= value <= high < 2
+    page = Reader(written(model, tmp_path)).text
+    assert f"leaves unexplained {number(value)} {number(low)} to {number(high)}" in page
+    assert "by the model" in page and "Not known: the number" in page  # the deviation has none
+    page = Reader(written(ridge(), tmp_path)).text
+    assert "95 % interval" in page and "Not known: the number" not in page
 
 
 def test_the_certificate_can_be_taken_along(tmp_path):
@@ -470,7 +485,7 @@ def test_encoded_categories_are_shown_as_one_and_asked_in_valid_rows(kind, tmp_p
     cells = {"age": rng.uniform(0, 90, 2000), "ward": rng.choice(WARDS, 2000)}
     X, y = schema.encode(cells), np.where(cells["ward"] == "south", 1.0, -1.0)
     bounds = schema.domain()
-    model = PrivateKernelRegressor(90.0, n_features=32, bounds=bounds, y_bounds=(-2, 2)).fit(X, y)
+    model = PrivateKernelRegressor(90.0, n_features=8, bounds=bounds, y_bounds=(-2, 2)).fit(X, y)
     view = view_of(model, read_declared(declared))
     assert view.names == ("age", "ward")
     (age, ward), _ = dependences(view)

@@ -137,6 +137,14 @@ def _free_table(found: Sequence[Figure]) -> Html:
             " how the model does on new data, and errors on the training data are a little too good."
         ),
         table("Quality at no further cost", ("what", "value", "95 % interval"), rows),
+        paragraph(
+            "Not known: the number is an assumption of the model, or made of several noisy ones without"
+            " working out how far their noise moves it. private_score gives an error on other rows, with"
+            " its interval.",
+            class_="quiet small",
+        )
+        if any(f.low is None for f in found)
+        else None,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -186,9 +186,11 @@ class Fitting:
     ) -> State:
         edges = scale.edges_of(state.scale)
         (counts,) = rows.sum(scale.count_residuals, column, state.coefficients, edges)
-        noisy = self._mechanism(label, column).release(counts, noise)
-        found = scale.fit_scale(noisy, self._sizes.n_rows, state.scale)
-        return State(state.coefficients, state.variances, found)
+        mechanism, n = self._mechanism(label, column), self._sizes.n_rows
+        noisy = mechanism.release(counts, noise)
+        found = scale.fit_scale(noisy, n, state.scale)
+        interval = scale.scale_interval(noisy, n, state.scale, mechanism.noise_scale)
+        return State(state.coefficients, state.variances, found, interval)
 
     def _calibrated(self, state: State, rows: Passes, column: int, noise: Noise) -> State:
         assert self.plan is not None
@@ -205,7 +207,7 @@ class Fitting:
         share = unknown / (unknown + spread)
         coefficients[0] += share * shift
         variances[0] = share * spread
-        return State(coefficients, variances, state.scale)
+        return replace(state, coefficients=coefficients, variances=variances)
 
     def _mechanism(self, label: str, column: int) -> Any:
         return self.mechanisms[name_of(label, column, self._sizes.n_targets)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -20,6 +21,7 @@ from dpkernel.estimators.regressor.fitting import Fitting, Sizes
 from dpkernel.estimators.regressor.inputs import input_layout
 from dpkernel.estimators.regressor.outlook import Outlook, outlook
 from dpkernel.estimators.regressor.releases import plan_releases
+from dpkernel.estimators.regressor.stage import State
 from dpkernel.estimators.sources import open_source
 from dpkernel.features import WhitenedFeatures
 from dpkernel.kernels import kernel_from_dict
@@ -174,9 +176,7 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
                 "domain": domain.to_dict(),
                 "budget_plan": None if plan is None else plan.to_dict(),
             },
-            free_statistics={
-                "residual_scale": [state.scale * target.half_width for state in states]
-            },
+            free_statistics=_residual_scales(states, target.half_width),
         )
         self._set_columns()
         self._domain, self.feature_map_, self.budget_plan_ = domain, feature_map, plan
@@ -348,6 +348,17 @@ def _inside(target: Interval, scores: Array) -> Array:
     """Return scores in the target's units, inside its bounds."""
     values = target.from_unit(np.clip(scores, -1.0, 1.0))
     return np.asarray(np.clip(values, target.low, target.high))
+
+
+def _residual_scales(states: Sequence[State], unit: float) -> JSON:
+    """Return the scales of the residuals in units of y, with intervals where they were released."""
+    known = [state.scale_interval for state in states]
+    return {
+        "residual_scale": [state.scale * unit for state in states],
+        "residual_scale_interval": [
+            None if found is None else [end * unit for end in found] for found in known
+        ],
+    }
 
 
 def _draw_shares(rows: list[dict[str, Any]], certificate: Certificate, path: Path) -> None:

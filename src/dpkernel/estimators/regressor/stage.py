@@ -41,11 +41,14 @@ class State:
         How far the truth is believed to be from each of them, squared.
     scale : float
         Of the residuals.
+    scale_interval : (low, high), optional
+        Where it lies but for the noise of its release; None where it was not released.
     """
 
     coefficients: Array
     variances: Array
     scale: float
+    scale_interval: tuple[float, float] | None = None
 
 
 def first_state(spectrum: Array, location: float, scale: float) -> State:
