@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import re
+import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -77,6 +79,14 @@ def summed_duplicates(X: Any) -> Any:
     if not np.isfinite(X.data).all():
         raise DataError(MISSING)
     return X
+
+
+@contextlib.contextmanager
+def quietly() -> Iterator[None]:
+    """Keep warnings inside, those of floating point included: they may tell of the data."""
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 def as_floats(values: Any, name: str) -> Array:
