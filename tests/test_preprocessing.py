@@ -902,6 +902,15 @@ def test_a_search_is_the_last_step_of_a_pipeline(study, strategy, accounting):
         PrivatePipeline([steps[0], ("search", own)]).fit(X, y)
 
 
+def test_a_refused_candidate_in_a_pipeline_is_told_of_once(study):
+    search = PrivateSearchCV(PrivateKernelRidge(n_features=8), {"length_scale": [0.3, 1.0, -1.0]})
+    steps = steps_to(search, y_range=RANGE)
+    steps.insert(1, ("pca", PrivatePCA(1)))
+    with pytest.warns(UserWarning, match="1 of 3 candidates are refused") as caught:
+        PrivatePipeline(steps, 5.0).fit(*study)
+    assert len(caught) == 1
+
+
 def test_dimension_reduction_in_a_pipeline(study, seed):
     X, y = study
     steps = [

@@ -109,6 +109,8 @@ def _own_words(error: Exception, X: Any) -> DataError:
             f"Expected 2D array, got an array of shape {np.shape(X)} instead. Reshape your data: one row"
             " a record, one column a variable."
         )
+    if not getattr(getattr(X, "columns", None), "is_unique", True):
+        return DataError("Two columns of X have one name. Give each column a name of its own.")
     if "Complex data" in text:
         return DataError("Complex data not supported.")
     advice = (
