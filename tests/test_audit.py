@@ -1,8 +1,9 @@
 """Audits of every mechanism on real entropy, the twins they must reject, and the audit's own size.
 
 False alarms: each sound case is tested at 1e-8; with the cases below the whole file raises a false
-alarm with probability below 4e-7. Power: at 5,000 trials a side (2,000 and 500 for algorithms, whose twins
-are farther off) each twin was rejected in 100 of 100 seeded repetitions; the slow test repeats this.
+alarm with probability below 4e-7. Power: at 5,000 trials a side (2,000 or 500 for algorithms, whose
+twins are farther off) each twin was rejected in 100 of 100 seeded repetitions; the slow test repeats
+this.
 """
 
 from __future__ import annotations
