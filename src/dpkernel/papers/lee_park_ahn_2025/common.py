@@ -206,6 +206,13 @@ class WithLoss(PublishedModel):
             options["encode"] = lambda found: 2 * label_codes(found, Levels(self._labels)) - 1
         return super()._check_training_data(X, y, **options)
 
+    def _set_classes(self, loss: Loss) -> dict[str, Any]:
+        """Set ``classes_`` where the loss classifies; return what a certificate says of them."""
+        if not loss.labels:
+            return {}
+        self.classes_ = np.array(self._labels)
+        return {"classes": list(self._labels)}
+
     def _predictions(self, scores: Array) -> Array:
         if not self._resolve_loss().labels:
             return scores

@@ -68,10 +68,7 @@ class _Perturbation(WithLoss, Published):
             "loss": loss.to_dict(),
             "printed": asdict(printed),
         }
-        if loss.labels:
-            self.classes_ = np.array(self._labels)
-            public["classes"] = list(self._labels)
-        self.certificate_ = self._certify(releases, noise, public)
+        self.certificate_ = self._certify(releases, noise, public | self._set_classes(loss))
         return self
 
     def _proved(self, releases: Sequence[Release]) -> PrivacyProfile:
