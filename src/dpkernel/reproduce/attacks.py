@@ -4,7 +4,7 @@ Two neighbouring data sets, a number computed from what is released, and a lower
 that the release really has at the claimed delta:
 
     counting      exact binomial bounds on the event that the number exceeds a threshold
-                  (``audit_scores``); it can't see beyond about log(trials/20)
+                  (``audit_scores``); it can't see beyond about log(trials/17)
     gaussian fit  where the number is known to be normal with one variance on both sides: bounds on
                   the variance and on the means' difference give one on mu, and mu gives epsilon
     exact         no sampling: the hockey-stick divergence of two known densities, integrated
