@@ -293,12 +293,16 @@ def damaged(kind, tmp_path):
         archive.writestr("songs.txt", "2000,1\n" * 5000)
     whole = (tmp_path / "made.zip").read_bytes()
     start = whole.index(b"songs.txt") + len("songs.txt")
+    locked = bytearray(whole)
+    for place in (6, whole.index(b"PK\x01\x02") + 8):  # the flags of both heads of its one file
+        locked[place] |= 1
     np.save(tmp_path / "one.npy", np.zeros(3))
     np.savez(tmp_path / "words.npz", X=np.array([["a"]]), y=np.zeros((1,), "i4,i4"))
     return {
         "no zip": (b"PK\x03\x04 and nothing else", "songs.npz"),
         "compressed garbage": (whole[:start] + b"\xff" * 20 + whole[start + 20 :], "songs.zip"),
         "cut": (whole[: start + 5] + whole[-80:], "songs.zip"),
+        "encrypted": (bytes(locked), "songs.zip"),
         "no file in it": (b"PK\x05\x06" + bytes(18), "songs.zip"),
         "empty": (b"", "songs.npz"),
         "one array": ((tmp_path / "one.npy").read_bytes(), "songs.npz"),
@@ -308,7 +312,7 @@ def damaged(kind, tmp_path):
 
 
 DAMAGED = [
-    *("no zip", "compressed garbage", "cut", "no file in it"),
+    *("no zip", "compressed garbage", "cut", "encrypted", "no file in it"),
     *("empty", "one array", "structured", "bytes"),
 ]
 

@@ -33,7 +33,6 @@ YEARS = (1922, 2011)
 # what reading a file of another kind, a damaged or a locked one can raise
 _NOT_SONGS = (
     KeyError,
-    IndexError,
     ValueError,
     TypeError,
     StopIteration,
