@@ -214,6 +214,11 @@ def test_the_canonical_estimator_and_its_power():
     assert lee.canonical_estimator(2, 0.5, E2, **options).n_coefficients == 1
 
 
+def test_the_noise_of_section_4_2():
+    # log(4/delta) = 2: 2 T 3/(n epsilon), without the half of epsilon of Algorithm 1
+    assert lee.clipped_mean_noise(10, 0.5, 4 * E2, 1.5) == pytest.approx(2 * 1.5 * 3 / (10 * 0.5))
+
+
 def test_algorithm_5_has_half_the_noise_it_needs():
     # log(1/delta) = 2: 3 c_1 kappa/(n lambda epsilon)
     printed = lee.algorithm_5_noise(10, 0.5, E2, 0.1, slope=2.0, kappa=1.5)
@@ -339,6 +344,7 @@ def test_section_5_by_hand():
         (lambda: lee.canonical_estimator(9, 1.0, 0.1, r=0.5, gamma=0.0, beta=1.0), "gamma"),
         (lambda: lee.algorithm_5_noise(9, 1.0, 0.1, 0.0), "regularisation"),
         (lambda: lee.algorithm_5_delta(1.0, 2.0), "delta"),
+        (lambda: lee.clipped_mean_noise(9, 1.0, 0.1, -1.0), "target_bound"),
         (lambda: lee.algorithm_1_noise(9, 1.0, 0.1, 0, 1.0), "n_features"),
         (lambda: lee.algorithm_3_noise(9, 1.0, 0.1, math.nan), "target_bound"),
         (lambda: nie.printed_theorem_1(0.0, 0.1, 5), "bound"),

@@ -33,6 +33,8 @@ BROKEN: list[tuple[str, dict[str, Any], tuple[str, ...]]] = [
     ),
     ("PublishedAlgorithm4", {}, ("003-6", "003-7", "moves it by 2 c_1 Delta")),
     ("PublishedAlgorithm4", {"epsilon": 20.0}, ("003-7",)),
+    ("PublishedAlgorithm5", {}, ("003-11", "moves it by 2 c_1 kappa/(n lambda)")),
+    ("PublishedAlgorithm5", {"loss": "huber", "epsilon": 0.1}, ("003-11", "no theorem covers")),
     ("PublishedGradientSGD", {"beta": 0.5}, ("002-3", "Theorem 11 says nothing")),
     ("PublishedPerturbedRisk", {"scale": "printed"}, ("004-1", "one number for a whole function")),
     ("PublishedPerturbedRisk", {"scale": "corrected"}, ("004-1", "leave without noise")),

@@ -12,11 +12,18 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.base import clone
+from scipy import sparse
+from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.decomposition import PCA
 from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from sklearn.preprocessing import (
+    Binarizer,
+    FunctionTransformer,
+    Normalizer,
+    PolynomialFeatures,
+    StandardScaler,
+)
 from sklearn.utils.estimator_checks import check_estimator
 
 from dpkernel import (
@@ -47,10 +54,10 @@ from dpkernel.preprocessing import (
     public_length_scale,
     released_length_scale,
 )
+from dpkernel.preprocessing.free import FUNCTIONS, through_free_step
 from dpkernel.preprocessing.grids import Cells, coarse_edges, fine_edges
 from dpkernel.preprocessing.locate import quantile, shortest_interval, with_far_cells
 from dpkernel.preprocessing.search import GRID, ColumnSearch, pair_sums
-from dpkernel.preprocessing.steps import transformed
 from dpkernel.sensitivity import column_histograms, column_moments, sensitivity_from_dict
 from dpkernel.types import Neighbours
 from estimator_table import REFIT_AND_COMPARE
@@ -677,71 +684,184 @@ def test_steps_that_learn_nothing_are_free(study, seed):
     assert list(pipeline.feature_names_in_) == ["group", "size"]
 
 
-def talking(table):
-    """Warn and fail with numbers of the data."""
-    table = np.asarray(table)
-    warnings.warn(f"the first entry is {table[0, 0]}", stacklevel=1)
-    np.log(-np.abs(table))
-    if np.max(table) > 900:
-        raise KeyError(f"{np.max(table)} is too large")
-    return table
+class Own(Normalizer):
+    pass
+
+
+class Lying(TransformerMixin, BaseEstimator):
+    """Says that it learns nothing, and learns."""
+
+    def fit(self, X, y=None):
+        self.mean_ = np.mean(X, axis=0)
+        return self
+
+    def transform(self, X):
+        return X - self.mean_
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.requires_fit = False
+        return tags
+
+
+def sqrt(table):
+    """Has the name of a function that is listed."""
+    return table - np.mean(table, axis=0)
+
+
+NOT_FREE = {
+    "own": (Own(), r"'free' \(Own\) may be one that learns from the data"),
+    "tagged": (Lying(), r"\(Lying\) may be one that learns"),
+    "dummies": (FunctionTransformer(pd.get_dummies), "'free' is not one of NumPy's functions"),
+    "mean": (
+        FunctionTransformer(lambda X: X - X.mean(axis=0)),
+        "apply it to the table, row by row",
+    ),
+    "name alone": (FunctionTransformer(sqrt), "not one of NumPy's functions"),
+    "of columns": (FunctionTransformer(np.cumsum), "not one of NumPy's functions"),
+    "inverse": (FunctionTransformer(np.exp, inverse_func=sqrt), "not one of NumPy's functions"),
+    "where": (FunctionTransformer(np.exp, kw_args={"where": [1, 0]}), "has arguments for its"),
+    "names": (FunctionTransformer(np.exp, feature_names_out=sqrt), "a function for names"),
+    "inner": (make_pipeline(FunctionTransformer()), r"\(Pipeline\) may be one that learns"),
+    "text": ("drop", r"\(str\) may be one that learns"),
+}
 
 
 @pytest.mark.parametrize("place", [0, 1])
-def test_words_of_free_steps_stay_inside(rng, place):
-    """Before the spend and after it: they may quote rows."""
-    X = rng.uniform(0, 100, (400, 2))
-    steps = [("bounds", PrivateBounds(bounds=WIDE)), ("scale", PrivateMinMaxScaler(bounds=WIDE))]
-    steps.insert(place, ("talk", FunctionTransformer(talking)))
-    ledger = Ledger()
-    pipeline = PrivatePipeline(steps, 10.0, ledger=ledger, noise=SeededNoise(0))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        pipeline.fit(X)
-        assert pipeline.transform(X).shape == X.shape
-    ledger, large = Ledger(), np.where(np.arange(400)[:, None] == 7, 950.0, X + 800)
-    cost = "Nothing was spent" if place == 0 else "was spent before"
-    with pytest.raises(DataError, match=rf"'talk' failed \(KeyError\).*{cost}") as caught:
-        clone(pipeline).set_params(ledger=ledger, epsilon=1e4).fit(large)
-    assert caught.value.__context__ is None and len(ledger.spends) == place
-    with pytest.raises(DataError, match=r"'talk' failed \(KeyError\)") as caught:
-        transformed("talk", FunctionTransformer(talking), large)
-    assert caught.value.__context__ is None
-
-
-@pytest.mark.parametrize(
-    ("function", "message"),
-    [
-        (lambda X: X - X.mean(axis=0), "makes a row depend on other rows"),
-        (lambda X: X[X[:, 0] > 0], "as many rows as it gets"),
-        (lambda X: X[:, 0], "must return a table"),
-    ],
-)
-def test_free_steps_must_treat_each_row_by_itself(rng, function, message):
-    X, ledger = rng.normal(size=(300, 2)), Ledger()
-    steps = [("free", FunctionTransformer(function)), ("bounds", PrivateBounds(bounds=WIDE))]
-    with pytest.raises(DataError, match=message):
-        PrivatePipeline(steps, 1.0, ledger=ledger).fit(X)
-    if "depend" in message:  # also between private steps it is found out before the spend
-        between = [("first", PrivateBounds(bounds=WIDE)), *steps]
-        with pytest.raises(DataError, match=message):
-            PrivatePipeline(between, 1.0, ledger=ledger).fit(X)
+@pytest.mark.parametrize("case", NOT_FREE)
+def test_only_listed_steps_are_free(study, case, place):
+    """Trying can't find out what learns or mixes rows, so all that is not listed is refused."""
+    step, message = NOT_FREE[case]
+    steps, ledger = steps_to(PrivateMinMaxScaler()), Ledger()
+    steps.insert(place, ("free", step))
+    with pytest.raises(ParameterError, match=message):
+        PrivatePipeline(steps, 1.0, ledger=ledger).fit(study[0])
     assert ledger.spends == []
-    fine = [("free", FunctionTransformer(np.log1p)), *steps[1:]]
-    assert PrivatePipeline(fine, 1.0).fit(np.abs(X)).certificate_.private
 
 
-def test_a_free_step_of_a_blank_table_is_no_obstacle(rng):
-    X = rng.uniform(1, 9, (400, 2))
+LISTED = {
+    **{name: FunctionTransformer(getattr(np, name)) for name in FUNCTIONS},
+    "norm": Normalizer("l1"),
+    "binary": Binarizer(threshold=0.1),
+    "products": PolynomialFeatures((2, 3), include_bias=False),
+}
+ODD = (1e308, -1e308, 5e-324, 0.0, -0.5, 1e6, 800.0)
+
+
+@pytest.mark.parametrize("name", LISTED)
+def test_listed_steps_make_each_row_of_that_row_alone(name, rng):
+    """Not a bit of the others changes with a row, and nothing that comes out is not finite."""
+    X = rng.normal(0, 3, (37, 2))
+    ready, base = through_free_step("free", LISTED[name], X, spent=True)
+    assert np.isfinite(base).all()
+    for value in ODD:
+        other = X.copy()
+        other[17] = value
+        again, found = through_free_step("free", LISTED[name], other, spent=True)
+        assert np.isfinite(found).all()
+        np.testing.assert_array_equal(np.delete(found, 17, 0), np.delete(base, 17, 0))
+        learned = {k: v for k, v in vars(again).items() if k not in again.get_params()}
+        assert learned == {k: v for k, v in vars(ready).items() if k not in ready.get_params()}
+
+
+def test_free_steps_are_not_fitted_to_rows(rng):
+    seen = []
+
+    def fit(self, X, y=None):
+        seen.append(np.array(X))
+        return original(self, X, y)
+
+    original = FunctionTransformer.fit
+    X = rng.uniform(1, 9, (50, 2))
+    steps = [("log", FunctionTransformer(np.log)), ("bounds", PrivateBounds(bounds=WIDE))]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FunctionTransformer, "fit", fit)
+        PrivatePipeline(steps, 10.0).fit(X)
+    assert seen and all(np.ptp(table) == 0 and len(table) == 2 for table in seen)
+
+
+@pytest.mark.parametrize("value", [-0.5, 0.0, 1e308])
+def test_one_row_does_not_make_a_pipeline_fail_after_the_spend(rng, value):
+    """What a free step makes of it that is not finite counts as 0."""
+    X = rng.uniform(0.5, 20, (600, 1))
+    X[5] = value
     steps = [
-        ("bounds", PrivateBounds(bounds=(0.5, 1000))),
-        (
-            "log",
-            FunctionTransformer(lambda X: np.log(X - 0.5)),
-        ),  # not finite for the public numbers
-        ("scale", PrivateMinMaxScaler(bounds=(-10, 10))),
+        ("bounds", PrivateBounds(bounds=WIDE)),
+        ("log", FunctionTransformer(np.log)),
+        ("more", PolynomialFeatures(2)),
+        ("root", FunctionTransformer(np.sqrt)),
+        ("model", PrivateKernelRidge(bounds=(0, 10), y_bounds=(0, 30), n_features=8)),
     ]
+    model = PrivatePipeline(steps, 1.0).fit(X, X[:, 0])
+    assert np.isfinite(model.predict(X)).all()
+    front = PrivatePipeline(steps[1:], 1.0).fit(X, X[:, 0])
+    assert np.isfinite(front.predict([[value]])).all()
+
+
+def test_missing_values_go_through_a_function_to_the_imputer(rng):
+    X = rng.uniform(1, 9, (400, 2))
+    X[::3, 0], X[1, 1] = np.nan, -1.0
+    log = FunctionTransformer(np.log)
+    found = through_free_step("log", log, X, spent=False)[1]
+    assert np.array_equal(np.isnan(found), np.isnan(X)) and found[1, 1] == 0
+    steps = [("log", log), ("fill", PrivateImputer(bounds=(-10, 10)))]
     assert np.isfinite(PrivatePipeline(steps, 10.0).fit(X).transform(X)).all()
+    with pytest.raises(DataError, match="'norm' failed .*NaN or infinity.*Nothing was spent"):
+        PrivatePipeline([("norm", Normalizer()), steps[1]], 10.0).fit(X)
+
+
+def test_sparse_tables_through_free_steps(rng):
+    """By the numbers that they hold: NumPy would multiply sparse matrices for ``np.square``."""
+    X = np.where(rng.random((30, 30)) < 0.2, rng.normal(size=(30, 30)), 0.0)
+    table = sparse.csr_matrix(X)
+    for name in ("square", "sqrt", "norm", "products"):
+        dense = through_free_step("free", LISTED[name], X, spent=False)[1]
+        found = through_free_step("free", LISTED[name], table, spent=False)[1]
+        np.testing.assert_allclose(found.toarray(), dense, rtol=1e-12)
+    with pytest.raises(DataError, match="does not keep the zeros"):
+        through_free_step("free", LISTED["exp"], table, spent=False)
+
+
+def test_free_steps_refuse_in_own_words():
+    text = pd.DataFrame({"a": ["secret", "b"], "b": [1.0, 2.0]})
+    steps = [("log", FunctionTransformer(np.log)), ("bounds", PrivateBounds(bounds=WIDE))]
+    with pytest.raises(DataError, match="'log' failed.*not a number.*Nothing was spent") as caught:
+        PrivatePipeline(steps, 10.0).fit(text)
+    assert "secret" not in str(caught.value) and caught.value.__context__ is None
+    steps[0] = ("more", PolynomialFeatures((3, 2)))
+    with pytest.raises(DataError, match="'more' can't be fitted: degree"):
+        PrivatePipeline(steps, 10.0).fit(np.ones((9, 2)))
+    named = pd.DataFrame(np.ones((9, 2)), columns=["a", "b"])
+    same = [("same", FunctionTransformer()), ("levels", DeclaredCategories({"a": [1.0]})), steps[1]]
+    fitted = PrivatePipeline(same, 10.0).fit(named)
+    assert list(fitted.feature_names_in_) == ["a", "b"]
+    with pytest.raises(DataError, match="feature names should match"):
+        fitted.transform(named[["b", "a"]])
+
+
+def burst(kind, X):
+    raise ValueError(f"{X[0, 0]} is a value")
+
+
+@pytest.mark.parametrize(("place", "cost"), [(0, "Nothing was spent"), (1, "was spent before")])
+def test_words_of_free_steps_stay_inside(rng, place, cost):
+    """Whatever fails inside of them, before the spend and after it."""
+    X, ledger = rng.uniform(0, 100, (400, 2)), Ledger()
+    steps = steps_to(PrivateMinMaxScaler(bounds=WIDE))
+    steps.insert(place, ("norm", Normalizer()))
+    original = Normalizer.transform
+
+    def transform(self, X, copy=None):
+        warnings.warn(f"the first entry is {X[0, 0]}", stacklevel=1)
+        return burst(self, X) if len(X) == 400 else original(self, X)
+
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+        warnings.simplefilter("error")
+        patch.setattr(Normalizer, "transform", transform)
+        with pytest.raises(DataError, match=rf"'norm' failed .*ValueError.*{cost}") as caught:
+            PrivatePipeline(steps, 1.0, ledger=ledger).fit(X)
+    assert "is a value" not in str(caught.value) and caught.value.__context__ is None
+    assert len(ledger.spends) == place
 
 
 @pytest.mark.parametrize(
@@ -780,6 +900,15 @@ def test_a_search_is_the_last_step_of_a_pipeline(study, strategy, accounting):
     own = PrivateSearchCV(PrivateKernelRidge(ledger=Ledger()), grid)
     with pytest.raises(ParameterError, match="'search' has a ledger of its own"):
         PrivatePipeline([steps[0], ("search", own)]).fit(X, y)
+
+
+def test_a_refused_candidate_in_a_pipeline_is_told_of_once(study):
+    search = PrivateSearchCV(PrivateKernelRidge(n_features=8), {"length_scale": [0.3, 1.0, -1.0]})
+    steps = steps_to(search, y_range=RANGE)
+    steps.insert(1, ("pca", PrivatePCA(1)))
+    with pytest.warns(UserWarning, match="1 of 3 candidates are refused") as caught:
+        PrivatePipeline(steps, 5.0).fit(*study)
+    assert len(caught) == 1
 
 
 def test_dimension_reduction_in_a_pipeline(study, seed):

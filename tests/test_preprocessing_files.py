@@ -10,7 +10,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone
-from sklearn.preprocessing import Binarizer, FunctionTransformer, Normalizer
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import Binarizer, FunctionTransformer, Normalizer, PolynomialFeatures
 
 from dpkernel import (
     Domain,
@@ -72,8 +73,9 @@ def pipelines():
         "ridge": [*free, first, ("model", ridge)],
         "regressor": [first, ("model", PrivateKernelRegressor())],
         "search": [first, ("model", PrivateSearchCV(ridge, {"regularisation": [1.0, 50.0]}))],
-        "scaled": [first, ("norm", Normalizer("l1")), ("bin", Binarizer(threshold=0.25)),
-                   ("scale", PrivateStandardScaler(bounds=(-1, 1)))],
+        "scaled": [first, ("norm", Normalizer("l1")),
+                   ("more", PolynomialFeatures((1, 2), include_bias=False)),
+                   ("bin", Binarizer(threshold=0.25)), ("scale", PrivateStandardScaler(bounds=(-1, 1)))],
     }  # fmt: skip
 
 
@@ -176,25 +178,19 @@ def test_classes_and_levels_come_back(table, tmp_path):
         save(odd, tmp_path / "odd.dpk")
 
 
-def own_function(table):
-    return table
-
-
-class Own(Normalizer):
-    pass
-
-
 @pytest.mark.parametrize(
     ("step", "message"),
     [
-        (FunctionTransformer(own_function), "function of the step 'free' can't be saved"),
-        (FunctionTransformer(np.sqrt, kw_args={"dtype": float}), "'kw_args' of the step 'free'"),
-        (Own(), r"'free' \(Own\) can't be saved.*Normalizer"),
+        (FunctionTransformer(lambda table: table), "function of the step 'free' is not one of"),
+        (FunctionTransformer(np.sqrt, kw_args={"dtype": float}), "'free' has arguments"),
+        (FunctionTransformer(np.sqrt, validate=np.True_), "'validate' of the step 'free' can't be"),
+        (Pipeline([]), r"'free' \(Pipeline\) can't be saved.*Normalizer"),
     ],
 )
 def test_code_is_not_saved(table, tmp_path, step, message):
-    steps = [("free", step), ("bounds", PrivateBounds(bounds=WIDE))]
-    model = PrivatePipeline(steps, 5.0).fit(np.abs(table[0]))
+    steps = [("free", FunctionTransformer()), ("bounds", PrivateBounds(bounds=WIDE))]
+    model = PrivatePipeline(steps, 5.0).fit(table[0])
+    model.steps_[0] = ("free", step)
     with pytest.raises(ParameterError, match=message):
         save(model, tmp_path / "model.dpk")
     assert list(tmp_path.iterdir()) == []
@@ -234,6 +230,15 @@ def test_files_that_do_not_fit_together_are_refused(table, fitted_pipelines):
     told[0]["header"]["parameters"]["func"] = "fromfile"
     with pytest.raises(CertificateError, match="a function that is not listed"):
         PrivatePipeline._from_state(changed(steps=told), arrays)
+    for n_columns in (None, 0, 1 << 40, "3"):
+        told = json.loads(json.dumps(header["steps"]))
+        told[0]["header"]["n_columns"] = n_columns
+        with pytest.raises(CertificateError, match="no number of columns, or too large a one"):
+            PrivatePipeline._from_state(changed(steps=told), arrays)
+    told = json.loads(json.dumps(header["steps"]))
+    told[0]["header"]["parameters"]["kw_args"] = {"out": 1}
+    with pytest.raises(CertificateError, match="parameters that it can't have"):
+        PrivatePipeline._from_state(changed(steps=told), arrays)
     scaler = PrivateStandardScaler(5.0, bounds=WIDE).fit(X)
     state, numbers = scaler._to_state()
     with pytest.raises(CertificateError, match="do not fit its columns"):
@@ -242,3 +247,15 @@ def test_files_that_do_not_fit_together_are_refused(table, fitted_pipelines):
     state, numbers = pca._to_state()
     with pytest.raises(CertificateError, match="do not fit its components"):
         PrivatePCA._from_state(state, {**numbers, "explained_variance": np.ones(3)})
+
+
+@pytest.mark.parametrize(("claim", "why"), [("private", "seeded"), ("valid", "not proved")])
+def test_a_file_that_claims_more_than_its_steps_is_refused(table, claim, why):
+    steps = [("bounds", PrivateBounds(bounds=WIDE)), ("scale", PrivateMinMaxScaler())]
+    header, arrays = PrivatePipeline(steps, 5.0).fit(table[0])._to_state()
+    PrivatePipeline._from_state(header, arrays)
+    header = json.loads(json.dumps(header))
+    part = header["steps"][1]["header"]["certificate"]
+    part.update({claim: False, "reasons": [why]})
+    with pytest.raises(CertificateError, match=f"says '{claim}', and that of a step does not"):
+        PrivatePipeline._from_state(header, arrays)

@@ -68,6 +68,26 @@ def test_a_line_that_was_cut_off_is_run_again(tmp_path):
     assert run(store, 4, log) == ([0.0, 1.0, 2.0, 3.0], [2, 3])
 
 
+@pytest.mark.parametrize("line", ["[]", "7", "{}", '{"repetition": 2, "cells": [{}]}', "\xff"])
+def test_a_line_that_is_no_repetition_is_run_again(tmp_path, line):
+    store, log = Store(tmp_path, "x", {"d": 1}), tmp_path / "log"
+    run(store, 2, log)
+    with store.path.open("ab") as file:
+        file.write(line.encode("latin-1") + b"\n")
+    assert run(store, 3, log) == ([0.0, 1.0, 2.0], [2])
+
+
+def test_a_file_of_other_settings_under_the_same_name_is_refused(tmp_path):
+    store, log = Store(tmp_path, "x", {"d": 1}), tmp_path / "log"
+    run(store, 2, log)
+    text = store.path.read_text()
+    store.path.write_text(text.replace('"d": 1', '"d": 3'))
+    with pytest.raises(DataError, match="was not made with these settings. Delete it to run"):
+        store.read()
+    store.path.write_text("")
+    assert store.read() == {}
+
+
 def fails_at_two(number, log):
     if number == 2:
         raise DataError("no luck")
@@ -88,8 +108,9 @@ def test_results_of_other_settings_or_versions_are_not_mixed_in(tmp_path, monkey
     first, log = Store(tmp_path, "x", {"d": 1}), tmp_path / "log"
     run(first, 2, log)
     assert run(Store(tmp_path, "x", {"d": 2}), 1, log)[1] == [0]
-    monkeypatch.setattr("dpkernel.reproduce.store.__version__", "another")
-    assert run(Store(tmp_path, "x", {"d": 1}), 1, log)[1] == [0]
+    for name, value in (("__version__", "another"), ("CODE_VERSION", -1)):
+        monkeypatch.setattr(f"dpkernel.reproduce.store.{name}", value)
+        assert run(Store(tmp_path, "x", {"d": 1}), 1, log)[1] == [0]
     assert json.loads(first.path.read_text().splitlines()[0])["d"] == 1
 
 
@@ -170,6 +191,10 @@ def test_a_figure_is_a_picture_and_a_table(tmp_path):
     rows = read_csv(found[1])
     assert {row["method"] for row in rows} >= {PRINTED_1, PRINTED_3, CORRECTED_1, RIDGE}
     assert {row["n_features"] for row in rows if row["method"] == PRINTED_1} == {"4", "6"}
+    assert "bound of Lemma 7" in PRINTED_1
+    assert {(row["method"], row["norm_bound"]) for row in rows if row["norm_bound"]} == {
+        (PRINTED_1, "lemma")
+    }
     assert {row["repetitions"] for row in rows} == {"2"}
 
 
@@ -239,7 +264,8 @@ def test_every_form_of_the_songs_is_the_same_table(lines, tmp_path):
     with zipfile.ZipFile(tmp_path / "songs.zip", "w") as archive:
         archive.write(tmp_path / "songs.txt", "YearPredictionMSD.txt")
     np.savez(tmp_path / "songs.npz", X=X, y=year)
-    for name in ("songs.txt", "songs.csv", "songs.zip", "songs.npz"):
+    (tmp_path / "SONGS.NPZ").write_bytes((tmp_path / "songs.npz").read_bytes())
+    for name in ("songs.txt", "songs.csv", "songs.zip", "songs.npz", "SONGS.NPZ"):
         found = load_songs(tmp_path / name)
         assert np.array_equal(found.X, X) and np.array_equal(found.year, year)
         assert found.digest == load_songs(tmp_path / "songs.npz").digest
@@ -259,6 +285,76 @@ def test_what_is_not_songs_is_refused_without_quoting_it(text, message, tmp_path
     with pytest.raises(DataError, match=message) as caught:
         load_songs(tmp_path / "songs.txt")
     assert "words" not in str(caught.value) and "1800" not in str(caught.value)
+
+
+def damaged(kind, tmp_path):
+    """Return bytes and the name of a file that can't be songs."""
+    with zipfile.ZipFile(tmp_path / "made.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("songs.txt", "2000,1\n" * 5000)
+    whole = (tmp_path / "made.zip").read_bytes()
+    start = whole.index(b"songs.txt") + len("songs.txt")
+    locked = bytearray(whole)
+    for place in (6, whole.index(b"PK\x01\x02") + 8):  # the flags of both heads of its one file
+        locked[place] |= 1
+    np.save(tmp_path / "one.npy", np.zeros(3))
+    np.savez(tmp_path / "words.npz", X=np.array([["a"]]), y=np.zeros((1,), "i4,i4"))
+    return {
+        "no zip": (b"PK\x03\x04 and nothing else", "songs.npz"),
+        "compressed garbage": (whole[:start] + b"\xff" * 20 + whole[start + 20 :], "songs.zip"),
+        "cut": (whole[: start + 5] + whole[-80:], "songs.zip"),
+        "encrypted": (bytes(locked), "songs.zip"),
+        "no file in it": (b"PK\x05\x06" + bytes(18), "songs.zip"),
+        "empty": (b"", "songs.npz"),
+        "one array": ((tmp_path / "one.npy").read_bytes(), "songs.npz"),
+        "structured": ((tmp_path / "words.npz").read_bytes(), "songs.npz"),
+        "bytes": (b"\xff\xfe\x00", "songs.txt"),
+    }[kind]
+
+
+DAMAGED = [
+    *("no zip", "compressed garbage", "cut", "encrypted", "no file in it"),
+    *("empty", "one array", "structured", "bytes"),
+]
+
+
+@pytest.mark.parametrize("kind", DAMAGED)
+def test_a_damaged_file_is_one_sentence(kind, tmp_path):
+    content, name = damaged(kind, tmp_path)
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError, match="can't be read as songs: it must hold the year"):
+        load_songs(tmp_path / name)
+
+
+def test_a_file_that_can_not_be_read_is_one_sentence(lines, tmp_path, monkeypatch):
+    (tmp_path / "songs.txt").write_text("\n".join(lines[2]))
+    monkeypatch.setattr(song_module, "_parse", _refuse)
+    with pytest.raises(DataError, match="can't be read as songs"):
+        load_songs(tmp_path / "songs.txt")
+
+
+def _refuse(text):
+    raise PermissionError(13, "Permission denied")
+
+
+@pytest.mark.parametrize("kind", ["compressed garbage", "cut", "bytes"])
+def test_a_bad_download_is_not_kept(kind, tmp_path):
+    (tmp_path / "uci.zip").write_bytes(damaged(kind, tmp_path)[0])
+    with pytest.raises(DataError, match="can't be read as songs"):
+        fetch_songs(tmp_path / "data", url=(tmp_path / "uci.zip").as_uri())
+    assert list((tmp_path / "data").iterdir()) == []
+
+
+def test_a_download_that_is_interrupted_leaves_nothing(lines, tmp_path, monkeypatch):
+    (tmp_path / "uci.zip").write_bytes(b"x")
+
+    def stop(source, target):
+        target.write(b"half")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(song_module.shutil, "copyfileobj", stop)
+    with pytest.raises(KeyboardInterrupt):
+        fetch_songs(tmp_path / "data", url=(tmp_path / "uci.zip").as_uri())
+    assert list((tmp_path / "data").iterdir()) == []
 
 
 def test_a_file_that_is_not_there(tmp_path):
@@ -328,6 +424,33 @@ def test_unknown_names_are_refused(tmp_path):
         reproduce("wang-lei", "x", out=tmp_path)
 
 
+def call(*words):
+    import typer
+
+    app = typer.Typer()
+    app.command()(command.main)
+    return CliRunner().invoke(app, list(words))
+
+
+def test_a_folder_that_can_not_be_made_is_one_sentence(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    for out in (tmp_path / "file", tmp_path / "file" / "x"):
+        result = call("wang-lei", "table1", "--out", str(out))
+        assert result.exit_code == 1 and isinstance(result.exception, SystemExit)
+        assert result.output.startswith("error: The 'out' parameter of reproduce must be a folder")
+        assert len(result.output.splitlines()) == 1
+
+    def full(request):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setitem(FIGURES, ("wang-lei", "table1"), full)
+    result = call("wang-lei", "table1", "--out", str(tmp_path))
+    assert result.exit_code == 1
+    assert (
+        result.output == "error: the results can't be read or written: No space left on device.\n"
+    )
+
+
 def test_all_goes_on_without_the_songs(tmp_path, monkeypatch):
     seen = []
 
@@ -335,18 +458,16 @@ def test_all_goes_on_without_the_songs(tmp_path, monkeypatch):
         seen.append((paper, item))
         if needs_songs(paper, item):
             raise DataError("No songs.")
-        return [Path(f"{paper}-{item}.png")]
+        return [Path(f"{paper}-{item}.png"), Path(f"{paper}-{item}.csv")]
 
     monkeypatch.setattr(command, "reproduce", stand_in_for)
-    import typer
-
-    app = typer.Typer()
-    app.command()(command.main)
-    result = CliRunner().invoke(app, ["all", "--quick", "--out", str(tmp_path)])
+    monkeypatch.setattr(command, "shown", lambda path: "the table")
+    result = call("all", "--quick", "--out", str(tmp_path))
     assert result.exit_code == 0
     assert result.output.count("The Million Song figures are left out: No songs.") == 1
     assert [key for key in FIGURES if key not in seen] == [
         ("lee-park-ahn", f"fig{k}") for k in range(7, 13)
     ]
-    assert len(re.findall("written:", result.output)) == len(FIGURES) - 7
-    assert CliRunner().invoke(app, ["lee-park-ahn", "fig3"]).exit_code == 1
+    assert len(re.findall("written:", result.output)) == 2 * (len(FIGURES) - 7)
+    assert result.output.count("the table") == 1
+    assert call("lee-park-ahn", "fig3").exit_code == 1

@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import logging
 import math
+import pickle
+import warnings
 from dataclasses import replace
 from decimal import localcontext
 from functools import lru_cache
@@ -20,10 +22,12 @@ from dp_accounting.rdp import RdpAccountant
 from scipy import sparse
 from scipy.stats import loguniform
 from sklearn.base import clone, is_classifier, is_regressor
-from sklearn.model_selection import GridSearchCV
+from sklearn.linear_model import LinearRegression
+from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.utils.estimator_checks import check_estimator
 
 from dpkernel import (
+    BlockStream,
     Budget,
     Certificate,
     Domain,
@@ -45,6 +49,7 @@ from dpkernel.errors import (
     DPKernelError,
     LedgerError,
     ParameterError,
+    PrivacyWarning,
 )
 from dpkernel.mechanisms import Exponential, Gaussian, HeldOutChoice, RandomStopping
 from dpkernel.mechanisms.selection import Line
@@ -571,25 +576,126 @@ def test_a_fit_that_draws_twice_is_refused_too():
 
 
 class Moody(PrivateKernelRidge):
-    """Refuses one candidate for what the rows hold."""
+    """Refuses one candidate for what the rows hold: of all of them, or of those that train."""
+
+    sizes = (1000, 800)
 
     def fit(self, X, y=None):
-        if self.length_scale == 0.9 and np.max(np.asarray(X)) > 0.95:
+        if self.length_scale == 0.9 and np.max(np.asarray(X)) > 0.95 and len(y) in self.sizes:
+            warnings.warn(f"the last entry is {X[-1]}", stacklevel=1)
             raise ParameterError("This candidate does not like these rows.")
         return super().fit(X, y)
 
 
+class MoodyInTraining(Moody):
+    sizes = (800,)
+
+
+@pytest.mark.parametrize("kind", [Moody, MoodyInTraining])
 @pytest.mark.parametrize("strategy", PAID)
-def test_neighbouring_tables_leave_out_the_same_candidates(strategy, recwarn):
+def test_what_any_candidate_refuses_of_the_rows_is_refused_before_the_spend(
+    strategy, kind, recwarn
+):
+    """Otherwise the choice, and so ``best_params_``, would tell of one row."""
     X, y = wave(1000)
     X = np.minimum(X, 0.9)
     other = X.copy()
     other[17] = 1.0  # one record is another
-    model = Moody(bounds=(-1, 1), y_bounds=(-1, 1), n_features=8)
-    found = [search(strategy, estimator=model).fit(table, y) for table in (X, other)]
-    assert found[0].plan_ == found[1].plan_ and found[0].plan_.n_candidates == 2
-    assert found[0].certificate_.profile == found[1].certificate_.profile
+    model = kind(bounds=(-1, 1), y_bounds=(-1, 1), n_features=8)
+    found = search(strategy, estimator=model).fit(X, y)
+    assert found.plan_.n_candidates == 2 and found.best_params_["length_scale"] in (0.05, 0.9)
+    ledger = Ledger()
+    refused = search(strategy, estimator=model, ledger=ledger)
+    with pytest.raises(ParameterError, match="does not like these rows"):
+        refused.fit(other, y)
+    assert ledger.spends == [] and not hasattr(refused, "best_params_")
     assert not recwarn.list
+
+
+def test_a_candidate_that_fails_in_training_is_scored_as_one_that_learnt_nothing():
+    class Late(PrivateKernelRidge):
+        def _conclude(self, set_up, grams, noise, budget):
+            if self.length_scale == 0.05 and self.__dict__.get("told"):
+                raise ValueError("a number from the data")
+            return super()._conclude(set_up, grams, noise, budget)
+
+        def fit(self, X, y=None):
+            self.told = np.ptp(y) > 0
+            return super().fit(X, y)
+
+    X, y = wave(1000)
+    model = Late(bounds=(-1, 1), y_bounds=(-1, 1), n_features=8)
+    seen, original = [], Exponential.release
+
+    def release(self, scores, noise):
+        seen.append(scores)
+        return original(self, scores, noise)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Exponential, "release", release)
+        search(estimator=model, epsilon=8.0).fit(X, y)
+    loss = search(estimator=model)._loss()
+    held = y[4::5]
+    nothing = np.trunc(np.minimum(held**2 / loss.bound, 1) * STEPS).sum() - 200 * STEPS / 2
+    assert abs(nothing) < 50 * STEPS  # the worst loss is 100 STEPS
+    assert abs(seen[0][0] + nothing) < 10 * STEPS
+
+
+@pytest.mark.parametrize("grid", [SCALES, {"regularisation": [1.0, 9.0]}])
+def test_clones_without_a_ledger_are_counted_once(grid):
+    X, y = wave(600)
+
+    def warned(action):
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            action()
+        return [str(one.message) for one in found if one.category is PrivacyWarning]
+
+    def build(**options):
+        return search("auto", estimator=ridge(**options), grid=grid, noise=None)
+
+    (text,) = warned(lambda: cross_val_score(build(), X, y, cv=3))
+    assert text.startswith("Several clones of one PrivateSearchCV")
+    assert not warned(lambda: cross_val_score(build(ledger=Ledger()), X, y, cv=3))
+    assert not warned(lambda: cross_val_score(build().set_params(ledger=Ledger()), X, y, cv=3))
+    assert not warned(lambda: build().fit(X, y))
+    one = build()
+    assert len(warned(lambda: [pickle.dumps(clone(one)) for _ in range(3)])) == 1
+
+
+@pytest.mark.parametrize("strategy", [*PAID, "free"])
+def test_the_noise_is_that_of_the_search(strategy):
+    X, y = wave(600)
+    grid = {"regularisation": [1.0, 9.0]} if strategy == "free" else SCALES
+    seeded = ridge(noise=SeededNoise(0))
+    found = search(strategy, estimator=seeded, grid=grid, noise=None).fit(X, y)
+    assert found.certificate_.private and found.best_estimator_.noise is None
+    found = search(strategy, grid=grid, noise=SeededNoise(0)).fit(X, y)
+    assert not found.certificate_.private
+
+
+def test_tables_that_are_not_in_memory_are_refused():
+    dask = pytest.importorskip("dask.array")
+    X, y = wave(600)
+    ledger, stream = Ledger(), BlockStream.from_arrays(X, y)
+    rows, target = dask.from_array(X, chunks=100), dask.from_array(y, chunks=100)
+    for table in ((rows, target), (rows, y), (X, target), (stream,), (stream, y)):
+        with pytest.raises(ParameterError, match="takes tables in memory"):
+            search(ledger=ledger).fit(*table)
+    assert ledger.spends == []
+    for table in (stream, rows):
+        with pytest.raises(ParameterError, match="takes tables in memory"):
+            search().plan(table)
+    for table, got in ((X[:, 0], r"shape \(600,\)"), ("many", "str"), (2.5, "float")):
+        with pytest.raises(ParameterError, match=rf"'n' parameter .*two dimensions. Got '{got}'"):
+            search().plan(table)
+    assert search().plan(pd.DataFrame(X)) == search().plan(600, 1)
+
+
+def test_columns_of_one_name_are_refused_for_that():
+    X, y = wave(600, 2)
+    with pytest.raises(DataError, match="Two columns of X have one name"):
+        search().fit(pd.DataFrame(X, columns=["a", "a"]), y)
 
 
 def test_data_are_refused_in_own_words_before_anything_is_spent():
@@ -883,6 +989,7 @@ def test_random_stopping_pays_for_the_dearest_fit_and_for_the_last_one():
     assert twice == StoppingProfile(parts[4].profile().compose(parts[4].profile()), POISSON)
 
 
+@pytest.mark.filterwarnings("ignore::dpkernel.errors.PrivacyWarning")  # clones without a ledger
 @pytest.mark.parametrize("strategy", PAID)
 def test_scikit_learn_accepts_the_search(strategy):
     model = PrivateKernelRidge(y_bounds=(-1000, 1000), features="fourier", n_features=4)
@@ -1096,3 +1203,30 @@ def test_no_interval_is_claimed_for_a_class_that_noise_hides():
     rare = np.where(np.arange(4000) < 3, "yes", "no")
     found = private_score(model, ROWS, rare, "auc", (0.1, 1e-6), noise=SeededNoise(0))
     assert (found.low, found.high) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize("metric", ["mse", "r2", "auc"])
+def test_words_of_a_model_stay_inside_of_its_score(rng, metric, recwarn):
+    """A foreign model's error or warning may quote entries."""
+    X, ledger = rng.normal(size=(50, 2)), Ledger()
+    text = X.astype(object)
+    text[4, 1] = "alice@x.org"
+
+    class Talking(LinearRegression):
+        classes_ = np.array([0, 1])
+
+        def decision_function(self, X):
+            warnings.warn(f"the last row is {X[-1]}", stacklevel=1)
+            return self.predict(X)
+
+        def predict(self, X):
+            np.log(-np.abs(np.asarray(X, dtype=float)))
+            return super().predict(X)
+
+    y = (X[:, 0] > 0).astype(int)
+    model = Talking().fit(X, y)
+    with pytest.raises(DataError, match=r"can't score these rows \(ValueError\)") as caught:
+        private_score(model, text, y, metric, y_bounds=(-3, 3), ledger=ledger)
+    assert caught.value.__context__ is None and ledger.spends == []
+    private_score(model, X, y, metric, y_bounds=(-3, 3), ledger=ledger)
+    assert len(ledger.spends) == 1 and not recwarn.list

@@ -234,6 +234,11 @@ def library_of(value: Any) -> str:
     return type(value).__module__.partition(".")[0]
 
 
+def is_stream(value: Any) -> bool:
+    """Whether a table is read block by block."""
+    return isinstance(value, BlockStream) or library_of(value) == "dask"
+
+
 def _arrow(module: str) -> Any:
     try:
         import importlib

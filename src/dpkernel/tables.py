@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import re
+import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -79,6 +81,14 @@ def summed_duplicates(X: Any) -> Any:
     return X
 
 
+@contextlib.contextmanager
+def quietly() -> Iterator[None]:
+    """Keep warnings inside, those of floating point included: they may tell of the data."""
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
 def as_floats(values: Any, name: str) -> Array:
     """Return values as float64, or raise without quoting one."""
     if sparse.issparse(values):
@@ -99,6 +109,8 @@ def _own_words(error: Exception, X: Any) -> DataError:
             f"Expected 2D array, got an array of shape {np.shape(X)} instead. Reshape your data: one row"
             " a record, one column a variable."
         )
+    if not getattr(getattr(X, "columns", None), "is_unique", True):
+        return DataError("Two columns of X have one name. Give each column a name of its own.")
     if "Complex data" in text:
         return DataError("Complex data not supported.")
     advice = (

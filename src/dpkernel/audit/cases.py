@@ -22,6 +22,7 @@ from dpkernel.audit.erm_cases import erm_cases
 from dpkernel.audit.objective_cases import objective_cases
 from dpkernel.audit.preprocessing_cases import preprocessing_cases
 from dpkernel.audit.sampled_cases import sampled_cases
+from dpkernel.audit.selection_cases import selection_cases
 from dpkernel.audit.sgd_cases import sgd_cases
 from dpkernel.domain import clip_rows
 from dpkernel.noise import Noise
@@ -302,4 +303,5 @@ ALGORITHMS: dict[str, Callable[[], list[Case]]] = {
     "sgd": partial(sgd_cases, _GAUSSIAN_BUDGET),
     "output-perturbation": partial(erm_cases, _GAUSSIAN_BUDGET, _PURE_BUDGET),
     "preprocessing": partial(preprocessing_cases, _GAUSSIAN_BUDGET),
+    "selection": selection_cases,
 }

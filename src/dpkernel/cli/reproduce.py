@@ -30,6 +30,7 @@ def reproduce(
 ) -> None:
     """Compute a figure or table of a paper again; write a picture and a CSV."""
     from dpkernel.reproduce import reproduce as compute
+    from dpkernel.reproduce.errata import shown
 
     written = compute(
         paper,
@@ -40,6 +41,8 @@ def reproduce(
         repetitions=repetitions,
         progress=output.live,
     )
+    if paper == "errata":
+        output.show(shown(written[1]))
     for path in written:
         output.say(str(path))
     output.result({"written": [str(path) for path in written]})

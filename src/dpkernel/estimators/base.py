@@ -31,7 +31,29 @@ from dpkernel.validation import Constraint, check_parameters
 logger = logging.getLogger("dpkernel")
 
 
-class PrivateEstimator(BaseEstimator):
+class CountedClones(BaseEstimator):
+    """What is fitted privately, and warns when clones of it are and nobody adds up what they spend."""
+
+    def _given_ledger(self) -> Ledger | None:
+        """Return the ledger that was passed, if one was."""
+        found: Ledger | None = self.ledger
+        return found
+
+    def __sklearn_clone__(self) -> Any:
+        """Clone with the same ledger; clones without one remember that they are a family."""
+        found = super().__sklearn_clone__()
+        if self._given_ledger() is None:
+            found._family = _family_of(self)
+        return found
+
+    def __getstate__(self) -> Any:
+        """Count an unfitted clone that is sent to another process as a fit: the warning is for here."""
+        if not hasattr(self, "certificate_"):
+            _count_fit(self)
+        return super().__getstate__()
+
+
+class PrivateEstimator(CountedClones):
     """Base class: parameters, data, ledger and certificate of a private estimator."""
 
     _constraints: ClassVar[Mapping[str, Constraint | tuple[Constraint, ...]]] = {}
@@ -90,19 +112,6 @@ class PrivateEstimator(BaseEstimator):
         """Return new rows as a float array, or as CSR."""
         check_is_fitted(self)
         return checked_table(self, X, dtype=np.float64, accept_sparse="csr", reset=False)
-
-    def __sklearn_clone__(self) -> Any:
-        """Clone with the same ledger; clones without one remember that they are a family."""
-        found = super().__sklearn_clone__()
-        if self.ledger is None:
-            found._family = _family_of(self)
-        return found
-
-    def __getstate__(self) -> Any:
-        """Count an unfitted clone that is sent to another process as a fit: the warning is for here."""
-        if not hasattr(self, "certificate_"):
-            _count_fit(self)
-        return super().__getstate__()
 
     def _planned(self, X: Any, y: Any) -> tuple[Release, ...]:
         """Return what a fit to these data would release, after checking them; nothing is spent."""
@@ -168,7 +177,11 @@ def _count_fit(estimator: Any) -> None:
     Each clone counts once, when it is fitted or sent to another process to be.
     """
     family = estimator.__dict__.get("_family")
-    if family is None or estimator.ledger is not None or "_family_counted" in estimator.__dict__:
+    if (
+        family is None
+        or estimator._given_ledger() is not None
+        or "_family_counted" in estimator.__dict__
+    ):
         return
     estimator._family_counted = True
     _fits[family] = _fits.get(family, 0) + 1

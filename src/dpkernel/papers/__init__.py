@@ -11,6 +11,7 @@ from dpkernel.papers.lee_park_ahn_2025 import (
     PublishedAlgorithm2,
     PublishedAlgorithm3,
     PublishedAlgorithm4,
+    PublishedAlgorithm5,
 )
 from dpkernel.papers.ma_2024 import PublishedSketchedERM
 from dpkernel.papers.nie_wang_2016 import PublishedPerturbedRisk
@@ -22,6 +23,7 @@ __all__ = [
     "PublishedAlgorithm2",
     "PublishedAlgorithm3",
     "PublishedAlgorithm4",
+    "PublishedAlgorithm5",
     "PublishedGradientSGD",
     "PublishedOutputSGD",
     "PublishedPerturbedRisk",

@@ -11,19 +11,14 @@ from scipy import sparse
 from sklearn.base import TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
+from dpkernel.blocks import is_stream
 from dpkernel.certificate import Certificate, Release
 from dpkernel.domain import Domain, Interval, Levels
 from dpkernel.errors import CertificateError, ParameterError, parameter_message
 from dpkernel.estimators.base import PrivateEstimator, resolve_domain
 from dpkernel.ledger import Ledger
 from dpkernel.noise import Noise, NoiseSource, SeededNoise
-from dpkernel.preprocessing.rows import (
-    Rows,
-    is_stream,
-    refuse_stream,
-    rows_of_stream,
-    rows_of_table,
-)
+from dpkernel.preprocessing.rows import Rows, refuse_stream, rows_of_stream, rows_of_table
 from dpkernel.profiles import gaussian_mu
 from dpkernel.tables import as_floats, checked_table
 from dpkernel.types import JSON, Array, Budget, Neighbours

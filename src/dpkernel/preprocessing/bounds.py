@@ -7,14 +7,14 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from sklearn.base import OneToOneFeatureMixin
 
-from dpkernel.blocks import BlockStream
+from dpkernel.blocks import BlockStream, is_stream
 from dpkernel.domain import Domain, Interval
 from dpkernel.errors import DataError
 from dpkernel.estimators.base import interval_of
 from dpkernel.ledger import Ledger
 from dpkernel.noise import NoiseSource
 from dpkernel.preprocessing.base import PrivateTransformer, check_width, ranges_as_json
-from dpkernel.preprocessing.rows import Rows, is_stream, rows_of_table
+from dpkernel.preprocessing.rows import Rows, rows_of_table
 from dpkernel.preprocessing.search import Column, ColumnSearch
 from dpkernel.tables import as_floats
 from dpkernel.types import JSON, Array, Neighbours

@@ -15,6 +15,7 @@ from dpkernel.errors import DataError, DPKernelError, ParameterError, parameter_
 from dpkernel.estimators.base import PrivateEstimator, _count_fit, logger
 from dpkernel.ledger import Ledger
 from dpkernel.noise import NoiseSource, Plan, SeededNoise
+from dpkernel.preprocessing.free import through_free_step, transformed
 from dpkernel.preprocessing.planning import plan_of, split_budget
 from dpkernel.preprocessing.saving import pipeline_state, steps_from_state, unfitted
 from dpkernel.preprocessing.steps import (
@@ -25,8 +26,6 @@ from dpkernel.preprocessing.steps import (
     n_rows_of,
     releases_of,
     shape_of,
-    through_free_step,
-    transformed,
 )
 from dpkernel.selection import PrivateSearchCV
 from dpkernel.types import JSON, Budget, Neighbours, is_real
@@ -57,11 +56,13 @@ class PrivatePipeline(PrivateEstimator):
     ----------
     steps : list of (name, estimator)
         Private transformers and, last, a private estimator, transformer or ``PrivateSearchCV``. Other
-        steps must learn nothing and treat each row by itself: ``DeclaredCategories``, or scikit-learn's
-        transformers that need no fit (``FunctionTransformer``). Their epsilon, delta, neighbours,
-        ledger and noise are set here. A step without ``bounds`` gets those that the step before it
-        found or has; a last step without ``y_bounds`` gets those of a ``PrivateBounds`` with
-        ``y_range``.
+        steps must learn nothing and treat each row by itself: "passthrough", ``DeclaredCategories``,
+        and of scikit-learn's ``FunctionTransformer`` with one of NumPy's functions of one number
+        (``np.log1p``), ``Normalizer``, ``Binarizer`` and ``PolynomialFeatures``; what they make that is
+        not finite counts as 0. Other functions of a row belong before the pipeline. The epsilon,
+        delta, neighbours, ledger and noise of private steps are set here. A step without ``bounds``
+        gets those that the step before it found or has; a last step without ``y_bounds`` gets those of
+        a ``PrivateBounds`` with ``y_range``.
     epsilon, delta : float
         What is asked for all together; the certificate states at most this.
     weights : dict, optional

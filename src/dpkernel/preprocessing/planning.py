@@ -10,6 +10,7 @@ from dpkernel.ledger import Ledger
 from dpkernel.noise import Plan
 from dpkernel.preprocessing.base import shares_of_mu
 from dpkernel.profiles import GaussianProfile
+from dpkernel.tables import quietly
 from dpkernel.types import Budget
 
 
@@ -31,10 +32,14 @@ class _Probe(Ledger):
 
 
 def plan_of(step: Any, table: Any, y: Any) -> Plan:
-    """Return what a step is going to release on a table of this size, or raise what it refuses."""
+    """Return what a step is going to release on a table of this size, or raise what it refuses.
+
+    What it warns of it warns of again when it is fitted: it is said once.
+    """
     probe = _Probe(neighbours=getattr(step, "estimator", step).neighbours)
     try:
-        step.set_params(ledger=probe).fit(table, y)
+        with quietly():
+            step.set_params(ledger=probe).fit(table, y)
     except _Planned as planned:
         return planned.plan
     raise LedgerError(f"{type(step).__name__} did not ask the ledger before its fit.")

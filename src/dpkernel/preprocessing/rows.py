@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from dpkernel.blocks import BlockStream, checked_blocks, dense_rows, library_of, rows_a_block
+from dpkernel.blocks import BlockStream, checked_blocks, dense_rows, rows_a_block
 from dpkernel.errors import DataError, ParameterError
 from dpkernel.estimators.sources import chunk_pairs, computed, row_chunks
 from dpkernel.tables import as_floats
@@ -86,11 +86,6 @@ def rows_of_stream(estimator: Any, X: Any, y: Any, *, with_target: bool, missing
     widths = [block.shape[1] for block in Rows(0, 0, read).blocks(spent=False)]
     estimator._keep_columns(widths[0] - with_target, getattr(X, "columns", None))
     return Rows(streams[False].n_rows, widths[0], read)
-
-
-def is_stream(X: Any) -> bool:
-    """Whether a table is read block by block."""
-    return isinstance(X, BlockStream) or library_of(X) == "dask"
 
 
 def refuse_stream(owner: str, X: Any) -> None:

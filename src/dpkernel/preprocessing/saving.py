@@ -10,18 +10,18 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import clone
-from sklearn.preprocessing import Binarizer, FunctionTransformer, Normalizer
 
 from dpkernel import estimators
 from dpkernel.certificate import Certificate
 from dpkernel.errors import CertificateError, ParameterError
 from dpkernel.preprocessing.bounds import PrivateBounds, PrivateMinMaxScaler
 from dpkernel.preprocessing.categories import DeclaredCategories
+from dpkernel.preprocessing.free import FOREIGN, FUNCTIONS, PASS, check_free, fit_to_columns
 from dpkernel.preprocessing.imputer import PrivateImputer
 from dpkernel.preprocessing.pca import PrivatePCA
 from dpkernel.preprocessing.scaler import PrivateStandardScaler
 from dpkernel.preprocessing.steps import Steps, releases_of
-from dpkernel.types import JSON, Array
+from dpkernel.types import JSON, Array, is_whole
 
 OWN: dict[str, type[Any]] = {
     kind.__name__: kind
@@ -35,16 +35,9 @@ OWN: dict[str, type[Any]] = {
         *(getattr(estimators, name) for name in estimators.__all__),
     )
 }
-FOREIGN: dict[str, type[Any]] = {
-    kind.__name__: kind for kind in (FunctionTransformer, Normalizer, Binarizer)
-}
-FUNCTIONS = (
-    "abs", "absolute", "arcsinh", "arctan", "cbrt", "ceil", "cos", "exp", "exp2", "expm1", "fabs",
-    "floor", "log", "log10", "log1p", "log2", "negative", "reciprocal", "rint", "sign", "sin", "sinh",
-    "sqrt", "square", "tanh", "trunc",
-)  # fmt: skip
-_PASS = "passthrough"
+
 MOST_STEPS = 64  # of a pipeline in a file
+_MOST_COLUMNS = 1 << 20  # of a step in a file
 
 
 def pipeline_state(steps: Steps, certificate: Certificate) -> tuple[JSON, dict[str, Array]]:
@@ -67,11 +60,18 @@ def steps_from_state(header: JSON, arrays: dict[str, Array]) -> tuple[Steps, Cer
     for i, line in enumerate(header["steps"]):
         prefix = f"step{i}_"
         own = {key[len(prefix) :]: v for key, v in arrays.items() if key.startswith(prefix)}
-        steps.append((line["name"], _step_from_state(line["kind"], line["header"], own)))
+        step = _step_from_state(line["name"], line["kind"], line["header"], own)
+        steps.append((line["name"], step))
     if tuple(releases_of(steps)[0]) != certificate.releases:
         raise CertificateError(
             "The certificate of this pipeline does not list what its steps released."
         )
+    parts = [step.certificate_ for _, step in steps if hasattr(step, "certificate_")]
+    for claim in ("private", "valid"):
+        if getattr(certificate, claim) and not all(getattr(part, claim) for part in parts):
+            raise CertificateError(
+                f"The certificate of this pipeline says {claim!r}, and that of a step does not."
+            )
     return steps, certificate
 
 
@@ -99,7 +99,7 @@ def unfitted(steps: Steps) -> Steps:
 def _step_state(name: str, step: Any) -> tuple[str, JSON, dict[str, Array]]:
     kind = type(step).__name__
     if isinstance(step, str):
-        return _PASS, {}, {}
+        return PASS, {}, {}
     if type(step) is OWN.get(kind):
         return kind, *step._to_state()
     if type(step) is not FOREIGN.get(kind):
@@ -111,19 +111,15 @@ def _step_state(name: str, step: Any) -> tuple[str, JSON, dict[str, Array]]:
 
 
 def _foreign_state(name: str, step: Any) -> JSON:
+    check_free(name, step)
     values = {}
     for key, value in step.get_params(deep=False).items():
         if key in ("func", "inverse_func") and value is not None:
-            known = getattr(value, "__name__", "")
-            if known not in FUNCTIONS or value is not getattr(np, known):
-                raise ParameterError(
-                    f"The function of the step {name!r} can't be saved: a file holds no code. NumPy's"
-                    f" functions of one number can: {', '.join(FUNCTIONS)}."
-                )
-            value = known
-        if not (value is None or isinstance(value, (bool, int, float, str))):
+            value = value.__name__
+        plain = value is None or isinstance(value, (bool, int, float, str))
+        if not plain and not (key == "degree" and all(isinstance(d, int) for d in value)):
             raise ParameterError(f"The parameter {key!r} of the step {name!r} can't be saved.")
-        values[key] = value
+        values[key] = value if plain else list(value)
     names = getattr(step, "feature_names_in_", None)
     return {
         "parameters": values,
@@ -132,9 +128,9 @@ def _foreign_state(name: str, step: Any) -> JSON:
     }
 
 
-def _step_from_state(kind: str, header: JSON, arrays: dict[str, Array]) -> Any:
-    if kind == _PASS:
-        return _PASS
+def _step_from_state(name: str, kind: str, header: JSON, arrays: dict[str, Array]) -> Any:
+    if kind == PASS:
+        return PASS
     if kind in OWN:
         return OWN[kind]._from_state(header, arrays)
     if kind not in FOREIGN:
@@ -145,9 +141,16 @@ def _step_from_state(kind: str, header: JSON, arrays: dict[str, Array]) -> Any:
             if values[key] not in FUNCTIONS:
                 raise CertificateError("A step of this pipeline has a function that is not listed.")
             values[key] = getattr(np, values[key])
-    step = FOREIGN[kind](**values)
-    if header["n_columns"] is not None:
-        step.n_features_in_ = header["n_columns"]
-    if header["columns"] is not None:
-        step.feature_names_in_ = np.array(header["columns"], dtype=object)
+    step, n_columns = FOREIGN[kind](**values), header["n_columns"]
+    if not is_whole(n_columns) or not 1 <= n_columns <= _MOST_COLUMNS:
+        raise CertificateError(
+            "A step of this pipeline has no number of columns, or too large a one."
+        )
+    try:
+        check_free(name, step)
+        fit_to_columns(name, step, n_columns, header["columns"])
+    except ParameterError:
+        raise CertificateError(
+            "A step of this pipeline has parameters that it can't have."
+        ) from None
     return step

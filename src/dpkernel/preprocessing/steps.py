@@ -1,31 +1,22 @@
-"""The steps of a pipeline: which may stand in it, and those that learn nothing, run behind a guard.
-
-What a foreign step warns of or fails with may quote rows. Its words stay inside.
-"""
+"""The steps of a pipeline: which may stand in it, and what they released."""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from scipy import sparse
-from sklearn.base import clone
 
+from dpkernel.blocks import is_stream
 from dpkernel.certificate import Release
-from dpkernel.errors import DataError, DPKernelError, ParameterError, parameter_message
+from dpkernel.errors import DataError, ParameterError, parameter_message
 from dpkernel.estimators.base import PrivateEstimator
 from dpkernel.preprocessing.base import PrivateTransformer
-from dpkernel.preprocessing.categories import DeclaredCategories
-from dpkernel.preprocessing.rows import is_stream
+from dpkernel.preprocessing.free import check_free
 from dpkernel.selection import PrivateSearchCV
-from dpkernel.selection.candidates import take_rows
 
 Steps = list[tuple[str, Any]]
-_SOME = 64  # rows on which a foreign step is tried alone
 
 
 def is_private(step: Any) -> bool:
@@ -71,88 +62,8 @@ def _check_step(name: str, step: Any, last: bool) -> None:
         raise ParameterError(
             f"The last step, {name!r}, must be a private estimator, search or transformer of dpkernel."
         )
-    elif not _learns_nothing(step):
-        raise ParameterError(
-            f"The step {name!r} ({type(step).__name__}) learns from the data without noise. Use a"
-            " private transformer of dpkernel.preprocessing, or one that needs no fit."
-        )
-
-
-def _learns_nothing(step: Any) -> bool:
-    if isinstance(step, str):
-        return step == "passthrough"
-    if isinstance(step, DeclaredCategories):
-        return True
-    tags = getattr(step, "__sklearn_tags__", None)
-    return tags is not None and not tags().requires_fit and hasattr(step, "transform")
-
-
-def through_free_step(name: str, step: Any, table: Any, *, spent: bool) -> tuple[Any, Any]:
-    """Return a fitted clone of a step that learns nothing, and its rows, each made of one row alone.
-
-    ``spent`` says whether the budget is gone, for the error.
-    """
-    if isinstance(step, str):
-        return step, table
-    cost = "The budget of the whole pipeline was spent before." if spent else "Nothing was spent."
-    failed = ""
-    try:
-        with quietly():
-            ready = clone(step).fit(table, None)
-            rows = ready.transform(table)
-            sizes, own = shape_of(rows), isinstance(step, DeclaredCategories)
-            if sizes[:1] != shape_of(table)[:1] or len(sizes) != 2:
-                failed = " must return a table of as many rows as it gets, and did not"
-            elif not own and not _each_alone(ready, table, rows):
-                failed = " makes a row depend on other rows, so it learns from them without noise"
-    except DPKernelError as error:
-        failed = f" failed ({error})"
-    except Exception as error:
-        failed = f" failed ({type(error).__name__})"  # a foreign text may quote an entry
-    if failed:
-        raise DataError(f"The step {name!r}{failed}. {cost}")
-    return ready, rows
-
-
-def transformed(name: str, step: Any, table: Any) -> Any:
-    """Return new rows as a fitted step makes them."""
-    if isinstance(step, str):
-        return table
-    if is_private(step) or isinstance(step, DeclaredCategories):
-        return step.transform(table)
-    failed = ""
-    try:
-        with quietly():
-            return step.transform(table)
-    except Exception as error:
-        failed = type(error).__name__
-    raise DataError(f"The step {name!r} failed ({failed}).")
-
-
-@contextmanager
-def quietly() -> Iterator[None]:
-    """Keep warnings inside, those of floating point included."""
-    with np.errstate(all="ignore"), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
-
-
-def _each_alone(step: Any, table: Any, rows: Any) -> bool:
-    """Whether the first rows come out the same without the others: not so of a centred column."""
-    places = np.arange(min(_SOME, (shape_of(table)[0] + 1) // 2))
-    if isinstance(table, list):
-        table = np.asarray(table)
-    one, other = _dense(take_rows(rows, places)), _dense(step.transform(take_rows(table, places)))
-    if one.shape != other.shape:
-        return False
-    try:
-        return bool(np.allclose(one.astype(float), other.astype(float), rtol=1e-6, equal_nan=True))
-    except (TypeError, ValueError):
-        return bool(np.all(one == other))
-
-
-def _dense(table: Any) -> np.ndarray:
-    return np.asarray(table.toarray() if sparse.issparse(table) else table)
+    else:
+        check_free(name, step)
 
 
 def releases_of(fitted: Steps) -> tuple[list[Release], list[str], list[str]]:

@@ -91,6 +91,11 @@ def reproduce(
     for name, value in (("repetitions", repetitions), ("n_jobs", n_jobs)):
         if not (is_whole(value) and value >= 1):
             raise ParameterError(parameter_message("reproduce", name, "an int >= 1", value))
+    try:
+        Path(out).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        allowed = "a folder that is there or can be made"
+        raise ParameterError(parameter_message("reproduce", "out", allowed, str(out))) from error
     command = f"python -m dpkernel.reproduce {paper} {item}{' --quick' if quick else ''}"
     if needs_songs(paper, item):
         command += " --data PATH" if data is not None else ""

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from dpkernel.errors import DataError, DPKernelError
 from dpkernel.reproduce import FIGURES, needs_songs, reproduce
+from dpkernel.reproduce.errata import shown
 
 
 def main(
@@ -37,6 +38,12 @@ def main(
             failed = error
             console.print(f"The Million Song figures are left out: {error}", markup=False)
             continue
+        except OSError as error:
+            reason = error.strerror or type(error).__name__
+            console.print(f"error: the results can't be read or written: {reason}.", markup=False)
+            raise typer.Exit(1) from error
+        if key[0] == "errata":
+            console.print(shown(found[1]))
         for path in found:
             console.print(f"written: {path}", markup=False)
 

@@ -4,7 +4,7 @@ Two neighbouring data sets, a number computed from what is released, and a lower
 that the release really has at the claimed delta:
 
     counting      exact binomial bounds on the event that the number exceeds a threshold
-                  (``audit_scores``); it can't see beyond about log(trials/20)
+                  (``audit_scores``); it can't see beyond about log(trials/17)
     gaussian fit  where the number is known to be normal with one variance on both sides: bounds on
                   the variance and on the means' difference give one on mu, and mu gives epsilon
     exact         no sampling: the hockey-stick divergence of two known densities, integrated
@@ -26,7 +26,7 @@ from scipy.stats import chi2, norm
 from dpkernel import kernels
 from dpkernel.audit import audit_scores
 from dpkernel.ledger import Ledger
-from dpkernel.losses import Squared
+from dpkernel.losses import Huber, Squared
 from dpkernel.mechanisms import (
     IDEALISED,
     FunctionalGaussian,
@@ -37,7 +37,8 @@ from dpkernel.mechanisms import (
     NoisyFunction,
 )
 from dpkernel.noise import Noise, Part, Plan, SeededNoise
-from dpkernel.papers import PublishedAlgorithm3, PublishedPerturbedRisk
+from dpkernel.papers import PublishedAlgorithm3, PublishedAlgorithm5, PublishedPerturbedRisk
+from dpkernel.papers.lee_park_ahn_2025 import clipped_mean_noise
 from dpkernel.papers.sgd import output_mechanism, output_run
 from dpkernel.papers.wang_guo_2024.constants import algorithm_1_noise
 from dpkernel.profiles import GaussianProfile, PureProfile
@@ -267,8 +268,8 @@ def bare_sketch(trials: Trials) -> Finding:
         COUNTING,
         (printed, ours),
         trials,
-        "size of what is said of the labels",
-        "GaussianMixing (PrivateSketchedRidge)",
+        "size of a value, which is 0 where all labels are",
+        "GaussianMixing (PrivateSketchedRidge), by the squares of the sketched labels",
     )
 
 
@@ -276,12 +277,18 @@ def bare_sketch(trials: Trials) -> Finding:
 
 
 def half_functional(trials: Trials) -> Finding:
-    """003-11: a Lipschitz loss, c_1 = kappa = n lambda = 1, asked at the record that changed."""
-    budget = Budget(1.0, 1e-5)
-    ours = FunctionalGaussian.calibrate(declared(2.0), budget, dimension=1, accept=_SIGNED)
-    printed = replace(ours, sigma=(1 + math.sqrt(2 * math.log(1 / budget.delta))) / budget.epsilon)
-    values = _constant((1.0, -1.0), trials.releases)
-    scores = [released_numbers(m, values, 46) for m in (printed, ours)]
+    """003-11: one record of a Huber loss, n lambda = c_1 = kappa = 1, asked at that record."""
+    budget, record = Budget(1.0, 1e-5), np.zeros((1, 1))
+    models = [
+        PublishedAlgorithm5(
+            *_pair(budget), regularisation=1.0, loss=Huber(1.0), noise=SeededNoise(0)
+        ).fit(record, np.array([y]))
+        for y in (3.0, -3.0)  # where the loss is linear, so that f^ moves as far as it can
+    ]
+    printed = models[0].certificate_.releases[0].mechanism
+    ours = FunctionalGaussian.calibrate(printed.sensitivity, budget, dimension=1, accept=_SIGNED)
+    exact = [float(model._function(record)[0]) for model in models]
+    scores = [released_numbers(m, _constant(exact, trials.releases), 46) for m in (printed, ours)]
     return _found(
         _pair(budget),
         FIT,
@@ -293,16 +300,27 @@ def half_functional(trials: Trials) -> Finding:
 
 
 def clipped_mean(trials: Trials) -> Finding:
-    """003-4: the mean of 50 products is clipped, and one of them is large enough to turn it."""
+    """003-4: the mean of 50 products is clipped, and one of them is large enough to turn it.
+
+    M = 1. The print adds a number, not a vector; it is taken for the deviation of normal noise.
+    """
     n, bound, budget = 50, 1.0, Budget(1.0, 1e-6)
-    mechanism = Gaussian.calibrate(2 * bound / n, budget, dimension=1)  # noise for 2 T / n
+    ours = Gaussian.calibrate(2 * bound / n, budget, dimension=1)
+    scale = clipped_mean_noise(n, *_pair(budget), bound)
+    printed = replace(ours, sigma=scale / ours.grid)
     products = np.array([10.0 * n, *np.zeros(n - 1)])
     means = np.clip(products.mean(), -bound, bound), np.clip(products, -bound, bound).mean()
     scores = [
-        released_numbers(mechanism, _constant((mean, -mean), trials.releases), 47) for mean in means
+        released_numbers(mechanism, _constant((mean, -mean), trials.releases), 47)
+        for mechanism, mean in zip((printed, ours), means, strict=True)
     ]
     return _found(
-        _pair(budget), FIT, scores, trials, "sign of the mean", "products clipped one by one"
+        _pair(budget),
+        FIT,
+        scores,
+        trials,
+        "sign of the mean",
+        "Gaussian, products clipped one by one",
     )
 
 
@@ -338,7 +356,7 @@ def printed_algorithm_3(trials: Trials) -> Finding:
         (printed, ours),
         trials,
         "likelihood ratio of C and u",
-        "joint release (PrivateKernelRidge)",
+        "joint release (PrivateKernelRidge), on its own worst pair of records",
     )
 
 

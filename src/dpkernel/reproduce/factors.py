@@ -9,7 +9,12 @@ from scipy.stats import chi2
 
 from dpkernel.losses import Huber, Loss, Squared
 from dpkernel.mechanisms import MixtureGaussian, SampledGaussian
-from dpkernel.papers.lee_park_ahn_2025 import algorithm_1_noise, algorithm_4_noise
+from dpkernel.papers.lee_park_ahn_2025 import (
+    algorithm_1_noise,
+    algorithm_4_noise,
+    algorithm_5_noise,
+    clipped_mean_noise,
+)
 from dpkernel.papers.lee_park_ahn_2025.constants import squared_norm_bound
 from dpkernel.papers.ma_2024 import theorem_12
 from dpkernel.papers.nie_wang_2016 import constants as nie_wang
@@ -17,7 +22,7 @@ from dpkernel.papers.sgd import output_run
 from dpkernel.papers.wang_guo_2024 import constants as wang_guo
 from dpkernel.papers.wang_lei_ying_zhang_2022 import constants as wang_lei
 from dpkernel.profiles import gaussian_delta, objective_multiplier
-from dpkernel.sensitivity import RandomSensitivity
+from dpkernel.sensitivity import RandomSensitivity, erm_lipschitz
 from dpkernel.statistics import GramLayout
 from dpkernel.types import Budget, Neighbours
 
@@ -41,6 +46,13 @@ def bounded_loss() -> str:
     """004-4."""
     sizes = (1.0, 0.1, 100)
     return _ratio(nie_wang.printed_theorem_1(*sizes), nie_wang.corrected_theorem_1(*sizes))
+
+
+def lipschitz_loss() -> str:
+    """004-5: against the bound that every Lipschitz loss has here."""
+    slope, kappa, lam, n = 1.0, 1.0, 0.1, 100
+    right = erm_lipschitz(Neighbours.REPLACE_ONE, slope=slope, row=kappa, strength=2 * lam * n)
+    return f"{nie_wang.theorem_2(slope, kappa, lam, n) / right.value:.3g}"
 
 
 def slope_of_squares() -> str:
@@ -132,6 +144,20 @@ def nested_root() -> str:
 
     enough = next(M for M in range(1, 1000) if excess(M) <= 1)
     return f"exceeded x {excess(5):.3g} at M = 5, delta = 1e-6; enough from M = {enough} on"
+
+
+def clipped_mean() -> str:
+    """003-4: what the printed noise is made for, and what a clipped mean of n products can do."""
+    n, others = 50, (1.0, 1e-6, 1.0)
+    printed = clipped_mean_noise(n, *others)
+    right = clipped_mean_noise(1, *others)  # for a move of 2 T
+    return f"{_ratio(printed, right)} at n = {n}; x 2 besides, for the half of epsilon"
+
+
+def functional_noise() -> str:
+    """003-11."""
+    sizes = (100, 1.0, 1e-5, 0.1)
+    return _ratio(algorithm_5_noise(*sizes), algorithm_5_noise(*sizes, reading="corrected"))
 
 
 def objective_noise() -> str:

@@ -30,6 +30,7 @@ from dpkernel.reproduce.repetitions import (
     CORRECTED_1,
     CORRECTED_3,
     KERNEL_RIDGE,
+    NORM_BOUND,
     PRINTED_1,
     PRINTED_3,
     REGRESSOR,
@@ -137,7 +138,8 @@ def _rows(choices: Choices, key: tuple[str, float], grid: Grid, where: Row) -> l
     """Return a summary by both readings; where nothing is chosen they are one."""
     M, i, errors, excess = min(choices, key=lambda choice: float(choice[2].mean()))
     own = len(choices) == 1
-    head = {**where, "method": key[0], "epsilon": key[1] or ""}
+    bound = NORM_BOUND if key[0] == PRINTED_1 else ""
+    head = {**where, "method": key[0], "norm_bound": bound, "epsilon": key[1] or ""}
     rows = [
         {
             **head,

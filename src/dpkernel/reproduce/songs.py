@@ -8,11 +8,13 @@ beside it, and a file that changed since then is refused.
 from __future__ import annotations
 
 import hashlib
+import http.client
 import io
 import shutil
 import urllib.error
 import urllib.request
 import zipfile
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +30,18 @@ FILE = "YearPredictionMSD.zip"
 SHAPE = (515_345, 91)
 COLUMNS = 90
 YEARS = (1922, 2011)
+# what reading a file of another kind, a damaged or a locked one can raise
+_NOT_SONGS = (
+    KeyError,
+    ValueError,
+    TypeError,
+    StopIteration,
+    EOFError,
+    OSError,
+    RuntimeError,  # an encrypted archive, an unknown compression
+    zipfile.BadZipFile,
+    zlib.error,
+)
 
 
 @dataclass(frozen=True)
@@ -55,7 +69,7 @@ def load_songs(path: Path) -> Songs:
             f"There is no file {str(path)!r}. Pass the Million Song table as UCI text, CSV or NPZ."
         )
     try:
-        if path.suffix == ".npz":
+        if path.suffix.lower() == ".npz":
             with np.load(path, allow_pickle=False) as file:
                 X, year = np.asarray(file["X"], float), np.asarray(file["y"], float)
         elif zipfile.is_zipfile(path):
@@ -66,7 +80,7 @@ def load_songs(path: Path) -> Songs:
         else:
             with path.open(encoding="utf-8") as text:
                 X, year = _parse(text)
-    except (KeyError, ValueError, StopIteration):
+    except _NOT_SONGS:
         raise DataError(
             f"{path.name!r} can't be read as songs: it must hold the year and then {COLUMNS} numbers a"
             " line, or be an NPZ with the arrays X and y."
@@ -89,7 +103,7 @@ def fetch_songs(folder: Path, url: str = URL) -> Path:
     """Return UCI's file in the folder; download and check it if it is not there."""
     path, note = folder / FILE, folder / f"{FILE}.sha256"
     if path.exists() and note.exists():
-        if note.read_text(encoding="ascii").split()[0] != _sha256(path):
+        if note.read_bytes().split()[:1] != [_sha256(path).encode()]:
             raise DataError(
                 f"{str(path)!r} is not the file that was downloaded: its SHA-256 is another. Delete it"
                 " to download it again."
@@ -98,27 +112,29 @@ def fetch_songs(folder: Path, url: str = URL) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     part = folder / f"{FILE}.part"
     try:
-        with urllib.request.urlopen(url, timeout=30) as answer, part.open("wb") as file:
-            shutil.copyfileobj(answer, file)
-    except (urllib.error.URLError, OSError) as error:
-        part.unlink(missing_ok=True)
-        raise DataError(
-            "The Million Song table can't be downloaded from here. Pass its file: data=PATH, or --data"
-            f" PATH; UCI has it at {URL}."
-        ) from error
-    part.replace(path)
-    try:
-        found = load_songs(path)
+        _download(url, part)
+        found = load_songs(part)
         if len(found.year) != SHAPE[0]:
             raise DataError(
                 f"The downloaded table has {len(found.year)} rows, and the Million Song table of UCI has"
                 f" {SHAPE[0]}. Try again, or pass a file."
             )
-    except DataError:
-        path.unlink()
-        raise
-    note.write_text(f"{_sha256(path)}  {FILE}\n", encoding="ascii")
+        note.write_text(f"{_sha256(part)}  {FILE}\n", encoding="ascii")
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
     return path
+
+
+def _download(url: str, path: Path) -> None:
+    try:
+        with urllib.request.urlopen(url, timeout=30) as answer, path.open("wb") as file:
+            shutil.copyfileobj(answer, file)
+    except (urllib.error.URLError, http.client.HTTPException, OSError) as error:
+        raise DataError(
+            "The Million Song table can't be downloaded from here. Pass its file: data=PATH, or --data"
+            f" PATH; UCI has it at {URL}."
+        ) from error
 
 
 def _parse(text: IO[str]) -> tuple[Array, Array]:

@@ -1,8 +1,8 @@
 """Results of repetitions in a file: an interrupted experiment goes on where it stopped.
 
 One file for each experiment, one line of JSON for each finished repetition. The name carries a digest
-of the settings, the version among them: results of other settings are never mixed in. A line that was
-cut off does not count.
+of the settings, the versions of the package and of the experiments among them, and the first line has
+them all: results of other settings are never mixed in. A line that was cut off does not count.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ from typing import Any
 
 from rich.progress import Progress
 
+from dpkernel.errors import DataError
 from dpkernel.version import __version__
+
+CODE_VERSION = 2  # of the experiments: raise it when a repetition would come out otherwise
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,9 @@ class Store:
     """The finished repetitions of one experiment."""
 
     def __init__(self, folder: Path, name: str, settings: dict[str, Any]) -> None:
-        text = json.dumps({"version": __version__, **settings}, sort_keys=True)
+        text = json.dumps(
+            {"version": __version__, "code": CODE_VERSION, **settings}, sort_keys=True
+        )
         digest = hashlib.sha256(text.encode()).hexdigest()[:12]
         self.path = folder / f"{name}-{digest}.jsonl"
         self.settings = text
@@ -52,13 +57,20 @@ class Store:
         """Return the cells of every finished repetition, by its number."""
         if not self.path.exists():
             return {}
+        first, *lines = self.path.read_bytes().split(b"\n")
+        if not (first or lines):
+            return {}  # nothing was written yet
+        if first != self.settings.encode():
+            raise DataError(
+                f"{self.path.name} was not made with these settings. Delete it to run them again."
+            )
         found: dict[int, list[Cell]] = {}
-        for line in self.path.read_text(encoding="utf-8").splitlines()[1:]:
+        for line in lines:
             try:
                 record = json.loads(line)
-            except ValueError:
-                continue  # cut off
-            found[record["repetition"]] = [_cell(cell) for cell in record["cells"]]
+                found[int(record["repetition"])] = [_cell(cell) for cell in record["cells"]]
+            except (ValueError, TypeError, KeyError):
+                continue  # cut off, or not a repetition
         return found
 
     def append(self, repetition: int, cells: list[Cell]) -> None:

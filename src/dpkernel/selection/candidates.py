@@ -10,11 +10,13 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.model_selection import ParameterGrid, ParameterSampler
 
+from dpkernel.blocks import is_stream
 from dpkernel.domain import Domain, Levels
-from dpkernel.errors import ParameterError, parameter_message
+from dpkernel.errors import DataError, ParameterError, parameter_message
 from dpkernel.estimators.base import interval_of
 from dpkernel.estimators.labels import classes_of
 from dpkernel.estimators.ridge import PrivateKernelRidge
+from dpkernel.selection.losses import one_column
 from dpkernel.types import is_real
 
 _OWN = (
@@ -164,3 +166,38 @@ def take_rows(table: Any, rows: Any) -> Any:
     if hasattr(table, "tocsr"):
         return table.tocsr()[rows]
     return table[rows]
+
+
+def in_memory(X: Any, y: Any) -> tuple[Any, Any]:
+    """Return a table and its target, or raise for what is none or is not in memory."""
+    _refuse_stream(X, y)
+    if y is None:
+        raise DataError("PrivateSearchCV requires y to be passed, but the target y is None.")
+    if not hasattr(X, "shape"):
+        X = np.asarray(X)
+    if not hasattr(y, "shape"):
+        y = np.asarray(y)
+    if len(X.shape) != 2:
+        raise DataError("PrivateSearchCV needs a table in memory: two dimensions, rows by columns.")
+    if X.shape[0] != y.shape[0]:
+        raise DataError(f"X has {X.shape[0]} rows and y has {y.shape[0]}.")
+    return X, one_column(y) if len(y.shape) == 2 and y.shape[1] == 1 else y
+
+
+def _refuse_stream(*tables: Any) -> None:
+    if any(is_stream(table) for table in tables):
+        raise ParameterError(
+            "PrivateSearchCV takes tables in memory. Search on a part of the stream that fits into it,"
+            " with one ledger for all that you fit."
+        )
+
+
+def sizes_of(table: Any) -> tuple[int, int]:
+    """Return the sizes of a table whose search is to be planned."""
+    _refuse_stream(table)
+    found = tuple(getattr(table, "shape", ()))
+    if len(found) != 2:
+        allowed = "an int >= 1 or a table in memory of two dimensions"
+        got = f"shape {found}" if found else type(table).__name__
+        raise ParameterError(parameter_message("PrivateSearchCV.plan", "n", allowed, got))
+    return int(found[0]), int(found[1])

@@ -17,6 +17,7 @@ from dpkernel.errors import DataError, DPKernelError, ParameterError
 from dpkernel.ledger import Ledger
 from dpkernel.mechanisms.selection import Fit, Line
 from dpkernel.noise import NoiseSource
+from dpkernel.tables import quietly
 from dpkernel.types import Budget, Neighbours
 
 Tables = Callable[[bool], tuple[Any, Any]]  # all rows, or those that train -> a blank (X, y)
@@ -90,11 +91,12 @@ class Fits:
             )
         return Fits(self.estimator, found, self.relation, self.blank)
 
-    def check(self, X: Any, y: Any, budget: Budget) -> None:
-        """Raise if the data are refused, before anything is spent; the first candidate checks them."""
+    def check(self, i: int, X: Any, y: Any, budget: Budget, everything: bool) -> None:
+        """Raise if a candidate refuses the data, or plans by them; nothing is solved or spent."""
         failed = ""
         try:
-            releases = self._candidate(0, budget)._planned(X, y)
+            with quietly():
+                releases = self._candidate(i, budget)._planned(X, y)
         except DPKernelError:
             raise
         except Exception as error:
@@ -103,7 +105,7 @@ class Fits:
             raise DataError(
                 f"{type(self.estimator).__name__} can't use these data ({failed}). Nothing was spent."
             )
-        if releases != self.planned(0, budget, True):
+        if releases != self.planned(i, budget, everything):
             raise ParameterError(
                 f"What {type(self.estimator).__name__} would release does not follow from the sizes of"
                 " the table and its parameters alone. Nothing was spent."

@@ -6,7 +6,7 @@ import logging
 import threading
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -38,6 +38,13 @@ class Search:
     ) -> None:
         self._fits, self._tables, self._validation = fits, tables, validation
         self._loss, self._plan = loss, plan
+
+    def check(self) -> None:
+        """Raise if a fit that this search may run refuses its rows; called before the spend."""
+        for everything, budget in ((False, self._plan.fit), (True, self._plan.refit)):
+            if budget is not None:
+                for i in range(len(self._fits)):
+                    self._fits.check(i, *self._tables[everything], budget, everything)
 
     def run(self, mechanism: RandomStopping | HeldOutChoice, noise: Noise) -> tuple[int, Any, Any]:
         """Return the place of the chosen candidate, its fitted model (None if it failed), its score."""
@@ -94,9 +101,16 @@ class Search:
         raise DPKernelError(f"{why}. The budget is spent. Try one candidate by itself.")
 
     def _fitted(self, i: int, source: NoiseSource) -> tuple[Any, int]:
-        """Return a trained candidate and the sum of its validation losses; of a failure the largest."""
+        """Return a trained candidate and the sum of its validation losses.
+
+        In place of a fit that fails stands the model of a blank table, so that the candidate is scored
+        like others. One that fails there, too, fails for its parameters, and has the largest loss.
+        """
         X, y = self._validation
         model = self._fit(i, False, source)
+        if model is None:
+            with suppress(DPKernelError):
+                model = self._fitted_to_nothing(i, False, source)
         if model is None:
             return None, len(y) * (STEPS // 2)
         return model, int(self._counts(model, X, y).sum())

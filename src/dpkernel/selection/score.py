@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from scipy.special import ndtri
 
 from dpkernel.certificate import Certificate, Release
 from dpkernel.domain import Interval
-from dpkernel.errors import DataError, ParameterError, parameter_message
+from dpkernel.errors import DataError, DPKernelError, ParameterError, parameter_message
 from dpkernel.ledger import Ledger
 from dpkernel.mechanisms import Gaussian
 from dpkernel.noise import NoiseSource, SeededNoise
@@ -26,10 +27,11 @@ from dpkernel.selection.losses import (
     target_of,
 )
 from dpkernel.sensitivity import bounded_sum, histogram
-from dpkernel.tables import as_floats
+from dpkernel.tables import as_floats, quietly
 from dpkernel.types import Array, Budget, IntArray, Neighbours, is_real, is_whole
 
 METRICS = (*LOSSES, "r2", "auc")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -142,16 +144,18 @@ def private_score(
     if name in ("mse", "mae", "r2", "pinball") and not np.isfinite(as_floats(y, "y")).all():
         raise DataError("y contains NaN or infinity. Nothing was spent.")
     target = target_of(model, y_bounds)
-    query: _Mean | _RSquared | _Area
-    if name == "auc":
-        query = _Area(*_cells(model, X, y, positive, bins), relation, request)
-    elif name == "r2":
-        query = _RSquared(model, X, y, target, loss_bound, relation, request)
-    else:
-        own = getattr(model, "quantile", 0.5)
-        q = quantile if quantile is not None else own if is_real(own) else 0.5
+    own = getattr(model, "quantile", 0.5)
+    q = quantile if quantile is not None else own if is_real(own) else 0.5
+
+    def ask() -> _Mean | _RSquared | _Area:
+        if name == "auc":
+            return _Area(*_cells(model, X, y, positive, bins), relation, request)
+        if name == "r2":
+            return _RSquared(model, X, y, target, loss_bound, relation, request)
         loss = row_loss(name, target=target, bound=loss_bound, quantile=q)
-        query = _Mean(loss, loss.counts(model, X, y), relation, request, population)
+        return _Mean(loss, loss.counts(model, X, y), relation, request, population)
+
+    query = _in_own_words(model, ask)
     release = Release(f"{name} of held-out rows", query.mechanism)
     book = Ledger(neighbours=relation) if ledger is None else ledger
     source = noise.restarted() if isinstance(noise, SeededNoise) else noise
@@ -168,6 +172,18 @@ def private_score(
     )
     value, low, high = (float(number) for number in found)
     return PrivateScore(name, value, low, high, len(y), certificate)
+
+
+def _in_own_words(model: Any, ask: Callable[[], T]) -> T:
+    """Return what is asked of a model; what it warns of or fails with may quote rows."""
+    try:
+        with quietly():
+            return ask()
+    except DPKernelError:
+        raise
+    except Exception as error:
+        failed = type(error).__name__
+    raise DataError(f"{type(model).__name__} can't score these rows ({failed}). Nothing was spent.")
 
 
 class _Mean:

@@ -8,20 +8,27 @@ from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
+from sklearn.base import MetaEstimatorMixin, clone
 from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from dpkernel.certificate import Certificate, Release
 from dpkernel.errors import DataError, ParameterError, parameter_message
-from dpkernel.estimators.base import PrivateEstimator
+from dpkernel.estimators.base import CountedClones, PrivateEstimator, _count_fit
 from dpkernel.ledger import Ledger
 from dpkernel.noise import Noise, NoiseSource, SeededNoise
 from dpkernel.profiles import StoppingLaw
-from dpkernel.selection.candidates import blank_table, free_choices, list_candidates, take_rows
+from dpkernel.selection.candidates import (
+    blank_table,
+    free_choices,
+    in_memory,
+    list_candidates,
+    sizes_of,
+    take_rows,
+)
 from dpkernel.selection.fits import Fits
-from dpkernel.selection.losses import RowLoss, default_loss, one_column, row_loss, target_of
+from dpkernel.selection.losses import RowLoss, default_loss, row_loss, target_of
 from dpkernel.selection.plan import (
     FEW,
     SearchPlan,
@@ -31,7 +38,7 @@ from dpkernel.selection.plan import (
     resolve_law,
 )
 from dpkernel.selection.runs import LABEL, Search, quiet
-from dpkernel.types import Array, Budget, Neighbours
+from dpkernel.types import Array, Budget, Neighbours, is_whole
 from dpkernel.validation import Choice, Constraint, Kind, Real, Whole, check_parameters
 
 _SCORINGS = {
@@ -44,7 +51,7 @@ _SCORINGS = {
 }
 
 
-class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
+class PrivateSearchCV(MetaEstimatorMixin, CountedClones):
     r"""Choose among candidates and fit the chosen one, all under one (epsilon, delta).
 
     Candidates are trained on most rows and scored on the others, with noise on every fit and on every
@@ -53,7 +60,8 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
     Parameters
     ----------
     estimator : private estimator
-        Its ``epsilon``, ``delta``, ``ledger`` and ``noise`` are set by the search.
+        Its ``epsilon``, ``delta``, ``ledger`` and ``noise`` are set by the search. One of your own must
+        refuse rows before it asks its ledger, or not at all; see "Guarantee".
     param_distributions : dict or list of dicts
         Values to try, as for scikit-learn's ``GridSearchCV``; distributions (with ``rvs``) need
         ``n_candidates``. Public: never made from the data.
@@ -88,6 +96,8 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
     ledger : Ledger, optional
         Where the one spend is recorded; by default the estimator's.
     noise : NoiseSource, optional
+        Of every fit and choice; the operating system's entropy by default. That of the estimator is not
+        used.
     random_state : int
         The public seed of random candidates. It has nothing to do with the noise.
 
@@ -104,7 +114,9 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
     Guarantee    (epsilon, delta)-DP for the estimator's neighbours. Public: n, positions of rows,
                  candidates, parameters. The number of runs and everything about the other candidates
                  stay inside; the time that a fit takes is not protected. A fit gets the noise that was
-                 planned for it and no more.
+                 planned for it and no more. It must not fail for what rows hold once that noise is
+                 granted, since a failure is not noisy: our estimators do not, and for one that does
+                 the model of a blank table stands in.
     Sensitivity  of a score: one range of the clipped loss, ``sensitivity.bounded_sum``.
     Not covered  ``score`` on the training rows.
     Reference    Papernot & Steinke (2022); Liu & Talwar (2019); McSherry & Talwar (2007).
@@ -177,6 +189,16 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
         self.noise = noise
         self.random_state = random_state
 
+    def __sklearn_clone__(self) -> Any:
+        found = super().__sklearn_clone__()
+        if isinstance(found.estimator, PrivateEstimator):
+            found.estimator._family_counted = True  # the search is
+        return found
+
+    def _given_ledger(self) -> Ledger | None:
+        found: Ledger | None = self.ledger or getattr(self.estimator, "ledger", None)
+        return found
+
     # --- before anything is spent --------------------------------------------------------------
 
     def plan(self, n: Any, n_columns: int | None = None) -> SearchPlan:
@@ -185,8 +207,8 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
         ``n`` is a number of rows or a table, of which only the shape counts.
         """
         budget, relation, candidates = self._check()
-        if hasattr(n, "shape"):
-            n, n_columns = n.shape
+        if not is_whole(n):
+            n, n_columns = sizes_of(n)
         blank = partial(blank_table, self.estimator, n_columns=n_columns)
         return self._plan(int(n), blank, budget, relation, candidates)[0]
 
@@ -263,7 +285,7 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
             )
         fits = fits.left_out(budget)
         if data is not None:
-            fits.check(*data, budget)
+            fits.check(0, *data, budget, True)
         counts = len(fits), len(train), len(validation)
         if strategy == "exponential":
             again = self.refit if isinstance(self.refit, bool) else True
@@ -287,14 +309,15 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
         """Search, and fit the chosen candidate.
 
         X is a table in memory (array, sparse matrix, data frame) and y its target. Nothing is spent
-        if an argument, a grid or the data are refused.
+        if an argument, a grid or the data are refused, the latter by any candidate.
         """
         budget, relation, candidates = self._check()
-        X, y = _in_memory(X, y)
+        X, y = in_memory(X, y)
         n, n_columns = X.shape
         blank = partial(blank_table, self.estimator, n_columns=n_columns, like=(X, y))
         if self._strategy(candidates) == "free":
             plan, _ = self._plan(n, blank, budget, relation, candidates)
+            _count_fit(self)
             return self._fit_free(X, y, plan, budget, candidates)
         loss = self._loss()
         plan, fits = self._plan(n, blank, budget, relation, candidates, (X, y))
@@ -308,8 +331,10 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
             loss,
             plan,
         )
+        search.check()
         release = Release(LABEL, mechanism)
         ledger = self._book(relation)
+        _count_fit(self)
         source = self.noise.restarted() if isinstance(self.noise, SeededNoise) else self.noise
         noise = ledger.spend(
             mechanism.profile(), LABEL, claim=budget, neighbours=relation, noise=source
@@ -346,9 +371,10 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
             delta=budget.delta,
             regularisation="auto",
             folds=max(2, int(model.folds)),
-            ledger=self.ledger or model.ledger,
-            noise=self.noise or model.noise,
+            ledger=self._given_ledger(),
+            noise=self.noise,
         )
+        model._family_counted = True  # the search is
         model._fold_choices = choices
         model.fit(X, y)
         place = int(model.__dict__.pop("_fold_choice"))
@@ -360,8 +386,9 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
     def _keep(
         self, model: Any, params: Mapping[str, Any], plan: SearchPlan, certificate: Certificate
     ) -> None:
-        ledger = self.ledger or self.estimator.ledger
-        model.set_params(ledger=ledger, noise=self.noise, verbose=self.estimator.verbose)
+        model.set_params(
+            ledger=self._given_ledger(), noise=self.noise, verbose=self.estimator.verbose
+        )
         model.certificate_ = certificate
         self.best_estimator_, self.best_params_ = model, dict(params)
         self.certificate_, self.plan_ = certificate, plan
@@ -395,7 +422,7 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
         return RowLoss(name, bound, found.of_rows)
 
     def _book(self, relation: Neighbours) -> Ledger:
-        given: Ledger | None = self.ledger or self.estimator.ledger
+        given = self._given_ledger()
         return Ledger(neighbours=relation) if given is None else given
 
     # --- what the chosen model does ---------------------------------------------------------------
@@ -443,17 +470,3 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
                 setattr(tags, name, getattr(own, name))
         tags.non_deterministic = not isinstance(self.noise, SeededNoise)
         return tags
-
-
-def _in_memory(X: Any, y: Any) -> tuple[Any, Any]:
-    if y is None:
-        raise DataError("PrivateSearchCV requires y to be passed, but the target y is None.")
-    if not hasattr(X, "shape"):
-        X = np.asarray(X)
-    if not hasattr(y, "shape"):
-        y = np.asarray(y)
-    if len(X.shape) != 2 or not isinstance(X.shape[0], (int, np.integer)):
-        raise DataError("PrivateSearchCV needs a table in memory: two dimensions, rows by columns.")
-    if X.shape[0] != y.shape[0]:
-        raise DataError(f"X has {X.shape[0]} rows and y has {y.shape[0]}.")
-    return X, one_column(y) if len(y.shape) == 2 and y.shape[1] == 1 else y

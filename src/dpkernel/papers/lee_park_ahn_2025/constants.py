@@ -1,4 +1,4 @@
-"""The constants that the boxes of Algorithms 1 to 4 print, and what the noise of 2 and 4 is worth.
+"""The constants that the boxes of Algorithms 1 to 5 print, and what the noise of 2, 4 and 5 is worth.
 
 kappa = 1 throughout. Errata by number: see the head of the package.
 """
@@ -69,6 +69,17 @@ def algorithm_1_noise(
     gram, cross = 2 * squared, 2 * target_bound * math.sqrt(squared)
     factor = 2 * (1 + math.sqrt(2 * math.log(4 / delta))) / (n_rows * epsilon)
     return PrintedNoise(gram, cross, factor * gram, factor * cross)
+
+
+def clipped_mean_noise(n_rows: int, epsilon: float, delta: float, target_bound: float) -> float:
+    r"""Return the printed number of Section 4.2: 2 T (1 + sqrt(2 log(4/delta))) / (n epsilon).
+
+    What is added to the mean u = (1/n) sum y_i z_i after it is clipped to norm T. The print lacks the
+    noise vector that the number must stand before, and the half of epsilon that Algorithm 1 has for u.
+    Erratum 003-4: made for a move of 2 T / n, where a clipped mean can move by 2 T.
+    """
+    _check("clipped_mean_noise", n_rows, epsilon, delta, target_bound=target_bound)
+    return 2 * target_bound * (1 + math.sqrt(2 * math.log(4 / delta))) / (n_rows * epsilon)
 
 
 def algorithm_3_noise(

@@ -19,19 +19,21 @@ from dataclasses import asdict
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.metrics import accuracy_score, r2_score
-from sklearn.utils import ClassifierTags, RegressorTags
 
 from dpkernel.blocks import BLOCK_ROWS
 from dpkernel.certificate import Release
-from dpkernel.domain import Level, Levels
-from dpkernel.errors import ParameterError, parameter_message
-from dpkernel.estimators.labels import label_codes
+from dpkernel.domain import Level
 from dpkernel.ledger import Ledger
-from dpkernel.losses import REGISTRY, Loss
+from dpkernel.losses import Loss
 from dpkernel.mechanisms import Gaussian
 from dpkernel.noise import NoiseSource
-from dpkernel.papers.lee_park_ahn_2025.common import NOTHING_PROVED, Published
+from dpkernel.papers.lee_park_ahn_2025.common import (
+    NOTHING_PROVED,
+    Objections,
+    Predictor,
+    Published,
+    WithLoss,
+)
 from dpkernel.papers.lee_park_ahn_2025.constants import (
     PrintedPerturbation,
     algorithm_2_noise,
@@ -42,69 +44,14 @@ from dpkernel.profiles import PrivacyProfile
 from dpkernel.sensitivity import loss_gradient
 from dpkernel.solvers.objective_perturbation import BlockRecords, Problem, Record, minimise
 from dpkernel.types import Array, Budget, Neighbours
-from dpkernel.validation import Real
-
-Objections = tuple[tuple[str, ...], tuple[str, ...]]
 
 
-class _Perturbation(Published):
+class _Perturbation(WithLoss, Published):
     """Steps 1, 3 and 4 of both algorithms, for any loss of Theorem 9."""
-
-    loss: str | Loss
-    classes: Sequence[Level]
 
     @abstractmethod
     def _printed(self, n_rows: int, loss: Loss) -> PrintedPerturbation:
         """Return the constants that the box prints."""
-
-    def _check_parameters(self) -> tuple[Budget, Neighbours]:
-        found = super()._check_parameters()
-        self._check_classes(self._resolve_loss())
-        return found
-
-    def _resolve_loss(self) -> Loss:
-        """Return the loss, which must have a largest slope and a largest curvature."""
-        loss = self.loss
-        if isinstance(loss, str) and loss in _NAMED:
-            loss = _NAMED[loss]
-        if not isinstance(loss, Loss) or not max(loss.lipschitz, loss.smoothness) < math.inf:
-            names = ", ".join(repr(name) for name in _NAMED)
-            raise ParameterError(
-                parameter_message(
-                    type(self).__name__,
-                    "loss",
-                    f"one of {names}, or a Loss with a largest slope and a largest curvature",
-                    loss if isinstance(loss, (str, Loss)) else type(loss).__name__,
-                )
-            )
-        return loss
-
-    def _check_classes(self, loss: Loss) -> None:
-        listed = isinstance(self.classes, (tuple, list, np.ndarray))
-        found = self._labels if listed else ()
-        texts = all(isinstance(v, str) for v in found)
-        numbers = all(isinstance(v, bool) or Real().holds(v) for v in found)
-        fine = (texts or numbers) and len(found) == 2 and found[0] != found[1]
-        if loss.labels and not fine:
-            raise ParameterError(
-                parameter_message(
-                    type(self).__name__,
-                    "classes",
-                    "a pair (negative, positive) of two different texts or two different numbers",
-                    type(self.classes).__name__,
-                    "Declare both: labels are not read from the data.",
-                )
-            )
-
-    @property
-    def _labels(self) -> tuple[Level, ...]:
-        """The declared classes as plain values."""
-        return tuple(v.item() if isinstance(v, np.generic) else v for v in self.classes)
-
-    def _check_training_data(self, X: Any, y: Any, **options: Any) -> tuple[Array, Array]:
-        if self._resolve_loss().labels:
-            options["encode"] = lambda found: 2 * label_codes(found, Levels(self._labels)) - 1
-        return super()._check_training_data(X, y, **options)
 
     def _release(self, Z: Array, y: Array) -> Any:
         n_rows, loss = len(Z), self._resolve_loss()
@@ -114,23 +61,15 @@ class _Perturbation(Published):
         noise = self._spend(releases, Budget(self.epsilon, self.delta))
         # b is noise on nothing: it leaves as minus the gradient of all other terms at beta~
         b = mechanism.release(np.zeros(self.n_features), noise)
-        self.coef_ = _minimise(Z, y, b, loss, n_rows * printed.regularisation)
+        self.coef_ = minimise_perturbed(Z, y, b, loss, n_rows * printed.regularisation)
         self.printed_ = printed
         public: dict[str, Any] = {
             "n_rows": n_rows,
             "loss": loss.to_dict(),
             "printed": asdict(printed),
         }
-        if loss.labels:
-            self.classes_ = np.array(self._labels)
-            public["classes"] = list(self._labels)
-        self.certificate_ = self._certify(releases, noise, public)
+        self.certificate_ = self._certify(releases, noise, public | self._set_classes(loss))
         return self
-
-    def _predictions(self, scores: Array) -> Array:
-        if not self._resolve_loss().labels:
-            return scores
-        return np.asarray(self.classes_[(scores >= 0).astype(np.int64)])
 
     def _proved(self, releases: Sequence[Release]) -> PrivacyProfile:
         return NOTHING_PROVED
@@ -258,7 +197,7 @@ class PublishedAlgorithm2(OnProjection, _Perturbation):
         return of_projection + _Perturbation._objections(self)[0], without_noise
 
 
-class PublishedAlgorithm4(OnFourierFeatures, _Perturbation):
+class PublishedAlgorithm4(OnFourierFeatures, Predictor, _Perturbation):
     r"""Algorithm 4 as printed: objective perturbation on random Fourier features.
 
     A baseline for comparisons, not for protecting data.
@@ -341,21 +280,6 @@ class PublishedAlgorithm4(OnFourierFeatures, _Perturbation):
         """Return f~ itself at every row."""
         return np.asarray(self.transform(X) @ self.coef_)
 
-    def score(self, X: Any, y: Any) -> float:
-        """Return the accuracy of a loss that classifies, R^2 of one that regresses."""
-        measure = accuracy_score if self._resolve_loss().labels else r2_score
-        return float(measure(y, self.predict(X)))
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.required = True
-        if self._resolve_loss().labels:
-            tags.estimator_type = "classifier"
-            tags.classifier_tags = ClassifierTags(multi_class=False)
-        else:
-            tags.estimator_type, tags.regressor_tags = "regressor", RegressorTags()
-        return tags
-
     def _release(self, Z: Array, y: Array) -> Any:
         return super()._release(self._cut(Z), y)
 
@@ -370,7 +294,7 @@ def _perturbation(printed: PrintedPerturbation, loss: Loss, n_features: int) -> 
     return Gaussian(moves, n_features, printed.noise_scale / grid, grid)
 
 
-def _minimise(Z: Array, y: Array, b: Array, loss: Loss, ridge: float) -> Array:
+def minimise_perturbed(Z: Array, y: Array, b: Array, loss: Loss, ridge: float) -> Array:
     """Return argmin sum_i l(y_i, beta^T z_i) + ridge ||beta||^2 / 2 + b^T beta, to rounding.
 
     The norms that the solver's constants need are those of these rows and of this b: nothing is
@@ -391,10 +315,3 @@ def _minimise(Z: Array, y: Array, b: Array, loss: Loss, ridge: float) -> Array:
     ]
     with np.errstate(all="ignore"):  # a floating-point warning would tell of the data
         return minimise(BlockRecords(lambda: blocks, loss), problem, b)
-
-
-_NAMED: dict[str, Loss] = {
-    name: loss
-    for name, loss in ((name, cls()) for name, cls in REGISTRY.items())
-    if max(loss.lipschitz, loss.smoothness) < math.inf
-}

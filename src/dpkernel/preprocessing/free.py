@@ -1,0 +1,155 @@
+"""Steps of a pipeline that are free: they learn nothing, and make each row of that row alone.
+
+Neither can be found out by trying, so there is a list. Scikit-learn's transformers on it are fitted to
+public numbers, never to rows; all that they keep are the number and the names of columns. What they warn
+of or fail with may quote rows: their words stay inside.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.preprocessing import Binarizer, FunctionTransformer, Normalizer, PolynomialFeatures
+
+from dpkernel.errors import DataError, DPKernelError, ParameterError
+from dpkernel.preprocessing.categories import DeclaredCategories
+from dpkernel.tables import MISSING, checked_table, quietly
+from dpkernel.types import Array
+
+PASS = "passthrough"
+FOREIGN: dict[str, type[Any]] = {
+    kind.__name__: kind for kind in (FunctionTransformer, Normalizer, Binarizer, PolynomialFeatures)
+}
+FUNCTIONS = (
+    "abs", "absolute", "arcsinh", "arctan", "cbrt", "ceil", "cos", "exp", "exp2", "expm1", "fabs",
+    "floor", "log", "log10", "log1p", "log2", "negative", "reciprocal", "rint", "sign", "sin", "sinh",
+    "sqrt", "square", "tanh", "trunc",
+)  # fmt: skip
+_INSTEAD = "apply it to the table, row by row, before the pipeline"
+
+
+def is_listed(function: Any) -> bool:
+    """Whether this is one of NumPy's functions of one number, or None, which is no function."""
+    name = getattr(function, "__name__", "")
+    return function is None or (name in FUNCTIONS and function is getattr(np, name))
+
+
+def check_free(name: str, step: Any) -> None:
+    """Raise for a step that is not known to learn nothing and to treat each row by itself."""
+    kind = type(step)
+    if (isinstance(step, str) and step == PASS) or kind is DeclaredCategories:
+        return
+    if kind is not FOREIGN.get(kind.__name__):
+        raise ParameterError(
+            f"The step {name!r} ({kind.__name__}) may be one that learns from the data without noise or"
+            f" mixes rows: use a private transformer of dpkernel.preprocessing, or {_INSTEAD}."
+        )
+    if kind is not FunctionTransformer:
+        return
+    if not is_listed(step.func) or not is_listed(step.inverse_func):
+        raise ParameterError(
+            f"The function of the step {name!r} is not one of NumPy's functions of one number"
+            f" ({', '.join(FUNCTIONS)}): {_INSTEAD}."
+        )
+    if step.kw_args or step.inv_kw_args or callable(step.feature_names_out):
+        raise ParameterError(
+            f"The FunctionTransformer of the step {name!r} has arguments for its function, or a"
+            f" function for names, which a pipeline does not take: {_INSTEAD}."
+        )
+
+
+def through_free_step(name: str, step: Any, table: Any, *, spent: bool) -> tuple[Any, Any]:
+    """Return a clone of a free step that knows the columns, and the rows that it makes of a table.
+
+    ``spent`` says whether the budget is gone, for the error.
+    """
+    if isinstance(step, str):
+        return step, table
+    ready = clone(step)
+    cost = "The budget of the whole pipeline was spent before." if spent else "Nothing was spent."
+    failed = ""
+    try:
+        if isinstance(ready, DeclaredCategories):
+            ready.fit(table)
+        else:
+            checked_table(ready, table, **_options(ready))
+            names = getattr(ready, "feature_names_in_", None)
+            fit_to_columns(name, ready, ready.n_features_in_, names)
+        return ready, transformed(name, ready, table)
+    except DPKernelError as error:
+        failed = str(error)
+    except Exception as error:
+        failed = type(error).__name__  # a foreign text may quote an entry
+    raise DataError(f"The step {name!r} failed ({failed}). {cost}")
+
+
+def fit_to_columns(name: str, step: Any, n_columns: int, names: Any) -> None:
+    """Fit one of scikit-learn's free steps to public numbers in so many columns."""
+    failed = ""
+    try:
+        with quietly():
+            step.fit(np.full((2, n_columns), 0.5))
+    except Exception as error:
+        failed = str(error)  # of parameters alone: there are no rows
+    if failed:
+        raise ParameterError(f"The step {name!r} can't be fitted: {failed}")
+    if names is not None:
+        step.feature_names_in_ = np.asarray(names, dtype=object)
+
+
+def transformed(name: str, step: Any, table: Any) -> Any:
+    """Return the rows that a fitted step makes of a table.
+
+    Every number of a free step that is not finite counts as 0, so that what comes after can't fail for
+    one row. A missing value before a function of one number stays missing.
+    """
+    if isinstance(step, str):
+        return table
+    if type(step) is not FOREIGN.get(type(step).__name__):
+        return step.transform(table)
+    rows = checked_table(step, table, reset=False, **_options(step))
+    if isinstance(step, FunctionTransformer):
+        return table if step.func is None else _by_number(name, step.func, rows)
+    if not np.isfinite(rows.data if sparse.issparse(rows) else rows).all():
+        raise DataError(MISSING)
+    failed = ""
+    try:
+        with quietly():
+            found = step.transform(rows)
+    except Exception as error:
+        failed = type(error).__name__  # a foreign text may quote an entry
+    if failed:
+        raise DataError(f"The step {name!r} failed ({failed}).")
+    if not sparse.issparse(found):
+        return _or_zero(np.asarray(found, dtype=np.float64))
+    found.data = _or_zero(found.data)
+    return found
+
+
+def _by_number(name: str, function: Any, rows: Any) -> Any:
+    """Return a function of every number; of a sparse table of those that it holds."""
+    with np.errstate(all="ignore"):
+        if not sparse.issparse(rows):
+            return np.where(np.isnan(rows), rows, _or_zero(function(rows)))
+        if function(0.0) != 0:
+            raise DataError(
+                f"The function of the step {name!r} does not keep the zeros that a sparse table leaves"
+                " out. Pass a dense table."
+            )
+        found = rows.copy()
+        found.data = np.where(np.isnan(rows.data), rows.data, _or_zero(function(rows.data)))
+        return found
+
+
+def _or_zero(values: Array) -> Array:
+    return np.where(np.isfinite(values), values, 0.0)
+
+
+def _options(step: Any) -> dict[str, Any]:
+    """Return how a table is checked: as numbers, but for a step that passes it on as it is."""
+    same = isinstance(step, FunctionTransformer) and step.func is None
+    kind = None if same else np.float64
+    return {"dtype": kind, "accept_sparse": "csr", "ensure_all_finite": False}
