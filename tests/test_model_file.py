@@ -40,6 +40,7 @@ from dpkernel.features import (
 from dpkernel.features.base import REGISTRY as MAPS
 from dpkernel.losses import Huber
 from dpkernel.methods import PrivateSGDClassifier, PrivateSGDRegressor
+from dpkernel.preprocessing.saving import pipeline_state
 from dpkernel.solvers.sgd_presets import preset
 from estimator_table import BUILDERS
 
@@ -606,6 +607,11 @@ def test_the_maps_of_all_steps_share_one_limit(kept, tmp_path, monkeypatch, coun
         load(path, max_bytes=2**22)
     wanted = 2**22 // FourierFeatures(12).building_bytes(2000) if message[0] == "m" else 0
     assert len(built) == wanted
+
+
+def test_a_pipeline_that_no_file_gives_back_is_not_saved(model):
+    with pytest.raises(ParameterError, match="more than 64 steps can't be saved"):
+        pipeline_state([(f"s{i}", "passthrough") for i in range(65)], model.certificate_)
 
 
 def test_a_map_inside_of_a_map_counts_once():
