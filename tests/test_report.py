@@ -509,6 +509,13 @@ def test_encoded_categories_are_shown_as_one_and_asked_in_valid_rows(kind, tmp_p
     assert "one of north, south, <east>" in page.text
 
 
+def test_levels_that_are_not_shown_are_counted(tmp_path):
+    X, y = table(200, 15)
+    schema = Domain((Levels(tuple(range(15))),), names=("ward",))
+    page = Reader(written(ridge(X, y), tmp_path, schema=schema))
+    assert "ward : prediction from" in page.text and "3 more levels are not shown." in page.text
+
+
 def test_a_schema_leaves_alone_what_the_model_knows_itself():
     X, y = table(300)
     X[:, 1] = np.where(X[:, 1] > 0, 7.0, 3.0)

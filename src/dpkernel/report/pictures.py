@@ -110,7 +110,8 @@ def _picture(view: View, found: Dependence, ends: tuple[float, float]) -> Html:
             y_range=ends,
             size=(380, 230),
         )
-    caption = join(tag("strong", found.name), ": ", moves, ".")
+    more = f" {found.left_out} more levels are not shown." if found.left_out else ""
+    caption = join(tag("strong", found.name), ": ", moves, ".", more)
     rows = [
         [number(place), *(number(float(value)) for value in values)]
         for place, values in list(zip(found.places, found.mean, strict=True))[:: _every(found)]

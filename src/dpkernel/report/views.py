@@ -59,6 +59,7 @@ class Dependence:
     mean: Array
     low: Array
     high: Array
+    left_out: int = 0  # levels beyond those in the picture
 
     @property
     def reach(self) -> float:
@@ -169,9 +170,10 @@ def spread_of(model: Any, view: View) -> Array | None:
 
 def _dependence(view: View, j: int, log_points: int, steps: int) -> Dependence:
     column, base = view.columns[j], _pattern(view.columns, log_points)
-    levels = isinstance(column, Levels)
+    levels, left_out = isinstance(column, Levels), 0
     if isinstance(column, Levels):
         places: tuple[Any, ...] = column.values[:_MOST_LEVELS]
+        left_out = len(column.values) - len(places)
     else:
         places = tuple(np.linspace(column.low, column.high, steps).tolist())
     table = np.repeat(base[None], len(places), axis=0)
@@ -179,7 +181,7 @@ def _dependence(view: View, j: int, log_points: int, steps: int) -> Dependence:
         table[i, :, j] = place
     answers = view.ask(table.reshape(-1, table.shape[2])).reshape(len(places), len(base), -1)
     low, high = np.quantile(answers, [0.1, 0.9], axis=1)
-    return Dependence(view.names[j], places, levels, answers.mean(axis=1), low, high)
+    return Dependence(view.names[j], places, levels, answers.mean(axis=1), low, high, left_out)
 
 
 def _pattern(columns: Sequence[Column], log_points: int) -> Table:
