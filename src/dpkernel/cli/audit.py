@@ -47,8 +47,8 @@ def audit(
     found = attack(estimator, trials=trials, confidence=confidence, progress=output.live)
     text = found.to_json()
     if out is not None:
-        with draft(out) as path:
-            path.write_text(text, encoding="utf-8")
+        with draft(out) as place:
+            place.write_text(text, encoding="utf-8")
     if plot is not None:
         found.plot(plot)
     output.say(str(found))
