@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 import sqlite3
@@ -264,6 +265,22 @@ def test_control_characters_do_not_reach_the_terminal(study, monkeypatch, capsys
     book.spend(PureProfile(1.0), "a\x1bb\nc")
     listed = call("ledger list study.db").stdout
     assert "\x1b" not in listed and "a\\u001bb\\nc" in listed
+
+
+def test_a_reader_who_went_away_is_no_error(monkeypatch, tmp_path):
+    class Gone(io.StringIO):
+        def write(self, text):
+            raise BrokenPipeError
+
+        def fileno(self):
+            return file.fileno()
+
+    with (tmp_path / "any").open("w") as file:
+        monkeypatch.setattr(sys, "stdout", Gone())
+        told = output.Output()
+        with pytest.raises(output.typer.Exit) as caught, told.guarded():
+            told.say("result")
+    assert caught.value.exit_code == 0
 
 
 def test_debug_without_an_error_shows_no_traceback(study, capsys):

@@ -333,8 +333,9 @@ def test_foreign_and_damaged_files_are_refused(tmp_path, bounds):
             open_table(tmp_path / name)
     with pytest.raises(ParameterError, match="unknown ending"):
         open_table(tmp_path / "t.xlsx")
-    with pytest.raises(ParameterError, match="one character"):
-        open_table(tmp_path / "t.csv", delimiter="::")
+    for delimiter in ("::", '"', "\n"):
+        with pytest.raises(ParameterError, match="one character"):
+            open_table(tmp_path / "t.csv", delimiter=delimiter)
     np.savez(tmp_path / "o.npz", a=np.array([{}], dtype=object))
     with pytest.raises(DataError, match="no Python objects"):
         open_table(tmp_path / "o.npz")

@@ -69,7 +69,8 @@ def bounds(
     table = open_table(data, delimiter=delimiter, kind=file_format)
     if schema:
         out.write_text(template(table), encoding="utf-8")
-        output.say(f"Fill in {out}: it holds the names of the columns only.")
+        source = "as the file states them" if table.kinds else "from the first line of the file"
+        output.say(f"Fill in {out}: it holds the names of the columns only, {source}.")
         output.result({"bounds": str(out), "columns": list(table.header)})
         return
     if wide is None or epsilon is None:

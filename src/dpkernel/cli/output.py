@@ -55,6 +55,13 @@ def one_line(text: str) -> str:
     return visible(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
+class _Console(Console):
+    """A console that leaves it to the command what a reader who went away means."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
 @dataclass
 class Output:
     """Where a command's results, progress and errors go."""
@@ -65,8 +72,8 @@ class Output:
     on_interrupt: Callable[[], str] = field(default=lambda: NOTHING_SPENT)
 
     def __post_init__(self) -> None:
-        self._out = Console(highlight=False, soft_wrap=True)
-        self._err = Console(stderr=True, highlight=False, soft_wrap=True)
+        self._out = _Console(highlight=False, soft_wrap=True)
+        self._err = _Console(stderr=True, highlight=False, soft_wrap=True)
 
     @property
     def live(self) -> bool:
@@ -105,9 +112,9 @@ class Output:
             yield lambda share: None
             return
         last = BarColumn() if measured else SpinnerColumn()
-        columns = (TextColumn("{task.description}"), last, TimeElapsedColumn())
+        columns = (TextColumn("{task.description}", markup=False), last, TimeElapsedColumn())
         with Progress(*columns, console=self._err, transient=True) as bar:
-            task = bar.add_task(what, total=1.0 if measured else None)
+            task = bar.add_task(one_line(what), total=1.0 if measured else None)
             yield lambda share: bar.update(task, completed=share)
 
     def fail(self, text: str, code: int = REFUSED, **more: Any) -> NoReturn:

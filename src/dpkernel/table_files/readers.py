@@ -57,8 +57,10 @@ def open_table(
             f"{path.name} has an unknown ending. Known are {', '.join(FORMATS)}; name another file's"
             " format with --format."
         )
-    if delimiter is not None and len(delimiter) != 1:
-        raise ParameterError("The delimiter must be one character.")
+    if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n'):
+        raise ParameterError(
+            "The delimiter must be one character, no quotation mark and no line break."
+        )
     return FORMATS[ending](path, delimiter)
 
 
