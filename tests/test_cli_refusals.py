@@ -130,7 +130,7 @@ def test_a_disk_that_fills_up_after_the_spend_does_not_lose_the_model(study, mon
     (study / "rescue").mkdir()
     before = (study / "patients.csv").read_bytes()
     result = call(*words_of(f"{FIT} --out {study / 'model.dpk'}"))
-    assert result.exit_code == 1 and "The budget is spent; the model lies in" in result.stderr
+    assert result.exit_code == 1 and "The budget is spent; the result lies in" in result.stderr
     assert call("verify", study / "rescue" / "model.dpk").exit_code == 0
     result = call(
         "predict", study / "rescue" / "model.dpk", "patients.csv", "--out", "patients.csv"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import csv
+import datetime
+
 import numpy as np
 import pytest
 
@@ -72,6 +75,75 @@ def test_quotes_blank_lines_byte_order_marks_and_delimiters(tmp_path, bounds):
     assert encoded(tmp_path / "t.csv", bounds, delimiter=";").tolist() == ENCODED[:1]
     (tmp_path / "t.tsv").write_text(text.replace(";", "\t"), encoding="utf-8", newline="")
     assert encoded(tmp_path / "t.tsv", bounds).tolist() == ENCODED[:1]
+
+
+def test_a_quotation_mark_never_swallows_other_rows(tmp_path, bounds):
+    rows = [["0", "50", "north", "1", "3"] for _ in range(20)]
+    rows[4][2], rows[12][2] = '"north', 'north"'  # balanced again eight lines later
+    with pytest.raises(DataError, match="A record is one line. Nothing was spent"):
+        encoded(write_csv(tmp_path / "t.csv", rows), bounds)
+    rows[4][2], rows[12][2] = 'nor"th', '"nor""th"'  # inside of a cell it is a sign like others
+    found = encoded(write_csv(tmp_path / "t.csv", rows), bounds)
+    assert len(found) == 20 and found[[4, 12], 1:3].tolist() == [[0, 0], [0, 0]]
+
+
+def test_a_cell_that_is_too_long_is_missing_and_the_limit_of_others_stays(tmp_path, bounds):
+    most = readers.CELL_CHARACTERS
+    rows = [("0", "7" * (most + 1), "north", "1", "3"), ("1", "7".rjust(most), "north", "1", "3")]
+    limit = csv.field_size_limit(100)
+    try:
+        found = encoded(write_csv(tmp_path / "t.csv", rows), bounds)
+        assert csv.field_size_limit() == 100
+    finally:
+        csv.field_size_limit(limit)
+    assert found[:, 0].tolist() == [50, 7]
+
+
+def test_a_blank_line_is_a_row_where_there_is_one_column(tmp_path):
+    def count(text):
+        (tmp_path / "t.csv").write_text(text)
+        blocks = open_table(tmp_path / "t.csv").read(["x"], lambda share: None)
+        return [cell for block in blocks for cell in block["x"]]
+
+    assert count("\n\nx\n1\n\n2\n") == ["1", "", "2"]
+    assert count("x,y\n1,1\n\n2,2\n") == ["1", "2"]
+
+
+def test_numbers_match_levels_that_are_texts(tmp_path):
+    (tmp_path / "b.toml").write_text("[columns.x]\nlevels = ['0', '1', '2.5', 'True']\n")
+    rules = read_schema(tmp_path / "b.toml").inputs
+    np.savez(tmp_path / "i.npz", x=np.array([0, 1, 7]))
+    np.savez(tmp_path / "f.npz", x=np.array([1.0, 2.5, np.nan, np.inf]))
+    np.savez(tmp_path / "b.npz", x=np.array([True, False]))
+    found = []
+    for name in ("i.npz", "f.npz", "b.npz"):
+        for block in open_table(tmp_path / name).read(["x"], lambda share: None):
+            found.append(rules[0].places(block["x"]).tolist())
+    assert found == [[0, 1, -1], [1, 2, -1, -1], [3, -1]]
+
+
+def test_types_that_the_file_states_decide_what_a_column_can_be(tmp_path):
+    arrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    day = datetime.date(2026, 5, 1)
+    columns = {"day": [day, None], "list": [[1.0], []], "id": [2**53 + 1, None], "y": [1, 2]}
+    parquet.write_table(arrow.table(columns), tmp_path / "t.parquet")
+    table = open_table(tmp_path / "t.parquet")
+    assert table.not_numbers == {"day", "list"}
+    target = "[columns.y]\nlow = 0\nhigh = 9\n"
+    for name in ("day", "list"):
+        others = [other for other in columns if other not in (name, "y")]
+        text = f"ignore = {others}\n[columns.{name}]\nlow = 0\nhigh = 1\n{target}"
+        (tmp_path / "b.toml").write_text(text)
+        with pytest.raises(DataError, match=f"Column '{name}' .* holds no numbers"):
+            encode_table(table, read_schema(tmp_path / "b.toml", "y"))
+    (tmp_path / "b.toml").write_text(
+        f"ignore = ['list']\n[columns.day]\nlevels = ['{day}']\n"
+        f"[columns.id]\nlevels = [{2**53}, {2**53 + 1}]\n{target}"
+    )
+    found = encode_table(table, read_schema(tmp_path / "b.toml", "y")).arrays()[0]
+    assert found.tolist() == [[1, 0, 1], [0, 0, 0]]
 
 
 def test_bytes_that_are_no_text_are_a_missing_cell(tmp_path, bounds):
@@ -188,7 +260,8 @@ def test_indicators_stay_zero_and_one_in_the_unit_box(bounds):
 def test_ignored_columns_may_be_declared_and_the_target_may_be_named(bounds):
     bounds.write_text(
         "ignore = ['a', 'c']\n"
-        + "".join(f"[columns.{name}]\nlow = 0\nhigh = 1\n" for name in "abc")
+        + "".join(f"[columns.{name}]\nlow = 0\nhigh = 1\n" for name in "bc")
+        + "[columns.a]\n"  # as the template left it
     )
     schema = read_schema(bounds, "c")
     assert [rule.name for rule in schema.inputs] == ["b"] and schema.target.name == "c"
@@ -206,6 +279,13 @@ def test_ignored_columns_may_be_declared_and_the_target_may_be_named(bounds):
         ("[columns.x]\nlow = 0\nhigh = 1\nlevels = [1]", "not both"),
         ("[columns.x]\nlow = 1\nhigh = 0", "low < high"),
         ("[columns.x]\nlevels = []", "list of texts"),
+        ("[columns.x]\nlevels = [0, nan]", "finite numbers"),
+        ("[columns.x]\nlevels = [0, inf]", "finite numbers"),
+        (f"[columns.x]\nlevels = [1{'0' * 400}]", "finite numbers"),
+        ("ignore = ['x']\n[columns.x]\n[target]\nname = 'x'", "needs low and high"),
+        ("ignore = ['x']\n[columns.x]\nlow = 0", "needs low and high"),
+        ("[columns.x]", "needs low and high"),
+        ("[target]\nname = 3", "must be a text"),
         ("[columns.x]\nlevels = [1, 1]", "different values"),
         ("[columns.x]\nlevels = ['a']\nmissing = 'b'", "one of its levels"),
         ("[columns.x]\nlow = 0\nhigh = 1\nmissing = 'b'", "finite number"),
@@ -232,8 +312,10 @@ def test_a_wrong_bounds_file_is_refused(bounds, text, words):
         (HEADER + ",age", "0,1,north,1,3,5", "2 columns named 'age'"),
         (HEADER, f"{SECRET},1", "another number of fields"),
         (HEADER, "", "no rows"),
-        (HEADER, f'0,"{SECRET}', "another number of fields"),
-        (HEADER, "0," + "9" * 140_000, "field is too long"),
+        (HEADER, f'0,"{SECRET}', "A record is one line"),
+        (HEADER, f'0,1,"north\n{SECRET}",1,3', "A record is one line"),
+        (HEADER, f'0,1,"north"{SECRET},1,3', "A record is one line"),
+        (HEADER, "0," + "9" * 140_000, "another number of fields"),
     ],
 )
 def test_a_file_that_does_not_fit_is_refused_without_its_content(
@@ -253,14 +335,18 @@ def test_foreign_and_damaged_files_are_refused(tmp_path, bounds):
             open_table(tmp_path / name)
     with pytest.raises(ParameterError, match="unknown ending"):
         open_table(tmp_path / "t.xlsx")
-    with pytest.raises(ParameterError, match="one character"):
-        open_table(tmp_path / "t.csv", delimiter="::")
+    for delimiter in ("::", '"', "\n"):
+        with pytest.raises(ParameterError, match="one character"):
+            open_table(tmp_path / "t.csv", delimiter=delimiter)
     np.savez(tmp_path / "o.npz", a=np.array([{}], dtype=object))
     with pytest.raises(DataError, match="no Python objects"):
         open_table(tmp_path / "o.npz")
     np.savez(tmp_path / "l.npz", a=np.ones(2), b=np.ones(3))
     with pytest.raises(DataError, match="same number of rows"):
         open_table(tmp_path / "l.npz")
+    np.savez(tmp_path / "d.npz", X=np.ones((3, 2)), X0=np.ones(3))
+    with pytest.raises(DataError, match="two columns the same name"):
+        open_table(tmp_path / "d.npz")
     np.savez(tmp_path / "f.npz", a=np.ones((2, 3), order="F"))
     with pytest.raises(DataError, match="column order"):
         open_table(tmp_path / "f.npz")

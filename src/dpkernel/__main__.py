@@ -1,5 +1,21 @@
 """``python -m dpkernel`` is the command line."""
 
-from dpkernel.cli import app
+import sys
 
-app(prog_name="dpkernel")
+
+def main() -> None:
+    """Run the command line; Ctrl-C while it is still loading is one line, too."""
+    try:
+        from dpkernel.cli import app
+    except KeyboardInterrupt:
+        sys.exit(_interrupted())
+    app(prog_name="dpkernel")
+
+
+def _interrupted() -> int:
+    sys.stderr.write("error: Interrupted. Nothing was spent.\n")
+    return 130
+
+
+if __name__ == "__main__":
+    main()

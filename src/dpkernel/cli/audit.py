@@ -10,6 +10,7 @@ import typer
 from sklearn.base import clone
 
 from dpkernel.cli import options
+from dpkernel.cli.model_files import check_outputs, draft
 from dpkernel.cli.output import REFUSED, Output, Refusal, command
 from dpkernel.domain import Interval, Levels
 from dpkernel.model_file import load
@@ -39,13 +40,15 @@ def audit(
     The rows are made up from the declared bounds, so nothing is spent and nobody's data are read.
     Epsilon, delta and neighbours are those of the model file; the options are for a named estimator.
     """
+    check_outputs([out, plot], [Path(subject)])
     estimator = _estimator(subject, Budget(epsilon, delta), neighbours)
     from dpkernel.audit import audit as attack
 
     found = attack(estimator, trials=trials, confidence=confidence, progress=output.live)
     text = found.to_json()
     if out is not None:
-        out.write_text(text, encoding="utf-8")
+        with draft(out) as place:
+            place.write_text(text, encoding="utf-8")
     if plot is not None:
         found.plot(plot)
     output.say(str(found))

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import math
+import tomllib
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from dpkernel.certificate import Certificate
 from dpkernel.cli import options
-from dpkernel.cli.model_files import check_room
-from dpkernel.cli.output import Output, Refusal, command
+from dpkernel.cli.model_files import check_outputs, check_room, keep
+from dpkernel.cli.output import Output, Refusal, command, one_line
 from dpkernel.domain import Interval, Levels
 from dpkernel.errors import DataError
 from dpkernel.preprocessing import PrivateBounds
@@ -60,12 +62,15 @@ def bounds(
     """Write a bounds.toml for a file: a template (--schema), or filled privately (--private)."""
     if schema == private:
         raise Refusal("State one of --schema and --private.")
-    if out.exists():
-        raise Refusal(f"{out.name} exists already: choose another name with --out.")
+    certificate_file = out.with_suffix(".certificate.json")
+    for path in (out, certificate_file) if private else (out,):
+        if path.exists():
+            raise Refusal(f"{path.name} exists already: choose another name with --out.")
     table = open_table(data, delimiter=delimiter, kind=file_format)
     if schema:
         out.write_text(template(table), encoding="utf-8")
-        output.say(f"Fill in {out}: it holds the names of the columns only.")
+        source = "as the file states them" if table.kinds else "from the first line of the file"
+        output.say(f"Fill in {out}: it holds the names of the columns only, {source}.")
         output.result({"bounds": str(out), "columns": list(table.header)})
         return
     if wide is None or epsilon is None:
@@ -78,9 +83,10 @@ def bounds(
     searched = _numbers_of(declared, wide)
     book = options.open_ledger(ledger, dataset, neighbours, wait)
     output.on_interrupt = options.SpendWatch(book, ledger is not None)
-    certificate_file = out.with_suffix(".certificate.json")
+    tomllib.loads(as_toml(list(declared.rules), declared.ignore))  # what is written can be read
+    check_outputs([out, certificate_file], [data, wide, ledger])
     for path in (out, certificate_file):
-        check_room(path, data, wide, ledger)
+        check_room(path)
     with output.progress(f"reading {data.name}") as tell:
         rows = encode_table(table, searched, tell=tell, folder=scratch)
     finder = PrivateBounds(
@@ -98,8 +104,13 @@ def bounds(
     text = _heading(certificate, certificate_file) + as_toml(
         _narrowed(declared, rows.schema, finder), declared.ignore
     )
-    out.write_text(text, encoding="utf-8")
-    certificate_file.write_text(certificate.to_json(), encoding="utf-8")
+    proof = certificate.to_json()
+
+    def write(place: Path) -> None:
+        place.write_text(text, encoding="utf-8")
+        place.with_name(certificate_file.name).write_text(proof, encoding="utf-8")
+
+    keep(out, write)
     output.say(str(certificate))
     output.say()
     output.say(f"{'bounds':<12} {out}")
@@ -146,6 +157,11 @@ def template(table: TableFile) -> str:
             f"The first line of {table.name} holds a number where a column name belongs: it may be a"
             " row, so nothing of it is written down. Add a header line, or write bounds.toml by hand."
         )
+    if len(set(table.header)) < len(table.header):
+        raise DataError(
+            f"Two columns of {table.name} have the same name. Rename one: bounds.toml tells columns"
+            " apart by their names."
+        )
     lines = [
         "# What is public about each column, from knowledge outside the data: never read it off them.",
         "# Numbers: low and high. Categories: levels = [...]. Values outside count as the nearest end,",
@@ -155,7 +171,7 @@ def template(table: TableFile) -> str:
     ]
     kinds = table.kinds or ("",) * len(table.header)
     for name, kind in zip(table.header, kinds, strict=True):
-        said = f"  # {kind} in the file" if kind else ""
+        said = f"  # {one_line(kind)} in the file" if kind else ""
         lines += ["", f"[columns.{_key(name)}]{said}", "# low = ", "# high = "]
         lines += ["# levels = []"]
     return "\n".join(lines) + "\n"
@@ -163,27 +179,34 @@ def template(table: TableFile) -> str:
 
 def as_toml(rules: list[ColumnRule], ignore: tuple[str, ...] = ()) -> str:
     """Return a bounds.toml that declares these columns."""
-    lines = [f"ignore = {json.dumps(list(ignore))}"]
+    lines = [f"ignore = {_value(list(ignore))}"]
     for rule in rules:
         lines += ["", f"[columns.{_key(rule.name)}]"]
         if isinstance(rule.values, Levels):
-            lines.append(f"levels = {json.dumps(list(rule.values.values))}")
+            lines.append(f"levels = {_value(list(rule.values.values))}")
         elif rule.values is not None:
             lines += [f"low = {rule.values.low!r}", f"high = {rule.values.high!r}"]
         if rule.missing is not None:
-            lines.append(f"missing = {json.dumps(rule.missing)}")
+            lines.append(f"missing = {_value(rule.missing)}")
     return "\n".join(lines) + "\n"
 
 
 def _key(name: str) -> str:
     """Return a name as a key of TOML; bare where that is allowed."""
     plain = name and all(c.isascii() and (c.isalnum() or c in "-_") for c in name)
-    return name if plain else json.dumps(name)
+    return name if plain else _value(name)
+
+
+def _value(value: Any) -> str:
+    """Return a text, number, truth value or list of them in TOML: JSON, but for two rules.
+
+    TOML has no pairs of surrogates, so letters stand as they are, and it does not allow a bare DEL.
+    """
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007F")
 
 
 def _is_number(name: str) -> bool:
     try:
-        float(name)
+        return math.isfinite(float(name))  # a column may be called nan or inf
     except ValueError:
         return False
-    return True

@@ -10,6 +10,8 @@ import typer
 
 from dpkernel.cli import options
 from dpkernel.cli.model_files import (
+    check_outputs,
+    draft,
     is_certificate,
     model_metadata,
     prove,
@@ -17,7 +19,7 @@ from dpkernel.cli.model_files import (
     report,
     stored_schema,
 )
-from dpkernel.cli.output import REFUSED, Output, command
+from dpkernel.cli.output import REFUSED, Output, command, one_line
 from dpkernel.model_file import load
 from dpkernel.table_files import Schema
 from dpkernel.table_files.schema import described
@@ -44,10 +46,12 @@ def show(
     ] = None,
 ) -> None:
     """Print a certificate in words, and the columns of a model."""
+    check_outputs([out], [file])
     certificate = read_certificate(file)
-    output.say(str(certificate))
     if out is not None:
-        out.write_text(certificate.to_json(), encoding="utf-8")
+        with draft(out) as path:
+            path.write_text(certificate.to_json(), encoding="utf-8")
+    output.say(str(certificate))
     data = {"certificate": json.loads(certificate.to_json())}
     if not is_certificate(file):
         metadata = model_metadata(file)
@@ -56,9 +60,9 @@ def show(
             schema = Schema.from_dict(metadata["schema"])
             output.say()
             for line in described(schema.inputs):
-                output.say(f"input    {line}")
+                output.say(f"input    {one_line(line)}")
             if schema.target is not None:
-                output.say(f"target   {described([schema.target])[0]}")
+                output.say(f"target   {one_line(described([schema.target])[0])}")
     output.result(data)
 
 
@@ -87,6 +91,7 @@ def report_command(
     wait: options.Wait = 30.0,
 ) -> None:
     """Write one HTML page that explains a model and its guarantee to people without Python."""
+    check_outputs([out], [file, ledger])
     subject = read_certificate(file) if is_certificate(file) else load(file)
     book = (
         None if ledger is None else options.open_ledger(ledger, dataset, "", wait, read_only=True)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from dpkernel.cli import options
-from dpkernel.cli.model_files import check_room, report, save_model
+from dpkernel.cli.model_files import check_outputs, check_room, model_notes, report, save_model
 from dpkernel.cli.output import Output, command
 from dpkernel.table_files import encode_table, open_table, read_schema
 from dpkernel.types import Budget, Neighbours
@@ -48,7 +48,8 @@ def fit(
     declared = options.declared_target(schema)
     kind = options.estimator_class(task, estimator)
     book = options.open_ledger(ledger, dataset, neighbours, wait)
-    output.on_interrupt = options.SpendWatch(book, ledger is not None)
+    watch = options.SpendWatch(book, ledger is not None)
+    output.on_interrupt = watch
     table = open_table(data, delimiter=delimiter, kind=file_format)
     schema = schema.select(table.header, table.name)
     model = options.new_estimator(
@@ -62,24 +63,27 @@ def fit(
         settings=settings,
         ledger=book,
     )
+    notes = model_notes(schema, task)
+    check_outputs([out, report_file], [data, bounds, ledger])
     for path in (out, report_file):
         if path is not None:
-            check_room(path, data, bounds, ledger)
+            check_room(path)
     with output.progress(f"reading {data.name}") as tell:
         rows = encode_table(table, schema, tell=tell, folder=scratch)
     with output.progress(f"fitting {kind.__name__}", measured=False):
         model.fit(*rows.training_data())
-    save_model(model, out, schema, task)
-    certificate = model.certificate_
-    output.say(str(certificate))
-    output.say()
-    output.say(f"{'model':<8} {out}")
+    save_model(model, out, notes)
+    output.on_interrupt = lambda: f"{watch()} The model lies in '{out}'."
     written = {"model": str(out)}
     if report_file is not None:
         known = book if ledger is not None else None
         report(model, report_file, known, f"{kind.__name__}: {data.name}", schema)
-        output.say(f"{'report':<8} {report_file}")
         written["report"] = str(report_file)
+    certificate = model.certificate_
+    output.say(str(certificate))
+    output.say()
+    for name, place in written.items():
+        output.say(f"{name:<8} {place}")
     output.result(
         {
             **written,

@@ -10,7 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from dpkernel.cli import options
-from dpkernel.cli.output import Output, Refusal, command
+from dpkernel.cli.model_files import check_outputs
+from dpkernel.cli.output import Output, Refusal, command, one_line
 from dpkernel.ledger import Ledger
 from dpkernel.ledger_file import dataset_names
 from dpkernel.types import JSON, Budget, Neighbours
@@ -41,6 +42,7 @@ def create(
     wait: options.Wait = 30.0,
 ) -> None:
     """Make a ledger with a ceiling for a data set, or add a data set to one."""
+    options.settle(file, wait)
     if file.exists() and dataset in dataset_names(file, timeout=wait):
         raise Refusal(f"{file.name} already holds a data set {dataset!r}. Nothing was changed.")
     book = Ledger(
@@ -74,7 +76,9 @@ def list_spends(
                 "spends": rows,
             }
         )
-        output.say(f"{name}: ceiling {book.budget or 'none'}; {book.neighbours.value} neighbours")
+        output.say(
+            f"{one_line(name)}: ceiling {book.budget or 'none'}; {book.neighbours.value} neighbours"
+        )
         if rows:
             output.show(_table(rows))
         output.say(f"spent {spent or 'nothing'}; left {left or 'nothing'}")
@@ -90,6 +94,7 @@ def export(
     wait: options.Wait = 30.0,
 ) -> None:
     """Write the history of a data set as JSON (with every profile) or CSV."""
+    check_outputs([out], [file])
     options.open_ledger(file, dataset, "", wait, read_only=True).export(out)
     output.say(f"The history lies in {out}")
     output.result({"export": str(out)})
@@ -105,6 +110,7 @@ def plot(
     """Draw what was spent, spend by spend, under the ceiling."""
     if out.suffix not in (".png", ".svg", ".pdf"):
         raise Refusal(f"A picture ends in .png, .svg or .pdf. Got {out.name}.")
+    check_outputs([out], [file])
     options.open_ledger(file, dataset, "", wait, read_only=True).plot(out)
     output.say(f"The picture lies in {out}")
     output.result({"plot": str(out)})
@@ -113,6 +119,7 @@ def plot(
 def _names(file: Path, dataset: str | None, wait: float) -> list[str]:
     if dataset is not None or not file.exists():
         return [dataset or ""]  # a file that is not there is refused when it is opened
+    options.settle(file, wait)
     return dataset_names(file, timeout=wait)
 
 
@@ -128,8 +135,8 @@ def _table(rows: list[JSON]) -> Any:
         table.add_row(
             str(row["number"]),
             row["time"][:19],
-            Text(row["label"] if row["private"] else f"{row['label']} (not private)"),
-            Text(row["part"] or ""),
+            Text(one_line(row["label"]) + ("" if row["private"] else " (not private)")),
+            Text(one_line(row["part"] or "")),
             f"{row['epsilon']:.4g}",
             f"{row['delta']:.4g}",
             str(row["state"]),

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import json
+import shutil
 import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from dpkernel.archive import read_json
 from dpkernel.certificate import Certificate
 from dpkernel.cli.output import Refusal
 from dpkernel.errors import CertificateError
@@ -19,15 +24,22 @@ from dpkernel.types import JSON, Budget
 _ROOM = 2**22  # bytes that must be free for a model before anything is spent for it
 
 
-def check_room(path: Path, *inputs: Path | None) -> None:
-    """Raise now, before anything is spent, if a file of a model's size can't be written there.
+def check_outputs(outputs: Sequence[Path | None], inputs: Sequence[Path | None]) -> None:
+    """Raise now, before anything is spent, if a result would replace an input or another result."""
+    wanted = [path for path in outputs if path is not None]
+    for place, path in enumerate(wanted):
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, "It is a folder", str(path))
+        if any(one is not None and _same(path, one) for one in inputs):
+            raise Refusal(f"{path.name} is an input: choose another name for the result.")
+        if any(_same(path, other) for other in wanted[:place]):
+            raise Refusal(
+                f"{path.name} would hold two results: choose another name for one of them."
+            )
 
-    Nor may it replace one of the inputs.
-    """
-    if path.is_dir():
-        raise IsADirectoryError(errno.EISDIR, "It is a folder", str(path))
-    if any(one is not None and _same(path, one) for one in inputs):
-        raise Refusal(f"{path.name} is an input: choose another name for the result.")
+
+def check_room(path: Path) -> None:
+    """Raise now, before anything is spent, if a file of a model's size can't be written there."""
     try:
         with tempfile.TemporaryFile(dir=path.parent, buffering=0) as draft:
             written = draft.write(bytes(_ROOM))
@@ -38,28 +50,79 @@ def check_room(path: Path, *inputs: Path | None) -> None:
 
 
 def _same(one: Path, other: Path) -> bool:
-    return one.exists() and other.exists() and one.samefile(other)
+    if one.exists() and other.exists():
+        return one.samefile(other)
+    return one.resolve() == other.resolve()
 
 
-def save_model(model: Any, path: Path, schema: Schema, task: str) -> Path:
-    """Write a fitted model with the columns that it was trained on.
-
-    The budget is spent by now. If the file can't be written after all, the model goes to a temporary
-    folder, and the error says where.
-    """
-    metadata = {"task": task, "schema": schema.to_dict()}
+@contextlib.contextmanager
+def draft(path: Path) -> Iterator[Path]:
+    """Yield a name of its own to write to; it becomes ``path`` in one step, or it is removed."""
+    if path.exists() and not path.is_file():  # a device or a pipe
+        yield path
+        return
     try:
-        return save(model, path, metadata=metadata)
+        folder = Path(tempfile.mkdtemp(prefix=f".{path.name}-", suffix=".part", dir=path.parent))
     except OSError as error:
-        rescue = Path(tempfile.mkdtemp(prefix="dpkernel-")) / path.name
-        try:
-            save(model, rescue, metadata=metadata)
-        except OSError:
-            raise error from None
-        raise Refusal(
-            f"{path.name} can't be written ({error.strerror}). The budget is spent; the model lies in"
-            f" {rescue}"
-        ) from error
+        raise OSError(error.errno, error.strerror, str(path)) from error
+    try:
+        yield folder / path.name
+        (folder / path.name).replace(path)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def keep(path: Path, *writers: Callable[[Path], object]) -> None:
+    """Write a result that the budget was spent on.
+
+    If the first writer can't write it there, whatever the reason, the result goes to a temporary
+    folder, by the first of the writers that can, and the error says where.
+    """
+    try:
+        writers[0](path)
+        return
+    except Exception as error:  # its text may quote what is not public
+        failure = error
+    why = getattr(failure, "strerror", None) or type(failure).__name__
+    copy = _rescued(path.name, writers)
+    rest = "no copy of it could be kept" if copy is None else f"the result lies in {copy}"
+    raise Refusal(f"{path.name} can't be written ({why}). The budget is spent; {rest}") from failure
+
+
+def _rescued(name: str, writers: Sequence[Callable[[Path], object]]) -> Path | None:
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="dpkernel-"))
+    except OSError:
+        return None
+    for write in writers:
+        with contextlib.suppress(Exception):  # the next one may do
+            write(folder / name)
+            return folder / name
+    shutil.rmtree(folder, ignore_errors=True)
+    return None
+
+
+def model_notes(schema: Schema, task: str) -> JSON:
+    """Return what ``fit`` writes beside the model; raise now if a file could not give it back."""
+    notes = {"task": task, "schema": schema.to_dict()}
+    try:
+        if read_json(json.dumps(notes, allow_nan=False).encode()) == notes:
+            return notes
+    except ValueError:
+        pass
+    raise Refusal(
+        "A model file can't hold what bounds.toml declares: too many levels, or values that JSON does"
+        " not have. Nothing was spent."
+    )
+
+
+def save_model(model: Any, path: Path, notes: JSON) -> None:
+    """Write a fitted model with the columns that it was trained on. The budget is spent by now."""
+    keep(
+        path,
+        lambda place: save(model, place, metadata=notes),
+        lambda place: save(model, place, metadata=None),
+    )
 
 
 def is_certificate(path: Path) -> bool:
@@ -117,4 +180,6 @@ def report(
     subject: Any, path: Path, ledger: Ledger | None, title: str, schema: Schema | None = None
 ) -> Path:
     """Write the HTML report of a model or certificate."""
-    return write_report(subject, path, ledger=ledger, schema=schema, title=title)
+    with draft(path) as place:
+        write_report(subject, place, ledger=ledger, schema=schema, title=title)
+    return path

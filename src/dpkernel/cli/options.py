@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from dpkernel import estimators
-from dpkernel.cli.output import Refusal
+from dpkernel.cli.output import NOTHING_SPENT, Refusal
 from dpkernel.domain import Interval, Levels
 from dpkernel.errors import DPKernelError, ParameterError
 from dpkernel.ledger import Ledger
@@ -187,8 +188,20 @@ def open_ledger(
             f"There is no ledger {path.name}. Make one, with the ceiling that the data's owner set:"
             f" dpkernel ledger create {path.name} --dataset NAME --epsilon 1 --delta 1e-6"
         )
+    if read_only:
+        settle(path, wait)
     expected = None if read_only else relation
     return Ledger(path, dataset=dataset, neighbours=expected, read_only=read_only, timeout=wait)
+
+
+def settle(path: Path, wait: float) -> None:
+    """Undo what a process that was killed while it spent left half-written beside a ledger.
+
+    Reading alone can't do that. Where it is not allowed, the reader says what is wrong.
+    """
+    if path.exists() and Path(f"{path}-journal").exists():
+        with contextlib.suppress(DPKernelError):
+            Ledger(path, timeout=wait)
 
 
 class SpendWatch:
@@ -210,7 +223,7 @@ class SpendWatch:
         except DPKernelError:
             return "The ledger can't be read now: its history tells whether anything was spent."
         if not spent:
-            return "Nothing was spent."
+            return NOTHING_SPENT
         if self._in_file:
             return "The noise may have been drawn, so the spend stays recorded in the ledger."
         return "The noise may have been drawn: count its epsilon and delta as spent."

@@ -12,6 +12,7 @@ import functools
 import inspect
 import json
 import os
+import re
 import sys
 import traceback
 import warnings
@@ -34,11 +35,31 @@ INTERRUPTED = 130
 AsJSON = Annotated[bool, typer.Option("--json", help="Print one JSON object to standard output.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+NOTHING_SPENT = "Nothing was spent."
+# signs that move the cursor, colour the terminal or turn the order of letters
+_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 _SHARED = {"as_json": AsJSON, "quiet": Quiet, "debug": Debug}
 
 
 class Refusal(DPKernelError):  # noqa: N818 (a sentence, no fault)
     """A command can't do what it was asked to; its text is the sentence that is shown."""
+
+
+def visible(text: str) -> str:
+    """Return a text whose control characters are spelled out, so that a terminal does not obey them."""
+    return _UNSEEN.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
+
+
+def one_line(text: str) -> str:
+    """Return a visible text without line breaks."""
+    return visible(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
+class _Console(Console):
+    """A console that leaves it to the command what a reader who went away means."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
 
 
 @dataclass
@@ -48,11 +69,11 @@ class Output:
     as_json: bool = False
     quiet: bool = False
     debug: bool = False
-    on_interrupt: Callable[[], str] = field(default=lambda: "Nothing was spent.")
+    on_interrupt: Callable[[], str] = field(default=lambda: NOTHING_SPENT)
 
     def __post_init__(self) -> None:
-        self._out = Console(highlight=False, soft_wrap=True)
-        self._err = Console(stderr=True, highlight=False, soft_wrap=True)
+        self._out = _Console(highlight=False, soft_wrap=True)
+        self._err = _Console(stderr=True, highlight=False, soft_wrap=True)
 
     @property
     def live(self) -> bool:
@@ -62,7 +83,7 @@ class Output:
     def say(self, text: str = "") -> None:
         """Print a line for people."""
         if not self.as_json and not self.quiet:
-            self._out.print(text, markup=False)
+            self._out.print(visible(text), markup=False)
 
     def show(self, table: Any) -> None:
         """Print a rich table for people."""
@@ -71,7 +92,8 @@ class Output:
 
     def raw(self, text: str) -> None:
         """Write text that is the result itself."""
-        sys.stdout.write(text)
+        sys.stdout.write(visible(text) if sys.stdout.isatty() else text)
+        sys.stdout.flush()
 
     def result(self, data: JSON) -> None:
         """Print the result for programs; people were told in words."""
@@ -81,7 +103,7 @@ class Output:
     def note(self, text: str) -> None:
         """Print a line beside the results."""
         if not self.quiet:
-            self._err.print(text, markup=False)
+            self._err.print(visible(text), markup=False)
 
     @contextmanager
     def progress(self, what: str, *, measured: bool = True) -> Iterator[Tell]:
@@ -90,18 +112,18 @@ class Output:
             yield lambda share: None
             return
         last = BarColumn() if measured else SpinnerColumn()
-        columns = (TextColumn("{task.description}"), last, TimeElapsedColumn())
+        columns = (TextColumn("{task.description}", markup=False), last, TimeElapsedColumn())
         with Progress(*columns, console=self._err, transient=True) as bar:
-            task = bar.add_task(what, total=1.0 if measured else None)
+            task = bar.add_task(one_line(what), total=1.0 if measured else None)
             yield lambda share: bar.update(task, completed=share)
 
     def fail(self, text: str, code: int = REFUSED, **more: Any) -> NoReturn:
         """Say what is wrong and end the command."""
-        if self.debug:
-            self._err.print(traceback.format_exc(), markup=False)
+        if self.debug and sys.exc_info()[0] is not None:
+            self._err.print(visible(traceback.format_exc()), markup=False)
         if self.as_json:
             self.raw(json.dumps({"ok": False, "error": text, **more}, indent=2) + "\n")
-        self._err.print(f"error: {text}", markup=False)
+        self._err.print(f"error: {visible(text)}", markup=False)
         raise typer.Exit(code)
 
     @contextmanager
@@ -112,7 +134,7 @@ class Output:
                 warnings.showwarning = self._warn
                 yield
         except DPKernelError as error:
-            self.fail(str(error))
+            self.fail(self._with_spend(str(error)))
         except KeyboardInterrupt:
             self.fail(f"Interrupted. {self.on_interrupt()}", INTERRUPTED)
         except BrokenPipeError:
@@ -131,6 +153,11 @@ class Output:
                 f"Something unexpected happened ({type(error).__name__}), a fault of dpkernel."
                 f" {self.on_interrupt()} --debug shows where, and may quote the data."
             )
+
+    def _with_spend(self, text: str) -> str:
+        """Return what is wrong, and what it has cost unless that is nothing or said already."""
+        told = self.on_interrupt()
+        return text if told == NOTHING_SPENT or "budget is spent" in text else f"{text} {told}"
 
     def _warn(self, message: Any, category: type[Warning], *rest: Any, **more: Any) -> None:
         if issubclass(category, UserWarning) and category.__module__.startswith("dpkernel"):

@@ -10,6 +10,7 @@ import typer
 from rich.table import Table
 
 from dpkernel.cli import options
+from dpkernel.cli.model_files import check_outputs
 from dpkernel.cli.output import Output, Refusal, command
 from dpkernel.cli.simulation import MEASURES, Expected, simulate
 from dpkernel.domain import Interval, Levels
@@ -54,6 +55,7 @@ def plan(
     box, declared = _public_side(bounds, target, columns, task)
     if plot is not None and plot.suffix not in (".png", ".svg", ".pdf"):
         raise Refusal(f"A picture ends in .png, .svg or .pdf. Got {plot.name}.")
+    check_outputs([plot], [bounds])
     sizes, budgets = sorted(n_rows or _ROWS), sorted(epsilon or _EPSILONS)
     if min(sizes) < 10:
         raise Refusal("--rows must be at least 10.")

@@ -13,7 +13,7 @@ import numpy as np
 import typer
 
 from dpkernel.cli import options
-from dpkernel.cli.model_files import check_room, model_schema
+from dpkernel.cli.model_files import check_outputs, check_room, draft, model_schema
 from dpkernel.cli.output import Output, command
 from dpkernel.errors import ParameterError
 from dpkernel.model_file import load
@@ -51,8 +51,10 @@ def predict(
     others = tuple(name for name in table.header if name not in {r.name for r in schema.inputs})
     Schema(schema.inputs, ignore=others).select(table.header, table.name)
     names = [rule.name for rule in schema.inputs]
+    schema.refuse_kinds(table.not_numbers, table.name)
+    check_outputs([out], [model, data])
     if out is not None:
-        check_room(out, model, data)
+        check_room(out)
     count, rows = 0, []
     with _writer(output, out) as write, output.progress(f"reading {data.name}") as tell:
         for columns in table.read(names, tell):
@@ -64,6 +66,8 @@ def predict(
                 rows += found.tolist()
             else:
                 write(found.tolist())
+        if not count:  # a file without rows: the header alone
+            write([predictor.columns(predictor(np.zeros((1, len(schema.names_out)))))])
     summary: dict[str, Any] = {"n_rows": count}
     if out is not None:
         output.say(f"{count} predictions lie in {out}")
@@ -121,10 +125,5 @@ def _writer(output: Output, out: Path | None) -> Iterator[Any]:
 
         yield write
         return
-    draft = out.with_name(out.name + ".part")
-    try:
-        with draft.open("w", newline="", encoding="utf-8") as file:
-            yield csv.writer(file, lineterminator="\n").writerows
-        draft.replace(out)
-    finally:
-        draft.unlink(missing_ok=True)
+    with draft(out) as place, place.open("w", newline="", encoding="utf-8") as file:
+        yield csv.writer(file, lineterminator="\n").writerows

@@ -20,6 +20,7 @@ import numpy as np
 from dpkernel.errors import DataError, ParameterError
 
 BLOCK_ROWS = 8192
+CELL_CHARACTERS = 2**17 - 1  # of a CSV file; a longer cell counts as empty
 _BLOCK_CELLS = 2**19  # of a file with many columns: some 50 MB of text
 Columns = dict[str, Any]
 Tell = Callable[[float], None]
@@ -30,13 +31,15 @@ class TableFile:
     """An open-able table: its column names, and a function that reads some of them in blocks.
 
     ``kinds`` names the type of each column where the file itself states it (Parquet, Arrow, NPZ) and
-    is empty where only the values could tell (CSV).
+    is empty where only the values could tell (CSV). ``not_numbers`` are the columns whose stated type
+    can't hold numbers: dates, times, lists and tables.
     """
 
     name: str
     header: tuple[str, ...]
     kinds: tuple[str, ...]
     read: Callable[[Sequence[str], Tell], Iterator[Columns]]
+    not_numbers: frozenset[str] = frozenset()
 
 
 def open_table(
@@ -54,8 +57,10 @@ def open_table(
             f"{path.name} has an unknown ending. Known are {', '.join(FORMATS)}; name another file's"
             " format with --format."
         )
-    if delimiter is not None and len(delimiter) != 1:
-        raise ParameterError("The delimiter must be one character.")
+    if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n'):
+        raise ParameterError(
+            "The delimiter must be one character, no quotation mark and no line break."
+        )
     return FORMATS[ending](path, delimiter)
 
 
@@ -83,21 +88,70 @@ def _open_csv(path: Path, delimiter: str | None) -> TableFile:
     return TableFile(path.name, names, (), read)
 
 
+class _OpenRecord(Exception):  # noqa: N818 (becomes one)
+    """A record does not end with its line."""
+
+
 def _csv_rows(file: Any, separator: str, name: str) -> Iterator[list[str]]:
-    """Yield rows that are not blank; what the csv module refuses is said without quoting it."""
-    rows = csv.reader(file, delimiter=separator)
+    """Yield one row a line, the header first; what is malformed is refused without quoting it.
+
+    A quotation mark can't join lines: a cell would swallow the rows after it. The first line that is
+    not blank is the header. Of the later ones a blank line is a row with an empty cell where there is
+    one column, and no row where there are more.
+    """
+    lines = _Lines(file)
+    rows = csv.reader(lines, delimiter=separator, strict=True)
+    width = 0
     while True:
         try:
-            row = next(rows)
+            row = lines.next_of(rows)
         except StopIteration:
             return
-        except csv.Error:
+        except (csv.Error, _OpenRecord):
             raise DataError(
-                f"{name} can't be read as a table: a field is too long, or a quotation mark is never"
-                " closed. Nothing was spent."
+                f"{name} can't be read as a table: in some line a quotation mark is never closed or"
+                " stands inside of a quoted field. A record is one line. Nothing was spent."
             ) from None
+        if not row and width == 1:
+            row = [""]
         if row:
+            width = width or len(row)
             yield row
+
+
+class _Lines:
+    """The lines of a file for a csv reader, which may take one a record."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+        self._taken = True
+        self._length = 0
+        self._limit = CELL_CHARACTERS
+
+    def __iter__(self) -> _Lines:
+        return self
+
+    def __next__(self) -> str:
+        if self._taken:
+            raise _OpenRecord
+        self._taken = True
+        line: str = next(self._file)
+        self._length = len(line)
+        if self._length > self._limit:
+            csv.field_size_limit(self._length)  # of the whole process, until the line is read
+        return line
+
+    def next_of(self, rows: Iterator[list[str]]) -> list[str]:
+        """Return the next row of the reader; a cell that is too long is empty."""
+        self._limit = csv.field_size_limit()
+        self._taken, self._length = False, 0
+        try:
+            row = next(rows)
+        finally:
+            csv.field_size_limit(self._limit)
+        if self._length > CELL_CHARACTERS:
+            row = [cell if len(cell) <= CELL_CHARACTERS else "" for cell in row]
+        return row
 
 
 def _rows_a_block(n_columns: int) -> int:
@@ -132,7 +186,7 @@ def _open_arrow(path: Path, delimiter: str | None, format: str = "ipc") -> Table
         raise FileNotFoundError(2, "No such file or directory", str(path))
     try:
         table = pyarrow.dataset.dataset(path, format=format)
-        names, kinds = tuple(table.schema.names), tuple(str(t) for t in table.schema.types)
+        names, types = tuple(table.schema.names), table.schema.types
         n_rows = table.count_rows()
     except (pyarrow.ArrowException, OSError, ValueError):
         raise DataError(f"{path.name} is no {format} file, or it is damaged.") from None
@@ -150,16 +204,21 @@ def _open_arrow(path: Path, delimiter: str | None, format: str = "ipc") -> Table
         except (pyarrow.ArrowException, OSError):
             raise DataError(f"{path.name} is damaged. Nothing was spent.") from None
 
-    return TableFile(path.name, names, kinds, read)
+    unfit = frozenset(
+        name
+        for name, kind in zip(names, types, strict=True)
+        if pyarrow.types.is_temporal(kind) or pyarrow.types.is_nested(kind)
+    )
+    return TableFile(path.name, names, tuple(str(kind) for kind in types), read, unfit)
 
 
 def _arrow_cells(column: Any) -> Any:
     import pyarrow
 
     kind = column.type
-    if pyarrow.types.is_floating(kind) or pyarrow.types.is_integer(kind):
-        numbers = column.cast("float64", safe=False)
-        return numbers.to_numpy(zero_copy_only=False)
+    whole = pyarrow.types.is_integer(kind) and not column.null_count
+    if pyarrow.types.is_floating(kind) or whole:  # integers stay exact: they may be levels
+        return column.to_numpy(zero_copy_only=False)
     return column.to_pylist()
 
 
@@ -178,7 +237,10 @@ def _open_npz(path: Path, delimiter: str | None) -> TableFile:
     kinds = []
     for name, (shape, dtype) in members.items():
         for place in [None] if len(shape) == 1 else range(shape[1]):
-            source[name if place is None else f"{name}{place}"] = (name, place)
+            column = name if place is None else f"{name}{place}"
+            if column in source:
+                raise DataError(f"{path.name} gives two columns the same name.")
+            source[column] = (name, place)
             kinds.append(str(dtype))
 
     def read(wanted: Sequence[str], tell: Tell) -> Iterator[Columns]:

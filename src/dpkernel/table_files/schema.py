@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -162,6 +162,15 @@ class Schema:
                 )
         return replace(self, inputs=tuple(known[name] for name in header if name in known))
 
+    def refuse_kinds(self, not_numbers: Container[str], owner: str) -> None:
+        """Refuse a column of bounded numbers that, by the type the file states, can't hold any."""
+        for rule in self.rules:
+            if not isinstance(rule.values, Levels) and rule.name in not_numbers:
+                raise DataError(
+                    f"Column {rule.name!r} of {owner} is declared with low and high, but its type in"
+                    " the file holds no numbers. Turn it into numbers first, or ignore it."
+                )
+
     def encode(self, columns: Mapping[str, Cells]) -> Array:
         """Return the encoded inputs of a block of rows, side by side."""
         return np.hstack([rule.encode(columns[rule.name]) for rule in self.inputs])
@@ -226,7 +235,12 @@ def read_schema(path: str | Path, target: str | None = None) -> Schema:
             f"{path.name} must hold tables [columns.NAME], at most one [target], and ignore = [names]."
         )
     name = target if target is not None else own.get("name")
-    rules = {key: _rule(key, table, path.name) for key, table in tables.items()}
+    if not (name is None or isinstance(name, str)):
+        raise ParameterError(f"The name in [target] of {path.name} must be a text.")
+    left_out = {key for key in ignore if key != name and tables.get(key) == {}}
+    rules = {
+        key: _rule(key, table, path.name) for key, table in tables.items() if key not in left_out
+    }
     found = None
     if name is not None:
         found = _target(name, own, rules, path.name)
@@ -262,19 +276,23 @@ def _rule(name: str, table: Any, file: str) -> ColumnRule:
     levels, low, high = (table.get(key) for key in ("levels", "low", "high"))
     if (levels is None) == (low is None or high is None):
         raise ParameterError(f"Column {name!r} of {file} needs low and high, or levels; not both.")
-    if levels is not None and not (
-        isinstance(levels, list)
-        and levels
-        and all(isinstance(v, (str, int, float)) for v in levels)
-    ):
+    if levels is not None and not (isinstance(levels, list) and levels and _are_levels(levels)):
         raise ParameterError(
-            f"The levels of column {name!r} of {file} must be a list of texts, numbers or truth values."
+            f"The levels of column {name!r} of {file} must be a list of texts, finite numbers or truth"
+            " values."
         )
     try:
         values = Interval(low, high) if levels is None else Levels(tuple(levels))  # type: ignore[arg-type]
     except ParameterError as error:
         raise ParameterError(f"Column {name!r} of {file}: {error}") from error
     return ColumnRule(name, values, table.get("missing"))
+
+
+def _are_levels(values: list[Any]) -> bool:
+    return all(
+        isinstance(value, (str, bool)) or (is_real(value) and math.isfinite(value))
+        for value in values
+    )
 
 
 def _texts(values: Any) -> bool:
@@ -318,8 +336,8 @@ def _level_table(levels: Levels) -> dict[Any, int]:
 def _place(cell: Any, known: Mapping[Any, int], numeric: bool, absent: int) -> int:
     try:
         found = known.get(cell)
-        if found is None and isinstance(cell, str):
-            text = cell.strip()
+        if found is None and cell is not None:
+            text = _cell_text(cell)
             found = known.get(text)
             if found is None:
                 found = known.get(_TRUTH.get(text.lower(), text))
@@ -328,6 +346,15 @@ def _place(cell: Any, known: Mapping[Any, int], numeric: bool, absent: int) -> i
     except TypeError:  # a cell that is a list or a table
         found = None
     return absent if found is None else found
+
+
+def _cell_text(cell: Any) -> str:
+    """Return a cell as a level is written: 2.0 of a column of numbers is the level "2", too."""
+    if isinstance(cell, str):
+        return cell.strip()
+    if is_real(cell) and math.isfinite(cell) and cell == int(cell):
+        return str(int(cell))
+    return str(cell)  # a truth value, a date
 
 
 def described(rules: Iterable[ColumnRule]) -> list[str]:

@@ -97,6 +97,7 @@ def encode_table(
 ) -> EncodedTable:
     """Read a file once, under the rules of the schema."""
     schema = schema.select(table.header, table.name)
+    schema.refuse_kinds(table.not_numbers, table.name)
     if not schema.inputs:
         raise DataError(
             f"{table.name} has no input column besides the target and the ignored ones."

@@ -1,0 +1,309 @@
+"""What the commands write: never over an input, never half, and never lost once it was paid for."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import sqlite3
+import sys
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import dpkernel.__main__ as entry
+from cli_tables import SECRET, write_study
+from dpkernel import Budget, Ledger, PrivateKernelRidge
+from dpkernel.cli import app, bounds, fit, model_files, output, predict
+from dpkernel.domain import Interval, Levels
+from dpkernel.errors import ParameterError
+from dpkernel.model_file import save
+from dpkernel.profiles import PureProfile
+from dpkernel.table_files import ColumnRule, open_table, read_schema
+
+FIT = "fit patients.csv --bounds days.toml --target days --estimator PrivateKernelRidge"
+
+
+@pytest.fixture
+def study(tmp_path, monkeypatch):
+    write_study(tmp_path, 60)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def call(line, *more):
+    return CliRunner().invoke(app, [*line.split(), *map(str, more)])
+
+
+def plain_model(path):
+    X = np.array([[0.0], [1.0]] * 10)
+    model = PrivateKernelRidge(bounds=(0, 1), y_bounds=(0, 1), kernel="linear").fit(X, X[:, 0])
+    rules = [{"name": "x", "missing": None, "low": 0.0, "high": 1.0}]
+    return save(model, path, metadata={"schema": {"inputs": rules, "target": None}})
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"{FIT} --out m --report m",
+        f"{FIT} --out m --report ./m",
+        f"{FIT} --out study.db --ledger study.db",
+        "report model.dpk --out model.dpk",
+        "report model.dpk --ledger study.db --out study.db",
+        "show model.dpk --out ./model.dpk",
+        "audit model.dpk --out model.dpk",
+        "audit model.dpk --out a.png --plot a.png",
+        "predict model.dpk new.csv --out model.dpk",
+        "predict model.dpk new.csv --out new.csv",
+        "plan --bounds days.png --target days --plot days.png",
+        "ledger export study.db study.db",
+    ],
+)
+def test_a_result_replaces_no_input_and_no_other_result(study, line):
+    plain_model(study / "model.dpk")
+    book = Ledger(study / "study.db", dataset="d", budget=Budget(3.0, 1e-5))
+    (study / "new.csv").write_text("x\n0.5\n")
+    shutil.copy(study / "days.toml", study / "days.png")
+    before = {path.name: path.read_bytes() for path in study.iterdir()}
+    result = call(line)
+    assert result.exit_code == 1 and "choose another name" in result.stderr, result.output
+    after = {path.name: path.read_bytes() for path in study.iterdir()}
+    assert {k: v for k, v in after.items() if "lock" not in k} == {
+        k: v for k, v in before.items() if "lock" not in k
+    }
+    assert book.spends == []
+
+
+@pytest.mark.parametrize("error", [ValueError(SECRET), ParameterError("no"), MemoryError()])
+def test_whatever_goes_wrong_after_the_draw_the_model_is_kept(study, monkeypatch, error):
+    def broken(model, path, metadata):
+        if metadata is not None:
+            raise error
+        return save(model, path)
+
+    (study / "rescue").mkdir()
+    monkeypatch.setattr(model_files, "save", broken)
+    monkeypatch.setattr(model_files.tempfile, "mkdtemp", lambda prefix: str(study / "rescue"))
+    result = call(f"{FIT} --out model.dpk")
+    assert result.exit_code == 1 and "The budget is spent; the result lies in" in result.stderr
+    assert type(error).__name__ in result.stderr and SECRET not in result.output
+    monkeypatch.undo()
+    assert call("verify", study / "rescue" / "model.dpk").exit_code == 0
+
+
+def test_a_model_that_can_nowhere_be_written_is_said_to_be_spent(study, monkeypatch):
+    def broken(model, path, metadata):
+        raise OSError(28, "No space left on device", str(path))
+
+    (study / "rescue").mkdir()
+    monkeypatch.setattr(model_files, "save", broken)
+    monkeypatch.setattr(model_files.tempfile, "mkdtemp", lambda prefix: str(study / "rescue"))
+    result = call(FIT)
+    assert result.exit_code == 1 and "The budget is spent; no copy" in result.stderr
+    assert not (study / "rescue").exists()
+
+
+def test_a_refusal_after_the_draw_says_what_was_spent_and_where_the_model_lies(study, monkeypatch):
+    def refuse(*_, **__):
+        raise ParameterError("No page.")
+
+    monkeypatch.setattr(fit, "report", refuse)
+    result = call(f"{FIT} --report r.html --out m.dpk")
+    assert result.exit_code == 1 and result.stderr.startswith("error: No page. The noise may")
+    assert "The model lies in 'm.dpk'." in result.stderr and (study / "m.dpk").exists()
+
+
+def test_what_a_model_file_can_not_hold_is_refused_before_the_fit(study, monkeypatch):
+    monkeypatch.setattr("dpkernel.archive.MOST_HEADER", 50)
+    book = Ledger(study / "study.db", dataset="d", budget=Budget(3.0, 1e-5))
+    result = call(f"{FIT} --ledger study.db")
+    assert result.exit_code == 1 and "can't hold what bounds.toml declares" in result.stderr
+    assert book.spends == []
+
+
+def test_bounds_that_were_paid_for_are_kept_with_their_certificate(study, monkeypatch):
+    write = Path.write_text
+
+    def full(path, *rest, **more):
+        if path.name == "found.toml" and path.parent != study / "rescue":
+            raise OSError(28, "No space left on device", str(path))
+        return write(path, *rest, **more)
+
+    (study / "rescue").mkdir()
+    monkeypatch.setattr(Path, "write_text", full)
+    monkeypatch.setattr(model_files.tempfile, "mkdtemp", lambda prefix: str(study / "rescue"))
+    line = "bounds patients.csv --private --wide days.toml --target days --epsilon 1"
+    result = call(f"{line} --out found.toml")
+    assert result.exit_code == 1 and "The budget is spent; the result lies in" in result.stderr
+    assert [rule.name for rule in read_schema(study / "rescue" / "found.toml", "days").rules]
+    assert call("verify", study / "rescue" / "found.certificate.json").exit_code == 0
+
+
+def test_an_earlier_certificate_is_not_replaced_by_new_bounds(study):
+    (study / "found.certificate.json").write_text("{}")
+    line = "bounds patients.csv --private --wide days.toml --target days --epsilon 1"
+    result = call(f"{line} --out found.toml")
+    assert result.exit_code == 1 and "found.certificate.json exists already" in result.stderr
+
+
+def test_the_report_is_written_before_anything_is_printed(study, monkeypatch):
+    def gone(self, text=""):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(output.Output, "say", gone)
+    assert call(f"{FIT} --out m.dpk --report r.html").exit_code == 130
+    assert (study / "m.dpk").exists() and (study / "r.html").exists()
+
+
+def test_drafts_have_names_of_their_own_and_vanish_on_failure(study, monkeypatch):
+    plain_model(study / "model.dpk")
+    (study / "new.csv").write_text("x\n0.5\n")
+    for name in ("p.csv.part", "r.html.part"):
+        (study / name).write_text("of somebody else")
+    before = sorted(path.name for path in study.iterdir())
+
+    def page(subject, path, **_):
+        path.write_text("half")
+        raise OSError(28, "No space left on device", str(path))
+
+    def fail(self, X):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(model_files, "write_report", page)
+    monkeypatch.setattr(predict._Predictor, "__call__", fail)
+    assert call("report model.dpk --out r.html").exit_code == 1
+    assert call("predict model.dpk new.csv --out p.csv").exit_code == 1
+    assert sorted(path.name for path in study.iterdir()) == before
+    monkeypatch.undo()
+    monkeypatch.chdir(study)
+    assert call("report model.dpk --out r.html").exit_code == 0
+    assert call("predict model.dpk new.csv --out p.csv").exit_code == 0
+    assert (study / "p.csv.part").read_text() == "of somebody else"
+    assert sorted(path.name for path in study.iterdir()) == sorted([*before, "p.csv", "r.html"])
+
+
+def test_predictions_stand_line_by_line_beside_the_rows(study):
+    plain_model(study / "model.dpk")
+    (study / "new.csv").write_text("x\n0.1\n\n0.9\n")
+    found = call("predict model.dpk new.csv").stdout.splitlines()
+    (study / "new.csv").write_text('x\n0.1\n""\n0.9\n')
+    assert len(found) == 4 and call("predict model.dpk new.csv").stdout.splitlines() == found
+    (study / "new.csv").write_text("x\n")
+    assert call("predict model.dpk new.csv").stdout == "prediction\n"
+    told = json.loads(call("predict model.dpk new.csv --json").stdout)
+    assert told == {"ok": True, "n_rows": 0, "columns": ["prediction"], "predictions": []}
+
+
+def hot_journal(folder):
+    """Leave a ledger as kill -9 does in the middle of a commit."""
+    book = Ledger(folder / "whole.db", dataset="d", budget=Budget(3.0, 1e-5))
+    book.spend(PureProfile(1.0), "kept")
+    connection = sqlite3.connect(folder / "whole.db", isolation_level=None)
+    connection.execute("PRAGMA synchronous = OFF")  # the journal is written at once
+    connection.execute("BEGIN IMMEDIATE")
+    connection.execute("UPDATE spends SET label = 'half'")
+    for ending in ("", "-journal"):
+        shutil.copy(folder / f"whole.db{ending}", folder / f"study.db{ending}")
+    connection.execute("ROLLBACK")
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "ledger list study.db",
+        "ledger list study.db --dataset d",
+        "ledger export study.db l.json",
+        "report model.dpk --ledger study.db --out r.html",
+        "ledger create study.db --dataset e --epsilon 1 --delta 0",
+    ],
+)
+def test_a_ledger_of_a_killed_process_is_read(study, line):
+    plain_model(study / "model.dpk")
+    hot_journal(study)
+    result = call(line)
+    assert result.exit_code == 0, result.output
+    assert not (study / "study.db-journal").exists()
+    assert [spend.label for spend in Ledger(study / "study.db", dataset="d").spends] == ["kept"]
+
+
+def test_any_name_of_a_column_makes_a_template_that_is_read_again(study):
+    names = ["alter", "größe", "\U0001f600 x", 'a"b\\c', "d\x7f\x1bd", "nan", "inf", "x.y", "1e"]
+    header = ",".join('"' + name.replace('"', '""') + '"' for name in names)
+    (study / "t.csv").write_text(header + "\n", encoding="utf-8")
+    text = bounds.template(open_table(study / "t.csv"))
+    assert list(tomllib.loads(text)["columns"]) == names
+    rules = [ColumnRule(name, Levels((name, 1, 0.5, False)), name) for name in names]
+    written = tomllib.loads(bounds.as_toml([*rules, ColumnRule("i", Interval(0, 1))], tuple(names)))
+    assert written["ignore"] == names and written["columns"]["i"] == {"low": 0.0, "high": 1.0}
+    for name in names:
+        assert written["columns"][name] == {"levels": [name, 1, 0.5, False], "missing": name}
+
+
+def test_two_columns_of_one_name_have_no_template(study):
+    (study / "t.csv").write_text(f"a,{SECRET},{SECRET}\n")
+    result = call("bounds t.csv --schema --out b.toml")
+    assert result.exit_code == 1 and "have the same name" in result.stderr
+    assert SECRET not in result.output and not (study / "b.toml").exists()
+
+
+def test_control_characters_do_not_reach_the_terminal(study, monkeypatch, capsys):
+    told = output.Output()
+    told.say("a\x1b[2Jb\x07\x9bc\n\td\u202e")
+    told.note("\x1b]0;x\x07")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    told.raw("label\x1b[31m\n")
+    with pytest.raises(output.typer.Exit):
+        told.fail("no\x1b[1A")
+    found = capsys.readouterr()
+    assert "a\\u001b[2Jb\\u0007\\u009bc\n" in found.out and "d\\u202e" in found.out
+    assert "label\\u001b[31m\n" in found.out and "\x1b" not in found.out + found.err
+    book = Ledger(study / "study.db", dataset="d\x1b[2J", budget=Budget(3.0, 1e-5))
+    book.spend(PureProfile(1.0), "a\x1bb\nc")
+    listed = call("ledger list study.db").stdout
+    assert "\x1b" not in listed and "a\\u001bb\\nc" in listed
+
+
+def test_a_reader_who_went_away_is_no_error(monkeypatch, tmp_path):
+    class Gone(io.StringIO):
+        def write(self, text):
+            raise BrokenPipeError
+
+        def fileno(self):
+            return file.fileno()
+
+    with (tmp_path / "any").open("w") as file:
+        monkeypatch.setattr(sys, "stdout", Gone())
+        told = output.Output()
+        with pytest.raises(output.typer.Exit) as caught, told.guarded():
+            told.say("result")
+    assert caught.value.exit_code == 0
+
+
+def test_debug_without_an_error_shows_no_traceback(study, capsys):
+    with pytest.raises(output.typer.Exit):
+        output.Output(debug=True).fail("no")
+    assert capsys.readouterr().err == "error: no\n"
+
+
+@pytest.mark.parametrize("line", ["fit", "fits", "--nix", "plan --rows many", "ledger crate"])
+def test_wrong_usage_is_a_json_object_where_one_was_asked_for(study, line):
+    result = call(f"{line} --json")
+    told = json.loads(result.stdout)
+    assert result.exit_code == 2 and told["ok"] is False and told["error"]
+    assert call(line).stdout == ""
+
+
+def test_an_interrupt_while_the_commands_load_is_one_line(monkeypatch, capsys):
+    class Interrupted:
+        def __getattr__(self, name):
+            raise KeyboardInterrupt
+
+    monkeypatch.setitem(sys.modules, "dpkernel.cli", Interrupted())
+    with pytest.raises(SystemExit) as caught:
+        entry.main()
+    assert caught.value.code == 130
+    assert capsys.readouterr().err == "error: Interrupted. Nothing was spent.\n"
