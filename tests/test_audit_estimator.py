@@ -72,7 +72,8 @@ def test_a_sound_estimator_is_not_contradicted_and_most_of_its_epsilon_is_found(
     assert sound.verdict == "not contradicted" and not sound.contradicted
     assert 0.75 * EPSILON < sound.epsilon_lower <= EPSILON == sound.claimed_epsilon
     assert sound.delta == 0.0 and sound.trials == 4000
-    assert "across the box" in sound.attack or "opposite targets" in sound.attack
+    equal = ("across the box", "opposite targets", "all at one corner")  # all as bad as can be
+    assert sound.attack.startswith(equal)
 
 
 def test_false_alarms_are_rare():

@@ -176,7 +176,7 @@ def judge_scores(
     The judged scores must be of runs that had no part in choosing the pilot's thresholds, the
     statistic or the data sets. Scores that are not a number count as minus infinity.
     """
-    pilot_p, pilot_q, judged_p, judged_q = (_ordered(x) for x in (*pilot, *judged))
+    pilot_p, pilot_q, judged_p, judged_q = (ordered(x) for x in (*pilot, *judged))
     rough = false_alarm / (8 * (len(_EPSILONS) + 2))
     chosen = set()
     for swapped in (False, True):
@@ -208,7 +208,7 @@ def judge_scores(
     return AuditResult(violated, epsilon_lower, delta, epsilon, found, claimed, *counts)
 
 
-def _ordered(scores: Array) -> Array:
+def ordered(scores: Array) -> Array:
     """Return finite numbers in the same order: what is no number comes first."""
     tame = np.nan_to_num(np.asarray(scores, float), nan=-_HUGE, posinf=_HUGE, neginf=-_HUGE)
     return np.asarray(tame)

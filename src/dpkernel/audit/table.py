@@ -17,9 +17,10 @@ from sklearn.base import clone
 
 from dpkernel import mechanisms
 from dpkernel.audit.cases import all_cases
+from dpkernel.audit.copies import fresh
 from dpkernel.audit.core import Case
 from dpkernel.audit.estimator import audit
-from dpkernel.audit.observe import Runner, fresh
+from dpkernel.audit.observe import Runner
 from dpkernel.audit.twins import WeakNoise
 from dpkernel.audit.worst_cases import worst_cases
 from dpkernel.estimators import (
