@@ -86,9 +86,10 @@ def reseed(model: Any, seed: int | None) -> None:
 
 
 def fixes_its_noise(model: Any) -> str | None:
-    """Return the name of a third party's parameter that may fix its random numbers, if it has one."""
+    """Return the name of a third party's parameter that may fix its noise and is not changed here."""
     for path, value, owner in _owned(model):
-        if not is_ours(owner) and (leaf(path) in _SEEDS or _is_generator(value)):
+        seeded = leaf(path) in _SEEDS and value is not None
+        if seeded and not is_ours(owner) and not _third_party(path, value, 0):
             return path
     return None
 

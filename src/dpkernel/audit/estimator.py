@@ -152,7 +152,9 @@ def audit(
 
 def _check(trials: Any, confidence: Any, statistic: Any, n_rows: Any, seed: Any) -> None:
     if seed is not None and (not is_whole(seed) or seed < 0):
-        raise ParameterError(parameter_message("audit", "random_state", "None or an int >= 0", seed))
+        raise ParameterError(
+            parameter_message("audit", "random_state", "None or an int >= 0", seed)
+        )
     if not is_whole(trials) or trials < 20:
         raise ParameterError(parameter_message("audit", "trials", "an int >= 20", trials))
     if not is_whole(n_rows) or n_rows < 2:
@@ -187,8 +189,7 @@ def _warn_if_fixed(bare: Any, layout: Layout, sides: Sequence[Sequence[Observati
     if layout.sizes and not np.array_equal(rows[0][0], rows[1][0]):
         warnings.warn(
             f"All fits of {type(bare).__name__} to one table show the same: if its parameter {seed!r}"
-            " fixes the noise, the audit speaks of that seed and not of the mechanism; leave it"
-            " unset.",
+            " fixes the noise, the audit speaks of that seed and not of the mechanism: leave it unset.",
             UserWarning,
             stacklevel=3,
         )

@@ -19,6 +19,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from dpkernel.audit.copies import reseed
+from dpkernel.errors import PrivacyWarning
 from dpkernel.types import Array
 
 Table = tuple[Any, Any]  # (X, y); y is None for transformers
@@ -53,6 +54,8 @@ class Runner:
         X, y = table
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # of third parties, on tiny tables
+            # nobody adds up fits to made-up rows
+            warnings.filterwarnings("ignore", "Several clones of one", PrivacyWarning)
             found = model.fit(X) if y is None else model.fit(X, y)
         return model if found is None else found
 
@@ -80,7 +83,8 @@ def observe(model: Any, probes: Any) -> Observation:
 
 def _look(found: Observation, prefix: str, model: Any, depth: int) -> None:
     """Note the public attributes of a fitted estimator, properties too."""
-    for name in dir(model):
+    names = {*getattr(model, "__dict__", ()), *dir(type(model))}  # without asking for values
+    for name in sorted(names):
         if not name.endswith("_") or name.startswith("_"):
             continue
         try:

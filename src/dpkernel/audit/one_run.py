@@ -238,9 +238,7 @@ def _canaries(canaries: Any, y: Any, score: Any) -> Table:
     except (TypeError, ValueError):
         allowed = "a pair (X, y), y None where there are no targets"
         got = type(canaries).__name__
-        raise ParameterError(
-            parameter_message("audit_one_run", "canaries", allowed, got)
-        ) from None
+        raise ParameterError(parameter_message("audit_one_run", "canaries", allowed, got)) from None
     if (y is None) != (targets is None):
         allowed = "None exactly where the canaries have no targets"
         got = "None" if y is None else "targets"
@@ -265,15 +263,16 @@ def _outside(estimator: Any, inside: Table, otherwise: Table | None) -> Table:
 
 
 def _table(X: Any, y: Any, inside: Table, outside: Table | None, coins: Any) -> Table:
-    if outside is None:
-        rows = inside[0][coins]
-    else:
-        rows = np.where(coins[:, None], inside[0], outside[0])
-    rows = np.vstack((np.asarray(X), rows))
+    def chosen(one: Any, other: Any) -> Any:
+        if outside is None:
+            return one[coins]
+        return np.where(coins.reshape(-1, *[1] * (one.ndim - 1)), one, other)
+
+    other = (None, None) if outside is None else outside
+    rows = np.vstack((np.asarray(X), chosen(inside[0], other[0])))
     if inside[1] is None:
         return rows, None
-    targets = inside[1][coins] if outside is None else np.where(coins, inside[1], outside[1])
-    return rows, np.concatenate((np.asarray(y), targets))
+    return rows, np.concatenate((np.asarray(y), chosen(inside[1], other[1])))
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from inspect import signature
 from typing import Any
 
@@ -76,9 +77,8 @@ class Declared:
 def _different_rows(one: Any, other: Any) -> Any:
     """Return up to 20 different rows of two tables, as a table of the same kind."""
     if hasattr(one, "drop_duplicates") and hasattr(one, "iloc"):
-        import pandas as pd
-
-        return pd.concat([one, other], ignore_index=True).drop_duplicates().head(_MOST_PROBES)
+        both = import_module("pandas").concat([one, other], ignore_index=True)
+        return both.drop_duplicates().head(_MOST_PROBES)
     if issparse(one):
         return vstack((one, other)).tocsr()[:_MOST_PROBES]
     if hasattr(one, "vstack"):  # polars
@@ -108,7 +108,7 @@ def _asks_for_y(estimator: Any) -> bool:
             for argument in signature(estimator.fit).parameters.values()
             if argument.kind in (argument.POSITIONAL_ONLY, argument.POSITIONAL_OR_KEYWORD)
         ]
-    except (TypeError, ValueError):
+    except (AttributeError, TypeError, ValueError):
         return False
     return len(arguments) > 1 and arguments[1].default is arguments[1].empty
 
