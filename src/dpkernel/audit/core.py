@@ -208,6 +208,15 @@ def judge_scores(
     return AuditResult(violated, epsilon_lower, delta, epsilon, found, claimed, *counts)
 
 
+def most_provable(trials: int, false_alarm: float) -> float:
+    """Return the epsilon that is proved at delta = 0 where every run tells the sides apart.
+
+    For the two events of such an audit, one for each side.
+    """
+    low, high = _bounds(np.ones(trials), np.zeros(trials), 0.5, false_alarm / 4)
+    return max(0.0, math.log(low / high))
+
+
 def ordered(scores: Array) -> Array:
     """Return finite numbers in the same order: what is no number comes first."""
     tame = np.nan_to_num(np.asarray(scores, float), nan=-_HUGE, posinf=_HUGE, neginf=-_HUGE)

@@ -205,7 +205,7 @@ def audit_one_run(
         raise ParameterError(parameter_message("audit_one_run", "guesses", allowed, guesses))
     outside = _outside(bare, inside, otherwise)
     of_coins, of_noise = np.random.SeedSequence(random_state).spawn(2)
-    coins = np.random.default_rng(of_coins).integers(2, size=count).astype(bool)
+    coins = np.random.RandomState(of_coins.generate_state(8)).randint(2, size=count).astype(bool)
     table = _table(X, y, inside, None if removed else outside, coins)
     seed = None if random_state is None else int(of_noise.generate_state(1)[0])
     model = Runner(bare).fitted(table, seed)
