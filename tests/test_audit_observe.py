@@ -184,7 +184,8 @@ def test_a_third_party_may_call_something_else_noise():
             assert self.noise is None
             return super().fit(X, y)
 
-    assert not attacked(Louder(), confidence=1 - 1e-9).contradicted
+    found = attacked(Louder(), statistic="projection")
+    assert not found.contradicted and len(np.unique(found.scores[0])) > 95
 
 
 # --- what is claimed --------------------------------------------------------------------------
@@ -287,6 +288,14 @@ def test_an_estimator_that_can_not_be_fitted_says_why():
     with pytest.raises(ValueError, match="^large$"):
         attacked(Leaks("fails otherwise"))
 
+    class Again(Total):
+        def fit(self, X, y):
+            assert self.random_state is None  # which a seed is not
+            return super().fit(X, y)
+
+    with pytest.raises(ParameterError, match="can be fitted to one of the two tables. Got 'Assert"):
+        attacked(Again())
+
 
 def test_observations_become_rows():
     seen = [
@@ -300,6 +309,8 @@ def test_observations_become_rows():
     rows = layout.rows(seen)
     assert np.isfinite(rows).all() and len(np.unique(rows, axis=0)) == 5
     assert len(np.unique(Layout.of(seen[3:4]).rows([seen[3], {"a": seen[0]["a"]}]), axis=0)) == 2
+    ends = [{"a": np.array([math.inf, -math.inf])}, {"a": np.array([-math.inf, math.inf])}]
+    assert len(np.unique(Layout.of(ends).rows(ends), axis=0)) == 2
     assert Layout.of([{}]).rows([{}]).shape == (1, 0)
 
 

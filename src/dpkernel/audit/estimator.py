@@ -118,6 +118,7 @@ def audit(
     with runs:
         case, sides = _pilot(cases, trials, runs)
         pilot = runs.made // 2
+        _refuse_failures(sides)
         layout = Layout.of([*sides[0], *sides[1]])
         _warn_if_fixed(bare, layout, sides)
         look = layout.scores if own is not None and layout.single else layout.rows
@@ -178,6 +179,14 @@ def _first_fit(runner: Runner, case: WorstCase) -> Any:
         except Exception:
             pass
         raise
+
+
+def _refuse_failures(sides: Sequence[Sequence[Observation]]) -> None:
+    """Refuse to judge an estimator of which every fit to either table failed."""
+    if all("failed" in seen for side in sides for seen in side):
+        kind, text = sides[0][0]["failed"]
+        allowed = "one that can be fitted to one of the two tables"
+        raise ParameterError(parameter_message("audit", "estimator", allowed, f"{kind}: {text}"))
 
 
 def _warn_if_fixed(bare: Any, layout: Layout, sides: Sequence[Sequence[Observation]]) -> None:
