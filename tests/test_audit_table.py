@@ -75,14 +75,34 @@ def test_removed_records_are_refused_so_they_have_no_lines(line):
         model.fit(*worst_cases(model, line.n_rows)[0].table)
 
 
-@pytest.mark.parametrize("broken", [False, True], ids=["sound", "twin"])
-@pytest.mark.parametrize("name", ["ridge", "SGD, output", "bounds", "grid"])
+@pytest.mark.parametrize(
+    ("name", "broken"),  # the twin of the ridge is below
+    [
+        ("ridge", False),
+        ("SGD, output", False),
+        ("SGD, output", True),
+        ("bounds", False),
+        ("bounds", True),
+    ],
+)
 def test_lines_get_the_verdicts_they_should(name, broken):
-    """Real entropy; each of the four sound lines is contradicted with probability below 1e-8."""
+    """Real entropy; each of the sound lines is contradicted with probability below 1e-8."""
     wanted = name, broken, "replace-one"
     index = next(i for i, x in enumerate(LINES) if (x.name, bool(x.broken), x.relation) == wanted)
     row = estimator_row(index, *((40, 1e-3) if broken else (20, 1e-8)), **SETTING)
     assert row.as_it_should_be and (row.verdict == "contradicted") is broken
+    assert row.trials == (40 if broken else 20)
+
+
+def test_lines_that_take_long_have_fewer_fits(monkeypatch):
+    def ask(*_, trials, **__):
+        raise RuntimeError(trials)
+
+    monkeypatch.setattr("dpkernel.audit.table.audit", ask)
+    index = [line.name for line in LINES].index("search, exponential")
+    for wanted, found in ((80, 80), (1000, 100)):
+        with pytest.raises(RuntimeError, match=f"^{found}$"):
+            estimator_row(index, wanted, 1e-6, **SETTING)
 
 
 def test_a_twin_is_rejected_and_its_picture_drawn(tmp_path):
@@ -151,7 +171,7 @@ def test_the_command_writes_its_table_and_fails_where_a_verdict_is_wrong(
     page = (out / "report.md").read_text()
     assert ("**NO**" in page) is wrong and ("1 are NOT" in page) is wrong
     assert (
-        "100 fits on each side at a false-alarm rate of 1e-08 can prove no more than epsilon ="
+        "At most 100 fits on each side at a false-alarm rate of 1e-08 can prove no more than epsilon ="
         in page
     )
     assert f"{most_provable(100, 1e-8):.2f} of an estimator, and its twin has half" in page

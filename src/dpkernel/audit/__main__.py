@@ -100,11 +100,11 @@ def _reach(rows: Sequence[Row]) -> Iterator[str]:
     """Say what so few fits of an estimator can show at all."""
     fits = {(row.trials, row.false_alarm) for row in rows if row.kind == "estimator"}
     twins = sorted({row.broken for row in rows if row.kind == "estimator" and row.broken})
-    for trials, rate in sorted(fits):
+    for trials, rate in sorted(fits)[-1:]:
         most = most_provable(trials, rate)
         yield (
-            f"{trials} fits on each side at a false-alarm rate of {rate:g} can prove no more than"
-            f" epsilon = {most:.2f} of an estimator, and its twin has {' or '.join(twins)}: the"
+            f"At most {trials} fits on each side at a false-alarm rate of {rate:g} can prove no more"
+            f" than epsilon = {most:.2f} of an estimator, and its twin has {' or '.join(twins)}: the"
             " table shows that a blatant mistake is found. A smaller one, such as half the noise,"
             " takes more fits; the lines of mechanisms have twins with half the noise."
         )

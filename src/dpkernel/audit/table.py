@@ -66,6 +66,7 @@ class Line:
     n_rows: int = 8
     broken: str | None = None
     claimed_by: Any = None  # the estimator whose certificate a twin claims, if not its own
+    most_fits: int = 1_000_000  # on each side
 
     def claim(self) -> PrivacyProfile | None:
         """Return what is claimed, if that is not what the certificate says."""
@@ -161,7 +162,8 @@ _ROWS = {
     "imputer": 40,
     "search, free": 40,
     "search, exponential": 150,
-}  # of which fewer say nothing
+}  # fewer say nothing
+_MOST_FITS = {"search, exponential": 100}  # each takes about a second
 
 
 @cache
@@ -175,14 +177,15 @@ def estimator_lines(epsilon: float, factor: float) -> tuple[Line, ...]:
             least = _LEAST[relation] if hasattr(estimator, "transform") else 0.0
             wanted = max(share * epsilon, least)
             sound = clone(estimator).set_params(**{relates: relation}, epsilon=wanted)
-            lines.append(Line(name, sound, case, relation, rows))
+            most = _MOST_FITS.get(name, Line.most_fits)
+            lines.append(Line(name, sound, case, relation, rows, most_fits=most))
             if name in _NOT_ADDED:
                 twin = clone(sound).set_params(epsilon=_LOOSE)
                 what, by = f"noise of epsilon {_LOOSE:g}", sound
             else:
                 twin = clone(sound).set_params(noise=WeakNoise(factor))
                 what, by = f"{factor:g} of the noise", None
-            lines.append(Line(name, twin, case, relation, rows, what, by))
+            lines.append(Line(name, twin, case, relation, rows, what, by, most))
     return tuple(lines)
 
 
@@ -225,6 +228,7 @@ def estimator_row(
 ) -> Row:
     """Attack one estimator, or its twin; draw its picture into a folder."""
     line = estimator_lines(epsilon, factor)[index]
+    trials = min(trials, line.most_fits)
     start = time.perf_counter()
     report = audit(
         line.estimator,
