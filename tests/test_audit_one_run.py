@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from scipy.stats import beta, binom
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.dummy import DummyClassifier
 
 from dpkernel import PrivateKernelRidge
 from dpkernel.audit import audit_one_run, one_run_epsilon, one_run_p_value
@@ -66,6 +67,9 @@ def test_the_p_value_is_the_sum_it_says():
     assert one_run_p_value(m, r, v, epsilon, delta) == pytest.approx(expected, rel=1e-10)
     assert one_run_p_value(m, r, v, epsilon, 0.0) == pytest.approx(tail, rel=1e-10)
     assert one_run_p_value(m, r, 0, epsilon, delta) == 1.0
+    # below the mean the sum is no bound: here it would be 0.8825, and 0.88375 can be reached
+    assert one_run_p_value(m, r, math.floor(r * q), epsilon, delta) == 1.0
+    assert one_run_p_value(3, 3, 1, 0.0, 0.01) == 1.0
     assert one_run_p_value(m, r, v, epsilon, 0.9) == 1.0
 
 
@@ -181,7 +185,63 @@ def test_an_own_score_and_the_report(tmp_path):
     assert values["canaries"] == M and "protects nobody" in values["note"]
 
 
+def test_coins_and_noise_have_streams_of_their_own():
+    """A classifier that flips the coins of its seed knows nothing of those of the audit."""
+    rows, labels = np.array([[-1.0], [-2.0]]), np.array([0, 1])
+    for seed in range(3):
+        found = audit_one_run(
+            DummyClassifier(strategy="uniform"),
+            rows,
+            labels,
+            canaries=(X, np.ones(M, int)),
+            otherwise=(X, np.zeros(M, int)),
+            guesses=M,
+            claim=(1.0, 0.0),
+            random_state=seed,
+        )
+        assert not found.contradicted and found.correct < 0.6 * M
+
+
+class Keeper(BaseEstimator):
+    """A transformer that remembers its rows."""
+
+    def fit(self, X, y=None):
+        assert y is None
+        self.seen_ = set(X[:, 0].tolist())
+        return self
+
+    def transform(self, X):
+        return X
+
+
+def test_without_targets_a_score_is_needed():
+    def known(model, X, y):
+        assert y is None
+        return np.array([1.0 if x in model.seen_ else -1.0 for x in X[:, 0].tolist()])
+
+    options = {"canaries": (X, None), "claim": (1.0, 0.0), "random_state": 0}
+    found = audit_one_run(Keeper(), NONE[0], score=known, **options)
+    assert found.contradicted and found.correct == found.guesses
+    with pytest.raises(ParameterError, match="'score' parameter of audit_one_run must be a functi"):
+        audit_one_run(Keeper(), NONE[0], **options)
+    with pytest.raises(ParameterError, match="'y' parameter of audit_one_run must be None exactly"):
+        audit_one_run(Responses(), *NONE, **options)
+    with pytest.raises(
+        ParameterError, match="'canaries' parameter of audit_one_run must be a pair"
+    ):
+        audit_one_run(Keeper(), NONE[0], score=known, canaries=7)
+
+
+def test_the_neighbours_can_be_stated():
+    found = attacked(Responses(), neighbours="zero-out")
+    assert found.relation == "one record replaced, two steps of zero-out"
+
+
 def test_bad_arguments():
+    with pytest.raises(ParameterError, match="'canaries, guesses, correct' parameter of one_run_p"):
+        one_run_p_value(10, 10, 5.5, 1.0, 0.0)
+    with pytest.raises(ParameterError, match="'delta' parameter of one_run_p_value"):
+        one_run_p_value(10, 10, 5, 1.0, -0.1)
     with pytest.raises(ParameterError, match="0 <= correct <= guesses <= canaries"):
         one_run_epsilon(10, 11, 5)
     with pytest.raises(ParameterError, match="'delta' parameter of one_run_epsilon"):

@@ -6,14 +6,22 @@ import csv
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import typer
+from sklearn.base import clone
 
 import dpkernel.estimators
 import dpkernel.methods
 import dpkernel.preprocessing
+import dpkernel.selection
 from dpkernel.audit import __main__ as command
+from dpkernel.audit.claims import declared_relation
+from dpkernel.audit.core import judge_scores, most_provable
 from dpkernel.audit.table import RELATIONS, Row, estimator_lines, estimator_row, picture_name
+from dpkernel.audit.worst_cases import worst_cases
+from dpkernel.errors import ParameterError
+from dpkernel.profiles import PureProfile
 
 SETTING = {"epsilon": 1.0, "factor": 0.02}
 LINES = estimator_lines(**SETTING)
@@ -21,19 +29,80 @@ LINES = estimator_lines(**SETTING)
 
 def test_every_estimator_is_audited_with_every_relation_and_a_twin():
     audited = {type(line.estimator).__name__ for line in LINES}
-    private = {*dpkernel.estimators.__all__, *dpkernel.methods.__all__}
-    private |= {name for name in dpkernel.preprocessing.__all__ if name.startswith("Private")}
-    # a curator answers questions one by one: its attacks are among those on mechanisms
-    assert audited == private - {"PrivateCurator"}
+    rooms = dpkernel, dpkernel.estimators, dpkernel.methods, dpkernel.preprocessing
+    found = {
+        name: getattr(room, name) for room in (*rooms, dpkernel.selection) for name in room.__all__
+    }
+    fitted = {name for name, kind in found.items() if hasattr(kind, "fit")}
+    assert audited == fitted - {"DeclaredCategories"}  # which reads no data
     for sound, twin in zip(LINES[::2], LINES[1::2], strict=True):
         assert sound.broken is None and twin.broken and sound.name == twin.name
         assert type(sound.estimator) is type(twin.estimator)
-        assert sound.relation == twin.relation == twin.estimator.neighbours
+        declared = {declared_relation(line.estimator).value for line in (sound, twin)}
+        assert declared == {sound.relation} == {twin.relation}
     names = {line.name for line in LINES}
     assert {(line.name, line.relation) for line in LINES} == {
         (name, relation) for name in names for relation in RELATIONS
     }
     assert len({picture_name(line) for line in LINES}) == len(LINES)
+
+
+def test_every_solver_of_an_estimator_has_a_line():
+    chosen = {"solver": set(), "perturbation": set(), "strategy": set()}
+    for line in LINES:
+        for name in chosen:
+            kind = type(line.estimator).__name__
+            chosen[name] |= {(kind, getattr(line.estimator, name, None), line.estimator.delta > 0)}
+    assert {
+        (kind, "output", True) for kind in ("PrivateKernelRidge", "PrivateKernelClassifier")
+    } < (chosen["solver"])
+    assert ("PrivateKernelClassifier", "output", False) in chosen["solver"]
+    for kind in ("PrivateSGDRegressor", "PrivateSGDClassifier"):
+        assert {(kind, "output", True), (kind, "gradient", True)} < chosen["perturbation"]
+    searches = {("PrivateSearchCV", strategy, True) for strategy in ("free", "exponential")}
+    assert searches < chosen["strategy"]
+    pure = {type(line.estimator).__name__ for line in LINES if line.estimator.delta == 0}
+    assert pure == {"PrivateKernelClassifier", "PrivateKernelSVC", "PrivateKernelSVR"}
+
+
+@pytest.mark.parametrize("line", LINES[::4], ids=lambda line: line.name)
+def test_removed_records_are_refused_so_they_have_no_lines(line):
+    name = "neighbours" if hasattr(line.estimator, "neighbours") else "estimator__neighbours"
+    model = clone(line.estimator).set_params(**{name: "add-remove"})
+    with pytest.raises(
+        ParameterError, match="must be 'replace-one' or 'zero-out'. Got 'add-remove'"
+    ):
+        model.fit(*worst_cases(model, line.n_rows)[0].table)
+
+
+@pytest.mark.parametrize(
+    ("name", "broken"),  # the twin of the ridge is below
+    [
+        ("ridge", False),
+        ("SGD, output", False),
+        ("SGD, output", True),
+        ("bounds", False),
+        ("bounds", True),
+    ],
+)
+def test_lines_get_the_verdicts_they_should(name, broken):
+    """Real entropy; each of the sound lines is contradicted with probability below 1e-8."""
+    wanted = name, broken, "replace-one"
+    index = next(i for i, x in enumerate(LINES) if (x.name, bool(x.broken), x.relation) == wanted)
+    row = estimator_row(index, *((40, 1e-3) if broken else (20, 1e-8)), **SETTING)
+    assert row.as_it_should_be and (row.verdict == "contradicted") is broken
+    assert row.trials == (40 if broken else 20)
+
+
+def test_lines_that_take_long_have_fewer_fits(monkeypatch):
+    def ask(*_, trials, **__):
+        raise RuntimeError(trials)
+
+    monkeypatch.setattr("dpkernel.audit.table.audit", ask)
+    index = [line.name for line in LINES].index("search, exponential")
+    for wanted, found in ((80, 80), (1000, 100)):
+        with pytest.raises(RuntimeError, match=f"^{found}$"):
+            estimator_row(index, wanted, 1e-6, **SETTING)
 
 
 def test_a_twin_is_rejected_and_its_picture_drawn(tmp_path):
@@ -51,6 +120,15 @@ def test_a_twin_that_is_calibrated_for_more_claims_what_the_sound_one_does():
     assert claims[1].epsilon(1e-5) == pytest.approx(1.0, abs=1e-6)
     assert claims[3].epsilon(1e-5) == pytest.approx(0.5, abs=1e-6)
     assert grid[1].estimator.epsilon > 1000 and "noise of epsilon" in grid[1].broken
+
+
+def test_the_most_that_can_be_proved_is_what_a_blatant_leak_proves():
+    sides = np.ones(80), np.zeros(80)
+    found = judge_scores(sides, sides, PureProfile(1.0), delta=0.0, false_alarm=1e-6)
+    assert (
+        most_provable(80, 1e-6) == pytest.approx(found.epsilon_lower) == pytest.approx(1.564, 1e-3)
+    )
+    assert most_provable(4, 1e-6) == 0.0
 
 
 ROW = Row(
@@ -92,5 +170,10 @@ def test_the_command_writes_its_table_and_fails_where_a_verdict_is_wrong(
     assert len(json.loads((out / "audit.json").read_text())["rows"]) == 2
     page = (out / "report.md").read_text()
     assert ("**NO**" in page) is wrong and ("1 are NOT" in page) is wrong
+    assert (
+        "At most 100 fits on each side at a false-alarm rate of 1e-08 can prove no more than epsilon ="
+        in page
+    )
+    assert f"{most_provable(100, 1e-8):.2f} of an estimator, and its twin has half" in page
     assert "| ridge | replace-one |" in page and "ridge-replace-one-twin.png" in page
     assert "contradicted" in capsys.readouterr().out

@@ -94,13 +94,25 @@ def users_of(word: str) -> set[str]:
         ("random_raw", {"entropy.py"}),
         # public randomness of feature maps, of a solver that is not private, of published algorithms
         # and of synthetic data is the only other generator
-        ("Generator", {"features/", "kernels.py", "papers/", "reproduce/", "cli/simulation.py"}),
+        # (and the generators that a third party's estimator holds, which an audit renews)
+        (
+            "Generator",
+            {
+                "features/",
+                "kernels.py",
+                "papers/",
+                "reproduce/",
+                "cli/simulation.py",
+                "audit/copies.py",
+            },
+        ),
         (
             "default_rng",
             {
                 "features/",
                 "papers/",
                 "reproduce/design.py",
+                "audit/copies.py",
                 "solvers/sketching.py",
                 "solvers/sgd_output.py",
                 "cli/simulation.py",

@@ -15,6 +15,7 @@ from rich.table import Table
 from sklearn.utils.parallel import Parallel, delayed
 
 from dpkernel.audit.cases import all_cases
+from dpkernel.audit.core import most_provable
 from dpkernel.audit.report import NOTE
 from dpkernel.audit.table import (
     Row,
@@ -79,6 +80,7 @@ def _page(rows: Sequence[Row], pictures: Sequence[str]) -> str:
         f"{len(rows)} attacks. {said} A sound line is called contradicted with probability at most"
         f" {rows[0].false_alarm:g}, all together at most {total:.1g}. {NOTE}",
         "",
+        *_reach(rows),
         "| what | neighbours | broken | verdict | as it should be | epsilon >= | claimed | at delta |"
         " mu >= | runs a side | attack |",
         "|---|---|---|---|---|---|---|---|---|---|---|",
@@ -92,6 +94,21 @@ def _page(rows: Sequence[Row], pictures: Sequence[str]) -> str:
     ]
     page += ["", *(f"![{name}]({name}.png)" for name in pictures)]
     return "\n".join(page) + "\n"
+
+
+def _reach(rows: Sequence[Row]) -> Iterator[str]:
+    """Say what so few fits of an estimator can show at all."""
+    fits = {(row.trials, row.false_alarm) for row in rows if row.kind == "estimator"}
+    twins = sorted({row.broken for row in rows if row.kind == "estimator" and row.broken})
+    for trials, rate in sorted(fits)[-1:]:
+        most = most_provable(trials, rate)
+        yield (
+            f"At most {trials} fits on each side at a false-alarm rate of {rate:g} can prove no more"
+            f" than epsilon = {most:.2f} of an estimator, and its twin has {' or '.join(twins)}: the"
+            " table shows that a blatant mistake is found. A smaller one, such as half the noise,"
+            " takes more fits; the lines of mechanisms have twins with half the noise."
+        )
+        yield ""
 
 
 def _show(rows: Sequence[Row]) -> None:

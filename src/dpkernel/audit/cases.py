@@ -7,7 +7,6 @@ clipped, or a sensitivity calibrated for the easier neighbouring relation.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -146,7 +145,7 @@ def functional() -> list[Case]:
 
 
 def mixture() -> list[Case]:
-    """A record that is hit 0, 1 or 2 times; the coins are balanced over the trials."""
+    """A record that is hit 0, 1 or 2 times, as two fair coins of each run say."""
     law = sensitivity.RandomSensitivity(Neighbours.REPLACE_ONE, (0.0, 1.0, 2.0), (0.25, 0.5, 0.25))
     easier = replace(law, neighbours=Neighbours.ZERO_OUT)
     found = mechanisms.MixtureGaussian.calibrate(law, _GAUSSIAN_BUDGET, dimension=1)
@@ -154,10 +153,9 @@ def mixture() -> list[Case]:
     half = replace(found, sigma=found.sigma / 2)
 
     def case(name: str, mechanism: Any, factor: float, broken: str | None) -> Case:
-        coins = itertools.cycle((0, 1, 1, 2))
-
         def run(neighbour: bool, noise: Noise) -> float:
-            value = factor * next(coins) if neighbour else 0.0
+            hits = noise._source.uniform_indices(2, 2).sum()  # the attacker's coins, not released
+            value = factor * float(hits) if neighbour else 0.0
             return float(mechanism.release(np.array([value]), noise)[0])
 
         return Case(name, found.profile(), mechanism, run, broken)

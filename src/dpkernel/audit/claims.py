@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from dpkernel.audit.copies import leaf, parameters
 from dpkernel.errors import ParameterError, parameter_message
 from dpkernel.profiles import ApproximateProfile, GaussianProfile, PrivacyProfile, PureProfile
 from dpkernel.types import JSON, Budget, Neighbours, is_real
@@ -42,18 +43,42 @@ def claimed_delta(delta: float | None, claim: Any, model: Any) -> float:
         return 0.0
     if claim is not None and not isinstance(claim, PrivacyProfile):
         return _budget(claim).delta
-    stated = model.get_params(deep=False).get("delta")
-    return float(stated) if is_real(stated) and 0 <= stated < 1 else 1e-6
+    found = parameters(model)
+    stated = [found[path] for path in sorted(found, key=_depth) if leaf(path) == "delta"]
+    usable = [float(each) for each in stated if is_real(each) and 0 <= each < 1]
+    return usable[0] if usable else 1e-6
 
 
 def _budget(claim: Any) -> Budget:
     return claim if isinstance(claim, Budget) else Budget(*claim)
 
 
-def declared_relation(model: Any) -> Neighbours | None:
-    """Return the neighbours that an estimator declares, if it does."""
-    declared = model.get_params(deep=False).get("neighbours")
-    return None if declared is None else Neighbours.resolve(declared)
+def _depth(path: str) -> int:
+    return path.count("__")
+
+
+def declared_relation(
+    model: Any, stated: str | Neighbours | None = None, fitted: Any = None
+) -> Neighbours | None:
+    """Return the neighbours: as stated, of the certificate, as declared by the estimator or its parts.
+
+    None where nobody says.
+    """
+    if stated is not None:
+        return Neighbours.resolve(stated)
+    certified = getattr(getattr(fitted, "certificate_", None), "neighbours", None)
+    if certified is not None:
+        return Neighbours.resolve(certified)
+    found = parameters(model)
+    declared = {path: found[path] for path in found if leaf(path) == "neighbours"}
+    if declared.get("neighbours") is not None:
+        return Neighbours.resolve(declared["neighbours"])
+    relations = {Neighbours.resolve(each) for each in declared.values() if each is not None}
+    if len(relations) > 1:
+        allowed = "stated where parts of the estimator declare different ones"
+        names = sorted(relation.value for relation in relations)
+        raise ParameterError(parameter_message("audit", "neighbours", allowed, names))
+    return relations.pop() if relations else None
 
 
 @dataclass(frozen=True)

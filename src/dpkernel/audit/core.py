@@ -176,7 +176,7 @@ def judge_scores(
     The judged scores must be of runs that had no part in choosing the pilot's thresholds, the
     statistic or the data sets. Scores that are not a number count as minus infinity.
     """
-    pilot_p, pilot_q, judged_p, judged_q = (_ordered(x) for x in (*pilot, *judged))
+    pilot_p, pilot_q, judged_p, judged_q = (ordered(x) for x in (*pilot, *judged))
     rough = false_alarm / (8 * (len(_EPSILONS) + 2))
     chosen = set()
     for swapped in (False, True):
@@ -208,7 +208,16 @@ def judge_scores(
     return AuditResult(violated, epsilon_lower, delta, epsilon, found, claimed, *counts)
 
 
-def _ordered(scores: Array) -> Array:
+def most_provable(trials: int, false_alarm: float) -> float:
+    """Return the epsilon that is proved at delta = 0 where every run tells the sides apart.
+
+    For the two events of such an audit, one for each side.
+    """
+    low, high = _bounds(np.ones(trials), np.zeros(trials), 0.5, false_alarm / 4)
+    return max(0.0, math.log(low / high))
+
+
+def ordered(scores: Array) -> Array:
     """Return finite numbers in the same order: what is no number comes first."""
     tame = np.nan_to_num(np.asarray(scores, float), nan=-_HUGE, posinf=_HUGE, neginf=-_HUGE)
     return np.asarray(tame)

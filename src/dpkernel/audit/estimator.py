@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,14 +18,15 @@ from dpkernel.audit.claims import (
     declared_relation,
     replaced_in_words,
 )
+from dpkernel.audit.copies import fixes_its_noise, fresh
 from dpkernel.audit.core import judge_scores
-from dpkernel.audit.observe import Layout, Observation, Runner, fresh
+from dpkernel.audit.observe import Layout, Observation, Runner
 from dpkernel.audit.report import AuditReport
 from dpkernel.audit.statistics import STATISTICS, Score, separation
 from dpkernel.audit.worst_cases import WorstCase, worst_cases
 from dpkernel.errors import ParameterError, parameter_message
 from dpkernel.profiles import PrivacyProfile, PureProfile
-from dpkernel.types import Array, Budget, is_real, is_whole
+from dpkernel.types import Array, Budget, Neighbours, is_real, is_whole
 
 _CHUNK = 25  # fits that one task makes
 
@@ -37,6 +39,7 @@ def audit(
     confidence: float = 0.999,
     claim: PrivacyProfile | Budget | tuple[float, float] | None = None,
     delta: float | None = None,
+    neighbours: str | Neighbours | None = None,
     statistic: str | Callable[[Any], Any] = "auto",
     n_rows: int = 8,
     n_columns: int | None = None,
@@ -48,9 +51,10 @@ def audit(
 
     Parameters
     ----------
-    estimator : object with ``fit`` and ``get_params``
+    estimator : object with ``fit``
         Ours or anybody's. It is copied; neither it nor its ledger is touched, and nothing but its
-        public face is used.
+        public face is used. A fit that fails is an observation like others, unless it fails on both
+        data sets.
     worst_case : "auto", str or (D, D')
         Two neighbouring data sets, each a pair (X, y), y None for transformers. "auto" makes some
         from the declared bounds and classes and takes the one that shows most in a pilot; a name
@@ -64,6 +68,9 @@ def audit(
         What is claimed; by default the profile of the estimator's ``certificate_``.
     delta : float, optional
         At which epsilon is bounded; by default that of the claim.
+    neighbours : {"replace-one", "zero-out", "add-remove"}, optional
+        Of the claim; by default those of the certificate, or what the estimator or its parts declare,
+        or replaced records. Needed only where parts disagree.
     statistic : "auto", "projection", "logistic", "boosting" or callable
         How the released numbers become one score: projected on the direction in which the two sides
         differ, by a learned classifier, or by your own function of the fitted estimator, for
@@ -74,7 +81,8 @@ def audit(
         Processes, as in scikit-learn.
     random_state : int, optional
         Makes the audit repeatable: noise and attack follow from it. By default the fits draw from
-        the operating system, as they would in use.
+        the operating system, as they would in use; so do, in any case, parts of a third party's
+        estimator that are ours or have ``random_state=None``.
     progress : bool
         Show a progress bar.
 
@@ -95,27 +103,28 @@ def audit(
     >>> audit(model, "across the box", trials=20, random_state=0, progress=False).verdict
     'not contradicted'
     """
-    _check(trials, confidence, statistic, n_rows)
+    _check(trials, confidence, statistic, n_rows, random_state)
     bare = fresh(estimator)
     own = statistic if callable(statistic) else None
     runs = Runs(Runner(bare, own), n_jobs, random_state, progress)
-    first = _cases(worst_case, bare, n_rows, n_columns)[0]
-    relation = declared_relation(bare)
-    profile = claimed_profile(
-        claim, runs.runner.fitted(first.table, None) if claim is None else None
-    )
+    cases = _cases(worst_case, bare, n_rows, n_columns)
+    fitted = _first_fit(runs.runner, cases[0])
+    profile = claimed_profile(claim, fitted)
     how = "neighbours as given"
     if isinstance(worst_case, str):
+        relation = declared_relation(bare, neighbours, fitted)
         profile, how = claim_for_replaced(profile, relation), replaced_in_words(relation)
     at = claimed_delta(delta, claim, bare)
     with runs:
-        cases = _cases(worst_case, bare, n_rows, n_columns)
         case, sides = _pilot(cases, trials, runs)
         pilot = runs.made // 2
+        _refuse_failures(sides)
         layout = Layout.of([*sides[0], *sides[1]])
-        name, score = _best_statistic(layout.rows(sides[0]), layout.rows(sides[1]), statistic)
-        held_out = [layout.rows(side[1::2]) for side in sides]
-        judged = [layout.rows(runs(case, side, trials)) for side in (False, True)]
+        _warn_if_fixed(bare, layout, sides)
+        look = layout.scores if own is not None and layout.single else layout.rows
+        name, score = _best_statistic(look(sides[0]), look(sides[1]), statistic)
+        held_out = [look(side[1::2]) for side in sides]
+        judged = [look(runs(case, side, trials)) for side in (False, True)]
     scores = score(judged[0]), score(judged[1])
     found = judge_scores(
         (score(held_out[0]), score(held_out[1])),
@@ -142,7 +151,11 @@ def audit(
     )
 
 
-def _check(trials: Any, confidence: Any, statistic: Any, n_rows: Any) -> None:
+def _check(trials: Any, confidence: Any, statistic: Any, n_rows: Any, seed: Any) -> None:
+    if seed is not None and (not is_whole(seed) or seed < 0):
+        raise ParameterError(
+            parameter_message("audit", "random_state", "None or an int >= 0", seed)
+        )
     if not is_whole(trials) or trials < 20:
         raise ParameterError(parameter_message("audit", "trials", "an int >= 20", trials))
     if not is_whole(n_rows) or n_rows < 2:
@@ -154,6 +167,41 @@ def _check(trials: Any, confidence: Any, statistic: Any, n_rows: Any) -> None:
         names = ", ".join(repr(name) for name in ("auto", *STATISTICS))
         allowed = f"one of {names}, or a function of a fitted estimator"
         raise ParameterError(parameter_message("audit", "statistic", allowed, statistic))
+
+
+def _first_fit(runner: Runner, case: WorstCase) -> Any:
+    """Return a fitted copy; an estimator that can be fitted to neither table says why."""
+    try:
+        return runner.fitted(case.table, None)
+    except Exception:
+        try:
+            return runner.fitted(case.neighbour, None)
+        except Exception:
+            pass
+        raise
+
+
+def _refuse_failures(sides: Sequence[Sequence[Observation]]) -> None:
+    """Refuse to judge an estimator of which every fit to either table failed."""
+    if all("failed" in seen for side in sides for seen in side):
+        kind, text = sides[0][0]["failed"]
+        allowed = "one that can be fitted to one of the two tables"
+        raise ParameterError(parameter_message("audit", "estimator", allowed, f"{kind}: {text}"))
+
+
+def _warn_if_fixed(bare: Any, layout: Layout, sides: Sequence[Sequence[Observation]]) -> None:
+    """Warn where every fit shows the same and a parameter may be the reason."""
+    rows = [layout.rows(side) for side in sides]
+    seed = fixes_its_noise(bare)
+    if seed is None or not all(len(np.unique(each, axis=0)) == 1 for each in rows):
+        return
+    if layout.sizes and not np.array_equal(rows[0][0], rows[1][0]):
+        warnings.warn(
+            f"All fits of {type(bare).__name__} to one table show the same: if its parameter {seed!r}"
+            " fixes the noise, the audit speaks of that seed and not of the mechanism: leave it unset.",
+            UserWarning,
+            stacklevel=3,
+        )
 
 
 @dataclass
@@ -205,10 +253,10 @@ class Runs:
         return results
 
     def _seeds(self, count: int) -> list[int | None]:
-        self.made += count
+        before, self.made = self.made, self.made + count
         if self.random_state is None:
             return [None] * count
-        start = int(self.random_state) * 10_000_019 + self.made  # streams of PCG64 differ
+        start = int(self.random_state) * 10_000_019 + before
         return [start + i for i in range(count)]
 
 
@@ -267,8 +315,8 @@ def _best_statistic(p: Array, q: Array, statistic: str | Callable[[Any], Any]) -
     """Fit each statistic to every second row; return the one that does best on the others."""
     if callable(statistic):
         name = "own statistic"
-        if p.shape[1] == 3:  # one number, its length and whether it is one
-            return name, lambda rows: np.asarray(np.where(rows[:, 2] > 0, np.nan, rows[:, 0]))
+        if p.ndim == 1:  # one number: it is the score, wild or not
+            return name, lambda scores: scores
         names = ["projection"]
     else:
         names = list(STATISTICS) if statistic == "auto" else [statistic]

@@ -1,48 +1,36 @@
 """What an attacker sees of a fitted estimator, as numbers.
 
-Everything a scikit-learn user can read: public attributes with a trailing underscore that are
-numbers, and the answers of ``decision_function``, ``predict_proba``, ``predict`` and ``transform``
-at probe points. Nothing else of the estimator is touched, so any class will do.
+Everything a scikit-learn user can read: public attributes and properties with a trailing underscore
+that are numbers or words, or lists, dicts and fitted estimators that hold such, and the answers of
+``decision_function``, ``predict_proba``, ``predict`` and ``transform`` at probe points. A fit that
+fails is seen to fail. Nothing else of the estimator is touched, so any class will do.
 """
 
 from __future__ import annotations
 
 import copy
 import warnings
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
 
-from dpkernel.noise import NoiseSource, SeededNoise
+from dpkernel.audit.copies import reseed
+from dpkernel.errors import PrivacyWarning
 from dpkernel.types import Array
 
 Table = tuple[Any, Any]  # (X, y); y is None for transformers
-Observation = dict[str, Array]
+Observation = dict[str, np.ndarray]  # each a row of numbers, or of words
 _ANSWERS = ("decision_function", "predict_proba", "predict", "transform")
-_MOST = 2000  # numbers of one attribute that are looked at
+_SCALARS = (str, bytes, bool, int, float, np.generic)
+_DEPTH = 3  # of lists in lists, estimators in estimators
+_LONGEST = 200  # letters of a word
+_MOST = 2000  # numbers of one attribute that are looked at, and attributes
+_MOST_PARTS = 100  # of a list or dict, and words of one name
 _MOST_MOMENTS = 20  # columns of a matrix whose second moments are taken: what a sketch shows
-
-
-def fresh(estimator: Any) -> Any:
-    """Return an unfitted copy without a ledger: an audit spends nobody's budget.
-
-    The copy is of no family: thousands of fits to made-up rows need no warning that nobody adds
-    them up, and all other warnings stay.
-    """
-    found = clone(estimator)
-    names = found.get_params(deep=True)
-    ledgers = [name for name in names if name.split("__")[-1] == "ledger"]
-    if ledgers:
-        found.set_params(**dict.fromkeys(ledgers))
-    for part in (found, *names.values()):
-        if hasattr(part, "__dict__") and not isinstance(part, type):
-            part.__dict__.pop("_family", None)
-    return found
 
 
 @dataclass(frozen=True)
@@ -62,97 +50,172 @@ class Runner:
     def fitted(self, table: Table, seed: int | None) -> Any:
         """Return a copy that was fitted with noise of its own."""
         model = copy.deepcopy(self.estimator)
-        _reseed(model, seed)
+        reseed(model, seed)
         X, y = table
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # of third parties, on tiny tables
-            return model.fit(X) if y is None else model.fit(X, y)
+            # nobody adds up fits to made-up rows
+            warnings.filterwarnings("ignore", "Several clones of one", PrivacyWarning)
+            found = model.fit(X) if y is None else model.fit(X, y)
+        return model if found is None else found
 
     def _run(self, table: Table, probes: Any, seed: int | None) -> Observation:
-        model = self.fitted(table, seed)
+        try:
+            model = self.fitted(table, seed)
+        except Exception as error:  # that a fit fails, and how, is seen as well
+            return {"failed": np.array([type(error).__name__, str(error)[:_LONGEST]])}
         if self.statistic is not None:
-            return {"statistic": _numbers(self.statistic(model))}
+            return {"statistic": np.ravel(np.asarray(self.statistic(model), dtype=np.float64))}
         return observe(model, probes)
 
 
-def _reseed(model: Any, seed: int | None) -> None:
-    """Give every run noise of its own; of a third party its ``random_state`` is the noise."""
-    names = model.get_params(deep=True)
-    noises = {name: value for name, value in names.items() if name.split("__")[-1] == "noise"}
-    for name, value in noises.items():
-        if hasattr(value, "reseeded"):
-            model.set_params(**{name: value.reseeded(seed)})
-        elif value is None or isinstance(value, SeededNoise):
-            model.set_params(**{name: None if seed is None else SeededNoise(seed)})
-    ours = any(value is None or isinstance(value, NoiseSource) for value in noises.values())
-    if not ours and "random_state" in names:
-        if seed is None and names["random_state"] is not None:
-            seed = int(check_random_state(None).randint(2**31 - 1))
-        if seed is not None:
-            model.set_params(random_state=seed % 2**32)
-
-
 def observe(model: Any, probes: Any) -> Observation:
-    """Return all numbers that the fitted model shows, by name."""
-    found = {
-        name: _numbers(value)
-        for name, value in sorted(vars(model).items())
-        if name.endswith("_") and not name.startswith("_") and _numeric(value)
-    }
-    for name, value in vars(model).items():
-        if name in found and np.ndim(value) == 2 and np.shape(value)[1] <= _MOST_MOMENTS:
-            found[f"moments of {name}"] = _numbers(np.transpose(value) @ np.asarray(value))
+    """Return all numbers and words that the fitted model shows, by name."""
+    found: Observation = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of properties that nobody asks for
+        _look(found, "", model, _DEPTH)
     for name in _ANSWERS:
         if hasattr(model, name):
-            answer = getattr(model, name)(probes)
-            if not _numeric(answer):  # labels: their places in the list of classes
-                classes = [str(label) for label in getattr(model, "classes_", np.unique(answer))]
-                answer = [classes.index(str(label)) for label in np.ravel(answer)]
-            found[name] = _numbers(answer)
+            _note(found, name, getattr(model, name)(probes), _DEPTH)
     return found
 
 
-def _numeric(value: Any) -> bool:
-    if isinstance(value, (str, bytes, Mapping)):
-        return False
+def _look(found: Observation, prefix: str, model: Any, depth: int) -> None:
+    """Note the public attributes of a fitted estimator, properties too."""
+    names = {*getattr(model, "__dict__", ()), *dir(type(model))}  # without asking for values
+    for name in sorted(names):
+        if not name.endswith("_") or name.startswith("_"):
+            continue
+        try:
+            value = getattr(model, name)
+        except Exception:  # a property of another kind of fit
+            continue
+        _note(found, prefix + name, value, depth)
+        if np.ndim(found.get(prefix + name, 0)) and _is_narrow(value):
+            matrix = np.asarray(value, dtype=np.float64)
+            with np.errstate(all="ignore"):
+                found[f"moments of {prefix}{name}"] = np.ravel(matrix.T @ matrix)
+
+
+def _is_narrow(value: Any) -> bool:
+    """Whether a value is a matrix of numbers with few columns."""
+    dense = isinstance(value, np.ndarray) and value.ndim == 2 and value.dtype.kind in "biuf"
+    return bool(dense and value.shape[1] <= _MOST_MOMENTS)
+
+
+def _note(found: Observation, name: str, value: Any, depth: int) -> None:
+    """Note a value as a row of numbers or of words; look into what holds several."""
+    if len(found) >= _MOST or callable(value) or depth < 0 or value is None:
+        return
+    if isinstance(value, Mapping):
+        for key in sorted(value, key=str)[:_MOST_PARTS]:
+            _note(found, f"{name}[{key}]", value[key], depth - 1)
+        return
+    if hasattr(value, "fit"):
+        _look(found, f"{name}.", value, depth - 1)
+        return
+    if isinstance(value, (set, frozenset)):
+        value = sorted(value, key=str)
+    array = _array(value)
+    if array is None or array.size > _MOST:
+        return
+    if array.dtype.kind in "biuf":
+        found[name] = np.ravel(array.astype(np.float64))
+    elif array.dtype.kind in "US" or all(isinstance(x, _SCALARS) for x in array.flat):
+        found[name] = np.array([str(x)[:_LONGEST] for x in array.flat], dtype=np.str_)
+    elif array.ndim and array.dtype == object:
+        for i, item in enumerate(list(array)[:_MOST_PARTS]):
+            _note(found, f"{name}[{i}]", item, depth - 1)
+
+
+def _array(value: Any) -> Any:
+    """Return a value as an array of numbers, words or objects; None of what is none of these."""
+    if hasattr(value, "toarray"):
+        value = value.toarray()
+    if not isinstance(value, (*_SCALARS, list, tuple)) and not hasattr(value, "__array__"):
+        return None
     try:
-        array = np.asarray(value.toarray() if hasattr(value, "toarray") else value)
+        array = np.asarray(value)
     except ValueError:  # a ragged list
-        return False
-    return array.dtype.kind in "biuf" and array.size <= _MOST
-
-
-def _numbers(value: Any) -> Array:
-    dense = value.toarray() if hasattr(value, "toarray") else value
-    return np.ravel(np.asarray(dense, dtype=np.float64))
+        array = np.empty(len(value), dtype=object)
+        array[:] = list(value)
+    if array.dtype == object:
+        try:
+            return array.astype(np.float64)
+        except (TypeError, ValueError):
+            return array
+    return array
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Turns observations into rows of one length; what is missing or longer shows as such."""
+    """Turns observations into rows of one length; what is missing, longer or wild shows as such.
+
+    ``words`` are the words that were seen under a name: a word becomes its place among them.
+    ``wild`` are the names under which something was infinite or no number.
+    """
 
     sizes: tuple[tuple[str, int], ...]
+    words: Mapping[str, tuple[str, ...]]
+    wild: frozenset[str]
 
     @classmethod
     def of(cls, observations: Sequence[Observation]) -> Layout:
         """Return the layout of all names, each as long as its shortest."""
         sizes: dict[str, int] = {}
+        words: dict[str, Counter[str]] = {}
+        wild = set()
         for seen in observations:
             for name, values in seen.items():
                 sizes[name] = min(sizes.get(name, len(values)), len(values))
-        return cls(tuple(sorted(sizes.items())))
+                if values.dtype.kind == "U":
+                    words.setdefault(name, Counter()).update(values.tolist())
+                elif not np.isfinite(values).all():
+                    wild.add(name)
+        common = {n: tuple(w for w, _ in c.most_common(_MOST_PARTS)) for n, c in words.items()}
+        kept = {name: tuple(sorted(found)) for name, found in common.items()}
+        return cls(tuple(sorted(sizes.items())), kept, frozenset(wild))
+
+    @property
+    def single(self) -> bool:
+        """Whether all that was seen is one number."""
+        return [size for _, size in self.sizes] == [1] and not self.words
 
     def rows(self, observations: Sequence[Observation]) -> Array:
-        """Return one row an observation: values, then the length, then the count of non-numbers."""
+        """Return one row an observation.
+
+        Of each name the values, its length, and how many are no number or infinite, signed; of
+        words how often each occurs.
+        """
         return np.array([self._row(seen) for seen in observations]).reshape(len(observations), -1)
+
+    def scores(self, observations: Sequence[Observation]) -> Array:
+        """Return the one number of each observation as it is; what is missing is none."""
+        name = self.sizes[0][0]
+        return np.array(
+            [seen[name][0] if len(seen.get(name, ())) else np.nan for seen in observations]
+        )
 
     def _row(self, seen: Observation) -> Array:
         parts = []
         for name, size in self.sizes:
             values = seen.get(name, np.zeros(0))
+            counts = []
+            if name in self.words:
+                places = {word: i for i, word in enumerate(self.words[name])}
+                coded = [places.get(str(word), -1) for word in values]
+                counts = [coded.count(i) for i in range(-1, len(places))]
+                values = np.array(coded, dtype=np.float64)
+            elif values.dtype.kind == "U":  # words where numbers were seen before
+                values = np.full(len(values), np.nan)
             padded = np.zeros(size)
             padded[: len(values)] = values[:size]
-            wild = ~np.isfinite(padded)
-            padded[wild] = 0.0
-            parts += [padded, np.array([len(values), np.sum(wild)], dtype=np.float64)]
+            signs = np.where(np.isinf(padded), np.sign(padded), 0.0)
+            none = np.isnan(padded)
+            if name in self.wild:
+                parts += [signs, none.astype(np.float64)]
+            padded[none | (signs != 0)] = 0.0
+            shown = len(values), none.sum(), signs.sum(), *counts
+            parts += [padded, np.array(shown, dtype=np.float64)]
         return np.concatenate(parts) if parts else np.zeros(0)

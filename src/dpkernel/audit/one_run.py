@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from scipy.stats import binom
 from sklearn.base import is_classifier
-from sklearn.utils import check_random_state
 
 from dpkernel.audit.claims import (
     claim_for_replaced,
@@ -21,7 +20,8 @@ from dpkernel.audit.claims import (
     declared_relation,
     replaced_in_words,
 )
-from dpkernel.audit.observe import Runner, Table, fresh
+from dpkernel.audit.copies import fresh
+from dpkernel.audit.observe import Runner, Table
 from dpkernel.audit.report import NOTE
 from dpkernel.audit.worst_cases import Declared
 from dpkernel.errors import ParameterError, parameter_message
@@ -40,17 +40,21 @@ def one_run_p_value(
         P(at least v correct) <= P(W >= v) + 2 m delta max_{1 <= i <= v} P(v - i <= W < v) / i.
 
     Guarantee    For every guesser that fixes r beforehand, sees the released model and knows all but
-                 the coins. The coins' data sets are neighbours where they differ in one coin.
+                 the coins. The coins' data sets are neighbours where they differ in one coin. The
+                 sum is a bound for v above the mean r q; below it the bound returned is 1.
     Numerics     Sums of binomial probabilities in float64, relative error about 1e-12.
     Reference    Steinke, Nasr & Jagielski (2023), Theorem 5.2 and Appendix D.
     """
-    _check_counts(canaries, guesses, correct)
+    _check_counts("one_run_p_value", canaries, guesses, correct)
     if not is_real(epsilon) or not 0 <= epsilon < math.inf:
         allowed = "a float in the range [0, inf)"
         raise ParameterError(parameter_message("one_run_p_value", "epsilon", allowed, epsilon))
+    _check_delta("one_run_p_value", delta)
     accuracy = 1 / (1 + math.exp(-epsilon))
+    if not correct > guesses * accuracy:
+        return 1.0
     tail = float(binom.sf(correct - 1, guesses, accuracy))
-    if delta == 0 or correct == 0:
+    if delta == 0:
         return min(1.0, tail)
     below = np.cumsum(binom.pmf(correct - np.arange(1, correct + 1), guesses, accuracy))
     worst = float(np.max(below / np.arange(1, correct + 1)))
@@ -67,10 +71,8 @@ def one_run_epsilon(
     >>> round(one_run_epsilon(1000, 100, 75, delta=1e-4), 3)
     0.673
     """
-    _check_counts(canaries, guesses, correct)
-    if not is_real(delta) or not 0 <= delta < 1:
-        allowed = "a float in the range [0, 1)"
-        raise ParameterError(parameter_message("one_run_epsilon", "delta", allowed, delta))
+    _check_counts("one_run_epsilon", canaries, guesses, correct)
+    _check_delta("one_run_epsilon", delta)
     _check_confidence("one_run_epsilon", confidence)
     level = 1 - confidence
 
@@ -150,6 +152,7 @@ def audit_one_run(
     confidence: float = 0.95,
     claim: PrivacyProfile | Budget | tuple[float, float] | None = None,
     delta: float | None = None,
+    neighbours: str | Neighbours | None = None,
     random_state: int | None = None,
 ) -> OneRunReport:
     r"""Bound epsilon from below with a single fit, for models that are too dear to fit often.
@@ -163,9 +166,11 @@ def audit_one_run(
     estimator : object with ``fit`` and ``predict``
         It is copied; neither it nor its ledger is touched.
     X, y : arrays
-        The other rows. Made-up or public ones: an audit protects nobody.
+        The other rows. Made-up or public ones: an audit protects nobody. Without targets, as for
+        transformers, ``score`` must be given.
     canaries : (X, y)
-        Records that one can tell apart best: unusual rows with unlikely targets.
+        Records that one can tell apart best: unusual rows with unlikely targets. y is None where
+        there are none.
     otherwise : (X, y), optional
         What takes the place of a canary that is left out, row by row or one row for all; by default
         the centre of the declared bounds. Where the estimator protects removed records ("add-remove")
@@ -177,10 +182,10 @@ def audit_one_run(
         signs occur, 0 is the middle; otherwise the middle of the scores is. By default the margin
         of a canary's class, or the negative error of its prediction, less that for another target
         in its place.
-    confidence, claim, delta
+    confidence, claim, delta, neighbours
         As in ``audit``.
     random_state : int, optional
-        Makes coins and noise repeatable.
+        Makes coins and noise repeatable; they follow from it by streams of their own.
 
     Guarantee    A true claim is contradicted with probability at most 1 - confidence. Data sets that
                  differ in one coin are neighbours: a record is replaced by a fixed one (replace-one;
@@ -190,22 +195,25 @@ def audit_one_run(
     """
     _check_confidence("audit_one_run", confidence)
     bare = fresh(estimator)
-    relation = declared_relation(bare)
+    relation = declared_relation(bare, neighbours)
     removed = relation is Neighbours.ADD_REMOVE and otherwise is None
-    inside = np.asarray(canaries[0]), np.asarray(canaries[1])
+    inside = _canaries(canaries, y, score)
     count = len(inside[0])
     wanted = count // 2 if guesses is None else guesses
     if not is_whole(wanted) or not 1 <= wanted <= count:
         allowed = f"an int from 1 to the number of canaries, {count}"
         raise ParameterError(parameter_message("audit_one_run", "guesses", allowed, guesses))
     outside = _outside(bare, inside, otherwise)
-    coins = check_random_state(random_state).randint(2, size=count).astype(bool)
+    of_coins, of_noise = np.random.SeedSequence(random_state).spawn(2)
+    coins = np.random.RandomState(of_coins.generate_state(8)).randint(2, size=count).astype(bool)
     table = _table(X, y, inside, None if removed else outside, coins)
-    model = Runner(bare).fitted(table, random_state)
+    seed = None if random_state is None else int(of_noise.generate_state(1)[0])
+    model = Runner(bare).fitted(table, seed)
     known = np.asarray((score or _Familiarity(outside))(model, *inside), dtype=np.float64)
     correct = _right_guesses(known, coins, wanted)
     profile, at = claimed_profile(claim, model), claimed_delta(delta, claim, bare)
     if not removed:
+        relation = declared_relation(bare, neighbours, model)
         profile = claim_for_replaced(profile, relation)
     found = one_run_epsilon(count, wanted, correct, delta=at, confidence=confidence)
     how = "one record removed" if removed else replaced_in_words(relation)
@@ -223,6 +231,24 @@ def audit_one_run(
     )
 
 
+def _canaries(canaries: Any, y: Any, score: Any) -> Table:
+    """Return the canaries as arrays; their targets are None where the other rows have none."""
+    try:
+        rows, targets = canaries
+    except (TypeError, ValueError):
+        allowed = "a pair (X, y), y None where there are no targets"
+        got = type(canaries).__name__
+        raise ParameterError(parameter_message("audit_one_run", "canaries", allowed, got)) from None
+    if (y is None) != (targets is None):
+        allowed = "None exactly where the canaries have no targets"
+        got = "None" if y is None else "targets"
+        raise ParameterError(parameter_message("audit_one_run", "y", allowed, got))
+    if y is None and score is None:
+        allowed = "a function score(model, X, y) where there are no targets"
+        raise ParameterError(parameter_message("audit_one_run", "score", allowed, None))
+    return np.asarray(rows), None if targets is None else np.asarray(targets)
+
+
 def _outside(estimator: Any, inside: Table, otherwise: Table | None) -> Table:
     """Return what stands in for canaries that are out: one row each."""
     count, width = inside[0].shape
@@ -230,17 +256,23 @@ def _outside(estimator: Any, inside: Table, otherwise: Table | None) -> Table:
         public = Declared.of(estimator, width)
         middle = public.targets[1] if public.targets is not None else 0.0
         otherwise = ((public.low + public.high) / 2)[None, :], np.array([middle])
-    rows, targets = np.asarray(otherwise[0]), np.asarray(otherwise[1])
-    return np.broadcast_to(rows, (count, width)), np.broadcast_to(targets, count)
+    rows = np.broadcast_to(np.asarray(otherwise[0]), (count, width))
+    if inside[1] is None:
+        return rows, None
+    return rows, np.broadcast_to(np.asarray(otherwise[1]), count)
 
 
 def _table(X: Any, y: Any, inside: Table, outside: Table | None, coins: Any) -> Table:
-    if outside is None:
-        rows, targets = inside[0][coins], inside[1][coins]
-    else:
-        rows = np.where(coins[:, None], inside[0], outside[0])
-        targets = np.where(coins, inside[1], outside[1])
-    return np.vstack((np.asarray(X), rows)), np.concatenate((np.asarray(y), targets))
+    def chosen(one: Any, other: Any) -> Any:
+        if outside is None:
+            return one[coins]
+        return np.where(coins.reshape(-1, *[1] * (one.ndim - 1)), one, other)
+
+    other = (None, None) if outside is None else outside
+    rows = np.vstack((np.asarray(X), chosen(inside[0], other[0])))
+    if inside[1] is None:
+        return rows, None
+    return rows, np.concatenate((np.asarray(y), chosen(inside[1], other[1])))
 
 
 @dataclass(frozen=True)
@@ -277,12 +309,18 @@ def _right_guesses(known: Array, coins: Any, guesses: int) -> int:
     return int(np.sum((known[surest] > middle) == coins[surest]))
 
 
-def _check_counts(canaries: Any, guesses: Any, correct: Any) -> None:
+def _check_delta(owner: str, delta: Any) -> None:
+    if not is_real(delta) or not 0 <= delta < 1:
+        allowed = "a float in the range [0, 1)"
+        raise ParameterError(parameter_message(owner, "delta", allowed, delta))
+
+
+def _check_counts(owner: str, canaries: Any, guesses: Any, correct: Any) -> None:
     counts = canaries, guesses, correct
     if not all(is_whole(count) for count in counts) or not 0 <= correct <= guesses <= canaries:
         allowed = "ints with 0 <= correct <= guesses <= canaries"
         raise ParameterError(
-            parameter_message("one_run_epsilon", "canaries, guesses, correct", allowed, counts)
+            parameter_message(owner, "canaries, guesses, correct", allowed, counts)
         )
 
 

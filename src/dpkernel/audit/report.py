@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dpkernel.audit.core import Point
+from dpkernel.audit.core import Point, ordered
 from dpkernel.audit.statistics import auc
 from dpkernel.profiles import GaussianProfile, PrivacyProfile
 from dpkernel.types import JSON, Array
@@ -165,7 +165,7 @@ class AuditReport:
 
         The measured curve has no confidence of its own: ``points`` has.
         """
-        p, q = self.scores
+        p, q = (ordered(scores) for scores in self.scores)
         if auc(p, q) < 0.5:  # a statistic that points the other way is as good
             p, q = -p, -q
         cuts = np.unique(np.quantile(np.concatenate((p, q)), np.linspace(0, 1, 201)))[::-1]

@@ -1,7 +1,8 @@
 """Every estimator with every solver and relation of neighbours, and for each a twin to be rejected.
 
-The twin draws a small part of the noise that its certificate speaks of (``WeakNoise``). One more
-estimator is one more line in ``estimator_lines``.
+The twin draws a small part of the noise that its certificate speaks of (``WeakNoise``), or is
+calibrated for a far larger epsilon. One more estimator is one more line in ``_estimators``. No
+estimator takes removed records ("add-remove"), so there are no lines for them.
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ from sklearn.base import clone
 
 from dpkernel import mechanisms
 from dpkernel.audit.cases import all_cases
+from dpkernel.audit.copies import fresh
 from dpkernel.audit.core import Case
 from dpkernel.audit.estimator import audit
-from dpkernel.audit.observe import Runner, fresh
+from dpkernel.audit.observe import Runner
 from dpkernel.audit.twins import WeakNoise
 from dpkernel.audit.worst_cases import worst_cases
 from dpkernel.estimators import (
+    PrivateCurator,
     PrivateHuberRegressor,
     PrivateKernelClassifier,
     PrivateKernelRegressor,
@@ -44,6 +47,7 @@ from dpkernel.preprocessing import (
     PrivateStandardScaler,
 )
 from dpkernel.profiles import PrivacyProfile
+from dpkernel.selection import PrivateSearchCV
 
 _DELTA = 1e-5
 RELATIONS = {"replace-one": 1.0, "zero-out": 0.5}  # shares of epsilon: one step, and one of two
@@ -62,6 +66,7 @@ class Line:
     n_rows: int = 8
     broken: str | None = None
     claimed_by: Any = None  # the estimator whose certificate a twin claims, if not its own
+    most_fits: int = 1_000_000  # on each side
 
     def claim(self) -> PrivacyProfile | None:
         """Return what is claimed, if that is not what the certificate says."""
@@ -101,11 +106,13 @@ def _estimators() -> Iterator[tuple[str, Any, str]]:
     linear = {**stated, "kernel": "linear"}
     real, labels = {**linear, "y_bounds": (-1, 1)}, {**linear, "classes": [0, 1]}
     pure = {**labels, **signed, "delta": 0.0}
+    pure_real = {**real, **signed, "delta": 0.0}
     curved = {**stated, "y_bounds": (-1, 1), "n_features": 3}
     far, near, across = "opposite targets", "all at one corner", "across the box"
     yield "ridge", PrivateKernelRidge(**real), across
     yield "ridge, two folds", PrivateKernelRidge(**real, folds=2), across
     yield "ridge, Gaussian kernel", PrivateKernelRidge(**curved), far
+    yield "ridge, output", PrivateKernelRidge(**real, solver="output"), far
     yield "regressor", PrivateKernelRegressor(**real), far
     yield "quantiles, objective", PrivateQuantileRegressor(**real), near
     yield "quantiles, output", PrivateQuantileRegressor(**real, solver="output"), far
@@ -114,12 +121,21 @@ def _estimators() -> Iterator[tuple[str, Any, str]]:
     yield "classifier, objective", PrivateKernelClassifier(**labels), across
     yield "classifier, objective, pure", PrivateKernelClassifier(**pure), across
     yield "classifier, output", PrivateKernelClassifier(**labels, solver="output"), across
+    yield "classifier, output, pure", PrivateKernelClassifier(**pure, solver="output"), across
     yield "support vectors, real", PrivateKernelSVR(**real), far
+    yield "support vectors, real, pure", PrivateKernelSVR(**pure_real), far
     yield "support vectors, classes", PrivateKernelSVC(**labels), across
+    yield "support vectors, classes, pure", PrivateKernelSVC(**pure), across
     yield "sketched ridge", PrivateSketchedRidge(**real, **signed), far
     yield "SGD, gradients", PrivateSGDRegressor(**real, max_iter=2), far
     yield "SGD, output", PrivateSGDRegressor(**real, perturbation="output"), far
     yield "SGD, classes, gradients", PrivateSGDClassifier(**labels, max_iter=2), across
+    yield (
+        "SGD, classes, output",
+        PrivateSGDClassifier(**labels, perturbation="output", max_iter=2),
+        across,
+    )
+    yield "curator", PrivateCurator(**stated, **signed, y_bounds=(-1, 1)), far
     yield "grid", PrivateGridRegressor(**stated, **signed, y_bounds=(-1, 1), side=3), far
     end = "the other end of all"
     yield "bounds", PrivateBounds(**stated), end
@@ -132,10 +148,22 @@ def _estimators() -> Iterator[tuple[str, Any, str]]:
         ("model", PrivateKernelRidge(kernel="linear", bounds=(0, 1), y_bounds=(-1, 1))),
     ]
     yield "pipeline", PrivatePipeline(steps, delta=_DELTA), far
+    searched = PrivateKernelRidge(kernel="linear", bounds=(-1, 1), y_bounds=(-1, 1))
+    for strategy in ("free", "exponential"):
+        search = PrivateSearchCV(
+            searched, {"regularisation": [0.1, 10.0]}, delta=_DELTA, strategy=strategy
+        )
+        yield f"search, {strategy}", search, far
 
 
 # whose noise follows from a key that is drawn once, or multiplies the data
-_NOT_ADDED = ("grid", "sketched ridge")
+_NOT_ADDED = ("curator", "grid", "sketched ridge")
+_ROWS = {
+    "imputer": 40,
+    "search, free": 40,
+    "search, exponential": 150,
+}  # fewer say nothing
+_MOST_FITS = {"search, exponential": 100}  # each takes about a second
 
 
 @cache
@@ -143,19 +171,21 @@ def estimator_lines(epsilon: float, factor: float) -> tuple[Line, ...]:
     """Return every estimator under every relation, each followed by a twin with less noise."""
     lines = []
     for name, estimator, case in _estimators():
-        rows = 40 if name == "imputer" else 8
+        rows = _ROWS.get(name, 8)
+        relates = "neighbours" if hasattr(estimator, "neighbours") else "estimator__neighbours"
         for relation, share in RELATIONS.items():
             least = _LEAST[relation] if hasattr(estimator, "transform") else 0.0
             wanted = max(share * epsilon, least)
-            sound = clone(estimator).set_params(neighbours=relation, epsilon=wanted)
-            lines.append(Line(name, sound, case, relation, rows))
+            sound = clone(estimator).set_params(**{relates: relation}, epsilon=wanted)
+            most = _MOST_FITS.get(name, Line.most_fits)
+            lines.append(Line(name, sound, case, relation, rows, most_fits=most))
             if name in _NOT_ADDED:
                 twin = clone(sound).set_params(epsilon=_LOOSE)
                 what, by = f"noise of epsilon {_LOOSE:g}", sound
             else:
                 twin = clone(sound).set_params(noise=WeakNoise(factor))
                 what, by = f"{factor:g} of the noise", None
-            lines.append(Line(name, twin, case, relation, rows, what, by))
+            lines.append(Line(name, twin, case, relation, rows, what, by, most))
     return tuple(lines)
 
 
@@ -198,6 +228,7 @@ def estimator_row(
 ) -> Row:
     """Attack one estimator, or its twin; draw its picture into a folder."""
     line = estimator_lines(epsilon, factor)[index]
+    trials = min(trials, line.most_fits)
     start = time.perf_counter()
     report = audit(
         line.estimator,

@@ -1,9 +1,12 @@
 """Broken twins of any of our estimators: the same fit with too little noise.
 
-A noise source is a parameter of every estimator. This one scales all that it draws, so that a fit
-releases with less noise than its certificate says, whatever its mechanism or solver; no line of the
-product knows of it. The certificate says "not private", as it does for every source that is not the
-product's own; its profile is the claim that an audit must contradict.
+A noise source is a parameter of every estimator. This one scales the noise that it draws, so that a
+fit releases with less noise than its certificate says; no line of the product knows of it. It does
+nothing where noise is not added number by number: ``PrivateCurator`` and ``PrivateGridRegressor``
+derive theirs from a key that is drawn once, and in ``PrivateSketchedRidge`` it multiplies the data, so
+that a smaller one tells as much. Their twins are calibrated for a larger epsilon. The certificate says
+"not private", as it does for every source that is not the product's own; its profile is the claim that
+an audit must contradict.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ _LEAST = 2.0**-4  # the smallest scale of integer noise that can be drawn: next 
 
 
 class WeakNoise(SystemNoise):
-    """Noise that is too small by a factor.
+    """Noise that is too small by a factor, wherever noise is added number by number.
 
     Parameters
     ----------

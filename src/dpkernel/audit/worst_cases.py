@@ -7,19 +7,25 @@ hide it least.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib import import_module
+from inspect import signature
 from typing import Any
 
 import numpy as np
+from scipy.sparse import issparse, vstack
 from sklearn.base import is_classifier, is_regressor
 
+from dpkernel.audit.copies import leaf, parameters
 from dpkernel.audit.observe import Table
 from dpkernel.domain import Domain, Interval, Levels
 from dpkernel.errors import ParameterError, parameter_message
 from dpkernel.types import Array
 
 _OUTSIDE = 1e3  # of the bounds: what is not clipped shows
+_MOST_PROBES = 20
 
 
 @dataclass(frozen=True)
@@ -33,8 +39,7 @@ class WorstCase:
     @property
     def probes(self) -> Any:
         """The different rows of both tables."""
-        rows = np.vstack((np.asarray(self.table[0]), np.asarray(self.neighbour[0])))
-        return np.unique(rows, axis=0)[:20]
+        return _different_rows(self.table[0], self.neighbour[0])
 
 
 @dataclass(frozen=True)
@@ -48,11 +53,11 @@ class Declared:
     @classmethod
     def of(cls, estimator: Any, n_columns: int | None = None) -> Declared:
         """Read them from the parameters, under our names or diffprivlib's; [-1, 1] if undeclared."""
-        parameters = estimator.get_params(deep=True)
+        found = parameters(estimator)
 
         def first(*names: str) -> Any:
-            leaves = [p for n in names for p in parameters if p.split("__")[-1] == n]
-            return next((parameters[p] for p in leaves if parameters[p] is not None), None)
+            leaves = [path for n in names for path in found if leaf(path) == n]
+            return next((found[path] for path in leaves if found[path] is not None), None)
 
         bounds = first("bounds", "bounds_X")
         domain = bounds if isinstance(bounds, Domain) else None
@@ -67,6 +72,45 @@ class Declared:
         width = max(len(low), len(high), n_columns or 1)
         low, high = np.broadcast_to(low, width).copy(), np.broadcast_to(high, width).copy()
         return cls(low, high, _targets(estimator, domain, first))
+
+
+def _different_rows(one: Any, other: Any) -> Any:
+    """Return up to 20 different rows of two tables, as a table of the same kind."""
+    if hasattr(one, "drop_duplicates") and hasattr(one, "iloc"):
+        both = import_module("pandas").concat([one, other], ignore_index=True)
+        return both.drop_duplicates().head(_MOST_PROBES)
+    if issparse(one):
+        return vstack((one, other)).tocsr()[:_MOST_PROBES]
+    if hasattr(one, "vstack"):  # polars
+        return one.vstack(other).unique(maintain_order=True).head(_MOST_PROBES)
+    rows = np.concatenate((np.asarray(one), np.asarray(other)))
+    if rows.dtype != object and rows.ndim == 2:
+        return np.unique(rows, axis=0)[:_MOST_PROBES]
+    places = {repr(row): i for i, row in reversed(list(enumerate(rows.tolist())))}
+    return rows[sorted(places.values())[:_MOST_PROBES]]
+
+
+def _is(kind: Callable[[Any], bool], estimator: Any) -> bool:
+    """Ask scikit-learn; what does not know its conventions is of no kind."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return kind(estimator)
+        except (AttributeError, TypeError):
+            return False
+
+
+def _asks_for_y(estimator: Any) -> bool:
+    """Whether ``fit`` has a second argument that must be given."""
+    try:
+        arguments = [
+            argument
+            for argument in signature(estimator.fit).parameters.values()
+            if argument.kind in (argument.POSITIONAL_ONLY, argument.POSITIONAL_OR_KEYWORD)
+        ]
+    except (AttributeError, TypeError, ValueError):
+        return False
+    return len(arguments) > 1 and arguments[1].default is arguments[1].empty
 
 
 def _domain_box(domain: Domain, n_columns: int) -> tuple[Array, Array]:
@@ -88,14 +132,14 @@ def _targets(
         classes = declared.values
     if classes is not None:
         return classes[0], classes[0], classes[-1]
-    if is_classifier(estimator):
+    if _is(is_classifier, estimator):
         return 0, 0, 1
     interval = first("y_bounds", "bounds_y")
     if interval is None and isinstance(declared, Interval):
         interval = declared
     if isinstance(interval, Interval):
         interval = interval.low, interval.high
-    if interval is None and not is_regressor(estimator):
+    if interval is None and not _is(is_regressor, estimator) and not _asks_for_y(estimator):
         return None
     low, high = (-1.0, 1.0) if interval is None else (float(end) for end in interval)
     return low, (low + high) / 2, high
