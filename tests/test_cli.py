@@ -175,6 +175,25 @@ def test_a_full_disk_is_found_before_anything_is_spent(study):
     assert spends(study) == before and not (study / "full.dpk").exists()
 
 
+@pytest.mark.parametrize("fault", ["bad file", "missing column", "wrong target"])
+def test_a_faulty_table_is_one_sentence_and_spends_nothing(fault, study):
+    data, target, ledger = study / "patients.csv", "days", study / f"{fault[:3]}.db"
+    if fault == "bad file":
+        data = study / "patients.parquet"
+        data.write_bytes(b"PAR1 " + SECRET.encode())
+    if fault == "missing column":
+        data = study / "narrow.csv"
+        data.write_text(f"id,age,sick,days\n1,30,yes,{SECRET}\n", encoding="utf-8")
+    if fault == "wrong target":
+        target = "weight"
+    Ledger(ledger, dataset="study", budget=Budget(5.0, 1e-5))
+    options = ("--bounds", study / "days.toml", "--out", study / "f.dpk", "--ledger", ledger)
+    result = run("fit", data, "--target", target, *options)
+    assert result.returncode == 1 and not (study / "f.dpk").exists()
+    assert result.stderr.startswith("error: ") and len(result.stderr.splitlines()) == 1
+    assert SECRET not in result.stderr and spends(study, ledger.name) == 0
+
+
 def test_a_locked_ledger_is_one_sentence(study):
     with (study / "study.db-lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
