@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 from scipy.special import log_expit, softmax
-from sklearn.base import ClassifierMixin
 
 from dpkernel.domain import Domain, Levels
 from dpkernel.errors import ParameterError, parameter_message
+from dpkernel.estimators.kernel_model import LabelModel
 from dpkernel.estimators.labels import as_labels, classes_of
 from dpkernel.estimators.objective_model import ObjectiveModel
 from dpkernel.estimators.records import Targets
@@ -41,12 +41,11 @@ class OneAgainstRest(Targets):
         return labels, np.asarray(self.weights)[y.astype(np.int64)]
 
 
-class MarginClassifier(ClassifierMixin, ObjectiveModel):
+class MarginClassifier(LabelModel, ObjectiveModel):
     """What the classifiers share that minimise a loss of margins, one class against the rest."""
 
     classes: Any
     class_weight: Mapping[Any, float] | None
-    classes_: Any
 
     def fit(self, X: Any, y: Any = None) -> Any:
         """Solve the problems on (X, y) and release their solutions.
@@ -83,16 +82,6 @@ class MarginClassifier(ClassifierMixin, ObjectiveModel):
         self.classes_ = as_labels(levels)
         self.certificate_ = certificate
         return self
-
-    def decision_function(self, X: Any) -> Array:
-        """Return f(x): positive for the second of two classes; one column a class for more."""
-        return self._linear(X)
-
-    def predict(self, X: Any) -> Any:
-        """Return the class with the largest decision value."""
-        scores = self.decision_function(X)
-        place = (scores > 0).astype(np.int64) if scores.ndim == 1 else scores.argmax(axis=1)
-        return self.classes_[place]
 
     def _declared(self) -> Levels:
         """Return the declared classes."""

@@ -176,15 +176,7 @@ class PrivateCurator(FunctionModel):
             budget,
             releases,
             noise,
-            public={
-                "n_rows": problem.n_rows,
-                "n_columns": self._set_aside["n_features_in_"],
-                "domain": domain.to_dict(),
-                "kernel": problem.kernel.to_dict(),
-                "loss": self.loss,
-                "threshold": problem.threshold,
-                "regularisation": problem.ridge,
-            },
+            public=self._public(domain, problem, kernel=problem.kernel.to_dict()),
         )
         self._set_columns()
         if file is not None:
@@ -333,15 +325,9 @@ class PrivateCurator(FunctionModel):
             value = problem.kernel(at, rows) @ problem.fit(rows, targets)
             noise = self._spend(releases, request)
             noisy = float(np.clip(mechanism.release(value, noise), -1.0, 1.0)[0])
-            public = {
-                "n_rows": problem.n_rows,
-                "domain": domain.to_dict(),
-                "kernel": problem.kernel.to_dict(),
-                "loss": self.loss,
-                "threshold": problem.threshold,
-                "regularisation": problem.ridge,
-                "point": asked[0].tolist(),
-            }
+            public = self._public(
+                domain, problem, kernel=problem.kernel.to_dict(), point=asked[0].tolist()
+            )
             certificate = Certificate.issue(
                 "one prediction", request, releases, noise, public=public
             )

@@ -139,15 +139,7 @@ class PrivateGridRegressor(FunctionModel, KernelModel):
             budget,
             releases,
             noise,
-            public={
-                "n_rows": problem.n_rows,
-                "n_columns": self._set_aside["n_features_in_"],
-                "domain": domain.to_dict(),
-                "feature_map": features.to_dict(),
-                "loss": self.loss,
-                "threshold": problem.threshold,
-                "regularisation": problem.ridge,
-            },
+            public=self._public(domain, problem, feature_map=features.to_dict()),
         )
         self._set_columns()
         self._domain, self.feature_map_, self.grid_points_ = domain, features, grid

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from dpkernel.blocks import dense_rows, rows_a_block
@@ -193,3 +194,19 @@ def _read_parameters(header: JSON, names: list[str]) -> JSON:
     if not known or not all(_is_plain(value) for value in found.values()):
         raise CertificateError("The parameters of this model file are not those of its estimator.")
     return dict(found)
+
+
+class LabelModel(ClassifierMixin, KernelModel):
+    """A classifier by the largest of the linear functions that were released, or by the sign of one."""
+
+    classes_: Any
+
+    def decision_function(self, X: Any) -> Array:
+        """Return f(x): positive for the second of two classes; one column a class for more."""
+        return self._linear(X)
+
+    def predict(self, X: Any) -> Any:
+        """Return the class with the largest decision value."""
+        scores = self.decision_function(X)
+        place = (scores > 0).astype(np.int64) if scores.ndim == 1 else scores.argmax(axis=1)
+        return self.classes_[place]

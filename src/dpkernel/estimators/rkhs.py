@@ -27,7 +27,7 @@ from dpkernel.profiles import gaussian_mu
 from dpkernel.sensitivity import Sensitivity, erm_lipschitz, erm_ridge
 from dpkernel.solvers.objective_perturbation import BlockRecords
 from dpkernel.solvers.output_perturbation import Risk, minimise_risk
-from dpkernel.types import Array, Budget, Neighbours
+from dpkernel.types import JSON, Array, Budget, Neighbours
 from dpkernel.validation import Choice, Kind, Real
 
 MOST_ROWS = 10_000
@@ -156,6 +156,18 @@ class FunctionModel(RegressorMixin, PrivateEstimator):
         logger.info("one fit of %d rows in the kernel's space", len(rows))
         unit = domain.to_unit(rows).astype(np.float64, copy=False)
         return domain, problem, unit, target.to_unit(targets)
+
+    def _public(self, domain: Domain, problem: FunctionProblem, **more: Any) -> JSON:
+        """Return what a certificate says of the problem, and more."""
+        return {
+            "n_rows": problem.n_rows,
+            "n_columns": self._set_aside["n_features_in_"],
+            "domain": domain.to_dict(),
+            "loss": self.loss,
+            "threshold": problem.threshold,
+            "regularisation": problem.ridge,
+            **more,
+        }
 
     def _problem(self, domain: Domain, target: Interval, n: int, budget: Budget) -> FunctionProblem:
         width = domain.n_unit_columns

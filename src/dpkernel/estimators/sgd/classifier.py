@@ -6,11 +6,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 from scipy.special import expit, log_expit, softmax
-from sklearn.base import ClassifierMixin
 from sklearn.utils.metaestimators import available_if
 
 from dpkernel.domain import Domain, Levels
 from dpkernel.estimators.classifier import OneAgainstRest
+from dpkernel.estimators.kernel_model import LabelModel
 from dpkernel.estimators.labels import as_labels, classes_of
 from dpkernel.estimators.records import Targets
 from dpkernel.estimators.sgd.base import SGDModel
@@ -34,7 +34,7 @@ def _has_probabilities(model: Any) -> bool:
     )
 
 
-class PrivateSGDClassifier(ClassifierMixin, SGDModel):
+class PrivateSGDClassifier(LabelModel, SGDModel):
     r"""Classification by private SGD on a public feature map, in the likeness of ``SGDClassifier``.
 
     Two classes are one problem; more are one against the rest each, all of them on the same batches
@@ -88,8 +88,6 @@ class PrivateSGDClassifier(ClassifierMixin, SGDModel):
     """
 
     _constraints: ClassVar = {**SGDModel._constraints, "loss": Kind(str, Loss)}
-
-    classes_: Any
 
     def __init__(
         self,
@@ -185,16 +183,6 @@ class PrivateSGDClassifier(ClassifierMixin, SGDModel):
 
     def _default(self, cls: type[Loss]) -> Loss:
         return SmoothedHinge(1.0) if cls is SmoothedHinge else cls()
-
-    def decision_function(self, X: Any) -> Array:
-        """Return f(x): positive for the second of two classes; one column a class for more."""
-        return self._linear(X)
-
-    def predict(self, X: Any) -> Any:
-        """Return the class with the largest decision value."""
-        scores = self.decision_function(X)
-        place = (scores > 0).astype(np.int64) if scores.ndim == 1 else scores.argmax(axis=1)
-        return self.classes_[place]
 
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Array:
