@@ -221,7 +221,7 @@ def test_zero_out_needs_less_noise(data):
 SAME = [2, 0, 1, 2, 0, 2]
 IDS = {
     "ints": np.array([7, -1, 3, 7, -1, 7]),
-    "floats": np.array([0.5, np.inf, -0.0, 0.5, np.inf, 0.5]),
+    "floats": np.array([0.5, 2.0**52, -0.0, 0.5, 2.0**52, 0.5]),
     "texts": np.array(["c", "a", "b", "c", "a", "c"]),
     "bytes": np.array([b"c", b"a", b"b", b"c", b"a", b"c"]),
     "list": ["c", "a", "b", "c", "a", "c"],
@@ -290,8 +290,8 @@ REFUSED = {
     "three targets' dimensions": (lambda X, y, ids: (X, y[:, None, None], ids), "y one or two"),
     "no target": (lambda X, y, ids: (X, None, ids), "y one or two"),
     "one id": (lambda X, y, ids: (X, y, "secret"), "and groups one"),
-    "lists": (lambda X, y, ids: (X, y, [[i] * (1 + i % 2) for i in ids]), "lists of equal rows"),
-    "dicts": (lambda X, y, ids: (X, y, [{"secret": i} for i in ids]), "can't be hashed"),
+    "lists": (lambda X, y, ids: (X, y, [[i] * (1 + i % 2) for i in ids]), "and groups one"),
+    "dicts": (lambda X, y, ids: (X, y, [{"secret": i} for i in ids]), "can't be compared"),
     "missing": (lambda X, y, ids: (X, y, [None, *ids[1:]]), "is missing"),
     "nan": (lambda X, y, ids: (np.where(X > 0.99, np.nan, X), y, ids), "NaN or infinity"),
 }

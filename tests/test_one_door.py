@@ -17,6 +17,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 STEPS = [
     ["errors", "version"],
     ["types", "entropy"],
+    ["cells"],
     ["rounding", "validation", "tables", "domain", "kernels", "blocks", "archive"],
     ["features", "losses"],
     ["pld", "sensitivity", "samplers"],

@@ -140,7 +140,7 @@ def test_types_that_the_file_states_decide_what_a_column_can_be(tmp_path):
             encode_table(table, read_schema(tmp_path / "b.toml", "y"))
     (tmp_path / "b.toml").write_text(
         f"ignore = ['list']\n[columns.day]\nlevels = ['{day}']\n"
-        f"[columns.id]\nlevels = [{2**53}, {2**53 + 1}]\n{target}"
+        f"[columns.id]\nlevels = ['{2**53}', '{2**53 + 1}']\n{target}"
     )
     found = encode_table(table, read_schema(tmp_path / "b.toml", "y")).arrays()[0]
     assert found.tolist() == [[1, 0, 1], [0, 0, 0]]

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from dpkernel.cells import as_numbers, as_table
 from dpkernel.errors import DataError, ParameterError, parameter_message
-from dpkernel.tables import summed_duplicates
+from dpkernel.tables import refuse_missing, summed_duplicates
 from dpkernel.types import Array, IntArray, is_whole
 
 BLOCK_ROWS = 4096
@@ -29,9 +30,10 @@ def rows_a_block(n_columns: int) -> int:
 
 
 def dense_rows(X: Any, rows: slice | IntArray) -> Array:
-    """Return some rows of a NumPy array, or of a CSR matrix as a NumPy array of their own."""
+    """Return some rows of an array or of a CSR matrix as a dense float64 array."""
     part = X[rows]
-    return np.asarray(part.toarray() if sparse.issparse(part) else part)
+    with np.errstate(all="ignore"):
+        return np.asarray(part.toarray() if sparse.issparse(part) else part, dtype=np.float64)
 
 
 class BlockStream:
@@ -162,22 +164,20 @@ def _matrix(batch: Any, names: Sequence[str]) -> Array:
     out = np.empty((batch.num_rows, len(names)))
     for i, name in enumerate(names):
         try:
-            column = batch.column(name).cast("float64", safe=False)
-        except Exception:
+            out[:, i] = as_numbers(batch.column(name))
+        except DataError:
             raise DataError(
                 f"Column {name!r} of the table holds entries that are not numbers. Encode it with"
                 " publicly declared levels first."
             ) from None
-        out[:, i] = column.to_numpy(zero_copy_only=False)
     return out
 
 
-def checked_blocks(
-    stream: BlockStream, dtypes: tuple[type, ...], *, missing: bool = False
-) -> Iterator[tuple[Any, Array]]:
-    """Yield blocks as finite two-dimensional float arrays of equal width; check the declared rows.
+def checked_blocks(stream: BlockStream, *, missing: bool = False) -> Iterator[tuple[Any, Array]]:
+    """Yield blocks as finite two-dimensional arrays of equal width; check the declared rows.
 
-    A sparse X becomes CSR; ``dense_rows`` cuts it. ``missing`` allows NaN in X.
+    ``dense_rows`` cuts X, which is CSR or an array of numbers, and y is float64. ``missing`` allows
+    NaN in X.
 
     Everything that is wrong raises DataError without a value of the data in its text, and the
     caller has spent nothing by then.
@@ -187,21 +187,9 @@ def checked_blocks(
         if not isinstance(block, tuple) or len(block) != 2:
             raise DataError(f"Block {number} of the stream is not a pair (X, y).")
         try:
-            with np.errstate(all="ignore"):
-                X = block[0].tocsr() if sparse.issparse(block[0]) else np.asarray(block[0])
-                y = np.asarray(block[1])
-                if np.iscomplexobj(X) or np.iscomplexobj(y):
-                    raise TypeError
-                y = y.astype(np.float64)
-                if X.dtype.type not in dtypes:
-                    X = X.astype(np.float64)
-                X = summed_duplicates(X)
-        except DataError:
-            raise
-        except (TypeError, ValueError, OverflowError):
-            raise DataError(
-                f"Block {number} of the stream holds entries that are not numbers."
-            ) from None
+            X, y = summed_duplicates(as_table(block[0])), as_numbers(block[1])
+        except DataError as error:
+            raise DataError(f"Block {number} of the stream: {error}") from None
         if X.ndim != 2 or y.ndim not in (1, 2) or X.shape[0] != len(y):
             raise DataError(
                 f"Block {number} of the stream has shapes {X.shape} and {y.shape}; it must be (n, d)"
@@ -210,13 +198,14 @@ def checked_blocks(
         if shape is not None and (X.shape[1], y.shape[1:]) != shape:
             raise DataError(f"Block {number} of the stream has other columns than the first one.")
         shape = (X.shape[1], y.shape[1:])
-        entries = X.data if sparse.issparse(X) else X
-        fine = ~np.isinf(entries) if missing else np.isfinite(entries)
-        if not (fine.all() and np.isfinite(y).all()):
+        try:
+            refuse_missing(X, "nan" if missing else "refused")
+            refuse_missing(y)
+        except DataError:
             raise DataError(
                 f"Block {number} of the stream contains NaN or infinity. Fill missing values with"
                 " public constants first."
-            )
+            ) from None
         seen += len(y)
         if seen > stream.n_rows:
             break

@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from dpkernel.cells import UNKNOWN_KEY, as_numbers, cell_columns, key, keys, shape_of
 from dpkernel.errors import CertificateError, DataError, ParameterError, parameter_message
-from dpkernel.types import JSON, Array, is_real, is_whole
+from dpkernel.types import JSON, Array, IntArray, is_real, is_whole
 
 Level = str | int | float | bool | tuple[Any, ...]
 
@@ -55,9 +56,10 @@ class Interval:
         return (self.high - self.low) / 2
 
     def to_unit(self, values: Array) -> Array:
-        """Clip to the interval and map it onto [-1, 1], which the result never leaves."""
+        """Clip to the interval and map it onto [-1, 1], which the result never leaves; NaN becomes 0."""
         clipped = np.clip(values, self.low, self.high)
-        return np.asarray(np.clip((clipped - self.middle) / self.half_width, -1.0, 1.0))
+        unit = np.nan_to_num((clipped - self.middle) / self.half_width)
+        return np.asarray(np.clip(unit, -1.0, 1.0))
 
     def from_unit(self, values: Array) -> Array:
         """Map [-1, 1] back onto the interval; other values follow the same line."""
@@ -75,19 +77,19 @@ class Levels:
     values: tuple[Level, ...]
 
     def __post_init__(self) -> None:
-        if not self.values or len(set(self.values)) != len(self.values):
-            raise ParameterError(
-                parameter_message(
-                    "Levels", "values", "one or more different values", list(self.values)
-                )
-            )
+        known = {key(value) for value in self.values} - {UNKNOWN_KEY}
+        if not known or len(known) != len(self.values):
+            allowed = "one or more different values, where numbers are compared in double precision"
+            raise ParameterError(parameter_message("Levels", "values", allowed, list(self.values)))
 
-    def indices(self, values: Sequence[Any] | np.ndarray) -> np.ndarray:
-        """Return the position of each value among the levels, -1 for one that was not declared."""
-        place = {level: i for i, level in enumerate(self.values)}
-        return np.array(
-            [place.get(value, -1) for value in np.asarray(values, dtype=object)], dtype=np.int64
-        )
+    def indices(self, values: Any) -> IntArray:
+        """Return the position of each cell among the levels, -1 for one that was not declared.
+
+        The position has the shape of ``values`` and depends on that cell alone, see ``cells.key``.
+        """
+        place = {key(level): i for i, level in enumerate(self.values)}
+        found, shape = keys(values)
+        return np.array([place.get(one, -1) for one in found], dtype=np.int64).reshape(shape)
 
     def to_dict(self) -> JSON:
         """Return the levels as JSON values; tuples become lists."""
@@ -177,17 +179,17 @@ class Domain:
         A level that was not declared becomes a row of zeros.
         """
         columns = self._require_columns(X)
-        if all(isinstance(c, Interval) for c in columns) and _is_float(X):
-            return self._box_to_unit(X)
-        table = np.asarray(X, dtype=object if any(isinstance(c, Levels) for c in columns) else None)
-        out = np.empty((table.shape[0], self.n_unit_columns))
+        if all(isinstance(c, Interval) for c in columns):
+            return self._box_to_unit(as_numbers(X))
+        cells = cell_columns(X)
+        out = np.empty((len(cells[0]), self.n_unit_columns))
         place = 0
         for i, column in enumerate(columns):
             if isinstance(column, Interval):
-                out[:, place] = column.to_unit(_as_numbers(table[:, i], i))
+                out[:, place] = column.to_unit(_numbers_of_column(cells[i], i))
                 place += 1
             else:
-                index = column.indices(table[:, i])
+                index = column.indices(cells[i])
                 out[:, place : place + len(column.values)] = index[:, None] == np.arange(
                     len(column.values)
                 )
@@ -195,9 +197,9 @@ class Domain:
         return out
 
     def _box_to_unit(self, X: Array) -> Array:
-        """Return what ``to_unit`` returns, all columns at once, in the dtype of X."""
-        with np.errstate(all="ignore"):  # float32 may not hold a bound: the last clip still holds
-            low, high, middle, half = (values.astype(X.dtype) for values in self._box)
+        """Return what ``to_unit`` returns, all columns at once."""
+        low, high, middle, half = self._box
+        with np.errstate(all="ignore"):
             out = np.clip(X, low, high)
             np.subtract(out, middle, out=out)
             np.divide(out, half, out=out)
@@ -213,7 +215,7 @@ class Domain:
         )
 
     def _require_columns(self, X: Any) -> tuple[Column, ...]:
-        shape = np.shape(X)
+        shape = shape_of(X)
         if self.columns is None:
             raise ParameterError("This domain declares no columns, so X can't be mapped to a box.")
         if len(shape) != 2 or shape[1] != len(self.columns):
@@ -286,10 +288,6 @@ def clip_rows(rows: Array, bound: float) -> Array:
     return out
 
 
-def _is_float(X: Any) -> bool:
-    return isinstance(X, np.ndarray) and X.dtype in (np.float64, np.float32)
-
-
 def row_squares(rows: Array) -> Array:
     """Return the sum of squares of every row, each a function of its own row to the last bit.
 
@@ -300,13 +298,14 @@ def row_squares(rows: Array) -> Array:
         return np.asarray(np.add.reduce(rows * rows, axis=1))
 
 
-def _as_numbers(column: np.ndarray, place: int) -> Array:
+def _numbers_of_column(cells: Any, place: int) -> Array:
     try:
-        return column.astype(np.float64)
-    except (TypeError, ValueError):
-        raise DataError(
-            f"Column {place} of X is declared as an interval but holds an entry that is not a number."
-        ) from None
+        return as_numbers(cells)
+    except DataError:
+        pass
+    raise DataError(
+        f"Column {place} of X is declared as an interval but holds an entry that is not a number."
+    )
 
 
 def _column_from_dict(data: JSON) -> Column:

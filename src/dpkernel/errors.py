@@ -19,6 +19,10 @@ class DataError(DPKernelError, ValueError):
     """The data can't be used as they are. Nothing was spent, unless the text says otherwise."""
 
 
+class DataTypeError(DataError, TypeError):
+    """An entry of the data has a type that can't be used, such as a dict or a date."""
+
+
 class AssumptionError(DPKernelError, ValueError):
     """A mechanism rests on an assumption that the user has not signed."""
 

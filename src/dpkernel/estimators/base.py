@@ -24,7 +24,7 @@ from dpkernel.domain import Domain, Interval, Levels
 from dpkernel.errors import DataError, ParameterError, PrivacyWarning
 from dpkernel.ledger import Ledger
 from dpkernel.noise import Noise, NoiseSource, Part, Plan, SeededNoise
-from dpkernel.tables import as_floats, checked_table
+from dpkernel.tables import checked_table
 from dpkernel.types import Array, Budget, Neighbours
 from dpkernel.validation import Constraint, check_parameters
 
@@ -70,27 +70,32 @@ class PrivateEstimator(CountedClones):
         return Budget(self.epsilon, self.delta), Neighbours.resolve(self.neighbours)
 
     def _check_training_data(
-        self, X: Any, y: Any, *, encode: Callable[[Any], Array] | None = None, **options: Any
+        self,
+        X: Any,
+        y: Any,
+        *,
+        encode: Callable[[Any], Array] | None = None,
+        several: bool = False,
     ) -> tuple[Any, Array]:
-        """Return X and y as float arrays (a sparse X as CSR), or raise before anything is spent.
+        """Return X as an array of numbers or CSR and y as float64, or raise before anything is spent.
 
-        ``encode`` turns labels into floats. Sizes and column names are kept aside: they are set when
-        the fit has succeeded.
+        X is read with ``blocks.dense_rows``. ``several`` allows a y of several columns, and ``encode``
+        turns labels into floats. Sizes and column names are kept aside: they are set when the fit has
+        succeeded.
         """
         scratch = object.__new__(type(self))
         scratch.__dict__.update(self.__dict__)
-        kinds = {"dtype": [np.float64, np.float32], "accept_sparse": "csr"}
         if encode is not None and y is not None:
             try:
                 y = encode(y)
             except DataError:
-                checked_table(scratch, X, **kinds)  # what is wrong with X is said first
+                checked_table(scratch, X, sparse_too=True)  # what is wrong with X is said first
                 raise
-        X, y = checked_table(scratch, X, y, y_numeric=True, **kinds, **options)
+        X, y = checked_table(scratch, X, y, sparse_too=True, several=several, narrow=True)
         self._set_aside = {
             name: getattr(scratch, name, None) for name in ("n_features_in_", "feature_names_in_")
         }
-        return X, as_floats(y, "y")
+        return X, y
 
     def _keep_columns(self, n_columns: int, names: Any = None) -> None:
         """Put aside what ``validate_data`` finds, for tables that scikit-learn does not know."""
@@ -111,7 +116,7 @@ class PrivateEstimator(CountedClones):
     def _check_new_data(self, X: Any) -> Any:
         """Return new rows as a float array, or as CSR."""
         check_is_fitted(self)
-        return checked_table(self, X, dtype=np.float64, accept_sparse="csr", reset=False)
+        return checked_table(self, X, sparse_too=True, reset=False)
 
     def _planned(self, X: Any, y: Any) -> tuple[Release, ...]:
         """Return what a fit to these data would release, after checking them; nothing is spent."""

@@ -105,6 +105,7 @@ class PrivateCurator(FunctionModel):
     True
     """
 
+    keeps_questions: ClassVar[bool] = True
     _constraints: ClassVar[Any] = {
         **FunctionModel._constraints,
         "path": (Choice(None), Kind(str, Path)),
@@ -257,7 +258,7 @@ class PrivateCurator(FunctionModel):
         """Answer at every row of X, inside ``y_bounds``; the questions and answers stay on record."""
         check_is_fitted(self, "certificate_")
         X = self._check_new_data(X)
-        points = self._domain.to_unit(dense_rows(X, slice(None))).astype(np.float64, copy=False)
+        points = self._domain.to_unit(dense_rows(X, slice(None)))
         with self._lock:
             values = self._answer_all(points)
         inside = np.clip(values, -1.0, 1.0)
@@ -315,7 +316,7 @@ class PrivateCurator(FunctionModel):
                 raise ParameterError(
                     parameter_message("predict_once", "point", allowed, got, "Ask one question.")
                 )
-            at = domain.to_unit(asked).astype(np.float64, copy=False)
+            at = domain.to_unit(asked)
             moved = erm_prediction(problem.sensitivity(relation), reach=problem.kappa, norm="l2")
             mechanism = L2Gamma.calibrate(
                 moved, Budget(self.epsilon), dimension=1, accept=tuple(self.accept)

@@ -15,14 +15,15 @@ from typing import Any
 
 import numpy as np
 from rich.progress import Progress
-from scipy.sparse import issparse
 
-from dpkernel.blocks import BlockStream, checked_blocks, dense_rows, rows_a_block
+from dpkernel.blocks import dense_rows, rows_a_block
+from dpkernel.cells import shape_of
 from dpkernel.domain import Domain, Interval
 from dpkernel.errors import DataError
 from dpkernel.estimators.sources import (
     WRONG_SIZES,
     Source,
+    chunk_block,
     chunk_pairs,
     chunk_sizes,
     computed,
@@ -144,13 +145,9 @@ def sum_dask(X: Any, y: Any, recipe: Recipe, n_rows: int) -> GramFolds:
 
 
 def _sum_chunk(X: Any, y: Any, recipe: Recipe, size: int | None) -> Packed:
-    rows, targets = X if issparse(X) else np.asarray(X), np.asarray(y)
-    if size is not None and rows.shape[0] != size:
+    if size is not None and shape_of(X)[0] != size:
         raise DataError(WRONG_SIZES)
-    if rows.shape[0] == 0:
-        return GramFolds(recipe.layout, recipe.folds)._pack()
-    stream = BlockStream([(rows, targets)], n_rows=rows.shape[0])
-    return sum_blocks(checked_blocks(stream, (np.float64, np.float32)), recipe)._pack()
+    return sum_blocks(chunk_block(X, y), recipe)._pack()
 
 
 def _merge_packed(parts: list[Packed]) -> Packed:

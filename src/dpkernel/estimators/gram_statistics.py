@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from sklearn.base import clone
 
-from dpkernel.blocks import BlockStream, checked_blocks
 from dpkernel.errors import DataError, LedgerError, ParameterError, parameter_message
 from dpkernel.estimators.gram_pass import sum_blocks
 from dpkernel.estimators.ridge import PrivateKernelRidge
-from dpkernel.estimators.sources import Source
+from dpkernel.estimators.sources import Source, chunk_block
 from dpkernel.folds import GramFolds
 from dpkernel.ledger import Ledger
 from dpkernel.types import is_whole
@@ -72,13 +70,10 @@ class GramStatistics:
     def update(self, X: Any, y: Any) -> GramStatistics:
         """Add rows: X of shape (n, columns), y of shape (n,) or (n, targets)."""
         whole = self._open()
-        length = X.shape[0] if hasattr(X, "shape") else len(X)
-        if length:
-            stream = BlockStream([(X, y)], n_rows=int(length))
-            for block in checked_blocks(stream, (np.float64, np.float32)):
-                if block[0].shape[1] != self._set_up.n_columns or block[1].shape[1:] != self._shape:
-                    raise DataError("X or y has other columns than these statistics declare.")
-                whole.merge(sum_blocks([block], self._set_up.recipe))
+        for block in chunk_block(X, y):
+            if block[0].shape[1] != self._set_up.n_columns or block[1].shape[1:] != self._shape:
+                raise DataError("X or y has other columns than these statistics declare.")
+            whole.merge(sum_blocks([block], self._set_up.recipe))
         return self
 
     def merge(self, other: GramStatistics) -> GramStatistics:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from dpkernel.blocks import BlockStream, dense_rows, library_of, rows_a_block
+from dpkernel.cells import shape_of, units
 from dpkernel.domain import Domain, Interval
 from dpkernel.errors import DataError, ParameterError
 from dpkernel.estimators.base import PrivateEstimator
@@ -31,7 +32,7 @@ def open_units(estimator: PrivateEstimator, X: Any, y: Any, groups: Any) -> Sour
             " several blocks."
         )
     # compared here, as scikit-learn's texts about shapes quote numbers of rows
-    shapes = [_shape(value) for value in (X, y, groups)]
+    shapes = [shape_of(X), shape_of(y), (len(groups),) if _one_dimension(groups) else ()]
     if [len(shape) for shape in shapes] not in ([2, 1, 1], [2, 2, 1]):
         raise DataError(
             "With groups, X must have two dimensions, y one or two, and groups one: an id a row."
@@ -47,26 +48,12 @@ def open_units(estimator: PrivateEstimator, X: Any, y: Any, groups: Any) -> Sour
 def unit_shares(groups: Any) -> tuple[Array, int]:
     """Return 1 / (rows of its unit) for every row, and the number of units.
 
-    Ids are numbers, texts or anything that can be hashed; rows of a unit need not be neighbours.
+    Ids are numbers, texts, dates or tuples of them, compared by ``cells.identity``; rows of a unit
+    need not be neighbours.
     """
-    ids = np.asarray(groups) if hasattr(groups, "__array__") else _objects(groups)
-    kind = ids.dtype.kind
-    if (kind == "f" and np.isnan(ids).any()) or (kind in "mM" and np.isnat(ids).any()):
-        raise _missing()
-    if kind in "biufmMSU":
-        _, places, counts = np.unique(ids, return_inverse=True, return_counts=True)
-    else:
-        known: dict[Any, int] = {}
-        try:
-            places = np.array([known.setdefault(v, len(known)) for v in ids.tolist()], np.int64)
-        except TypeError:
-            raise DataError(
-                "An id in groups can't be hashed. Use numbers or texts, one for each row."
-            ) from None
-        if any(_is_missing(value) for value in known):
-            raise _missing()
-        counts = np.bincount(places)
-    return 1.0 / counts[places], len(counts)
+    places, n_units = units(groups)
+    counts = np.bincount(places, minlength=n_units)
+    return 1.0 / counts[places], n_units
 
 
 def unit_layout(
@@ -108,32 +95,15 @@ def sum_units(
     step = rows_a_block(source.n_columns)
     for start in range(0, len(source.y), step):
         rows = slice(start, start + step)
-        inputs = domain.to_unit(dense_rows(source.X, rows).astype(np.float64, copy=False))
+        inputs = domain.to_unit(dense_rows(source.X, rows))
         targets = target.to_unit(source.y[rows].reshape(len(inputs), -1))
         statistics.update(features.transform_block(inputs), targets, source.shares[rows])
     return statistics
 
 
-def _shape(value: Any) -> tuple[int, ...]:
-    try:
-        return tuple(np.shape(value))
-    except (TypeError, ValueError):
-        raise DataError("X, y and groups must be tables, arrays or lists of equal rows.") from None
-
-
-def _objects(values: Any) -> Any:
-    """Return a list as an array of its objects: NumPy would turn numbers among texts into texts."""
-    found = np.empty(len(values), dtype=object)
-    found[:] = list(values)
-    return found
-
-
-def _is_missing(value: Any) -> bool:
-    try:
-        return value is None or bool(value != value)  # NaN and NaT differ from themselves
-    except (TypeError, ValueError):  # pandas.NA has no truth value
-        return True
-
-
-def _missing() -> DataError:
-    return DataError("An id in groups is missing. Give every row the id of its unit, or drop it.")
+def _one_dimension(groups: Any) -> bool:
+    """Whether groups are one id per row; a list of tuples is."""
+    if isinstance(groups, (list, tuple)):
+        return not any(isinstance(value, (list, np.ndarray)) for value in groups)
+    sized = hasattr(groups, "__len__") and not isinstance(groups, (str, bytes))
+    return sized and len(getattr(groups, "shape", (0,))) == 1

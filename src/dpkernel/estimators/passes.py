@@ -12,10 +12,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
-from scipy.sparse import issparse
 
 from dpkernel.blocks import dense_rows, rows_a_block
-from dpkernel.estimators.sources import Source, chunk_pairs, computed, read_again
+from dpkernel.estimators.sources import Source, chunk_block, chunk_pairs, computed, read_again
 from dpkernel.losses import Loss
 from dpkernel.solvers.objective_perturbation import (
     BlockRecords,
@@ -146,10 +145,7 @@ def _cut(blocks: Iterable[tuple[Any, Array]]) -> Iterator[Block]:
 
 
 def _chunk_blocks(X: Any, y: Any, steps: tuple[Step, ...]) -> Iterator[Any]:
-    rows = X.tocsr() if issparse(X) else np.asarray(X)
-    if not rows.shape[0]:
-        return
-    for cut in _cut([(rows, np.asarray(y, dtype=np.float64))]):
+    for cut in _cut(chunk_block(X, y)):
         block = cut
         for function, arguments in steps:
             block = function(*block, *arguments)

@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy.sparse import issparse
 
 from dpkernel.blocks import dense_rows, rows_a_block
 from dpkernel.domain import Domain
@@ -23,6 +22,7 @@ from dpkernel.errors import ParameterError, parameter_message
 from dpkernel.estimators.passes import Passes
 from dpkernel.estimators.sources import (
     Source,
+    chunk_block,
     chunk_pairs,
     computed,
     read_again,
@@ -250,6 +250,5 @@ def _sum_chunk(
     beta: Array,
     hessian_stride: int,
 ) -> tuple[Array, Array | None]:
-    rows = X.tocsr() if issparse(X) else np.asarray(X)
-    blocks = make_records([(rows, np.asarray(y))], recipe) if rows.shape[0] else iter(())
+    blocks = make_records(chunk_block(X, y), recipe)
     return sum_blocks(view(blocks, targets), loss, beta, hessian_stride)

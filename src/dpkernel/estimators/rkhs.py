@@ -14,6 +14,7 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 from sklearn.base import RegressorMixin
 
+from dpkernel.blocks import dense_rows
 from dpkernel.domain import Domain, Interval
 from dpkernel.errors import DataError, ParameterError, parameter_message
 from dpkernel.estimators.base import PrivateEstimator, interval_of, logger, resolve_domain
@@ -140,7 +141,7 @@ class FunctionModel(RegressorMixin, PrivateEstimator):
         owner = type(self).__name__
         target = interval_of(self.y_bounds, self.bounds, owner)
         rows, targets = self._check_training_data(X, y)
-        rows = rows if isinstance(rows, np.ndarray) else rows.toarray()
+        rows = dense_rows(rows, slice(None))
         names = self._set_aside["feature_names_in_"]
         domain = resolve_domain(self.bounds, target, rows.shape[1], owner, names)
         if domain.columns is None:
@@ -154,7 +155,7 @@ class FunctionModel(RegressorMixin, PrivateEstimator):
             )
         problem = self._problem(domain, target, len(rows), budget)
         logger.info("one fit of %d rows in the kernel's space", len(rows))
-        unit = domain.to_unit(rows).astype(np.float64, copy=False)
+        unit = domain.to_unit(rows)
         return domain, problem, unit, target.to_unit(targets)
 
     def _public(self, domain: Domain, problem: FunctionProblem, **more: Any) -> JSON:

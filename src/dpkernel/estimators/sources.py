@@ -8,10 +8,10 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from scipy.sparse import issparse
 
 from dpkernel.blocks import BlockStream, checked_blocks, dense_rows, library_of, rows_a_block
-from dpkernel.domain import Domain, Interval, Levels
+from dpkernel.cells import as_numbers, shape_of
+from dpkernel.domain import Domain, Levels
 from dpkernel.errors import DataError, ParameterError
 from dpkernel.estimators.base import PrivateEstimator
 from dpkernel.estimators.labels import label_codes
@@ -70,7 +70,7 @@ def open_source(
             )
         stream = X if encode is None else X.map_targets(encode)
         stream = stream if several else stream.map_targets(_as_vector)
-        first, blocks = _first_and_all(checked_blocks(stream, (np.float64, np.float32)))
+        first, blocks = _first_and_all(checked_blocks(stream))
         shape = first[1].shape[1:]
         _check_target(owner, shape, several)
         if again:
@@ -98,12 +98,12 @@ def open_source(
         _check_target(owner, shape, several)
         estimator._keep_columns(X.shape[1])
         return Source("torch", len(X), X.shape[1], shape, X, y)
-    X, y = estimator._check_training_data(X, y, encode=encode, multi_output=several)
+    X, y = estimator._check_training_data(X, y, encode=encode, several=several)
     return Source("array", len(y), X.shape[1], y.shape[1:], X, y)
 
 
 def _as_vector(y: Any) -> Any:
-    values = np.asarray(y)
+    values = as_numbers(y)
     return values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values
 
 
@@ -121,11 +121,11 @@ def read_again(source: Source) -> Iterator[tuple[Any, Array]]:
         step = rows_a_block(source.n_columns)
         for start in range(0, source.n_rows, step):
             X, y = (_to_numpy(v[start : start + step]) for v in (source.X, source.y))
-            yield X, y.astype(np.float64)
+            yield X, y
         return
     waiting: list[tuple[Any, Array]] = []
     rows, step = 0, rows_a_block(source.n_columns)
-    for X, y in checked_blocks(source.X, (np.float64, np.float32)):
+    for X, y in checked_blocks(source.X):
         dense = dense_rows(X, slice(None))
         for start in range(0, len(y), step):
             # a copy: whoever hands out blocks may use their memory again for the next one
@@ -141,29 +141,22 @@ def read_again(source: Source) -> Iterator[tuple[Any, Array]]:
 
 
 def _to_numpy(rows: Any) -> Array:
-    """Return a tensor as an array in main memory; kinds that NumPy does not know become float64."""
-    found = rows.detach().cpu()
-    known = str(found.dtype) in ("torch.float32", "torch.float64")
-    return np.asarray((found if known else found.double()).numpy())
+    """Return a tensor as a float64 array in main memory."""
+    return np.asarray(rows.detach().cpu().double().numpy())
 
 
 def unit_inputs(X: Array, domain: Domain, dtype: str) -> Array:
-    """Return rows in the unit box, or as they are when no bounds were declared.
+    """Return rows in the unit box, or as they are when no bounds were declared, in a public dtype.
 
-    Columns of levels are compared before a change of precision, which would miss them.
+    X is float64, whatever type the table has: one row can change the type of a whole column, and
+    rounding to a narrower type before the middle of the box is subtracted would then move all rows.
     """
-    X = np.ascontiguousarray(X)  # one way through BLAS, whatever the rows hold
-    if all(isinstance(column, Interval) for column in domain.columns or ()):
-        X = _in_precision(X, dtype)
-        return X if domain.columns is None else domain.to_unit(X)
-    return _in_precision(domain.to_unit(X), dtype)
-
-
-def _in_precision(X: Array, dtype: str) -> Array:
-    if X.dtype == dtype:
-        return X
+    X = np.ascontiguousarray(X, dtype=np.float64)  # one way through BLAS, whatever the rows hold
+    unit = X if domain.columns is None else domain.to_unit(X)
+    if unit.dtype == dtype:
+        return unit
     with np.errstate(all="ignore"):  # a warning about an overflow would tell of the data
-        return np.asarray(np.nan_to_num(X.astype(dtype), copy=False))
+        return np.asarray(np.nan_to_num(unit.astype(dtype), copy=False))
 
 
 WRONG_SIZES = "The chunks of a Dask table have other sizes than it says."
@@ -194,12 +187,17 @@ def _checked_chunks(X: Any, y: Any, encode: Any, shape: tuple[int, int]) -> Any:
 
 def _check_chunk(X: Any, y: Any) -> tuple[int, int]:
     """Return the shape of X."""
-    rows, targets = X if issparse(X) else np.asarray(X), np.asarray(y)
-    if rows.shape[0]:
-        stream = BlockStream([(rows, targets)], n_rows=rows.shape[0])
-        for _ in checked_blocks(stream, (np.float64, np.float32)):
-            pass
-    return int(rows.shape[0]), int(rows.shape[-1])
+    for _ in chunk_block(X, y):
+        pass
+    n_rows, n_columns = shape_of(X)
+    return n_rows, n_columns
+
+
+def chunk_block(X: Any, y: Any) -> Iterator[tuple[Any, Array]]:
+    """Yield the rows of a Dask chunk as one checked block; nothing for an empty chunk."""
+    n_rows = shape_of(X)[0]
+    if n_rows:
+        yield from checked_blocks(BlockStream([(X, y)], n_rows=n_rows))
 
 
 def _encoded_tensor(y: Any, encode: Callable[[Any], Array]) -> Any:

@@ -83,7 +83,7 @@ def sum_tensors(X: Any, y: Any, recipe: Recipe) -> GramFolds:
     finite = torch.ones((), dtype=torch.bool, device=device)
     with _current(device):
         running = [_choose_sum(recipe, device) for _ in range(folds)]
-        to_inputs, to_targets = _input_twin(recipe, device), _target_twin(recipe)
+        to_inputs, to_targets = input_twin(recipe, device), _target_twin(recipe)
         for rows, values in _device_blocks(X, y, device, running[0].block_rows):
             finite &= _all_finite(rows, values)
             block = to_inputs(rows), to_targets(values)
@@ -148,20 +148,29 @@ def _require(finite: Any) -> None:
         )
 
 
-def _input_twin(recipe: Recipe, device: Any) -> Callable[[Any], Any]:
-    """Return the twin of ``unit_inputs``: finite rows, in the unit box where bounds are declared."""
-    dtype = torch.float32 if recipe.dtype == "float32" else torch.float64
-    columns = recipe.domain.columns
+def input_twin(recipe: Any, device: Any) -> Callable[[Any], Any]:
+    """Return the twin of ``unit_inputs``: finite rows, in the unit box where bounds are declared.
+
+    The middle of the box is subtracted in double precision, whatever type the tensor has.
+    """
+    dtype, columns = getattr(torch, recipe.dtype), recipe.domain.columns
     if columns is None:
         return lambda X: torch.nan_to_num(X.to(dtype))
-    intervals = [c for c in columns if isinstance(c, Interval)]
+    intervals = [column for column in columns if isinstance(column, Interval)]
     if len(intervals) != len(columns):
         raise DataError("Torch tensors hold numbers: declare every column as an interval.")
-    slope = np.array([1 / c.half_width for c in intervals])
-    shift = np.array([-c.middle / c.half_width for c in intervals])
-    box = [torch.as_tensor(v, dtype=dtype, device=device) for v in (shift, slope)]
-    # clipping to the interval and scaling it is scaling and clipping to [-1, 1]
-    return lambda X: torch.nan_to_num_(torch.addcmul(box[0], X.to(dtype), box[1])).clamp_(-1.0, 1.0)
+    low, high, middle, half = (
+        torch.tensor([getattr(c, name) for c in intervals], dtype=torch.float64, device=device)
+        for name in ("low", "high", "middle", "half_width")
+    )
+
+    def to_unit(X: Any) -> Any:
+        found = torch.nan_to_num(X.to(torch.float64))  # a copy
+        torch.minimum(torch.maximum(found, low, out=found), high, out=found)
+        found.sub_(middle).div_(half)
+        return torch.nan_to_num_(found).clamp_(-1.0, 1.0).to(dtype)
+
+    return to_unit
 
 
 def _target_twin(recipe: Recipe) -> Callable[[Any], Any]:

@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 
 from dpkernel.blocks import BLOCK_ROWS
-from dpkernel.domain import Interval
-from dpkernel.errors import DataError
 from dpkernel.estimators.records import STEPS, RecordRecipe, Targets
 from dpkernel.estimators.sources import Source
+from dpkernel.estimators.torch_pass import input_twin
 from dpkernel.features import FeatureMap, FourierFeatures, LinearFeatures, NormalisedFeatures
 from dpkernel.losses import Loss
 from dpkernel.solvers.objective_perturbation import PRECISE, CompensatedSum
@@ -125,7 +124,7 @@ def record_twin(recipe: RecordRecipe, device: Any) -> Callable[[Any], tuple[Any,
     """
     import torch
 
-    inputs = _input_twin(recipe, device)
+    inputs = input_twin(recipe, device)
     features = _feature_twin(recipe.features, recipe.dtype, device)
     dtype = getattr(torch, recipe.dtype)
     centre = torch.as_tensor(recipe.centre, dtype=dtype, device=device)
@@ -143,28 +142,6 @@ def record_twin(recipe: RecordRecipe, device: Any) -> Callable[[Any], tuple[Any,
         return z, limit / squares.clamp(min=limit)
 
     return make
-
-
-def _input_twin(recipe: RecordRecipe, device: Any) -> Callable[[Any], Any]:
-    """Return the twin of ``unit_inputs``."""
-    import torch
-
-    dtype, columns = getattr(torch, recipe.dtype), recipe.domain.columns
-    if columns is None:
-        return lambda X: torch.nan_to_num(X.to(dtype))
-    intervals = [column for column in columns if isinstance(column, Interval)]
-    if len(intervals) < len(columns):
-        raise DataError("Torch tensors hold numbers: declare every column as an interval.")
-    low, high, middle, half = (
-        torch.tensor([getattr(c, name) for c in intervals], dtype=dtype, device=device)
-        for name in ("low", "high", "middle", "half_width")
-    )
-
-    def to_unit(X: Any) -> Any:
-        clipped = torch.minimum(torch.maximum(torch.nan_to_num(X.to(dtype)), low), high)
-        return torch.nan_to_num((clipped - middle) / half).clamp_(-1.0, 1.0)
-
-    return to_unit
 
 
 def _feature_twin(features: FeatureMap, dtype: str, device: Any) -> Callable[[Any], Any]:

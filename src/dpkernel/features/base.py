@@ -90,13 +90,13 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
 
     def fit(self, X: Any, y: Any = None) -> Any:
         """Take the number of columns, and nothing else, from X."""
-        X = checked_table(self, X, dtype=[np.float64, np.float32])
+        X = checked_table(self, X)
         return self.build(X.shape[1])
 
     def transform(self, X: Any) -> Array:
         """Return phi of every row."""
         check_is_fitted(self)
-        X = checked_table(self, X, dtype=[np.float64, np.float32], reset=False)
+        X = checked_table(self, X, reset=False)
         return self.transform_block(X)
 
     def to_dict(self) -> JSON:

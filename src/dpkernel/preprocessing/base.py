@@ -7,11 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from scipy import sparse
 from sklearn.base import TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from dpkernel.blocks import is_stream
+from dpkernel.blocks import dense_rows, is_stream
 from dpkernel.certificate import Certificate, Release
 from dpkernel.domain import Domain, Interval, Levels
 from dpkernel.errors import CertificateError, ParameterError, parameter_message
@@ -20,7 +19,7 @@ from dpkernel.ledger import Ledger
 from dpkernel.noise import Noise, NoiseSource, SeededNoise
 from dpkernel.preprocessing.rows import Rows, refuse_stream, rows_of_stream, rows_of_table
 from dpkernel.profiles import gaussian_mu
-from dpkernel.tables import as_floats, checked_table
+from dpkernel.tables import checked_table
 from dpkernel.types import JSON, Array, Budget, Neighbours
 from dpkernel.validation import Choice, Constraint, Kind, Real
 
@@ -78,13 +77,12 @@ class PrivateTransformer(TransformerMixin, PrivateEstimator):
         """Return X as floats or CSR, or raise before a spend; sizes and names are kept aside."""
         scratch = object.__new__(type(self))
         scratch.__dict__.update(self.__dict__)
-        finite: Any = "allow-nan" if self._missing_allowed else True
-        options = {"dtype": np.float64, "accept_sparse": "csr", "ensure_all_finite": finite}
-        table = checked_table(scratch, X, **options)
+        missing = "nan" if self._missing_allowed else "refused"
+        table = checked_table(scratch, X, sparse_too=True, missing=missing)
         self._set_aside = {
             name: getattr(scratch, name, None) for name in ("n_features_in_", "feature_names_in_")
         }
-        return table if sparse.issparse(table) else as_floats(table, "X")
+        return table
 
     def _open(self, X: Any, y: Any = None) -> Rows:
         """Return the rows of any table that a fit takes, after checking them all."""
@@ -99,10 +97,9 @@ class PrivateTransformer(TransformerMixin, PrivateEstimator):
         """Return new rows as floats; sparse ones become dense."""
         check_is_fitted(self)
         refuse_stream(type(self).__name__, X)
-        finite: Any = "allow-nan" if self._missing_allowed else True
-        options = {"dtype": np.float64, "accept_sparse": "csr", "ensure_all_finite": finite}
-        table = checked_table(self, X, reset=False, **options)
-        return as_floats(table.toarray() if sparse.issparse(table) else table, "X")
+        missing = "nan" if self._missing_allowed else "refused"
+        table = checked_table(self, X, sparse_too=True, missing=missing, reset=False)
+        return dense_rows(table, slice(None))
 
     def _ranges(self, n_columns: int) -> list[Interval]:
         """Return the public range of every column."""

@@ -10,10 +10,11 @@ import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
+from dpkernel.cells import as_numbers
 from dpkernel.domain import Levels
 from dpkernel.errors import DataError, ParameterError
 from dpkernel.preprocessing.rows import refuse_stream
-from dpkernel.tables import checked_table
+from dpkernel.tables import check_columns
 from dpkernel.types import JSON, Array
 
 
@@ -54,7 +55,7 @@ class DeclaredCategories(TransformerMixin, BaseEstimator):
     def fit(self, X: Any, y: Any = None) -> DeclaredCategories:
         """Compare the declared levels with the number and names of columns."""
         refuse_stream(type(self).__name__, X)
-        checked_table(self, X, dtype=None, ensure_all_finite=False)
+        check_columns(self, X)
         self._levels = self._resolved(self.n_features_in_)
         return self
 
@@ -62,15 +63,14 @@ class DeclaredCategories(TransformerMixin, BaseEstimator):
         """Return one column of 0 and 1 a level, then "other"; columns without levels as floats."""
         check_is_fitted(self)
         refuse_stream(type(self).__name__, X)
-        table = checked_table(self, X, dtype=None, reset=False, ensure_all_finite=False)
-        parts = [self._encoded(table[:, j], j) for j in range(table.shape[1])]
-        return np.hstack(parts)
+        columns = check_columns(self, X, reset=False)
+        return np.hstack([self._encoded(column, j) for j, column in enumerate(columns)])
 
     def _encoded(self, values: Any, j: int) -> Array:
         declared = self._levels[j]
         if declared is None:
             return _as_numbers(values, j)
-        place = declared.indices([_plain(value) for value in values])
+        place = declared.indices(values)
         known: Array = (place[:, None] == np.arange(len(declared.values))).astype(np.float64)
         return np.column_stack([known, place < 0]).astype(np.float64) if self.other else known
 
@@ -187,22 +187,15 @@ def _as_levels(values: Sequence[Any], owner: str) -> Levels:
 
 
 def _plain(value: Any) -> Any:
-    """Return a NumPy scalar as the Python value that it is; what can't be a level as None."""
-    value = value.item() if isinstance(value, np.generic) else value
-    try:
-        hash(value)
-    except TypeError:
-        return None
-    return value
+    """Return a NumPy number or text as the Python value that it is."""
+    return value.item() if isinstance(value, (np.number, np.bool_, np.str_)) else value
 
 
 def _as_numbers(values: Any, j: int) -> Array:
     try:
-        found = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError, OverflowError):
-        found = None
-    if found is None:
-        raise DataError(
-            f"Column {j} of X holds an entry that is not a number. Declare its levels, or encode it."
-        )
-    return found[:, None]
+        return as_numbers(values)[:, None]
+    except DataError:
+        pass
+    raise DataError(
+        f"Column {j} of X holds an entry that is not a number. Declare its levels, or encode it."
+    )

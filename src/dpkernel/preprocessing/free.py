@@ -16,7 +16,7 @@ from sklearn.preprocessing import Binarizer, FunctionTransformer, Normalizer, Po
 
 from dpkernel.errors import DataError, DPKernelError, ParameterError
 from dpkernel.preprocessing.categories import DeclaredCategories
-from dpkernel.tables import MISSING, checked_table, quietly
+from dpkernel.tables import check_columns, checked_table, quietly, refuse_missing
 from dpkernel.types import Array
 
 PASS = "passthrough"
@@ -75,7 +75,7 @@ def through_free_step(name: str, step: Any, table: Any, *, spent: bool) -> tuple
         if isinstance(ready, DeclaredCategories):
             ready.fit(table)
         else:
-            checked_table(ready, table, **_options(ready))
+            _checked(ready, table, reset=True)
             names = getattr(ready, "feature_names_in_", None)
             fit_to_columns(name, ready, ready.n_features_in_, names)
         return ready, transformed(name, ready, table)
@@ -110,11 +110,10 @@ def transformed(name: str, step: Any, table: Any) -> Any:
         return table
     if type(step) is not FOREIGN.get(type(step).__name__):
         return step.transform(table)
-    rows = checked_table(step, table, reset=False, **_options(step))
+    rows = _checked(step, table, reset=False)
     if isinstance(step, FunctionTransformer):
         return table if step.func is None else _by_number(name, step.func, rows)
-    if not np.isfinite(rows.data if sparse.issparse(rows) else rows).all():
-        raise DataError(MISSING)
+    refuse_missing(rows)
     failed = ""
     try:
         with quietly():
@@ -148,8 +147,9 @@ def _or_zero(values: Array) -> Array:
     return np.where(np.isfinite(values), values, 0.0)
 
 
-def _options(step: Any) -> dict[str, Any]:
-    """Return how a table is checked: as numbers, but for a step that passes it on as it is."""
-    same = isinstance(step, FunctionTransformer) and step.func is None
-    kind = None if same else np.float64
-    return {"dtype": kind, "accept_sparse": "csr", "ensure_all_finite": False}
+def _checked(step: Any, table: Any, *, reset: bool) -> Any:
+    """Return the rows as numbers, or the table itself for a step that passes it on as it is."""
+    if isinstance(step, FunctionTransformer) and step.func is None and not sparse.issparse(table):
+        check_columns(step, table, reset=reset)
+        return table
+    return checked_table(step, table, sparse_too=True, missing="any", reset=reset)

@@ -10,6 +10,7 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from dpkernel.cells import shape_of
 from dpkernel.certificate import Certificate
 from dpkernel.errors import DataError, DPKernelError, ParameterError, parameter_message
 from dpkernel.estimators.base import PrivateEstimator, _count_fit, logger
@@ -25,7 +26,6 @@ from dpkernel.preprocessing.steps import (
     is_private,
     n_rows_of,
     releases_of,
-    shape_of,
 )
 from dpkernel.selection import PrivateSearchCV
 from dpkernel.types import JSON, Budget, Neighbours, is_real

@@ -14,9 +14,9 @@ import numpy as np
 from scipy import sparse
 
 from dpkernel.blocks import BlockStream, checked_blocks, dense_rows, rows_a_block
+from dpkernel.cells import shape_of
 from dpkernel.errors import DataError, ParameterError
 from dpkernel.estimators.sources import chunk_pairs, computed, row_chunks
-from dpkernel.tables import as_floats
 from dpkernel.types import Array
 
 
@@ -69,7 +69,7 @@ def rows_of_stream(estimator: Any, X: Any, y: Any, *, with_target: bool, missing
                 f"{owner} reads the table several times, and this stream can be read once. Give"
                 " BlockStream a function that returns a new iterator at each call."
             )
-        source = X if with_target else X.map_targets(lambda y: np.zeros(len(y)))
+        source = X if with_target else X.map_targets(lambda y: np.zeros(shape_of(y)[:1]))
         streams = {False: source, True: source}
     else:
         n_rows = _dask_rows(X)
@@ -77,7 +77,7 @@ def rows_of_stream(estimator: Any, X: Any, y: Any, *, with_target: bool, missing
         streams = {spent: _dask_stream(*pair, n_rows, spent) for spent in (False, True)}
 
     def read(spent: bool) -> Iterator[Array]:
-        for rows, target in checked_blocks(streams[spent], (np.float64,), missing=missing):
+        for rows, target in checked_blocks(streams[spent], missing=missing):
             if target.ndim != 1:
                 raise DataError("y must be one number a row.")
             block = dense_rows(rows, slice(None))
@@ -118,7 +118,7 @@ def _dask_stream(X: Any, y: Any, n_rows: int, spent: bool) -> BlockStream:
         pairs = [(chunk, None) for chunk in row_chunks(X)] if y is None else chunk_pairs(X, y)
         for pair in pairs:
             rows, target = computed(dask, *pair, spent=spent)
-            if len(rows):
-                yield as_floats(rows, "X"), np.zeros(len(rows)) if target is None else target
+            if shape_of(rows)[0]:
+                yield rows, np.zeros(shape_of(rows)[0]) if target is None else target
 
     return BlockStream(read, n_rows)

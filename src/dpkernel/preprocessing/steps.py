@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from dpkernel.blocks import is_stream
+from dpkernel.cells import shape_of
 from dpkernel.certificate import Release
 from dpkernel.errors import DataError, ParameterError, parameter_message
 from dpkernel.estimators.base import PrivateEstimator
@@ -92,16 +91,7 @@ def n_rows_of(X: Any) -> int:
     shape = shape_of(X)
     if len(shape) != 2:
         raise DataError(
-            f"Expected 2D array, got an array of shape {shape} instead. Reshape your data: one row a"
-            " record, one column a variable."
+            f"Expected 2D array, got an array of shape {shape} instead. Reshape your data: one row"
+            " per record, one column per variable."
         )
     return shape[0]
-
-
-def shape_of(table: Any) -> tuple[int, ...]:
-    """Return the sizes of a table of any kind; () for what is none."""
-    try:
-        found = getattr(table, "shape", None) or np.asarray(table).shape
-    except (ValueError, TypeError):
-        return ()
-    return tuple(int(size) for size in found)

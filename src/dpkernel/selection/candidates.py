@@ -11,6 +11,7 @@ from sklearn.base import clone
 from sklearn.model_selection import ParameterGrid, ParameterSampler
 
 from dpkernel.blocks import is_stream
+from dpkernel.cells import untouched
 from dpkernel.domain import Domain, Levels
 from dpkernel.errors import DataError, ParameterError, parameter_message
 from dpkernel.estimators.base import interval_of
@@ -159,24 +160,14 @@ def _blank_rows(bounds: Any, shape: tuple[int, int], like: tuple[Any, Any] | Non
     return frame(X, **{option: list(names)})
 
 
-def take_rows(table: Any, rows: Any) -> Any:
-    """Return some rows of an array, sparse matrix or data frame."""
-    if hasattr(table, "iloc"):
-        return table.iloc[rows]
-    if hasattr(table, "tocsr"):
-        return table.tocsr()[rows]
-    return table[rows]
-
-
 def in_memory(X: Any, y: Any) -> tuple[Any, Any]:
     """Return a table and its target, or raise for what is none or is not in memory."""
     _refuse_stream(X, y)
     if y is None:
         raise DataError("PrivateSearchCV requires y to be passed, but the target y is None.")
-    if not hasattr(X, "shape"):
-        X = np.asarray(X)
-    if not hasattr(y, "shape"):
-        y = np.asarray(y)
+    if isinstance(X, (list, tuple)) or not hasattr(X, "shape"):
+        X = untouched(X)
+    y = untouched(y, whole=True)
     if len(X.shape) != 2:
         raise DataError("PrivateSearchCV needs a table in memory: two dimensions, rows by columns.")
     if X.shape[0] != y.shape[0]:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import is_classifier
 
+from dpkernel.cells import keys, shape_of, untouched
 from dpkernel.domain import Domain, Interval
 from dpkernel.errors import DataError, ParameterError, parameter_message
 from dpkernel.sensitivity import Sensitivity, bounded_sum
@@ -133,14 +134,14 @@ def default_loss(estimator: Any) -> str:
 
 
 def one_column(y: Any) -> Any:
-    """Return y as an array, a single column as a vector."""
-    values = np.asarray(y)
+    """Return y as an array of numbers or of untouched cells, a single column as a vector."""
+    values = untouched(y, whole=True)
     return values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values
 
 
 def check_rows(X: Any, y: Any) -> None:
     """Raise unless X has one row for each target."""
-    rows = X.shape[0] if hasattr(X, "shape") else len(X)
+    rows = shape_of(X)[0] if shape_of(X) else 0
     if y.ndim < 1 or rows != len(y):
         raise DataError(f"X has {rows} rows and y has {len(y) if y.ndim else 1}.")
 
@@ -156,21 +157,23 @@ def _predicted(model: Any, X: Any, y: Any) -> Any:
 
 
 def _clipped(values: Any, target: Interval) -> Array:
-    found = np.asarray(as_floats(np.asarray(values), "y"))
+    found = as_floats(values, "y")
     with np.errstate(all="ignore"):
         return np.clip(np.nan_to_num(found), target.low, target.high)
 
 
 def _wrong(model: Any, X: Any, y: Any) -> Array:
-    return np.asarray(_predicted(model, X, y) != y, dtype=np.float64)
+    predicted, wanted = keys(_predicted(model, X, y))[0], keys(y)[0]
+    return np.array([one != other for one, other in zip(predicted, wanted, strict=True)], float)
 
 
 def _surprise(model: Any, X: Any, y: Any) -> Array:
     chances = np.asarray(model.predict_proba(X), dtype=np.float64)
-    classes = np.asarray(model.classes_)
+    classes = keys(model.classes_)[0]
     if y.ndim != 1 or chances.shape != (len(y), len(classes)):
         raise DataError(_NOT_ONE)
-    match = y[:, None] == classes[None, :]
-    likely = np.where(match, chances, 0.0).sum(axis=1)
+    place = {label: i for i, label in enumerate(classes)}
+    at = np.array([place.get(label, -1) for label in keys(y)[0]])
+    likely = np.where(at < 0, 0.0, chances[np.arange(len(y)), at])
     with np.errstate(divide="ignore"):
         return np.asarray(-np.log(np.clip(likely, 0.0, 1.0)))

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from dpkernel.cells import take_rows
 from dpkernel.errors import DPKernelError, LedgerError, NoiseError
 from dpkernel.estimators.base import logger
 from dpkernel.ledger import Ledger
 from dpkernel.mechanisms import HeldOutChoice, RandomStopping
 from dpkernel.noise import Noise, NoiseSource, SeededNoise
-from dpkernel.selection.candidates import take_rows
 from dpkernel.selection.fits import Fits
 from dpkernel.selection.losses import STEPS, RowLoss
 from dpkernel.selection.plan import SearchPlan

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
 from scipy.special import ndtri
 
+from dpkernel.cells import key, keys, untouched
 from dpkernel.certificate import Certificate, Release
 from dpkernel.domain import Interval
 from dpkernel.errors import DataError, DPKernelError, ParameterError, parameter_message
@@ -137,9 +138,11 @@ def private_score(
     if population and name in ("r2", "auc"):
         allowed = "False for 'r2' and 'auc'"
         raise ParameterError(parameter_message(owner, "population", allowed, population))
+    refuse_questions(model)
     y = one_column(y)
     if y.ndim < 1 or len(y) < 1:
         raise DataError("y has no rows to score.")
+    X = _rows_for(X)
     check_rows(X, y)
     if name in ("mse", "mae", "r2", "pinball") and not np.isfinite(as_floats(y, "y")).all():
         raise DataError("y contains NaN or infinity. Nothing was spent.")
@@ -172,6 +175,38 @@ def private_score(
     )
     value, low, high = (float(number) for number in found)
     return PrivateScore(name, value, low, high, len(y), certificate)
+
+
+def refuse_questions(model: Any) -> None:
+    """Raise for a model that keeps the points it is asked about: they would be rows, kept un-noised."""
+    if any(getattr(part, "keeps_questions", False) for part in parts_of(model)):
+        raise ParameterError(
+            "A PrivateCurator can't be scored on private rows: every point that it is asked about stays"
+            " in its history of answers, which tells whether a row was among them. Score a"
+            " PrivateGridRegressor instead, which is fitted by the same mechanism."
+        )
+
+
+def parts_of(model: Any) -> Iterator[Any]:
+    """Yield a model and the models inside of it: parameters, fitted steps, lists of both."""
+    waiting, seen = [model], set()
+    while waiting:
+        part = waiting.pop()
+        if id(part) in seen:
+            continue
+        seen.add(id(part))
+        if isinstance(part, (list, tuple, set, frozenset)):
+            waiting += part
+        elif isinstance(part, Mapping):
+            waiting += part.values()
+        elif hasattr(part, "predict") or hasattr(part, "transform"):
+            yield part
+            waiting += vars(part).values() if hasattr(part, "__dict__") else ()
+
+
+def _rows_for(X: Any) -> Any:
+    """Return X for a model's ``predict``: a list of rows without a type that one cell decides."""
+    return untouched(X) if isinstance(X, (list, tuple, np.ma.MaskedArray)) else X
 
 
 def _in_own_words(model: Any, ask: Callable[[], T]) -> T:
@@ -315,24 +350,23 @@ def _cells(
         raise ParameterError(
             parameter_message("private_score", "bins", "an int from 2 to 1024", bins)
         )
-    classes = list(np.asarray(model.classes_).tolist())
+    classes = keys(model.classes_)[0]
     if len(classes) != 2:
         raise DataError(f"The metric 'auc' is for two classes, and the model has {len(classes)}.")
-    if positive is None:
-        positive = classes[1]
-    if positive not in classes:
+    wanted = classes[1] if positive is None else key(positive)
+    if wanted not in classes:
         allowed = "one of the model's classes"
         raise ParameterError(parameter_message("private_score", "positive", allowed, positive))
     if hasattr(model, "predict_proba"):
-        chance = np.asarray(model.predict_proba(X), dtype=np.float64)[:, classes.index(positive)]
+        chance = np.asarray(model.predict_proba(X), dtype=np.float64)[:, classes.index(wanted)]
     else:
         score = np.asarray(model.decision_function(X), dtype=np.float64)
-        score = score if classes.index(positive) == 1 else -score
+        score = score if classes.index(wanted) == 1 else -score
         chance = (1 + score / (1 + np.abs(score))) / 2
     with np.errstate(all="ignore"):
         places = np.floor(np.clip(np.nan_to_num(chance), 0.0, 1.0) * bins)
     cells = np.minimum(places, bins - 1).astype(np.int64)
-    return cells, (np.asarray(y) == positive).astype(np.int64), int(bins)
+    return cells, np.array([label == wanted for label in keys(y)[0]], np.int64), int(bins)
 
 
 def _budget(budget: Any) -> Budget:

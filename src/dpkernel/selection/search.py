@@ -13,6 +13,7 @@ from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from dpkernel.cells import take_rows
 from dpkernel.certificate import Certificate, Release
 from dpkernel.errors import DataError, ParameterError, parameter_message
 from dpkernel.estimators.base import CountedClones, PrivateEstimator, _count_fit
@@ -25,7 +26,6 @@ from dpkernel.selection.candidates import (
     in_memory,
     list_candidates,
     sizes_of,
-    take_rows,
 )
 from dpkernel.selection.fits import Fits
 from dpkernel.selection.losses import RowLoss, default_loss, row_loss, target_of

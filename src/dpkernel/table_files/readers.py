@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from dpkernel.cells import arrow_cells
 from dpkernel.errors import DataError, ParameterError
 
 BLOCK_ROWS = 8192
@@ -198,7 +199,7 @@ def _open_arrow(path: Path, delimiter: str | None, format: str = "ipc") -> Table
         try:
             for batch in table.to_batches(columns=list(wanted), use_threads=False, **options):
                 if batch.num_rows:
-                    yield {name: _arrow_cells(batch.column(name)) for name in wanted}
+                    yield {name: arrow_cells(batch.column(name), list) for name in wanted}
                     seen += batch.num_rows
                     tell(seen / n_rows)
         except (pyarrow.ArrowException, OSError):
@@ -210,16 +211,6 @@ def _open_arrow(path: Path, delimiter: str | None, format: str = "ipc") -> Table
         if pyarrow.types.is_temporal(kind) or pyarrow.types.is_nested(kind)
     )
     return TableFile(path.name, names, tuple(str(kind) for kind in types), read, unfit)
-
-
-def _arrow_cells(column: Any) -> Any:
-    import pyarrow
-
-    kind = column.type
-    whole = pyarrow.types.is_integer(kind) and not column.null_count
-    if pyarrow.types.is_floating(kind) or whole:  # integers stay exact: they may be levels
-        return column.to_numpy(zero_copy_only=False)
-    return column.to_pylist()
 
 
 def _open_parquet(path: Path, delimiter: str | None) -> TableFile:

@@ -30,6 +30,7 @@ from typing import Any
 
 import numpy as np
 
+from dpkernel.cells import as_numbers, number
 from dpkernel.domain import Domain, Interval, Levels
 from dpkernel.errors import CertificateError, DataError, ParameterError
 from dpkernel.types import JSON, Array, is_real
@@ -309,18 +310,17 @@ def _one_of(header: Sequence[str], name: str, owner: str) -> None:
 def _as_floats(cells: Cells) -> Array:
     """Return numbers, NaN for everything that is none."""
     if isinstance(cells, np.ndarray) and cells.dtype.kind in "fiub":
-        with np.errstate(all="ignore"):
-            return cells.astype(np.float64)
+        return as_numbers(cells)
     try:
-        return np.fromiter(map(float, cells), np.float64, len(cells))
+        return np.fromiter(map(float, cells), np.float64, len(cells))  # texts, quickly
     except (ValueError, TypeError, OverflowError):
         return np.array([_float(cell) for cell in cells], dtype=np.float64)
 
 
 def _float(cell: Any) -> float:
     try:
-        return float(cell)
-    except (ValueError, TypeError, OverflowError):
+        return number(cell)
+    except DataError:
         return math.nan
 
 

@@ -136,4 +136,4 @@ def _read(source: Source, spent: bool) -> Iterator[tuple[Any, Array]]:
                 yield X, y
 
     # checked again: a graph may give other rows when it is computed again
-    yield from checked_blocks(BlockStream(chunks, source.n_rows), (np.float64, np.float32))
+    yield from checked_blocks(BlockStream(chunks, source.n_rows))

@@ -61,7 +61,7 @@ class OnProjection(Published):
         """Return f~ at the rows of ``X_test``."""
         self._check_parameters()
         X, y = self._check_training_data(X, y)
-        table = checked_table(self, X_test, dtype=np.float64, accept_sparse="csr", reset=False)
+        table = checked_table(self, X_test, sparse_too=True, reset=False)
         X_test = dense(table)
         self._refuse_a_ceiling()
         projected = gaussian_process_projection(
