@@ -242,6 +242,8 @@ def cell_columns(X: Any) -> list[Any]:
     columns = _frame_columns(X)
     if columns is not None:
         return [untouched(column) for column in columns]
+    if getattr(getattr(X, "dtype", None), "kind", "") == "c":
+        raise DataError("Complex data not supported.")
     table = untouched(X)
     if table.ndim != 2:
         raise DataError(
@@ -309,7 +311,9 @@ def shape_of(values: Any) -> tuple[int, ...]:
     columns = _frame_columns(values)
     if columns is not None:
         return _length(values, columns), len(columns)
-    return tuple(untouched(values).shape) if isinstance(values, (list, tuple)) else ()
+    if isinstance(values, (list, tuple)) or hasattr(values, "__array__"):
+        return tuple(untouched(values).shape)
+    return ()
 
 
 def take_rows(table: Any, rows: Sequence[int] | IntArray) -> Any:

@@ -131,8 +131,11 @@ def check_columns(estimator: Any, X: Any, *, reset: bool = True) -> list[Any]:
     The estimator learns, or with ``reset=False`` checks, their number and names.
     """
     columns = cell_columns(X)
-    if not columns or not len(columns[0]):
-        raise DataError("X needs at least one row and one column.")
+    for count, what in ((len(columns), "feature"), (len(columns[0]) if columns else 1, "sample")):
+        if not count:
+            raise DataError(
+                f"Found array with 0 {what}(s) (shape={shape_of(X)}) while a minimum of 1 is required."
+            )
     failed = None
     try:
         named = X if hasattr(X, "columns") else np.empty((1, len(columns)))
