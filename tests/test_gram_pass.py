@@ -114,7 +114,7 @@ BAD_STREAMS = {
         9000,
         "other columns",
     ),
-    "text": (lambda X, y: [(np.array([["secret"] * 3]), y[:1])], 1, "not numbers"),
+    "text": (lambda X, y: [(np.array([["secret"] * 3]), y[:1])], 1, "not a number"),
     "missing": (lambda X, y: [(X * np.nan, y)], 9000, "NaN or infinity"),
 }
 
