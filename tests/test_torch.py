@@ -170,7 +170,7 @@ def test_wide_records_are_summed_panel_by_panel(rng):
     layout = GramLayout.choose(600, 1, 1.0, Neighbours.REPLACE_ONE, 700, Budget(1.0, 1e-6))
     recipe = Recipe(BOX, features, layout)
     found = torch_pass.sum_tensors(torch.as_tensor(X), torch.as_tensor(y), recipe)._folds[0]._sum
-    inputs = torch_pass._input_twin(recipe, DEVICE)(torch.as_tensor(X, device=DEVICE))
+    inputs = torch_pass.input_twin(recipe, DEVICE)(torch.as_tensor(X, device=DEVICE))
     targets = torch_pass._target_twin(recipe)(torch.as_tensor(y, device=DEVICE))
     rows, scale = torch_pass._feature_twin(recipe, DEVICE)(inputs)
     records = torch_pass._quantise(layout, rows, scale, targets).cpu().to(torch.int64).numpy()
@@ -234,7 +234,7 @@ def test_sum_in_bytes_equals_numpy(digit_sum, rng, row):
     X, y = rng.normal(size=(n, 3)).astype(np.float32), rng.uniform(-3, 3, (n, 2))
     recipe = fourier_recipe(row, n)
     running, records, device = digit_sum(recipe)
-    inputs, targets = torch_pass._input_twin(recipe, device), torch_pass._target_twin(recipe)
+    inputs, targets = torch_pass.input_twin(recipe, device), torch_pass._target_twin(recipe)
     for rows in (slice(0, cut), slice(cut, n)):
         running.add(
             inputs(torch.as_tensor(X[rows], device=device)),
