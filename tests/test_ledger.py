@@ -322,6 +322,23 @@ def test_draws_on_folds_count_as_often_as_a_record_is_touched():
         noise.claim(ONE)
 
 
+@pytest.mark.parametrize("one", [ONE, PureProfile(0.5)])
+def test_each_draw_of_a_part_is_charged(one):
+    """Four draws cost what four releases in a row cost, in the plan, in the ledger and at its ceiling."""
+    plan = Plan((Part("a", one, draws=4),))
+    apart = Plan(tuple(Part(label, one) for label in "abcd"))
+    for other in (compose([one] * 4), apart.profile):
+        assert plan.profile.epsilon(1e-6) == pytest.approx(other.epsilon(1e-6), rel=1e-9)
+    ledger, other = Ledger(budget=Budget(50.0, 1e-6)), Ledger(budget=Budget(50.0, 1e-6))
+    ledger.spend(plan, "x")
+    other.spend(apart, "x")
+    assert ledger.spent.epsilon == pytest.approx(other.spent.epsilon, rel=1e-9)
+    ceiling = Budget(1.01 * max(one.epsilon(1e-6), 0.5), 1e-6)
+    Ledger(budget=ceiling).spend(one, "x")
+    with pytest.raises(BudgetExceededError):
+        Ledger(budget=ceiling).spend(plan, "x")
+
+
 def test_folds_are_refused_where_a_removed_row_moves_the_others():
     ledger = Ledger(neighbours="add-remove", budget=CEILING)
     folded = Plan((Part("x", ONE, folds=2),))

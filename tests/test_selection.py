@@ -1167,6 +1167,40 @@ def test_losses_are_clipped_whatever_the_rows_hold():
     assert counts[4] == -(STEPS // 2) and counts[3] == STEPS // 2
 
 
+@pytest.mark.parametrize("metric", ["mse", "mae", "r2", "pinball", "accuracy", "log_loss", "auc"])
+@pytest.mark.parametrize("neighbours", ["replace-one", "zero-out"])
+def test_no_row_moves_what_is_released_by_more_than_is_certified(metric, neighbours):
+    """The un-noised numbers of a score, on a table and on all of its neighbours, at the hardest rows."""
+    seen, release = [], Gaussian.release
+
+    def spy(self, value, noise):
+        seen.append((self.sensitivity.value, np.asarray(value, dtype=np.float64)))
+        return release(self, value, noise)
+
+    labels = metric in ("accuracy", "log_loss", "auc")
+    targets = ["no", "yes"] if labels else [-1.0, 0.0, 0.3, 1.0]
+    guesses = [0.0, 0.4, 1.0] if labels else [-1.0, 0.0, 1.0]
+    lines = [(guess, target) for guess in guesses for target in targets]
+
+    def numbers(rows):
+        model = Fixed(np.array([guess for guess, _ in rows]), ["no", "yes"] if labels else None)
+        y = np.array([target for _, target in rows])
+        options = {**OPTIONS, "neighbours": neighbours, "noise": SeededNoise(0)}
+        private_score(model, ROWS[: len(rows)], y, metric, (1.0, 1e-6), **options)
+        return seen.pop()
+
+    others = [(0.4, targets[0])] * 3
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Gaussian, "release", spy)
+        certified, without = numbers(others)
+        each = [numbers([*others, line])[1] for line in lines]
+    if neighbours == "zero-out":
+        moves = [np.linalg.norm(one - without) for one in each]
+    else:
+        moves = [np.linalg.norm(one - two) for one in each for two in each]
+    assert 0.8 * certified < max(moves) <= certified
+
+
 def test_score_arguments_are_refused():
     model, y = example("real")
     with pytest.raises(ParameterError, match="'metric' parameter of private_score must be one of"):
