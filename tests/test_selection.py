@@ -182,6 +182,28 @@ def test_a_pure_base_costs_two_plus_eta_times_epsilon():
         assert found.epsilon(1e-12) <= factor * 0.3 * (1 + 1e-9)
 
 
+@pytest.mark.parametrize("eta", [0.0, 1.0])
+def test_the_best_of_many_pure_runs_costs_nearly_two_plus_eta_epsilons(eta):
+    """A run gives a good result with probability a or a/r, a fair one with b or b r, r = e^epsilon.
+
+    The fair one is released if no run was good: that event's exact probability, on either side.
+    """
+    law, epsilon, a, b = StoppingLaw("negative-binomial", 2000.0, eta), 0.3, 0.2, 1e-7
+    left = -math.expm1(-law.log_odds)  # 1 - gamma
+
+    def moment(s):
+        """Return E s^K."""
+        if eta:
+            return (1 - left) * s / (1 - left * s)
+        return math.log1p(-left * s) / math.log1p(-left)
+
+    r = math.exp(epsilon)
+    on_one = moment(1 - a / r) - moment(1 - a / r - b * r)
+    on_other = moment(1 - a) - moment(1 - a - b)
+    found, at = StoppingProfile(PureProfile(epsilon), law), 0.95 * (2 + eta) * epsilon
+    assert 0 < on_one - math.exp(at) * on_other <= found.delta(at)
+
+
 def test_renyi_curve_grows_although_its_formula_does_not():
     profile = StoppingProfile(GaussianProfile(0.2), POISSON)
     assert profile._bound(1.01) > profile._bound(3.0)
@@ -975,6 +997,12 @@ def test_the_whole_is_the_larger_of_two_compositions():
         held = compose([choice.profile(), again]).delta(e)
         assert found.delta(e) == pytest.approx(max(train, held), rel=1e-9)
         assert found.delta(e) <= compose([one, one, choice.profile(), again]).delta(e)
+    dear = Gaussian.with_mu(loss_sensitivity(REPLACE), 0.4, dimension=1, integer=True)
+    lines, slight = (line, (Line("fit", dear, draws=2),)), replace(choice, rate=choice.rate / 100)
+    trained = HeldOutChoice(sensitivity, 2, lines, (), slight).profile()
+    for e in (0.2, 1.5):  # each fit, and each draw of it, touches a training row
+        every = compose([one, dear.profile(), dear.profile()]).delta(e)
+        assert trained.delta(e) == pytest.approx(every, rel=1e-9)
     without = HeldOutChoice(sensitivity, 2, (line, line), (), choice).profile()
     assert without.delta(1.2) < found.delta(1.2)
 
@@ -985,6 +1013,8 @@ def test_random_stopping_pays_for_the_dearest_fit_and_for_the_last_one():
     line, dearer = (Line("fit", parts[4]),), (Line("fit", dear),)
     found = RandomStopping(parts[0], 2, (line, dearer), (line, dearer), parts[4], POISSON).profile()
     assert found == compose([StoppingProfile(dear.profile(), POISSON), dear.profile()])
+    scored = RandomStopping(parts[0], 2, (line,), (), dear, POISSON).profile()
+    assert scored == StoppingProfile(dear.profile(), POISSON)  # a validation row pays for the score
     twice = RandomStopping(parts[0], 2, (line * 2,), (), parts[4], POISSON).profile()
     assert twice == StoppingProfile(parts[4].profile().compose(parts[4].profile()), POISSON)
 

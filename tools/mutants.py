@@ -21,18 +21,19 @@ from __future__ import annotations
 import argparse
 import csv
 import hashlib
+import importlib
+import multiprocessing
 import os
 import queue
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 import threading
 import time
 import tomllib
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -40,9 +41,17 @@ ROOT = Path(__file__).resolve().parents[1]
 LIST = ROOT / "tools" / "mutants.toml"
 TABLE = ROOT / "tests" / "mutants.csv"
 COLUMNS = ("mutant", "file", "tests", "verdict", "killed_by", "seconds", "fingerprint")
-LIMIT = 400  # seconds of one run of pytest
+LIMIT = 300  # seconds of one run with a change; without one all tests of a file run together
 _COPIED = ("src", "tests", "tools", "docs", "pyproject.toml", "README.md", "CONTRIBUTING.md")
-_COMPILED = ("solvers/", "losses/")  # parts that numba compiles, whose caches are kept apart
+# what a run of the tests imports beside the library: imported once, by a process that the runs are forked of
+_PRELOADED = (
+    "pytest", "hypothesis", "hypothesis.strategies", "numpy", "pandas", "polars", "pyarrow", "scipy.stats",
+    "scipy.optimize", "scipy.sparse", "scipy.integrate", "sklearn.linear_model", "sklearn.model_selection",
+    "sklearn.ensemble", "sklearn.utils.estimator_checks", "numba", "mpmath", "matplotlib.figure",
+    "dp_accounting.pld.privacy_loss_distribution", "dp_accounting.rdp", "rich.progress", "typer",
+)  # fmt: skip
+_SERVER = multiprocessing.get_context("forkserver")
+_COMPILED = ("solvers/sgd_compiled.py", "losses/slope.py")  # their numba caches are kept apart
 # a failure of this kind is a slip in the mutant, not something that a test has seen
 _SLIPS = re.compile(
     r"^E\s+(NameError|UnboundLocalError|SyntaxError|ImportError|ModuleNotFoundError)", re.M
@@ -134,14 +143,14 @@ class Tree:
     def run(self, selection: tuple[str, ...], mutant: Mutant | None = None) -> Outcome:
         """Run these tests, with the change of the mutant if there is one."""
         if mutant is None:
-            return self._pytest(selection, self._caches / "unchanged")
+            return self._outcome(selection, self._caches / "unchanged", 10 * LIMIT)
         path = self.root / mutant.source
         text, times = path.read_bytes(), path.stat()
-        compiled = mutant.file.startswith(_COMPILED)
+        compiled = mutant.file in _COMPILED
         caches = self._caches / (mutant.id if compiled else "unchanged")
         try:
             path.write_text(mutant.mutated(self.root), encoding="utf-8")
-            return self._pytest(selection, caches)
+            return self._outcome(selection, caches, LIMIT)
         finally:
             path.write_bytes(text)
             os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
@@ -150,59 +159,63 @@ class Tree:
             if compiled:
                 shutil.rmtree(caches, ignore_errors=True)
 
-    def _environment(self, caches: Path) -> dict[str, str]:
-        own = {
-            "PYTHONPATH": str(self.root / "src"),
-            "NUMBA_CACHE_DIR": str(caches),
-            "OMP_NUM_THREADS": "1",
-            "OPENBLAS_NUM_THREADS": "1",
-            "MPLBACKEND": "agg",
-        }
-        return {**os.environ, **own}
-
     def check(self) -> None:
         """Raise RuntimeError if the tests would not import the copy."""
-        code = "import dpkernel; print(dpkernel.__file__)"
-        found = subprocess.run(
-            [sys.executable, "-c", code],
-            cwd=self.root,
-            env=self._environment(self._caches / "unchanged"),
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        place = Path(found.stdout.strip()).resolve()
-        if not place.is_relative_to(self.root.resolve()):
+        state, place, _ = self._pytest(None, self._caches / "unchanged", LIMIT)
+        if state != 0 or not Path(place).resolve().is_relative_to(self.root.resolve()):
             raise RuntimeError(f"The tests would import {place} and not the copy.")
 
-    def _pytest(self, selection: tuple[str, ...], caches: Path) -> Outcome:
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
-        start = time.monotonic()
-        try:
-            found = subprocess.run(
-                [*command, *selection],
-                cwd=self.root,
-                env=self._environment(caches),
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=LIMIT,
-            )
-        except subprocess.TimeoutExpired:
-            return Outcome("broken", f"the tests took more than {LIMIT} s", float(LIMIT))
-        finally:
-            shutil.rmtree(self.root / ".hypothesis", ignore_errors=True)
-        seconds = time.monotonic() - start
-        if found.returncode == 0:
+    def _outcome(self, selection: tuple[str, ...], caches: Path, limit: int) -> Outcome:
+        code, text, seconds = self._pytest(selection, caches, limit)
+        shutil.rmtree(self.root / ".hypothesis", ignore_errors=True)
+        if code is None:
+            return Outcome("broken", f"the tests took more than {limit} s", seconds)
+        if code == 0:
             return Outcome("passed", "", seconds)
-        failed = re.search(r"^FAILED \S*?tests/(.+?)(?: - .*)?$", found.stdout, re.M)
-        if found.returncode != 1 or failed is None:
-            last = (found.stdout + found.stderr).strip().split("\n")[-1]
-            return Outcome("broken", f"pytest ended with {found.returncode}: {last}", seconds)
-        slip = _SLIPS.search(found.stdout)
+        failed = re.search(r"^FAILED \S*?tests/(.+?)(?: - .*)?$", text, re.M)
+        if code != 1 or failed is None:
+            last = text.strip().split("\n")[-1]
+            return Outcome("broken", f"pytest ended with {code}: {last}", seconds)
+        slip = _SLIPS.search(text)
         if slip:
             return Outcome("broken", f"{slip.group(1)} in {failed.group(1)}", seconds)
         return Outcome("failed", failed.group(1), seconds)
+
+    def _pytest(
+        self, selection: tuple[str, ...] | None, caches: Path, limit: int
+    ) -> tuple[int | None, str, float]:
+        """Return the exit code (None: not in time), the output and the seconds of one run."""
+        start = time.monotonic()
+        output = caches.parent / "output.txt"
+        output.parent.mkdir(parents=True, exist_ok=True)
+        child = _SERVER.Process(target=_in_copy, args=(self.root, caches, output, selection))
+        child.start()
+        child.join(limit)
+        if child.is_alive():
+            child.kill()
+            child.join()
+            return None, "", time.monotonic() - start
+        return child.exitcode, output.read_text("utf-8", "replace"), time.monotonic() - start
+
+
+def _in_copy(root: Path, caches: Path, output: Path, selection: tuple[str, ...] | None) -> None:
+    """Run pytest on a copy, in a process of its own; without a selection tell what is imported."""
+    with output.open("w", encoding="utf-8") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    os.environ.update({"PYTHONPATH": str(root / "src"), "NUMBA_CACHE_DIR": str(caches)})
+    os.chdir(root)
+    sys.path[:0] = [str(root / "src")]
+    sys.path[:] = [place for place in sys.path if place != str(ROOT / "src")]
+    assert not any(name.partition(".")[0] == "dpkernel" for name in sys.modules)
+    importlib.import_module("numba").config.reload_config()  # the folder of caches is read at import
+    if selection is None:
+        print(importlib.import_module("dpkernel").__file__, flush=True)
+        return
+    options = ("-x", "-q", "-p", "no:cacheprovider")
+    code = importlib.import_module("pytest").main([*options, *selection])
+    sys.stdout.flush()
+    os._exit(int(code))
 
 
 class Workshop:
@@ -303,10 +316,13 @@ def main() -> int:
     wanted = chosen(mutants, arguments.ids, arguments.changed)
     rows = read_table()
     start, count = time.monotonic(), Counter[str]()
+    os.environ.update({"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MPLBACKEND": "agg"})
+    _SERVER.set_forkserver_preload(list(_PRELOADED))
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         workshop = Workshop(Path(folder), arguments.workers, wanted)
         with ThreadPoolExecutor(arguments.workers) as pool:
-            for row in pool.map(workshop.judge, wanted):
+            for done in as_completed([pool.submit(workshop.judge, one) for one in wanted]):
+                row = done.result()
                 rows[row["mutant"]] = row
                 count[row["verdict"]] += 1
                 line = f"{row['verdict']:9} {row['mutant']:34} {row['seconds']:>6} s"
