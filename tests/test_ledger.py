@@ -349,6 +349,13 @@ def test_folds_are_refused_where_a_removed_row_moves_the_others():
     ledger.spend(Plan((Part("x", ONE),)), "x")
 
 
+def test_a_joined_plan_proves_nothing_where_a_part_does_not():
+    fine, unproved = Plan((Part("x", ONE),)), Plan((Part("x", ONE),), nothing_proved=True)
+    assert Plan.joined({"a": fine, "b": fine}).profile.delta(50.0) < 1e-9
+    for plans in ({"a": fine, "b": unproved}, {"a": unproved, "b": fine}):
+        assert Plan.joined(plans).profile.delta(50.0) == 1.0
+
+
 def test_a_plan_can_charge_everything():
     plan = Plan((Part("a", ONE, 10),), nothing_proved=True)
     assert plan.profile.delta(1e6) == 1
