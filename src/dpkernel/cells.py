@@ -291,7 +291,7 @@ def keys(values: Any) -> tuple[list[Hashable], tuple[int, ...]]:
     shape = tuple(found.shape)
     if found.dtype != object:  # the same keys as below, faster
         plain = np.asarray(found, dtype=np.float64)
-        flat = plain.ravel().tolist()
+        flat = list(plain.ravel().tolist())
         if not np.isnan(plain).any():
             return flat, shape
     elif set(map(type, flat)) == {str}:
