@@ -134,6 +134,8 @@ class Certificate:
         not_private_because: Sequence[str] = (),
     ) -> Certificate:
         """Return the certificate of the releases that ``noise`` was paid for."""
+        if type(noise) is not Noise:
+            raise CertificateError("A certificate needs the noise of a recorded spend.")
         paid = {
             (part.label, part.profile, part.draws, part.folds)
             for part in noise.plan.parts
@@ -142,6 +144,16 @@ class Certificate:
         if paid != {(r.label, r.mechanism.profile(), r.draws, r.folds) for r in releases}:
             raise CertificateError(
                 "The releases to certify are not those that this noise was spent for."
+            )
+        mechanisms = [r.mechanism for r in releases]
+        if any(m not in mechanisms for m in noise.used):
+            raise CertificateError(
+                "The noise was drawn by a mechanism that is not among the releases to certify."
+            )
+        if any(m.sensitivity.neighbours is not noise.neighbours for m in mechanisms):
+            raise CertificateError(
+                f"The noise was spent for {noise.neighbours.value!r} neighbours, and a release was"
+                " calibrated for others."
             )
         profile = _compose(releases)
         known = "the noise was seeded, so it can be subtracted"

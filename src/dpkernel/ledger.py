@@ -27,11 +27,21 @@ from typing import Any
 
 import numpy as np
 
+from dpkernel.entropy import this_process
 from dpkernel.errors import BudgetExceededError, LedgerError, ParameterError, parameter_message
 from dpkernel.filters import FILTERS, Charge, Filter, RenyiFilter, epsilon_at, resolve_filter
 from dpkernel.ledger_file import FileStore
 from dpkernel.ledger_store import MemoryStore, Settings, Spend, Store, now
-from dpkernel.noise import _MINT, Noise, NoiseSource, Plan, SystemNoise
+from dpkernel.noise import (
+    _MINT,
+    Noise,
+    NoiseSource,
+    Plan,
+    SystemNoise,
+    generator_of,
+    is_private,
+    refuse_after_fork,
+)
 from dpkernel.profiles import PrivacyProfile
 from dpkernel.types import JSON, Budget, Neighbours, is_real
 
@@ -161,17 +171,17 @@ class Ledger:
         BudgetExceededError
             The spend does not fit. Nothing was recorded and nothing can be drawn.
         """
-        source = SystemNoise() if noise is None else noise
-        plan, spend = self._line(what, label, claim, neighbours, source.private)
+        source = _checked_source(noise, SystemNoise())
+        plan, spend = self._line(what, label, claim, neighbours, is_private(source))
         number = self._store.append(spend, lambda s, earlier: _admit(s, earlier, spend))
         marked: set[str] = set()
 
-        def on_draw(part: str) -> None:
+        def on_draw(part: str, _: object) -> None:
             if part not in marked:
                 self._store.mark_drawn(number, part)
                 marked.add(part)
 
-        return Noise(_MINT, source, plan, self.neighbours, on_draw)
+        return Noise(_MINT, source, plan, self.neighbours, on_draw, self._part)
 
     def reserve(
         self,
@@ -184,15 +194,17 @@ class Ledger:
     ) -> tuple[dict[str, Ledger], Noise]:
         """Record the plans of several steps in one spend, or nothing; return a ledger for each step.
 
-        A step's ledger refuses everything but its own plan, and that once: it hands out the noise that
-        this spend paid for and records nothing further. The spend itself, whose parts are labelled
-        "step: part", is returned to be certified; what it could draw is struck off.
+        A step's ledger refuses everything but its own plan, and that once and in this process: it
+        hands out the noise that this spend paid for and records nothing further. That noise comes from
+        the source that is on record, or from another that is as good. The spend itself, whose parts are
+        labelled "step: part", is returned to be certified; what it could draw is struck off.
         """
         joined = Plan.joined(plans)
         whole = self.spend(joined, label, claim=claim, neighbours=neighbours, noise=noise)
         on_draw = whole._hand_over()
         steps: dict[str, Ledger] = {
-            name: _StepLedger(self, name, plan, on_draw) for name, plan in plans.items()
+            name: _StepLedger(self, name, plan, whole._source, on_draw)
+            for name, plan in plans.items()
         }
         return steps, whole
 
@@ -527,14 +539,20 @@ class _StepLedger(Ledger):
     """The ledger of one step of a spend that is on record already."""
 
     def __init__(
-        self, whole: Ledger, name: str, plan: Plan, on_draw: Callable[[str], None]
+        self,
+        whole: Ledger,
+        name: str,
+        plan: Plan,
+        source: NoiseSource,
+        on_draw: Callable[[str, object], None],
     ) -> None:
         self._store, self._part = whole._store, whole._part
-        self._name, self._reserved, self._on_draw = name, plan, on_draw
-        self._open, self._guard = True, threading.Lock()
+        self._name, self._reserved, self._source, self._on_draw = name, plan, source, on_draw
+        self._open, self._guard, self._process = True, threading.Lock(), this_process()
 
     def check(self, what: Plan | PrivacyProfile, label: str, **options: Any) -> None:
-        """Raise unless this is the plan that was reserved."""
+        """Raise unless this is the plan that was reserved, in the process that reserved it."""
+        refuse_after_fork(self._process)
         plan, _ = self._line(what, label, options.get("claim"), options.get("neighbours"), True)
         if not self._open or plan != self._reserved:
             raise LedgerError(
@@ -544,16 +562,24 @@ class _StepLedger(Ledger):
 
     def spend(self, what: Plan | PrivacyProfile, label: str, **options: Any) -> Noise:
         """Return the noise that was reserved for this step; nothing further is recorded."""
+        refuse_after_fork(self._process)  # before the lock, which a fork may have copied closed
+        source = _checked_source(options.get("noise"), self._source)
+        if is_private(self._source) and generator_of(source) != generator_of(self._source):
+            raise LedgerError(
+                f"The step {self._name!r} asks for noise from {generator_of(source)!r}, but the spend"
+                f" was recorded with noise from {generator_of(self._source)!r}. What was reserved stays"
+                " spent."
+            )
         with self._guard:
             self.check(what, label, **options)
             self._open = False
-        source = options.get("noise") or SystemNoise()
         return Noise(
             _MINT,
             source,
             self._reserved,
             self.neighbours,
-            lambda part: self._on_draw(f"{self._name}: {part}"),
+            lambda part, mechanism: self._on_draw(f"{self._name}: {part}", mechanism),
+            self._part,
         )
 
     def __reduce__(self) -> Any:
@@ -669,6 +695,17 @@ def _pair(budget: Budget | None) -> JSON | None:
 def _normal(name: str) -> str:
     """Return a name in one spelling: composed letters, no space around it."""
     return unicodedata.normalize("NFC", name).strip() if isinstance(name, str) else ""
+
+
+def _checked_source(given: object, default: NoiseSource) -> NoiseSource:
+    """Return the source that noise is drawn from, the default if none is given."""
+    if given is None:
+        return default
+    if not isinstance(given, NoiseSource):
+        raise ParameterError(
+            parameter_message("Ledger.spend", "noise", "a NoiseSource or None", type(given).__name__)
+        )
+    return given
 
 
 def _check_text(name: str, text: object) -> None:

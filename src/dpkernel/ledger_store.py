@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import datetime
 import json
-import os
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Protocol
 
+from dpkernel.entropy import this_process
 from dpkernel.errors import LedgerError
 from dpkernel.filters import Charge, RenyiFilter
 from dpkernel.profiles import PrivacyProfile, profile_from_dict
@@ -107,7 +107,7 @@ class MemoryStore:
     records: list[Spend] = field(default_factory=list)
     changes: list[tuple[str, Budget, str]] = field(default_factory=list)
     lock: threading.RLock = field(default_factory=threading.RLock)
-    process: int = field(default_factory=os.getpid)
+    process: tuple[int, int] = field(default_factory=this_process)
 
     def settings(self) -> Settings:
         """Return the settings."""
@@ -115,7 +115,7 @@ class MemoryStore:
 
     def append(self, spend: Spend, admit: Callable[[Settings, Sequence[Spend]], None]) -> int:
         """Check and record one spend under the lock."""
-        if os.getpid() != self.process:
+        if this_process() != self.process:
             raise LedgerError(
                 "A ledger in memory belongs to the process that made it, and this is a forked"
                 " one: two copies would each spend the whole budget. Use a ledger file."
