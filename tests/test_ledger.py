@@ -7,6 +7,7 @@ import dataclasses
 import math
 import os
 import pickle
+import signal
 import threading
 
 import numpy as np
@@ -200,6 +201,7 @@ def _in_child(action) -> str:
     """Return the name of the exception that ``action`` raises in a forked child."""
     reader, writer = os.pipe()
     if os.fork() == 0:
+        signal.alarm(30)  # one that waits for ever says nothing
         try:
             action()
             os.write(writer, b"no error")

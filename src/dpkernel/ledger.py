@@ -19,7 +19,6 @@ import csv
 import json
 import math
 import threading
-import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,7 +30,15 @@ from dpkernel.entropy import this_process
 from dpkernel.errors import BudgetExceededError, LedgerError, ParameterError, parameter_message
 from dpkernel.filters import FILTERS, Charge, Filter, RenyiFilter, epsilon_at, resolve_filter
 from dpkernel.ledger_file import FileStore
-from dpkernel.ledger_store import MemoryStore, Settings, Spend, Store, now
+from dpkernel.ledger_store import (
+    MemoryStore,
+    Settings,
+    Spend,
+    Store,
+    canonical_names,
+    now,
+    recorded_name,
+)
 from dpkernel.noise import (
     _MINT,
     Noise,
@@ -65,7 +72,8 @@ class Ledger:
         A file that all processes share. Without one the ledger lives in this process.
     dataset : str, optional
         The data set the budget belongs to. A file may hold several; the name may be left out when
-        it holds one.
+        it holds one. Capitals, spaces around it and the width of letters do not make another name, and
+        characters that do not show are refused: what looks like one name is one budget.
     budget : Budget, optional
         The ceiling. A data set is added to a file only when its ceiling is stated (or
         ``unlimited=True``), so that a misspelt name is an error and no second budget. The file
@@ -122,11 +130,11 @@ class Ledger:
                     "A ledger in memory has no 'dataset' and no 'read_only' mode; pass a file name"
                     " as the first argument."
                 )
-            self._store = MemoryStore(wanted)
+            names = canonical_names(wanted.parts, "parts")
+            self._store = MemoryStore(replace(wanted, parts=names))
             return
         if dataset is not None:
             _check_text("dataset", dataset)
-            dataset = _normal(dataset)
         if not is_real(timeout) or not 0 <= timeout <= 86_400:
             allowed = "a number of seconds from 0 to 86400"
             raise ParameterError(parameter_message("Ledger", "timeout", allowed, timeout))
@@ -245,12 +253,13 @@ class Ledger:
         if self._part is not None:
             raise LedgerError("Parts are not divided further: name the finer parts directly.")
         known = self._store.settings().parts
-        if _normal(name) not in known:
+        recorded = recorded_name(name, known, "parts") if _is_text(name) else None
+        if recorded is None:
             listed = ", ".join(repr(part) for part in known) or "none"
             allowed = f"one of the declared parts ({listed})"
             advice = "Declare parts when the ledger is made: Ledger(..., parts=('north', 'south'))."
             raise ParameterError(parameter_message("Ledger.part", "name", allowed, name, advice))
-        return _reopen(self._store, _normal(name))
+        return _reopen(self._store, recorded)
 
     def change_ceiling(self, budget: Budget, reason: str) -> None:
         """Set another ceiling, for a reason that stays on record.
@@ -495,7 +504,8 @@ class Ledger:
                 f"This data set is recorded with accounting={recorded.accounting!r}, not"
                 f" {accounting!r}. The rule can't be changed afterwards."
             )
-        if parts and tuple(_normal(part) for part in parts) != recorded.parts:
+        named = tuple(recorded_name(part, recorded.parts, "parts") for part in parts)
+        if parts and named != recorded.parts:
             raise LedgerError(
                 f"This data set is recorded with the parts {recorded.parts}, not {tuple(parts)}. They"
                 " can't be changed afterwards."
@@ -692,9 +702,8 @@ def _pair(budget: Budget | None) -> JSON | None:
     return None if budget is None else {"epsilon": budget.epsilon, "delta": budget.delta}
 
 
-def _normal(name: str) -> str:
-    """Return a name in one spelling: composed letters, no space around it."""
-    return unicodedata.normalize("NFC", name).strip() if isinstance(name, str) else ""
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and bool(value.strip())
 
 
 def _checked_source(given: object, default: NoiseSource) -> NoiseSource:
@@ -703,13 +712,15 @@ def _checked_source(given: object, default: NoiseSource) -> NoiseSource:
         return default
     if not isinstance(given, NoiseSource):
         raise ParameterError(
-            parameter_message("Ledger.spend", "noise", "a NoiseSource or None", type(given).__name__)
+            parameter_message(
+                "Ledger.spend", "noise", "a NoiseSource or None", type(given).__name__
+            )
         )
     return given
 
 
 def _check_text(name: str, text: object) -> None:
-    fine = isinstance(text, str) and 0 < len(text) <= 1000 and bool(text.strip())
+    fine = _is_text(text) and len(str(text)) <= 1000
     if fine:
         try:
             str(text).encode()
@@ -733,8 +744,8 @@ def _check_settings(
     accounting: str | None,
     parts: Sequence[str],
 ) -> Settings:
-    names = tuple(_normal(part) for part in parts)
-    if isinstance(parts, str) or not all(names) or len(set(names)) != len(names):
+    names = () if isinstance(parts, str) else tuple(parts)
+    if isinstance(parts, str) or not all(_is_text(part) for part in names):
         raise ParameterError(parameter_message("Ledger", "parts", "different names", parts))
     if budget is not None and not isinstance(budget, Budget):
         raise ParameterError(
