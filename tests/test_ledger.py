@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import math
@@ -484,7 +485,7 @@ def test_parent_and_child_cannot_both_draw_a_reserved_release():
 
 
 def test_a_reused_process_id_is_not_the_process_that_paid(monkeypatch):
-    mechanism, plan, step, _ = reserved()
+    _, plan, step, _ = reserved()
     noise = Ledger().spend(ONE, "x")
     ledger, own = Ledger(), os.getpid()
 
@@ -530,10 +531,8 @@ def test_racing_threads_cannot_take_a_reserved_step_twice():
 
     def race():
         start.wait()
-        try:
+        with contextlib.suppress(LedgerError):
             taken.append(step.spend(plan, "all"))
-        except LedgerError:
-            pass
 
     threads = [threading.Thread(target=race) for _ in range(8)]
     for thread in threads:
@@ -613,7 +612,7 @@ def test_a_source_is_a_noise_source():
 
 
 def test_a_certificate_names_the_mechanism_that_drew():
-    """The same mu with a tenth of the noise: whoever reads the certificate would be told ten times it."""
+    """The same mu with a tenth of the noise: a reader would believe in ten times it."""
     stated = mechanisms.Gaussian.calibrate(1.0, Budget(1.0, 1e-6), dimension=1)
     small = sensitivity.declared(2.0**-4)
     drawn = dataclasses.replace(stated, sensitivity=small, grid=stated.grid * 2.0**-4)

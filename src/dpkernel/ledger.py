@@ -86,7 +86,8 @@ class Ledger:
         The rule that adds spends up; see ``dpkernel.filters``. "auto" lets the first spend
         decide: "gaussian" for a Gaussian one, "basic" otherwise.
     parts : sequence of str
-        Names of disjoint parts of the data set, fixed when the ledger is made; see ``part``.
+        Names of disjoint parts of the data set, fixed when the ledger is made; see ``part``. That they
+        are disjoint rests on your word.
     unlimited : bool
         Make a data set without a ceiling.
     read_only : bool
@@ -249,6 +250,10 @@ class Ledger:
         those on the whole. Which part a row belongs to must
         be public and the same in neighbouring data sets: under replace-one a record is replaced
         within its part.
+
+        That no record is in two parts rests on the caller's word: the ledger never sees rows. One table
+        spent under two parts costs twice what the ledger counts. Certificates of a part name this among
+        their assumptions, as "disjoint-ledger-parts".
         """
         if self._part is not None:
             raise LedgerError("Parts are not divided further: name the finer parts directly.")

@@ -278,7 +278,10 @@ class Plan:
         }
 
 
-TRUSTED_GENERATORS = ("os.urandom", "OpenDP and os.urandom")
+TRUSTED_SOURCES = {  # the sampler that goes with a generator
+    "os.urandom": SystemNoise.sampler,
+    "OpenDP and os.urandom": OpenDPNoise.sampler,
+}
 _MINT = object()  # handed to ledger.py: nobody else makes a Noise
 
 

@@ -23,6 +23,11 @@ class GramStatistics:
     ``update`` adds rows, ``merge`` adds what another value gathered, ``release`` draws the noise once
     and returns the fitted model. The sums themselves can't be printed, pickled or read.
 
+    That no row is added twice, by ``update`` or by a ``merge`` of two values that both hold it, rests on
+    your word: a record that is added k times moves the sums k times as far as the noise was made for.
+    Rows are not kept, so nothing here can notice. The certificate names it among its assumptions, as
+    "each-row-once".
+
     Parameters
     ----------
     model : PrivateKernelRidge
@@ -70,7 +75,7 @@ class GramStatistics:
         self._sum: GramFolds | None = GramFolds(self._set_up.recipe.layout)
 
     def update(self, X: Any, y: Any) -> GramStatistics:
-        """Add rows: X of shape (n, columns), y of shape (n,) or (n, targets)."""
+        """Add rows that were not added before: X of shape (n, columns), y (n,) or (n, targets)."""
         whole = self._open()
         length = X.shape[0] if hasattr(X, "shape") else len(X)
         if length:
@@ -82,7 +87,10 @@ class GramStatistics:
         return self
 
     def merge(self, other: GramStatistics) -> GramStatistics:
-        """Add what another value of the same model and sizes gathered; it is empty afterwards."""
+        """Add what another value of the same model and sizes gathered from other rows.
+
+        The other one is empty afterwards.
+        """
         mine, theirs = self._open(), other._open()
         first, second = self._set_up, other._set_up
         same = first.features.to_dict() == second.features.to_dict()
@@ -108,7 +116,7 @@ class GramStatistics:
         noise = model._spend(self._set_up.releases, budget)
         self._sum = None
         grams = whole.release(self._set_up.mechanism, noise)
-        return model._conclude(self._set_up, grams, noise, budget)
+        return model._conclude(self._set_up, grams, noise, budget, rows_added_by="caller")
 
     def _open(self) -> GramFolds:
         if self._sum is None:
