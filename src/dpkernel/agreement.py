@@ -211,11 +211,11 @@ def _equal(one: Any, other: Any, tolerance: float = 1e-9) -> bool:
     if is_real(one) and is_real(other):
         return math.isclose(one, other, rel_tol=tolerance)
     if isinstance(one, dict) and isinstance(other, dict):
-        pairs = ((one[name], other[name]) for name in one if name in other)
-        return one.keys() == other.keys() and all(_equal(a, b, tolerance) for a, b in pairs)
+        same = one.keys() == other.keys()
+        return same and all(_equal(one[name], other[name], tolerance) for name in one)
     if isinstance(one, list) and isinstance(other, list):
-        pairs = zip(one, other, strict=False)
-        return len(one) == len(other) and all(_equal(a, b, tolerance) for a, b in pairs)
+        same = len(one) == len(other)
+        return same and all(_equal(a, b, tolerance) for a, b in zip(one, other, strict=True))
     return bool(one == other)
 
 
