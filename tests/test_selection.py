@@ -934,6 +934,9 @@ def test_a_forged_certificate_is_found_out():
     data = json.loads(search("random-stopping").fit(X, y).certificate_.to_json())
     forged = json.loads(json.dumps(data))
     forged["releases"][0]["law"]["mean"] = 1.0  # fewer runs than there were: another profile
+    with pytest.raises(CertificateError, match=r"contradicts itself: public\.selection\.law"):
+        Certificate.from_dict(forged).verify()
+    forged["public"]["selection"]["law"]["mean"] = 1.0
     with pytest.raises(CertificateError, match="not the one that the parameters give"):
         Certificate.from_dict(forged).verify()
     forged = json.loads(json.dumps(data))
