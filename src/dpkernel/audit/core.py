@@ -217,6 +217,12 @@ def most_provable(trials: int, false_alarm: float) -> float:
     return max(0.0, math.log(low / high))
 
 
+def could_contradict(profile: PrivacyProfile, trials: int, false_alarm: float) -> bool:
+    """Whether an attack that is right in every one of so many runs would contradict the profile."""
+    low, high = _bounds(np.ones(trials), np.zeros(trials), 0.5, false_alarm / 4)
+    return any(low - math.exp(e) * high > profile.delta(e) for e in _GRID)
+
+
 def ordered(scores: Array) -> Array:
     """Return finite numbers in the same order: what is no number comes first."""
     tame = np.nan_to_num(np.asarray(scores, float), nan=-_HUGE, posinf=_HUGE, neginf=-_HUGE)
