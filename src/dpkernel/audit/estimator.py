@@ -322,7 +322,7 @@ def _pilot(
 
     A few fits of every case, more of the best two, as many again of the best.
     """
-    few, more = max(min(20, trials // 4), trials // 20), max(10, trials // 4)
+    few, more = max(min(20, max(8, trials // 8)), trials // 20), max(10, trials // 4)
     alone = len(cases) == 1
     runs.expect(2 * (trials + (2 * more if alone else len(cases) * few + 3 * more)))
     if alone:
