@@ -258,7 +258,16 @@ def test_groups_of_records_are_so_many_steps_apart():
     assert found.relation == "3 records replaced, 3 steps of replace-one"
     assert found.claim == Steps(PureProfile(EPSILON), 3) and not found.contradicted
     assert found.epsilon_lower > EPSILON  # three records tell more than one may
-    assert attacked(NoisySlope(scale=0.2), trials=400, records=3).contradicted
+
+
+def test_a_group_shows_what_one_record_does_not():
+    """A quarter of the noise for epsilon = 0.1: 300 fits see it in twelve records, not in one."""
+    options = {"trials": 300, "claim": (0.1, 0.0), "n_rows": 40, "statistic": "projection"}
+    options["worst_case"] = "opposite targets"
+    weak = NoisySlope(epsilon=0.1, scale=0.25)
+    assert not attacked(weak, **options).contradicted
+    assert attacked(weak, records=12, **options).contradicted
+    assert not attacked(NoisySlope(epsilon=0.1), records=12, **options).contradicted
 
 
 def test_transformers_have_worst_cases_too():
@@ -286,9 +295,9 @@ def test_worst_cases_are_neighbours_within_what_is_declared():
 def test_hostile_others_are_at_the_opposite_corner_or_copies_of_the_neighbour():
     found = {case.name: case for case in worst_cases(ridge(), 6, records=2, n_targets=3)}
     for name in ("against the others", "copies of the neighbour"):
-        (X, y), (X2, y2) = found[name].table, found[name].neighbour
+        (_X, y), (X2, y2) = found[name].table, found[name].neighbour
         assert y.shape == (6, 3) and (y[:2] == 1.0).all() and (y[2:] == -1.0).all()
-        assert (X2 == X2[0]).all() and (y2 == y2[0]).all()  # the neighbour is one of them
+        assert (X2[0] == X2).all() and (y2 == y2[0]).all()  # the neighbour is one of them
         assert found[name].words.startswith("2 records; the others are ")
     assert (found["against the others"].table[0][2:] == -1.0).all()
     ends = worst_cases(PrivateBounds(bounds=(-1, 1)), 6)
@@ -316,7 +325,9 @@ def test_what_is_declared_is_found_under_every_name():
     numbers = worst_cases(Other(Domain((Levels((0, 1, 4)),))), 3)[0]
     assert numbers.table[0][0, 0] == 4.0
     levels = Domain((Levels(("a", "b")),), target=Interval(0.0, 1.0))
-    with pytest.raises(ParameterError, match="where the domain declares levels that are no numbers"):
+    with pytest.raises(
+        ParameterError, match="where the domain declares levels that are no numbers"
+    ):
         worst_cases(Other(levels), 3)
 
 
@@ -325,7 +336,9 @@ def test_what_is_declared_is_found_under_every_name():
 
 def test_the_report_reads_well(sound, tmp_path):
     text = str(sound)
-    assert text.startswith("NoisySlope: not contradicted.\n  tables: 8 made-up rows in each fit; one")
+    assert text.startswith(
+        "NoisySlope: not contradicted.\n  tables: 8 made-up rows in each fit; one"
+    )
     assert "\n  significant: epsilon >= " in text and "can prove at most epsilon = " in text
     assert "with confidence 0.999; claimed: 2.000" in text
     assert "mu >= " in text and "Gaussian" not in text  # of a pure claim there is no such reading

@@ -11,7 +11,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from estimator_table import BUILDERS
 from typer.testing import CliRunner
 
 from dpkernel import (
@@ -34,6 +33,7 @@ from dpkernel.kernels import Gaussian as GaussianKernel
 from dpkernel.preprocessing import PrivateBounds, PrivateMinMaxScaler, PrivatePipeline
 from dpkernel.profiles import GaussianProfile, PureProfile
 from dpkernel.types import Neighbours
+from estimator_table import BUILDERS
 
 ROWS = 400
 BOX = {"bounds": (-1, 1), "y_bounds": (-1, 1)}
@@ -149,14 +149,20 @@ def test_several_targets_and_transformers_are_built_again(tmp_path):
 
 def test_a_smaller_table_must_make_the_same_releases(staged, tmp_path):
     path, _ = staged
-    with pytest.raises(ParameterError, match=r"a fit to 20 made-up rows does not make.*it releases"):
+    with pytest.raises(
+        ParameterError, match=r"a fit to 20 made-up rows does not make.*it releases"
+    ):
         audit_file(path, n_rows=20, progress=False)
-    with pytest.raises(ParameterError, match="'n_rows' parameter of audit_file must be an int from"):
+    with pytest.raises(
+        ParameterError, match="'n_rows' parameter of audit_file must be an int from"
+    ):
         audit_file(path, n_rows=ROWS + 1)
     ridge = saved(PrivateKernelRidge(1.0, kernel="linear", **BOX), tmp_path)
     report = audit_file(ridge, n_rows=40, trials=20, records=2, random_state=0, progress=False)
     assert report.n_rows == 40 and report.releases == ("gram matrix",)
-    assert "40 rows instead of 400, as asked; the same releases with the same privacy" in str(report)
+    assert "40 rows instead of 400, as asked; the same releases with the same privacy" in str(
+        report
+    )
     assert report.relation == "2 records replaced, 2 steps of replace-one"
 
 
@@ -229,8 +235,9 @@ def test_point_estimates_above_the_claim_are_said_to_be_chance_or_a_violation(st
     assert str(sure).count(": a violation, the lower bound is above it") == 2
     assert chance not in str(sure)
     proved = replace(report, epsilon_lower=30.0, claimed_epsilon=20.0)
-    assert "epsilon >= 30.000 at delta = 1e-06, with confidence 0.999; claimed: 20.000: a vio" in str(
-        proved
+    assert (
+        "epsilon >= 30.000 at delta = 1e-06, with confidence 0.999; claimed: 20.000: a vio"
+        in str(proved)
     )
     assumed = replace(report, mu_lower=9.0)
     assert ", above the claim under that assumption only" in str(assumed)

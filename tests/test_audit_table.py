@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 from dataclasses import replace
 
@@ -40,7 +41,7 @@ def test_every_estimator_is_audited_with_every_relation_and_a_twin():
     for broken in (False, True):
         found = {(line.name, line.relation) for line in LINES if bool(line.broken) is broken}
         assert found == {(name, relation) for name in names for relation in RELATIONS}
-    for line, twin in zip(LINES, LINES[1:], strict=False):
+    for line, twin in itertools.pairwise(LINES):
         assert declared_relation(line.estimator).value == line.relation
         if twin.broken:  # it stands behind its sound line
             assert line.broken is None and type(line.estimator) is type(twin.estimator)
@@ -84,7 +85,9 @@ def test_every_solver_of_an_estimator_has_a_line():
 
 
 @pytest.mark.parametrize(
-    "line", {line.name: line for line in LINES if line.n_rows < 1000}.values(), ids=lambda line: line.name
+    "line",
+    {line.name: line for line in LINES if line.n_rows < 1000}.values(),
+    ids=lambda line: line.name,
 )
 def test_removed_records_are_refused_so_they_have_no_lines(line):
     name = "neighbours" if hasattr(line.estimator, "neighbours") else "estimator__neighbours"

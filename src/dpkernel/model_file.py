@@ -99,7 +99,9 @@ def save(model: Any, path: str | Path, *, metadata: Mapping[str, Any] | None = N
         raise AssertionError(f"{kind} uses names of the file itself: {taken}")
     own = {"format": FORMAT, "estimator": kind, "dpkernel": __version__}
     # what was asked for: the certificate states what was needed of it, which may be a little less
-    budget = {name: float(getattr(model, name)) for name in ("epsilon", "delta") if hasattr(model, name)}
+    budget = {
+        name: float(getattr(model, name)) for name in ("epsilon", "delta") if hasattr(model, name)
+    }
     header = {**own, "metadata": _plain(metadata), "request": budget, **state}
     write_archive(Path(path), header, arrays)
     return Path(path)

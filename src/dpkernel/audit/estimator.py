@@ -331,10 +331,10 @@ def _pilot(
 
     def apart(index: int) -> float:
         layout = Layout.of([*seen[index][0], *seen[index][1]])
-        rows = [layout.rows(side) for side in seen[index]]
+        p, q = (layout.rows(side) for side in seen[index])
         known = layout.matched()
-        single = separation(*(row[:, known] for row in rows)) if known else -math.inf
-        return max(separation(*rows), single)
+        single = separation(p[:, known], q[:, known]) if known else -math.inf
+        return max(separation(p, q), single)
 
     def look_again(index: int) -> None:
         for side in (False, True):

@@ -55,9 +55,9 @@ class Subject:
 
     def differences(self, n_rows: int) -> tuple[list[str], float]:
         """Return in words how a fit to so many made-up rows differs from the plan, and its seconds."""
-        sizes = {"n_columns": self.n_columns, "n_targets": self.n_targets}
+        columns, targets = self.n_columns, self.n_targets
         try:
-            table = worst_cases(self.estimator, n_rows, **sizes)[0].table
+            table = worst_cases(self.estimator, n_rows, columns, n_targets=targets)[0].table
             start = time.perf_counter()
             found = Runner(fresh(self.estimator)).fitted(table, None).certificate_
         except (DPKernelError, ValueError) as error:
@@ -188,7 +188,7 @@ def _choices(path: str | Path) -> list[Subject]:
             f"{name} can't be audited: it protects all rows of a unit, and units are not made up here."
             " Audit its estimator with two tables of your own."
         )
-    rows = certificate.public.get("n_rows")
+    rows: Any = certificate.public.get("n_rows")
     if not is_whole(rows) or rows < 2:
         raise ParameterError(f"{name} can't be audited: it does not state its number of rows.")
     # several columns of coefficients are several targets, or several quantiles or classes of one
@@ -265,7 +265,7 @@ def _agree(one: Any, other: Any) -> bool:
     if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
         return len(one) == len(other) and all(map(_agree, one, other))
     if is_real(one) and is_real(other):
-        return abs(one - other) <= _EQUAL * max(abs(one), abs(other))
+        return bool(abs(one - other) <= _EQUAL * max(abs(one), abs(other)))
     return bool(one == other)
 
 

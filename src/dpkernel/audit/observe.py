@@ -34,7 +34,10 @@ _SCALARS = (str, bytes, bool, int, float, np.generic)
 _DEPTH = 3  # of lists in lists, estimators in estimators
 _LONGEST = 200  # letters of a word
 _MOST = 2000  # numbers of one attribute that are looked at, and attributes
-_QUIET, _QUIET_FITS = 1e-3, 2  # of the noise, in so many fits on each side that show how values move
+_QUIET, _QUIET_FITS = (
+    1e-3,
+    2,
+)  # of the noise, in so many fits on each side that show how values move
 _MOST_PARTS = 100  # of a list or dict, and words of one name
 _MOST_MOMENTS = 20  # columns of a matrix whose second moments are taken: what a sketch shows
 
@@ -102,9 +105,7 @@ class Runner:
             found = model.fit(X) if y is None else model.fit(X, y)
         return model if found is None else found
 
-    def _run(
-        self, table: Table, probes: Any, seed: int | None, filters: Filters
-    ) -> Observation:
+    def _run(self, table: Table, probes: Any, seed: int | None, filters: Filters) -> Observation:
         try:
             with recording() as seen:
                 model = self.fitted(table, seed)

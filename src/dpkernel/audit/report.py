@@ -178,9 +178,7 @@ class AuditReport:
         ]
 
     def _words_on_power(self) -> str:
-        made = (
-            f"{self.trials} judged fits on each side, after {self.pilot_trials} to choose the attack,"
-        )
+        made = f"{self.trials} judged fits on each side, after {self.pilot_trials} to choose the attack,"
         if not self.has_power:
             return f"{made} are too few to contradict this claim, whatever leaks; run more trials"
         most = most_provable(self.trials, 1 - self.confidence)

@@ -120,9 +120,13 @@ def _domain_box(domain: Domain, n_columns: int) -> tuple[Array, Array]:
         return -np.ones(n_columns), np.ones(n_columns)
     ends = []
     for column in domain.columns:
-        values = column.values if isinstance(column, Levels) else (column.low, column.high)
+        values: Sequence[Any] = (
+            column.values if isinstance(column, Levels) else (column.low, column.high)
+        )
         if not (is_real(values[0]) and is_real(values[-1])):
-            allowed = "a pair of tables (D, D') where the domain declares levels that are no numbers"
+            allowed = (
+                "a pair of tables (D, D') where the domain declares levels that are no numbers"
+            )
             raise ParameterError(parameter_message("audit", "worst_case", allowed, "auto"))
         ends.append((float(values[0]), float(values[-1])))
     return np.array([end[0] for end in ends]), np.array([end[1] for end in ends])
@@ -158,9 +162,7 @@ class _Pairs:
     records: int
     n_targets: int | None
 
-    def __call__(
-        self, name: str, others: str, rest: Table, one: Table, other: Table
-    ) -> WorstCase:
+    def __call__(self, name: str, others: str, rest: Table, one: Table, other: Table) -> WorstCase:
         who = "one record" if self.records == 1 else f"{self.records} records"
         return WorstCase(name, self._table(one, rest), self._table(other, rest), f"{who}; {others}")
 
@@ -211,5 +213,7 @@ def worst_cases(
         pair("outside the bounds", empty, null, (far, other), (far, end)),
         pair("among empty records", empty, null, raised, null),
         pair("against the others", corner, (low, end), raised, (low, end)),
-        pair("copies of the neighbour", "the others are its copies", (high, end), raised, (high, end)),
+        pair(
+            "copies of the neighbour", "the others are its copies", (high, end), raised, (high, end)
+        ),
     ]

@@ -14,6 +14,8 @@ from dpkernel.cli.output import REFUSED, Output, Refusal, command
 from dpkernel.domain import Interval, Levels
 from dpkernel.types import Budget, Neighbours
 
+_NAMED_ROWS, _NAMED_TRIALS = 1000, 1000  # of an estimator without a file
+
 
 def add_to(app: typer.Typer) -> None:
     """Register the command."""
@@ -71,9 +73,8 @@ def audit(
         found = attacks.audit_file(subject, trials=trials, n_rows=rows, records=records, **common)
     else:
         estimator = _estimator(subject, Budget(epsilon, delta), neighbours)
-        size = 1000 if rows is None else rows
-        one = {"n_rows": size, "records": 1 if records is None else records}
-        found = attacks.audit(estimator, trials=1000 if trials is None else trials, **one, **common)
+        common |= {"n_rows": rows or _NAMED_ROWS, "records": records or 1}
+        found = attacks.audit(estimator, trials=trials or _NAMED_TRIALS, **common)
     text = found.to_json()
     if out is not None:
         with draft(out) as place:
