@@ -73,8 +73,10 @@ def audit(
         found = attacks.audit_file(subject, trials=trials, n_rows=rows, records=records, **common)
     else:
         estimator = _estimator(subject, Budget(epsilon, delta), neighbours)
-        common |= {"n_rows": rows or _NAMED_ROWS, "records": records or 1}
-        found = attacks.audit(estimator, trials=trials or _NAMED_TRIALS, **common)
+        common["n_rows"] = _NAMED_ROWS if rows is None else rows
+        common["records"] = 1 if records is None else records
+        common["trials"] = _NAMED_TRIALS if trials is None else trials
+        found = attacks.audit(estimator, **common)
     text = found.to_json()
     if out is not None:
         with draft(out) as place:
