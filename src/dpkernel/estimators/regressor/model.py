@@ -310,7 +310,10 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
     def _saved_parameters(cls, header: JSON, domain: Domain) -> dict[str, Any]:
         recipe = header["feature_map"]["parameters"]
         kernel = recipe["kernel"]
+        plan = header["certificate"]["public"]["budget_plan"]
+        own = plan is not None and header.get("parameters", {}).get("budget_plan") != "auto"
         return {
+            "budget_plan": BudgetPlan(**plan) if own else "auto",
             "y_bounds": domain.target,
             "kernel": kernel_from_dict(kernel) if isinstance(kernel, dict) else kernel,
             "length_scale": recipe["length_scale"],
