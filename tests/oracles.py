@@ -62,7 +62,7 @@ def composed(pairs, epsilons=EPSILONS, step=None):
                 one = _sum(one, one)
     losses = step * (first + np.arange(len(masses)))
     return [
-        infinite + float(np.maximum(-np.expm1(e - losses), 0.0) @ masses) - 1e-14 * total
+        infinite + float(np.maximum(-np.expm1(np.minimum(e - losses, 1.0)), 0.0) @ masses) - 1e-14 * total
         for e in epsilons
     ]
 
@@ -80,7 +80,7 @@ def _losses(pair, step):
     """Return (first index, masses, infinite mass) of the losses, rounded down."""
     p, q = pair.first, pair.second
     infinite = float(p[(q <= 0)].sum())
-    seen = (p > 0) & (q > 0)
+    seen = (p > 1e-18) & (q > 0)  # what is left out only lowers delta
     places = np.floor(np.log(p[seen] / q[seen]) / step)
     mass = p[seen]
     # far below: dropped; far above: moved down to the highest place that is kept
@@ -97,18 +97,24 @@ def _sum(one, other):
     return one[0] + other[0] + int(low), masses[low:high], 1 - (1 - one[2]) * (1 - other[2])
 
 
-def ratio(profile, pairs, epsilons=EPSILONS):
+def claims(profile, epsilons=EPSILONS):
+    """Return the claimed deltas by epsilon, which take longer than the true ones."""
+    return {epsilon: profile.delta(epsilon) for epsilon in epsilons}
+
+
+def ratio(claimed, pairs):
     """Return the largest ratio of true to claimed delta, both directions, of releases in a row.
 
-    Below epsilon = 0 what exceeds 1 - e^epsilon counts, which equal laws have as well.
+    Below epsilon = 0 what exceeds 1 - e^epsilon counts, which equal laws have as well. ``claimed`` is a
+    profile or what ``claims`` made of it.
     """
+    claimed = claimed if isinstance(claimed, dict) else claims(claimed)
     worst = 0.0
-    for found in (composed(pairs, epsilons), composed(_swapped(pairs), epsilons)):
-        for epsilon, true in zip(epsilons, found, strict=True):
+    for found in (composed(pairs, list(claimed)), composed(_swapped(pairs), list(claimed))):
+        for (epsilon, delta), true in zip(claimed.items(), found, strict=True):
             least = -math.expm1(min(epsilon, 0.0))
-            excess, claimed = true - least, profile.delta(epsilon) - least
-            if excess > 1e-11:  # below it sums of floats say nothing
-                worst = max(worst, excess / max(claimed, 1e-300))
+            if true - least > 1e-11:  # below it sums of floats say nothing
+                worst = max(worst, (true - least) / max(delta - least, 1e-300))
     return worst
 
 
@@ -123,7 +129,7 @@ def loss_ratio(profile, pairs):
         sum(pair.largest_loss for pair in pairs),
         sum(pair.swapped.largest_loss for pair in pairs),
     )
-    return max(totals) / profile.epsilon_value
+    return max(totals) / profile.epsilon(0.0)
 
 
 # --- laws over cells --------------------------------------------------------------------------
@@ -137,6 +143,16 @@ def normal(edges, mean=0.0, sigma=1.0):
     # differences of small numbers in either tail
     mirrored = np.concatenate([[1.0], ndtr(-z)]) - np.concatenate([ndtr(-z), [0.0]])
     return np.where(np.concatenate([z, [np.inf]]) > 0, mirrored, upper - lower)
+
+
+def double_exponential(edges, mean, scale):
+    """Return the cells of the density e^(-|x - mean|/scale) / (2 scale), exact in both tails."""
+    z = (np.asarray(edges) - mean) / scale
+    below = np.where(z < 0, np.exp(-np.abs(z)) / 2, 1 - np.exp(-np.abs(z)) / 2)
+    above = np.where(z > 0, np.exp(-np.abs(z)) / 2, 1 - np.exp(-np.abs(z)) / 2)
+    lower = np.diff(below, prepend=0.0, append=1.0)
+    upper = -np.diff(above, prepend=1.0, append=0.0)
+    return np.where(np.append(z, np.inf) > 0, upper, lower)
 
 
 def mixture(edges, means, weights, sigma=1.0):

@@ -1025,7 +1025,7 @@ class TestExponential:
         )
         moved = np.array([1.0, 0.0 if monotone else -1.0])  # the record's own share
         errors = rounding * np.array([1.0, -1.0])
-        others = np.array([-100.0, 0.0])  # so that the first candidate is hardly ever chosen
+        others = np.array([-1000.0, 0.0])  # so that the first candidate is hardly ever chosen
         logs = [log_softmax(found.rate * (others + u)) for u in (moved + errors, -errors)]
         loss = float(np.abs(logs[0] - logs[1]).max())
         assert loss == pytest.approx(found.profile().epsilon_value, rel=1e-12)
