@@ -426,7 +426,7 @@ def _mixtures(one, two, weights, scale):
 
 def mixture_gaussian(relation):
     law = RandomSensitivity(relation, (0.0, 0.5, 1.0), (0.3, 0.5, 0.2))
-    yield Cell(MixtureGaussian(law, 1, 30.0, 2.0**-5, 0.1), _hits_search)
+    yield Cell(MixtureGaussian(law, 1, 30.0, 2.0**-5, 0.1), _hits_search, draws=2)
     yield Cell(MixtureGaussian(law, 2, 8.0, 2.0**-3), _hits_search)
     whole = RandomSensitivity(relation, (0.0, 16.0, 32.0), (0.6, 0.3, 0.1))
     yield Cell(MixtureGaussian(whole, 1, 25.0, integer=True), _hits_search)
@@ -746,7 +746,8 @@ def objective_perturbation(relation):
             "error": lambda sigma, largest: 0.1 * sigma if d == 1 else 1e-4 * sigma,  # noqa: B023
         }
         found = ObjectivePerturbation.build(gradient, **options)
-        yield Cell(found, _minimisers(loss) if d == 1 else _planes(loss), options)
+        search, draws = (_minimisers if d == 1 else _planes)(loss), 2 if x == 0.1 else 1
+        yield Cell(found, search, options, draws)
 
 
 def _tables(relation, rng, d):
