@@ -1,9 +1,9 @@
 """Worst-pair searches for every mechanism, relation and option; the other records are free too.
 
-A *cell* is a mechanism with its options under one relation, and a search over neighbouring data sets. The
-search releases through the real ``release`` with a source that hands out chosen noise and writes down which
-noise was asked for: so it knows the exact law of the output, and compares it with the claimed profile. What it
-finds is a lower bound of the truth (see ``oracles``).
+A *cell* is a mechanism with its options under one relation, and a search over neighbouring data
+sets. The search releases through the real ``release`` with a source that hands out chosen noise and
+writes down which noise was asked for: so it knows the exact law of the output, and compares it with
+the claimed profile. What it finds is a lower bound of the truth (see ``oracles``).
 """
 
 from __future__ import annotations
@@ -167,9 +167,7 @@ class Additive:
         self.centre(value)
         self.asked = self.probe.asked
         count, middle = self.probe.used, self.centre(value)
-        columns = [
-            self.centre(value, unit * np.eye(1, count, i)[0]) - middle for i in range(count)
-        ]
+        columns = [self.centre(value, unit * np.eye(1, count, i)[0]) - middle for i in range(count)]
         self.columns = np.array(columns).T / unit
 
     def centre(self, value, vector=None):
@@ -283,8 +281,11 @@ def sums(relation, dimension, rng, *, bound=1.0, rounding=0.0, grid=0.0, l1=Fals
                 tip = np.sign(apart) * (1e-9 * grid)
                 for at in (base, base + edge):
                     one, two = at + record + error + tip, at + other - error - tip
-                    yield (np.rint(one).astype(np.int64), np.rint(two).astype(np.int64)) if whole else (
-                        one, two)  # fmt: skip
+                    yield (
+                        (np.rint(one).astype(np.int64), np.rint(two).astype(np.int64))
+                        if whole
+                        else (one, two)
+                    )
 
 
 def _vector_search(**options):
@@ -457,10 +458,11 @@ def _scaled_hits(mechanism, relation):
     spread = probe.asked[0][1] * mechanism.grid / deviation
     edges = np.linspace(-12, 40, 8001)
     weights = law.probabilities
-    yield [
-        Pair(*(sum(w * normal(edges, c, spread) for w, c in zip(weights, s, strict=True))
-               for s in sides))  # fmt: skip
+    laws = [
+        sum(w * normal(edges, c, spread) for w, c in zip(weights, side, strict=True))
+        for side in sides
     ]
+    yield [Pair(*laws)]
 
 
 def _batch_search(mechanism, relation):
@@ -476,9 +478,7 @@ def _batch_search(mechanism, relation):
     else:
         sizes = range(n + 1)
         batches = [b for size in sizes for b in itertools.combinations(range(n), size)]
-        weights = [
-            mechanism.rate ** len(b) * (1 - mechanism.rate) ** (n - len(b)) for b in batches
-        ]
+        weights = [mechanism.rate ** len(b) * (1 - mechanism.rate) ** (n - len(b)) for b in batches]
     if mechanism.rate == 1:
         batches, weights = [tuple(range(n))], [1.0]
 
@@ -496,8 +496,9 @@ def _batch_search(mechanism, relation):
             for rest in backgrounds(record, rng, n - 1):
                 if len(rest) != n - 1:
                     rest = np.resize(rest, (n - 1, d)) if len(rest) else np.zeros((n - 1, d))
-                tables = [np.vstack([[own], np.trunc(rest)]).astype(np.int64)
-                          for own in (record, other)]  # fmt: skip
+                tables = [
+                    np.vstack([[own], np.trunc(rest)]).astype(np.int64) for own in (record, other)
+                ]
                 one, two = (centres(table) for table in tables)
                 scale = probe.asked[-1][1]
                 yield [_mixtures(one, two, weights, scale)]
@@ -559,11 +560,12 @@ def _norm_losses(mechanism, relation):
     rng = np.random.default_rng(5)
     law = Additive(mechanism, np.zeros(mechanism.dimension), unit=2.0**10)
     scale = law.asked[0][1]
-    for one, two in sums(relation, mechanism.dimension, rng):
-        # rounding to the grid comes after the noise: it is no part of the shift
-        yield float(np.linalg.norm(two - one) / scale / np.linalg.norm(law.columns[:, 0]))
-        if mechanism.dimension == 1:
-            yield [_shifted("gamma", scale, float((two - one)[0]))]
+    # rounding to the grid comes after the noise: it is no part of the shift
+    shifts = [two - one for one, two in sums(relation, mechanism.dimension, rng)]
+    far = max(float(np.linalg.norm(shift)) for shift in shifts)
+    yield far / scale / float(np.linalg.norm(law.columns[:, 0]))
+    if mechanism.dimension == 1:
+        yield [_shifted("gamma", scale, far)]
 
 
 def functional_gaussian(relation):
@@ -610,9 +612,11 @@ def _answers(mechanism, relation):
 
         def answers(function, vector, points=points):
             drawn = iter(vector)
-            with mock.patch.object(
-                functional, "keyed_normals", lambda key, label, count: np.array([next(drawn)])
-            ):
+
+            def chosen(key, label, count):
+                return np.array([next(drawn)])
+
+            with mock.patch.object(functional, "keyed_normals", chosen):
                 noisy = NoisyFunction(function, kernel, mechanism, b"key")
                 return np.array([noisy.answer(point)[0] for point in points])
 
@@ -620,12 +624,11 @@ def _answers(mechanism, relation):
         zero = answers(lambda x: np.zeros(len(x)), np.zeros(count))
         moved = kernel(points, centres) @ weights
         assert np.allclose(
-            answers(lambda x, c=centres, w=weights: kernel(x, c) @ w, np.zeros(count)), moved,
+            answers(lambda x, c=centres, w=weights: kernel(x, c) @ w, np.zeros(count)),
+            moved,
             atol=1e-6,
-        )  # fmt: skip
-        columns = [
-            answers(lambda x: np.zeros(len(x)), unit * e) - zero for e in np.eye(count)
-        ]
+        )
+        columns = [answers(lambda x: np.zeros(len(x)), unit * e) - zero for e in np.eye(count)]
         found = np.linalg.solve(np.array(columns).T / unit, moved)
         yield [shifted(float(np.linalg.norm(found)))]
 
@@ -852,10 +855,13 @@ def _pure_minimisers(loss):
         mechanism.release(lambda b: b, noise)
         (_, inner, _), (_, outer, _) = probe.asked
         off = 2 * mechanism.error / mechanism.ridge / outer
-        beta = np.vstack([
-            np.zeros((1, d)), rng.normal(size=(300, d)) * 5 * inner / mechanism.ridge,
-            rng.normal(size=(300, d)) * 1e-2,
-        ])  # fmt: skip
+        beta = np.vstack(
+            [
+                np.zeros((1, d)),
+                rng.normal(size=(300, d)) * 5 * inner / mechanism.ridge,
+                rng.normal(size=(300, d)) * 1e-2,
+            ]
+        )
 
         def logs(rows):
             margins = beta @ rows.T

@@ -1,9 +1,9 @@
 """Exact privacy of known pairs of output laws: lower bounds of the truth, never upper ones.
 
-A pair of laws is two arrays of probabilities of the same cells of outputs. Merging outputs into cells is
-post-processing, so the pair of arrays is at most as telling as the real outputs. Several releases compose by
-the sum of their privacy losses; every loss is rounded down to a grid, which keeps a lower bound. A claim
-that is exceeded by a number of this module is therefore wrong.
+A pair of laws is two arrays of probabilities of the same cells of outputs. Merging outputs into
+cells is post-processing, so the pair of arrays is at most as telling as the real outputs. Several
+releases compose by the sum of their privacy losses; every loss is rounded down to a grid, which
+keeps a lower bound. A claim that is exceeded by a number of this module is therefore wrong.
 """
 
 from __future__ import annotations
@@ -62,7 +62,9 @@ def composed(pairs, epsilons=EPSILONS, step=None):
                 one = _sum(one, one)
     losses = step * (first + np.arange(len(masses)))
     return [
-        infinite + float(np.maximum(-np.expm1(np.minimum(e - losses, 1.0)), 0.0) @ masses) - 1e-14 * total
+        infinite
+        + float(np.maximum(-np.expm1(np.minimum(e - losses, 1.0)), 0.0) @ masses)
+        - 1e-14 * total
         for e in epsilons
     ]
 

@@ -1,4 +1,4 @@
-"""Every kind of profile with pairs of laws that it has to bound, alone and composed with each other kind."""
+"""Every kind of profile with pairs of laws that it has to bound, alone and composed with others."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ from oracles import Pair, normal, shifted
 class Example:
     """A profile, and pairs of neighbouring outputs (with the record first) that it covers.
 
-    ``ways`` holds alternatives, each a list of independent pairs: a record meets one of them. ``slack`` is how
-    many times the releases have to be repeated before the claim for one of them is seen to be too small.
+    ``ways`` holds alternatives, each a list of independent pairs: a record meets one of them.
+    ``slack`` is how many times the releases have to be repeated before the claim for one of them is
+    seen to be too small.
     """
 
     profile: PrivacyProfile

@@ -1,15 +1,14 @@
 """Adversarial searches for every sensitivity formula, through the code that the formula is used for.
 
-Each search yields (how far the query moved, the claimed sensitivity) for neighbouring data sets in which the
-other records are free: blank, equal, opposite, duplicates, at corners, anywhere. A blanked record adds nothing:
-the real sums are taken without it.
+Each search yields (how far the query moved, the claimed sensitivity) for neighbouring data sets in
+which the other records are free: blank, equal, opposite, duplicates, at corners, anywhere. A
+blanked record adds nothing: the real sums are taken without it.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import replace
 
 import numpy as np
 
@@ -47,7 +46,7 @@ def records(rng, width, hostile=True):
     """Return rows that a formula's author had in mind, and those that nobody had."""
     rows = [*np.eye(width), *-np.eye(width), np.ones(width) / math.sqrt(width), np.zeros(width)]
     signs = np.where(np.arange(width) % 2, 1.0, -1.0)
-    rows += [np.ones(width), signs, -np.ones(width), np.append(np.eye(max(width - 1, 1))[0], 1.0)[-width:]]
+    rows += [np.ones(width), signs, -np.ones(width), np.eye(width)[0] + np.eye(width)[-1]]
     rows += list(rng.normal(size=(3, width)))
     if hostile:
         rows += [np.resize(HOSTILE[i:], width) for i in range(len(HOSTILE))]
@@ -68,7 +67,9 @@ def moved(of_row, relation, others):
     for i, j in pairs(of_row, relation):
         for rest in others:
             yield np.linalg.norm(
-                np.ravel((rest + of_row[i]) - (rest if j is None else rest + of_row[j])).astype(float)
+                np.ravel((rest + of_row[i]) - (rest if j is None else rest + of_row[j])).astype(
+                    float
+                )
             )
 
 
@@ -174,7 +175,9 @@ def _bounded_sum(relation, claim):
         labels = (np.nan_to_num(y) > 0).astype(int)
         loss = row_loss(name, target=target)
         truth = labels if name in ("accuracy", "log_loss") else y
-        model = _Fixed((np.nan_to_num(predicted) > 0).astype(int) if name == "accuracy" else predicted)
+        model = _Fixed(
+            (np.nan_to_num(predicted) > 0).astype(int) if name == "accuracy" else predicted
+        )
         counts = loss.counts(model, np.zeros((len(truth), 1)), truth)
         ends = np.array([counts.min(), counts.max()])
         for norm in ("l2", "score"):
@@ -260,7 +263,12 @@ def _tables(rng, relation, labels):
             rows = rng.normal(size=(n, 2))
             rows = rows / np.maximum(1, np.linalg.norm(rows, axis=1, keepdims=True))
             y = np.sign(rng.normal(size=n)) if labels else rng.uniform(-1, 1, n)
-        for record, target in ((own, 1.0), (-own, 1.0), (own, -1.0), (np.roll(own, 1) * [-1, 1], 1.0)):
+        for record, target in (
+            (own, 1.0),
+            (-own, 1.0),
+            (own, -1.0),
+            (np.roll(own, 1) * [-1, 1], 1.0),
+        ):
             one = np.vstack([rows, [own]]), np.append(y, 1.0)
             if relation is REPLACE:
                 yield one, (np.vstack([rows, [record]]), np.append(y, target))

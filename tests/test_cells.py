@@ -1,9 +1,9 @@
 """Cells: every mechanism, sensitivity and profile against data sets that nobody had in mind.
 
-The tables of cells are made from the registries. A mechanism, an option of its constructor, a formula or a kind
-of profile without a cell fails here. Each cell states the largest ratio of what a search found to what was claimed;
-it must not exceed 1 (NOISE is for sums of floats). Each family has broken twins that its cells must reject. Run with
-``-s`` to see the table.
+The tables of cells are made from the registries. A mechanism, an option of its constructor, a
+formula or a kind of profile without a cell fails here. Each cell states the largest ratio of what a
+search found to what was claimed; it must not exceed 1 (NOISE is for sums of floats). Each family
+has broken twins that its cells must reject. Run with ``-s`` to see the table.
 """
 
 from __future__ import annotations
@@ -196,8 +196,9 @@ def test_composed_profiles(one, other):
     first, second = EXAMPLES[one], EXAMPLES[other]
     claimed = claims(compose([first.profile, second.profile]))
     for way, then in itertools.product(first.ways, second.ways):
-        say(f"profile {one}, composed", ratio(claimed, way + then))
-        say(f"profile {other}, composed", TABLE[f"profile {one}, composed"])
+        found = ratio(claimed, way + then)
+        say(f"profile {one}, composed", found)
+        say(f"profile {other}, composed", found)
     for kept in (first, second):
         alone = kept.profile
         assert any(claimed[e] > alone.delta(e) * (1 + 1e-6) for e in EPSILONS)
@@ -218,8 +219,8 @@ def test_every_profile_has_an_example():
 def test_draws_and_folds_are_counted(draws, folds):
     """A record is in one fold, and meets every draw there: no more, no less.
 
-    The noise can be drawn draws * folds times. The plan, the certificate, its JSON and a line of a search
-    charge the draws that one record meets.
+    The noise can be drawn draws * folds times. The plan, the certificate, its JSON and a line of a
+    search charge the draws that one record meets.
     """
     moved = bounded_sum(ZERO, bound=64.0)
     mechanism = Gaussian(moved, 1, 128.0, integer=True)

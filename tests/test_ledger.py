@@ -446,3 +446,13 @@ def test_repr_tells_ceiling_and_spent():
     ledger.spend(ONE, "x")
     assert "spent epsilon = 1, delta = 1e-06 in 1 spend(s)" in repr(ledger)
     assert "no ceiling" in repr(Ledger())
+
+
+def test_a_plan_charges_every_draw_and_no_fold():
+    """k draws of a Gaussian are one of sqrt(k) mu; a record is in one of the folds."""
+    one = GaussianProfile(0.5)
+    plan = Plan((Part("a", one, draws=4, folds=3), Part("b", GaussianProfile(1.0), draws=9)))
+    for epsilon in (0.0, 1.0, 5.0):
+        exact = GaussianProfile(math.sqrt(4 * 0.25 + 9)).delta(epsilon)
+        assert plan.profile.delta(epsilon) == pytest.approx(exact, rel=1e-9)
+    assert Plan((Part("a", one, draws=4, folds=3),)).profile.mu == pytest.approx(1.0, rel=1e-12)

@@ -103,8 +103,8 @@ def test_poisson_batches_need_half_the_noise_of_a_replaced_record():
 def test_a_blanked_record_among_opposite_ones():
     """Record j = +C, all others -C, j blanked: a batch of 10 of 1000 rows, 100 steps.
 
-    A batch without j adds up to -10 C, one with j to -8 C, one with the blank to -9 C. The exact composition of
-    these mixtures, rounded down, is within the claim of (1, 1e-5).
+    A batch without j adds up to -10 C, one with j to -8 C, one with the blank to -9 C. The exact
+    composition of these mixtures, rounded down, is within the claim of (1, 1e-5).
     """
     budget, bound, steps = Budget(1.0, 1e-5), 1 << 12, 100
     sensitivity = bounded_sum(ZERO, bound=bound)

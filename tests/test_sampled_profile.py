@@ -13,8 +13,6 @@ from dp_accounting.pld import privacy_loss_distribution
 from scipy.stats import norm
 
 import oracles
-from oracles import Pair
-
 from dpkernel import pld
 from dpkernel.errors import ParameterError
 from dpkernel.profiles import (
@@ -26,6 +24,7 @@ from dpkernel.profiles import (
     sampled,
 )
 from dpkernel.profiles.sampled import SAMPLINGS, _composed, _laws, sampled_delta
+from oracles import Pair
 
 QUADRATURE = 1 + 2e-6  # the sums over grids below are that exact
 EPSILONS = (-2.0, -0.5, -0.1, 0.0, 0.1, 0.5, 1.0, 2.0, 4.0)
@@ -117,8 +116,8 @@ def test_every_poisson_batch(rng):
 def blanked_pair(mu, rate):
     """Return the pair of a record at one end, the others at the other end, and the record blanked.
 
-    The sum over the others of a batch is the same in every batch; with the record it is 2 mu higher, with
-    the blank mu.
+    The sum over the others of a batch is the same in every batch; with the record it is 2 mu
+    higher, with the blank mu.
     """
     edges = np.linspace(-9, 9 + 2 * mu, 40_001)
     weights = 1 - rate, rate

@@ -13,9 +13,9 @@ beta = e^epsilon/alpha, advanced joint convexity says
 
     D(e^epsilon) <= p [(1 - beta) D_alpha(mu_1 || mu_0) + beta D_alpha(mu_1 || mu_1')].
 
-In mu_1 against mu_0 the record is exchanged for another one of the batch: they are 2 Delta apart, if Delta
-is the most that one record adds. In mu_1 against mu_1' it is blanked: Delta. From the blanked side both
-distances are Delta. So, for epsilon >= 0 and with c = Delta/sigma,
+In mu_1 against mu_0 the record is exchanged for another one of the batch: they are 2 Delta apart,
+if Delta is the most that one record adds. In mu_1 against mu_1' it is blanked: Delta. From the
+blanked side both distances are Delta. So, for epsilon >= 0 and with c = Delta/sigma,
 
     with the record against without:  p [(1 - beta) G(log alpha; 2c) + beta G(log alpha; c)],
     without against with:             p G(log alpha; c),
