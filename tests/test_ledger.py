@@ -702,3 +702,13 @@ def test_a_modest_claim_is_charged_at_what_the_profile_costs(accounting):
         Budget(1.0, math.nan)
     with pytest.raises(ParameterError, match="'claim'"):
         Ledger(budget=CEILING).spend(ONE, "x", claim=(1.0, -1e-6))
+
+
+def test_a_plan_charges_every_draw_and_no_fold():
+    """k draws of a Gaussian are one of sqrt(k) mu; a record is in one of the folds."""
+    one = GaussianProfile(0.5)
+    plan = Plan((Part("a", one, draws=4, folds=3), Part("b", GaussianProfile(1.0), draws=9)))
+    for epsilon in (0.0, 1.0, 5.0):
+        exact = GaussianProfile(math.sqrt(4 * 0.25 + 9)).delta(epsilon)
+        assert plan.profile.delta(epsilon) == pytest.approx(exact, rel=1e-9)
+    assert Plan((Part("a", one, draws=4, folds=3),)).profile.mu == pytest.approx(1.0, rel=1e-12)
