@@ -8,7 +8,7 @@ there. Nothing but that point leaves it, not even the number of steps.
 A step count that is known and can't be run is of no use: a fit that ends on one table and not on its
 neighbour tells them apart. The descent needs about 40 steps times the condition number, so the
 estimators refuse problems beyond ``LARGEST_CONDITION`` before anything is spent (``refuse_endless``).
-Below it no table was found on which Newton steps gave up, in a search among hostile ones.
+Up to 3e9, far above it, Newton steps gave up on none of thousands of hostile tables.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SINGLE_ENOUGH = 1e6  # a Hessian of this condition number may be summed in sing
 _PATIENCE = 40  # steps that may pass with a Hessian of some blocks, or in single precision
 _SLICE = 512  # rows whose double-precision copy stays in the cache
 
-LARGEST_CONDITION = 1e7  # Newton steps gave up on hostile tables from 1e8 on, and on none up to 3e7
+LARGEST_CONDITION = 1e7  # Newton steps gave up on hostile tables from 1e10 on, on none below 3e9
 
 PRECISE = -1  # a stride: every block, in double precision whatever the features are
 
@@ -231,6 +231,7 @@ def _newton(
     if problem.smoothness > _SINGLE_ENOUGH * problem.strength:
         stride = PRECISE  # rounded to single precision a weak ridge is lost
     gradient, hessian = at(beta, stride)
+    least = math.inf
     for count in range(_NEWTON_STEPS):
         if problem.accepts(gradient, beta):
             return beta
@@ -242,6 +243,7 @@ def _newton(
         except LinAlgError:  # a Hessian in single precision can be indefinite by rounding
             step = -gradient / problem.smoothness
         start, size = float(gradient @ step), float(np.linalg.norm(gradient))
+        least = min(least, size)
         if not start < 0:
             return None
         trial: Array = beta + step
@@ -251,7 +253,7 @@ def _newton(
         slope, norm = float(gradient @ step), float(np.linalg.norm(gradient))
         if norm > 0.3 * size and stride > 1:
             stride //= 2  # a Hessian of more records may be better here
-        if norm > 0.5 * size and abs(slope) > 0.5 * abs(start):
+        if norm > 0.5 * least and not 0.5 * start <= slope <= 0:
             trial = beta + _length(at, beta, step, start, slope) * step
             gradient, hessian = at(trial, stride)
         beta = trial
@@ -259,22 +261,26 @@ def _newton(
 
 
 def _length(at: _Derivatives, beta: Array, step: Array, start: float, slope: float) -> float:
-    """Return a length at which the slope along the step is at most a tenth of that at 0.
+    """Return a length at which the slope along the step is negative, and at most a tenth of that at 0.
 
-    ``start`` and ``slope`` are those at the lengths 0 and 1. The objective is convex: the slope grows.
+    ``start`` and ``slope`` are those at the lengths 0 and 1. The objective is convex: the slope grows,
+    so a negative one at the end means that the objective fell all the way, and no cycle is possible.
     """
     low, high, at_low, at_high, length = 0.0, math.inf, start, 0.0, 1.0
+    wanted, same_side = 0.05 * start, 0
     for _ in range(_LINE_STEPS):
-        if abs(slope) <= 0.1 * abs(start):
-            break
         if slope > 0:
-            high, at_high = length, slope
+            high, at_high, same_side = length, slope, max(same_side, 0) + 1
         else:
-            low, at_low = length, slope
-        share = min(max(at_low / (at_low - at_high), 0.1), 0.9)  # where a chord is 0
+            low, at_low, same_side = length, slope, min(same_side, 0) - 1
+            if slope >= 0.1 * start:
+                break
+        share = min(max((wanted - at_low) / (at_high - at_low), 0.1), 0.9)  # where a chord has it
+        if abs(same_side) > 1:
+            share = 0.5 if low else 0.1  # chords creep along where the slope has a step
         length = 4 * length if high == math.inf else low + share * (high - low)
         slope = float(at(beta + length * step)[0] @ step)
-    return length
+    return low
 
 
 def _descend(

@@ -19,9 +19,9 @@ squares, sqrt(omega) ||h|| <= B and sqrt(omega) |y| <= M, and the same stability
 
 Least squares is one system of linear equations. With q = 8 u kappa (20 M^(3/2) + k) at most 1, k the
 longest chain of additions in a sum of outer products, the computed Hessian and its Cholesky factor are
-off by at most q / 8 of Lambda (Demmel 1989), so each Newton step leaves at most a seventh of the gradient
-and twice its error e, and reaches the tolerance, which is 4 e or more, in a few dozen steps whatever the
-data are. Losses with other shapes have no such bound and need ``LARGEST_CONDITION``.
+off by at most q / 8 of Lambda (Demmel 1989), so each Newton step leaves at most a seventh of the
+gradient and twice its error e, and the tolerance, which is 4 e or more, is reached in a few dozen steps
+whatever the data are. Losses with other shapes have no such bound and need ``LARGEST_CONDITION``.
 
 The smaller of the bounds that hold is taken. A loss of bounded slope is also bounded at every minimiser,
 which gives the smaller one where Lambda is below about 2 / n.
