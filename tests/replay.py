@@ -28,13 +28,19 @@ from dpkernel.estimators.rkhs import FunctionModel, FunctionProblem
 from dpkernel.estimators.sgd.table import RecordTable
 from dpkernel.mechanisms import REGISTRY, GaussianMixing, Mechanism
 from dpkernel.mechanisms.functional import NoisyFunction
+from dpkernel.preprocessing import PrivateMinMaxScaler
 from dpkernel.selection.losses import RowLoss
 from dpkernel.solvers import objective_perturbation
 from dpkernel.solvers.objective_perturbation import PRECISE
 
 BLANK = 12345.671875  # in the first column: the row is a null record, which contributes nothing
 _MIXED = 40  # draws of the order of rows for a sensitivity that depends on it
-_PROBES = (0.0, 0.1, 3.0, 1e3)  # norms of points at which gradients are compared, besides the solution
+_PROBES = (
+    0.0,
+    0.1,
+    3.0,
+    1e3,
+)  # norms of points at which gradients are compared, besides the solution
 
 
 class ReplayError(AssertionError):
@@ -150,9 +156,11 @@ class Replay:
             exact = value if real.__name__ == "release_gram" else _gram(value, mechanism)
         else:
             exact = value
-        exact = [np.array(part, dtype=np.float64) for part in exact] if isinstance(
-            exact, list
-        ) else np.array(exact, dtype=np.float64)
+        exact = (
+            [np.array(part, dtype=np.float64) for part in exact]
+            if isinstance(exact, list)
+            else np.array(exact, dtype=np.float64)
+        )
         self._now.append(Seen(mechanism, exact, released, guide))
         return _copied(released)
 
@@ -181,9 +189,7 @@ class Replay:
         if guide is None:
             drawn = self._full_b(mechanism)
             rng = np.random.default_rng(0)
-            probes = [solution] + [
-                norm * _unit(rng.normal(size=len(solution))) for norm in _PROBES
-            ]
+            probes = [solution] + [norm * _unit(rng.normal(size=len(solution))) for norm in _PROBES]
             guide = (solution, drawn, probes)
             gradient = records.sums(solution)[0] + problem.ridge * solution + b
             if not np.linalg.norm(gradient) <= mechanism.error:
@@ -301,6 +307,15 @@ def _accept_blank_rows(monkeypatch: Any) -> None:
             for part in table._kept:
                 part[-missing:] = 0.0  # the marked row is the last one
 
+    scale = PrivateMinMaxScaler.transform
+
+    def scaled(step: Any, X: Any) -> Any:
+        found, blank = scale(step, X), marked(X)
+        if blank.any():
+            found[blank, 0] = BLANK  # a null record stays one in a pipeline
+        return found
+
+    monkeypatch.setattr(PrivateMinMaxScaler, "transform", scaled)
     new = {open_source: opened, open_units: opened_units, rows_of_table: counted}
     for module in list(sys.modules.values()):
         if getattr(module, "__name__", "").startswith("dpkernel"):
