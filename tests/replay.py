@@ -7,8 +7,8 @@ points, and two things can be compared, straight from the definition of differen
 * what each mechanism was handed, before noise: it may move by the certified sensitivity and no more;
 * everything that a fit leaves behind: with equal releases nothing may differ.
 
-The one door is ``Mechanism.release``: every number that is computed from rows goes through it (a curator's
-answers go through ``NoisyFunction`` and a sketch through ``release_gram``).
+The one door is ``Mechanism.release``: every number that is computed from rows goes through it. The
+answers of a curator go through ``NoisyFunction``, and a sketch of a sum through ``release_gram``.
 """
 
 from __future__ import annotations
@@ -70,6 +70,7 @@ class Replay:
     def __init__(self, monkeypatch: Any, place: int = -1) -> None:
         self._place = place
         self._first: list[Seen] = []
+        self._began = False
         self._now: list[Seen] = []
         self._claims = 0
         self._inside: Mechanism | None = None  # whose release is being recorded
@@ -99,8 +100,9 @@ class Replay:
         """Return what ``fit()`` returns, and its releases."""
         self._now, self._claims, self._asked = [], 0, {}
         found = fit()
-        if not self._first:
-            self._first, self._answers = self._now, {k: v for k, (_, v) in self._asked.items()}
+        if not self._began:
+            self._first, self._began = self._now, True
+            self._answers = {key: value for key, (_, value) in self._asked.items()}
         elif len(self._now) != len(self._first):
             raise ReplayError(f"{len(self._now)} releases, where there were {len(self._first)}")
         return found, self._now
@@ -132,8 +134,8 @@ class Replay:
         kind, number = mechanism.kind, len(self._now)
         if isinstance(mechanism, GaussianMixing) and real.__name__ == "release":
             value = [value] if hasattr(value, "shape") else list(value)
-        before = self._first[number] if self._first and number < len(self._first) else None
-        if self._first and before is None:
+        before = self._first[number] if number < len(self._first) else None
+        if self._began and before is None:
             raise ReplayError("more releases than before")
         if before is not None and before.mechanism != mechanism:
             raise ReplayError(f"another mechanism than before: {mechanism} for {before.mechanism}")
@@ -226,10 +228,6 @@ class Replay:
         """Return the points that a curator was asked since the last run began, and exact answers."""
         return dict(self._asked)
 
-    def answers_are_kept(self) -> None:
-        """Make what was asked so far D's answers."""
-        self._answers = {key: value for key, (_, value) in self._asked.items()}
-
 
 def _unit(vector: Any) -> Any:
     return vector / np.linalg.norm(vector)
@@ -302,8 +300,9 @@ def _accept_blank_rows(monkeypatch: Any) -> None:
 
     def filled(table: Any) -> None:
         fill(table)
-        missing = table._source.n_rows - len(table._source.y) if table._kept is not None else 0
-        if missing and table._source.kind == "array":
+        source = table._source
+        missing = source.n_rows - len(source.y) if source.kind == "array" else 0
+        if missing and table._kept is not None:
             for part in table._kept:
                 part[-missing:] = 0.0  # the marked row is the last one
 

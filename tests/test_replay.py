@@ -5,6 +5,7 @@ Everything here goes through the public classes. See ``replay`` for what a repla
 
 from __future__ import annotations
 
+import functools
 import itertools
 import logging
 import pickle
@@ -33,6 +34,9 @@ from dpkernel import (
     save,
 )
 from dpkernel.archive import read_archive
+from dpkernel.domain import Interval
+from dpkernel.estimators.gram_pass import Recipe
+from dpkernel.estimators.records import RecordRecipe
 from dpkernel.estimators.regressor import BudgetPlan
 from dpkernel.methods import (
     PrivateCurator,
@@ -52,8 +56,12 @@ from dpkernel.preprocessing import (
     PrivatePipeline,
     PrivateStandardScaler,
 )
+from dpkernel.preprocessing.grids import Cells, Counts
 from dpkernel.report import write_report
-from replay import BLANK, Replay, differences, function_ratio, ratios
+from dpkernel.selection.losses import RowLoss
+from dpkernel.sensitivity import base as formulas
+from dpkernel.statistics import GramLayout
+from replay import BLANK, Replay, ReplayError, differences, function_ratio, ratios
 
 RELATIONS = ("replace-one", "zero-out")
 IDEALISED = ("idealised-arithmetic",)
@@ -171,9 +179,12 @@ CASES = {
         model(PrivateKernelRegressor, REAL, **SMALL, budget_plan=STAGES), attained=(0.99, 0.99)
     ),
     "PrivateKernelRegressor mean": Case(model(PrivateKernelRegressor, REAL, **SMALL)),
-    "PrivateKernelClassifier": Case(model(PrivateKernelClassifier, LABELS, **SMALL), labels=True),
+    "PrivateKernelClassifier": Case(
+        model(PrivateKernelClassifier, LABELS, **SMALL, regularisation=5.0), labels=True
+    ),
     "PrivateKernelClassifier logistic": Case(
-        model(PrivateKernelClassifier, LABELS, **SMALL, loss="logistic"), labels=True
+        model(PrivateKernelClassifier, LABELS, **SMALL, loss="logistic", regularisation=5.0),
+        labels=True,
     ),
     "PrivateKernelClassifier output": Case(
         model(PrivateKernelClassifier, LABELS, **SMALL, solver="output"),
@@ -181,11 +192,17 @@ CASES = {
         attained=(0.1, 0.1),
     ),
     "PrivateKernelClassifier pure": Case(
-        model(PrivateKernelClassifier, {**LABELS, "delta": 0.0}, **SMALL, accept=IDEALISED),
+        model(
+            PrivateKernelClassifier,
+            {**LABELS, "delta": 0.0},
+            **SMALL,
+            accept=IDEALISED,
+            regularisation=5.0,
+        ),
         labels=True,
     ),
     "PrivateQuantileRegressor": Case(
-        model(PrivateQuantileRegressor, REAL, **SMALL, quantile=[0.1, 0.9])
+        model(PrivateQuantileRegressor, REAL, **SMALL, quantile=[0.1, 0.9], regularisation=100.0)
     ),
     "PrivateQuantileRegressor output": Case(
         model(PrivateQuantileRegressor, REAL, **SMALL, solver="output"), attained=(0.1, 0.1)
@@ -414,7 +431,7 @@ def test_a_curators_function_moves_no_more_than_certified(relation, loss):
                 fitted = PrivateCurator(**given, most_answers=100).fit(*table)
                 return fitted.predict(points)  # noqa: B023
 
-            for table in tables[::3]:
+            for table in tables[::5]:
                 said.append(replay.run(lambda: ask(table))[0])  # noqa: B023
                 asked.append(replay.asked())
             for other in asked[1:]:
@@ -423,7 +440,7 @@ def test_a_curators_function_moves_no_more_than_certified(relation, loss):
         for answers in said[1:]:
             np.testing.assert_array_equal(answers, said[0])
     print(relation, loss, worst_ratio)
-    assert 0.3 < worst_ratio <= 1 + 1e-4  # of an inverse kernel matrix whose condition is 1e9
+    assert 0.2 < worst_ratio <= 1 + 1e-4  # of an inverse kernel matrix whose condition is 1e9
 
 
 # --- every kind of table --------------------------------------------------------------------------
@@ -495,8 +512,8 @@ def traces(fitted: Any, folder: Any) -> dict[str, Any]:
         "pickle": pickle.loads(pickle.dumps(fitted)),
         "texts": (repr(fitted), str(fitted.certificate_), fitted.certificate_.to_json()),
     }
-    archive = read_archive(save(fitted, folder / "model.npz"), 2**24)
-    found["file"] = archive
+    file = save(getattr(fitted, "best_estimator_", fitted), folder / "model.dpk")
+    found["file"] = read_archive(file, 2**24)
     write_report(fitted, folder / "report.html")
     found["report"] = (folder / "report.html").read_text(encoding="utf-8")
     return found
@@ -519,3 +536,221 @@ def test_nothing_that_was_not_released_is_left_behind(
         records = [(r.name, r.levelname, r.getMessage()) for r in caplog.records]
         left.append(traces(fitted, folder) | {"log": records, "console": capsys.readouterr()})
     assert [p for p in differences(*left) if not p.endswith("._family")] == []
+
+
+# --- broken twins, which the replay must see ------------------------------------------------------
+
+TOO_SMALL = [
+    ("PrivateKernelRidge", "zero-out", "augmented-gram"),
+    ("PrivateKernelRidge fourier", "replace-one", "augmented-gram"),
+    ("PrivateKernelRegressor", "replace-one", "histogram"),
+    ("PrivateKernelClassifier", "replace-one", "loss-gradient"),
+    ("PrivateKernelClassifier", "zero-out", "bounded-sum"),
+    ("PrivateKernelSVC", "zero-out", "erm-lipschitz"),
+    ("PrivateSGDRegressor", "zero-out", "bounded-sum"),
+    ("PrivateSGDRegressor shuffle", "zero-out", "sgd-epochs"),
+    ("PrivateSketchedRidge", "zero-out", "record-norm"),
+    ("PrivateGridRegressor", "zero-out", "erm-ridge"),
+    ("PrivateGridRegressor huber", "zero-out", "erm-lipschitz"),
+    ("PrivateBounds", "replace-one", "column-histograms"),
+    ("PrivateStandardScaler", "zero-out", "column-moments"),
+    ("PrivatePCA", "replace-one", "augmented-gram"),
+    ("PrivatePipeline", "zero-out", "augmented-gram"),
+    ("PrivateSearchCV random-stopping", "zero-out", "bounded-sum"),
+    ("private_score accuracy", "replace-one", "bounded-sum"),
+    ("private_score auc", "replace-one", "histogram"),
+]
+
+
+@pytest.mark.parametrize(("name", "relation", "formula"), TOO_SMALL)
+def test_a_sensitivity_that_is_too_small_is_seen(name, relation, formula, monkeypatch):
+    real = formulas._FORMULAS[formula]
+    smaller = lambda neighbours, parameters: 0.7 * real(neighbours, parameters)  # noqa: E731
+    monkeypatch.setitem(formulas._FORMULAS, formula, smaller)
+    found, _ = worst(CASES[name], relation, few=formula != "sgd-epochs")
+    assert max(ratio for (_, used), ratio in found.items() if used == formula) > 1.01
+
+
+def unclipped_targets(monkeypatch):
+    def to_unit(interval, values):
+        return np.clip((np.asarray(values) - interval.middle) / interval.half_width, -3, 3)
+
+    monkeypatch.setattr(Interval, "to_unit", to_unit)
+
+
+def unweighted_rows(monkeypatch):
+    real = RecordRecipe.rows
+
+    def rows(recipe, X):
+        z, weights = real(recipe, X)
+        return z, np.ones_like(weights)
+
+    monkeypatch.setattr(RecordRecipe, "rows", rows)
+
+
+def longer_rows(monkeypatch):
+    real = RecordRecipe.rows
+
+    def rows(recipe, X):
+        z, weights = real(recipe, X)
+        return 3 * z, weights
+
+    monkeypatch.setattr(RecordRecipe, "rows", rows)
+
+
+def longer_records(monkeypatch):
+    real = GramLayout.quantise
+    monkeypatch.setattr(GramLayout, "quantise", lambda *arguments: np.trunc(1.2 * real(*arguments)))
+
+
+def counted_twice(monkeypatch):
+    real = Cells.count_blocks
+
+    def count_blocks(cells, blocks, *, clip):
+        found = real(cells, blocks, clip=clip)
+        return Counts(cells, 2 * found._values)
+
+    monkeypatch.setattr(Cells, "count_blocks", count_blocks)
+
+
+def folds_by_value(monkeypatch):
+    real = Recipe.records
+
+    def records(recipe, X, y):
+        order = np.argsort(X[:, 0], kind="stable")  # a row's place depends on the others
+        return real(recipe, X[order], y[order])
+
+    monkeypatch.setattr(Recipe, "records", records)
+
+
+def wider_losses(monkeypatch):
+    real = RowLoss.counts
+    monkeypatch.setattr(RowLoss, "counts", lambda *arguments: 10 * real(*arguments))
+
+
+TWINS = [
+    ("PrivateKernelRidge", longer_records),
+    ("PrivateSketchedRidge", longer_records),
+    ("PrivatePCA", longer_records),
+    ("PrivateGridRegressor", unclipped_targets),
+    ("PrivateHuberRegressor", longer_rows),
+    ("PrivateKernelClassifier", longer_rows),
+    ("PrivateSGDRegressor fixed", longer_rows),
+    ("PrivateHuberRegressor linear", unweighted_rows),
+    ("PrivateBounds", counted_twice),
+    ("PrivateKernelRidge folds", folds_by_value),
+    ("private_score mse", wider_losses),
+]
+CASES_OF_TWINS = {
+    **CASES,
+    "PrivateHuberRegressor linear": Case(
+        model(PrivateHuberRegressor, REAL, kernel="linear", regularisation=5.0)
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "broken"), TWINS, ids=lambda value: getattr(value, "__name__", value)
+)
+def test_a_missing_clip_is_seen(name, broken, monkeypatch):
+    broken(monkeypatch)
+    try:
+        found, _ = worst(CASES_OF_TWINS[name], "replace-one")
+    except ReplayError:
+        return
+    assert max(found.values()) > 1.01
+
+
+def kept_sum(monkeypatch):
+    real = PrivateKernelRidge.fit
+
+    def fit(self, X, y, groups=None):
+        found = real(self, X, y, groups)
+        found._shift = float(np.sum(y))
+        return found
+
+    monkeypatch.setattr(PrivateKernelRidge, "fit", fit)
+
+
+def kept_in_a_closure(monkeypatch):
+    real = PrivateKernelRidge.fit
+
+    def fit(self, X, y, groups=None):
+        found = real(self, X, y, groups)
+        found._scorer = lambda: y
+        return found
+
+    monkeypatch.setattr(PrivateKernelRidge, "fit", fit)
+
+
+def sum_in_the_log(monkeypatch):
+    real = PrivateKernelRidge.fit
+
+    def fit(self, X, y, groups=None):
+        logging.getLogger("dpkernel").info("sum %g", np.sum(y))
+        return real(self, X, y, groups)
+
+    monkeypatch.setattr(PrivateKernelRidge, "fit", fit)
+
+
+def unreleased_order(monkeypatch):
+    """Coefficients in an order that the data decide: the same numbers, another object."""
+    real = PrivateKernelRidge.fit
+
+    def fit(self, X, y, groups=None):
+        found = real(self, X, y, groups)
+        found.coef_ = found.coef_ if np.sum(y) > 0 else found.coef_[::-1].copy()
+        return found
+
+    monkeypatch.setattr(PrivateKernelRidge, "fit", fit)
+
+
+@pytest.mark.parametrize("broken", [kept_sum, kept_in_a_closure, sum_in_the_log, unreleased_order])
+def test_a_number_that_was_not_released_is_seen(broken, monkeypatch, caplog):
+    broken(monkeypatch)
+    replay, left = Replay(monkeypatch), []
+    X, y = backgrounds(labels=False)[0]
+    for target in (y, np.append(y[:-1], -HUGE)):
+        caplog.clear()
+        with caplog.at_level(logging.DEBUG):
+            fitted, _ = replay.run(
+                lambda: CASES["PrivateKernelRidge"].fit(X, target, "replace-one")  # noqa: B023
+            )
+        left.append((fitted, [record.getMessage() for record in caplog.records]))
+    assert differences(*left) != []
+
+
+def test_a_choice_that_the_data_make_is_seen(monkeypatch):
+    """More noise for some tables than for others, or another number of releases."""
+    replay = Replay(monkeypatch)
+    X, y = backgrounds(labels=False)[0]
+
+    def fit(y):
+        scale = 1.0 if np.sum(y) < 0 else 2.0
+        options = {**REAL, **SMALL, "epsilon": scale}
+        return PrivateKernelRidge(**options).fit(X, y)
+
+    replay.run(lambda: fit(y))
+    with pytest.raises(ReplayError, match="another mechanism"):
+        replay.run(lambda: fit(np.append(y[:-1], -100 * np.sum(y))))
+
+
+def test_a_walk_finds_what_hides_in_odd_places():
+    class Slots:
+        __slots__ = ("inside",)
+
+    one, other = Slots(), Slots()
+    one.inside, other.inside = np.zeros(2), np.ones(2)
+    loop: list[Any] = [1]
+    loop.append(loop)
+    for first, second in (
+        (one, other),
+        ({"a": [1, (2, {3})]}, {"a": [1, (2, {4})]}),
+        (np.float32(1), np.float32(2)),
+        (np.array([1.0]), np.array([1.0], np.float32)),
+        (np.array(["a", None], object), np.array(["b", None], object)),
+        (0.0, -0.0),
+        (functools.partial(print, 1), functools.partial(print, 2)),
+        (loop, [1, [1]]),
+    ):
+        assert differences(first, second) and not differences(first, first)
