@@ -498,11 +498,9 @@ def test_no_statistic_moves_more_than_certified_in_any_kind_of_table(name, kind,
 
 # --- what is left behind --------------------------------------------------------------------------
 
-FITTED = [
-    (name, relation)
-    for name, relation in ALL
-    if not name.startswith(("private_score", "PrivateCurator", "PrivateSearchCV exponential"))
-]
+NO_MODEL = ("private_score", "PrivateCurator", "PrivateSearchCV exponential")
+ALIKE = ("linear", "fourier", "weak ridge", "logistic", "uniform", "poisson", "fixed", "huber")
+FITTED = [pair for pair in ALL if not pair[0].startswith(NO_MODEL) and not pair[0].endswith(ALIKE)]
 
 
 def traces(fitted: Any, folder: Any) -> dict[str, Any]:
@@ -565,7 +563,8 @@ TOO_SMALL = [
 @pytest.mark.parametrize(("name", "relation", "formula"), TOO_SMALL)
 def test_a_sensitivity_that_is_too_small_is_seen(name, relation, formula, monkeypatch):
     real = formulas._FORMULAS[formula]
-    smaller = lambda neighbours, parameters: 0.7 * real(neighbours, parameters)  # noqa: E731
+    share = 0.6 if formula == "sgd-epochs" else 0.7  # whose bound is not attained
+    smaller = lambda neighbours, parameters: share * real(neighbours, parameters)  # noqa: E731
     monkeypatch.setitem(formulas._FORMULAS, formula, smaller)
     found, _ = worst(CASES[name], relation, few=formula != "sgd-epochs")
     assert max(ratio for (_, used), ratio in found.items() if used == formula) > 1.01

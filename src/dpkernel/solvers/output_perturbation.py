@@ -174,7 +174,7 @@ class Risk:
         if not self.least_squares:
             return LARGEST_CONDITION
         chain = min(self.n_rows, BLOCK_ROWS + self.n_rows / BLOCK_ROWS)
-        return 2.0**50 / (20 * self.dimension**1.5 + chain)
+        return float(2.0**50 / (20 * self.dimension**1.5 + chain))
 
     @property
     def endless(self) -> bool:
