@@ -536,6 +536,18 @@ def test_nothing_that_was_not_released_is_left_behind(
     assert [p for p in differences(*left) if not p.endswith("._family")] == []
 
 
+@pytest.mark.parametrize(
+    "name", ["PrivateKernelRidge", "PrivateKernelRegressor", "PrivateQuantileRegressor"]
+)
+def test_what_a_fit_says_on_the_console_does_not_depend_on_the_data(name, monkeypatch, capsys):
+    X, y = backgrounds(labels=False)[0]
+    replay, said = Replay(monkeypatch), []
+    for target in (y, np.append(y[:-1], -HUGE)):
+        replay.run(lambda: CASES[name].fit(X, target, "replace-one", verbose=True))  # noqa: B023
+        said.append(capsys.readouterr())
+    assert said[0] == said[1]
+
+
 # --- broken twins, which the replay must see ------------------------------------------------------
 
 TOO_SMALL = [
@@ -753,3 +765,35 @@ def test_a_walk_finds_what_hides_in_odd_places():
         (loop, [1, [1]]),
     ):
         assert differences(first, second) and not differences(first, first)
+
+
+# --- tables whose features are single precision ----------------------------------------------------
+
+SINGLE = [
+    "PrivateKernelRidge",
+    "PrivateKernelRegressor",
+    "PrivateKernelClassifier",
+    "PrivateSGDRegressor",
+    "PrivateSGDClassifier",
+    "PrivateSketchedRidge",
+]
+
+
+@pytest.mark.parametrize("name", SINGLE)
+def test_no_statistic_of_many_rows_moves_more_than_certified(name, monkeypatch):
+    """From 20,000 rows on features are float32; so far from zero a float32 input has no digits left."""
+    case, rng = CASES[name], np.random.default_rng(0)
+    low = 1e9
+    X = low + 100 * rng.random((20_000, 2))
+    y = rng.choice([0.0, 1.0], len(X)) if case.labels else rng.uniform(-1, 1, len(X))
+    tables = [(X, y)] + [
+        exchanged(X, y, -1, row, 1.0) for row in ([low, low + 100], [HUGE, -HUGE], [low + 50, 0.0])
+    ]
+    replay, found = Replay(monkeypatch), 0.0
+    fit = functools.partial(case.fit, relation="replace-one", bounds=(low, low + 100))
+    one, before = replay.run(lambda: fit(*tables[0]))
+    for table in tables[1:]:
+        other, after = replay.run(lambda: fit(*table))  # noqa: B023
+        found = max(found, *ratios(before, after).values())
+        assert differences(one, other) == []
+    assert 0.1 < found <= 1 + ROUNDING
