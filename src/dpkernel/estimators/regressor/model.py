@@ -219,7 +219,7 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
         return WhitenedFeatures(
             sizes.n_features,
             kernel=self.kernel,
-            length_scale=auto if self.length_scale == "auto" else self.length_scale,
+            length_scale=auto if isinstance(self.length_scale, str) else self.length_scale,
             random_state=int(self.random_state or 0),
         )
 
