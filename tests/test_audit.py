@@ -28,7 +28,7 @@ BLATANT |= {case.name for case in ALGORITHMS["output-perturbation"]() if "curato
 SLOW = {case.name for case in ALGORITHMS["selection"]()}  # whole searches, whose twins are far off
 
 
-def trials_of(case):
+def trials_of(case):  # a case makes at most ``most_runs`` of them
     return 500 if case.name in SLOW else 2000 if case.name in BLATANT else TRIALS
 
 

@@ -17,7 +17,7 @@ from sklearn.linear_model import LinearRegression
 
 from dpkernel import Budget, Ledger, PrivateKernelRidge, SeededNoise
 from dpkernel.audit import WeakNoise, audit, audit_scores
-from dpkernel.audit.claims import TwoSteps, claim_for_replaced
+from dpkernel.audit.claims import Steps, claim_for_replaced
 from dpkernel.audit.core import judge_scores
 from dpkernel.audit.statistics import STATISTICS, auc, separation
 from dpkernel.audit.worst_cases import worst_cases
@@ -71,8 +71,8 @@ def test_a_sound_estimator_is_not_contradicted_and_most_of_its_epsilon_is_found(
     assert sound.verdict == "not contradicted" and not sound.contradicted
     assert 0.75 * EPSILON < sound.epsilon_lower <= EPSILON == sound.claimed_epsilon
     assert sound.delta == 0.0 and sound.trials == 4000
-    equal = ("across the box", "opposite targets", "all at one corner")  # all as bad as can be
-    assert sound.attack.startswith(equal)
+    equal = ("across the box", "opposite targets", "all at one corner", "copies of the neighbour")
+    assert sound.attack.startswith(equal)  # all as bad as can be
 
 
 def test_false_alarms_are_rare():
@@ -103,7 +103,7 @@ def test_a_built_in_pair_can_be_named():
     found = attacked(NoisySlope(), trials=40, worst_case="all at one corner")
     assert found.attack.startswith("all at one corner") and found.pilot_trials == 20
     everything = attacked(NoisySlope(), trials=40)
-    assert everything.pilot_trials == 5 * 20 + 2 * 10 + 10
+    assert everything.pilot_trials == 7 * 8 + 2 * 10 + 10
 
 
 def test_an_estimator_that_says_nothing_leaks_nothing():
@@ -220,12 +220,8 @@ def test_blanked_records_are_two_steps_from_replaced_ones():
     assert claim_for_replaced(blanked, Neighbours.REPLACE_ONE) is blanked
     assert claim_for_replaced(blanked, Neighbours.ZERO_OUT) == GaussianProfile(0.6)
     pure = claim_for_replaced(PureProfile(0.5), Neighbours.ZERO_OUT)
-    assert isinstance(pure, TwoSteps)
+    assert isinstance(pure, Steps)
     assert pure.epsilon(0.0) == pytest.approx(1.0)
-    general = TwoSteps(blanked)
-    for epsilon in (0.0, 0.3, 1.0, 2.0):  # a valid bound, and not a trivial one
-        assert GaussianProfile(0.6).delta(epsilon) <= general.delta(epsilon) < 1
-    assert general.delta(-1.0) >= GaussianProfile(0.6).delta(-1.0)
 
     class Blanked(NoisySlope):
         def __init__(self, neighbours="zero-out", scale=1.0):
@@ -234,9 +230,44 @@ def test_blanked_records_are_two_steps_from_replaced_ones():
 
     found = attacked(Blanked(), claim=(EPSILON / 2, 0.0), trials=200)
     assert found.relation == "one record replaced, two steps of zero-out"
-    assert found.claim == TwoSteps(PureProfile(EPSILON / 2)) and not found.contradicted
+    assert found.claim == Steps(PureProfile(EPSILON / 2), 2) and not found.contradicted
     assert found.claimed_epsilon == pytest.approx(EPSILON)
     assert attacked(Blanked(scale=0.3), claim=(EPSILON / 2, 0.0)).contradicted
+
+
+@pytest.mark.parametrize("count", [2, 5, 12])
+def test_the_claim_for_several_steps_holds_and_is_close(count):
+    """The exact answers: k mu for a Gaussian pair, k steps on a ladder for randomised response."""
+    general, exact = Steps(GaussianProfile(0.2), count), GaussianProfile(0.2 * count)
+    for epsilon in (-1.0, 0.0, 0.3, 1.0, 2.0, 4.0):
+        assert exact.delta(epsilon) <= general.delta(epsilon) <= 1.02 * exact.delta(epsilon) + 1e-3
+    pure = Steps(PureProfile(0.5), count)
+    assert pure.epsilon(0.0) == pytest.approx(0.5 * count) and pure.rdp(2.0) == math.inf
+    # geometric noise on counts that differ by k: pure 0.5 a step, k steps apart
+    support = np.arange(-200, 201)
+    law = np.exp(-0.5 * np.abs(support))
+    law /= law.sum()
+    for epsilon in (0.0, 0.5, 1.0, 2.0):
+        apart = np.maximum(law[count:] - math.exp(epsilon) * law[:-count], 0).sum()
+        assert apart <= pure.delta(epsilon) + 1e-12
+    assert pure.to_dict() == {"kind": "steps", "one": PureProfile(0.5).to_dict(), "count": count}
+
+
+def test_groups_of_records_are_so_many_steps_apart():
+    found = attacked(NoisySlope(), trials=400, records=3, worst_case="opposite targets")
+    assert found.relation == "3 records replaced, 3 steps of replace-one"
+    assert found.claim == Steps(PureProfile(EPSILON), 3) and not found.contradicted
+    assert found.epsilon_lower > EPSILON  # three records tell more than one may
+
+
+def test_a_group_shows_what_one_record_does_not():
+    """A quarter of the noise for epsilon = 0.1: 300 fits see it in twelve records, not in one."""
+    options = {"trials": 300, "claim": (0.1, 0.0), "n_rows": 40, "statistic": "projection"}
+    options["worst_case"] = "opposite targets"
+    weak = NoisySlope(epsilon=0.1, scale=0.25)
+    assert not attacked(weak, **options).contradicted
+    assert attacked(weak, records=12, **options).contradicted
+    assert not attacked(NoisySlope(epsilon=0.1), records=12, **options).contradicted
 
 
 def test_transformers_have_worst_cases_too():
@@ -258,7 +289,19 @@ def test_worst_cases_are_neighbours_within_what_is_declared():
         inside = (X[1:] >= [0, -2]).all() and (X[1:] <= [4, 2]).all()
         assert inside and len(case.probes) <= 20
     names = [case.name for case in worst_cases(ridge(), 6)]
-    assert len(set(names)) == len(names) == 5
+    assert len(set(names)) == len(names) == 7
+
+
+def test_hostile_others_are_at_the_opposite_corner_or_copies_of_the_neighbour():
+    found = {case.name: case for case in worst_cases(ridge(), 6, records=2, n_targets=3)}
+    for name in ("against the others", "copies of the neighbour"):
+        (_X, y), (X2, y2) = found[name].table, found[name].neighbour
+        assert y.shape == (6, 3) and (y[:2] == 1.0).all() and (y[2:] == -1.0).all()
+        assert (X2[0] == X2).all() and (y2 == y2[0]).all()  # the neighbour is one of them
+        assert found[name].words.startswith("2 records; the others are ")
+    assert (found["against the others"].table[0][2:] == -1.0).all()
+    ends = worst_cases(PrivateBounds(bounds=(-1, 1)), 6)
+    assert any((case.neighbour[0][0] == 1).all() and (case.table[0] == -1).all() for case in ends)
 
 
 def test_what_is_declared_is_found_under_every_name():
@@ -279,8 +322,12 @@ def test_what_is_declared_is_found_under_every_name():
     assert plain.table[0].max() == 1.0 and plain.table[1][0] == 1.0
     normed = worst_cases(Other(data_norm=3.0), 3)[0]
     assert normed.table[0].max() == 3.0 and normed.table[1] is None
-    levels = Domain((Levels((0, 1)),), target=Interval(0.0, 1.0))
-    with pytest.raises(ParameterError, match="where the domain declares levels"):
+    numbers = worst_cases(Other(Domain((Levels((0, 1, 4)),))), 3)[0]
+    assert numbers.table[0][0, 0] == 4.0
+    levels = Domain((Levels(("a", "b")),), target=Interval(0.0, 1.0))
+    with pytest.raises(
+        ParameterError, match="where the domain declares levels that are no numbers"
+    ):
         worst_cases(Other(levels), 3)
 
 
@@ -289,7 +336,10 @@ def test_what_is_declared_is_found_under_every_name():
 
 def test_the_report_reads_well(sound, tmp_path):
     text = str(sound)
-    assert text.startswith("NoisySlope: not contradicted.\n  epsilon >= ")
+    assert text.startswith(
+        "NoisySlope: not contradicted.\n  tables: 8 made-up rows in each fit; one"
+    )
+    assert "\n  significant: epsilon >= " in text and "can prove at most epsilon = " in text
     assert "with confidence 0.999; claimed: 2.000" in text
     assert "mu >= " in text and "Gaussian" not in text  # of a pure claim there is no such reading
     assert sound.epsilon_gaussian == math.inf and json.loads(sound.to_json())["delta"] == 0.0
@@ -361,6 +411,7 @@ def test_separation_is_in_standard_deviations(rng):
         ({"worst_case": "mine"}, "'worst_case' parameter of audit must be 'auto', one of 'opp"),
         ({"worst_case": (1, 2)}, "'worst_case' parameter of audit must be 'auto' or a pair"),
         ({"n_rows": 1}, "'n_rows' parameter of audit must be an int >= 2. Got 1."),
+        ({"records": 8}, "'records' parameter of audit must be an int from 1 to 7, below the num"),
         ({"claim": None}, "has no certificate_: say what it claims"),
     ],
 )

@@ -120,6 +120,15 @@ def tampered(change) -> Certificate:
     ("change", "message"),
     [
         (lambda d: d.update(epsilon=0.5), "parameters prove delta"),
+        (lambda d: d.update(epsilon=2.0), "claims epsilon = 2, but its parameters give"),
+        (lambda d: d.update(delta=1e-3), "claims epsilon = 1, but its parameters give"),
+        (lambda d: d["public"].update(n_rows=11), "changed after it was issued"),
+        (lambda d: d.update(digest="0" * 64), "changed after it was issued"),
+        (lambda d: d.update(private=False), "gives no reason"),
+        (lambda d: d.update(sampler="rounded floats"), "but the certificate says 'private'"),
+        (lambda d: d.update(assumptions=["each-row-once"]), "on which nothing in it rests"),
+        (lambda d: d["public"].update(ledger_part="north"), "which the certificate does not name"),
+        (lambda d: d["public"].update(rows_added_by="caller"), "does not name"),
         (lambda d: d.update(delta=1e-9), "parameters prove delta"),
         (lambda d: _halve_noise(d["releases"][0]), "prove delta"),
         (lambda d: d["releases"][0].update(draws=2), "parameters prove delta"),
@@ -143,6 +152,8 @@ def test_verify_rejects_what_the_parameters_do_not_support(change, message):
     ("change", "message"),
     [
         (lambda d: d["releases"][0]["sensitivity"].update(value=0.1), "claims 0.1"),
+        (lambda d: d["releases"][0]["sensitivity"].update(value=9.0), "sensitivity of the release"),
+        (lambda d: d.update(digest=None), "'digest' of a certificate must be a str"),
         (lambda d: d["releases"][0]["sensitivity"].update(formula="magic"), "'magic' can't"),
         (lambda d: d["releases"][0].update(kind="magic"), "must be one of"),
         (lambda d: d["releases"][0].pop("sigma"), "can't be read"),
@@ -226,6 +237,30 @@ def test_an_unsigned_assumption_is_refused():
         dataclasses.replace(certificate, assumptions=()).verify()
 
 
+def test_what_rests_on_the_callers_word_is_named_and_kept():
+    """One table under two parts is released twice, and nothing but the caller knows."""
+    mechanism = mechanisms.Gaussian.calibrate(1.0, Budget(1.0, 1e-6), dimension=1)
+    site = Ledger(parts=("north", "south")).part("north")
+    plan = Plan((Part("x", mechanism.profile()),))
+    steps, whole = site.reserve({"step": plan}, "all", claim=REQUEST)
+    noises = {
+        "x": site.spend(plan, "x"),
+        "step: x": whole,
+    }
+    inside = steps["step"].spend(plan, "all")
+    for label, noise in [*noises.items(), ("x", inside)]:
+        found = Certificate.issue("t", REQUEST, [Release(label, mechanism)], noise, public={})
+        assert found.assumptions == ("disjoint-ledger-parts",)
+        assert found.public["ledger_part"] == "north" and "disjoint-ledger-parts" in str(found)
+        again = Certificate.from_json(found.to_json())
+        assert again.verify() and again.assumptions == found.assumptions
+        with pytest.raises(CertificateError, match="does not name"):
+            dataclasses.replace(found, assumptions=(), digest="").verify()
+    whole_table = Ledger(parts=("north",)).spend(plan, "x")
+    plain = Certificate.issue("t", REQUEST, [Release("x", mechanism)], whole_table, public={})
+    assert plain.assumptions == ()
+
+
 def test_several_releases_compose():
     other = mechanisms.Laplace.calibrate(1.0, Budget(0.25))
     two = make(extra=(Release("count", other),))
@@ -262,6 +297,7 @@ def test_a_certificate_without_the_word_has_one_fold():
 def test_folds_prove_nothing_more_than_one_of_them():
     """Whatever count a forger writes, the claim is that of one release; draws are never hidden."""
     data = json.loads(make(folds=4).to_json())
+    data["digest"] = ""  # a forger leaves it out, or computes it again
     proved = make().verify()
     for folds in (1, 2, 1000):
         data["releases"][0]["folds"] = folds

@@ -41,6 +41,13 @@ def spends(folder, name="study.db"):
     return len(Ledger(folder / name, read_only=True).spends)
 
 
+def test_the_list_of_commands_says_what_each_says_of_itself():
+    from dpkernel.cli import COMMANDS, load_command
+
+    for name, (_, text) in COMMANDS.items():
+        assert " ".join(load_command(name).help.split("\n\n")[0].split()) == text, name
+
+
 def test_the_demo_says_where_each_result_lies(demo):
     folder, text = demo
     for name in ("patients.csv", "model.dpk", "predictions.csv", "report.html", "audit.json"):

@@ -261,7 +261,10 @@ def test_control_characters_do_not_reach_the_terminal(study, monkeypatch, capsys
     found = capsys.readouterr()
     assert "a\\u001b[2Jb\\u0007\\u009bc\n" in found.out and "d\\u202e" in found.out
     assert "label\\u001b[31m\n" in found.out and "\x1b" not in found.out + found.err
-    book = Ledger(study / "study.db", dataset="d\x1b[2J", budget=Budget(3.0, 1e-5))
+    book = Ledger(study / "study.db", dataset="d", budget=Budget(3.0, 1e-5))
+    with sqlite3.connect(study / "study.db") as connection:  # as an older version recorded it
+        connection.execute("UPDATE datasets SET name = ?", ("d\x1b[2J",))
+    book = Ledger(study / "study.db", dataset="d\x1b[2J")
     book.spend(PureProfile(1.0), "a\x1bb\nc")
     listed = call("ledger list study.db").stdout
     assert "\x1b" not in listed and "a\\u001bb\\nc" in listed

@@ -24,6 +24,7 @@ from dpkernel import Budget, Certificate, Ledger, SeededNoise, load, save
 from dpkernel.archive import read_archive
 from dpkernel.errors import BudgetExceededError, DataError, ParameterError
 from estimator_table import BUILDERS, NOT_PICKLED, PUBLIC_ATTRIBUTES, REFIT_AND_COMPARE
+from parameter_forms import FORMS, OWN_FORMS
 
 
 @pytest.fixture(params=BUILDERS.values(), ids=list(BUILDERS))
@@ -324,3 +325,28 @@ def test_the_docstring_has_the_promised_parts(build):
         "score",
     ):
         assert part in text
+
+
+def every_parameter():
+    """Return (estimator, parameter) pairs; estimators that stand in two lines of the table, once."""
+    lines = {name.split()[0]: line for name, line in reversed(BUILDERS.items())}
+    return [(name, parameter) for name, line in lines.items() for parameter in line().get_params()]
+
+
+@pytest.mark.parametrize(("name", "parameter"), every_parameter())
+def test_every_documented_form_of_every_parameter_is_fitted(name, parameter, rng, tmp_path):
+    build = BUILDERS[name]
+    forms = OWN_FORMS.get((name, parameter), FORMS.get(parameter))
+    assert forms is not None, f"add the forms of {parameter!r} to parameter_forms.py"
+    X = rng.uniform(-1, 1, (30, 3))
+    y = build.target(X[:, 0])
+    small = {"n_features": 8, "bounds": (-1, 1), "y_bounds": (-1, 1), "max_iter": 2, "side": 3}
+    if name == "PrivateSketchedRidge":
+        small["n_sketch"] = 60
+    if parameter == "path":
+        forms = [*forms, {"path": tmp_path / "a.db"}, {"path": str(tmp_path / "b.db")}]
+    given = {key: value for key, value in small.items() if key in build().get_params()}
+    for form in forms:
+        model = build(**{**given, **form}).fit(X, y)
+        assert model.certificate_.verify().epsilon <= model.epsilon
+        assert np.all(np.isfinite(model.predict(X[:2])))

@@ -96,3 +96,12 @@ def test_sums_are_not_shown(data):
 def test_bad_arguments(arguments):
     with pytest.raises(ParameterError, match="GramStatistics"):
         GramStatistics(*arguments)
+
+
+def test_that_no_row_is_added_twice_is_an_assumption_that_the_certificate_names(rng):
+    X, y = rng.uniform(-1, 1, (20, 2)), rng.uniform(-1, 1, 20)
+    model = PrivateKernelRidge(10.0, bounds=(-1, 1), y_bounds=(-1, 1))
+    certificate = GramStatistics(model, 20, 2).update(X, y).release().certificate_
+    assert certificate.assumptions == ("each-row-once",) and "each-row-once" in str(certificate)
+    certificate.verify()
+    assert model.fit(X, y).certificate_.assumptions == ()

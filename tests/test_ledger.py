@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import dataclasses
 import math
 import os
 import pickle
+import signal
 import threading
 
 import numpy as np
@@ -21,9 +24,16 @@ from dpkernel import (
     mechanisms,
     sensitivity,
 )
-from dpkernel.errors import BudgetExceededError, LedgerError, NoiseError, ParameterError
+from dpkernel.certificate import Certificate, Release
+from dpkernel.errors import (
+    BudgetExceededError,
+    CertificateError,
+    LedgerError,
+    NoiseError,
+    ParameterError,
+)
 from dpkernel.filters import FILTERS, Charge, resolve_filter
-from dpkernel.noise import Noise, Part, Plan, SystemNoise
+from dpkernel.noise import Noise, NoiseSource, Part, Plan, SystemNoise
 from dpkernel.profiles import (
     ApproximateProfile,
     GaussianProfile,
@@ -192,6 +202,7 @@ def _in_child(action) -> str:
     """Return the name of the exception that ``action`` raises in a forked child."""
     reader, writer = os.pipe()
     if os.fork() == 0:
+        signal.alarm(30)  # one that waits for ever says nothing
         try:
             action()
             os.write(writer, b"no error")
@@ -470,3 +481,258 @@ def test_repr_tells_ceiling_and_spent():
     ledger.spend(ONE, "x")
     assert "spent epsilon = 1, delta = 1e-06 in 1 spend(s)" in repr(ledger)
     assert "no ceiling" in repr(Ledger())
+
+
+# --- noise that a reservation paid for ----------------------------------------------------------
+
+
+def reserved(**options):
+    """Return a ledger, the ledger of one reserved step, and what the reservation can certify."""
+    mechanism = mechanisms.Gaussian.calibrate(1.0, Budget(1.0, 1e-6), dimension=1)
+    plan = Plan((Part("x", mechanism.profile()),))
+    ledger = Ledger(budget=CEILING)
+    steps, whole = ledger.reserve({"step": plan}, "all", claim=Budget(1.0, 1e-6), **options)
+    return mechanism, plan, steps["step"], whole
+
+
+def test_parent_and_child_cannot_both_draw_a_reserved_release():
+    """Both would show the same record through noise that was paid for once."""
+    mechanism, plan, step, _ = reserved()
+
+    def draw():
+        mechanism.release([0.0], step.spend(plan, "all"))
+
+    assert _in_child(draw) == "NoiseError"
+    assert _in_child(lambda: step.check(plan, "all")) == "NoiseError"
+    draw()
+    assert _in_child(draw) == "NoiseError"
+
+
+def test_a_reused_process_id_is_not_the_process_that_paid(monkeypatch):
+    _, plan, step, _ = reserved()
+    noise = Ledger().spend(ONE, "x")
+    ledger, own = Ledger(), os.getpid()
+
+    def as_if_the_id_came_back(action):
+        def in_child():
+            monkeypatch.setattr(os, "getpid", lambda: own)
+            action()
+
+        return _in_child(in_child)
+
+    assert as_if_the_id_came_back(lambda: step.spend(plan, "all")) == "NoiseError"
+    assert as_if_the_id_came_back(lambda: noise.claim(ONE)) == "NoiseError"
+    assert as_if_the_id_came_back(lambda: ledger.spend(ONE, "x")) == "LedgerError"
+
+
+def test_a_child_is_refused_even_if_the_fork_copied_a_closed_lock():
+    _, plan, step, _ = reserved()
+    with step._guard:
+        assert _in_child(lambda: step.spend(plan, "all")) == "NoiseError"
+
+
+def test_processes_never_draw_the_same_words():
+    """A state that a fork copies would give parent and children one noise."""
+    source = SystemNoise()
+    source.discrete_gaussian(3.0, 100)  # whatever is kept is there before the fork
+    drawn = {tuple(source.discrete_gaussian(1e6, 4))}
+    for _ in range(3):
+        reader, writer = os.pipe()
+        if os.fork() == 0:
+            os.write(writer, np.asarray(source.discrete_gaussian(1e6, 4), np.int64).tobytes())
+            os._exit(0)
+        os.close(writer)
+        with os.fdopen(reader, "rb") as stream:
+            drawn.add(tuple(np.frombuffer(stream.read(), np.int64)))
+        os.wait()
+    drawn.add(tuple(source.discrete_gaussian(1e6, 4)))
+    assert len(drawn) == 5  # equal by chance with probability below 1e-20
+
+
+def test_racing_threads_cannot_take_a_reserved_step_twice():
+    _, plan, step, _ = reserved()
+    taken, start = [], threading.Barrier(8)
+
+    def race():
+        start.wait()
+        with contextlib.suppress(LedgerError):
+            taken.append(step.spend(plan, "all"))
+
+    threads = [threading.Thread(target=race) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(taken) == 1
+
+
+def test_a_step_cannot_weaken_the_noise_that_was_recorded():
+    mechanism, plan, step, whole = reserved()
+    with pytest.raises(LedgerError, match=r"noise from 'numpy PCG64, seeded', but the spend"):
+        step.spend(plan, "all", noise=SeededNoise(0))
+    mechanism.release([0.0], step.spend(plan, "all"))
+    assert certified(mechanism, whole, "step: x").private
+
+
+def test_a_step_of_a_seeded_reservation_draws_from_its_source():
+    mechanism, plan, step, whole = reserved(noise=SeededNoise(3))
+    found = mechanism.release([0.0], step.spend(plan, "all"))
+    again = mechanism.release([0.0], Ledger().spend(plan, "x", noise=SeededNoise(3)))
+    assert found == again and not certified(mechanism, whole, "step: x").private
+
+
+def test_copies_of_a_step_are_the_step_and_it_is_not_pickled():
+    _, _, step, _ = reserved()
+    assert copy.copy(step) is step and copy.deepcopy(step) is step
+    with pytest.raises(LedgerError, match="can't be pickled"):
+        pickle.dumps(step)
+
+
+def certified(mechanism, noise, label="x"):
+    return Certificate.issue(
+        "test", Budget(1.0, 1e-6), [Release(label, mechanism)], noise, public={}
+    )
+
+
+class Boastful(NoiseSource):
+    """A source of the user's own that says of itself what only the library's may."""
+
+    private = True
+    generator = "os.urandom"
+
+    def __init__(self):
+        super().__init__(SeededNoise(0)._entropy)
+
+
+class BoastfulSystem(SystemNoise):
+    private = True
+
+    def discrete_gaussian(self, scale, size):
+        return np.zeros(size, dtype=np.int64)
+
+
+@pytest.mark.parametrize("source", [Boastful(), BoastfulSystem()], ids=lambda s: type(s).__name__)
+def test_a_source_is_not_private_because_it_says_so(source):
+    mechanism = mechanisms.Gaussian.calibrate(1.0, Budget(1.0, 1e-6), dimension=1)
+    ledger = Ledger()
+    noise = ledger.spend(mechanism.profile(), "x", noise=source)
+    mechanism.release([0.0], noise)
+    certificate = certified(mechanism, noise)
+    assert not certificate.private and not ledger.spends[0].private
+    assert certificate.generator not in ("os.urandom", "OpenDP and os.urandom")
+    _, plan, step, _ = reserved()
+    with pytest.raises(LedgerError, match="asks for noise from"):
+        step.spend(plan, "all", noise=source)
+
+
+def test_a_source_is_a_noise_source():
+    class Duck:
+        private, generator, sampler = True, "os.urandom", "exact bucket sampler"
+
+    with pytest.raises(ParameterError, match="'noise' parameter"):
+        Ledger().spend(ONE, "x", noise=Duck())
+    with pytest.raises(NoiseError, match="no subclasses"):
+        type("Own", (Noise,), {})
+
+
+def test_a_certificate_names_the_mechanism_that_drew():
+    """The same mu with a tenth of the noise: a reader would believe in ten times it."""
+    stated = mechanisms.Gaussian.calibrate(1.0, Budget(1.0, 1e-6), dimension=1)
+    small = sensitivity.declared(2.0**-4)
+    drawn = dataclasses.replace(stated, sensitivity=small, grid=stated.grid * 2.0**-4)
+    assert drawn.profile() == stated.profile() and drawn.noise_scale < stated.noise_scale / 10
+    noise = Ledger().spend(stated.profile(), "x")
+    drawn.release([0.0], noise)
+    with pytest.raises(CertificateError, match="drawn by a mechanism that is not among"):
+        certified(stated, noise)
+    assert certified(drawn, noise).private
+    _, plan, step, whole = reserved()
+    drawn.release([0.0], step.spend(plan, "all"))
+    with pytest.raises(CertificateError, match="drawn by a mechanism that is not among"):
+        certified(stated, whole, "step: x")
+
+
+def test_a_certificate_claims_the_relation_that_was_spent_for():
+    blanked = sensitivity.declared(1.0, Neighbours.ZERO_OUT)
+    mechanism = mechanisms.Gaussian.calibrate(blanked, Budget(1.0, 1e-6), dimension=1)
+    noise = Ledger().spend(mechanism.profile(), "x")
+    with pytest.raises(CertificateError, match="spent for 'replace-one' neighbours"):
+        certified(mechanism, noise)
+
+
+# --- what a plan costs ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("draws", [1, 2, 9])
+@pytest.mark.parametrize("folds", [1, 3])
+def test_a_plan_costs_every_draw_and_one_fold(draws, folds):
+    """By the formulas of composition: mu sqrt(k) for Gaussian releases and k epsilon for pure ones."""
+    gaussian = Plan((Part("a", GaussianProfile(0.25), draws=draws, folds=folds),)).profile
+    assert gaussian.mu == pytest.approx(0.25 * math.sqrt(draws), rel=1e-12)
+    pure = Plan((Part("a", PureProfile(0.125), draws=draws, folds=folds),)).profile
+    assert pure.epsilon(0.0) == pytest.approx(0.125 * draws, rel=1e-12)
+    for budget, fits in ((0.125 * draws, True), (0.124 * draws, False)):
+        ledger = Ledger(budget=Budget(budget))
+        plan = Plan((Part("a", PureProfile(0.125), draws=draws, folds=folds),))
+        assert ledger.forecast(plan).fits is fits
+        if fits:
+            ledger.spend(plan, "x")
+            assert ledger.remaining is None
+        else:
+            with pytest.raises(BudgetExceededError):
+                ledger.spend(plan, "x")
+
+
+def test_a_joined_plan_costs_every_step():
+    one = Plan((Part("a", GaussianProfile(0.3), draws=4), Part("b", GaussianProfile(0.8))))
+    joined = Plan.joined({"first": one, "second": one})
+    assert joined.profile.mu == pytest.approx(math.sqrt(2 * (4 * 0.3**2 + 0.8**2)), rel=1e-12)
+    unproved = Plan((Part("c", GaussianProfile(0.1)),), nothing_proved=True)
+    assert Plan.joined({"first": one, "second": unproved}).profile.delta(1e6) == 1
+
+
+@pytest.mark.parametrize("accounting", FILTERS)
+def test_a_spend_at_the_ceiling_fits_and_the_next_float_does_not(accounting):
+    """Closed at the ceiling, and nothing beyond it: found by bisection to the last bit."""
+    rule = resolve_filter(accounting, CEILING, None)
+    claim = Budget(1.0, CEILING.delta)
+
+    def admits(mu):
+        return rule.admits([Charge(GaussianProfile(mu), claim)])
+
+    low, high = 1e-3, 10.0
+    while math.nextafter(low, high) < high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if admits(middle) else (low, middle)
+    assert GaussianProfile(low).delta(CEILING.epsilon) <= CEILING.delta
+    spent = rule.spent([Charge(GaussianProfile(low), claim)])
+    assert spent.epsilon <= CEILING.epsilon
+    reached = resolve_filter(accounting, spent, None, getattr(rule, "order", None))
+    assert reached.admits([Charge(GaussianProfile(low), claim)]) or accounting == "gaussian"
+    beyond = Charge(GaussianProfile(high), claim)
+    assert not rule.admits([beyond]) and rule.spent([beyond]).epsilon >= CEILING.epsilon
+
+
+@pytest.mark.parametrize("accounting", FILTERS)
+def test_a_modest_claim_is_charged_at_what_the_profile_costs(accounting):
+    for stated in (Budget(1e-9, 1e-7), Budget(1.0, 1e-7), Budget(1e9, 1e-7)):
+        ledger = Ledger(budget=CEILING, accounting=accounting)
+        ledger.spend(ONE, "x", claim=stated)
+        assert ledger.spent.epsilon >= ONE.epsilon(ledger.spent.delta) * (1 - 1e-9)
+    for number in (math.nan, -1.0, 0.0, math.inf):
+        with pytest.raises(ParameterError):
+            Budget(number, 1e-6)
+    with pytest.raises(ParameterError):
+        Budget(1.0, math.nan)
+    with pytest.raises(ParameterError, match="'claim'"):
+        Ledger(budget=CEILING).spend(ONE, "x", claim=(1.0, -1e-6))
+
+
+def test_a_plan_charges_every_draw_and_no_fold():
+    """k draws of a Gaussian are one of sqrt(k) mu; a record is in one of the folds."""
+    one = GaussianProfile(0.5)
+    plan = Plan((Part("a", one, draws=4, folds=3), Part("b", GaussianProfile(1.0), draws=9)))
+    for epsilon in (0.0, 1.0, 5.0):
+        exact = GaussianProfile(math.sqrt(4 * 0.25 + 9)).delta(epsilon)
+        assert plan.profile.delta(epsilon) == pytest.approx(exact, rel=1e-9)
+    assert Plan((Part("a", one, draws=4, folds=3),)).profile.mu == pytest.approx(1.0, rel=1e-12)

@@ -33,7 +33,7 @@ from sklearn.preprocessing import FunctionTransformer
 import dpkernel.ledger
 from dpkernel import Budget, Ledger, PrivateKernelRidge, mechanisms
 from dpkernel.errors import BudgetExceededError, LedgerError, ParameterError, PrivacyWarning
-from dpkernel.ledger_file import _MIGRATIONS, APPLICATION, VERSION
+from dpkernel.ledger_file import _MIGRATIONS, APPLICATION, VERSION, dataset_names
 from dpkernel.noise import Part, Plan
 from dpkernel.profiles import GaussianProfile, MixtureProfile, PureProfile, gaussian_mu
 
@@ -181,7 +181,7 @@ def test_disjoint_parts_count_by_their_maximum(path):
     ledger = open_ledger(path, budget=Budget(2.0), parts=sites)
     a, b = ledger.part("site-A"), ledger.part(" site-B ")
     with pytest.raises(ParameterError, match="one of the declared parts"):
-        ledger.part("Site-A")
+        ledger.part("site-D")
     with pytest.raises(LedgerError, match="recorded with the parts"):
         open_ledger(path, budget=Budget(2.0), parts=("site-A",))
     a.spend(PureProfile(1.0), "a1")
@@ -659,6 +659,122 @@ def test_an_edited_ceiling_is_noticed(path):
 def test_one_data_set_has_one_spelling(path):
     open_ledger(path, dataset="caf\u00e9").spend(ONE, "a")
     assert len(open_ledger(path, dataset=" cafe\u0301 ").spends) == 1
+
+
+SPELLINGS = {
+    "fullwidth": "\uff44\uff41\uff54\uff41",
+    "capitals": "DATA",
+    "spaces": "  data\u3000",
+    "mathematical": "\U0001d41d\U0001d41a\U0001d42d\U0001d41a",
+}
+HIDDEN = {
+    "zero width space": "data\u200b",
+    "joiner": "da\u200dta",
+    "soft hyphen": "da\u00adta",
+    "direction": "\u202edata",
+    "byte order mark": "\ufeffdata",
+    "control": "data\x08",
+    "line": "da\nta",
+    "variation selector": "data\ufe0f",
+    "filler": "data\u3164",
+    "tag": "data\U000e0061",
+    "private use": "data\ue000",
+    "Cyrillic a": "d\u0430ta",
+    "Greek omicron": "c\u03bfhort",
+    "surrogate": "data\ud800",
+    "nothing": "\u2800",
+}
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS.values(), ids=SPELLINGS)
+def test_a_name_that_looks_the_same_is_the_same_budget(path, spelling):
+    """One table under two names would be released twice at the full ceiling."""
+    open_ledger(path, dataset="data", parts=("data", "other")).spend(ONE, "a")
+    again = open_ledger(path, dataset=spelling)
+    assert len(again.spends) == 1
+    again.part(spelling).spend(ONE, "b")
+    assert [s.part for s in again.spends] == [None, "data"]
+    with pytest.raises(LedgerError, match="recorded with the ceiling"):
+        open_ledger(path, dataset=spelling, budget=Budget(1.0, 1e-6))
+    with pytest.raises(ParameterError, match="'parts' parameter"):
+        Ledger(parts=("data", spelling))
+    with pytest.raises(ParameterError, match="'parts' parameter"):
+        open_ledger(path, dataset="new", parts=("data", spelling))
+
+
+@pytest.mark.parametrize("name", HIDDEN.values(), ids=HIDDEN)
+def test_a_name_with_what_does_not_show_is_refused(path, name):
+    with pytest.raises(ParameterError, match="'dataset' parameter"):
+        open_ledger(path, dataset=name)
+    assert not path.exists()
+    ledger = open_ledger(path, dataset="data", parts=("data",))
+    with pytest.raises(ParameterError, match="'dataset' parameter"):
+        open_ledger(path, dataset=name)
+    for attempt in (
+        lambda: Ledger(parts=(name,)),
+        lambda: open_ledger(path, dataset="new", parts=(name,)),
+        lambda: ledger.part(name),
+    ):
+        with pytest.raises(ParameterError, match="'parts' parameter"):
+            attempt()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "\u03b2-blockers",
+        "\u043f\u0430\u0446\u0438\u0435\u043d\u0442\u044b 2026",
+        "\u60a3\u8005-A",
+        "na\u00efve",
+    ],
+)
+def test_names_in_any_one_alphabet_are_fine(path, name):
+    if name.startswith("\u03b2"):
+        with pytest.raises(ParameterError, match="letters of one alphabet"):
+            open_ledger(path, dataset=name)
+        name = "\u03b2-\u03b1 2026"
+    open_ledger(path, dataset=name, parts=(name,)).part(name).spend(ONE, "a")
+    assert Ledger(path)._store.dataset == name
+
+
+def test_names_that_an_older_version_told_apart_stay_readable(path):
+    open_ledger(path, dataset="data")
+    old = {"data": 1, "Data": 2, "data\u200b": 3}
+    with sqlite3.connect(path) as connection:
+        for name in list(old)[1:]:
+            connection.execute(
+                "INSERT INTO datasets (name, epsilon, delta, neighbours, accounting, created, parts)"
+                " VALUES (?, 2.0, 1e-6, 'replace-one', 'auto', 'then', '[\"p\u200b\"]')",
+                (name,),
+            )
+    for name, spends in old.items():
+        for i in range(spends):
+            Ledger(path, dataset=name).spend(PureProfile(0.01), f"{i}")
+    assert {name: len(Ledger(path, dataset=name).spends) for name in old} == old
+    Ledger(path, dataset="Data").part("p\u200b").spend(PureProfile(0.01), "x")
+    Ledger(path, dataset="Data").part("p").spend(PureProfile(0.01), "x")
+    with pytest.raises(LedgerError, match=r"'DATA' may mean any of \['data', 'Data', 'data"):
+        Ledger(path, dataset="DATA")
+
+
+def test_racing_processes_make_one_data_set_of_two_spellings(path):
+    open_ledger(path)
+    spellings = [f"{name} {i}" for i in range(8) for name in ("cohort", "COHORT")]
+
+    def make(which):
+        for name in spellings[which::2]:
+            ledger = Ledger(path, dataset=name, budget=Budget(1.0), timeout=60)
+            with contextlib.suppress(BudgetExceededError):
+                ledger.spend(PureProfile(0.6), "x")
+
+    children = [FORK.Process(target=make, args=(i % 2,)) for i in range(4)]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join()
+    names = dataset_names(path)
+    assert len(names) == 1 + 8 == len({name.casefold() for name in names})
+    assert all(len(Ledger(path, dataset=name).spends) <= 1 for name in names)
 
 
 def test_the_repr_of_a_lost_ledger_does_not_raise(path):

@@ -13,6 +13,7 @@ from functools import lru_cache
 import mpmath
 import numpy as np
 import pytest
+from scipy.special import log_softmax
 from scipy.stats import binom
 
 from dpkernel import mechanisms
@@ -1015,6 +1016,21 @@ class TestL2Gamma:
 
 
 class TestExponential:
+    @pytest.mark.parametrize("monotone", [True, False])
+    def test_errors_of_the_utilities_follow_no_sign(self, monotone):
+        """Two candidates whose computed utilities are off by the whole rounding, in four ways."""
+        score, rounding = declared(1.0, Neighbours.ZERO_OUT, "score"), 0.4
+        found = Exponential.calibrate(
+            score, BUDGET, candidates=2, monotone=monotone, rounding=rounding
+        )
+        moved = np.array([1.0, 0.0 if monotone else -1.0])  # the record's own share
+        errors = rounding * np.array([1.0, -1.0])
+        others = np.array([-1000.0, 0.0])  # so that the first candidate is hardly ever chosen
+        logs = [log_softmax(found.rate * (others + u)) for u in (moved + errors, -errors)]
+        loss = float(np.abs(logs[0] - logs[1]).max())
+        assert loss == pytest.approx(found.profile().epsilon_value, rel=1e-12)
+        assert found.profile().epsilon_value <= BUDGET.epsilon
+
     @pytest.mark.parametrize("monotone", [True, np.True_])
     def test_monotone_is_refused_under_replace_one(self, monotone):
         with pytest.raises(ParameterError) as error:

@@ -27,6 +27,7 @@ STEPS = [
     ["ledger_store", "statistics", "folds", "unit_statistics"],
     ["ledger_file"],
     ["ledger"],
+    ["agreement"],
     ["certificate"],
     ["solvers"],
     ["estimators"],

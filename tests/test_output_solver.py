@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.optimize import minimize
 
 import dpkernel.solvers.output_perturbation as solver
-from dpkernel import PrivateKernelRidge
+from dpkernel import (
+    Budget,
+    Ledger,
+    PrivateKernelClassifier,
+    PrivateKernelRidge,
+    PrivateQuantileRegressor,
+    SeededNoise,
+)
 from dpkernel.errors import ParameterError
+from dpkernel.estimators.objective_plan import Setting, plan_objectives
+from dpkernel.estimators.output_plan import plan_outputs
 from dpkernel.losses import (
     REGISTRY,
     Absolute,
@@ -19,9 +30,15 @@ from dpkernel.losses import (
     PowerAbsolute,
     PowerHinge,
     SmoothedHinge,
+    SmoothedPinball,
     Squared,
 )
-from dpkernel.methods import PrivateHuberRegressor
+from dpkernel.methods import (
+    PrivateCurator,
+    PrivateHuberRegressor,
+    PrivateKernelSVC,
+    PrivateKernelSVR,
+)
 from dpkernel.solvers import objective_perturbation
 from dpkernel.solvers.objective_perturbation import BlockRecords
 from dpkernel.solvers.output_perturbation import Risk, minimise_risk, smoothed
@@ -158,9 +175,11 @@ def test_senseless_problems_are_refused(wrong, what):
         Risk(Hinge(), 10, 2, 1.0, **numbers)
 
 
-@pytest.mark.parametrize("kind", [PrivateKernelRidge, PrivateHuberRegressor])
+@pytest.mark.parametrize(
+    ("kind", "ridge"), [(PrivateKernelRidge, 1e-6), (PrivateHuberRegressor, 2.1e-3)]
+)
 def test_a_weak_ridge_on_single_precision_features_is_solved_whatever_the_labels(
-    kind, monkeypatch, rng
+    kind, ridge, monkeypatch, rng
 ):
     """In single precision a ridge of 1e-6 is lost beside 20,000 rows, and Newton steps would stall.
 
@@ -173,7 +192,126 @@ def test_a_weak_ridge_on_single_precision_features_is_solved_whatever_the_labels
     monkeypatch.setattr(objective_perturbation, "_descend", descend)
     X = rng.uniform(-1, 1, (20_000, 2))
     model = kind(
-        solver="output", regularisation=1e-6, n_features=200, bounds=(-1, 1), y_bounds=(-2, 2)
+        solver="output", regularisation=ridge, n_features=200, bounds=(-1, 1), y_bounds=(-2, 2)
     )
     for y in (np.zeros(len(X)), 2.0 * (np.arange(len(X)) == 0), np.sin(3 * X[:, 0])):
         assert np.isfinite(model.fit(X, y).coef_).all()
+
+
+# --- a fit ends on both neighbours or is refused on both --------------------------------------------
+
+
+class EndlessError(Exception):
+    """Newton steps gave up, and a descent of years would begin."""
+
+
+@pytest.fixture
+def no_descent(monkeypatch):
+    def descend(records, problem, *rest):
+        raise EndlessError
+
+    monkeypatch.setattr(objective_perturbation, "_descend", descend)
+
+
+def test_neighbours_of_which_one_would_not_end_are_refused_before_the_spend(no_descent):
+    rng = np.random.default_rng(3)
+    X, y = rng.uniform(-1, 1, (12, 2)) * [1, 1e-3], rng.choice([0, 1], 12)
+    neighbour = np.vstack([X[:-1], [1.0, 1.0]])
+    options = {"classes": [0, 1], "bounds": (-1, 1), "kernel": "linear", "noise": SeededNoise(0)}
+    for table in (X, neighbour):
+        ledger = Ledger(budget=Budget(10.0, 1e-5))
+        model = PrivateKernelSVC(10.0, width=1e-6, regularisation=1e-8, ledger=ledger, **options)
+        with pytest.raises(ParameterError, match="'auto', or at least 1.2 for 12 rows.*width"):
+            model.fit(table, y)
+        assert ledger.spends == []
+        PrivateKernelSVC(10.0, width=1e-6, regularisation=1.3, **options).fit(table, y)
+        PrivateKernelSVC(10.0, width=1e-6, **options).fit(table, y)  # "auto" is never refused
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        PrivateKernelClassifier(
+            1e9, classes=[0, 1], loss="smoothed_hinge", width=1e-6, regularisation=0.1
+        ),
+        PrivateKernelSVR(1.0, y_bounds=(0, 1), regularisation=1e-8),
+        PrivateHuberRegressor(1e9, y_bounds=(0, 1), regularisation=1e-8),
+        PrivateQuantileRegressor(1e9, y_bounds=(0, 1), width=1e-6, regularisation=0.1),
+        PrivateKernelRidge(1.0, y_bounds=(0, 1), solver="output", regularisation=1e-12),
+        PrivateCurator(
+            1.0,
+            y_bounds=(0, 1),
+            loss="huber",
+            regularisation=1e-8,
+            accept=("idealised-arithmetic",),
+        ),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+def test_every_estimator_that_takes_steps_refuses_a_ridge_below_which_they_may_not_end(model, rng):
+    X, ledger = rng.uniform(-1, 1, (60, 2)), Ledger(budget=Budget(2e9, 1e-5))
+    model.set_params(bounds=(-1, 1), ledger=ledger)
+    with pytest.raises(ParameterError, match="'regularisation'.*at least .* for 60 rows.*Raise"):
+        model.fit(X, rng.choice([0, 1], 60))
+    assert ledger.spends == []
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 10.0, 1e4])
+@pytest.mark.parametrize("n_rows", [1, 100, 10**4, 10**7])
+def test_default_settings_are_accepted_at_every_size(n_rows, epsilon):
+    """By formula: the planner raises for what it refuses."""
+    losses = [Logistic(), SmoothedHinge(1.0), SmoothedPinball(0.9, 0.1), Huber(0.3)]
+    for size in (8, 1024):
+        sizes = Neighbours.REPLACE_ONE, n_rows, np.full(size, 1 / size), 0.5
+        setting = Setting("an estimator", Budget(epsilon, 1e-6), *sizes)
+        for loss in losses:
+            ((plan,), _) = plan_objectives(setting, [loss])
+            assert plan.problem.condition <= objective_perturbation.LARGEST_CONDITION
+        for loss in (Hinge(), SmoothedHinge(1e-6), Squared(), Pinball(0.5), *losses):
+            plan, _ = plan_outputs(setting, [loss], None, ())
+            assert not any(risk.endless for risk in plan.risks)
+
+
+HOSTILE = {
+    "random": lambda rng, n, size: rng.normal(size=(n, size)),
+    "nearly one direction": lambda rng, n, size: 1 + 1e-3 * rng.normal(size=(n, size)),
+    "geometric": lambda rng, n, size: rng.normal(size=(n, size)) * 10.0 ** -np.arange(size),
+    "rows of all lengths": lambda rng, n, size: (
+        rng.normal(size=(n, size)) * 10.0 ** rng.uniform(-6, 0, (n, 1))
+    ),
+    "powers": lambda rng, n, size: np.linspace(-1, 1, n)[:, None] ** np.arange(size),
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+@pytest.mark.parametrize("loss", [*KINKED[:4], Huber(1e-3), Logistic(), Squared()], ids=repr)
+def test_newton_steps_end_on_hostile_tables_at_the_largest_condition(loss, kind, no_descent):
+    rng = np.random.default_rng(0)
+    for n, size, width in ((10, 2, 1e-6), (100, 6, 1e-4), (60, 30, 1e-3)):
+        z = HOSTILE[kind](rng, n, size)
+        z /= 1.01 * np.maximum(1, np.linalg.norm(z, axis=1, keepdims=True))
+        targets = [np.ones(n), rng.choice([-1.0, 1.0], n)]
+        if not loss.labels:
+            targets += [np.clip(1e-3 * rng.standard_t(1, size=n), -1, 1)]
+        draft = Risk(loss, n, size, 1.0, 1e-6, width=width)
+        risk = replace(draft, ridge=1.01 * draft.problem.smoothness / draft.largest_condition)
+        assert not risk.endless and replace(risk, ridge=risk.ridge / 1.1).endless
+        for y in targets:
+            assert np.isfinite(minimise_risk(records_of(z, y), risk)).all()
+
+
+def test_descent_tries_newton_steps_again(rng, monkeypatch):
+    """They gave up at 0; from where the descent is after 4 steps they may reach the end."""
+    z, y = table(rng)
+    risk, tried = Risk(Hinge(), 200, 4, 1.0, 1.0), []
+    real = objective_perturbation._newton
+
+    def newton(records, problem, b, threads, origin=None):
+        tried.append(origin)
+        return real(records, problem, b, threads, origin) if len(tried) == 5 else None
+
+    monkeypatch.setattr(objective_perturbation, "_newton", newton)
+    found = minimise_risk(records_of(z, y), risk)
+    assert len(tried) == 5 and np.any(tried[-1] != 0)
+    gradient, _ = records_of(z, y)(risk.smooth_loss).sums(found)
+    assert risk.problem.accepts(gradient + risk.ridge * found, found)

@@ -80,13 +80,20 @@ def test_every_core_dependency_is_explained_in_the_readme():
         assert re.search(rf"^\| {name} ", readme, re.M), name
 
 
-def test_importing_the_package_does_not_import_the_heavy_libraries():
-    heavy = ("dp_accounting", "torch", "dask", "opendp", "matplotlib")
-    code = f"import sys, dpkernel; print([m for m in {heavy} if m in sys.modules])"
-    result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-    assert result.stdout.strip() == "[]"
+def loaded_by(statement: str) -> set[str]:
+    """Return the top-level packages that a statement loads in a new interpreter."""
+    code = f"import sys; {statement}; print(*{{name.partition('.')[0] for name in sys.modules}})"
+    return set(subprocess.check_output([sys.executable, "-c", code], text=True).split())
+
+
+def test_names_load_when_they_are_used_and_heavy_libraries_only_when_they_are_needed():
+    assert not loaded_by("import dpkernel, dpkernel.cli") & {"numpy", "scipy", "sklearn", "numba"}
+    names = ", ".join(dpkernel.__all__)
+    heavy = {"torch", "dask", "opendp", "dp_accounting", "matplotlib", "onnx"}
+    assert not loaded_by(f"from dpkernel import {names}") & heavy
+    assert set(dpkernel.__all__) <= set(dir(dpkernel))
+    with pytest.raises(AttributeError, match="has no attribute 'PrivateForest'"):
+        _ = dpkernel.PrivateForest
 
 
 def test_only_public_names_of_scikit_learn_are_used():

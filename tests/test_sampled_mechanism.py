@@ -10,9 +10,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+import oracles
 from dpkernel import SeededNoise, SystemNoise
 from dpkernel.certificate import Certificate, Release
-from dpkernel.errors import ParameterError
+from dpkernel.errors import CertificateError, ParameterError
 from dpkernel.ledger import Ledger
 from dpkernel.mechanisms import Gaussian, SampledGaussian, sampled
 from dpkernel.noise import Part, Plan
@@ -92,8 +93,50 @@ def test_full_batches_need_the_noise_of_a_gaussian():
         assert found.profile().mu is not None
 
 
-def test_zero_out_needs_half_the_noise():
-    assert calibrated(neighbours=ZERO).sigma == pytest.approx(calibrated().sigma / 2, rel=1e-6)
+def test_poisson_batches_need_half_the_noise_of_a_replaced_record():
+    replaced, fixed = calibrated(steps=1), calibrated(neighbours=ZERO, steps=1)
+    poisson = calibrated(neighbours=ZERO, steps=1, sampling="poisson")
+    assert poisson.sigma == pytest.approx(replaced.sigma / 2, rel=1e-6)
+    assert 1.5 * poisson.sigma < fixed.sigma < replaced.sigma
+
+
+def test_a_blanked_record_among_opposite_ones():
+    """Record j = +C, all others -C, j blanked: a batch of 10 of 1000 rows, 100 steps.
+
+    A batch without j adds up to -10 C, one with j to -8 C, one with the blank to -9 C. The exact
+    composition of these mixtures, rounded down, is within the claim of (1, 1e-5).
+    """
+    budget, bound, steps = Budget(1.0, 1e-5), 1 << 12, 100
+    sensitivity = bounded_sum(ZERO, bound=bound)
+    found = SampledGaussian.calibrate(
+        sensitivity, budget, dimension=1, n_rows=1000, batch=10, steps=steps
+    )
+    edges = np.linspace(-9, 13, 60_001)
+    means, weights = np.array([0, 2, 1]) * bound / found.sigma, (0.99, 0.01)
+    pair = oracles.Pair(
+        oracles.mixture(edges, means[:2], weights), oracles.mixture(edges, means[::2], weights)
+    )
+    claimed = composed(found, steps)
+    assert claimed.delta(1.0) <= 1e-5
+    assert oracles.composed([pair] * steps, [1.0])[0] <= claimed.delta(1.0)
+    assert oracles.ratio(claimed, [pair] * steps) <= 1
+
+
+def test_certificates_of_the_smaller_claim_are_refused():
+    """What was written while a blanked record was taken for a replaced one of half the distance."""
+    budget, steps = Budget(1.0, 1e-5), 100
+    half = calibrated(budget, REPLACE, bound=0.5, n_rows=1000, batch=10, steps=steps)
+    noise = Ledger(neighbours=REPLACE).spend(
+        Plan((Part("steps", half.profile(), draws=steps),)), "old"
+    )
+    release = Release("steps", half, steps)
+    new = Certificate.issue("a fit", budget, [release], noise, public={"n_rows": 1000})
+    assert Certificate.from_json(new.to_json()).verify().epsilon <= 1
+    old = json.loads(new.to_json().replace("replace-one", "zero-out"))
+    old["releases"][0]["sensitivity"]["parameters"]["bound"] = 1.0
+    assert old["profile"]["sampling"] == "fixed"
+    with pytest.raises(CertificateError):
+        Certificate.from_json(json.dumps(old)).verify()
 
 
 def test_the_rate_is_rounded_up():

@@ -12,6 +12,7 @@ from dp_accounting import NeighboringRelation
 from dp_accounting.pld import privacy_loss_distribution
 from scipy.stats import norm
 
+import oracles
 from dpkernel import pld
 from dpkernel.errors import ParameterError
 from dpkernel.profiles import (
@@ -22,7 +23,8 @@ from dpkernel.profiles import (
     gaussian_delta,
     sampled,
 )
-from dpkernel.profiles.sampled import _composed, _laws, sampled_delta
+from dpkernel.profiles.sampled import SAMPLINGS, _composed, _laws, sampled_delta
+from oracles import Pair
 
 QUADRATURE = 1 + 2e-6  # the sums over grids below are that exact
 EPSILONS = (-2.0, -0.5, -0.1, 0.0, 0.1, 0.5, 1.0, 2.0, 4.0)
@@ -108,6 +110,94 @@ def test_every_poisson_batch(rng):
         assert profile.delta(e) * (1 - 1e-5) <= found <= profile.delta(e) * QUADRATURE
 
 
+# --- a blanked record in a batch of fixed size ------------------------------------------------
+
+
+def blanked_pair(mu, rate):
+    """Return the pair of a record at one end, the others at the other end, and the record blanked.
+
+    The sum over the others of a batch is the same in every batch; with the record it is 2 mu
+    higher, with the blank mu.
+    """
+    edges = np.linspace(-9, 9 + 2 * mu, 40_001)
+    weights = 1 - rate, rate
+    return Pair(
+        oracles.mixture(edges, (0, 2 * mu), weights), oracles.mixture(edges, (0, mu), weights)
+    )
+
+
+@pytest.mark.parametrize("steps", [1, 2, 10, 100])
+@pytest.mark.parametrize("rate", [0.01, 0.3, 0.8])
+@pytest.mark.parametrize("mu", [0.2, 1.0, 2.5])
+def test_a_blanked_record_against_the_exact_pair(mu, rate, steps):
+    """Both directions of a pair that the definition allows stay below the profile."""
+    mu = mu / math.sqrt(steps)
+    profile = SampledGaussianProfile(mu, rate, "fixed-zero-out", steps)
+    found = oracles.ratio(profile, [blanked_pair(mu, rate)] * steps)
+    assert 0.1 < found <= 1 + 1e-9
+    # as if a blanked record met only its own blank
+    if rate < 0.5 and mu > 0.2:
+        forgotten = SampledGaussianProfile(mu, rate, "fixed", steps)
+        assert oracles.ratio(forgotten, [blanked_pair(mu, rate)] * steps) > 1.01
+
+
+@pytest.mark.parametrize(("n", "b"), [(2, 1), (3, 2), (5, 2), (6, 3)])
+def test_every_batch_with_a_blanked_record(n, b, rng):
+    """The other records are free; every batch is enumerated."""
+    sigma, edges, batches = 1.4, np.linspace(-15, 15, 20_001), fixed_batches(n, b)
+    profile, worst = SampledGaussianProfile(1 / sigma, b / n, "fixed-zero-out"), 0.0
+    for trial in range(10):
+        others = rng.uniform(-1, 1, n - 1) if trial > 2 else np.full(n - 1, trial - 1.0)
+        weights = [weight for _, weight in batches]
+        with_it, without = (
+            [sum(np.concatenate(([own], others))[list(batch)]) for batch, _ in batches]
+            for own in (1.0, 0.0)
+        )
+        pair = Pair(
+            oracles.mixture(edges, with_it, weights, sigma),
+            oracles.mixture(edges, without, weights, sigma),
+        )
+        worst = max(worst, oracles.ratio(profile, [pair]))
+    assert 0.2 < worst <= 1 + 1e-9
+
+
+def test_a_blanked_record_in_a_full_batch_is_gaussian():
+    for mu in (0.3, 1.0, 4.0):
+        nearly = SampledGaussianProfile(mu, 1 - 1e-12, "fixed-zero-out")
+        for e in EPSILONS:
+            assert nearly.delta(e) == pytest.approx(gaussian_delta(e, mu), rel=1e-9)
+        assert SampledGaussianProfile(mu, 1.0, "fixed-zero-out").mu == mu
+
+
+@pytest.mark.parametrize("mu", [0.1, 1.0, 3.0, 30.0])
+def test_one_step_is_the_formula_and_falls(mu):
+    """At mu = 3 the formula rises beyond epsilon = 0, and delta(0) takes its place."""
+    for rate in (1e-4, 0.05, 0.6):
+        values = []
+        for e in np.linspace(0, 8, 60):
+            alpha = 1 + math.expm1(e) / rate
+            beta = math.exp(e) / alpha
+            near, far = (gaussian_delta(math.log(alpha), m) for m in (mu, 2 * mu))
+            exact = rate * ((1 - beta) * far + beta * near)
+            exact = min(exact, rate * gaussian_delta(0.0, mu))
+            values.append(SampledGaussianProfile(mu, rate, "fixed-zero-out").delta(e))
+            assert values[-1] == pytest.approx(exact, rel=1e-9)
+        assert np.all(np.diff(values) <= 0)
+
+
+def test_the_envelope_is_below_the_formula_and_above_every_pair():
+    for mu, rate, step in ((0.5, 0.01, 1e-3), (1.5, 0.1, 1e-3), (3.0, 0.3, 1e-2)):
+        remove, add = _laws(mu, rate, "fixed-zero-out", step)
+        pair = blanked_pair(mu, rate)
+        for law, truth in ((remove, pair), (add, pair.swapped)):
+            losses = step * (law.first + np.arange(len(law.masses)))
+            for e in np.linspace(-2, 3, 40):
+                found = law.infinity + np.maximum(-np.expm1(e - losses), 0) @ law.masses
+                assert truth.delta(e) <= found * (1 + 1e-9)
+                if abs(e / step - round(e / step)) < 1e-9 and e >= 0:
+                    assert found <= sampled_delta(e, mu, rate, "fixed-zero-out") * (1 + 1e-9)
+
+
 def test_a_replaced_record_under_poisson_batches_is_not_covered():
     """Why it is refused: rate G(...) with twice the sensitivity is exceeded."""
     sigma, rate, x = 0.4, 0.3, np.linspace(-8, 8, 8001)
@@ -172,7 +262,7 @@ def test_two_poisson_steps_are_exact():
 
 
 @pytest.mark.parametrize("steps", [2, 40, 3000])
-@pytest.mark.parametrize("sampling", ["fixed", "poisson"])
+@pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_nearly_full_batches_are_gaussian(sampling, steps):
     mu = 1.1 / math.sqrt(steps)
     profile = SampledGaussianProfile(mu, 1 - 1e-12, sampling, steps)
@@ -182,7 +272,7 @@ def test_nearly_full_batches_are_gaussian(sampling, steps):
 
 
 def test_full_batches_are_exactly_gaussian():
-    for sampling in ("fixed", "poisson"):
+    for sampling in SAMPLINGS:
         full = SampledGaussianProfile(0.3, 1.0, sampling, 16)
         assert full.mu == GaussianProfile(0.3).repeat(16).mu
         assert all(full.delta(e) == gaussian_delta(e, full.mu) for e in EPSILONS)
@@ -250,7 +340,7 @@ def test_laws_add_up_and_are_consistent():
         (40.0, 0.3, 0.5),
         (8.0, 1e-7, 1e-3),
     ):
-        for sampling in ("fixed", "poisson"):
+        for sampling in SAMPLINGS:
             for law in _laws(mu, rate, sampling, step):
                 assert math.fsum(law.masses) + law.infinity == pytest.approx(1, abs=1e-14)
                 assert law.masses.min() >= 0
@@ -258,7 +348,7 @@ def test_laws_add_up_and_are_consistent():
                 assert law.masses @ np.exp(-losses) <= 1 + 1e-12
 
 
-@pytest.mark.parametrize("sampling", ["fixed", "poisson"])
+@pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_tails_that_are_cut_count_as_infinite(sampling, monkeypatch):
     full = _laws(1.2, 0.2, sampling, 0.01)
     monkeypatch.setattr(sampled, "_TOP", 0.01)
@@ -275,7 +365,7 @@ def test_tails_that_are_cut_count_as_infinite(sampling, monkeypatch):
             assert deltas[0] >= deltas[1] - 1e-15
 
 
-@pytest.mark.parametrize("sampling", ["fixed", "poisson"])
+@pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_losses_far_below_the_grid_of_others(sampling):
     """Tiny losses on a coarse grid: a short ring all the same, and an upper bound."""
     many = SampledGaussianProfile(1e-3, 1e-4, sampling, 10**6)
@@ -357,6 +447,8 @@ def test_epsilon_leaves_room_for_another_transform():
 def test_renyi_bound_is_that_of_full_batches():
     profile = SampledGaussianProfile(0.5, 0.1, "fixed", 4)
     assert profile.rdp(3.0) == pytest.approx(3 * 0.25 / 2 * 4)
+    blanked = SampledGaussianProfile(0.5, 0.1, "fixed-zero-out", 4)
+    assert blanked.rdp(3.0) == pytest.approx(3 * 1.0 / 2 * 4)
 
 
 @pytest.mark.parametrize(
@@ -368,7 +460,7 @@ def test_renyi_bound_is_that_of_full_batches():
         ("rate", (1.0, 0.0), "a float in the range (0, 1]"),
         ("rate", (1.0, 1.5), "a float in the range (0, 1]"),
         ("rate", (1.0, True), "a float in the range (0, 1]"),
-        ("sampling", (1.0, 0.5, "shuffled"), "'fixed' or 'poisson'"),
+        ("sampling", (1.0, 0.5, "shuffled"), "one of ('fixed', 'poisson', 'fixed-zero-out')"),
         ("steps", (1.0, 0.5, "fixed", 0), "an int >= 1"),
         ("steps", (1.0, 0.5, "fixed", 2.0), "an int >= 1"),
     ],

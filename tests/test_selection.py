@@ -26,6 +26,7 @@ from sklearn.linear_model import LinearRegression
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.utils.estimator_checks import check_estimator
 
+import sensitivity_cells
 from dpkernel import (
     BlockStream,
     Budget,
@@ -956,6 +957,9 @@ def test_a_forged_certificate_is_found_out():
     data = json.loads(search("random-stopping").fit(X, y).certificate_.to_json())
     forged = json.loads(json.dumps(data))
     forged["releases"][0]["law"]["mean"] = 1.0  # fewer runs than there were: another profile
+    with pytest.raises(CertificateError, match=r"contradicts itself: public\.selection\.law"):
+        Certificate.from_dict(forged).verify()
+    forged["public"]["selection"]["law"]["mean"] = 1.0
     with pytest.raises(CertificateError, match="not the one that the parameters give"):
         Certificate.from_dict(forged).verify()
     forged = json.loads(json.dumps(data))
@@ -1294,3 +1298,10 @@ def test_words_of_a_model_stay_inside_of_its_score(rng, metric, recwarn):
     assert caught.value.__context__ is None and ledger.spends == []
     private_score(model, X, y, metric, y_bounds=(-3, 3), ledger=ledger)
     assert len(ledger.spends) == 1 and not recwarn.list
+
+
+@pytest.mark.parametrize("relation", Neighbours)
+def test_scores_move_as_far_as_stated(relation):
+    """Rows with any target and any prediction, through the sums of every metric and of R^2."""
+    found = sensitivity_cells.furthest(sensitivity_cells.SEARCHES["bounded-sum"], relation)
+    assert 0.999 < found <= 1

@@ -196,6 +196,20 @@ def test_every_loss(data, tmp_path, perturbation, relation):
             np.testing.assert_array_equal(same.coef_, model.coef_)
 
 
+def test_batches_of_zero_out_are_poisson_by_default(data):
+    """With a fixed size they cost about twice the noise; "uniform" still asks for them."""
+    options = {"neighbours": "zero-out", "batch_size": 30, "max_iter": 1}
+    found = [regressor(**options, **more).fit(*data) for more in ({}, {"sampling": "uniform"})]
+    poisson, uniform = (model.certificate_.public["scheme"] for model in found)
+    assert (poisson["sampling"], uniform["sampling"]) == ("poisson", "uniform")
+    assert uniform["sigma"] > 1.5 * poisson["sigma"]
+    assert all(model.certificate_.verify().epsilon <= 1 for model in found)
+    whole = regressor(neighbours="zero-out", max_iter=1).fit(*data)
+    assert whole.certificate_.public["scheme"]["sampling"] == "full"
+    replaced = regressor(batch_size=30, max_iter=1).fit(*data)
+    assert replaced.certificate_.public["scheme"]["sampling"] == "uniform"
+
+
 def test_zero_out_has_half_the_sensitivity(data):
     for options in ({**OUTPUT, "alpha": 0.1}, {"max_iter": 3}):
         both = [regressor(neighbours=r, **options).fit(*data) for r in ("replace-one", "zero-out")]

@@ -287,7 +287,16 @@ def untouched(values: Any, *, whole: bool = False) -> Any:
 def keys(values: Any) -> tuple[list[Hashable], tuple[int, ...]]:
     """Return the ``key`` of every cell of y, and the shape of y; tuples in a list are labels."""
     found = untouched(values, whole=True)
-    return [key(cell) for cell in _flat(found)], tuple(found.shape)
+    flat: list[Any] = _flat(found)
+    shape = tuple(found.shape)
+    if found.dtype != object:  # the same keys as below, faster
+        plain = np.asarray(found, dtype=np.float64)
+        flat = list(plain.ravel().tolist())
+        if not np.isnan(plain).any():
+            return flat, shape
+    elif set(map(type, flat)) == {str}:
+        return flat, shape
+    return [key(cell) for cell in flat], shape
 
 
 def units(groups: Any) -> tuple[IntArray, int]:
@@ -355,6 +364,8 @@ def _of_array(values: Any) -> Any:
     if values.dtype.kind == "f":  # wider than float64: one rounding per entry
         with np.errstate(all="ignore"):
             return values.astype(np.float64)
+    if values.dtype.kind in "US":
+        return values.astype(object)
     found = np.empty(values.shape, dtype=object)
     for place in np.ndindex(values.shape):
         found[place] = values[place]
@@ -468,9 +479,5 @@ def _numbers_of(values: Any) -> Array:
 
 
 def _flat(values: Any) -> list[Any]:
-    """Return the cells one after the other, tuples and lists whole."""
-    if values.dtype != object:
-        return list(values.ravel().tolist())
-    return (
-        [values[place] for place in np.ndindex(values.shape)] if values.ndim != 1 else list(values)
-    )
+    """Return the cells one after the other; objects stay what they are."""
+    return list(values.ravel().tolist())

@@ -17,6 +17,7 @@ other parameters. It says that the numbers support each other, not who computed 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import math
 import platform
@@ -26,10 +27,11 @@ from functools import cache
 from importlib import metadata
 from typing import Any
 
+from dpkernel.agreement import check_agreement, same_values
 from dpkernel.archive import read_json
 from dpkernel.errors import CertificateError
 from dpkernel.mechanisms import Mechanism, mechanism_from_dict
-from dpkernel.noise import MOST_DRAWS, TRUSTED_GENERATORS, Noise
+from dpkernel.noise import MOST_DRAWS, TRUSTED_SOURCES, Noise
 from dpkernel.profiles import PrivacyProfile, compose, profile_from_dict
 from dpkernel.sensitivity import UNIT_FORMULAS
 from dpkernel.types import JSON, Budget, Neighbours, is_real, is_whole
@@ -40,6 +42,11 @@ NOT_COVERED = (
     "the choice of this model among others by un-noised scores, as in scikit-learn's grid search",
     "bounds or levels that were read from the data instead of being public",
 )
+
+ON_THE_CALLERS_WORD = {
+    "disjoint-ledger-parts": "no record is in two of the parts that the ledger was divided into",
+    "each-row-once": "no row was added twice to the statistics, or to two that were merged",
+}  # what no line of this library can check
 
 
 @dataclass(frozen=True)
@@ -98,6 +105,9 @@ class Certificate:
         The claim is proved. See the truth table at the head of this module.
     profile : PrivacyProfile
         Delta at every epsilon.
+    digest : str
+        A hash of everything else. It shows that a number was changed, not by whom: whoever changes
+        one can compute it again. Empty in certificates of older versions.
     """
 
     subject: str
@@ -118,6 +128,7 @@ class Certificate:
     reference: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
     schema: int = SCHEMA
+    digest: str = ""
 
     @classmethod
     def issue(
@@ -133,7 +144,13 @@ class Certificate:
         invalid_because: Sequence[str] = (),
         not_private_because: Sequence[str] = (),
     ) -> Certificate:
-        """Return the certificate of the releases that ``noise`` was paid for."""
+        """Return the certificate of the releases that ``noise`` was paid for.
+
+        If it was paid for in a part of a ledger, ``public`` gets the part's name as ``ledger_part``, and
+        the assumptions say that the parts are disjoint: that is the word of whoever divided the ledger.
+        """
+        if type(noise) is not Noise:
+            raise CertificateError("A certificate needs the noise of a recorded spend.")
         paid = {
             (part.label, part.profile, part.draws, part.folds)
             for part in noise.plan.parts
@@ -143,7 +160,19 @@ class Certificate:
             raise CertificateError(
                 "The releases to certify are not those that this noise was spent for."
             )
+        mechanisms = [r.mechanism for r in releases]
+        if any(m not in mechanisms for m in noise.used):
+            raise CertificateError(
+                "The noise was drawn by a mechanism that is not among the releases to certify."
+            )
+        if any(m.sensitivity.neighbours is not noise.neighbours for m in mechanisms):
+            raise CertificateError(
+                f"The noise was spent for {noise.neighbours.value!r} neighbours, and a release was"
+                " calibrated for others."
+            )
         profile = _compose(releases)
+        part = {} if noise.ledger_part is None else {"ledger_part": noise.ledger_part}
+        stated = _plain({**public, **part})
         known = "the noise was seeded, so it can be subtracted"
         unknown = "the source of the noise is not one of the library's"
         why_not = known if "seeded" in noise.generator else unknown
@@ -162,15 +191,16 @@ class Certificate:
             valid=not invalid_because,
             generator=noise.generator,
             sampler=noise.sampler,
-            public=dict(public),
-            free_statistics=dict(free_statistics or {}),
-            assumptions=_assumptions(releases),
+            public=stated,
+            free_statistics=_plain(free_statistics or {}),
+            assumptions=_assumptions(releases, stated),
             reasons=reasons,
             not_covered=NOT_COVERED,
             reference=reference
             or "; ".join(dict.fromkeys(r.mechanism.reference for r in releases)),
             versions=dict(_versions()),
         )
+        found = dataclasses.replace(found, digest=found._digest())
         if found.valid:
             found.verify()
         return found
@@ -196,17 +226,26 @@ class Certificate:
                     f" and the certificate claims {self.neighbours.value!r}."
                 )
         self._verify_unit()
-        unsigned = set(_assumptions(self.releases)) - set(self.assumptions)
-        if unsigned:
+        needed, named = set(_assumptions(self.releases, self.public)), set(self.assumptions)
+        if needed - named:
             raise CertificateError(
-                f"The releases rest on {sorted(unsigned)}, which the certificate does not name."
+                f"The releases rest on {sorted(needed - named)}, which the certificate does not name."
             )
-        if self.private and self.generator not in TRUSTED_GENERATORS:
+        if named - needed:
             raise CertificateError(
-                f"The noise came from {self.generator!r}, but the certificate says 'private'."
+                f"The certificate names the assumptions {sorted(named - needed)}, on which nothing in it"
+                " rests."
             )
+        if self.private and TRUSTED_SOURCES.get(self.generator) != self.sampler:
+            raise CertificateError(
+                f"The noise came through {self.sampler!r} from {self.generator!r}, but the certificate"
+                " says 'private'."
+            )
+        if not self.private and not self.reasons:
+            raise CertificateError("The certificate says 'not private' and gives no reason.")
         if self.private and self.reasons:
             raise CertificateError("The certificate says 'private' and gives reasons against it.")
+        self._verify_public()
         profile = _compose(self.releases)
         proved = profile.delta(self.epsilon)
         if not proved <= self.delta:
@@ -216,7 +255,34 @@ class Certificate:
             )
         if self.profile != profile:
             raise CertificateError("The stated profile is not the one that the parameters give.")
+        least = profile.epsilon(self.delta)
+        if self.epsilon > least * (1 + 1e-9) + 1e-12:
+            raise CertificateError(
+                f"The certificate claims epsilon = {self.epsilon:.6g}, but its parameters give"
+                f" {least:.6g} at delta = {self.delta:.6g}."
+            )
+        if self.digest and self.digest != self._digest():
+            raise CertificateError(
+                "The certificate was changed after it was issued: its digest is that of other values."
+            )
         return Budget(max(profile.epsilon(self.delta), 1e-300), self.delta)
+
+    def _verify_public(self) -> None:
+        """Raise unless what stands under ``public`` agrees with the releases."""
+        try:
+            check_agreement(dict(self.public), [release.to_dict() for release in self.releases])
+        except (KeyError, TypeError, ValueError, ArithmeticError) as error:
+            if isinstance(error, CertificateError):
+                raise
+            raise CertificateError(
+                f"What the certificate says under 'public' can't be compared ({error!r})."
+            ) from error
+
+    def _digest(self) -> str:
+        """Return the hash of the canonical JSON text of everything else."""
+        content = {name: value for name, value in self.to_dict().items() if name != "digest"}
+        text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return hashlib.sha256(text.encode()).hexdigest()
 
     @property
     def unit(self) -> str:
@@ -291,6 +357,8 @@ class Certificate:
     def from_dict(cls, data: JSON) -> Certificate:
         """Return the certificate described by JSON values."""
         names = {f.name for f in dataclasses.fields(cls)}
+        if isinstance(data, dict):
+            data = {"digest": "", **data}  # certificates of older versions have none
         if not isinstance(data, dict) or not names <= set(data):
             missing = sorted(names - set(data)) if isinstance(data, dict) else "everything"
             raise CertificateError(f"This is not a certificate of dpkernel: {missing} is missing.")
@@ -304,6 +372,8 @@ class Certificate:
             _check_types(data)
             values["neighbours"] = Neighbours.resolve(data["neighbours"])
             values["profile"] = profile_from_dict(data["profile"])
+            if same_values(data["profile"], values["profile"].to_dict()) is not None:
+                raise CertificateError("The profile can't be read: it states more than it has.")
             values["assumptions"] = tuple(data["assumptions"])
             values["reasons"] = tuple(data["reasons"])
             values["not_covered"] = tuple(data["not_covered"])
@@ -376,6 +446,7 @@ def _check_types(data: JSON) -> None:
         "generator": str,
         "sampler": str,
         "reference": str,
+        "digest": str,
         "public": dict,
         "free_statistics": dict,
         "versions": dict,
@@ -399,17 +470,26 @@ def _check_types(data: JSON) -> None:
 def _read_release(line: JSON) -> Release:
     folds = line.get("folds", 1)  # certificates written before folds existed have none
     found = Release(line["label"], mechanism_from_dict(line), line["draws"], folds)
-    derived = found.mechanism.to_dict()
-    for name in ("noise_scale", "assumptions", "reference"):
-        if line[name] != derived[name]:
-            raise CertificateError(
-                f"The {name} of the release {found.label!r} is not the one its parameters give."
-            )
+    wrong = same_values(line, found.to_dict(), optional=("folds",))
+    if wrong is not None:
+        raise CertificateError(
+            f"The {wrong} of the release {found.label!r} is not the one its parameters give."
+        )
     return found
 
 
-def _assumptions(releases: Sequence[Release]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(name for r in releases for name in r.mechanism.assumptions))
+def _assumptions(releases: Sequence[Release], public: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what the mechanisms rest on, and what the caller answers for."""
+    found = [name for r in releases for name in r.mechanism.assumptions]
+    found += ["disjoint-ledger-parts"] if "ledger_part" in public else []
+    found += ["each-row-once"] if public.get("rows_added_by") == "caller" else []
+    return tuple(dict.fromkeys(found))
+
+
+def _plain(values: Mapping[str, Any]) -> JSON:
+    """Return what a reader of the file gets: JSON values and nothing else."""
+    found: JSON = json.loads(json.dumps(dict(values), allow_nan=False))
+    return found
 
 
 @cache

@@ -5,6 +5,7 @@ word and keeps no state, so that nothing can be repeated after a fork, shared
 between threads by accident, or read out of the process. ``SeededEntropy`` is
 for tests and reproductions: whatever it touches is marked "not private".
 ``KeyedEntropy`` expands a secret key that came from one of the two.
+``this_process`` tells a forked child from its parent, for rights that must not be used in both.
 
 What is not handled: a broken or unseeded operating system generator.
 """
@@ -20,6 +21,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 Words = NDArray[np.uint64]
+
+_forks = 0  # how many forks lie between the first process and this one
+
+
+def _count_fork() -> None:
+    global _forks
+    _forks += 1
+
+
+if hasattr(os, "register_at_fork"):  # systems without it do not fork
+    os.register_at_fork(after_in_child=_count_fork)
+
+
+def this_process() -> tuple[int, int]:
+    """Return what no other process that holds a copy of this one's memory returns.
+
+    A process id alone can come back: a grandchild may get the id of its dead grandparent. The number of
+    forks grows with each of them.
+    """
+    return os.getpid(), _forks
 
 
 class WordSource(Protocol):

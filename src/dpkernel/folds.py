@@ -6,7 +6,7 @@ order of arrival, are spread over all folds, as contiguous pieces would not be; 
 at a row. Neighbours with a public number of rows differ in one position and so in one fold.
 
 What is not handled: add-remove neighbours, where a removed row moves all later ones. The ledger and
-the certificate refuse it.
+the certificate refuse it. And a record that somebody adds at two positions: it may be in two folds.
 """
 
 from __future__ import annotations

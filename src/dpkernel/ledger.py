@@ -19,7 +19,6 @@ import csv
 import json
 import math
 import threading
-import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,11 +26,29 @@ from typing import Any
 
 import numpy as np
 
+from dpkernel.entropy import this_process
 from dpkernel.errors import BudgetExceededError, LedgerError, ParameterError, parameter_message
 from dpkernel.filters import FILTERS, Charge, Filter, RenyiFilter, epsilon_at, resolve_filter
 from dpkernel.ledger_file import FileStore
-from dpkernel.ledger_store import MemoryStore, Settings, Spend, Store, now
-from dpkernel.noise import _MINT, Noise, NoiseSource, Plan, SystemNoise
+from dpkernel.ledger_store import (
+    MemoryStore,
+    Settings,
+    Spend,
+    Store,
+    canonical_names,
+    now,
+    recorded_name,
+)
+from dpkernel.noise import (
+    _MINT,
+    Noise,
+    NoiseSource,
+    Plan,
+    SystemNoise,
+    generator_of,
+    is_private,
+    refuse_after_fork,
+)
 from dpkernel.profiles import PrivacyProfile
 from dpkernel.types import JSON, Budget, Neighbours, is_real
 
@@ -55,7 +72,8 @@ class Ledger:
         A file that all processes share. Without one the ledger lives in this process.
     dataset : str, optional
         The data set the budget belongs to. A file may hold several; the name may be left out when
-        it holds one.
+        it holds one. Capitals, spaces around it and the width of letters do not make another name, and
+        characters that do not show are refused: what looks like one name is one budget.
     budget : Budget, optional
         The ceiling. A data set is added to a file only when its ceiling is stated (or
         ``unlimited=True``), so that a misspelt name is an error and no second budget. The file
@@ -68,7 +86,8 @@ class Ledger:
         The rule that adds spends up; see ``dpkernel.filters``. "auto" lets the first spend
         decide: "gaussian" for a Gaussian one, "basic" otherwise.
     parts : sequence of str
-        Names of disjoint parts of the data set, fixed when the ledger is made; see ``part``.
+        Names of disjoint parts of the data set, fixed when the ledger is made; see ``part``. That they
+        are disjoint rests on your word.
     unlimited : bool
         Make a data set without a ceiling.
     read_only : bool
@@ -112,11 +131,11 @@ class Ledger:
                     "A ledger in memory has no 'dataset' and no 'read_only' mode; pass a file name"
                     " as the first argument."
                 )
-            self._store = MemoryStore(wanted)
+            names = canonical_names(wanted.parts, "parts")
+            self._store = MemoryStore(replace(wanted, parts=names))
             return
         if dataset is not None:
             _check_text("dataset", dataset)
-            dataset = _normal(dataset)
         if not is_real(timeout) or not 0 <= timeout <= 86_400:
             allowed = "a number of seconds from 0 to 86400"
             raise ParameterError(parameter_message("Ledger", "timeout", allowed, timeout))
@@ -161,17 +180,17 @@ class Ledger:
         BudgetExceededError
             The spend does not fit. Nothing was recorded and nothing can be drawn.
         """
-        source = SystemNoise() if noise is None else noise
-        plan, spend = self._line(what, label, claim, neighbours, source.private)
+        source = _checked_source(noise, SystemNoise())
+        plan, spend = self._line(what, label, claim, neighbours, is_private(source))
         number = self._store.append(spend, lambda s, earlier: _admit(s, earlier, spend))
         marked: set[str] = set()
 
-        def on_draw(part: str) -> None:
+        def on_draw(part: str, _: object) -> None:
             if part not in marked:
                 self._store.mark_drawn(number, part)
                 marked.add(part)
 
-        return Noise(_MINT, source, plan, self.neighbours, on_draw)
+        return Noise(_MINT, source, plan, self.neighbours, on_draw, self._part)
 
     def reserve(
         self,
@@ -184,15 +203,17 @@ class Ledger:
     ) -> tuple[dict[str, Ledger], Noise]:
         """Record the plans of several steps in one spend, or nothing; return a ledger for each step.
 
-        A step's ledger refuses everything but its own plan, and that once: it hands out the noise that
-        this spend paid for and records nothing further. The spend itself, whose parts are labelled
-        "step: part", is returned to be certified; what it could draw is struck off.
+        A step's ledger refuses everything but its own plan, and that once and in this process: it
+        hands out the noise that this spend paid for and records nothing further. That noise comes from
+        the source that is on record, or from another that is as good. The spend itself, whose parts are
+        labelled "step: part", is returned to be certified; what it could draw is struck off.
         """
         joined = Plan.joined(plans)
         whole = self.spend(joined, label, claim=claim, neighbours=neighbours, noise=noise)
         on_draw = whole._hand_over()
         steps: dict[str, Ledger] = {
-            name: _StepLedger(self, name, plan, on_draw) for name, plan in plans.items()
+            name: _StepLedger(self, name, plan, whole._source, on_draw)
+            for name, plan in plans.items()
         }
         return steps, whole
 
@@ -229,16 +250,21 @@ class Ledger:
         those on the whole. Which part a row belongs to must
         be public and the same in neighbouring data sets: under replace-one a record is replaced
         within its part.
+
+        That no record is in two parts rests on the caller's word: the ledger never sees rows. One table
+        spent under two parts costs twice what the ledger counts. Certificates of a part name this among
+        their assumptions, as "disjoint-ledger-parts".
         """
         if self._part is not None:
             raise LedgerError("Parts are not divided further: name the finer parts directly.")
         known = self._store.settings().parts
-        if _normal(name) not in known:
+        recorded = recorded_name(name, known, "parts") if _is_text(name) else None
+        if recorded is None:
             listed = ", ".join(repr(part) for part in known) or "none"
             allowed = f"one of the declared parts ({listed})"
             advice = "Declare parts when the ledger is made: Ledger(..., parts=('north', 'south'))."
             raise ParameterError(parameter_message("Ledger.part", "name", allowed, name, advice))
-        return _reopen(self._store, _normal(name))
+        return _reopen(self._store, recorded)
 
     def change_ceiling(self, budget: Budget, reason: str) -> None:
         """Set another ceiling, for a reason that stays on record.
@@ -483,7 +509,8 @@ class Ledger:
                 f"This data set is recorded with accounting={recorded.accounting!r}, not"
                 f" {accounting!r}. The rule can't be changed afterwards."
             )
-        if parts and tuple(_normal(part) for part in parts) != recorded.parts:
+        named = tuple(recorded_name(part, recorded.parts, "parts") for part in parts)
+        if parts and named != recorded.parts:
             raise LedgerError(
                 f"This data set is recorded with the parts {recorded.parts}, not {tuple(parts)}. They"
                 " can't be changed afterwards."
@@ -527,14 +554,20 @@ class _StepLedger(Ledger):
     """The ledger of one step of a spend that is on record already."""
 
     def __init__(
-        self, whole: Ledger, name: str, plan: Plan, on_draw: Callable[[str], None]
+        self,
+        whole: Ledger,
+        name: str,
+        plan: Plan,
+        source: NoiseSource,
+        on_draw: Callable[[str, object], None],
     ) -> None:
         self._store, self._part = whole._store, whole._part
-        self._name, self._reserved, self._on_draw = name, plan, on_draw
-        self._open, self._guard = True, threading.Lock()
+        self._name, self._reserved, self._source, self._on_draw = name, plan, source, on_draw
+        self._open, self._guard, self._process = True, threading.Lock(), this_process()
 
     def check(self, what: Plan | PrivacyProfile, label: str, **options: Any) -> None:
-        """Raise unless this is the plan that was reserved."""
+        """Raise unless this is the plan that was reserved, in the process that reserved it."""
+        refuse_after_fork(self._process)
         plan, _ = self._line(what, label, options.get("claim"), options.get("neighbours"), True)
         if not self._open or plan != self._reserved:
             raise LedgerError(
@@ -544,16 +577,24 @@ class _StepLedger(Ledger):
 
     def spend(self, what: Plan | PrivacyProfile, label: str, **options: Any) -> Noise:
         """Return the noise that was reserved for this step; nothing further is recorded."""
+        refuse_after_fork(self._process)  # before the lock, which a fork may have copied closed
+        source = _checked_source(options.get("noise"), self._source)
+        if is_private(self._source) and generator_of(source) != generator_of(self._source):
+            raise LedgerError(
+                f"The step {self._name!r} asks for noise from {generator_of(source)!r}, but the spend"
+                f" was recorded with noise from {generator_of(self._source)!r}. What was reserved stays"
+                " spent."
+            )
         with self._guard:
             self.check(what, label, **options)
             self._open = False
-        source = options.get("noise") or SystemNoise()
         return Noise(
             _MINT,
             source,
             self._reserved,
             self.neighbours,
-            lambda part: self._on_draw(f"{self._name}: {part}"),
+            lambda part, mechanism: self._on_draw(f"{self._name}: {part}", mechanism),
+            self._part,
         )
 
     def __reduce__(self) -> Any:
@@ -666,13 +707,25 @@ def _pair(budget: Budget | None) -> JSON | None:
     return None if budget is None else {"epsilon": budget.epsilon, "delta": budget.delta}
 
 
-def _normal(name: str) -> str:
-    """Return a name in one spelling: composed letters, no space around it."""
-    return unicodedata.normalize("NFC", name).strip() if isinstance(name, str) else ""
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and bool(value.strip())
+
+
+def _checked_source(given: object, default: NoiseSource) -> NoiseSource:
+    """Return the source that noise is drawn from, the default if none is given."""
+    if given is None:
+        return default
+    if not isinstance(given, NoiseSource):
+        raise ParameterError(
+            parameter_message(
+                "Ledger.spend", "noise", "a NoiseSource or None", type(given).__name__
+            )
+        )
+    return given
 
 
 def _check_text(name: str, text: object) -> None:
-    fine = isinstance(text, str) and 0 < len(text) <= 1000 and bool(text.strip())
+    fine = _is_text(text) and len(str(text)) <= 1000
     if fine:
         try:
             str(text).encode()
@@ -696,8 +749,8 @@ def _check_settings(
     accounting: str | None,
     parts: Sequence[str],
 ) -> Settings:
-    names = tuple(_normal(part) for part in parts)
-    if isinstance(parts, str) or not all(names) or len(set(names)) != len(names):
+    names = () if isinstance(parts, str) else tuple(parts)
+    if isinstance(parts, str) or not all(_is_text(part) for part in names):
         raise ParameterError(parameter_message("Ledger", "parts", "different names", parts))
     if budget is not None and not isinstance(budget, Budget):
         raise ParameterError(

@@ -31,7 +31,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dpkernel.errors import LedgerError
-from dpkernel.ledger_store import Settings, Spend, now, order_after_change
+from dpkernel.ledger_store import (
+    Settings,
+    Spend,
+    canonical_name,
+    canonical_names,
+    now,
+    order_after_change,
+    recorded_name,
+)
 from dpkernel.types import Budget, Neighbours
 
 try:
@@ -91,14 +99,14 @@ class FileStore:
     ) -> FileStore:
         """Open a data set of a file; create it, and the file, if ``settings`` are given."""
         path = path.absolute()
-        store = cls(path, dataset or "", read_only, timeout)
+        store = cls(path, "", read_only, timeout)
         if not _exists(path):
             if settings is None or read_only or not dataset:
                 raise LedgerError(
                     f"There is no ledger file {path.name} to read, or no right to. To make one, name"
                     " the data set and its ceiling: Ledger(path, dataset=..., budget=Budget(...))."
                 )
-            store._create_file(settings)
+            store._create_file(canonical_name(dataset, "dataset"), settings)
         with store._connection() as connection:
             if not read_only:
                 store._migrate(connection)
@@ -111,16 +119,17 @@ class FileStore:
                     f"{path.name} holds {len(names)} data sets ({known}). Say which one with"
                     " dataset=..."
                 )
-            if dataset not in names:
+            found = recorded_name(dataset, names, "dataset")
+            if found is None:
                 if settings is None or read_only:
                     raise LedgerError(
                         f"{path.name} holds no data set {dataset!r}, only {known}. To add one, state"
                         " its ceiling: budget=Budget(...)."
                     )
-                store._create(connection, settings)
-        return store
+                found = store._create(connection, dataset, settings)
+        return cls(path, found, read_only, timeout)
 
-    def _create_file(self, settings: Settings) -> None:
+    def _create_file(self, dataset: str, settings: Settings) -> None:
         """Build the file under another name and link it into place, whole."""
         name = str(self.path.with_name(f".{self.path.name}-{uuid.uuid4().hex}"))
         try:
@@ -130,11 +139,11 @@ class FileStore:
                 f"{self.path.name} can't be opened for writing ({error.strerror}): the folder does not"
                 " exist or does not allow it. Nothing was spent."
             ) from error
-        draft = FileStore(Path(name), self.dataset, timeout=self.timeout)
+        draft = FileStore(Path(name), dataset, timeout=self.timeout)
         try:
             with draft._connection(new=True) as connection:
                 draft._migrate(connection)
-                draft._create(connection, settings)
+                draft._create(connection, dataset, settings)
             self._put_in_place(name)
         finally:
             for leftover in (name, f"{name}-lock", f"{name}-journal"):
@@ -175,33 +184,33 @@ class FileStore:
                 "UPDATE spends SET chain = ? WHERE id = ?", (links[dataset], identity)
             )
 
-    def _create(self, connection: sqlite3.Connection, settings: Settings) -> None:
-        budget = settings.budget
+    def _create(self, connection: sqlite3.Connection, dataset: str, settings: Settings) -> str:
+        """Add a data set, unless another process just did; return its name on record."""
+        budget, parts = settings.budget, canonical_names(settings.parts, "parts")
         with self._transaction(connection):
-            added = connection.execute(
-                "INSERT OR IGNORE INTO datasets"
+            names = [row[0] for row in connection.execute("SELECT name FROM datasets")]
+            known = recorded_name(dataset, names, "dataset")
+            if known is not None:
+                return known
+            name = canonical_name(dataset, "dataset")
+            connection.execute(
+                "INSERT INTO datasets"
                 " (name, epsilon, delta, neighbours, accounting, created, renyi_order, parts)"
                 " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
                 (
-                    self.dataset,
+                    name,
                     None if budget is None else budget.epsilon,
                     None if budget is None else budget.delta,
                     settings.neighbours.value,
                     settings.accounting,
                     now(),
                     settings.renyi_order,
-                    json.dumps(settings.parts),
+                    json.dumps(parts),
                 ),
-            ).rowcount
-            if added and budget is not None:
-                self._record_ceiling(connection, budget, "when the ledger was made")
-
-    def _record_ceiling(self, connection: sqlite3.Connection, budget: Budget, reason: str) -> None:
-        connection.execute(
-            "INSERT INTO ceilings (dataset, time, epsilon, delta, reason)"
-            " VALUES ((SELECT id FROM datasets WHERE name = ?), ?, ?, ?, ?)",
-            (self.dataset, now(), budget.epsilon, budget.delta, reason),
-        )
+            )
+            if budget is not None:
+                _record_ceiling(connection, name, budget, "when the ledger was made")
+            return name
 
     # --- the interface of a store -----------------------------------------------------------------
 
@@ -262,7 +271,7 @@ class FileStore:
                 "UPDATE datasets SET epsilon = ?, delta = ?, renyi_order = ? WHERE name = ?",
                 (budget.epsilon, budget.delta, order, self.dataset),
             )
-            self._record_ceiling(connection, budget, reason)
+            _record_ceiling(connection, self.dataset, budget, reason)
 
     def ceilings(self) -> list[tuple[str, Budget, str]]:
         """Return every ceiling there was: since when, how much, and why."""
@@ -501,6 +510,16 @@ def side_lock(path: Path, timeout: float, mode: int = 0o666) -> Iterator[None]:
             fcntl.flock(handle, fcntl.LOCK_UN)  # closing alone would leave it to a forked child
     finally:
         os.close(handle)
+
+
+def _record_ceiling(
+    connection: sqlite3.Connection, dataset: str, budget: Budget, reason: str
+) -> None:
+    connection.execute(
+        "INSERT INTO ceilings (dataset, time, epsilon, delta, reason)"
+        " VALUES ((SELECT id FROM datasets WHERE name = ?), ?, ?, ?, ?)",
+        (dataset, now(), budget.epsilon, budget.delta, reason),
+    )
 
 
 def _exists(path: Path) -> bool:

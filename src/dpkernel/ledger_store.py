@@ -1,17 +1,18 @@
-"""What a ledger keeps: its settings, its spends, and the store in memory."""
+"""What a ledger keeps: its settings, its spends, the spelling of names, and the store in memory."""
 
 from __future__ import annotations
 
 import datetime
 import json
-import os
 import threading
-from collections.abc import Callable, Sequence
+import unicodedata
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Protocol
 
-from dpkernel.errors import LedgerError
+from dpkernel.entropy import this_process
+from dpkernel.errors import LedgerError, ParameterError, parameter_message
 from dpkernel.filters import Charge, RenyiFilter
 from dpkernel.profiles import PrivacyProfile, profile_from_dict
 from dpkernel.types import JSON, Budget, Neighbours
@@ -107,7 +108,7 @@ class MemoryStore:
     records: list[Spend] = field(default_factory=list)
     changes: list[tuple[str, Budget, str]] = field(default_factory=list)
     lock: threading.RLock = field(default_factory=threading.RLock)
-    process: int = field(default_factory=os.getpid)
+    process: tuple[int, int] = field(default_factory=this_process)
 
     def settings(self) -> Settings:
         """Return the settings."""
@@ -115,7 +116,7 @@ class MemoryStore:
 
     def append(self, spend: Spend, admit: Callable[[Settings, Sequence[Spend]], None]) -> int:
         """Check and record one spend under the lock."""
-        if os.getpid() != self.process:
+        if this_process() != self.process:
             raise LedgerError(
                 "A ledger in memory belongs to the process that made it, and this is a forked"
                 " one: two copies would each spend the whole budget. Use a ledger file."
@@ -170,3 +171,76 @@ def now() -> str:
 def _read_profile(text: str) -> PrivacyProfile:
     """Return the profile, once for each different plan: a ledger re-reads them at every spend."""
     return profile_from_dict(json.loads(text)["profile"])
+
+
+# --- the spelling of names ----------------------------------------------------------------------------
+
+_HIDDEN = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")  # control, format, private, unassigned
+_BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0") | {
+    chr(code) for span in (range(0xFE00, 0xFE10), range(0xE0100, 0xE01F0)) for code in span
+}  # letters and marks that show nothing
+_ALIKE = ("LATIN", "GREEK", "CYRILLIC", "ARMENIAN", "COPTIC", "CHEROKEE")
+
+
+def canonical_name(name: object, parameter: str) -> str:
+    """Return a new name in its one spelling; refuse one that can't be told from another by eye.
+
+    Letters are composed and of usual width (NFKC), and runs of spaces are one space. Characters that
+    show nothing are refused, and so are letters of several alphabets that look alike. A word written
+    wholly in the letters of another alphabet can't be told by the tables of Python.
+    """
+    text = _plain(name) if isinstance(name, str) else ""
+    if not text or any(_hidden(letter) for letter in text):
+        allowed = "a text without characters that do not show"
+    elif len({_alphabet(letter) for letter in text} & set(_ALIKE)) > 1:
+        allowed = "a name in the letters of one alphabet, since others look alike"
+    else:
+        return text
+    got = ascii(name) if isinstance(name, str) else type(name).__name__
+    raise ParameterError(parameter_message("Ledger", parameter, allowed, got[:100]))
+
+
+def canonical_names(names: Iterable[object], parameter: str) -> tuple[str, ...]:
+    """Return several new names in their spelling; no two may be spellings of one."""
+    found = tuple(canonical_name(name, parameter) for name in names)
+    if len({_key(name) for name in found}) != len(found):
+        allowed = "different names (capitals do not count)"
+        raise ParameterError(parameter_message("Ledger", parameter, allowed, found))
+    return found
+
+
+def recorded_name(name: str, known: Sequence[str], parameter: str) -> str | None:
+    """Return the name on record that this one spells, None if there is none.
+
+    Width, capitals, spaces and composition do not count. A name that an older version recorded is found
+    under exactly its spelling, even if it would be refused now.
+    """
+    exact = unicodedata.normalize("NFC", name).strip()
+    if exact in known:
+        return exact
+    text = canonical_name(name, parameter)
+    found = [other for other in known if _key(other) == _key(text)]
+    if len(found) > 1:
+        raise LedgerError(
+            f"The name {text!r} may mean any of {found}, which an older version told apart. Spell it"
+            " as one of them."
+        )
+    return found[0] if found else None
+
+
+def _plain(name: str) -> str:
+    return " ".join(word for word in unicodedata.normalize("NFKC", name).strip().split(" ") if word)
+
+
+def _hidden(letter: str) -> bool:
+    return letter in _BLANK or unicodedata.category(letter) in _HIDDEN
+
+
+def _alphabet(letter: str) -> str:
+    return unicodedata.name(letter, "").split(" ")[0] if letter.isalpha() else ""
+
+
+def _key(name: str) -> str:
+    """Return what all spellings of a name have in common."""
+    seen = "".join(letter for letter in _plain(name) if not _hidden(letter))
+    return _plain(unicodedata.normalize("NFKC", seen).casefold())

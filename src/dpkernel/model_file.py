@@ -35,6 +35,7 @@ _OWN = (
     "estimator",
     "dpkernel",
     "metadata",
+    "request",
 )  # names in the header that are not the model's
 
 # every class that has a file: it has ``_to_state()`` and ``_from_state(header, arrays)``
@@ -97,7 +98,11 @@ def save(model: Any, path: str | Path, *, metadata: Mapping[str, Any] | None = N
     if taken:
         raise AssertionError(f"{kind} uses names of the file itself: {taken}")
     own = {"format": FORMAT, "estimator": kind, "dpkernel": __version__}
-    header = {**own, "metadata": _plain(metadata), **state}
+    # what was asked for: the certificate states what was needed of it, which may be a little less
+    budget = {
+        name: float(getattr(model, name)) for name in ("epsilon", "delta") if hasattr(model, name)
+    }
+    header = {**own, "metadata": _plain(metadata), "request": budget, **state}
     write_archive(Path(path), header, arrays)
     return Path(path)
 
@@ -169,6 +174,8 @@ def _opened(path: Path, max_bytes: int, *, only_header: bool = False) -> Archive
         raise ModelFileError(f"{path.name} is damaged: its parts are not those of its format.")
     if version == 1:
         header = {**header, "metadata": {}, "dpkernel": None}
+    if not isinstance(header.get("request", {}), dict):  # files of earlier versions have none
+        raise ModelFileError(f"{path.name} is damaged: its request is no JSON object.")
     if not isinstance(header.get("metadata"), dict):
         raise ModelFileError(f"{path.name} is damaged: its metadata are no JSON object.")
     return Archive(header, archive.arrays, archive.hashes, archive.has_manifest)

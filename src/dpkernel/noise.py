@@ -10,7 +10,6 @@ code to get around it: whoever has the data needs no noise to leak them.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -19,7 +18,13 @@ from typing import Any
 import numpy as np
 
 from dpkernel import samplers
-from dpkernel.entropy import KeyedEntropy, SeededEntropy, SystemEntropy, WordSource
+from dpkernel.entropy import (
+    KeyedEntropy,
+    SeededEntropy,
+    SystemEntropy,
+    WordSource,
+    this_process,
+)
 from dpkernel.errors import NoiseError, ParameterError, parameter_message
 from dpkernel.profiles import ApproximateProfile, GaussianProfile, PrivacyProfile, compose
 from dpkernel.types import JSON, Array, IntArray, Neighbours, is_whole
@@ -37,12 +42,12 @@ class NoiseSource:
     @property
     def private(self) -> bool:
         """Whether the noise can't be predicted or repeated: only of the sources of this module."""
-        return type(self) in (SystemNoise, OpenDPNoise)
+        return is_private(self)
 
     @property
     def generator(self) -> str:
         """The generator's name, for the certificate."""
-        return self._entropy.generator if self.private or not self._entropy.private else "unknown"
+        return generator_of(self)
 
     sampler = "exact bucket sampler"
 
@@ -143,11 +148,6 @@ class OpenDPNoise(SystemNoise):
         super().__init__()
         _opendp()
 
-    @property
-    def generator(self) -> str:
-        """The generators' names, for the certificate."""
-        return "OpenDP and os.urandom"
-
     def discrete_gaussian(self, scale: float, size: int) -> IntArray:
         """Draw independent discrete Gaussians of this parameter."""
         return self._draw("make_gaussian", "l2_distance", scale, size)
@@ -165,6 +165,23 @@ class OpenDPNoise(SystemNoise):
 
     def __repr__(self) -> str:
         return "OpenDPNoise()"
+
+
+def is_private(source: NoiseSource) -> bool:
+    """Whether a source is one of the library's that draw from the operating system.
+
+    Asked of the source's type and not of the source: a class of the user's own may say anything.
+    """
+    fresh = type(getattr(source, "_entropy", None)) is SystemEntropy
+    return fresh and type(source) in (SystemNoise, OpenDPNoise)
+
+
+def generator_of(source: NoiseSource) -> str:
+    """Return the name of the generator behind a source, "unknown" for one of the user's own."""
+    entropy = getattr(source, "_entropy", None)
+    if is_private(source):
+        return "OpenDP and os.urandom" if type(source) is OpenDPNoise else SystemEntropy.generator
+    return entropy.generator if isinstance(entropy, (SeededEntropy, KeyedEntropy)) else "unknown"
 
 
 @dataclass(frozen=True)
@@ -261,7 +278,10 @@ class Plan:
         }
 
 
-TRUSTED_GENERATORS = ("os.urandom", "OpenDP and os.urandom")
+TRUSTED_SOURCES = {  # the sampler that goes with a generator
+    "os.urandom": SystemNoise.sampler,
+    "OpenDP and os.urandom": OpenDPNoise.sampler,
+}
 _MINT = object()  # handed to ledger.py: nobody else makes a Noise
 
 
@@ -274,7 +294,8 @@ class Noise:
         source: NoiseSource,
         plan: Plan,
         neighbours: Neighbours,
-        on_draw: Callable[[str], None],
+        on_draw: Callable[[str, object], None],
+        ledger_part: str | None = None,
     ) -> None:
         if mint is not _MINT:
             raise NoiseError(
@@ -284,59 +305,88 @@ class Noise:
         self._source = source
         self.plan = plan
         self.neighbours = neighbours
+        self.ledger_part = ledger_part  # the declared disjoint part of the data that it touches
         self._left = {part.label: part.draws * part.folds for part in plan.parts}
         self._profiles = {part.label: part.profile for part in plan.parts}
         self._on_draw = on_draw
-        self._process = os.getpid()
+        self._used: list[object] = []
+        self._process = this_process()
         self._lock = threading.Lock()
+
+    def __init_subclass__(cls) -> None:
+        raise NoiseError("Noise has no subclasses: one could draw what no spend paid for.")
 
     @property
     def private(self) -> bool:
         """Whether the noise can't be predicted or repeated."""
-        return self._source.private
+        return is_private(self._source)
 
     @property
     def generator(self) -> str:
         """The generator's name, for the certificate."""
-        return self._source.generator
+        return generator_of(self._source)
 
     @property
     def sampler(self) -> str:
         """The sampler's name, for the certificate."""
         return self._source.sampler
 
-    def claim(self, profile: PrivacyProfile, label: str | None = None) -> NoiseSource:
+    @property
+    def used(self) -> tuple[object, ...]:
+        """The mechanisms that have drawn, in their order; each stands in the certificate."""
+        with self._lock:
+            return tuple(self._used)
+
+    def claim(
+        self, profile: PrivacyProfile, label: str | None = None, mechanism: object = None
+    ) -> NoiseSource:
         """Strike one draw of the part with this profile off the spend; return its source.
 
-        Called by mechanisms, with the profile of what they are about to release.
+        Called by mechanisms, with themselves and the profile of what they are about to release.
         """
-        if os.getpid() != self._process:
-            raise NoiseError(
-                "This noise was paid for in another process (the program forked since). Call"
-                " ledger.spend in the process that draws."
-            )
+        refuse_after_fork(self._process)
         with self._lock:
             for name, left in self._left.items():
                 wanted = label is None or label == name
                 if wanted and left > 0 and self._profiles[name] == profile:
-                    self._on_draw(name)  # on record first: if that fails, the draw is still there
+                    self._on_draw(name, mechanism)  # on record first: if that fails, the draw stays
                     self._left[name] = left - 1
+                    self._note(mechanism)
                     return self._source
         raise NoiseError(
             "No undrawn part of this spend has the profile of the release: it was drawn already, or"
             " another profile was recorded. Spend the mechanism's own profile() once a release."
         )
 
-    def _hand_over(self) -> Callable[[str], None]:
+    def _note(self, mechanism: object) -> None:
+        if mechanism is not None and mechanism not in self._used:
+            self._used.append(mechanism)
+
+    def _hand_over(self) -> Callable[[str, object], None]:
         """Strike all draws off; return what records them, for the steps that draw instead."""
         with self._lock:
             self._left = dict.fromkeys(self._left, 0)
-        return self._on_draw
+
+        def record(part: str, mechanism: object) -> None:
+            with self._lock:
+                self._on_draw(part, mechanism)
+                self._note(mechanism)
+
+        return record
 
     def __reduce__(self) -> str:
         raise NoiseError(
             "A Noise can't be pickled or copied: the copy could draw again. Call ledger.spend in"
             " the process that draws."
+        )
+
+
+def refuse_after_fork(process: tuple[int, int]) -> None:
+    """Raise in another process than the one that paid: both would draw what was paid for once."""
+    if this_process() != process:
+        raise NoiseError(
+            "This noise was paid for in another process (the program forked since). Call"
+            " ledger.spend in the process that draws."
         )
 
 

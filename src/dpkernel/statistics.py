@@ -4,6 +4,9 @@ r"""One-pass, mergeable sums that know their sensitivity.
 quantised to integers inside its norm ball first. Sums of integers are exact, so the sensitivity of
 the real-valued query is that of the program, whatever the order, the number of blocks or threads.
 
+Whoever adds rows answers for adding none twice: a record that is in a sum k times moves it k times as
+far as the sensitivity says.
+
 The un-noised sum can't be printed, pickled or read: the only ways out are ``release``, with noise on
 the matrix, and ``sketch``, rows with the law of a Gaussian mixing of the records.
 """

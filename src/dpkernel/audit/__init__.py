@@ -2,6 +2,7 @@
 
 from dpkernel.audit.core import AuditResult, Point, audit_scores
 from dpkernel.audit.estimator import audit
+from dpkernel.audit.files import audit_file
 from dpkernel.audit.one_run import (
     OneRunReport,
     audit_one_run,
@@ -19,6 +20,7 @@ __all__ = [
     "Roc",
     "WeakNoise",
     "audit",
+    "audit_file",
     "audit_one_run",
     "audit_scores",
     "one_run_epsilon",

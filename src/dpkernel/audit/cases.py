@@ -18,6 +18,7 @@ import numpy as np
 from dpkernel import mechanisms, sensitivity
 from dpkernel.audit.core import Case
 from dpkernel.audit.erm_cases import erm_cases
+from dpkernel.audit.hostile_cases import hostile_batch_cases
 from dpkernel.audit.objective_cases import objective_cases
 from dpkernel.audit.preprocessing_cases import preprocessing_cases
 from dpkernel.audit.sampled_cases import sampled_cases
@@ -298,6 +299,7 @@ CASES: dict[str, Callable[[], list[Case]]] = {
 
 # attacks on what an algorithm computes: bounds that are its own, on mechanisms of the list above
 ALGORITHMS: dict[str, Callable[[], list[Case]]] = {
+    "hostile batches": hostile_batch_cases,
     "sgd": partial(sgd_cases, _GAUSSIAN_BUDGET),
     "output-perturbation": partial(erm_cases, _GAUSSIAN_BUDGET, _PURE_BUDGET),
     "preprocessing": partial(preprocessing_cases, _GAUSSIAN_BUDGET),

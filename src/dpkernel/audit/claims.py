@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from dpkernel.audit.copies import leaf, parameters
 from dpkernel.errors import ParameterError, parameter_message
 from dpkernel.profiles import ApproximateProfile, GaussianProfile, PrivacyProfile, PureProfile
-from dpkernel.types import JSON, Budget, Neighbours, is_real
+from dpkernel.types import JSON, Array, Budget, Neighbours, is_real
 
 
 def claimed_profile(claim: Any, model: Any) -> PrivacyProfile:
@@ -82,43 +83,75 @@ def declared_relation(
 
 
 @dataclass(frozen=True)
-class TwoSteps(PrivacyProfile):
-    r"""What a guarantee for blanked records says about replaced ones: two steps through a null.
+class Steps(PrivacyProfile):
+    r"""What a guarantee for neighbours says about tables that are ``count`` such steps apart.
 
-    Guarantee    delta_2(eps) <= min over a + b = eps of delta(a) + e^a delta(b).
+    Guarantee    if no test of one step has a power above g(alpha) at level alpha, no test of k steps
+                 has one above g(g(...g(alpha))), k times; delta_k(eps) is the largest value of that
+                 less e^eps alpha. Also delta_k(eps) <= delta(eps/k) sum_{i<k} e^(i eps/k). The
+                 smaller bound of the two is taken.
+    Numerics     g is the least of some of its tangents. The maximum is bounded on each cell of a grid
+                 of alpha by the value at its right end less e^eps times its left end.
+    Reference    Dong, Roth & Su (2022), Theorem 2.14; Vadhan (2017), Lemma 2.2.
     """
 
-    kind: ClassVar[str] = "two-steps"
+    kind: ClassVar[str] = "steps"
     one: PrivacyProfile
+    count: int
 
     def delta(self, epsilon: float) -> float:
-        """Return the best bound over a few splits of epsilon."""
+        """Return the smaller of the two bounds."""
         if epsilon < 0:  # both directions hold: 1 - e^eps (1 - delta(-eps))
             return min(1.0, 1 - math.exp(epsilon) * (1 - self.delta(-epsilon)))
-        shares = [float(a) for a in epsilon * np.linspace(0, 1, 9)]
-        found = [self.one.delta(a) + math.exp(a) * self.one.delta(epsilon - a) for a in shares]
-        return min(1.0, min(found))
+        share = epsilon / self.count
+        several = math.fsum(math.exp(min(i * share, 700.0)) for i in range(self.count))
+        found = self.one.delta(share) * several
+        scale = math.exp(min(epsilon, 700.0))
+        return min(1.0, found, float(np.max(self._power - scale * _ALPHA)))
+
+    @cached_property
+    def _power(self) -> Array:
+        """The largest power at the right end of each cell."""
+        slopes = np.exp(_TANGENTS)
+        deltas = np.array([self.one.delta(float(epsilon)) for epsilon in _TANGENTS])
+        power = np.append(_ALPHA[1:], 1.0)
+        for _ in range(self.count):
+            largest = np.ones_like(power)
+            for slope, delta in zip(slopes, deltas, strict=True):
+                np.minimum(largest, delta + slope * power, out=largest)
+                np.minimum(largest, 1 - (1 - delta - power) / slope, out=largest)
+            power = largest
+        return power
 
     def rdp(self, order: float) -> float:
         """Unknown."""
         return math.inf
 
     def to_dict(self) -> JSON:
-        """Return the kind and the one step."""
-        return {"kind": self.kind, "one": self.one.to_dict()}
+        """Return the kind, the profile of one step and the number of steps."""
+        return {"kind": self.kind, "one": self.one.to_dict(), "count": self.count}
 
 
-def claim_for_replaced(claim: PrivacyProfile, relation: Neighbours | None) -> PrivacyProfile:
-    """Return what a claim says about tables in which one record is replaced."""
-    if relation is None or relation is Neighbours.REPLACE_ONE:
+_ALPHA = np.append(0.0, np.geomspace(1e-13, 1.0, 6000))  # levels of tests
+_TANGENTS = np.append(0.0, np.geomspace(1e-3, 30.0, 200))  # epsilons
+
+
+def claim_for_replaced(
+    claim: PrivacyProfile, relation: Neighbours | None, records: int = 1
+) -> PrivacyProfile:
+    """Return what a claim says about tables in which so many records are replaced."""
+    steps = records * (1 if relation in (None, Neighbours.REPLACE_ONE) else 2)
+    if steps == 1:
         return claim
-    if isinstance(claim, GaussianProfile):  # two steps of mu-Gaussian-DP are 2 mu
-        return GaussianProfile(2 * claim.mu_value)
-    return TwoSteps(claim)
+    if isinstance(claim, GaussianProfile):  # k steps of mu-Gaussian-DP are k mu
+        return GaussianProfile(steps * claim.mu_value)
+    return Steps(claim, steps)
 
 
-def replaced_in_words(relation: Neighbours | None) -> str:
+def replaced_in_words(relation: Neighbours | None, records: int = 1) -> str:
     """Return how the two tables differ."""
+    who = "one record replaced" if records == 1 else f"{records} records replaced"
     if relation is None or relation is Neighbours.REPLACE_ONE:
-        return "one record replaced"
-    return f"one record replaced, two steps of {relation.value}"
+        return who if records == 1 else f"{who}, {records} steps of replace-one"
+    many = "two" if records == 1 else str(2 * records)
+    return f"{who}, {many} steps of {relation.value}"

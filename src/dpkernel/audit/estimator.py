@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -20,9 +21,10 @@ from dpkernel.audit.claims import (
 )
 from dpkernel.audit.copies import fixes_its_noise, fresh
 from dpkernel.audit.core import judge_scores
-from dpkernel.audit.observe import Layout, Observation, Runner
+from dpkernel.audit.observe import Filters, Layout, Observation, Runner
+from dpkernel.audit.releases import RELEASED
 from dpkernel.audit.report import AuditReport
-from dpkernel.audit.statistics import STATISTICS, Score, separation
+from dpkernel.audit.statistics import STATISTICS, Score, projection, separation
 from dpkernel.audit.worst_cases import WorstCase, worst_cases
 from dpkernel.errors import ParameterError, parameter_message
 from dpkernel.profiles import PrivacyProfile, PureProfile
@@ -43,6 +45,8 @@ def audit(
     statistic: str | Callable[[Any], Any] = "auto",
     n_rows: int = 8,
     n_columns: int | None = None,
+    n_targets: int | None = None,
+    records: int = 1,
     n_jobs: int | None = None,
     random_state: int | None = None,
     progress: bool = True,
@@ -58,7 +62,7 @@ def audit(
     worst_case : "auto", str or (D, D')
         Two neighbouring data sets, each a pair (X, y), y None for transformers. "auto" makes some
         from the declared bounds and classes and takes the one that shows most in a pilot; a name
-        takes that one. They differ in one replaced record.
+        takes that one. They differ in one replaced record, or in ``records`` of them.
     trials : int
         Judged fits on each of the two. As many again come before them, to choose the attack; half as
         many where the pair is given. At most about log(trials / 10) can be proved for epsilon.
@@ -75,8 +79,14 @@ def audit(
         How the released numbers become one score: projected on the direction in which the two sides
         differ, by a learned classifier, or by your own function of the fitted estimator, for
         example a likelihood ratio. "auto" takes the one that did best on held-out pilot fits.
-    n_rows, n_columns : int
-        Of the built-in tables. The bounds say how many columns, 1 if they do not.
+    n_rows, n_columns, n_targets : int
+        Of the built-in tables. The bounds say how many columns, 1 if they do not; without
+        ``n_targets`` the targets are a vector.
+    records : int
+        How many records of a built-in pair are replaced at once. The claim that is tested is what
+        the estimator's claim says about so many steps. Where epsilon is small, few fits tell more
+        about a group of records than about one: the claim for the group allows more, but noise that
+        is too small shows as many times more clearly.
     n_jobs : int, optional
         Processes, as in scikit-learn.
     random_state : int, optional
@@ -104,16 +114,21 @@ def audit(
     'not contradicted'
     """
     _check(trials, confidence, statistic, n_rows, random_state)
+    if not is_whole(records) or not 1 <= records < n_rows:
+        allowed = f"an int from 1 to {n_rows - 1}, below the number of rows"
+        raise ParameterError(parameter_message("audit", "records", allowed, records))
     bare = fresh(estimator)
     own = statistic if callable(statistic) else None
     runs = Runs(Runner(bare, own), n_jobs, random_state, progress)
-    cases = _cases(worst_case, bare, n_rows, n_columns)
+    sizes = {"n_columns": n_columns, "n_targets": n_targets, "records": records}
+    cases = _cases(worst_case, bare, n_rows, sizes)
     fitted = _first_fit(runs.runner, cases[0])
     profile = claimed_profile(claim, fitted)
     how = "neighbours as given"
     if isinstance(worst_case, str):
         relation = declared_relation(bare, neighbours, fitted)
-        profile, how = claim_for_replaced(profile, relation), replaced_in_words(relation)
+        profile = claim_for_replaced(profile, relation, records)
+        how = replaced_in_words(relation, records)
     at = claimed_delta(delta, claim, bare)
     with runs:
         case, sides = _pilot(cases, trials, runs)
@@ -122,7 +137,8 @@ def audit(
         layout = Layout.of([*sides[0], *sides[1]])
         _warn_if_fixed(bare, layout, sides)
         look = layout.scores if own is not None and layout.single else layout.rows
-        name, score = _best_statistic(look(sides[0]), look(sides[1]), statistic)
+        known = layout.matched() if look == layout.rows else []
+        name, score = _best_statistic(look(sides[0]), look(sides[1]), statistic, known)
         held_out = [look(side[1::2]) for side in sides]
         judged = [look(runs(case, side, trials)) for side in (False, True)]
     scores = score(judged[0]), score(judged[1])
@@ -148,7 +164,21 @@ def audit(
         found.mu_lower,
         found.points,
         scores,
+        n_rows=_n_rows(case),
+        releases=_released_names(layout),
+        pair=case.words,
     )
+
+
+def _n_rows(case: WorstCase) -> int | None:
+    X = case.table[0]
+    return int(X.shape[0]) if hasattr(X, "shape") else None
+
+
+def _released_names(layout: Layout) -> tuple[str, ...]:
+    """Return the labels of the releases whose values the attack saw, in alphabetic order."""
+    names = [name for name, _ in layout.sizes if name.startswith(RELEASED)]
+    return tuple(name.removeprefix(RELEASED) for name in names)
 
 
 def _check(trials: Any, confidence: Any, statistic: Any, n_rows: Any, seed: Any) -> None:
@@ -214,6 +244,7 @@ class Runs:
     progress: bool
     made: int = 0
     _bar: Progress | None = field(default=None, repr=False)
+    _filters: dict[str, Filters] = field(default_factory=dict, repr=False)
 
     def __enter__(self) -> Runs:
         if self.progress:
@@ -233,22 +264,25 @@ class Runs:
     def __call__(self, case: WorstCase, neighbour: bool, count: int) -> list[Observation]:
         """Return what is seen in so many fits to one of the two tables."""
         table = case.neighbour if neighbour else case.table
+        if case.name not in self._filters:
+            self._filters[case.name] = self.runner.filters(case.table, case.neighbour)
+        filters = self._filters[case.name]
         tasks = [self._seeds(min(_CHUNK, count - start)) for start in range(0, count, _CHUNK)]
         found: list[Observation] = []
-        for seen in self._results(table, case.probes, tasks):
+        for seen in self._results(table, case.probes, tasks, filters):
             found += seen
             if self._bar is not None:
                 self._bar.advance(self._bar.task_ids[0], len(seen))
         return found
 
     def _results(
-        self, table: Any, probes: Any, tasks: Sequence[Sequence[int | None]]
+        self, table: Any, probes: Any, tasks: Sequence[Sequence[int | None]], filters: Filters
     ) -> Iterator[list[Observation]]:
         if self.n_jobs in (None, 1):
-            return (self.runner(table, probes, seeds) for seeds in tasks)
+            return (self.runner(table, probes, seeds, filters) for seeds in tasks)
         pool = Parallel(n_jobs=self.n_jobs, return_as="generator")
         results: Iterator[list[Observation]] = pool(
-            delayed(self.runner)(table, probes, seeds) for seeds in tasks
+            delayed(self.runner)(table, probes, seeds, filters) for seeds in tasks
         )
         return results
 
@@ -261,7 +295,7 @@ class Runs:
 
 
 def _cases(
-    worst_case: Any, estimator: Any, n_rows: int, n_columns: int | None
+    worst_case: Any, estimator: Any, n_rows: int, sizes: dict[str, Any]
 ) -> Sequence[WorstCase]:
     """Return the pair that was given, or the built-in ones."""
     if not isinstance(worst_case, str):
@@ -272,7 +306,7 @@ def _cases(
             got = type(worst_case).__name__
             raise ParameterError(parameter_message("audit", "worst_case", allowed, got)) from None
         return [WorstCase("the given pair", (X, y), (other_X, other_y))]
-    cases = worst_cases(estimator, n_rows, n_columns)
+    cases = worst_cases(estimator, n_rows, **sizes)
     found = [case for case in cases if worst_case in ("auto", case.name)]
     if not found:
         names = ", ".join(repr(case.name) for case in cases)
@@ -288,7 +322,7 @@ def _pilot(
 
     A few fits of every case, more of the best two, as many again of the best.
     """
-    few, more = max(20, trials // 20), max(10, trials // 4)
+    few, more = max(min(20, max(8, trials // 8)), trials // 20), max(10, trials // 4)
     alone = len(cases) == 1
     runs.expect(2 * (trials + (2 * more if alone else len(cases) * few + 3 * more)))
     if alone:
@@ -297,7 +331,10 @@ def _pilot(
 
     def apart(index: int) -> float:
         layout = Layout.of([*seen[index][0], *seen[index][1]])
-        return separation(layout.rows(seen[index][0]), layout.rows(seen[index][1]))
+        p, q = (layout.rows(side) for side in seen[index])
+        known = layout.matched()
+        single = separation(p[:, known], q[:, known]) if known else -math.inf
+        return max(separation(p, q), single)
 
     def look_again(index: int) -> None:
         for side in (False, True):
@@ -311,8 +348,13 @@ def _pilot(
     return cases[winner], seen[winner]
 
 
-def _best_statistic(p: Array, q: Array, statistic: str | Callable[[Any], Any]) -> tuple[str, Score]:
-    """Fit each statistic to every second row; return the one that does best on the others."""
+def _best_statistic(
+    p: Array, q: Array, statistic: str | Callable[[Any], Any], known: list[int]
+) -> tuple[str, Score]:
+    """Fit each statistic to every second row; return the one that does best on the others.
+
+    ``known`` are the places of released values along the directions in which they move.
+    """
     if callable(statistic):
         name = "own statistic"
         if p.ndim == 1:  # one number: it is the score, wild or not
@@ -322,6 +364,9 @@ def _best_statistic(p: Array, q: Array, statistic: str | Callable[[Any], Any]) -
         names = list(STATISTICS) if statistic == "auto" else [statistic]
         name = ""
     fitted = {kind: STATISTICS[kind](p[::2], q[::2]) for kind in names}
+    if known and not callable(statistic):
+        along = projection(p[::2, known], q[::2, known])
+        fitted["released values along their moves"] = lambda rows: along(rows[:, known])
 
     def promise(kind: str) -> float:
         score = fitted[kind]

@@ -3,7 +3,9 @@
 Everything a scikit-learn user can read: public attributes and properties with a trailing underscore
 that are numbers or words, or lists, dicts and fitted estimators that hold such, and the answers of
 ``decision_function``, ``predict_proba``, ``predict`` and ``transform`` at probe points. A fit that
-fails is seen to fail. Nothing else of the estimator is touched, so any class will do.
+fails is seen to fail. Of a fit with a certificate also every value that was released with noise, before
+anything was made of it: the certificate covers all of them. Nothing else of the estimator is touched,
+so any class will do.
 """
 
 from __future__ import annotations
@@ -18,17 +20,24 @@ from typing import Any
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from dpkernel.audit.copies import reseed
+from dpkernel.audit.copies import is_ours, reseed
+from dpkernel.audit.releases import MATCHED, RELEASED, Recorded, recording, released_by_label
+from dpkernel.audit.twins import WeakNoise
 from dpkernel.errors import PrivacyWarning
 from dpkernel.types import Array
 
 Table = tuple[Any, Any]  # (X, y); y is None for transformers
 Observation = dict[str, np.ndarray]  # each a row of numbers, or of words
+Filters = Mapping[str, Array]  # a direction for each label of a release
 _ANSWERS = ("decision_function", "predict_proba", "predict", "transform")
 _SCALARS = (str, bytes, bool, int, float, np.generic)
 _DEPTH = 3  # of lists in lists, estimators in estimators
 _LONGEST = 200  # letters of a word
 _MOST = 2000  # numbers of one attribute that are looked at, and attributes
+_QUIET, _QUIET_FITS = (
+    1e-3,
+    2,
+)  # of the noise, in so many fits on each side that show how values move
 _MOST_PARTS = 100  # of a list or dict, and words of one name
 _MOST_MOMENTS = 20  # columns of a matrix whose second moments are taken: what a sketch shows
 
@@ -43,9 +52,46 @@ class Runner:
     estimator: Any
     statistic: Callable[[Any], Any] | None = None
 
-    def __call__(self, table: Table, probes: Any, seeds: Sequence[int | None]) -> list[Observation]:
+    def __call__(
+        self,
+        table: Table,
+        probes: Any,
+        seeds: Sequence[int | None],
+        filters: Filters | None = None,
+    ) -> list[Observation]:
         """Return one observation a seed; None draws from the operating system."""
-        return [self._run(table, probes, seed) for seed in seeds]
+        return [self._run(table, probes, seed, filters or {}) for seed in seeds]
+
+    def filters(self, table: Table, neighbour: Table) -> Filters:
+        """Return the direction in which each released value moves between two tables.
+
+        They are found by fits with next to no noise, and only for estimators of ours. The released
+        value along that direction is what noise that is the same in all directions hides least.
+        """
+        if self.statistic is not None or not is_ours(self.estimator):
+            return {}
+        loud = copy.deepcopy(self.estimator)
+        if not hasattr(loud, "noise"):
+            return {}
+        loud.set_params(noise=WeakNoise(_QUIET))
+        sides: list[dict[str, list[Array]]] = [{}, {}]
+        for side, rows in zip(sides, (table, neighbour), strict=True):
+            for seed in range(_QUIET_FITS):
+                try:
+                    with recording() as seen:
+                        model = Runner(loud).fitted(rows, seed)
+                except Exception:  # seen by the attack itself
+                    return {}
+                for label, values in _whole_releases(seen, model).items():
+                    side.setdefault(label, []).append(values)
+        moved = {
+            label: np.mean(values, axis=0) - np.mean(sides[1][label], axis=0)
+            for label, values in sides[0].items()
+            if {v.shape for v in values} == {v.shape for v in sides[1].get(label, [])}
+            and len({v.shape for v in values}) == 1
+        }
+        lengths = {label: float(np.linalg.norm(shift)) for label, shift in moved.items()}
+        return {label: moved[label] / length for label, length in lengths.items() if length > 0}
 
     def fitted(self, table: Table, seed: int | None) -> Any:
         """Return a copy that was fitted with noise of its own."""
@@ -59,25 +105,51 @@ class Runner:
             found = model.fit(X) if y is None else model.fit(X, y)
         return model if found is None else found
 
-    def _run(self, table: Table, probes: Any, seed: int | None) -> Observation:
+    def _run(self, table: Table, probes: Any, seed: int | None, filters: Filters) -> Observation:
         try:
-            model = self.fitted(table, seed)
+            with recording() as seen:
+                model = self.fitted(table, seed)
         except Exception as error:  # that a fit fails, and how, is seen as well
             return {"failed": np.array([type(error).__name__, str(error)[:_LONGEST]])}
         if self.statistic is not None:
             return {"statistic": np.ravel(np.asarray(self.statistic(model), dtype=np.float64))}
-        return observe(model, probes)
+        return observe(model, probes, _whole_releases(seen, model), filters)
 
 
-def observe(model: Any, probes: Any) -> Observation:
-    """Return all numbers and words that the fitted model shows, by name."""
+def observe(
+    model: Any,
+    probes: Any,
+    released: Mapping[str, Array] | None = None,
+    filters: Filters | None = None,
+) -> Observation:
+    """Return all numbers and words that the fitted model shows, by name.
+
+    ``released`` are the values that mechanisms released during its fit, by their labels. They are
+    shown as they are, and along the directions in ``filters``.
+    """
     found: Observation = {}
+    for label, values in (released or {}).items():
+        direction = (filters or {}).get(label)
+        if direction is not None and direction.shape == values.shape:
+            found[f"{MATCHED}{label}"] = np.array([float(values @ direction)])
+        _note(found, f"{RELEASED}{label}", values, _DEPTH)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of properties that nobody asks for
         _look(found, "", model, _DEPTH)
     for name in _ANSWERS:
         if hasattr(model, name):
             _note(found, name, getattr(model, name)(probes), _DEPTH)
+    return found
+
+
+def _whole_releases(seen: Sequence[Recorded], model: Any) -> dict[str, Array]:
+    """Return one row of numbers for each label; of many long draws their sum."""
+    found = {}
+    for label, values in released_by_label(seen, getattr(model, "certificate_", None)).items():
+        whole = np.concatenate([np.ravel(value) for value in values])
+        equal = len({np.shape(value) for value in values}) == 1
+        shown = whole if len(whole) <= _MOST or not equal else np.ravel(np.sum(values, axis=0))
+        found[label] = shown.astype(np.float64)
     return found
 
 
@@ -181,6 +253,12 @@ class Layout:
     def single(self) -> bool:
         """Whether all that was seen is one number."""
         return [size for _, size in self.sizes] == [1] and not self.words
+
+    def matched(self) -> list[int]:
+        """Return the places of the numbers along known directions, among all of a row."""
+        seen = {name: np.zeros(size) for name, size in self.sizes if name not in self.words}
+        marked = {name: x + name.startswith(MATCHED) for name, x in seen.items()}
+        return np.flatnonzero(self._row(marked) - self._row(seen)).tolist()
 
     def rows(self, observations: Sequence[Observation]) -> Array:
         """Return one row an observation.

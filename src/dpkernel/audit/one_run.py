@@ -124,7 +124,8 @@ class OneRunReport:
             (
                 f"{self.estimator}: {self.verdict}.",
                 f"  epsilon >= {self.epsilon_lower:.3f} at delta = {self.delta:g}, with confidence"
-                f" {self.confidence:g}; claimed: {self.claimed_epsilon:.3f}",
+                f" {self.confidence:g}; claimed: {self.claimed_epsilon:.3f}"
+                + (": a violation" if self.contradicted else ""),
                 f"  one run: {self.correct} of {self.guesses} guesses right, about"
                 f" {self.canaries} canaries; {self.relation}",
                 f"  {NOTE}",

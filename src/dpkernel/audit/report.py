@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dpkernel.audit.core import Point, ordered
+from dpkernel.audit.core import Point, could_contradict, most_provable, ordered
 from dpkernel.audit.statistics import auc
 from dpkernel.profiles import GaussianProfile, PrivacyProfile
 from dpkernel.types import JSON, Array
@@ -30,6 +30,10 @@ class Roc:
         The measured area under the curve, and the largest that the claim allows.
     advantage, advantage_bound : float
         The largest measured difference of the two rates, and what the claim allows: delta(0).
+    auc_lower, advantage_lower : float
+        What is significant of the two: lower bounds with the confidence of the audit, from its
+        judged events. The curve of the best attack lies above the lines from (0, 0) and from (1, 1)
+        to such an event.
     """
 
     false_positive_rate: Array
@@ -39,6 +43,8 @@ class Roc:
     auc_bound: float
     advantage: float
     advantage_bound: float
+    auc_lower: float = 0.5
+    advantage_lower: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -77,6 +83,15 @@ class AuditReport:
         The judged events: the empirical trade-off.
     scores : pair of arrays
         The statistic in the judged fits on the two data sets.
+    n_rows : int or None
+        Of the made-up tables; None where a given table does not say.
+    releases : tuple of str
+        The labels of the certificate's releases whose values the attack saw before anything was
+        made of them; empty for estimators of others.
+    pair : str
+        Which records differ, and where the other records are.
+    setting : tuple of str
+        Sentences on how the audited estimator follows from a model file.
     """
 
     estimator: str
@@ -93,6 +108,10 @@ class AuditReport:
     mu_lower: float
     points: tuple[Point, ...]
     scores: tuple[Array, Array] = field(repr=False, compare=False)
+    n_rows: int | None = None
+    releases: tuple[str, ...] = ()
+    pair: str = ""
+    setting: tuple[str, ...] = ()
 
     @property
     def contradicted(self) -> bool:
@@ -106,27 +125,64 @@ class AuditReport:
             return 0.0
         return GaussianProfile(self.mu_lower).epsilon(self.delta) if self.delta > 0 else np.inf
 
+    @property
+    def has_power(self) -> bool:
+        """Whether so few fits could contradict the claim at all, if every one gave itself away."""
+        return could_contradict(self.claim, self.trials, 1 - self.confidence)
+
     def __str__(self) -> str:
-        seen = self.roc()
-        reading = ""
-        if self.delta > 0:
-            reading = (
-                f"; as a Gaussian (assumed, not tested): epsilon >= {self.epsilon_gaussian:.3f}"
-            )
-        return "\n".join(
+        return "\n  ".join(
             (
                 f"{self.estimator}: {self.verdict}.",
-                f"  epsilon >= {self.epsilon_lower:.3f} at delta = {self.delta:g}, with confidence"
-                f" {self.confidence:g}; claimed: {self.claimed_epsilon:.3f}",
-                f"  mu >= {self.mu_lower:.3f}{reading}",
-                f"  membership: AUC {seen.auc:.3f} (claim allows {seen.auc_bound:.3f}), advantage"
-                f" {seen.advantage:.3f} (claim allows {seen.advantage_bound:.3f})",
-                f"  attack: {self.attack}; {self.relation}",
-                f"  {self.trials} judged fits on each side, after {self.pilot_trials} to choose the"
-                " attack",
-                f"  {NOTE}",
+                *self.setting,
+                *self._words_on_fits(),
+                f"significant: epsilon >= {self.epsilon_lower:.3f} at delta = {self.delta:g}, with"
+                f" confidence {self.confidence:g}; claimed: {self.claimed_epsilon:.3f}"
+                + (": a violation" if self.epsilon_lower > self.claimed_epsilon else ""),
+                f"mu >= {self.mu_lower:.3f}{self._gaussian_reading()}",
+                *self._words_on_membership(),
+                f"power: {self._words_on_power()}",
+                NOTE,
             )
         )
+
+    def _words_on_fits(self) -> list[str]:
+        many = "" if self.n_rows is None else f"{self.n_rows} made-up rows in each fit; "
+        where = f" ({self.pair})" if self.pair else ""
+        seen = "public attributes and answers at a few rows"
+        if self.releases:
+            seen = f"every value released with noise ({', '.join(self.releases)}), {seen}"
+        return [
+            f"tables: {many}{self.relation}{where}",
+            f"attack: {self.attack}; it sees {seen}",
+        ]
+
+    def _gaussian_reading(self) -> str:
+        if not self.delta > 0:
+            return ""
+        found = f"; as a Gaussian (assumed, not tested): epsilon >= {self.epsilon_gaussian:.3f}"
+        if self.epsilon_gaussian > self.claimed_epsilon:
+            found += ", above the claim under that assumption only"
+        return found
+
+    def _words_on_membership(self) -> list[str]:
+        """Say the point estimates, what is significant of them, and what the claim allows."""
+        seen = self.roc()
+        return [
+            f"point estimate: {name} {found:.3f}, with confidence at least {low:.3f}; the claim allows"
+            f" {most:.3f}{_compared(found, low, most)}"
+            for name, found, low, most in (
+                ("AUC", seen.auc, seen.auc_lower, seen.auc_bound),
+                ("advantage", seen.advantage, seen.advantage_lower, seen.advantage_bound),
+            )
+        ]
+
+    def _words_on_power(self) -> str:
+        made = f"{self.trials} judged fits on each side, after {self.pilot_trials} to choose the attack,"
+        if not self.has_power:
+            return f"{made} are too few to contradict this claim, whatever leaks; run more trials"
+        most = most_provable(self.trials, 1 - self.confidence)
+        return f"{made} can prove at most epsilon = {most:.2f}; a leak that shows less is not seen"
 
     def to_dict(self) -> JSON:
         """Return all but the single scores as JSON values."""
@@ -147,8 +203,15 @@ class AuditReport:
             "epsilon_if_gaussian": _finite(self.epsilon_gaussian),
             "auc": seen.auc,
             "auc_bound": seen.auc_bound,
+            "auc_lower": seen.auc_lower,
             "advantage": seen.advantage,
             "advantage_bound": seen.advantage_bound,
+            "advantage_lower": seen.advantage_lower,
+            "n_rows": self.n_rows,
+            "releases": list(self.releases),
+            "pair": self.pair,
+            "setting": list(self.setting),
+            "has_power": self.has_power,
             "points": [asdict(point) for point in self.points],
             "note": NOTE,
         }
@@ -175,6 +238,7 @@ class AuditReport:
         allowed = 1 - self.claim.trade_off(alpha)
         # the bound rises: upper sums bound the area
         area = float(min(1.0, np.sum(allowed[1:] * np.diff(alpha))))
+        gap = max((0.0, *(point.hit_low - point.false_high for point in self.points)))
         return Roc(
             false,
             true,
@@ -183,6 +247,8 @@ class AuditReport:
             area,
             float(np.max(true - false)),
             self.claim.delta(0.0),
+            (1 + gap) / 2,
+            gap,
         )
 
     def plot(self, path: str | Path) -> Path:
@@ -218,6 +284,15 @@ class AuditReport:
         figure.tight_layout()
         figure.savefig(path, dpi=130)
         return Path(path)
+
+
+def _compared(found: float, low: float, most: float) -> str:
+    """Say what it means that a point estimate is above what the claim allows."""
+    if not found > most:
+        return ""
+    if low > most:
+        return ": a violation, the lower bound is above it"
+    return ": the estimate is above it, which is within chance because the lower bound is not"
 
 
 def _finite(value: float) -> float | None:

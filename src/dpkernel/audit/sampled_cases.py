@@ -1,8 +1,9 @@
 """Worst cases of sums over random batches, and the twins that must be rejected.
 
-Two records, of which one is looked at in a step. The attacked record is at one end of the ball, its
-neighbour and the other record are at the other end: then a batch without it gives the very law of
-the neighbour, and the bound is attained.
+Two records, of which one is looked at in a step. The attacked record is at one end of the ball, and the
+other record is at the other end. A replaced record goes there, too: then a batch without it gives the
+very law of the neighbour, and the bound is attained. A blanked record goes to the centre; under Poisson
+batches the other record is blank as well, which is the worst there.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 from dpkernel.audit.core import Case
 from dpkernel.mechanisms import SampledGaussian
 from dpkernel.noise import Noise
+from dpkernel.profiles.sampled import BLANKED
 from dpkernel.sensitivity import bounded_sum
 from dpkernel.types import Budget, IntArray, Neighbours
 
@@ -44,12 +46,13 @@ def _calibrated(sampling: str, neighbours: Neighbours) -> SampledGaussian:
 
 
 def _case(
-    name: str, claim: Any, mechanism: Any, *, stretch: int = 1, broken: str | None = None
+    name: str, claim: Any, mechanism: Any, stretch: int = 1, broken: str | None = None
 ) -> Case:
     """Return the case of a record that is replaced, or blanked, under this mechanism's claim."""
     replaced = claim.sensitivity.neighbours is Neighbours.REPLACE_ONE
-    other = -_BOUND if replaced else 0
-    tables = np.array([[other], [other]]), np.array([[_BOUND * stretch], [other]])
+    other = 0 if claim.sampling == "poisson" else -_BOUND
+    neighbour = other if replaced else 0
+    tables = np.array([[neighbour], [other]]), np.array([[_BOUND * stretch], [other]])
 
     def run(neighbour: bool, noise: Noise) -> float:
         table = tables[int(neighbour)]
@@ -63,23 +66,34 @@ def sampled_cases() -> list[Case]:
     cases = []
     for sampling, neighbours in (
         ("fixed", Neighbours.REPLACE_ONE),
+        ("fixed", Neighbours.ZERO_OUT),
         ("poisson", Neighbours.ZERO_OUT),
     ):
-        name, found = f"sampled-gaussian, {sampling}", _calibrated(sampling, neighbours)
-        values = {field.name: getattr(found, field.name) for field in fields(found)}
+        found = _calibrated(sampling, neighbours)
+        name = f"sampled-gaussian, {sampling}"
+        if found.profile().sampling == BLANKED:
+            name += ", zero-out"
+        half = replace(found, sigma=found.sigma / 2)
         cases += [
             _case(name, found, found),
-            _case(
-                f"{name}, half the noise",
-                found,
-                replace(found, sigma=found.sigma / 2),
-                broken="half the noise",
-            ),
+            _case(f"{name}, half the noise", found, half, broken="half the noise"),
             _case(f"{name}, not clipped", found, found, stretch=3, broken="not clipped"),
         ]
-        if sampling == "fixed":
-            weaker = _calibrated(sampling, Neighbours.ZERO_OUT)
-            wrong, known = f"{name}, zero-out for replaced", f"{name}, a known batch"
-            cases.append(_case(wrong, found, weaker, broken="wrong neighbours"))
-            cases.append(_case(known, found, _KnownBatch(**values), broken="known batch"))
+    replaced = _calibrated("fixed", Neighbours.REPLACE_ONE)
+    blanked = _calibrated("fixed", Neighbours.ZERO_OUT)
+    alone = _calibrated("poisson", Neighbours.ZERO_OUT)
+    values = {field.name: getattr(replaced, field.name) for field in fields(replaced)}
+    twins = (
+        ("zero-out for replaced", replaced, alone, "wrong neighbours"),
+        ("a known batch", replaced, _KnownBatch(**values), "known batch"),
+        # half the noise of a replaced record: as if a blanked one met only its own blank
+        (
+            "zero-out, exchanged records forgotten",
+            blanked,
+            replace(blanked, sigma=replaced.sigma / 2),
+            "exchanged records",
+        ),
+    )
+    for name, claim, mechanism, broken in twins:
+        cases.append(_case(f"sampled-gaussian, fixed, {name}", claim, mechanism, broken=broken))
     return cases

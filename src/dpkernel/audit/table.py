@@ -1,15 +1,17 @@
 """Every estimator with every solver and relation of neighbours, and for each a twin to be rejected.
 
-The twin draws a small part of the noise that its certificate speaks of (``WeakNoise``), or is
-calibrated for a far larger epsilon. One more estimator is one more line in ``_estimators``. No
-estimator takes removed records ("add-remove"), so there are no lines for them.
+Each is attacked among benign records, which say nothing, and among hostile ones, which are copies of
+the neighbour or stand at the opposite corner. Some are attacked once more on tables that are so large
+that the fit computes in float32. The twin draws a small part of the noise that its certificate speaks
+of (``WeakNoise``), or is calibrated for a far larger epsilon. One more estimator is one more line in
+``_estimators``. No estimator takes removed records ("add-remove"), so there are no lines for them.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -61,12 +63,18 @@ class Line:
 
     name: str
     estimator: Any
-    case: str  # of the built-in pairs, the one that shows most
+    case: str  # of the built-in pairs
     relation: str
+    background: str  # the other records: "benign", "hostile" or "large", many hostile ones
     n_rows: int = 8
     broken: str | None = None
     claimed_by: Any = None  # the estimator whose certificate a twin claims, if not its own
     most_fits: int = 1_000_000  # on each side
+
+    @property
+    def drawn(self) -> bool:
+        """Whether the line has a picture: one for each estimator and relation, and its twin."""
+        return self.background == "benign" or self.name in _SLOW
 
     def claim(self) -> PrivacyProfile | None:
         """Return what is claimed, if that is not what the certificate says."""
@@ -97,10 +105,11 @@ class Row:
     false_alarm: float
     attack: str
     seconds: float
+    n_rows: int = 0  # of an estimator's tables
 
 
 def _estimators() -> Iterator[tuple[str, Any, str]]:
-    """Yield name, estimator and worst case, for replace-one."""
+    """Yield name, estimator and the benign pair that shows most, for replace-one."""
     signed: dict[str, Any] = {"accept": (mechanisms.IDEALISED,)}
     stated: dict[str, Any] = {"delta": _DELTA, "bounds": (-1, 1)}
     linear = {**stated, "kernel": "linear"}
@@ -137,12 +146,12 @@ def _estimators() -> Iterator[tuple[str, Any, str]]:
     )
     yield "curator", PrivateCurator(**stated, **signed, y_bounds=(-1, 1)), far
     yield "grid", PrivateGridRegressor(**stated, **signed, y_bounds=(-1, 1), side=3), far
-    end = "the other end of all"
-    yield "bounds", PrivateBounds(**stated), end
-    yield "min-max scaler", PrivateMinMaxScaler(**stated), end
-    yield "standard scaler", PrivateStandardScaler(**stated), end
-    yield "imputer", PrivateImputer(**stated, strategy="mean"), end
-    yield "components", PrivatePCA(**{**stated, "bounds": ([-1, -1], [1, 1])}), end
+    out = "outside the bounds"
+    yield "bounds", PrivateBounds(**stated), out
+    yield "min-max scaler", PrivateMinMaxScaler(**stated), out
+    yield "standard scaler", PrivateStandardScaler(**stated), out
+    yield "imputer", PrivateImputer(**stated, strategy="mean"), out
+    yield "components", PrivatePCA(**{**stated, "bounds": ([-1, -1], [1, 1])}), out
     steps = [
         ("scale", PrivateMinMaxScaler(bounds=(-1, 1))),
         ("model", PrivateKernelRidge(kernel="linear", bounds=(0, 1), y_bounds=(-1, 1))),
@@ -163,30 +172,57 @@ _ROWS = {
     "search, free": 40,
     "search, exponential": 150,
 }  # fewer say nothing
-_MOST_FITS = {"search, exponential": 100}  # each takes about a second
+_SLOW = ("search, exponential", "search, free", "regressor")  # benign or hostile, not both
+_MOST_FITS = {"search, exponential": 40}  # each takes about a second
+_LARGE = 20_000  # rows from which fits compute in float32
+_LARGE_FITS = 50
+_AT_LARGE = (
+    "ridge, Gaussian kernel",
+    "regressor",
+    "quantiles, objective",
+    "classifier, objective",
+    "SGD, gradients",
+)
 
 
 @cache
 def estimator_lines(epsilon: float, factor: float) -> tuple[Line, ...]:
-    """Return every estimator under every relation, each followed by a twin with less noise."""
-    lines = []
-    for name, estimator, case in _estimators():
-        rows = _ROWS.get(name, 8)
+    """Return every estimator under every relation and background, and its twins.
+
+    A twin stands behind the line that it belongs to: among benign records for replace-one, among
+    hostile and among many ones for zero-out.
+    """
+    lines: list[Line] = []
+    for name, estimator, benign in _estimators():
+        transforms = hasattr(estimator, "transform")
+        hostile = "the other end of all" if transforms else "copies of the neighbour"
         relates = "neighbours" if hasattr(estimator, "neighbours") else "estimator__neighbours"
         for relation, share in RELATIONS.items():
-            least = _LEAST[relation] if hasattr(estimator, "transform") else 0.0
-            wanted = max(share * epsilon, least)
+            wanted = max(share * epsilon, _LEAST[relation] if transforms else 0.0)
             sound = clone(estimator).set_params(**{relates: relation}, epsilon=wanted)
-            most = _MOST_FITS.get(name, Line.most_fits)
-            lines.append(Line(name, sound, case, relation, rows, most_fits=most))
-            if name in _NOT_ADDED:
-                twin = clone(sound).set_params(epsilon=_LOOSE)
-                what, by = f"noise of epsilon {_LOOSE:g}", sound
-            else:
-                twin = clone(sound).set_params(noise=WeakNoise(factor))
-                what, by = f"{factor:g} of the noise", None
-            lines.append(Line(name, twin, case, relation, rows, what, by, most))
+            rows, most = _ROWS.get(name, 8), _MOST_FITS.get(name, Line.most_fits)
+            quiet = Line(name, sound, benign, relation, "benign", rows, most_fits=most)
+            loud = replace(quiet, case=hostile, background="hostile")
+            replaced = relation == "replace-one"
+            if replaced or name not in _SLOW:
+                lines += _pair(quiet, factor) if replaced else [quiet]
+            if not replaced or name not in _SLOW:
+                lines += [loud] if replaced else _pair(loud, factor)
+            if name in _AT_LARGE:
+                large = replace(loud, background="large", n_rows=_LARGE, most_fits=_LARGE_FITS)
+                lines += [large] if replaced else _pair(large, factor)
     return tuple(lines)
+
+
+def _pair(line: Line, factor: float) -> list[Line]:
+    """Return a line and its twin."""
+    if line.name in _NOT_ADDED:
+        twin = clone(line.estimator).set_params(epsilon=_LOOSE)
+        what, by = f"noise of epsilon {_LOOSE:g}", line.estimator
+    else:
+        twin = clone(line.estimator).set_params(noise=WeakNoise(factor))
+        what, by = f"{factor:g} of the noise", None
+    return [line, replace(line, estimator=twin, broken=what, claimed_by=by)]
 
 
 @cache
@@ -241,7 +277,7 @@ def estimator_row(
         n_rows=line.n_rows,
         progress=False,
     )
-    if out is not None:
+    if out is not None and line.drawn:
         report.plot(out / f"{picture_name(line)}.png")
     return Row(
         "estimator",
@@ -256,8 +292,9 @@ def estimator_row(
         report.mu_lower,
         trials,
         false_alarm,
-        report.attack,
+        f"{report.attack} ({line.background})",
         time.perf_counter() - start,
+        line.n_rows,
     )
 
 
@@ -273,4 +310,5 @@ def _verdict(violated: bool) -> str:
 def picture_name(line: Line) -> str:
     """Return the file name of a line's picture, without its ending."""
     twin = "" if line.broken is None else "-twin"
-    return "-".join(line.name.replace(",", "").split()).lower() + f"-{line.relation}{twin}"
+    name = "-".join(line.name.replace(",", "").split()).lower()
+    return f"{name}-{line.relation}-{line.background}{twin}"

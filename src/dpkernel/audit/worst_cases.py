@@ -2,7 +2,8 @@
 
 No data are read. What is publicly declared (bounds of the columns, range of the target or list of
 classes) says where a record can be; the pairs put one record at the ends, and the others where they
-hide it least.
+hide it least. The others are free, too: in some pairs they stand at the centre and say nothing, in
+others they are hostile, all at the opposite corner or copies of the neighbour.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from dpkernel.audit.copies import leaf, parameters
 from dpkernel.audit.observe import Table
 from dpkernel.domain import Domain, Interval, Levels
 from dpkernel.errors import ParameterError, parameter_message
-from dpkernel.types import Array
+from dpkernel.types import Array, is_real
 
 _OUTSIDE = 1e3  # of the bounds: what is not clipped shows
 _MOST_PROBES = 20
@@ -30,11 +31,12 @@ _MOST_PROBES = 20
 
 @dataclass(frozen=True)
 class WorstCase:
-    """Two neighbouring tables and a name for them."""
+    """Two neighbouring tables and a name for them; ``words`` say who differs, and who the others are."""
 
     name: str
     table: Table
     neighbour: Table
+    words: str = ""
 
     @property
     def probes(self) -> Any:
@@ -116,10 +118,17 @@ def _asks_for_y(estimator: Any) -> bool:
 def _domain_box(domain: Domain, n_columns: int) -> tuple[Array, Array]:
     if domain.columns is None:
         return -np.ones(n_columns), np.ones(n_columns)
-    if any(isinstance(column, Levels) for column in domain.columns):
-        allowed = "a pair of tables (D, D') where the domain declares levels"
-        raise ParameterError(parameter_message("audit", "worst_case", allowed, "auto"))
-    ends = [(column.low, column.high) for column in domain.columns if isinstance(column, Interval)]
+    ends = []
+    for column in domain.columns:
+        values: Sequence[Any] = (
+            column.values if isinstance(column, Levels) else (column.low, column.high)
+        )
+        if not (is_real(values[0]) and is_real(values[-1])):
+            allowed = (
+                "a pair of tables (D, D') where the domain declares levels that are no numbers"
+            )
+            raise ParameterError(parameter_message("audit", "worst_case", allowed, "auto"))
+        ends.append((float(values[0]), float(values[-1])))
     return np.array([end[0] for end in ends]), np.array([end[1] for end in ends])
 
 
@@ -145,40 +154,66 @@ def _targets(
     return low, (low + high) / 2, high
 
 
-def worst_cases(estimator: Any, n_rows: int, n_columns: int | None = None) -> Sequence[WorstCase]:
-    """Return the built-in pairs for this estimator; each replaces its first record.
+@dataclass(frozen=True)
+class _Pairs:
+    """Makes pairs of so many rows, of which the first ``records`` differ."""
+
+    n_rows: int
+    records: int
+    n_targets: int | None
+
+    def __call__(self, name: str, others: str, rest: Table, one: Table, other: Table) -> WorstCase:
+        who = "one record" if self.records == 1 else f"{self.records} records"
+        return WorstCase(name, self._table(one, rest), self._table(other, rest), f"{who}; {others}")
+
+    def _table(self, record: Table, rest: Table) -> Table:
+        counts = self.records, self.n_rows - self.records
+        X = np.repeat(np.vstack([record[0], rest[0]]), counts, axis=0)
+        if record[1] is None:
+            return X, None
+        y = np.repeat(np.array([record[1], rest[1]]), counts)
+        return X, y if self.n_targets is None else np.repeat(y[:, None], self.n_targets, axis=1)
+
+
+def worst_cases(
+    estimator: Any,
+    n_rows: int,
+    n_columns: int | None = None,
+    *,
+    records: int = 1,
+    n_targets: int | None = None,
+) -> Sequence[WorstCase]:
+    """Return the built-in pairs for this estimator; each replaces its first records.
 
     Opposite targets at the far corner with the rest at the centre; all records at one corner;
-    a record that moves across, and one far outside the bounds; a record among empty ones.
+    a record that moves across, and one far outside the bounds; a record among empty ones. Two have
+    hostile others: all at the opposite corner, and copies of the neighbour. ``n_targets`` makes a
+    matrix of so many equal columns of the targets.
     """
     public = Declared.of(estimator, n_columns)
     low, high = public.low, public.high
     centre = (low + high) / 2
     far = centre + _OUTSIDE * (high - low)
+    pair = _Pairs(n_rows, records, n_targets)
+    empty, corner = "the others are at the centre", "the others are at the opposite corner"
     if public.targets is None:
+        middle, start = (centre, None), (low, None)
         return [
-            _case("an end among the centre", n_rows, centre, None, (high, None), (low, None)),
-            _case("the other end of all", n_rows, low, None, (low, None), (high, None)),
-            _case("outside the bounds", n_rows, centre, None, (far, None), (centre, None)),
-            _case("across, outside", n_rows, low, None, (low, None), (far, None)),
+            pair("an end among the centre", empty, middle, (high, None), start),
+            pair("the other end of all", corner, start, start, (high, None)),
+            pair("outside the bounds", empty, middle, (far, None), middle),
+            pair("across, outside", corner, start, start, (far, None)),
         ]
-    end, middle, other = public.targets
+    end, half, other = public.targets
+    null, raised = (centre, half), (high, other)
     return [
-        _case("opposite targets", n_rows, centre, middle, (high, other), (high, end)),
-        _case("all at one corner", n_rows, high, middle, (high, other), (high, end)),
-        _case("across the box", n_rows, centre, middle, (high, other), (low, other)),
-        _case("outside the bounds", n_rows, centre, middle, (far, other), (far, end)),
-        _case("among empty records", n_rows, centre, middle, (high, other), (centre, middle)),
+        pair("opposite targets", empty, null, raised, (high, end)),
+        pair("all at one corner", "the others are beside it", (high, half), raised, (high, end)),
+        pair("across the box", empty, null, raised, (low, other)),
+        pair("outside the bounds", empty, null, (far, other), (far, end)),
+        pair("among empty records", empty, null, raised, null),
+        pair("against the others", corner, (low, end), raised, (low, end)),
+        pair(
+            "copies of the neighbour", "the others are its copies", (high, end), raised, (high, end)
+        ),
     ]
-
-
-def _case(
-    name: str, n_rows: int, rest: Array, rest_target: Any, one: Table, other: Table
-) -> WorstCase:
-    def table(record: Table) -> Table:
-        X = np.vstack([record[0], *[rest] * (n_rows - 1)])
-        if record[1] is None:
-            return X, None
-        return X, np.array([record[1], *[rest_target] * (n_rows - 1)])
-
-    return WorstCase(name, table(one), table(other))

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from sklearn.base import clone
 
 from dpkernel.cli import options
 from dpkernel.cli.model_files import check_outputs, draft
 from dpkernel.cli.output import REFUSED, Output, Refusal, command
 from dpkernel.domain import Interval, Levels
-from dpkernel.model_file import load
 from dpkernel.types import Budget, Neighbours
+
+_NAMED_ROWS, _NAMED_TRIALS = 1000, 1000  # of an estimator without a file
 
 
 def add_to(app: typer.Typer) -> None:
@@ -27,24 +27,56 @@ def audit(
     subject: Annotated[
         str, typer.Argument(help="A model file, or the name of an estimator.", show_default=False)
     ],
-    trials: Annotated[int, typer.Option(help="Fits on either of two neighbouring tables.")] = 1000,
+    trials: Annotated[
+        int | None,
+        typer.Option(
+            help="Judged fits on each of two neighbouring tables. Without it 1000, or for a model"
+            " file as many as take about two minutes.",
+            show_default=False,
+        ),
+    ] = None,
+    rows: Annotated[
+        int | None,
+        typer.Option(
+            help="Rows of the made-up tables: for a model file at most its own, which is the"
+            " default; for a named estimator 1000.",
+            show_default=False,
+        ),
+    ] = None,
+    records: Annotated[
+        int | None,
+        typer.Option(
+            help="How many records differ between the two tables; by default chosen from the claim.",
+            show_default=False,
+        ),
+    ] = None,
     confidence: Annotated[float, typer.Option(help="Of the lower bound on epsilon.")] = 0.999,
+    jobs: Annotated[int, typer.Option(help="Processes; -1 uses every core.")] = 1,
     epsilon: options.Epsilon = 1.0,
     delta: options.Delta = 1e-6,
     neighbours: options.Relation = Neighbours.REPLACE_ONE.value,
     out: Annotated[Path | None, typer.Option(help="Write the report as JSON.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw the trade-off curve.")] = None,
 ) -> None:
-    """Fit again and again to two tables that differ in one record, and try to tell them apart.
+    """Fit again and again to two tables that differ in a few records, and try to tell them apart.
 
-    The rows are made up from the declared bounds, so nothing is spent and nobody's data are read.
-    Epsilon, delta and neighbours are those of the model file; the options are for a named estimator.
+    Of a model file the plan that was fitted is attacked: the same number of rows, or a stated smaller
+    one, and the same releases. The rows are made up from the declared bounds, so nothing is spent and
+    nobody's data are read. Epsilon, delta and neighbours are those of the model file; the options are
+    for a named estimator.
     """
     check_outputs([out, plot], [Path(subject)])
-    estimator = _estimator(subject, Budget(epsilon, delta), neighbours)
-    from dpkernel.audit import audit as attack
+    common: dict[str, Any] = {"confidence": confidence, "n_jobs": jobs, "progress": output.live}
+    import dpkernel.audit as attacks
 
-    found = attack(estimator, trials=trials, confidence=confidence, progress=output.live)
+    if Path(subject).is_file():
+        found = attacks.audit_file(subject, trials=trials, n_rows=rows, records=records, **common)
+    else:
+        estimator = _estimator(subject, Budget(epsilon, delta), neighbours)
+        common["n_rows"] = _NAMED_ROWS if rows is None else rows
+        common["records"] = 1 if records is None else records
+        common["trials"] = _NAMED_TRIALS if trials is None else trials
+        found = attacks.audit(estimator, **common)
     text = found.to_json()
     if out is not None:
         with draft(out) as place:
@@ -62,9 +94,6 @@ def audit(
 
 
 def _estimator(subject: str, budget: Budget, relation: str) -> Any:
-    path = Path(subject)
-    if path.is_file():
-        return clone(load(path)).set_params(ledger=None)
     for task, names in options.TASKS.items():
         if subject in names:
             target = Levels((0, 1)) if task == "classification" else Interval(-1.0, 1.0)

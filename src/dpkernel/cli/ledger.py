@@ -14,6 +14,7 @@ from dpkernel.cli.model_files import check_outputs
 from dpkernel.cli.output import Output, Refusal, command, one_line
 from dpkernel.ledger import Ledger
 from dpkernel.ledger_file import dataset_names
+from dpkernel.ledger_store import recorded_name
 from dpkernel.types import JSON, Budget, Neighbours
 
 File = Annotated[Path, typer.Argument(help="A ledger file.", show_default=False)]
@@ -43,8 +44,10 @@ def create(
 ) -> None:
     """Make a ledger with a ceiling for a data set, or add a data set to one."""
     options.settle(file, wait)
-    if file.exists() and dataset in dataset_names(file, timeout=wait):
-        raise Refusal(f"{file.name} already holds a data set {dataset!r}. Nothing was changed.")
+    known = dataset_names(file, timeout=wait) if file.exists() else []
+    recorded = recorded_name(dataset, known, "dataset")
+    if recorded is not None:
+        raise Refusal(f"{file.name} already holds a data set {recorded!r}. Nothing was changed.")
     book = Ledger(
         file,
         dataset=dataset,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from dataclasses import dataclass
 from functools import partial
@@ -15,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from dpkernel.blocks import dense_rows
 from dpkernel.certificate import Certificate, Release
 from dpkernel.domain import Domain
+from dpkernel.entropy import this_process
 from dpkernel.errors import (
     CertificateError,
     CuratorError,
@@ -208,7 +208,7 @@ class PrivateCurator(FunctionModel):
 
         self._restart = partial(NoisyFunction, function, kernel, mechanism, key)
         self._noisy, self._count = self._restart(), 0
-        self._process, self._lock = os.getpid(), threading.Lock()
+        self._process, self._lock = this_process(), threading.Lock()
 
     @classmethod
     def open(cls, path: str | Path, ledger: Ledger | None = None) -> PrivateCurator:
@@ -266,7 +266,7 @@ class PrivateCurator(FunctionModel):
 
     def _answer_all(self, points: Array) -> Array:
         if self._file is None:
-            if os.getpid() != self._process:
+            if this_process() != self._process:
                 raise NoiseError(
                     "This curator has no file and was fitted in another process (the program forked"
                     " since): two of them would answer differently. Give it a path."

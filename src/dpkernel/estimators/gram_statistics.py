@@ -21,6 +21,11 @@ class GramStatistics:
     ``update`` adds rows, ``merge`` adds what another value gathered, ``release`` draws the noise once
     and returns the fitted model. The sums themselves can't be printed, pickled or read.
 
+    That no row is added twice, by ``update`` or by a ``merge`` of two values that both hold it, rests on
+    your word: a record that is added k times moves the sums k times as far as the noise was made for.
+    Rows are not kept, so nothing here can notice. The certificate names it among its assumptions, as
+    "each-row-once".
+
     Parameters
     ----------
     model : PrivateKernelRidge
@@ -68,7 +73,7 @@ class GramStatistics:
         self._sum: GramFolds | None = GramFolds(self._set_up.recipe.layout)
 
     def update(self, X: Any, y: Any) -> GramStatistics:
-        """Add rows: X of shape (n, columns), y of shape (n,) or (n, targets)."""
+        """Add rows that were not added before: X of shape (n, columns), y (n,) or (n, targets)."""
         whole = self._open()
         for block in chunk_block(X, y):
             if block[0].shape[1] != self._set_up.n_columns or block[1].shape[1:] != self._shape:
@@ -77,7 +82,10 @@ class GramStatistics:
         return self
 
     def merge(self, other: GramStatistics) -> GramStatistics:
-        """Add what another value of the same model and sizes gathered; it is empty afterwards."""
+        """Add what another value of the same model and sizes gathered from other rows.
+
+        The other one is empty afterwards.
+        """
         mine, theirs = self._open(), other._open()
         first, second = self._set_up, other._set_up
         same = first.features.to_dict() == second.features.to_dict()
@@ -103,7 +111,7 @@ class GramStatistics:
         noise = model._spend(self._set_up.releases, budget)
         self._sum = None
         grams = whole.release(self._set_up.mechanism, noise)
-        return model._conclude(self._set_up, grams, noise, budget)
+        return model._conclude(self._set_up, grams, noise, budget, rows_added_by="caller")
 
     def _open(self) -> GramFolds:
         if self._sum is None:

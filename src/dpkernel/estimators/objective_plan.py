@@ -15,7 +15,7 @@ from dpkernel.losses import Loss
 from dpkernel.mechanisms import Gaussian, ObjectivePerturbation, PureObjectivePerturbation
 from dpkernel.profiles import compose, objective_multiplier
 from dpkernel.sensitivity import Sensitivity, bounded_sum, loss_gradient
-from dpkernel.solvers.objective_perturbation import Problem
+from dpkernel.solvers.objective_perturbation import LARGEST_CONDITION, Problem, refuse_endless
 from dpkernel.types import Array, Budget, Neighbours
 
 ROW_BOUND = 1.0
@@ -95,6 +95,7 @@ def plan_objectives(
             raise ParameterError(
                 parameter_message(setting.owner, "regularisation", allowed, chosen)
             )
+        refuse_endless(setting.owner, setting.problem(loss, chosen, 0.0))
     if budget.pure:
         return [_pure(setting, loss, ridges[loss], share, draws[loss]) for loss in draws], None
     # what b misses must stay far below delta e^-epsilon, for any epsilon
@@ -147,10 +148,12 @@ def _ridge(setting: Setting, loss: Loss, share: float) -> float:
             output = _OUTPUT_SHARE * m
         if not sigma < math.inf:
             return math.inf
-        tolerance = setting.problem(loss, ridge, sigma * (root + 10)).tolerance
+        problem = setting.problem(loss, ridge, sigma * (root + 10))
+        if problem.condition > LARGEST_CONDITION:
+            return math.inf
         bend = setting.n_rows * 0.4 * loss.smoothness * powers + ridge
         errors = (sigma**2 + ridge**2 * setting.signal) / bend**2
-        return float(powers @ (errors + (2 * tolerance / (ridge * output)) ** 2))
+        return float(powers @ (errors + (2 * problem.tolerance / (ridge * output)) ** 2))
 
     most = min(0.5 * share, _LARGEST_LOG)
     logs = np.geomspace(min(0.01 * share, 0.01), most, _CANDIDATES)

@@ -43,6 +43,8 @@ def plan_outputs(
     budget = setting.budget
     chosen = _ridge(setting, losses) if ridge is None else ridge
     risks = tuple(_risk(setting, loss, chosen) for loss in losses)
+    for risk in risks:
+        risk.refuse_endless(setting.owner)
     sensitivity = stacked(risks, setting.relation)
     dimension = len(losses) * len(setting.powers)
     if budget.pure:
@@ -92,6 +94,8 @@ def _ridge(setting: Setting, losses: Sequence[Loss]) -> float:
 
     def error_of(ridge: float) -> float:
         risks = [_risk(setting, loss, ridge) for loss in losses]
+        if any(risk.endless for risk in risks):
+            return math.inf
         sigma = stacked(risks, setting.relation).value * per_unit
         bias = setting.signal * (ridge / (curved + ridge)) ** 2
         return float(powers @ (min(sigma, _MOST_NOISE) ** 2 + bias))

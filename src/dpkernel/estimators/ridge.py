@@ -243,9 +243,9 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
         )
 
     def _conclude(
-        self, set_up: SetUp, grams: list[NoisyGram], noise: Noise, budget: Budget
+        self, set_up: SetUp, grams: list[NoisyGram], noise: Noise, budget: Budget, **public: Any
     ) -> PrivateKernelRidge:
-        """Solve for the model from what was released, and certify it."""
+        """Solve for the model from what was released, and certify it with these public facts, too."""
         layout, mechanism, n = set_up.layout, set_up.mechanism, set_up.n_records
         by_unit, folds = isinstance(layout, UnitGramLayout), set_up.folds
         found = solve_folds(
@@ -280,6 +280,7 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
                     "target": layout.target,
                     "constant": layout.constant,
                 },
+                **public,
             },
             free_statistics={
                 **_training_error(

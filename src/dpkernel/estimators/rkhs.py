@@ -51,7 +51,8 @@ class FunctionProblem:
     threshold: float | None
 
     @property
-    def _risk(self) -> Risk:
+    def risk(self) -> Risk:
+        """The problem of the Huber loss, which is solved in steps."""
         assert self.threshold is not None
         return Risk(Huber(self.threshold), self.n_rows, self.n_rows, self.kappa, self.ridge)
 
@@ -61,7 +62,7 @@ class FunctionProblem:
             return erm_ridge(
                 neighbours, row=self.kappa, target=1.0, strength=self.ridge, n_rows=self.n_rows
             )
-        tolerance = 2 * self._risk.problem.tolerance  # the solver's, and that of reading off alpha
+        tolerance = 2 * self.risk.problem.tolerance  # the solver's, and that of reading off alpha
         return erm_lipschitz(
             neighbours,
             slope=self.threshold,
@@ -82,7 +83,7 @@ class FunctionProblem:
         # rows of a root of the matrix are records in n dimensions with the same geometry
         values, vectors = np.linalg.eigh(matrix)
         rows = vectors * np.sqrt(np.maximum(values, 0.0))
-        beta = minimise_risk(lambda loss: BlockRecords(lambda: [(rows, y, None)], loss), self._risk)
+        beta = minimise_risk(lambda loss: BlockRecords(lambda: [(rows, y, None)], loss), self.risk)
         slopes = -Huber(self.threshold).derivative(y, rows @ beta)
         return np.asarray(slopes / self.ridge)  # at the minimiser beta = rows^T alpha
 
@@ -187,7 +188,10 @@ class FunctionModel(RegressorMixin, PrivateEstimator):
                 )
         sizes = kernel, kappa, n
         if self.regularisation != "auto":
-            return FunctionProblem(*sizes, float(self.regularisation), threshold)
+            found = FunctionProblem(*sizes, float(self.regularisation), threshold)
+            if threshold is not None:
+                found.risk.refuse_endless(type(self).__name__)
+            return found
         ridge = _ridge(*sizes, threshold, width, Neighbours.resolve(self.neighbours), budget)
         return FunctionProblem(*sizes, ridge, threshold)
 
@@ -212,7 +216,10 @@ def _ridge(
     mu = gaussian_mu(min(budget.epsilon, 1e11), budget.delta) if budget.delta else budget.epsilon
 
     def error_of(ridge: float) -> float:
-        moved = FunctionProblem(kernel, kappa, n, ridge, threshold).sensitivity(relation).value
+        problem = FunctionProblem(kernel, kappa, n, ridge, threshold)
+        if threshold is not None and problem.risk.endless:
+            return math.inf
+        moved = problem.sensitivity(relation).value
         bias = _SIGNAL * float(shares @ (ridge / (n * spectrum + ridge)) ** 2)
         return (kappa * moved / mu) ** 2 + bias
 

@@ -41,8 +41,8 @@ class PrivateKernelSVC(MarginClassifier):
     verbose
         As in ``PrivateKernelRidge``.
     regularisation : "auto" or float
-        Lambda, any positive number: the noise is proportional to 1 / Lambda. "auto" minimises the error
-        that is expected from public numbers.
+        Lambda; the noise is proportional to 1 / Lambda. "auto" minimises the error that is expected
+        from public numbers. Below n / (1e7 width) it is refused: the solver might not end.
     class_weight : dict, optional
         A public weight for each class; relative to the largest.
     accept : tuple of str
@@ -152,8 +152,9 @@ class PrivateKernelSVR(RobustModel):
     random_state, verbose
         As in ``PrivateKernelRidge``.
     regularisation : "auto" or float
-        Lambda, with y scaled to [-1, 1], any positive number: the noise is proportional to 1 / Lambda.
-        "auto" minimises the error that is expected from public numbers.
+        Lambda, with y scaled to [-1, 1]; the noise is proportional to 1 / Lambda. "auto" minimises the
+        error that is expected from public numbers. Below n / 1e7, divided by the width on that scale,
+        it is refused: the solver might not end.
     accept : tuple of str
         Assumptions that you sign: ``("idealised-arithmetic",)``, needed for ``delta=0``.
 

@@ -73,7 +73,7 @@ class Mechanism(ABC):
                 f"The spend was recorded in a ledger of {noise.neighbours.value!r} neighbours and this"
                 f" mechanism was calibrated for {self.sensitivity.neighbours.value!r}."
             )
-        return noise.claim(self.profile())
+        return noise.claim(self.profile(), mechanism=self)
 
 
 def require_accepted(mechanism: type[Mechanism] | Mechanism, accept: Iterable[str]) -> None:

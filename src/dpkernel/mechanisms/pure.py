@@ -179,8 +179,9 @@ class L2Gamma(Mechanism):
 class Exponential(Mechanism):
     r"""Choose a candidate with probability proportional to exp(rate * utility).
 
-    Guarantee    epsilon = 2 rate Delta, pure; rate Delta when all utilities move the same way
-                 between neighbours (``monotone``).
+    Guarantee    epsilon = 2 rate (Delta + 2 rounding), pure; rate (Delta + 4 rounding) when all
+                 utilities move the same way between neighbours (``monotone``): errors of the
+                 utilities follow no sign, so they count in full on both sides.
     Sensitivity  Delta = the most that any one candidate's utility moves.
     Numerics     the law of argmax(rate * utility + Gumbel), drawn exactly through one lazily
                  refined uniform; ``rounding`` bounds the error of the utilities.
@@ -216,8 +217,7 @@ class Exponential(Mechanism):
 
     def profile(self) -> PureProfile:
         """Return the pure profile."""
-        moved = (self.sensitivity.value + 2 * self.rounding) * UP
-        return PureProfile((1 if self.monotone else 2) * self.rate * moved * UP)
+        return PureProfile(self.rate * _spread(self.sensitivity, self.monotone, self.rounding) * UP)
 
     def release(self, value: Array, noise: Noise) -> int:
         """Return the index of the chosen candidate; ``value`` holds one utility each."""
@@ -243,10 +243,19 @@ class Exponential(Mechanism):
         sensitivity = as_sensitivity(sensitivity, "score")
         check_common(cls.__name__, candidates, rounding, "candidates")
         candidates, rounding = int(candidates), float(rounding)
-        moved = sensitivity.value + 2 * rounding
-        rate = budget.epsilon / ((1 if monotone else 2) * moved)
+        rate = budget.epsilon / _spread(sensitivity, monotone, rounding)
         found = cls(sensitivity, rate, candidates, monotone, rounding)
         while found.profile().epsilon_value > budget.epsilon:
             rate = math.nextafter(rate * (1 - 4e-16), 0.0)
             found = cls(sensitivity, rate, candidates, monotone, rounding)
         return found
+
+
+def _spread(sensitivity: Sensitivity, monotone: bool, rounding: float) -> float:
+    """Return how far the difference of two utilities moves between neighbours, rounded up.
+
+    Computed utilities are off by at most ``rounding`` each, on both data sets and in any direction:
+    4 roundings in all. The exact ones move by at most Delta each, in one direction if monotone.
+    """
+    exact = sensitivity.value * (1 if monotone else 2)
+    return (exact + 4 * rounding) * UP

@@ -110,7 +110,6 @@ class MixingProfile(PrivacyProfile):
         reach = MixingProfile(k, t, Neighbours.ZERO_OUT.value).epsilon(1e-17)
         if not reach < 200:
             return None
-        step = max(min(step, self.fineness), reach * 1e-6)
 
         def grows(epsilons: Array) -> Array:
             return growing_delta(k, t, epsilons)

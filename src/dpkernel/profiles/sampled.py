@@ -7,10 +7,27 @@ weight p. Advanced joint convexity (Balle, Barthe & Gaboardi 2018) then gives, w
     delta(epsilon) = p G(log(1 + (e^epsilon - 1)/p); mu),  epsilon >= 0,
     delta(-epsilon) = 1 - e^-epsilon + e^-epsilon delta(epsilon).
 
+A blanked record in a batch of fixed size is another matter. With mu_0 the law without the record, mu_1
+and mu_1' those with the record and with it blanked, alpha = 1 + (e^epsilon - 1)/p and
+beta = e^epsilon/alpha, advanced joint convexity says
+
+    D(e^epsilon) <= p [(1 - beta) D_alpha(mu_1 || mu_0) + beta D_alpha(mu_1 || mu_1')].
+
+In mu_1 against mu_0 the record is exchanged for another one of the batch: they are 2 Delta apart,
+if Delta is the most that one record adds. In mu_1 against mu_1' it is blanked: Delta. From the
+blanked side both distances are Delta. So, for epsilon >= 0 and with c = Delta/sigma,
+
+    with the record against without:  p [(1 - beta) G(log alpha; 2c) + beta G(log alpha; c)],
+    without against with:             p G(log alpha; c),
+
+and the mirror image of one is the other at negative epsilon. The true profile is convex in e^epsilon and
+below these, so it is below their convex envelope, too, which is what is composed.
+
 Many steps. The privacy loss of the pair ((1 - p) N(0, 1) + p N(mu, 1), N(0, 1)) at x is
 l(x) = log(1 - p + p e^(mu x - mu^2/2)). A batch of fixed size is dominated by the symmetric pair that
 has the upper half of this law, its mirror image, and the rest at loss 0. Poisson batches are this
-pair itself, in both directions, which are composed apart from each other.
+pair itself, in both directions, which are composed apart from each other; so are the two envelopes of
+a blanked record.
 
 A law of losses is brought on a grid by sharing the mass of each cell between its two ends so that
 both probabilities of the cell are kept ("connect the dots", Doroshenko et al. 2022). The masses come
@@ -27,6 +44,7 @@ from typing import ClassVar
 
 import numpy as np
 from scipy.special import erf, ndtr, ndtri
+from sklearn.isotonic import isotonic_regression
 
 from dpkernel import pld
 from dpkernel.errors import ParameterError, parameter_message
@@ -34,7 +52,8 @@ from dpkernel.profiles.base import PrivacyProfile
 from dpkernel.profiles.gaussian import GaussianProfile, gaussian_delta
 from dpkernel.types import JSON, Array, is_real, is_whole
 
-SAMPLINGS = ("fixed", "poisson")
+BLANKED = "fixed-zero-out"
+SAMPLINGS = ("fixed", "poisson", BLANKED)
 _TOP = 1e-17  # probability of a loss beyond the grid, a step: counted as infinite
 _LARGEST_LOSS = 650.0  # of one step; its exponential fits a float
 _LARGEST_MU = 1e6
@@ -51,13 +70,14 @@ class SampledGaussianProfile(PrivacyProfile):
     Parameters
     ----------
     mu_value : float
-        Delta / sigma of a step whose batch holds the record.
+        Delta / sigma of a step whose batch holds the record, Delta for the record that is replaced or
+        blanked there.
     rate : float
         The probability that a given record is in the batch of a step, in (0, 1].
-    sampling : {"fixed", "poisson"}
-        "fixed": a uniform batch of one size without replacement, for replace-one and zero-out;
-        "poisson": each record on its own, for zero-out and add-remove (a replaced record under
-        Poisson batches is not covered).
+    sampling : {"fixed", "poisson", "fixed-zero-out"}
+        "fixed": a uniform batch of one size without replacement, for replace-one; "fixed-zero-out":
+        the same batch, for zero-out; "poisson": each record on its own, for zero-out and add-remove
+        (a replaced record under Poisson batches is not covered).
     steps : int
         How many, each with a batch of its own; a step may depend on the outputs before it.
     """
@@ -72,7 +92,7 @@ class SampledGaussianProfile(PrivacyProfile):
         checks = (
             ("mu", 0 <= _real(self.mu_value) < _LARGEST_MU, "a float in the range [0, 1e6)"),
             ("rate", 0 < _real(self.rate) <= 1, "a float in the range (0, 1]"),
-            ("sampling", self.sampling in SAMPLINGS, "'fixed' or 'poisson'"),
+            ("sampling", self.sampling in SAMPLINGS, f"one of {SAMPLINGS}"),
             ("steps", is_whole(self.steps) and 1 <= self.steps <= _MOST_STEPS, "an int >= 1"),
         )
         for name, fine, allowed in checks:
@@ -100,7 +120,7 @@ class SampledGaussianProfile(PrivacyProfile):
         if self.mu_value == 0:
             return -math.expm1(min(epsilon, 0.0))
         if self.steps == 1:
-            return float(sampled_delta(epsilon, self.mu_value, self.rate))
+            return sampled_delta(epsilon, self.mu_value, self.rate, self.sampling)
         # at least the delta of equal data, which the grid's rounding might miss by an ulp
         least = -math.expm1(min(epsilon, 0.0))
         return max(_composed(self, self._own_step).delta(epsilon), least, 5e-324)
@@ -116,8 +136,9 @@ class SampledGaussianProfile(PrivacyProfile):
         """Return order mu^2 / 2 a step, that of full batches: a bound, without the amplification.
 
         One step's delta grows with the rate at every epsilon, so the pair of a full batch dominates.
+        With a blanked record mu counts twice: a blank is one of the records that may replace it.
         """
-        return order * self.mu_value**2 / 2 * self.steps * (1 + 1e-15)
+        return order * self._distance**2 / 2 * self.steps * (1 + 1e-15)
 
     def repeat(self, count: int) -> PrivacyProfile:
         """Return the profile of ``count`` times as many steps."""
@@ -126,6 +147,15 @@ class SampledGaussianProfile(PrivacyProfile):
         return SampledGaussianProfile(
             self.mu_value, self.rate, self.sampling, self.steps * int(count)
         )
+
+    @property
+    def _distance(self) -> float:
+        """The largest distance, in units of sigma, of two laws that a step compares."""
+        return (2 if self.sampling == BLANKED else 1) * self.mu_value
+
+    @property
+    def _reached(self) -> tuple[float, float]:
+        return _reach(self._distance, self.rate, self.steps)
 
     def plain(self) -> PrivacyProfile:
         """Return the Gaussian profile that full batches have; itself otherwise."""
@@ -138,7 +168,7 @@ class SampledGaussianProfile(PrivacyProfile):
         mu = self.mu
         if mu is not None:
             return GaussianProfile(mu).fineness
-        if self.mu_value == 0 or _reach(self.mu_value, self.rate, self.steps)[0] < 1e-3:
+        if self.mu_value == 0 or self._reached[0] < 1e-3:
             return pld.STEP / 8  # next to others such small losses need no grid of their own
         return self._own_step
 
@@ -147,11 +177,11 @@ class SampledGaussianProfile(PrivacyProfile):
         """A bound on nearly all privacy losses."""
         if self.mu is not None or self.mu_value == 0:
             return super().spread
-        return min(_reach(self.mu_value, self.rate, self.steps)[0], 1e3)
+        return min(self._reached[0], 1e3)
 
     @property
     def _own_step(self) -> float:
-        reach, _ = _reach(self.mu_value, self.rate, self.steps)
+        reach, _ = self._reached
         share = min(_FINENESS / math.sqrt(self.steps), _COARSEST)
         return pld.rounded(reach * max(share, 2 / _CELLS), finest=0.0)
 
@@ -163,7 +193,7 @@ class SampledGaussianProfile(PrivacyProfile):
         if self.mu_value == 0:
             return pld.point(0.0, 0.0, step)
         step = pld.rounded(step)
-        if _reach(self.mu_value, self.rate, self.steps)[0] > step * 2 * _CELLS:
+        if self._reached[0] > step * 2 * _CELLS:
             return None
         return _composed(self, step)
 
@@ -178,12 +208,18 @@ class SampledGaussianProfile(PrivacyProfile):
         }
 
 
-def sampled_delta(epsilon: float, mu: float, rate: float) -> float:
-    """Return one step's delta, rounded up; both samplings and both directions."""
+def sampled_delta(epsilon: float, mu: float, rate: float, sampling: str = "fixed") -> float:
+    """Return one step's delta, rounded up; both directions."""
     e = abs(epsilon)
     # beyond 700 the second form is above the exact one by less than e^-700
     inner = math.log1p(math.expm1(e) / rate) if e < 700 else e - math.log(rate)
-    value = min(rate * float(gaussian_delta(inner * (1 - 1e-15), mu)) * (1 + 4e-16), 1.0)
+    value = float(gaussian_delta(inner * (1 - 1e-15), mu))
+    if sampling == BLANKED and e > 0:
+        # 1 - beta, without cancellation; the true profile falls, so that delta(0) bounds it as well
+        share = (1 - rate) / (1 + rate / math.expm1(e)) if e < 700 else 1 - rate
+        far = float(gaussian_delta(inner * (1 - 1e-15), 2 * mu))
+        value = min(value + share * max(far - value, 0.0) * (1 + 1e-15), erf(mu / math.sqrt(8.0)))
+    value = min(rate * value * (1 + 2e-15), 1.0)
     if epsilon >= 0:
         return value
     return min((math.exp(-e) * value - math.expm1(-e)) * (1 + 1e-15), 1.0)
@@ -194,13 +230,15 @@ def sampled_delta(epsilon: float, mu: float, rate: float) -> float:
 
 @lru_cache(maxsize=16)
 def _composed(profile: SampledGaussianProfile, step: float) -> pld.Distribution:
-    _, order = _reach(profile.mu_value, profile.rate, profile.steps)
+    _, order = profile._reached
     laws = _laws(profile.mu_value, profile.rate, profile.sampling, step)
     return pld.from_laws(laws, step, profile.steps, order)
 
 
 def _laws(mu: float, rate: float, sampling: str, step: float) -> list[pld.Law]:
     """Return the law of one step: of the symmetric pair, or of remove and add."""
+    if sampling == BLANKED:
+        return _blanked_laws(mu, rate, step)
     last = max(math.ceil(_loss(_highest(mu, rate), mu, rate) / step), 1)
     first = 0
     if sampling == "poisson":
@@ -235,6 +273,51 @@ def _laws(mu: float, rate: float, sampling: str, step: float) -> list[pld.Law]:
     both[: last + 1] += mirrored[::-1]
     both[last] += (1 - rate) * float(erf(mu / math.sqrt(8.0)))
     return [pld.Law(-last, both, beyond)]
+
+
+def _blanked_laws(mu: float, rate: float, step: float) -> list[pld.Law]:
+    """Return the laws of a blanked record in a batch of fixed size: remove and add."""
+    last = max(math.ceil(_loss(_highest(2 * mu, rate), 2 * mu, rate) / step), 1)
+    grown = np.expm1(np.arange(last + 1) * step)  # e^loss - 1
+    alpha = 1 + grown / rate
+
+    def gaussian(distance: float) -> Array:
+        """Return G(log alpha; distance) and a bound on its rounding error."""
+        at = np.log(alpha) / distance
+        first = ndtr(distance / 2 - at)
+        second = alpha * ndtr(-distance / 2 - at)
+        return np.asarray(np.maximum(first - second, 0.0) + 2e-15 * (4 + at**2) * first)
+
+    near, far = gaussian(mu), gaussian(2 * mu)
+    share = (1 - rate) * grown / (grown + rate)  # 1 - beta
+    remove, add = rate * (near + share * np.maximum(far - near, 0.0)), rate * near
+    return [_envelope(remove, add, grown, step), _envelope(add, remove, grown, step)]
+
+
+def _envelope(above: Array, below: Array, grown: Array, step: float) -> pld.Law:
+    """Return the law of the convex envelope, in e^epsilon, of a profile known on the grid.
+
+    ``above`` holds delta at the grid's losses from 0 on, ``below`` that of the other direction, whose
+    mirror image holds at the losses below 0. The slopes of the envelope are the isotonic regression of
+    the slopes between neighbouring points; a loss's probability is e^loss times what the slope gains
+    there. Probabilities below the grid are moved up to its lowest loss.
+    """
+    gamma = 1 + grown
+    mirrored = (below / gamma)[::-1]  # delta(-loss) - (1 - e^-loss)
+    lower = np.diff(1 / gamma[::-1])  # widths of the cells in e^loss, below and above 1
+    slopes = np.concatenate([np.diff(mirrored) / lower - 1, np.diff(above) / np.diff(gamma)])
+    widths = np.concatenate([lower, np.diff(gamma)])
+    fitted = isotonic_regression(slopes, sample_weight=widths, y_max=0.0)
+    gains = np.maximum(np.diff(fitted), 0.0)
+    places = np.concatenate([1 / gamma[::-1], gamma[1:]])
+    masses = np.zeros(len(places))
+    masses[1:-1] = places[1:-1] * gains
+    masses[-1] = places[-1] * max(-fitted[-1], 0.0)
+    masses[0] = max(places[0] * (fitted[0] + 1) - mirrored[0], 0.0)
+    masses[len(lower)] += max(
+        1.0 - above[-1] - math.fsum(masses), 0.0
+    )  # rounding errors, to loss 0
+    return pld.Law(1 - len(gamma), masses, float(above[-1]))
 
 
 def _cells(edges: Array) -> tuple[Array, Array]:

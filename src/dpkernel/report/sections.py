@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dpkernel.certificate import Certificate, Release
+from dpkernel.certificate import ON_THE_CALLERS_WORD, Certificate, Release
 from dpkernel.domain import Domain, Interval
 from dpkernel.errors import CertificateError
 from dpkernel.report.charts import Line, legend, line_chart
@@ -41,8 +41,9 @@ from dpkernel.version import __version__
 
 _LONGEST = 300  # characters of a public value; the whole is in the certificate
 _MOST_ROWS = 60  # of the table of columns
-_IDEALISED = {
+_RESTS_ON = {
     "idealised-arithmetic": "the proof is for real numbers, and the computer rounds them",
+    **ON_THE_CALLERS_WORD,
 }
 
 
@@ -207,12 +208,15 @@ def attacker(certificate: Certificate, against: Sequence[str]) -> Html:
 def certificate_text(certificate: Certificate) -> Html:
     """Return the certificate as it prints."""
     signed = [
-        f"{name}: {_IDEALISED.get(name, 'accepted by name')}" for name in certificate.assumptions
+        f"{name}: {_RESTS_ON.get(name, 'accepted by name')}" for name in certificate.assumptions
     ]
     return join(
         tag("h2", "The certificate"),
         tag("pre", str(certificate)),
-        join(paragraph("It rests on what was accepted by name:"), items(signed))
+        join(
+            paragraph("It rests on what was accepted by name, or declared by the caller:"),
+            items(signed),
+        )
         if signed
         else None,
     )

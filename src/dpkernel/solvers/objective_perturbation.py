@@ -4,6 +4,11 @@ A solver that may fail, or that is more exact on some data sets than on others, 
 returns, for every data set, a point at which the gradient is at most ``Problem.tolerance``: damped
 Newton steps first, and gradient descent with a step count known in advance if they did not get
 there. Nothing but that point leaves it, not even the number of steps.
+
+A step count that is known and can't be run is of no use: a fit that ends on one table and not on its
+neighbour tells them apart. The descent needs about 40 steps times the condition number, so the
+estimators refuse problems beyond ``LARGEST_CONDITION`` before anything is spent (``refuse_endless``).
+Up to 3e9, far above it, Newton steps gave up on none of thousands of hostile tables.
 """
 
 from __future__ import annotations
@@ -17,7 +22,7 @@ from typing import Protocol
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-from dpkernel.errors import ParameterError
+from dpkernel.errors import ParameterError, parameter_message
 from dpkernel.losses import Loss
 from dpkernel.threads import block_threads, in_threads
 from dpkernel.types import Array, is_real, is_whole
@@ -28,6 +33,8 @@ _LINE_STEPS = 60
 _SINGLE_ENOUGH = 1e6  # a Hessian of this condition number may be summed in single precision
 _PATIENCE = 40  # steps that may pass with a Hessian of some blocks, or in single precision
 _SLICE = 512  # rows whose double-precision copy stays in the cache
+
+LARGEST_CONDITION = 1e7  # Newton steps gave up on hostile tables from 1e10 on, on none below 3e9
 
 PRECISE = -1  # a stride: every block, in double precision whatever the features are
 
@@ -150,9 +157,14 @@ class Problem:
     @property
     def most_steps(self) -> int:
         """So many steps of gradient descent are enough."""
-        condition = self.smoothness / self.strength
+        condition = self.condition
         ratio = 4 * condition * (self.first_gradient / self.tolerance) ** 2
         return math.ceil(4 * condition / 3 * math.log(max(ratio, 2.0)))
+
+    @property
+    def condition(self) -> float:
+        """Kappa: how much more the objective can bend in one direction than in another."""
+        return self.smoothness / self.strength
 
     def accepts(self, gradient: Array, beta: Array) -> bool:
         """Whether the computed gradient proves that the true one is within the tolerance."""
@@ -170,7 +182,24 @@ def minimise(records: Records, problem: Problem, b: Array, start: Array | None =
     if found is not None:
         return found
     with _threads(len(b)) as threads, np.errstate(all="ignore"):
-        return _descend(records, problem, b, threads)
+        return _descend(
+            records, problem, b, threads, lambda beta: _newton(records, problem, b, threads, beta)
+        )
+
+
+def refuse_endless(owner: str, problem: Problem, largest: float = LARGEST_CONDITION) -> None:
+    """Raise if no number of steps that can be run is known to be enough; from public numbers alone."""
+    if problem.condition <= largest:
+        return
+    least = problem.smoothness / largest
+    advice = (
+        "Below it the fit could end on one table and run on for years on another. Raise"
+        " regularisation, or the width or threshold of the loss."
+    )
+    allowed = f"'auto', or at least {least:.3g} for {problem.n_rows} rows and this loss"
+    raise ParameterError(
+        parameter_message(owner, "regularisation", allowed, problem.strength, advice)
+    )
 
 
 def search(
@@ -202,6 +231,7 @@ def _newton(
     if problem.smoothness > _SINGLE_ENOUGH * problem.strength:
         stride = PRECISE  # rounded to single precision a weak ridge is lost
     gradient, hessian = at(beta, stride)
+    least = math.inf
     for count in range(_NEWTON_STEPS):
         if problem.accepts(gradient, beta):
             return beta
@@ -213,6 +243,7 @@ def _newton(
         except LinAlgError:  # a Hessian in single precision can be indefinite by rounding
             step = -gradient / problem.smoothness
         start, size = float(gradient @ step), float(np.linalg.norm(gradient))
+        least = min(least, size)
         if not start < 0:
             return None
         trial: Array = beta + step
@@ -222,7 +253,7 @@ def _newton(
         slope, norm = float(gradient @ step), float(np.linalg.norm(gradient))
         if norm > 0.3 * size and stride > 1:
             stride //= 2  # a Hessian of more records may be better here
-        if norm > 0.5 * size and abs(slope) > 0.5 * abs(start):
+        if norm > 0.5 * least and not 0.5 * start <= slope <= 0:
             trial = beta + _length(at, beta, step, start, slope) * step
             gradient, hessian = at(trial, stride)
         beta = trial
@@ -230,33 +261,51 @@ def _newton(
 
 
 def _length(at: _Derivatives, beta: Array, step: Array, start: float, slope: float) -> float:
-    """Return a length at which the slope along the step is at most a tenth of that at 0.
+    """Return a length at which the slope along the step is negative, and at most a tenth of that at 0.
 
-    ``start`` and ``slope`` are those at the lengths 0 and 1. The objective is convex: the slope grows.
+    ``start`` and ``slope`` are those at the lengths 0 and 1. The objective is convex: the slope grows,
+    so a negative one at the end means that the objective fell all the way, and no cycle is possible.
     """
     low, high, at_low, at_high, length = 0.0, math.inf, start, 0.0, 1.0
+    wanted, same_side = 0.05 * start, 0
     for _ in range(_LINE_STEPS):
-        if abs(slope) <= 0.1 * abs(start):
-            break
         if slope > 0:
-            high, at_high = length, slope
+            high, at_high, same_side = length, slope, max(same_side, 0) + 1
         else:
-            low, at_low = length, slope
-        share = min(max(at_low / (at_low - at_high), 0.1), 0.9)  # where a chord is 0
+            low, at_low, same_side = length, slope, min(same_side, 0) - 1
+            if slope >= 0.1 * start:
+                break
+        share = min(max((wanted - at_low) / (at_high - at_low), 0.1), 0.9)  # where a chord has it
+        if abs(same_side) > 1:
+            share = 0.5 if low else 0.1  # chords creep along where the slope has a step
         length = 4 * length if high == math.inf else low + share * (high - low)
         slope = float(at(beta + length * step)[0] @ step)
-    return length
+    return low
 
 
-def _descend(records: Records, problem: Problem, b: Array, threads: int) -> Array:
-    """Return the point that gradient descent reaches; it does within ``most_steps``."""
+def _descend(
+    records: Records,
+    problem: Problem,
+    b: Array,
+    threads: int,
+    search_from: Callable[[Array], Array | None] = lambda beta: None,
+) -> Array:
+    """Return the point that gradient descent reaches; it does within ``most_steps``.
+
+    After 1, 2, 4, 8 ... steps ``search_from`` may find a point that is accepted, too: Newton steps that
+    gave up at 0 often succeed from there.
+    """
     at = _Derivatives(records, problem, b, threads)
     beta: Array = np.zeros(len(b))
-    for _ in range(problem.most_steps + 1):
+    for count in range(1, problem.most_steps + 2):
         gradient, _ = at(beta)
         if problem.accepts(gradient, beta):
             return beta
         beta = beta - gradient / problem.smoothness
+        if count & (count - 1) == 0:
+            found = search_from(beta)
+            if found is not None:
+                return found
     raise AssertionError("gradient descent took more steps than proved")
 
 

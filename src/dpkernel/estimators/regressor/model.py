@@ -219,7 +219,7 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
         return WhitenedFeatures(
             sizes.n_features,
             kernel=self.kernel,
-            length_scale=auto if self.length_scale == "auto" else self.length_scale,
+            length_scale=auto if isinstance(self.length_scale, str) else self.length_scale,
             random_state=int(self.random_state or 0),
         )
 
@@ -310,7 +310,10 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
     def _saved_parameters(cls, header: JSON, domain: Domain) -> dict[str, Any]:
         recipe = header["feature_map"]["parameters"]
         kernel = recipe["kernel"]
+        plan = header["certificate"]["public"]["budget_plan"]
+        own = plan is not None and header.get("parameters", {}).get("budget_plan") != "auto"
         return {
+            "budget_plan": BudgetPlan(**plan) if own else "auto",
             "y_bounds": domain.target,
             "kernel": kernel_from_dict(kernel) if isinstance(kernel, dict) else kernel,
             "length_scale": recipe["length_scale"],

@@ -68,6 +68,8 @@ class Setting:
     radius : float
     averaged, drop_last : bool
     sampling : str
+        "auto" for gradients: Poisson batches under zero-out, where batches of a fixed size cost
+        about twice the noise; otherwise batches of a fixed size.
     accept : tuple of str
     """
 
@@ -260,13 +262,16 @@ def _step_noise(setting: Setting, plan: GradientSGD, batch: int) -> GradientMech
             sensitivity, share, dimension=setting.dimension, integer=True
         )
         return found
+    chosen = setting.sampling
+    if chosen == "auto" and setting.relation is Neighbours.ZERO_OUT:
+        chosen = "poisson"
     return SampledGaussian.calibrate(
         sensitivity,
         setting.budget,
         dimension=setting.dimension,
         n_rows=setting.n_rows,
         batch=batch,
-        sampling="poisson" if setting.sampling == "poisson" else "fixed",
+        sampling="poisson" if chosen == "poisson" else "fixed",
         steps=plan.n_steps,
     )
 

@@ -46,7 +46,8 @@ class PrivateSGDRegressor(RegressorMixin, SGDModel):
     sampling : str
         Output: "shuffle" (a new order every pass; "auto" where rows can be reached by number),
         "fixed" (as the rows come) or "replacement" (with fresh batches at each step). Gradient:
-        "uniform" (batches of a fixed size without replacement) or "poisson" (zero-out neighbours).
+        "uniform" (batches of a fixed size without replacement) or "poisson" (each row by itself,
+        for zero-out neighbours only); "auto" is "poisson" for zero-out and "uniform" otherwise.
     eta0 : "auto" or float
         The step.
     alpha : "auto" or float
