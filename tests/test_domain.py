@@ -76,6 +76,8 @@ class TestInterval:
         unit = column.to_unit(values)
         assert np.all(np.abs(unit) <= 1)
         assert np.all(unit[values >= column.high] >= unit[values <= column.low].max(initial=-1))
+        box = Domain.box(*ends, n_columns=2).to_unit(np.column_stack([values, values]))
+        assert np.array_equal(box, np.column_stack([unit, unit]))
 
     def test_an_interval_without_a_half(self):
         with pytest.raises(ParameterError, match="more than 5e-324 apart"):

@@ -132,6 +132,15 @@ def test_basic_accounting_charges_the_claim_of_each_spend():
     assert ledger.spent.delta == pytest.approx(7.5e-7)
 
 
+def test_basic_accounting_holds_the_ceiling_of_delta():
+    ledger = Ledger(budget=Budget(100.0, 1e-6), accounting="basic")
+    ledger.spend(ONE, "a", claim=Budget(2.0, 6e-7))
+    with pytest.raises(BudgetExceededError):
+        ledger.spend(ONE, "b", claim=Budget(2.0, 6e-7))
+    ledger.spend(ONE, "c", claim=Budget(2.0, 3e-7))
+    assert 9e-7 <= ledger.spent.delta <= 1e-6
+
+
 def test_the_first_spend_fixes_the_rule():
     mixture = MixtureProfile((0.1, 0.2), (0.5, 0.5))
     gaussian_first = Ledger(budget=CEILING)

@@ -51,7 +51,11 @@ def test_a_text_that_is_not_there_once_is_an_error(tool):
     ("old", "new", "verdict"),
     [
         ("return self is not Neighbours.ADD_REMOVE", "return True", "killed"),
-        ("return self is not Neighbours.ADD_REMOVE", "return self != Neighbours.ADD_REMOVE", "survived"),
+        (
+            "return self is not Neighbours.ADD_REMOVE",
+            "return self != Neighbours.ADD_REMOVE",
+            "survived",
+        ),
         ("return self is not Neighbours.ADD_REMOVE", "return self is not nobody", "broken"),
         ("class Neighbours(enum.Enum):", "class Neighbours(nobody):", "broken"),
         ("no such line", "", "broken"),

@@ -52,6 +52,7 @@ from dpkernel.errors import (
     ParameterError,
     PrivacyWarning,
 )
+from dpkernel.estimators import PrivateCurator
 from dpkernel.mechanisms import Exponential, Gaussian, HeldOutChoice, RandomStopping
 from dpkernel.mechanisms.selection import Line
 from dpkernel.noise import Part, Plan
@@ -635,6 +636,21 @@ def test_what_any_candidate_refuses_of_the_rows_is_refused_before_the_spend(
     assert not recwarn.list
 
 
+@pytest.mark.parametrize("strategy", PAID)
+def test_a_plan_that_the_rows_decide_is_refused_before_the_spend(strategy):
+    class Sly(PrivateKernelRidge):
+        def _planned(self, X, y):
+            found = super()._planned(X, y)
+            return found * 2 if np.max(np.asarray(y)) > 0.9 else found
+
+    X, y = wave(1000)
+    ledger = Ledger()
+    model = Sly(bounds=(-1, 1), y_bounds=(-1, 1), n_features=8)
+    with pytest.raises(DPKernelError):
+        search(strategy, estimator=model, ledger=ledger).fit(X, y)
+    assert ledger.spends == []
+
+
 def test_a_candidate_that_fails_in_training_is_scored_as_one_that_learnt_nothing():
     class Late(PrivateKernelRidge):
         def _conclude(self, set_up, grams, noise, budget):
@@ -1199,6 +1215,13 @@ def test_losses_are_clipped_whatever_the_rows_hold():
     counts = loss.counts(wild, np.arange(5.0)[:, None], np.array([0.0, 1e9, 1.0, 0.0, 0.5]))
     assert np.all(np.abs(counts) <= STEPS // 2)
     assert counts[4] == -(STEPS // 2) and counts[3] == STEPS // 2
+    lower = row_loss("mse", target=Interval(0, 1), bound=0.1)  # than an error may be
+    counts = lower.counts(wild, np.arange(5.0)[:, None], np.array([1.0, 0.0, 1.0, 0.0, 0.5]))
+    assert counts.tolist() == [STEPS // 2] * 4 + [-(STEPS // 2)]
+    chances = Fixed(np.array([np.nan, 0.0, 1.0, 1e-300, -1.0]), ["no", "yes"])
+    labels = np.array(["yes", "yes", "yes", "yes", "yes"])
+    counts = row_loss("log_loss").counts(chances, np.arange(5.0)[:, None], labels)
+    assert counts.tolist() == [STEPS // 2] * 2 + [-(STEPS // 2)] + [STEPS // 2] * 2
 
 
 @pytest.mark.parametrize("metric", ["mse", "mae", "r2", "pinball", "accuracy", "log_loss", "auc"])
@@ -1233,6 +1256,26 @@ def test_no_row_moves_what_is_released_by_more_than_is_certified(metric, neighbo
     else:
         moves = [np.linalg.norm(one - two) for one in each for two in each]
     assert 0.8 * certified < max(moves) <= certified
+
+
+def test_a_model_that_keeps_its_questions_is_not_asked_about_private_rows():
+    """Otherwise "was this row scored?" is answered with certainty by the history of answers."""
+    X, y = wave(40)
+    options = {"bounds": (-1, 1), "y_bounds": (-1, 1), "accept": ("idealised-arithmetic",)}
+    curator = PrivateCurator(noise=SeededNoise(0), **options).fit(X, y)
+
+    class Wrapped:
+        def __init__(self, parts):
+            self.parts = parts
+
+        def predict(self, X):
+            return self.parts[0].predict(X)
+
+    ledger = Ledger()
+    for model in (curator, Wrapped([curator]), Wrapped((Wrapped({0: curator}),))):
+        with pytest.raises(ParameterError, match="can't be scored on private rows"):
+            private_score(model, X, y, "mse", y_bounds=(-1, 1), ledger=ledger)
+    assert ledger.spends == [] and curator.n_answers_ == 0
 
 
 def test_score_arguments_are_refused():

@@ -208,7 +208,9 @@ def _in_copy(root: Path, caches: Path, output: Path, selection: tuple[str, ...] 
     sys.path[:0] = [str(root / "src")]
     sys.path[:] = [place for place in sys.path if place != str(ROOT / "src")]
     assert not any(name.partition(".")[0] == "dpkernel" for name in sys.modules)
-    importlib.import_module("numba").config.reload_config()  # the folder of caches is read at import
+    importlib.import_module(
+        "numba"
+    ).config.reload_config()  # the folder of caches is read at import
     if selection is None:
         print(importlib.import_module("dpkernel").__file__, flush=True)
         return
@@ -309,7 +311,9 @@ def write_table(mutants: list[Mutant], rows: dict[str, dict[str, str]]) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Run the mutants of tools/mutants.toml.")
     parser.add_argument("ids", nargs="*", help="run these alone")
-    parser.add_argument("--changed", action="store_true", help="run what changed since the last run")
+    parser.add_argument(
+        "--changed", action="store_true", help="run what changed since the last run"
+    )
     parser.add_argument("--workers", type=int, default=2, help="runs of pytest at a time")
     arguments = parser.parse_args()
     mutants = read_list()
