@@ -344,7 +344,7 @@ def test_draws_on_folds_count_as_often_as_a_record_is_touched():
 
 @pytest.mark.parametrize("one", [ONE, PureProfile(0.5)])
 def test_each_draw_of_a_part_is_charged(one):
-    """Four draws cost what four releases in a row cost, in the plan, in the ledger and at its ceiling."""
+    """Four draws cost what four releases in a row cost: in the plan, the ledger and at its ceiling."""
     plan = Plan((Part("a", one, draws=4),))
     apart = Plan(tuple(Part(label, one) for label in "abcd"))
     for other in (compose([one] * 4), apart.profile):

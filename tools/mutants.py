@@ -43,12 +43,13 @@ TABLE = ROOT / "tests" / "mutants.csv"
 COLUMNS = ("mutant", "file", "tests", "verdict", "killed_by", "seconds", "fingerprint")
 LIMIT = 300  # seconds of one run with a change; without one all tests of a file run together
 _COPIED = ("src", "tests", "tools", "docs", "pyproject.toml", "README.md", "CONTRIBUTING.md")
-# what a run of the tests imports beside the library: imported once, by a process that the runs are forked of
+# what tests import beside the library: imported once, by the process of which all runs are forked
 _PRELOADED = (
-    "pytest", "hypothesis", "hypothesis.strategies", "numpy", "pandas", "polars", "pyarrow", "scipy.stats",
-    "scipy.optimize", "scipy.sparse", "scipy.integrate", "sklearn.linear_model", "sklearn.model_selection",
-    "sklearn.ensemble", "sklearn.utils.estimator_checks", "numba", "mpmath", "matplotlib.figure",
-    "dp_accounting.pld.privacy_loss_distribution", "dp_accounting.rdp", "rich.progress", "typer",
+    "pytest", "hypothesis", "hypothesis.strategies", "numpy", "pandas", "polars", "pyarrow",
+    "scipy.stats", "scipy.optimize", "scipy.sparse", "scipy.integrate", "sklearn.linear_model",
+    "sklearn.model_selection", "sklearn.ensemble", "sklearn.utils.estimator_checks", "numba", "mpmath",
+    "matplotlib.figure", "dp_accounting.pld.privacy_loss_distribution", "dp_accounting.rdp",
+    "rich.progress", "typer",
 )  # fmt: skip
 _SERVER = multiprocessing.get_context("forkserver")
 _COMPILED = ("solvers/sgd_compiled.py", "losses/slope.py")  # their numba caches are kept apart
@@ -72,6 +73,7 @@ class Mutant:
 
     @property
     def source(self) -> Path:
+        """The file that is changed, in the tree."""
         return Path("src/dpkernel") / self.file
 
     @property
