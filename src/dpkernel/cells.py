@@ -256,7 +256,7 @@ def _as_written(means: Hashable) -> str:
 
 
 def _is_written(text: str) -> bool:
-    """Whether NumPy or Python writes a number below 2^53 like this, as a whole one, a float or a bool."""
+    """Whether a number below 2^53 is written like this, as a whole number, a float or a bool."""
     means = meaning(text)
     if isinstance(means, float) and not abs(means) < _LARGEST_FLOAT_ID:
         return False

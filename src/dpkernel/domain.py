@@ -80,7 +80,7 @@ class Levels:
         try:
             self._places  # noqa: B018 (compares the levels)
         except ValueError:
-            allowed = "one or more different values; numbers are compared in double precision, also with texts"
+            allowed = "one or more different values, where numbers are compared in double precision"
             got = list(self.values)
             raise ParameterError(parameter_message("Levels", "values", allowed, got)) from None
 
