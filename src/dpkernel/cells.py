@@ -15,11 +15,13 @@ Nothing here knows what the columns mean; that is declared in ``domain``.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import math
 import numbers
 import re
 import uuid
+import warnings
 from collections.abc import Callable, Hashable, Sequence
 from decimal import Decimal
 from fractions import Fraction
@@ -60,6 +62,10 @@ RAGGED = "The rows of X have different lengths. Every row needs one entry per co
 AMBIGUOUS = (
     "A column holds a float from 2^53 on where texts of whole numbers are declared as levels, and that"
     " float stands for several of them. Pass the column as texts or as whole numbers."
+)
+NESTED = (
+    "A column is declared to hold lists or records: one such cell may have made the others of its column"
+    " missing. Pass numbers or texts."
 )
 DURATIONS = (
     "An array of NumPy's durations can't be used: one duration makes durations of all whole numbers"
@@ -442,9 +448,9 @@ def untouched(values: Any, *, whole: bool = False) -> Any:
     if hasattr(values, "to_list") and hasattr(values, "dtype"):
         return _of_series(values)
     if hasattr(values, "__array__"):
-        return _of_array(np.asarray(values))
+        return untouched(_own_array(values, np.asarray))
     if isinstance(values, Sequence) and not isinstance(values, (str, bytes)):
-        return _of_list(list(values), whole)
+        return _of_list(_own_array(values, list), whole)
     return _objects([values]).reshape(())
 
 
@@ -530,6 +536,15 @@ def _of_array(values: Any) -> Any:
     return found
 
 
+def _own_array(values: Any, make: Callable[[Any], Any]) -> Any:
+    """Return what a foreign container makes of itself; what it says may quote the data."""
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with contextlib.suppress(Exception):
+            return make(values)
+    raise DataTypeError(f"A {type(values).__name__} of these rows can't be read as an array.")
+
+
 def _unmasked(values: Any) -> Any:
     """Return the data of a masked array; what is hidden is missing."""
     data, hidden = _of_array(np.asarray(values.data)), np.ma.getmaskarray(values)
@@ -548,6 +563,8 @@ def _of_series(values: Any) -> Any:
     if isinstance(kind, np.dtype):
         return _of_array(values.to_numpy())
     if hasattr(values, "null_count"):  # polars
+        if kind.is_nested():
+            raise DataTypeError(NESTED)
         plain = (kind.is_integer() or kind.is_float()) and not str(kind).endswith("128")
         if plain and not values.null_count():
             return _of_array(values.to_numpy())
@@ -557,6 +574,10 @@ def _of_series(values: Any) -> Any:
 
 def _of_arrow(values: Any) -> Any:
     """Return a column of Arrow; a cell that Arrow itself can't read is missing."""
+    import pyarrow
+
+    if pyarrow.types.is_nested(values.type):
+        raise DataTypeError(NESTED)
     return arrow_cells(values, _objects)
 
 
