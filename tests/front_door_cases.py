@@ -28,7 +28,6 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet
-from estimator_table import BUILDERS
 from scipy import sparse
 from sklearn.preprocessing import Binarizer, FunctionTransformer, Normalizer, PolynomialFeatures
 
@@ -40,7 +39,6 @@ from dpkernel import (
     Interval,
     Ledger,
     Levels,
-    PrivateKernelClassifier,
     PrivateKernelRidge,
     PrivateSearchCV,
     SeededNoise,
@@ -60,6 +58,7 @@ from dpkernel.preprocessing import (
     PrivatePipeline,
     PrivateStandardScaler,
 )
+from estimator_table import BUILDERS
 
 # --- rows ------------------------------------------------------------------------------------
 
@@ -89,7 +88,7 @@ def hostile() -> dict[str, tuple[Any, Any]]:
         "beyond int16": (40_000, 40_000.0),
         "beyond int32": (2**40 + 1, float(2**40 + 1)),
         "beyond 2^53": (2**53 + 1, 2.0**53),
-        "beyond 2^63": (2**63 + 1025, 2.0**63),
+        "beyond 2^63": (2**63 + 1025, float(2**63 + 1025)),
         "minus beyond 2^63": (-(2**63) - 5, -(2.0**63)),
         "beyond 2^64": (2**70 + 1, 2.0**70),
         "decimal": (Decimal("3.25"), 3.25),
@@ -97,15 +96,15 @@ def hostile() -> dict[str, tuple[Any, Any]]:
         "fraction": (Fraction(13, 4), 3.25),
         "longdouble": (np.longdouble("3.25"), 3.25),
         "float32": (np.float32(0.1), float(np.float32(0.1))),
-        "uint64": (np.uint64(2**63 + 1025), 2.0**63),
+        "uint64": (np.uint64(2**63 + 1025), float(2**63 + 1025)),
         "array of no dimension": (np.array(3.25), 3.25),
     }
     others = [
         ("text", "secret"), ("empty text", ""), ("none", None), ("nan", math.nan), ("inf", math.inf),
         ("minus inf", -math.inf), ("huge", 10**400), ("bytes", b"secret"),
         ("invalid utf-8", b"\xff\xfe"), ("surrogate", "\ud800"), ("truth as text", "True"),
-        ("nan as text", "nan"), ("date", day.date()), ("datetime", day), ("timestamp", pd.Timestamp(day)),
-        ("zone", pd.Timestamp(day, tz="UTC")), ("NaT", pd.NaT), ("NA", pd.NA),
+        ("nan as text", "nan"), ("date", day.date()), ("datetime", day),
+        ("timestamp", pd.Timestamp(day)), ("zone", pd.Timestamp(day, tz="UTC")), ("NaT", pd.NaT), ("NA", pd.NA),
         ("datetime64", np.datetime64(day)), ("timedelta", datetime.timedelta(days=3)),
         ("timedelta64", np.timedelta64(3, "D")), ("time", day.time()),
         ("decimal nan", Decimal("NaN")), ("signalling nan", Decimal("sNaN")),
@@ -198,7 +197,20 @@ def _polars(rows: Any) -> pl.DataFrame:
 
 
 def _polars_cast(kind: Any) -> Callable[[Any], Any]:
-    return lambda rows: _polars(rows).with_columns(pl.col("a").cast(kind))
+    def build(rows: Any) -> Any:
+        found = _polars(rows)
+        if not found["a"].dtype.is_integer():
+            raise TypeError("the cast would change the cell")
+        return found.with_columns(pl.col("a").cast(kind))
+
+    return build
+
+
+def _polars_categories(rows: Any) -> pl.DataFrame:
+    found = _polars(rows)
+    if found["a"].dtype.is_nested():
+        raise TypeError("polars makes nulls of the others")
+    return found.with_columns(pl.col("a").cast(pl.String).cast(pl.Categorical))
 
 
 def _arrow(rows: Any) -> pa.Table:
@@ -263,7 +275,9 @@ MEMORY: dict[str, Callable[[Any], Any]] = {
     "big endian": lambda rows: (lambda a: a.astype(a.dtype.newbyteorder(">")))(np.array(rows)),
     "structured": _structured,
     "with __array__": WithArray,
-    "text array": lambda rows: np.array([[str(c) for c in r] if i != PLACE else r for i, r in enumerate(rows)]),
+    "text array": lambda rows: np.array(
+        [[str(c) for c in r] if i != PLACE else r for i, r in enumerate(rows)]
+    ),
     "bytes array": lambda rows: np.array(
         [[str(c).encode() for c in r] if i != PLACE else r for i, r in enumerate(rows)]
     ),
@@ -287,17 +301,15 @@ MEMORY: dict[str, Callable[[Any], Any]] = {
     "polars": _polars,
     "polars of rows": lambda rows: pl.DataFrame(rows, schema=["a", "b"], orient="row"),
     "polars of decimals": _polars_cast(pl.Decimal(20, 2)),
-    "polars of categories": lambda rows: _polars(rows).with_columns(
-        pl.col("a").cast(pl.String).cast(pl.Categorical)
-    ),
+    "polars of categories": _polars_categories,
     "polars of Int128": _polars_cast(pl.Int128),
     "arrow": _arrow,
     "arrow of lists": _arrow_lists,
     "arrow of dictionaries": _arrow_dictionary,
     "arrow in chunks": lambda rows: pa.concat_tables([_arrow(rows[:4]), _arrow(rows[4:])]),
     "coo with duplicates": _coo_twice,
-    **{name: _sparse(name) for name in ("csr_array", "csc_array", "coo_array", "dok_array", "lil_array")},
-    **{name: _sparse(name) for name in ("bsr_array", "dia_array", "csr_matrix", "coo_matrix")},
+    **{name: _sparse(name) for name in ("csr_array", "csc_array", "coo_array", "dok_array")},
+    **{name: _sparse(name) for name in ("lil_array", "bsr_array", "dia_array", "csr_matrix", "coo_matrix")},
 }  # fmt: skip
 
 
@@ -408,7 +420,7 @@ COLUMNS: dict[str, Callable[[Any], Any]] = {
     "nullable": lambda values: pd.Series(values).convert_dtypes(),
     "series of Arrow": lambda values: pd.Series(values).convert_dtypes(dtype_backend="pyarrow"),
     "category": lambda values: pd.Series(values, dtype="category"),
-    "read_csv": lambda values: pd.read_csv(io.StringIO(pd.Series(values, name="y").to_csv(index=False)))["y"],
+    "read_csv": lambda values: _read_csv([[value, 0] for value in values])["a"],
     "index": pd.Index,
     "frame": lambda values: pd.DataFrame({"y": values}),
     "polars": lambda values: pl.Series(values, strict=False),
@@ -695,13 +707,13 @@ ARGUMENTS = {"X", "y", "rows", "table", "groups", "values", "labels"}
 
 
 def public_takers() -> set[str]:
-    """Return the public names that take rows: classes with such a method, functions with such arguments."""
+    """Return the public classes with a method that takes rows, and functions that take them."""
     found = set()
     for module in PUBLIC:
         for name in module.__all__:
             value = getattr(module, name)
-            if inspect.isclass(value) and any(hasattr(value, method) for method in METHODS):
-                found.add(name)
-            elif inspect.isfunction(value) and ARGUMENTS & set(inspect.signature(value).parameters):
+            if (inspect.isclass(value) and any(hasattr(value, method) for method in METHODS)) or (
+                inspect.isfunction(value) and ARGUMENTS & set(inspect.signature(value).parameters)
+            ):
                 found.add(name)
     return found

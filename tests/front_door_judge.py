@@ -15,6 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from dpkernel import Ledger
+from dpkernel.cells import as_numbers
+from dpkernel.errors import DataError, LedgerError, ParameterError
 from front_door_cases import (
     HOSTILE,
     LEVELS,
@@ -22,21 +26,19 @@ from front_door_cases import (
     NO_CASE,
     NOT_A_NUMBER,
     OTHERS,
+    PLACE,
     TAKERS,
     TARGET,
     rows_with,
     table_of,
 )
 
-from dpkernel import Ledger
-from dpkernel.errors import DataError, LedgerError, ParameterError
-
 GUIDE = Path(__file__).parents[1] / "docs" / "guarantees.md"
 _STANDS_FOR = (math.nan, math.inf, -math.inf)  # what a cell that is no number may count as
 _OTHER = 77.0  # is no declared level
 
 
-class Broken(AssertionError):
+class BrokenError(AssertionError):
     """Another row's contribution changed, or a refusal was not one."""
 
 
@@ -51,16 +53,16 @@ def documented() -> tuple[str, ...]:
 def refusal(error: Exception, ledger: Ledger) -> str:
     """Return "refused", or raise for a refusal that is none."""
     if not isinstance(error, (DataError, ParameterError, LedgerError)):
-        raise Broken(f"{type(error).__name__}: {str(error)[:200]}") from error
+        raise BrokenError(f"{type(error).__name__}: {str(error)[:200]}") from error
     if ledger.spends:
-        raise Broken(f"refused after a spend: {error}")
+        raise BrokenError(f"refused after a spend: {error}")
     seen: BaseException | None = error
     while seen is not None:
         if "secret" in str(seen):
-            raise Broken("the refusal repeats the cell")
+            raise BrokenError("the refusal repeats the cell")
         seen = seen.__cause__ or (None if seen.__suppress_context__ else seen.__context__)
     if not any(words in str(error) for words in documented()):
-        raise Broken(f"not documented: {str(error)[:200]}")
+        raise BrokenError(f"not documented: {str(error)[:200]}")
     return "refused"
 
 
@@ -101,32 +103,47 @@ def same(one: Any, other: Any, rows: Any = slice(None)) -> bool:
     """Whether two lists of arrays agree in every bit of these rows."""
     if isinstance(one, Exception) or isinstance(other, Exception) or len(one) != len(other):
         return False
-    pairs = [[np.asarray(v.toarray() if hasattr(v, "toarray") else v) for v in p] for p in zip(one, other, strict=True)]
+    pairs = [
+        [np.asarray(v.toarray() if hasattr(v, "toarray") else v) for v in p]
+        for p in zip(one, other, strict=True)
+    ]
     return all(
-        len(a) == len(b) and np.ascontiguousarray(a[rows]).tobytes() == np.ascontiguousarray(b[rows]).tobytes()
+        len(a) == len(b)
+        and np.ascontiguousarray(a[rows]).tobytes() == np.ascontiguousarray(b[rows]).tobytes()
         for a, b in ([np.atleast_1d(v) for v in pair] for pair in pairs)
     )
 
 
+def _own_number(X: Any, column: int) -> list[float]:
+    try:
+        return [float(as_numbers(X)[PLACE, column])]
+    except (DataError, TypeError, IndexError):
+        return []
+
+
 def judge(name: str, container: str, cell: str, column: int = 0) -> str:
-    """Return "same", "refused" or "no case"; raise ``Broken`` otherwise."""
+    """Return "same", "refused" or "no case"; raise ``BrokenError`` otherwise."""
     given = table_of(container, cell, column)
     if given is NO_CASE:
         return "no case"
     found, ledger, said = attempt(name, *given)
     more = said - _usual(name, container)[1]
     if more:
-        raise Broken(f"a warning that the usual table does not give: {sorted(more)[0][:200]}")
+        raise BrokenError(f"a warning that the usual table does not give: {sorted(more)[0][:200]}")
     if isinstance(found, Exception):
         return refusal(found, ledger)
     if TAKERS[name].by_row:
         if same(found, _usual(name, "")[0], OTHERS):
             return "same"
-        raise Broken("the rows of others changed")
+        raise BrokenError("the rows of others changed")
     number = HOSTILE[cell][1]
     levels = name in LEVELS and column == 0
-    candidates = _STANDS_FOR if number is NOT_A_NUMBER else (number,)
+    candidates = (number,)
+    if (
+        number is NOT_A_NUMBER
+    ):  # or one that the container made a number of, as polars does of dates
+        candidates = (*_STANDS_FOR, *_own_number(given[0], column))
     for value in (*candidates, _OTHER) if levels else candidates:
         if same(found, _oracle(name, container, value, column)):
             return "same"
-    raise Broken("what is released is not that of the plain table")
+    raise BrokenError("what is released is not that of the plain table")

@@ -236,6 +236,8 @@ class Places:
         means = meaning(cell)
         if means not in self._several:
             return self._numbers.get(means, -1)
+        if means in self._exact:
+            return self._exact[means]
         if not isinstance(means, float) or abs(means) < _LARGEST_FLOAT_ID:
             return self._exact.get(_as_written(means), -1)
         if isinstance(own, str):
@@ -295,6 +297,8 @@ def identity(cell: Any) -> Hashable:
         )
     if isinstance(cell, (datetime.date, np.datetime64)):
         return ("date", _iso(cell))
+    if isinstance(cell, (datetime.timedelta, np.timedelta64)):
+        raise DataError(f"An id in groups can't be compared. Use {_IDS}.")
     if isinstance(cell, (bool, np.bool_, numbers.Integral)):
         return int(cell)
     if isinstance(cell, (float, np.floating, Decimal, Fraction)):

@@ -14,6 +14,7 @@ from dpkernel.cells import with_doubles
 from dpkernel.certificate import Certificate, Release
 from dpkernel.domain import Interval
 from dpkernel.errors import DataError, DPKernelError, ParameterError, parameter_message
+from dpkernel.estimators.curator import ASKED_ABOUT_ROWS, KEEPS_QUESTIONS
 from dpkernel.ledger import Ledger
 from dpkernel.mechanisms import Gaussian
 from dpkernel.noise import NoiseSource, SeededNoise
@@ -179,13 +180,12 @@ def private_score(
 
 
 def refuse_questions(model: Any) -> None:
-    """Raise for a model that keeps the points it is asked about: they would be rows, kept un-noised."""
+    """Raise for a model that keeps the points it is asked about: they would be rows, kept un-noised.
+
+    A curator that no search finds inside of a model refuses when it is asked.
+    """
     if any(getattr(part, "keeps_questions", False) for part in parts_of(model)):
-        raise ParameterError(
-            "A PrivateCurator can't be scored on private rows: every point that it is asked about stays"
-            " in its history of answers, which tells whether a row was among them. Score a"
-            " PrivateGridRegressor instead, which is fitted by the same mechanism."
-        )
+        raise ParameterError(KEEPS_QUESTIONS)
 
 
 def parts_of(model: Any) -> Iterator[Any]:
@@ -198,6 +198,8 @@ def parts_of(model: Any) -> Iterator[Any]:
         seen.add(id(part))
         if isinstance(part, (list, tuple, set, frozenset)):
             waiting += part
+        elif isinstance(part, np.ndarray):
+            waiting += part.ravel().tolist() if part.dtype == object else ()
         elif isinstance(part, Mapping):
             waiting += part.values()
         elif hasattr(part, "predict") or hasattr(part, "transform"):
@@ -207,6 +209,7 @@ def parts_of(model: Any) -> Iterator[Any]:
 
 def _in_own_words(model: Any, ask: Callable[[], T]) -> T:
     """Return what is asked of a model; what it warns of or fails with may quote rows."""
+    marked = ASKED_ABOUT_ROWS.set(True)
     try:
         with quietly():
             return ask()
@@ -214,6 +217,8 @@ def _in_own_words(model: Any, ask: Callable[[], T]) -> T:
         raise
     except Exception as error:
         failed = type(error).__name__
+    finally:
+        ASKED_ABOUT_ROWS.reset(marked)
     raise DataError(f"{type(model).__name__} can't score these rows ({failed}). Nothing was spent.")
 
 
