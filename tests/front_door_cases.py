@@ -310,7 +310,8 @@ MEMORY: dict[str, Callable[[Any], Any]] = {
     "arrow in chunks": lambda rows: pa.concat_tables([_arrow(rows[:4]), _arrow(rows[4:])]),
     "coo with duplicates": _coo_twice,
     **{name: _sparse(name) for name in ("csr_array", "csc_array", "coo_array", "dok_array")},
-    **{name: _sparse(name) for name in ("lil_array", "bsr_array", "dia_array", "csr_matrix", "coo_matrix")},
+    **{name: _sparse(name) for name in ("lil_array", "bsr_array", "dia_array", "csr_matrix")},
+    "coo_matrix": _sparse("coo_matrix"),
 }  # fmt: skip
 
 

@@ -138,11 +138,9 @@ def judge(name: str, container: str, cell: str, column: int = 0) -> str:
         raise BrokenError("the rows of others changed")
     number = HOSTILE[cell][1]
     levels = name in LEVELS and column == 0
-    candidates = (number,)
-    if (
-        number is NOT_A_NUMBER
-    ):  # or one that the container made a number of, as polars does of dates
-        candidates = (*_STANDS_FOR, *_own_number(given[0], column))
+    candidates = _STANDS_FOR if number is NOT_A_NUMBER else (number,)
+    # or what the container made of it, as polars does of dates: of its own row it may
+    candidates = (*candidates, *_own_number(given[0], column))
     for value in (*candidates, _OTHER) if levels else candidates:
         if same(found, _oracle(name, container, value, column)):
             return "same"
