@@ -257,10 +257,10 @@ class Places:
         for row, cell in enumerate(_flat(found)):
             if type(cell) is not str:
                 each[row] = self.of(cell)
-            elif (known := texts.get(cell)) is None:
+            elif (place := texts.get(cell)) is None:
                 each[row] = texts[cell] = self.of(cell)
             else:
-                each[row] = known
+                each[row] = place
         return each.reshape(found.shape)
 
 
