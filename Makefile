@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 # two workers with one BLAS thread each: more threads than cores only wait for each other
 TEST := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1
 
-.PHONY: help demo test test-slow test-oldest torch test-torch check bench guard bench-accuracy bench-diffprivlib audit audit-long audit-diffprivlib mutants reproduce tables gallery lock clean
+.PHONY: help demo test test-slow test-oldest torch test-torch check bench guard bench-accuracy bench-diffprivlib audit audit-long audit-diffprivlib mutants reproduce tables gallery lock clean front-door
 
 help:
 	@echo "make demo         a CSV of patients to a private model, its report and an audit; results in demo/"
@@ -15,6 +15,7 @@ help:
 	@echo "make test-slow    run the long statistical tests too"
 	@echo "make test-oldest  run the tests with the oldest supported scikit-learn"
 	@echo "make check        style, strict types, documentation"
+	@echo "make front-door   one hostile row in every container to every callable: the full product, an hour"
 	@echo "make test-torch   run the tests of the torch pass, on the CPU (installs torch)"
 	@echo "make bench        measure speed, as ratios in one run"
 	@echo "make guard        a few of these ratios, against those in benchmarks/results/guard.csv"
@@ -61,6 +62,9 @@ torch: $(VENV)/.installed
 
 test-torch: torch
 	$(TEST) $(BIN)/python -m pytest -q tests/test_torch.py tests/test_torch_records.py
+
+front-door: $(VENV)/.installed
+	$(TEST) $(BIN)/python -m pytest -n 2 -q -m "slow or not slow" tests/test_front_door.py
 
 check: $(VENV)/.installed
 	$(BIN)/ruff check .

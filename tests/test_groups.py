@@ -225,7 +225,7 @@ IDS = {
     "texts": np.array(["c", "a", "b", "c", "a", "c"]),
     "bytes": np.array([b"c", b"a", b"b", b"c", b"a", b"c"]),
     "list": ["c", "a", "b", "c", "a", "c"],
-    "mixed": [1, "1", b"1", 1.0, "1", True],
+    "mixed": [1, "a", b"\xff", 1.0, "a", "1"],
     "objects": np.array([(1, 2), "x", None, (1, 2), "x", (1, 2)], dtype=object),
     "dates": pd.to_datetime([f"2026-01-0{i + 1}" for i in SAME]),
     "days": [datetime.date(2026, 1, i + 1) for i in SAME],

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from dpkernel.cells import as_numbers, as_table
+from dpkernel.cells import as_numbers, as_table, take_rows
 from dpkernel.errors import DataError, ParameterError, parameter_message
 from dpkernel.tables import refuse_missing, summed_duplicates
 from dpkernel.types import Array, IntArray, is_whole
@@ -94,13 +94,14 @@ class BlockStream:
 
     @classmethod
     def from_arrays(cls, X: Any, y: Any) -> BlockStream:
-        """Return slices of two arrays (also memory maps, sparse X); dense ones are not copied."""
-        X = X.tocsr() if sparse.issparse(X) else X
+        """Return slices of two tables in memory (also memory maps, sparse X); arrays are not copied."""
+        X = as_table(X) if sparse.issparse(X) else X
         n_rows = X.shape[0] if sparse.issparse(X) else len(X)
 
         def read() -> Iterator[Block]:
             for start in range(0, n_rows, BLOCK_ROWS):
-                yield X[start : start + BLOCK_ROWS], y[start : start + BLOCK_ROWS]
+                rows = slice(start, start + BLOCK_ROWS)
+                yield take_rows(X, rows), take_rows(y, rows)
 
         return cls(read, n_rows)
 

@@ -15,10 +15,13 @@ Nothing here knows what the columns mean; that is declared in ``domain``.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import math
 import numbers
+import re
 import uuid
+import warnings
 from collections.abc import Callable, Hashable, Sequence
 from decimal import Decimal
 from fractions import Fraction
@@ -56,10 +59,30 @@ A_DATE = (
 RAGGED = "The rows of X have different lengths. Every row needs one entry per column."
 
 
+AMBIGUOUS = (
+    "A column holds a float from 2^53 on where texts of whole numbers are declared as levels, and that"
+    " float stands for several of them. Pass the column as texts or as whole numbers."
+)
+NESTED = (
+    "A column is declared to hold lists or records: one such cell may have made the others of its column"
+    " missing. Pass numbers or texts."
+)
+DURATIONS = (
+    "An array of NumPy's durations can't be used: one duration makes durations of all whole numbers"
+    " beside it. Pass numbers or texts."
+)
+
 MISSING_KEY = (
     "missing",
 )  # of None, NaN, NaT and NA alike: which of them it is, its column decides
 UNKNOWN_KEY = ("unknown",)  # of a cell that can't be compared; no level has it
+_LARGEST_FLOAT_ID = 2.0**53  # from here on whole numbers have no float of their own
+_NUMERAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_WORDS = {"true": 1.0, "false": 0.0, "inf": math.inf, "-inf": -math.inf, "nan": MISSING_KEY}
+_WRITTEN = re.compile(r"-?\d+(\.\d+)?(e[+-]\d+)?", re.ASCII)  # how NumPy writes a number as a text
+_MICROSECONDS = {"W": 604800e6, "D": 86400e6, "h": 3600e6, "m": 60e6, "s": 1e6, "ms": 1e3, "us": 1}
+_LONGEST = 4000  # digits of a text that Python makes a whole number of
+_FINER = {"ns": 10**3, "ps": 10**6, "fs": 10**9, "as": 10**12}  # of them a microsecond has
 
 
 # --- one cell ----------------------------------------------------------------------------------
@@ -113,33 +136,147 @@ def _nearest(cell: Any) -> float:
 def key(cell: Any) -> Hashable:
     """Return what a cell is compared with declared levels by; equal keys are one level.
 
-    Numbers and truth values are compared as float64, whatever type their column has; texts, bytes and
-    dates as they are; tuples entry by entry. All missing cells have one key, and all cells that can't
-    be compared another, which no level has.
+    Numbers and truth values are compared as float64, whatever type their column has; texts as they
+    are, and bytes in ASCII as texts; dates and durations to the microsecond; tuples entry by entry. All
+    missing cells have one key, and all cells that can't be compared another, which no level has.
     """
     if isinstance(cell, str):
-        return str(cell)
+        return _text(cell)
     if isinstance(cell, np.ndarray) and cell.ndim == 0:
-        return key(cell.item())
+        return key(cell.item() if cell.dtype.kind not in "mM" else cell[()])
     if is_missing(cell):
         return MISSING_KEY
     if isinstance(cell, (datetime.date, np.datetime64)):
         return ("date", _iso(cell))
-    if isinstance(cell, np.timedelta64):
-        return UNKNOWN_KEY
+    if isinstance(cell, (datetime.timedelta, np.timedelta64)):
+        return _duration(cell)
     if isinstance(cell, (bool, np.bool_, numbers.Real, Decimal)):
         return _nearest(cell)
+    if isinstance(cell, numbers.Complex) and cell.imag == 0:
+        return key(cell.real)
     if isinstance(cell, tuple):
         return ("tuple", *(key(part) for part in cell))
     if isinstance(cell, np.void):
         return key(cell.item())
     if isinstance(cell, bytes):
-        return bytes(cell)
+        return _text(cell)
     try:
         hash(cell)
     except TypeError:
         return UNKNOWN_KEY
     return ("other", cell)
+
+
+def meaning(cell: Any) -> Hashable:
+    """Return the ``key`` of a cell, and that of the number for a text that stands for a number.
+
+    NumPy, pandas and Dask make texts of all numbers of a column when one of its cells is a text.
+    """
+    found = key(cell)
+    if not isinstance(found, str):
+        return found
+    text = found.strip()
+    if _NUMERAL.fullmatch(text):
+        return float(text)
+    return _WORDS.get(text.lower(), found)
+
+
+def _text(cell: str | bytes) -> str | bytes:
+    """Return a text as an array of texts holds it: without NUL at its end, bytes in ASCII as text."""
+    if isinstance(cell, bytes):
+        if not cell.isascii():
+            return bytes(cell)
+        cell = cell.decode("ascii")
+    return str(cell).rstrip("\0")
+
+
+def _duration(cell: Any) -> Hashable:
+    """Return whole microseconds, rounded down; months and years can't be compared."""
+    if isinstance(cell, datetime.timedelta):  # of pandas, too, whose nanoseconds are left out
+        return ("time", (cell.days * 86400 + cell.seconds) * 10**6 + cell.microseconds)
+    unit, count = np.datetime_data(cell.dtype)
+    ticks = int(cell.astype(np.int64)) * count
+    if unit in _MICROSECONDS:
+        return ("time", ticks * int(_MICROSECONDS[unit]))
+    return ("time", ticks // _FINER[unit]) if unit in _FINER else UNKNOWN_KEY
+
+
+class Places:
+    """The place of a cell among declared levels: a function of the cell and of the levels.
+
+    A text is first compared with the levels as it is. A number, or a text that stands for one, is the
+    level that is this number, or the one text among the levels that stands for it. Where several do
+    ("1" and "01"), it is the one that is written like the number.
+
+    Raises
+    ------
+    ValueError
+        If two levels can't be told apart, whatever type their column has.
+    """
+
+    def __init__(self, levels: Sequence[Any]) -> None:
+        self._exact = {key(level): place for place, level in enumerate(levels)}
+        if not levels or len(self._exact) < len(levels) or UNKNOWN_KEY in self._exact:
+            raise ValueError("two levels are equal, or one can't be compared")
+        groups: dict[Hashable, list[Any]] = {}
+        for level in levels:
+            groups.setdefault(meaning(level), []).append(key(level))
+        self._numbers = {means: self._exact[group[0]] for means, group in groups.items()}
+        self._several = {means for means, group in groups.items() if len(group) > 1}
+        for means in self._several:
+            if sum(not isinstance(one, str) or _is_written(one) for one in groups[means]) > 1:
+                raise ValueError("two levels are one number")
+
+    def of(self, cell: Any) -> int:
+        """Return the place of a cell, -1 for one that was not declared."""
+        own = key(cell)
+        found = self._exact.get(own)
+        if found is not None:
+            return found
+        means = meaning(cell)
+        if means not in self._several:
+            return self._numbers.get(means, -1)
+        if means in self._exact:
+            return self._exact[means]
+        if not isinstance(means, float) or abs(means) < _LARGEST_FLOAT_ID:
+            return self._exact.get(_as_written(means), -1)
+        if isinstance(own, str):
+            return -1
+        if isinstance(cell, numbers.Integral):
+            return self._exact.get(str(int(cell)), -1)
+        raise DataError(AMBIGUOUS)
+
+    def __call__(self, values: Any) -> IntArray:
+        """Return the places of all cells, in their shape; tuples in a list are cells."""
+        found = untouched(values, whole=True)
+        if found.dtype != object:  # the same places as below, faster
+            known, back = np.unique(found, return_inverse=True)
+            return self(known.astype(object))[back].reshape(found.shape)
+        texts: dict[str, int] = {}  # of a column of levels there are few different ones
+        each = np.empty(found.size, dtype=np.int64)
+        for row, cell in enumerate(_flat(found)):
+            if type(cell) is not str:
+                each[row] = self.of(cell)
+            elif (place := texts.get(cell)) is None:
+                each[row] = texts[cell] = self.of(cell)
+            else:
+                each[row] = place
+        return each.reshape(found.shape)
+
+
+def _as_written(means: Hashable) -> str:
+    """Return the text of a number below 2^53, or of a missing cell."""
+    if not isinstance(means, float):
+        return "nan"
+    return str(int(means)) if means == int(means) else repr(means)
+
+
+def _is_written(text: str) -> bool:
+    """Whether a number below 2^53 is written like this, as a whole number, a float or a bool."""
+    means = meaning(text)
+    if isinstance(means, float) and not abs(means) < _LARGEST_FLOAT_ID:
+        return False
+    return text in ("True", "False", _as_written(means), repr(means))
 
 
 def _iso(date: Any) -> str:
@@ -151,14 +288,14 @@ def _iso(date: Any) -> str:
 
 
 _IDS = "numbers, texts, dates or tuples of them, without missing parts"
-_LARGEST_FLOAT_ID = 2.0**53  # from here on whole numbers have no float of their own
 
 
 def identity(cell: Any) -> Hashable:
     """Return the canonical id of a unit: equal for equal numbers, texts, dates and tuples of them.
 
-    A missing id, or one with a missing part, is refused: nothing says whose row it is. So is a float
-    from 2^53 on, which may stand for several whole numbers.
+    A text that is written like a number is that number, so that a column of numbers has the same units
+    when one text makes texts of all. A missing id, or one with a missing part, is refused: nothing says
+    whose row it is. So is a float from 2^53 on, which may stand for several whole numbers.
     """
     if isinstance(cell, np.ndarray) and cell.ndim == 0:
         return identity(cell.item())
@@ -168,7 +305,7 @@ def identity(cell: Any) -> Hashable:
         )
     if isinstance(cell, (datetime.date, np.datetime64)):
         return ("date", _iso(cell))
-    if isinstance(cell, np.timedelta64):
+    if isinstance(cell, (datetime.timedelta, np.timedelta64)):
         raise DataError(f"An id in groups can't be compared. Use {_IDS}.")
     if isinstance(cell, (bool, np.bool_, numbers.Integral)):
         return int(cell)
@@ -180,8 +317,10 @@ def identity(cell: Any) -> Hashable:
                 " float. Use whole numbers or texts."
             )
         return int(value) if value == int(value) else value
-    if isinstance(cell, (str, bytes, uuid.UUID)):
-        return str(cell) if isinstance(cell, str) else cell
+    if isinstance(cell, (str, bytes)):
+        return _text_identity(_text(cell))
+    if isinstance(cell, uuid.UUID):
+        return cell
     if isinstance(cell, np.void):
         return identity(cell.item())
     if isinstance(cell, tuple):
@@ -189,6 +328,21 @@ def identity(cell: Any) -> Hashable:
     if isinstance(cell, frozenset):
         return ("set", frozenset(identity(part) for part in cell))
     raise DataError(f"An id in groups can't be compared. Use {_IDS}.")
+
+
+def _text_identity(text: str | bytes) -> Hashable:
+    """Return the id that a text is: one of a number if NumPy writes that number so."""
+    if isinstance(text, bytes):
+        return text
+    if text in ("True", "False"):
+        return int(text == "True")
+    if text == "nan":
+        return identity(None)
+    if not _WRITTEN.fullmatch(text):
+        return text
+    if not text.lstrip("-").isdigit():
+        return identity(float(text))
+    return int(text) if len(text) < _LONGEST else text
 
 
 # --- containers --------------------------------------------------------------------------------
@@ -221,13 +375,39 @@ def as_table(X: Any) -> Any:
 
 
 def _sparse_table(X: Any) -> Any:
-    if X.dtype not in _EXACT:
-        if X.dtype.kind == "c":
-            raise DataError("Complex data not supported.")
-        X = X.astype(np.float64) if X.dtype.kind in _NUMBERS else None
-        if X is None:
-            raise DataTypeError(NOT_A_NUMBER)
-    return X.tocsr()
+    if X.dtype.kind == "c":
+        raise DataError("Complex data not supported.")
+    if X.dtype.kind not in _NUMBERS:
+        raise DataTypeError(NOT_A_NUMBER)
+    # entries of one place are added on the way to CSR, which a narrow type would round or wrap
+    kept = X.format in ("csr", "csc") and X.dtype in _EXACT
+    with np.errstate(all="ignore"):
+        return (X if kept else X.astype(np.float64)).tocsr()
+
+
+def with_doubles(X: Any) -> Any:
+    """Return X in its own container with its columns of numbers in float64, all else as it is.
+
+    For models of others, which compute in the type that they are given: one row can decide about it.
+    """
+    if sparse.issparse(X):
+        return _sparse_table(X).astype(np.float64)
+    if isinstance(X, np.ndarray):
+        return as_numbers(X) if X.dtype.kind in _NUMBERS else untouched(X)
+    if isinstance(X, (list, tuple)):
+        return untouched(X)
+    if hasattr(X, "iloc") and hasattr(X, "columns"):
+        found = X.copy(deep=False)
+        for place in range(X.shape[1]):
+            column = X.iloc[:, place]
+            if getattr(column.dtype, "kind", "O") in _NUMBERS:
+                found.isetitem(place, as_numbers(column))
+        return found
+    if hasattr(X, "get_columns") and hasattr(X, "with_columns"):
+        return X.with_columns(
+            [c.cast(float) for c in X.get_columns() if c.dtype.is_integer() or c.dtype.is_float()]
+        )
+    return X
 
 
 def cell_columns(X: Any) -> list[Any]:
@@ -265,6 +445,8 @@ def untouched(values: Any, *, whole: bool = False) -> Any:
         for place, column in enumerate(columns):
             found[:, place] = untouched(column).astype(object)
         return found
+    if getattr(getattr(values, "dtype", None), "kind", "") == "m" and not hasattr(values, "iloc"):
+        raise DataTypeError(DURATIONS)
     if isinstance(values, np.ma.MaskedArray):
         return _unmasked(values)
     if isinstance(values, np.ndarray):
@@ -278,25 +460,15 @@ def untouched(values: Any, *, whole: bool = False) -> Any:
     if hasattr(values, "to_list") and hasattr(values, "dtype"):
         return _of_series(values)
     if hasattr(values, "__array__"):
-        return _of_array(np.asarray(values))
+        return untouched(_own_array(values, np.asarray))
     if isinstance(values, Sequence) and not isinstance(values, (str, bytes)):
-        return _of_list(list(values), whole)
+        return _of_list(_own_array(values, list), whole)
     return _objects([values]).reshape(())
 
 
-def keys(values: Any) -> tuple[list[Hashable], tuple[int, ...]]:
-    """Return the ``key`` of every cell of y, and the shape of y; tuples in a list are labels."""
-    found = untouched(values, whole=True)
-    flat: list[Any] = _flat(found)
-    shape = tuple(found.shape)
-    if found.dtype != object:  # the same keys as below, faster
-        plain = np.asarray(found, dtype=np.float64)
-        flat = list(plain.ravel().tolist())
-        if not np.isnan(plain).any():
-            return flat, shape
-    elif set(map(type, flat)) == {str}:
-        return flat, shape
-    return [key(cell) for cell in flat], shape
+def meanings(values: Any) -> list[Hashable]:
+    """Return the ``meaning`` of every cell; tuples in a list are cells."""
+    return [meaning(cell) for cell in _flat(untouched(values, whole=True))]
 
 
 def units(groups: Any) -> tuple[IntArray, int]:
@@ -325,12 +497,14 @@ def shape_of(values: Any) -> tuple[int, ...]:
     return ()
 
 
-def take_rows(table: Any, rows: Sequence[int] | IntArray) -> Any:
-    """Return some rows of a table or target in its own container; no cell changes."""
+def take_rows(table: Any, rows: Sequence[int] | IntArray | slice) -> Any:
+    """Return some rows of a table or target in its own container, by position; no cell changes."""
     if hasattr(table, "iloc"):
         return table.iloc[rows]
     if sparse.issparse(table):
-        return table.tocsr()[rows]
+        return _sparse_table(table)[rows]
+    if isinstance(rows, slice):
+        return table.slice(rows.start, rows.stop - rows.start) if _is_arrow(table) else table[rows]
     if isinstance(table, (list, tuple)):
         return [table[int(row)] for row in rows]
     if hasattr(table, "take") and not isinstance(table, np.ndarray):
@@ -354,6 +528,10 @@ def _frame_columns(values: Any) -> list[Any] | None:
     return None
 
 
+def _is_arrow(values: Any) -> bool:
+    return type(values).__module__.partition(".")[0] == "pyarrow"
+
+
 def _length(values: Any, columns: list[Any]) -> int:
     return len(columns[0]) if columns else int(values.shape[0])
 
@@ -370,6 +548,15 @@ def _of_array(values: Any) -> Any:
     for place in np.ndindex(values.shape):
         found[place] = values[place]
     return found
+
+
+def _own_array(values: Any, make: Callable[[Any], Any]) -> Any:
+    """Return what a foreign container makes of itself; what it says may quote the data."""
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with contextlib.suppress(Exception):
+            return make(values)
+    raise DataTypeError(f"A {type(values).__name__} of these rows can't be read as an array.")
 
 
 def _unmasked(values: Any) -> Any:
@@ -390,7 +577,9 @@ def _of_series(values: Any) -> Any:
     if isinstance(kind, np.dtype):
         return _of_array(values.to_numpy())
     if hasattr(values, "null_count"):  # polars
-        plain = kind.is_integer() or kind.is_float()
+        if kind.is_nested():
+            raise DataTypeError(NESTED)
+        plain = (kind.is_integer() or kind.is_float()) and not str(kind).endswith("128")
         if plain and not values.null_count():
             return _of_array(values.to_numpy())
         return _objects(values.to_list())
@@ -399,6 +588,10 @@ def _of_series(values: Any) -> Any:
 
 def _of_arrow(values: Any) -> Any:
     """Return a column of Arrow; a cell that Arrow itself can't read is missing."""
+    import pyarrow
+
+    if pyarrow.types.is_nested(values.type):
+        raise DataTypeError(NESTED)
     return arrow_cells(values, _objects)
 
 

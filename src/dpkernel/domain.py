@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from dpkernel.cells import UNKNOWN_KEY, as_numbers, cell_columns, key, keys, shape_of
+from dpkernel.cells import Places, as_numbers, cell_columns, shape_of
 from dpkernel.errors import CertificateError, DataError, ParameterError, parameter_message
 from dpkernel.types import JSON, Array, IntArray, is_real, is_whole
 
@@ -77,19 +77,23 @@ class Levels:
     values: tuple[Level, ...]
 
     def __post_init__(self) -> None:
-        known = {key(value) for value in self.values} - {UNKNOWN_KEY}
-        if not known or len(known) != len(self.values):
+        try:
+            self._places  # noqa: B018 (compares the levels)
+        except ValueError:
             allowed = "one or more different values, where numbers are compared in double precision"
-            raise ParameterError(parameter_message("Levels", "values", allowed, list(self.values)))
+            got = list(self.values)
+            raise ParameterError(parameter_message("Levels", "values", allowed, got)) from None
+
+    @cached_property
+    def _places(self) -> Places:
+        return Places(self.values)
 
     def indices(self, values: Any) -> IntArray:
         """Return the position of each cell among the levels, -1 for one that was not declared.
 
-        The position has the shape of ``values`` and depends on that cell alone, see ``cells.key``.
+        The position has the shape of ``values`` and depends on that cell alone, see ``cells.Places``.
         """
-        place = {key(level): i for i, level in enumerate(self.values)}
-        found, shape = keys(values)
-        return np.array([place.get(one, -1) for one in found], dtype=np.int64).reshape(shape)
+        return self._places(values)
 
     def to_dict(self) -> JSON:
         """Return the levels as JSON values; tuples become lists."""

@@ -45,6 +45,7 @@ _SAFE = tuple(
 _SAFE_STARTS = (
     "Sparse data was passed",
     "The feature names should match those that were passed during fit.",
+    "Feature names are only supported if all input features have string names",
 )
 NO_TARGET = "no_validation"  # stands for y where there is none, as in scikit-learn
 _CHECKED_ROWS = 1 << 16  # looked at together when missing values are searched for

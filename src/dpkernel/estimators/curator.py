@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -46,6 +47,14 @@ class Prediction:
 
     value: float
     certificate: Certificate
+
+
+KEEPS_QUESTIONS = (
+    "A PrivateCurator can't be scored on private rows: every point that it is asked about stays in its"
+    " history of answers, which tells whether a row was among them. Score a PrivateGridRegressor"
+    " instead, which is fitted by the same mechanism."
+)
+ASKED_ABOUT_ROWS: ContextVar[bool] = ContextVar("asked_about_rows", default=False)
 
 
 class PrivateCurator(FunctionModel):
@@ -256,6 +265,8 @@ class PrivateCurator(FunctionModel):
 
     def predict(self, X: Any) -> Array:
         """Answer at every row of X, inside ``y_bounds``; the questions and answers stay on record."""
+        if ASKED_ABOUT_ROWS.get():
+            raise ParameterError(KEEPS_QUESTIONS)
         check_is_fitted(self, "certificate_")
         X = self._check_new_data(X)
         points = self._domain.to_unit(dense_rows(X, slice(None)))

@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy import sparse
 from sklearn.base import clone
 
+from dpkernel.blocks import dense_rows
 from dpkernel.certificate import Certificate, Release
 from dpkernel.domain import clip_rows
 from dpkernel.errors import ParameterError, parameter_message
@@ -311,4 +311,4 @@ class PublishedSGD(PrivateEstimator):
 
 def _dense(X: Any) -> Array:
     """Return a table as an array; the papers know no sparse ones."""
-    return np.asarray(X.toarray() if sparse.issparse(X) else X, dtype=np.float64)
+    return dense_rows(X, slice(None))

@@ -156,6 +156,8 @@ def _blank_rows(bounds: Any, shape: tuple[int, int], like: tuple[Any, Any] | Non
     names = None if like is None else getattr(like[0], "columns", None)
     if names is None or like is None:
         return X
+    if hasattr(like[0], "column_names"):  # an Arrow table
+        return type(like[0]).from_arrays(list(X.T), names=like[0].column_names)
     frame, option = type(like[0]), "columns" if hasattr(like[0], "iloc") else "schema"
     return frame(X, **{option: list(names)})
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import is_classifier
 
-from dpkernel.cells import keys, shape_of, untouched
+from dpkernel.cells import Places, meanings, shape_of, untouched
 from dpkernel.domain import Domain, Interval
 from dpkernel.errors import DataError, ParameterError, parameter_message
 from dpkernel.sensitivity import Sensitivity, bounded_sum
@@ -163,17 +163,28 @@ def _clipped(values: Any, target: Interval) -> Array:
 
 
 def _wrong(model: Any, X: Any, y: Any) -> Array:
-    predicted, wanted = keys(_predicted(model, X, y))[0], keys(y)[0]
-    return np.array([one != other for one, other in zip(predicted, wanted, strict=True)], float)
+    found = _predicted(model, X, y)
+    if hasattr(model, "classes_"):
+        places = places_of(model)
+        return np.asarray(places(found) != places(y), dtype=np.float64)
+    pairs = zip(meanings(found), meanings(y), strict=True)
+    return np.array([one != other for one, other in pairs], float)
+
+
+def places_of(model: Any) -> Places:
+    """Return the places of labels among the classes of a model."""
+    try:
+        return Places(list(untouched(model.classes_, whole=True)))
+    except ValueError:
+        pass
+    raise DataError("Two classes of the model can't be told apart. Nothing was spent.")
 
 
 def _surprise(model: Any, X: Any, y: Any) -> Array:
     chances = np.asarray(model.predict_proba(X), dtype=np.float64)
-    classes = keys(model.classes_)[0]
-    if y.ndim != 1 or chances.shape != (len(y), len(classes)):
+    if y.ndim != 1 or chances.shape != (len(y), len(model.classes_)):
         raise DataError(_NOT_ONE)
-    place = {label: i for i, label in enumerate(classes)}
-    at = np.array([place.get(label, -1) for label in keys(y)[0]])
+    at = places_of(model)(y)
     likely = np.where(at < 0, 0.0, chances[np.arange(len(y)), at])
     with np.errstate(divide="ignore"):
         return np.asarray(-np.log(np.clip(likely, 0.0, 1.0)))

@@ -10,10 +10,11 @@ from typing import Any, TypeVar
 import numpy as np
 from scipy.special import ndtri
 
-from dpkernel.cells import key, keys, untouched
+from dpkernel.cells import with_doubles
 from dpkernel.certificate import Certificate, Release
 from dpkernel.domain import Interval
 from dpkernel.errors import DataError, DPKernelError, ParameterError, parameter_message
+from dpkernel.estimators.curator import ASKED_ABOUT_ROWS, KEEPS_QUESTIONS
 from dpkernel.ledger import Ledger
 from dpkernel.mechanisms import Gaussian
 from dpkernel.noise import NoiseSource, SeededNoise
@@ -24,6 +25,7 @@ from dpkernel.selection.losses import (
     default_loss,
     loss_sensitivity,
     one_column,
+    places_of,
     row_loss,
     target_of,
 )
@@ -142,7 +144,7 @@ def private_score(
     y = one_column(y)
     if y.ndim < 1 or len(y) < 1:
         raise DataError("y has no rows to score.")
-    X = _rows_for(X)
+    X = with_doubles(X)
     check_rows(X, y)
     if name in ("mse", "mae", "r2", "pinball") and not np.isfinite(as_floats(y, "y")).all():
         raise DataError("y contains NaN or infinity. Nothing was spent.")
@@ -178,13 +180,12 @@ def private_score(
 
 
 def refuse_questions(model: Any) -> None:
-    """Raise for a model that keeps the points it is asked about: they would be rows, kept un-noised."""
+    """Raise for a model that keeps the points it is asked about: they would be rows, kept un-noised.
+
+    A curator that no search finds inside of a model refuses when it is asked.
+    """
     if any(getattr(part, "keeps_questions", False) for part in parts_of(model)):
-        raise ParameterError(
-            "A PrivateCurator can't be scored on private rows: every point that it is asked about stays"
-            " in its history of answers, which tells whether a row was among them. Score a"
-            " PrivateGridRegressor instead, which is fitted by the same mechanism."
-        )
+        raise ParameterError(KEEPS_QUESTIONS)
 
 
 def parts_of(model: Any) -> Iterator[Any]:
@@ -197,6 +198,8 @@ def parts_of(model: Any) -> Iterator[Any]:
         seen.add(id(part))
         if isinstance(part, (list, tuple, set, frozenset)):
             waiting += part
+        elif isinstance(part, np.ndarray):
+            waiting += part.ravel().tolist() if part.dtype == object else ()
         elif isinstance(part, Mapping):
             waiting += part.values()
         elif hasattr(part, "predict") or hasattr(part, "transform"):
@@ -204,13 +207,9 @@ def parts_of(model: Any) -> Iterator[Any]:
             waiting += vars(part).values() if hasattr(part, "__dict__") else ()
 
 
-def _rows_for(X: Any) -> Any:
-    """Return X for a model's ``predict``: a list of rows without a type that one cell decides."""
-    return untouched(X) if isinstance(X, (list, tuple, np.ma.MaskedArray)) else X
-
-
 def _in_own_words(model: Any, ask: Callable[[], T]) -> T:
     """Return what is asked of a model; what it warns of or fails with may quote rows."""
+    marked = ASKED_ABOUT_ROWS.set(True)
     try:
         with quietly():
             return ask()
@@ -218,6 +217,8 @@ def _in_own_words(model: Any, ask: Callable[[], T]) -> T:
         raise
     except Exception as error:
         failed = type(error).__name__
+    finally:
+        ASKED_ABOUT_ROWS.reset(marked)
     raise DataError(f"{type(model).__name__} can't score these rows ({failed}). Nothing was spent.")
 
 
@@ -350,23 +351,24 @@ def _cells(
         raise ParameterError(
             parameter_message("private_score", "bins", "an int from 2 to 1024", bins)
         )
-    classes = keys(model.classes_)[0]
-    if len(classes) != 2:
-        raise DataError(f"The metric 'auc' is for two classes, and the model has {len(classes)}.")
-    wanted = classes[1] if positive is None else key(positive)
-    if wanted not in classes:
+    if len(model.classes_) != 2:
+        count = len(model.classes_)
+        raise DataError(f"The metric 'auc' is for two classes, and the model has {count}.")
+    known = places_of(model)
+    wanted = 1 if positive is None else known.of(positive)
+    if wanted < 0:
         allowed = "one of the model's classes"
         raise ParameterError(parameter_message("private_score", "positive", allowed, positive))
     if hasattr(model, "predict_proba"):
-        chance = np.asarray(model.predict_proba(X), dtype=np.float64)[:, classes.index(wanted)]
+        chance = np.asarray(model.predict_proba(X), dtype=np.float64)[:, wanted]
     else:
         score = np.asarray(model.decision_function(X), dtype=np.float64)
-        score = score if classes.index(wanted) == 1 else -score
+        score = score if wanted == 1 else -score
         chance = (1 + score / (1 + np.abs(score))) / 2
     with np.errstate(all="ignore"):
         places = np.floor(np.clip(np.nan_to_num(chance), 0.0, 1.0) * bins)
     cells = np.minimum(places, bins - 1).astype(np.int64)
-    return cells, np.array([label == wanted for label in keys(y)[0]], np.int64), int(bins)
+    return cells, (known(y) == wanted).astype(np.int64), int(bins)
 
 
 def _budget(budget: Any) -> Budget:

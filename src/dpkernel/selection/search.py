@@ -38,6 +38,7 @@ from dpkernel.selection.plan import (
     resolve_law,
 )
 from dpkernel.selection.runs import LABEL, Search, quiet
+from dpkernel.selection.score import refuse_questions
 from dpkernel.types import Array, Budget, Neighbours, is_whole
 from dpkernel.validation import Choice, Constraint, Kind, Real, Whole, check_parameters
 
@@ -227,6 +228,7 @@ class PrivateSearchCV(MetaEstimatorMixin, CountedClones):
                     advice,
                 )
             )
+        refuse_questions(self.estimator)
         relation = Neighbours.resolve(self.estimator.neighbours)
         if not relation.n_is_public:
             allowed = "'replace-one' or 'zero-out'"

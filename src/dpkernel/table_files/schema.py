@@ -21,6 +21,7 @@ declared, counts as missing; nothing is refused because of it and nothing of it 
 
 from __future__ import annotations
 
+import datetime
 import math
 import tomllib
 from collections.abc import Container, Iterable, Mapping, Sequence
@@ -30,14 +31,13 @@ from typing import Any
 
 import numpy as np
 
-from dpkernel.cells import as_numbers, number
+from dpkernel.cells import Places, as_numbers, number
 from dpkernel.domain import Domain, Interval, Levels
 from dpkernel.errors import CertificateError, DataError, ParameterError
 from dpkernel.types import JSON, Array, is_real
 
 Cells = Sequence[Any] | Array
 _KEYS = {"low", "high", "levels", "missing"}
-_TRUTH = {"true": True, "false": False}
 
 
 @dataclass(frozen=True)
@@ -101,11 +101,10 @@ class ColumnRule:
     def places(self, cells: Cells) -> np.ndarray:
         """Return the place of every cell among the levels, -1 for none of them."""
         assert isinstance(self.values, Levels)
-        known = _level_table(self.values)
-        numeric = any(is_real(level) for level in self.values.values)
-        absent = -1 if self.missing is None else known[self.missing]
-        found = [_place(cell, known, numeric, absent) for cell in cells]
-        return np.array(found, dtype=np.int64)
+        places = Places(self.values.values)
+        absent = -1 if self.missing is None else places.of(self.missing)
+        found = np.array([places.of(_spelled(cell)) for cell in cells], dtype=np.int64)
+        return np.where(found < 0, absent, found)
 
     def to_dict(self) -> JSON:
         """Return the rule as JSON values."""
@@ -324,37 +323,11 @@ def _float(cell: Any) -> float:
         return math.nan
 
 
-def _level_table(levels: Levels) -> dict[Any, int]:
-    """Return the place of every spelling of a level: itself, and its text."""
-    found: dict[Any, int] = {}
-    for place, level in enumerate(levels.values):
-        found[level] = place
-        found.setdefault(str(level), place)
-    return found
-
-
-def _place(cell: Any, known: Mapping[Any, int], numeric: bool, absent: int) -> int:
-    try:
-        found = known.get(cell)
-        if found is None and cell is not None:
-            text = _cell_text(cell)
-            found = known.get(text)
-            if found is None:
-                found = known.get(_TRUTH.get(text.lower(), text))
-        if found is None and numeric:
-            found = known.get(_float(cell))
-    except TypeError:  # a cell that is a list or a table
-        found = None
-    return absent if found is None else found
-
-
-def _cell_text(cell: Any) -> str:
-    """Return a cell as a level is written: 2.0 of a column of numbers is the level "2", too."""
+def _spelled(cell: Any) -> Any:
+    """Return a cell as levels in a file are spelled: texts without blanks around, dates as texts."""
     if isinstance(cell, str):
         return cell.strip()
-    if is_real(cell) and math.isfinite(cell) and cell == int(cell):
-        return str(int(cell))
-    return str(cell)  # a truth value, a date
+    return str(cell) if isinstance(cell, datetime.date) else cell
 
 
 def described(rules: Iterable[ColumnRule]) -> list[str]:

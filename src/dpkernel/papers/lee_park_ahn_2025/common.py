@@ -9,10 +9,10 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy import sparse
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import ClassifierTags, RegressorTags
 
+from dpkernel.blocks import dense_rows
 from dpkernel.certificate import Certificate, Release
 from dpkernel.domain import Level, Levels
 from dpkernel.errors import LedgerError, ParameterError, parameter_message
@@ -240,7 +240,7 @@ class Predictor(WithLoss):
 
 def dense(X: Any) -> Array:
     """Return a table as an array; the paper knows no sparse ones."""
-    return np.asarray(X.toarray() if sparse.issparse(X) else X, dtype=np.float64)
+    return dense_rows(X, slice(None))
 
 
 _NAMED: dict[str, Loss] = {

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.base import RegressorMixin
 
+from dpkernel.blocks import dense_rows
 from dpkernel.certificate import NOT_COVERED, Certificate
 from dpkernel.errors import ParameterError, parameter_message
 from dpkernel.estimators.base import PrivateEstimator
@@ -104,7 +105,7 @@ class PublishedSketchedERM(RegressorMixin, PrivateEstimator):
         owner = type(self).__name__
         check_parameters(owner, self.get_params(deep=False), self._constraints)
         X, y = self._check_training_data(X, y)
-        X = np.asarray(X.toarray() if hasattr(X, "toarray") else X, dtype=np.float64)
+        X = dense_rows(X, slice(None))
         n = len(y)
         if self.n_sketch > n:
             allowed = f"at most the number of rows, {n}"
@@ -130,7 +131,7 @@ class PublishedSketchedERM(RegressorMixin, PrivateEstimator):
     def predict(self, X: Any) -> Array:
         """Return f at every row."""
         X = self._check_new_data(X)
-        X = np.asarray(X.toarray() if hasattr(X, "toarray") else X, dtype=np.float64)
+        X = dense_rows(X, slice(None))
         return np.asarray(Gaussian(length_scale=self.length_scale)(X, self._inputs) @ self.coef_)
 
     def _certificate(self, n: int, d: int) -> Certificate:

@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.sparse import issparse
 
+from dpkernel.blocks import dense_rows
 from dpkernel.certificate import Certificate, Release
 from dpkernel.errors import DataError, LedgerError, ParameterError, parameter_message
 from dpkernel.estimators.base import PrivateEstimator
@@ -129,7 +129,7 @@ class PublishedPerturbedRisk(PrivateEstimator):
                 " to a function. Pass a ledger without a budget, or none. Nothing was spent."
             )
         X, y = self._check_training_data(X, y)
-        X = np.asarray(X.toarray() if issparse(X) else X, dtype=np.float64)
+        X = dense_rows(X, slice(None))
         y = self._targets(y)
         if not len(y) <= _MOST_ROWS:
             raise DataError(f"PublishedPerturbedRisk takes at most {_MOST_ROWS} rows.")
@@ -203,7 +203,7 @@ class PublishedPerturbedRisk(PrivateEstimator):
         """Return f_z(x) + b."""
         X = self._check_new_data(X)
         kernel, rows, alpha = self._function
-        dense = np.asarray(X.toarray() if issparse(X) else X, dtype=np.float64)
+        dense = dense_rows(X, slice(None))
         return np.asarray(kernel(dense, rows) @ alpha + self._b)
 
     def predict(self, X: Any) -> Array:
