@@ -204,7 +204,7 @@ def test_search_never_exceeds_the_sensitivity_in_the_kernels_norm(rng, m, thresh
 def test_the_size_of_the_kernel_is_in_the_sensitivity(kernel, relation):
     """One record at a corner of the box, where k(x, x) is largest, with either sign of its target."""
     box, budget = Domain.box(-1, 1, n_columns=3), Budget(1.0, 1e-6)
-    model = PrivateGridRegressor(kernel=kernel, regularisation=300.0, length_scale=1.0)
+    model = PrivateGridRegressor(kernel=kernel, regularisation=300.0, length_scale=0.5)
     problem = model._problem(box, Interval(-1, 1), 1, budget)
     corner = np.ones((1, 3))
     sides = [problem.fit(corner, np.array([y])) for y in (1.0, -1.0)]

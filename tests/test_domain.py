@@ -121,6 +121,11 @@ class TestLevels:
             3,
         ]  # pandas turns one kind of missing into another
 
+    def test_parts_of_tuples_are_compared_like_cells(self):
+        levels = Levels((("a", None), ("b", 1)))
+        cells = [("a", math.nan), ("a", None), ("b", Fraction(1)), ("b", np.array(1.0)), ("b", 2)]
+        assert levels.indices(cells).tolist() == [0, 0, 1, 1, -1]
+
     def test_indices_of_arrays(self):
         assert Levels((0.5, 2)).indices(np.array([2.0, 0.5, 1.0])).tolist() == [1, 0, -1]
         assert Levels(("a", "b")).indices(np.array(["b", "c"])).tolist() == [1, -1]

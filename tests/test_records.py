@@ -177,7 +177,9 @@ def test_sums_for_the_centre_move_by_at_most_one_row(rng, kind, dtype):
         assert sum(int(v) ** 2 for v in total) <= STEPS**2
     for relation in (Neighbours.REPLACE_ONE, Neighbours.ZERO_OUT):
         numbers = Budget(1.0, 1e-6), relation, 60, np.ones(5), 1.0
-        certified = centre_release(Setting("test", *numbers, centre_share=0.1), 1.0).sensitivity.value
+        certified = centre_release(
+            Setting("test", *numbers, centre_share=0.1), 1.0
+        ).sensitivity.value
         rows = [sum_rows(row[None, :], np.zeros(1), recipe)[0] for row in wild_rows(rng)]
         others = rows if relation is Neighbours.REPLACE_ONE else [np.zeros_like(rows[0])]
         worst = max(np.linalg.norm((one - two).astype(float)) for one in rows for two in others)
