@@ -375,7 +375,7 @@ def test_a_curator_without_a_file_stays_in_its_process(table):
     model = curator().fit(X, y)
     with pytest.raises(NoiseError, match="can't be pickled"):
         pickle.dumps(model)
-    model._process += 1
+    model._process = (model._process[0] + 1, model._process[1])
     with pytest.raises(NoiseError, match="another process"):
         model.predict(X[:1])
     assert not hasattr(clone(model), "certificate_")

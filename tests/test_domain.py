@@ -325,6 +325,14 @@ class TestClipRows:
                 turned = abs(Fraction(float(y)) / new_peak - Fraction(float(x)) / peak)
                 assert turned <= Fraction(1, 10**12)
 
+    def test_rows_a_little_too_long_are_cut_and_shorter_ones_are_kept(self):
+        for length in (1 + 1e-12, 1.01, 1.4, 2.0, 1e9):
+            (found,) = clip_rows(length * np.array([[0.6, 0.8]]), 1.0)
+            assert sum(Fraction(float(v)) ** 2 for v in found) <= 1
+            assert np.allclose(found, [0.6, 0.8], rtol=1e-12)
+        short = np.array([[0.59, 0.8], [0.0, 0.0]])
+        assert np.array_equal(clip_rows(short, 1.0), short)
+
     def test_rows_that_are_not_finite_become_zero(self):
         rows = [[math.nan, 1.0], [math.inf, 0.0], [-math.inf, math.inf], [0.25, 0.5]]
         assert clip_rows(rows, 1.0).tolist() == [[0, 0], [0, 0], [0, 0], [0.25, 0.5]]
