@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 # two workers with one BLAS thread each: more threads than cores only wait for each other
 TEST := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1
 
-.PHONY: help demo test test-slow test-oldest torch test-torch check bench guard bench-accuracy bench-diffprivlib audit audit-long audit-diffprivlib reproduce tables gallery lock clean front-door
+.PHONY: help demo test test-slow test-oldest torch test-torch check bench guard bench-accuracy bench-diffprivlib audit audit-long audit-diffprivlib mutants reproduce tables gallery lock clean front-door
 
 help:
 	@echo "make demo         a CSV of patients to a private model, its report and an audit; results in demo/"
@@ -24,6 +24,8 @@ help:
 	@echo "make audit        attack every mechanism and estimator and its broken twin; results in audit-report/"
 	@echo "make audit-long   the same with a thousand fits of each estimator, and weaker faults: hours"
 	@echo "make audit-diffprivlib  the same attacks on diffprivlib, in an environment of its own"
+	@echo "make mutants      break the library in the ways of tools/mutants.toml and see that tests notice:"
+	@echo "                  half an hour; MUTANTS='ID ...' for some of them, MUTANTS=--changed for what changed"
 	@echo "make tables       write the measured tables of the documentation from benchmarks/results"
 	@echo "make gallery      draw the pictures of the gallery again"
 	@echo "make reproduce    golden values from 100-digit arithmetic, and the papers' figures in reproduction/;"
@@ -102,6 +104,9 @@ audit-diffprivlib:
 	$(PYTHON) -m venv .venv-diffprivlib
 	.venv-diffprivlib/bin/python -m pip install --quiet --disable-pip-version-check diffprivlib==0.6.6 scikit-learn==1.6.1 -e .
 	.venv-diffprivlib/bin/python benchmarks/diffprivlib_audit.py
+
+mutants: $(VENV)/.installed
+	$(BIN)/python tools/mutants.py $(MUTANTS)
 
 reproduce: $(VENV)/.installed
 	$(BIN)/python tools/make_golden.py --check

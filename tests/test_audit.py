@@ -96,6 +96,19 @@ def test_false_alarms_are_as_rare_as_stated():
     assert binomtest(alarms, 400, 0.05, alternative="greater").pvalue > 1e-8
 
 
+@pytest.mark.parametrize("false_alarm", [0.05, 1e-6])
+def test_all_bounds_of_an_audit_share_its_false_alarm_rate(false_alarm, rng):
+    """Two one-sided bounds for each threshold: none may fail more often than its share."""
+    p, q = rng.normal(1.0, 1.0, 4000), rng.normal(0.0, 1.0, 4000)
+    points = audit_scores(p, q, GaussianProfile(1.0), false_alarm=false_alarm).points
+    n, share = 2000, false_alarm / (2 * len(points))
+    assert len(points) > 4
+    for point in points:
+        hits, misses = round(point.hit_rate * n), round(point.false_rate * n)
+        assert binomtest(hits, n, point.hit_low, alternative="greater").pvalue <= share * 1.000001
+        assert binomtest(misses, n, point.false_high, alternative="less").pvalue <= share * 1.000001
+
+
 def test_bounds_are_clopper_pearson():
     p, q = np.arange(20.0), np.arange(20.0)
     low, high = _bounds(p, q, 14.5, 0.01)

@@ -15,7 +15,8 @@ from scipy.optimize import minimize
 from scipy.stats import kstest
 from sklearn.base import clone
 
-from dpkernel import Budget, Ledger, SeededNoise, kernels, load, save
+from dpkernel import Budget, Domain, Ledger, SeededNoise, kernels, load, save
+from dpkernel.domain import Interval
 from dpkernel.errors import (
     AssumptionError,
     BudgetExceededError,
@@ -196,6 +197,21 @@ def test_search_never_exceeds_the_sensitivity_in_the_kernels_norm(rng, m, thresh
             assert best <= bound
             if ridge > 1:  # near the bound where the ridge is strong
                 assert best > 0.7 * bound
+
+
+@pytest.mark.parametrize("relation", [REPLACE, Neighbours.ZERO_OUT])
+@pytest.mark.parametrize("kernel", ["gaussian", "linear", "polynomial"])
+def test_the_size_of_the_kernel_is_in_the_sensitivity(kernel, relation):
+    """One record at a corner of the box, where k(x, x) is largest, with either sign of its target."""
+    box, budget = Domain.box(-1, 1, n_columns=3), Budget(1.0, 1e-6)
+    model = PrivateGridRegressor(kernel=kernel, regularisation=300.0, length_scale=0.5)
+    problem = model._problem(box, Interval(-1, 1), 1, budget)
+    corner = np.ones((1, 3))
+    sides = [problem.fit(corner, np.array([y])) for y in (1.0, -1.0)]
+    alpha = sides[0] - sides[1] if relation is REPLACE else sides[0]
+    moved = float(np.sqrt(alpha @ problem.kernel(corner) @ alpha))
+    certified = problem.sensitivity(relation).value
+    assert 0.7 * certified < moved <= certified
 
 
 @BOTH

@@ -76,6 +76,8 @@ class TestInterval:
         unit = column.to_unit(values)
         assert np.all(np.abs(unit) <= 1)
         assert np.all(unit[values >= column.high] >= unit[values <= column.low].max(initial=-1))
+        box = Domain.box(*ends, n_columns=2).to_unit(np.column_stack([values, values]))
+        assert np.array_equal(box, np.column_stack([unit, unit]))
 
     def test_an_interval_without_a_half(self):
         with pytest.raises(ParameterError, match="more than 5e-324 apart"):
@@ -118,6 +120,11 @@ class TestLevels:
             3,
             3,
         ]  # pandas turns one kind of missing into another
+
+    def test_parts_of_tuples_are_compared_like_cells(self):
+        levels = Levels((("a", None), ("b", 1)))
+        cells = [("a", math.nan), ("a", None), ("b", Fraction(1)), ("b", np.array(1.0)), ("b", 2)]
+        assert levels.indices(cells).tolist() == [0, 0, 1, 1, -1]
 
     def test_indices_of_arrays(self):
         assert Levels((0.5, 2)).indices(np.array([2.0, 0.5, 1.0])).tolist() == [1, 0, -1]

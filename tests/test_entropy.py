@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from dpkernel.entropy import SeededEntropy, SystemEntropy, WordSource
+from dpkernel.entropy import KeyedEntropy, SeededEntropy, SystemEntropy, WordSource
 
 WORDS = 64  # drawn by each process or thread
 # 4 x 64 words of 64 bits are all different but for a chance of 2e-15 (256^2 / 2^65); of the tests
@@ -142,3 +142,13 @@ def test_seeded_entropy_repeats_and_says_so():
     assert np.array_equal(again.words(10), whole)
     assert not np.array_equal(again.words(10), whole)
     assert not np.isin(SeededEntropy(4).words(10), whole).any()
+
+
+def test_keyed_entropy_repeats_for_one_key_and_label_and_never_within_one():
+    whole = np.concatenate([(source := KeyedEntropy(b"key", b"x")).words(20), source.words(20)])
+    assert len(np.unique(whole)) == 40
+    again = KeyedEntropy(b"key", b"x")
+    assert np.array_equal(np.concatenate([again.words(20), again.words(20)]), whole)
+    for key, label in ((b"key", b"y"), (b"kez", b"x"), (b"", b"x")):
+        assert not np.isin(KeyedEntropy(key, label).words(40), whole).any()
+    assert KeyedEntropy(b"key", b"x").private is False

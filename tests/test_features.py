@@ -30,7 +30,7 @@ from dpkernel.features import (
     WhitenedFeatures,
     feature_map_from_dict,
 )
-from dpkernel.features.base import REGISTRY, shifted_sobol
+from dpkernel.features.base import REGISTRY, shifted_sobol, shrink_rows
 from dpkernel.features.fourier import orthogonal_directions
 from dpkernel.features.mercer import leading_products, solve_1d
 from dpkernel.features.projection import walsh_hadamard
@@ -869,3 +869,25 @@ def test_bad_parameters_are_refused(case):
 def test_malformed_recipes_are_refused(data):
     with pytest.raises(CertificateError, match="The feature map can't be read"):
         feature_map_from_dict(data)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_long_row_is_shrunk_and_no_other_row_feels_it(dtype, rng):
+    rows = (0.1 * rng.normal(size=(6, 5))).astype(dtype)
+    alone = shrink_rows(rows.copy(), 1.0)
+    for length in (1.5, 1e4):
+        longer = rows.copy()
+        longer[2] *= length / np.linalg.norm(rows[2])
+        found = shrink_rows(longer, 1.0)
+        assert np.linalg.norm(found[2].astype(np.float64)) <= 1 + 4 * np.finfo(dtype).eps
+        kept = [0, 1, 3, 4, 5]
+        assert np.array_equal(found[kept], alone[kept])
+
+
+def test_normalised_rows_are_numbers_whatever_the_inputs_are():
+    strange = np.array([[np.nan, 0.5], [0.2, np.inf], [-np.inf, np.nan], [1e308, -1e308]])
+    for options in ({}, {"scale": 1e90, "constant": 1e-90}):
+        features = NormalisedFeatures(**options).build(2)
+        found = features.transform_block(strange)
+        assert np.isfinite(found).all()
+        assert np.linalg.norm(found, axis=1).max() <= features.row_norm_bound * (1 + 1e-15)

@@ -252,7 +252,16 @@ MISSING = {
     "pandas": pd.Series([1, None, 2], dtype="Int64"),
     "pandas texts": pd.Series(["secret", None, "b"]),
     "polars": pl.Series(["secret", None, "b"]),
+    "inside of tuples": [("secret", float("nan")), ("secret", float("nan"))],
+    "inside of sets": [frozenset([1.0, float("nan")])] * 2,
+    "inside of tuples of tuples": [(1, ("secret", None)), (1, ("secret", None))],
 }
+
+
+def test_a_float_that_may_be_several_whole_numbers_is_no_id():
+    for ids in ([2.0**53, 2.0**53 + 2], np.array([1e300, 1.0]), [(1, 2.0**60), (1, 3)]):
+        with pytest.raises(DataError, match="groups"):
+            unit_shares(ids)
 
 
 @pytest.mark.parametrize("kind", MISSING)

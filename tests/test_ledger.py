@@ -132,6 +132,15 @@ def test_basic_accounting_charges_the_claim_of_each_spend():
     assert ledger.spent.delta == pytest.approx(7.5e-7)
 
 
+def test_basic_accounting_holds_the_ceiling_of_delta():
+    ledger = Ledger(budget=Budget(100.0, 1e-6), accounting="basic")
+    ledger.spend(ONE, "a", claim=Budget(2.0, 6e-7))
+    with pytest.raises(BudgetExceededError):
+        ledger.spend(ONE, "b", claim=Budget(2.0, 6e-7))
+    ledger.spend(ONE, "c", claim=Budget(2.0, 3e-7))
+    assert 9e-7 <= ledger.spent.delta <= 1e-6
+
+
 def test_the_first_spend_fixes_the_rule():
     mixture = MixtureProfile((0.1, 0.2), (0.5, 0.5))
     gaussian_first = Ledger(budget=CEILING)
@@ -333,6 +342,23 @@ def test_draws_on_folds_count_as_often_as_a_record_is_touched():
         noise.claim(ONE)
 
 
+@pytest.mark.parametrize("one", [ONE, PureProfile(0.5)])
+def test_each_draw_of_a_part_is_charged(one):
+    """Four draws cost what four releases in a row cost: in the plan, the ledger and at its ceiling."""
+    plan = Plan((Part("a", one, draws=4),))
+    apart = Plan(tuple(Part(label, one) for label in "abcd"))
+    for other in (compose([one] * 4), apart.profile):
+        assert plan.profile.epsilon(1e-6) == pytest.approx(other.epsilon(1e-6), rel=1e-9)
+    ledger, other = Ledger(budget=Budget(50.0, 1e-6)), Ledger(budget=Budget(50.0, 1e-6))
+    ledger.spend(plan, "x")
+    other.spend(apart, "x")
+    assert ledger.spent.epsilon == pytest.approx(other.spent.epsilon, rel=1e-9)
+    ceiling = Budget(1.01 * max(one.epsilon(1e-6), 0.5), 1e-6)
+    Ledger(budget=ceiling).spend(one, "x")
+    with pytest.raises(BudgetExceededError):
+        Ledger(budget=ceiling).spend(plan, "x")
+
+
 def test_folds_are_refused_where_a_removed_row_moves_the_others():
     ledger = Ledger(neighbours="add-remove", budget=CEILING)
     folded = Plan((Part("x", ONE, folds=2),))
@@ -341,6 +367,13 @@ def test_folds_are_refused_where_a_removed_row_moves_the_others():
             attempt(folded, "x")
     assert ledger.spends == []
     ledger.spend(Plan((Part("x", ONE),)), "x")
+
+
+def test_a_joined_plan_proves_nothing_where_a_part_does_not():
+    fine, unproved = Plan((Part("x", ONE),)), Plan((Part("x", ONE),), nothing_proved=True)
+    assert Plan.joined({"a": fine, "b": fine}).profile.delta(50.0) < 1e-9
+    for plans in ({"a": fine, "b": unproved}, {"a": unproved, "b": fine}):
+        assert Plan.joined(plans).profile.delta(50.0) == 1.0
 
 
 def test_a_plan_can_charge_everything():

@@ -86,6 +86,7 @@ def test_both_directions_are_upper_bounds_and_tight(k, t):
             # with one or two rows the loss has an end, where a rounded threshold counts for more
             gap = 1e-6 if k > 2 else 1e-3
             assert found <= exact * (1 + gap) + mpmath.mpf(1e-9) * min(1, t)
+        assert MixingProfile(k, t, "zero-out").delta(epsilon) >= max(grow, shrink)
 
 
 def test_a_loss_that_can_not_be_exceeded():

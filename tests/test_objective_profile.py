@@ -448,6 +448,8 @@ def test_combining_is_composing():
     assert one.combine(two) == ObjectiveProfile(((0.2, 0.1), (0.3, 0.2)))
     assert one.combine() == one == compose([one])
     assert one.with_gaussian(0.4) == compose([GaussianProfile(0.4), one])
+    both = one.with_gaussian(0.3).with_gaussian(0.4)
+    assert 0.5 <= both.mu_value <= 0.5 * (1 + 1e-12)
     assert one.repeat(3) == ObjectiveProfile(((0.2, 0.1),) * 3)
     missed = ObjectiveProfile(((0.2, 0.1),), slack=1e-6, log_miss=-40.0).repeat(4)
     assert missed.slack == pytest.approx(4e-6)

@@ -142,6 +142,21 @@ def test_sums_of_values_and_squares_move_by_at_most_their_sensitivity(relation, 
     assert column_moments(relation, columns=9, bound=GRID).value == pytest.approx(3 * bound)
 
 
+@pytest.mark.parametrize("relation", [Neighbours.REPLACE_ONE, Neighbours.ZERO_OUT])
+def test_on_coarse_grids_sums_move_by_at_most_their_sensitivity(relation, monkeypatch):
+    """All values of small grids, on which rounding is a large part of the move."""
+    excess = []
+    for bound in range(1, 40):
+        monkeypatch.setattr("dpkernel.preprocessing.search.GRID", bound)
+        values = np.linspace(-1, 1, 2 * bound + 1)
+        points = np.array([pair_sums(np.array([v]), Interval(-1, 1)) for v in values], dtype=float)
+        others = points if relation is Neighbours.REPLACE_ONE else np.zeros((1, 2))
+        worst = max(float(np.linalg.norm(points - other, axis=1).max()) for other in others)
+        assert worst <= column_moments(relation, columns=1, bound=bound).value
+        excess.append(worst / bound - (2 if relation is Neighbours.REPLACE_ONE else 1.25))
+    assert max(excess) > 0  # more than without rounding
+
+
 @pytest.mark.parametrize(
     "build_one", [column_histograms, lambda r, columns: column_moments(r, columns=columns, bound=7)]
 )

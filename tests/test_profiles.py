@@ -358,6 +358,13 @@ def test_pure_releases_are_at_most_basic_composition(own):
         assert found.delta(share * 10 * own) <= basic.delta(share * 10 * own)
 
 
+def test_every_leak_of_points_counts():
+    """Each point publishes everything with its delta: one of them does with 1 - (1 - a)(1 - b)."""
+    for a, b in ((0.01, 0.02), (1e-6, 1e-6), (0.3, 0.1)):
+        found = compose([ApproximateProfile(0.5, a), ApproximateProfile(0.2, b)])
+        assert found.delta(30.0) >= 1 - (1 - a) * (1 - b)
+
+
 def test_points_are_at_most_basic_composition():
     for own in (1e-5, 1e-3, 0.1):
         found = compose([ApproximateProfile(own, 1e-9)] * 10)

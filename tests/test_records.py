@@ -27,7 +27,12 @@ from dpkernel import (
 from dpkernel.errors import DataError, ParameterError
 from dpkernel.estimators import records
 from dpkernel.estimators.classifier import OneAgainstRest
-from dpkernel.estimators.objective_plan import ROW_BOUND, Setting, plan_objectives
+from dpkernel.estimators.objective_plan import (
+    ROW_BOUND,
+    Setting,
+    centre_release,
+    plan_objectives,
+)
 from dpkernel.estimators.records import STEPS, RecordRecipe, RecordStore, sum_rows
 from dpkernel.estimators.robust import UnitTarget
 from dpkernel.estimators.sources import Source
@@ -170,6 +175,15 @@ def test_sums_for_the_centre_move_by_at_most_one_row(rng, kind, dtype):
     for row in wild_rows(rng):
         (total,) = sum_rows(row[None, :], np.zeros(1), recipe)
         assert sum(int(v) ** 2 for v in total) <= STEPS**2
+    for relation in (Neighbours.REPLACE_ONE, Neighbours.ZERO_OUT):
+        numbers = Budget(1.0, 1e-6), relation, 60, np.ones(5), 1.0
+        certified = centre_release(
+            Setting("test", *numbers, centre_share=0.1), 1.0
+        ).sensitivity.value
+        rows = [sum_rows(row[None, :], np.zeros(1), recipe)[0] for row in wild_rows(rng)]
+        others = rows if relation is Neighbours.REPLACE_ONE else [np.zeros_like(rows[0])]
+        worst = max(np.linalg.norm((one - two).astype(float)) for one in rows for two in others)
+        assert 0.6 * certified < worst <= certified
     X = wild_rows(rng)
     whole = sum_rows(X, np.zeros(60), recipe)[0]
     parts = [sum_rows(X[i : i + 20], np.zeros(20), recipe)[0] for i in (0, 20, 40)]

@@ -259,7 +259,8 @@ def test_full_batches_hold_everything():
         assert batch.tolist() == list(range(50))
 
 
-def test_the_noise_is_discrete_and_as_large_as_stated():
+@pytest.mark.parametrize("batch", [5, 50])
+def test_the_noise_is_discrete_and_as_large_as_stated(batch):
     scales = []
 
     class Recorder(SeededNoise):
@@ -267,14 +268,14 @@ def test_the_noise_is_discrete_and_as_large_as_stated():
             scales.append((scale, size))
             return super().discrete_gaussian(scale, size)
 
-    found, rows = calibrated(bound=100), np.full((50, 2), 7)
+    found, rows = calibrated(bound=100, batch=batch), np.full((50, 2), 7)
     noise = spend(found, 300, Recorder(1))
     out = np.array([found.release(lambda b: rows[b].sum(axis=0), noise) for _ in range(300)])
     assert out.dtype == np.int64
     assert set(scales) == {(scales[0][0], 2)}
     assert scales[0][0] == pytest.approx(math.sqrt(found.sigma**2 + 4), rel=1e-12)
     assert scales[0][0] ** 2 >= found.sigma**2 + 4
-    assert abs(out.mean() - 35) < 6 * found.sigma / math.sqrt(600)
+    assert abs(out.mean() - 7 * batch) < 6 * found.sigma / math.sqrt(600)
     assert out.std() == pytest.approx(found.sigma, rel=0.15)
 
 

@@ -328,6 +328,8 @@ def test_the_error_of_the_transform_is_below_what_is_added(mu, rate, sampling, s
         for e in (0.0, 0.3, 1.0, 2.0):
             weights = np.maximum(-np.expm1(e - losses), 0)
             assert abs(float(weights @ (found._probs - masses))) < 0.5 * 1e-15 * steps
+    # where delta is nothing but that error, it is counted
+    assert _composed(profile, step).delta(500.0) >= 0.5 * 1e-15 * steps
 
 
 def test_laws_add_up_and_are_consistent():

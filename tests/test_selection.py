@@ -52,6 +52,7 @@ from dpkernel.errors import (
     ParameterError,
     PrivacyWarning,
 )
+from dpkernel.estimators import PrivateCurator
 from dpkernel.mechanisms import Exponential, Gaussian, HeldOutChoice, RandomStopping
 from dpkernel.mechanisms.selection import Line
 from dpkernel.noise import Part, Plan
@@ -181,6 +182,28 @@ def test_a_pure_base_costs_two_plus_eta_times_epsilon():
         found = StoppingProfile(PureProfile(0.3), law)
         assert found.delta(factor * 0.3 * (1 + 1e-9)) == 0
         assert found.epsilon(1e-12) <= factor * 0.3 * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("eta", [0.0, 1.0])
+def test_the_best_of_many_pure_runs_costs_nearly_two_plus_eta_epsilons(eta):
+    """A run gives a good result with probability a or a/r, a fair one with b or b r, r = e^epsilon.
+
+    The fair one is released if no run was good: that event's exact probability, on either side.
+    """
+    law, epsilon, a, b = StoppingLaw("negative-binomial", 2000.0, eta), 0.3, 0.2, 1e-7
+    left = -math.expm1(-law.log_odds)  # 1 - gamma
+
+    def moment(s):
+        """Return E s^K."""
+        if eta:
+            return (1 - left) * s / (1 - left * s)
+        return math.log1p(-left * s) / math.log1p(-left)
+
+    r = math.exp(epsilon)
+    on_one = moment(1 - a / r) - moment(1 - a / r - b * r)
+    on_other = moment(1 - a) - moment(1 - a - b)
+    found, at = StoppingProfile(PureProfile(epsilon), law), 0.95 * (2 + eta) * epsilon
+    assert 0 < on_one - math.exp(at) * on_other <= found.delta(at)
 
 
 def test_renyi_curve_grows_although_its_formula_does_not():
@@ -613,6 +636,21 @@ def test_what_any_candidate_refuses_of_the_rows_is_refused_before_the_spend(
     assert not recwarn.list
 
 
+@pytest.mark.parametrize("strategy", PAID)
+def test_a_plan_that_the_rows_decide_is_refused_before_the_spend(strategy):
+    class Sly(PrivateKernelRidge):
+        def _planned(self, X, y):
+            found = super()._planned(X, y)
+            return found * 2 if np.max(np.asarray(y)) > 0.9 else found
+
+    X, y = wave(1000)
+    ledger = Ledger()
+    model = Sly(bounds=(-1, 1), y_bounds=(-1, 1), n_features=8)
+    with pytest.raises(DPKernelError):
+        search(strategy, estimator=model, ledger=ledger).fit(X, y)
+    assert ledger.spends == []
+
+
 def test_a_candidate_that_fails_in_training_is_scored_as_one_that_learnt_nothing():
     class Late(PrivateKernelRidge):
         def _conclude(self, set_up, grams, noise, budget):
@@ -979,6 +1017,12 @@ def test_the_whole_is_the_larger_of_two_compositions():
         held = compose([choice.profile(), again]).delta(e)
         assert found.delta(e) == pytest.approx(max(train, held), rel=1e-9)
         assert found.delta(e) <= compose([one, one, choice.profile(), again]).delta(e)
+    dear = Gaussian.with_mu(loss_sensitivity(REPLACE), 0.4, dimension=1, integer=True)
+    lines, slight = (line, (Line("fit", dear, draws=2),)), replace(choice, rate=choice.rate / 100)
+    trained = HeldOutChoice(sensitivity, 2, lines, (), slight).profile()
+    for e in (0.2, 1.5):  # each fit, and each draw of it, touches a training row
+        every = compose([one, dear.profile(), dear.profile()]).delta(e)
+        assert trained.delta(e) == pytest.approx(every, rel=1e-9)
     without = HeldOutChoice(sensitivity, 2, (line, line), (), choice).profile()
     assert without.delta(1.2) < found.delta(1.2)
 
@@ -989,6 +1033,8 @@ def test_random_stopping_pays_for_the_dearest_fit_and_for_the_last_one():
     line, dearer = (Line("fit", parts[4]),), (Line("fit", dear),)
     found = RandomStopping(parts[0], 2, (line, dearer), (line, dearer), parts[4], POISSON).profile()
     assert found == compose([StoppingProfile(dear.profile(), POISSON), dear.profile()])
+    scored = RandomStopping(parts[0], 2, (line,), (), dear, POISSON).profile()
+    assert scored == StoppingProfile(dear.profile(), POISSON)  # a validation row pays for the score
     twice = RandomStopping(parts[0], 2, (line * 2,), (), parts[4], POISSON).profile()
     assert twice == StoppingProfile(parts[4].profile().compose(parts[4].profile()), POISSON)
 
@@ -1169,6 +1215,67 @@ def test_losses_are_clipped_whatever_the_rows_hold():
     counts = loss.counts(wild, np.arange(5.0)[:, None], np.array([0.0, 1e9, 1.0, 0.0, 0.5]))
     assert np.all(np.abs(counts) <= STEPS // 2)
     assert counts[4] == -(STEPS // 2) and counts[3] == STEPS // 2
+    lower = row_loss("mse", target=Interval(0, 1), bound=0.1)  # than an error may be
+    counts = lower.counts(wild, np.arange(5.0)[:, None], np.array([1.0, 0.0, 1.0, 0.0, 0.5]))
+    assert counts.tolist() == [STEPS // 2] * 4 + [-(STEPS // 2)]
+    chances = Fixed(np.array([np.nan, 0.0, 1.0, 1e-300, -1.0]), ["no", "yes"])
+    labels = np.array(["yes", "yes", "yes", "yes", "yes"])
+    counts = row_loss("log_loss").counts(chances, np.arange(5.0)[:, None], labels)
+    assert counts.tolist() == [STEPS // 2] * 2 + [-(STEPS // 2)] + [STEPS // 2] * 2
+
+
+@pytest.mark.parametrize("metric", ["mse", "mae", "r2", "pinball", "accuracy", "log_loss", "auc"])
+@pytest.mark.parametrize("neighbours", ["replace-one", "zero-out"])
+def test_no_row_moves_what_is_released_by_more_than_is_certified(metric, neighbours):
+    """The un-noised numbers of a score, on a table and on all of its neighbours, at the hardest rows."""
+    seen, release = [], Gaussian.release
+
+    def spy(self, value, noise):
+        seen.append((self.sensitivity.value, np.asarray(value, dtype=np.float64)))
+        return release(self, value, noise)
+
+    labels = metric in ("accuracy", "log_loss", "auc")
+    targets = ["no", "yes"] if labels else [-1.0, 0.0, 0.3, 1.0]
+    guesses = [0.0, 0.4, 1.0] if labels else [-1.0, 0.0, 1.0]
+    lines = [(guess, target) for guess in guesses for target in targets]
+
+    def numbers(rows):
+        model = Fixed(np.array([guess for guess, _ in rows]), ["no", "yes"] if labels else None)
+        y = np.array([target for _, target in rows])
+        options = {**OPTIONS, "neighbours": neighbours, "noise": SeededNoise(0)}
+        private_score(model, ROWS[: len(rows)], y, metric, (1.0, 1e-6), **options)
+        return seen.pop()
+
+    others = [(0.4, targets[0])] * 3
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Gaussian, "release", spy)
+        certified, without = numbers(others)
+        each = [numbers([*others, line])[1] for line in lines]
+    if neighbours == "zero-out":
+        moves = [np.linalg.norm(one - without) for one in each]
+    else:
+        moves = [np.linalg.norm(one - two) for one in each for two in each]
+    assert 0.8 * certified < max(moves) <= certified
+
+
+def test_a_model_that_keeps_its_questions_is_not_asked_about_private_rows():
+    """Otherwise "was this row scored?" is answered with certainty by the history of answers."""
+    X, y = wave(40)
+    options = {"bounds": (-1, 1), "y_bounds": (-1, 1), "accept": ("idealised-arithmetic",)}
+    curator = PrivateCurator(noise=SeededNoise(0), **options).fit(X, y)
+
+    class Wrapped:
+        def __init__(self, parts):
+            self.parts = parts
+
+        def predict(self, X):
+            return self.parts[0].predict(X)
+
+    ledger = Ledger()
+    for model in (curator, Wrapped([curator]), Wrapped((Wrapped({0: curator}),))):
+        with pytest.raises(ParameterError, match="can't be scored on private rows"):
+            private_score(model, X, y, "mse", y_bounds=(-1, 1), ledger=ledger)
+    assert ledger.spends == [] and curator.n_answers_ == 0
 
 
 def test_score_arguments_are_refused():

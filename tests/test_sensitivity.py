@@ -81,6 +81,18 @@ def test_json_recomputes_the_value(relation, build):
             sensitivity_from_dict({**data, "neighbours": other.value})
 
 
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_formulas_round_up(relation, rng):
+    """No value is below the exact number that its formula gives for the stored parameters."""
+    twice = Fraction(2 if relation is REPLACE else 1)
+    for slope, row, target in rng.uniform(0.01, 3.0, size=(200, 3)):
+        exact = [Fraction(number) for number in (slope, row, target)]
+        gradient = Fraction(loss_gradient(relation, slope=slope, row=row).value)
+        assert gradient >= twice * exact[0] * exact[1]
+        gram = Fraction(augmented_gram(relation, row=row, target=target, constant=slope).value)
+        assert gram**2 >= twice * sum(number**2 for number in exact) ** 2
+
+
 @pytest.mark.parametrize("bound", [-1.0, math.inf, math.nan, 0.0])
 def test_bounds_that_bound_nothing_are_refused(bound):
     with pytest.raises(ParameterError):
