@@ -476,6 +476,55 @@ def test_levels_that_a_container_can_make_equal_are_refused(values):
         Levels(values)
 
 
+def narrowed(values):
+    """Return a column as pandas narrows it where all of its values allow it."""
+    return pd.to_numeric(pd.Series(values), downcast="float")
+
+
+@pytest.mark.parametrize("levels", [(0.1, 0.7, 3), ("0.1", "0.7", "3"), (np.float32(0.1), 0.7, 3)])
+def test_one_large_number_moves_no_fraction_to_other(levels):
+    """A value that has no float32 keeps its whole column in double precision."""
+    usual, wide = narrowed([0.1, 0.7, 3.0] * 20), narrowed([0.1, 0.7, 3.0] * 20 + [1e300])
+    assert (usual.dtype, wide.dtype) == (np.float32, np.float64)
+    for kind in (np.asarray, list, pa.array, pl.Series):
+        for column in (usual, wide):
+            assert Levels(levels).indices(kind(column)).tolist()[:60] == [0, 1, 2] * 20
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_one_large_label_moves_a_score_by_its_own_row(declared):
+    class Model:
+        def predict(self, X):
+            return np.array([0.1, 0.7])[np.asarray(X)[:, 0].astype(int)]
+
+    model, X = Model(), np.tile([[0.0], [1.0]], (50, 1))
+    if declared:
+        model.classes_ = np.array([0.1, 0.7])
+    scores = [
+        private_score(model, X, narrowed(y), "accuracy", (1e5, 1e-6), noise=SeededNoise(0)).value
+        for y in ([0.1, 0.7] * 50, [0.1, 0.7] * 49 + [0.1, 1e300])
+    ]
+    assert abs(scores[0] - scores[1]) <= 1.01 / len(X)
+
+
+@pytest.mark.parametrize(
+    ("levels", "kind"), [((2**24, 2**24 + 1), "f4"), ((0.1, 0.1 + 1e-12), "f4"), ((0.1, 1), "f2")]
+)
+def test_levels_that_a_narrow_column_can_not_hold_are_refused(levels, kind):
+    assert Levels(levels).indices(np.array(levels)).tolist() == [0, 1]
+    with pytest.raises(DataError) as caught:
+        Levels(levels).indices(np.array(levels, dtype=kind))
+    refusal(caught.value, Ledger())
+
+
+def test_ids_that_a_narrow_column_can_not_hold_are_refused():
+    ids = [2**24, 2**24 + 1]
+    assert unit_shares(np.array(ids, dtype=float))[1] == 2
+    with pytest.raises(DataError) as caught:
+        unit_shares(np.array(ids, dtype="f4"))
+    refusal(caught.value, Ledger())
+
+
 def test_keys_of_dates_and_durations_do_not_depend_on_their_column():
     day = datetime.datetime(1969, 12, 31, 23, 59, 59, 999998)
     assert (
