@@ -277,7 +277,7 @@ def test_ids_are_the_same_person_in_every_type():
 
 @pytest.mark.parametrize("metric", ["accuracy", "log_loss", "auc"])
 def test_a_label_moves_a_score_by_its_own_row_at_most(metric):
-    """1.3: the certified sensitivity is one range of the loss."""
+    """The certified sensitivity is one range of the loss."""
     model, X = cases.fitted("PrivateKernelClassifier"), np.array(ROWS, dtype=float)
     usual = private_score(model, X, cases.LABELS, metric, (1e5, 1e-6), noise=SeededNoise(0)).value
     count = 0
@@ -304,7 +304,7 @@ def test_a_label_moves_a_score_by_its_own_row_at_most(metric):
 
 @pytest.mark.parametrize("container", ["list", "tuple", "array", "series", "category", "polars"])
 def test_a_search_takes_targets_and_labels_of_every_container(container):
-    """1.12: one text among numbers, for a target and for a label that is declared."""
+    """One text among numbers, for a target and for a label that is declared."""
     X = np.array(ROWS, dtype=float)
     values = list(TARGET)
     values[PLACE] = "0.5"
@@ -360,7 +360,7 @@ FAR = Domain.box([0, 1e9], [300, 1e9 + 100])
 
 @pytest.mark.parametrize("build", [PrivateCurator, PrivateGridRegressor])
 def test_the_working_type_does_not_come_from_the_table(build):
-    """1.10: 299 and 40,000 are one row after clipping; its type must not move the others."""
+    """299 and 40,000 are one row after clipping; its type must not move the others."""
     found = []
     for far in (False, True):
         frame = narrow_frame(far)
@@ -405,7 +405,7 @@ def dask_pair(odd, classifier):
     ],
 )
 def test_chunks_of_dask_keep_no_type_of_their_own(build, odd):
-    """1.10: one cell makes objects of a chunk, and the release is that of whole numbers."""
+    """One cell makes objects of a chunk, and the release is that of whole numbers."""
     declared = {"classes": [0, 1]} if build is PrivateKernelClassifier else {"y_bounds": (0, 1)}
     found = []
     for kind in (None, odd):
@@ -452,7 +452,7 @@ def test_a_model_of_others_is_asked_in_double_precision():
     "build", [list, np.array, pd.DataFrame, lambda r: np.array(r, dtype=object)]
 )
 def test_one_cell_moves_no_other_to_other(build, hostile):
-    """1.2: in its own column and in another one, with codes of 18 digits."""
+    """In its own column and in another one, with codes of 18 digits."""
     code = 900_000_000_000_000_001
     for column in (0, 1):
         rows = [[1, code] for _ in range(50)]
@@ -545,7 +545,7 @@ def test_keys_of_dates_and_durations_do_not_depend_on_their_column():
 
 
 def test_hidden_cells_are_missing():
-    """1.8: a masked column does not train on what it hides."""
+    """A masked column does not train on what it hides."""
     table = np.ma.masked_array(np.array(ROWS, dtype=float), np.array([[True, False]] * len(ROWS)))
     ledger = Ledger()
     for name in ("PrivateKernelRidge", "PrivateKernelRegressor", "PrivateCurator"):
@@ -569,7 +569,7 @@ def damaged(kind):
 @pytest.mark.parametrize("ending", ["parquet", "feather"])
 @pytest.mark.parametrize("kind", ["text", "date"])
 def test_a_damaged_cell_is_missing_and_changes_no_other(tmp_path, kind, ending):
-    """1.8: invalid UTF-8 and a date out of range in a file."""
+    """Invalid UTF-8 and a date out of range in a file."""
     write = {"parquet": pyarrow.parquet.write_table, "feather": pyarrow.feather.write_feather}[
         ending
     ]
@@ -663,7 +663,7 @@ def around(curator):
 
 @pytest.mark.filterwarnings("ignore")
 def test_a_curator_is_not_asked_about_private_rows():
-    """1.9: what it was asked would stay in its history."""
+    """What it was asked would stay in its history."""
     X, y = np.array(ROWS, dtype=float), np.array(TARGET)
     curator = cases.estimator("PrivateCurator").set_params(noise=None).fit(X, y)
     for model in around(curator):

@@ -69,8 +69,8 @@ NARROW = (
     " have no value. Pass the column in double precision, as whole numbers or as texts."
 )
 NARROW_IDS = (
-    "The ids in groups are floats of a type in which different whole numbers are the same float. Use whole"
-    " numbers or texts."
+    "The ids in groups are floats of a type in which different whole numbers are the same float. Use"
+    " whole numbers or texts."
 )
 NESTED = (
     "A column is declared to hold lists or records: one such cell may have made the others of its column"
@@ -215,8 +215,8 @@ class Places:
 
     A text is first compared with the levels as it is. A number, or a text that stands for one, is the
     level that is this number, or the one text among the levels that stands for it. Where several do
-    ("1" and "01"), it is the one that is written like the number. A fraction such as 0.1 is the level with
-    the same float32: a column that is narrowed where its values allow it loses the other digits.
+    ("1" and "01"), it is the one that is written like the number. A fraction such as 0.1 is the level
+    with the same float32: a column that is narrowed where its values allow it loses the other digits.
 
     Raises
     ------
@@ -284,7 +284,6 @@ class Places:
             else:
                 each[row] = place
         return each.reshape(found.shape)
-
 
     def _check_type(self, kind: Any) -> None:
         """Raise for a narrow type in which a level may be another number, or two levels one."""
