@@ -376,13 +376,17 @@ def test_the_working_type_does_not_come_from_the_table(build):
 
 
 def dask_pair(odd, classifier):
-    """Nanosecond timestamps within an hour; one cell of the second table is of another type."""
+    """Nanosecond timestamps within an hour; one cell of the second table is of another type.
+
+    Each lies one above the middle of two floats of single precision, of which the lower is even: rounded
+    once it becomes the upper one, and rounded to double precision first the lower.
+    """
     import dask
     import dask.array as da
 
     draws, n = np.random.default_rng(1), 20_000
     middle = 1_780_000_000_000_000_000
-    X = middle + draws.integers(-(10**12), 10**12, (n, 1))
+    X = (middle // 2**38 + draws.integers(-3, 4, (n, 1))) * 2**38 + 2**36 + 1
     y = (X[:, 0] > middle).astype(float) if classifier else draws.uniform(0, 1, n)
     chunks = [X[i : i + 5000] for i in range(0, n, 5000)]
     if odd is not None:
