@@ -53,6 +53,17 @@ def test_tensors_give_the_model_of_arrays(data, kernel, bounds):
     np.testing.assert_allclose(model.predict(X), build(**options).fit(X, y).predict(X), atol=1e-5)
 
 
+@pytest.mark.parametrize("bounds", [None, (178 * 10**16 - 10**13, 178 * 10**16 + 10**13)])
+def test_the_type_of_a_tensor_moves_no_row(bounds, rng):
+    """One fraction makes float64 of whole numbers; each lies where two roundings are not one."""
+    n = 20_000
+    X = (178 * 10**16 // 2**38 + rng.integers(-3, 4, (n, 1))) * 2**38 + 2**36 + 1
+    y = torch.as_tensor(rng.uniform(0, 1, n))
+    options = {"bounds": bounds, "length_scale": 1e11, "features": "fourier", "n_features": 8}
+    found = [build(**options).fit(torch.as_tensor(table), y) for table in (X, X.astype(float))]
+    np.testing.assert_array_equal(found[0].coef_, found[1].coef_)
+
+
 def test_several_targets(data):
     X, y = data
     pair = np.stack([y, -y], axis=1)
