@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-import numpy as np
-
 from dpkernel.blocks import dense_rows, rows_a_block
 from dpkernel.estimators.sources import Source, chunk_block, chunk_pairs, computed, read_again
 from dpkernel.losses import Loss
