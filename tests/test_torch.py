@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from dpkernel import Budget, Ledger, PrivateKernelRidge, SeededNoise
+from dpkernel.blocks import BLOCK_ROWS
 from dpkernel.domain import Domain, Interval
 from dpkernel.errors import DataError
 from dpkernel.estimators.gram_pass import Recipe, sum_blocks
@@ -301,3 +302,20 @@ def test_the_gpu_sums_bytes_and_streams_rows(rng):
     host[0][n - 1, 2] = torch.nan
     with pytest.raises(DataError, match="NaN or infinity"):
         torch_pass.sum_tensors(*host, recipe)
+
+
+def test_no_product_of_a_hessian_takes_more_rows_than_its_error_bound_counts(data, monkeypatch):
+    """A least squares fit ends on every table because sums over rows are short: those of one block."""
+    longest = []
+    real = torch.Tensor.__matmul__
+
+    def noted(one, other):
+        if one.dtype == torch.float64 and one.ndim == other.ndim == 2:
+            longest.append(one.shape[1])
+        return real(one, other)
+
+    monkeypatch.setattr(torch.Tensor, "__matmul__", noted)
+    X, y = data
+    options = {"solver": "output", "regularisation": 1e-4, "n_features": 8}
+    build(**options).fit(torch.as_tensor(X), torch.as_tensor(y))
+    assert max(longest) <= BLOCK_ROWS < len(X)
