@@ -32,6 +32,7 @@ from dpkernel.preprocessing import PrivateMinMaxScaler
 from dpkernel.selection.losses import RowLoss
 from dpkernel.solvers import objective_perturbation
 from dpkernel.solvers.objective_perturbation import PRECISE
+from dpkernel.types import Neighbours
 
 BLANK = 12345.671875  # in the first column: the row is a null record, which contributes nothing
 _MIXED = 40  # draws of the order of rows for a sensitivity that depends on it
@@ -353,6 +354,11 @@ def _ratio(one: Seen, other: Seen) -> float:
     certified = mechanism.sensitivity.value
     if "objective" in mechanism.kind:
         moves = [a - b for a, b in zip(one.exact, other.exact, strict=True)]
+        # a record's gradient keeps its direction wherever it is taken: the profile rests on it
+        directions = 2 if mechanism.sensitivity.neighbours is Neighbours.REPLACE_ONE else 1
+        sizes = np.linalg.svd(np.array(moves[::2]), compute_uv=False)
+        if (sizes[directions:] > 1e-9 * certified).any():
+            raise ReplayError("the gradient of one record turns")
         slopes = max(float(np.linalg.norm(move)) for move in moves[::2]) / certified
         bends = max(float(np.linalg.norm(move, 2)) for move in moves[1::2]) / mechanism.curvature
         return max(slopes, bends)

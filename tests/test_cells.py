@@ -14,6 +14,7 @@ from dataclasses import fields
 
 import numpy as np
 import pytest
+from scipy.special import logsumexp
 
 import mechanism_cells
 import profile_cells
@@ -202,6 +203,40 @@ def test_composed_profiles(one, other):
     for kept in (first, second):
         alone = kept.profile
         assert any(claimed[e] > alone.delta(e) * (1 + 1e-6) for e in EPSILONS)
+
+
+def renyi(pair, order):
+    """Return the divergence of this order: of cells, so at most that of the laws they cut up."""
+    seen = (pair.first > 0) & (pair.second > 0)
+    if pair.first[~seen].sum() > 1e-12:
+        return np.inf
+    logs = order * np.log(pair.first[seen]) - (order - 1) * np.log(pair.second[seen])
+    return float(logsumexp(logs)) / (order - 1)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_divergences_of_a_profile(name):
+    """What a Renyi ledger adds up is no less than the divergence, in both directions."""
+    example = EXAMPLES[name]
+    found = []
+    for order, way in itertools.product((1.5, 2.0, 4.0, 8.0), example.ways):
+        bound = example.profile.rdp(order)
+        for pairs in (way, [pair.swapped for pair in way]):
+            exact = sum(renyi(pair, order) for pair in pairs)
+            assert exact <= bound * (1 + NOISE) + 1e-12, (order, exact, bound)
+            if bound < np.inf:
+                found.append(exact / bound)
+    if found:
+        say(f"profile {name}, Renyi", max(found))
+
+
+@pytest.mark.parametrize("name", [n for n, e in EXAMPLES.items() if e.profile.mu is not None])
+def test_gaussian_pair_of_a_profile(name):
+    """What a ledger adds up as mu^2 bounds the release, alone and three times."""
+    example = EXAMPLES[name]
+    for count, way in itertools.product((1, 3), example.ways):
+        claimed = claims(GaussianProfile(example.profile.mu).repeat(count))
+        say(f"profile {name}, by its mu", ratio(claimed, way * count))
 
 
 def test_every_profile_has_an_example():

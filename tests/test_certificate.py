@@ -129,6 +129,7 @@ def tampered(change) -> Certificate:
         (lambda d: d.update(assumptions=["each-row-once"]), "on which nothing in it rests"),
         (lambda d: d["public"].update(ledger_part="north"), "which the certificate does not name"),
         (lambda d: d["public"].update(rows_added_by="caller"), "does not name"),
+        (lambda d: d["public"].update(predicted_by="caller"), "does not name"),
         (lambda d: d.update(delta=1e-9), "parameters prove delta"),
         (lambda d: _halve_noise(d["releases"][0]), "prove delta"),
         (lambda d: d["releases"][0].update(draws=2), "parameters prove delta"),

@@ -277,7 +277,7 @@ def test_ids_are_the_same_person_in_every_type():
 
 @pytest.mark.parametrize("metric", ["accuracy", "log_loss", "auc"])
 def test_a_label_moves_a_score_by_its_own_row_at_most(metric):
-    """1.3: the certified sensitivity is one range of the loss."""
+    """The certified sensitivity is one range of the loss."""
     model, X = cases.fitted("PrivateKernelClassifier"), np.array(ROWS, dtype=float)
     usual = private_score(model, X, cases.LABELS, metric, (1e5, 1e-6), noise=SeededNoise(0)).value
     count = 0
@@ -304,7 +304,7 @@ def test_a_label_moves_a_score_by_its_own_row_at_most(metric):
 
 @pytest.mark.parametrize("container", ["list", "tuple", "array", "series", "category", "polars"])
 def test_a_search_takes_targets_and_labels_of_every_container(container):
-    """1.12: one text among numbers, for a target and for a label that is declared."""
+    """One text among numbers, for a target and for a label that is declared."""
     X = np.array(ROWS, dtype=float)
     values = list(TARGET)
     values[PLACE] = "0.5"
@@ -360,7 +360,7 @@ FAR = Domain.box([0, 1e9], [300, 1e9 + 100])
 
 @pytest.mark.parametrize("build", [PrivateCurator, PrivateGridRegressor])
 def test_the_working_type_does_not_come_from_the_table(build):
-    """1.10: 299 and 40,000 are one row after clipping; its type must not move the others."""
+    """299 and 40,000 are one row after clipping; its type must not move the others."""
     found = []
     for far in (False, True):
         frame = narrow_frame(far)
@@ -376,13 +376,17 @@ def test_the_working_type_does_not_come_from_the_table(build):
 
 
 def dask_pair(odd, classifier):
-    """Nanosecond timestamps within an hour; one cell of the second table is of another type."""
+    """Nanosecond timestamps within an hour; one cell of the second table is of another type.
+
+    Each lies one above the middle of two floats of single precision, of which the lower is even: rounded
+    once it becomes the upper one, and rounded to double precision first the lower.
+    """
     import dask
     import dask.array as da
 
     draws, n = np.random.default_rng(1), 20_000
     middle = 1_780_000_000_000_000_000
-    X = middle + draws.integers(-(10**12), 10**12, (n, 1))
+    X = (middle // 2**38 + draws.integers(-3, 4, (n, 1))) * 2**38 + 2**36 + 1
     y = (X[:, 0] > middle).astype(float) if classifier else draws.uniform(0, 1, n)
     chunks = [X[i : i + 5000] for i in range(0, n, 5000)]
     if odd is not None:
@@ -405,7 +409,7 @@ def dask_pair(odd, classifier):
     ],
 )
 def test_chunks_of_dask_keep_no_type_of_their_own(build, odd):
-    """1.10: one cell makes objects of a chunk, and the release is that of whole numbers."""
+    """One cell makes objects of a chunk, and the release is that of whole numbers."""
     declared = {"classes": [0, 1]} if build is PrivateKernelClassifier else {"y_bounds": (0, 1)}
     found = []
     for kind in (None, odd):
@@ -452,7 +456,7 @@ def test_a_model_of_others_is_asked_in_double_precision():
     "build", [list, np.array, pd.DataFrame, lambda r: np.array(r, dtype=object)]
 )
 def test_one_cell_moves_no_other_to_other(build, hostile):
-    """1.2: in its own column and in another one, with codes of 18 digits."""
+    """In its own column and in another one, with codes of 18 digits."""
     code = 900_000_000_000_000_001
     for column in (0, 1):
         rows = [[1, code] for _ in range(50)]
@@ -476,6 +480,55 @@ def test_levels_that_a_container_can_make_equal_are_refused(values):
         Levels(values)
 
 
+def narrowed(values):
+    """Return a column as pandas narrows it where all of its values allow it."""
+    return pd.to_numeric(pd.Series(values), downcast="float")
+
+
+@pytest.mark.parametrize("levels", [(0.1, 0.7, 3), ("0.1", "0.7", "3"), (np.float32(0.1), 0.7, 3)])
+def test_one_large_number_moves_no_fraction_to_other(levels):
+    """A value that has no float32 keeps its whole column in double precision."""
+    usual, wide = narrowed([0.1, 0.7, 3.0] * 20), narrowed([0.1, 0.7, 3.0] * 20 + [1e300])
+    assert (usual.dtype, wide.dtype) == (np.float32, np.float64)
+    for kind in (np.asarray, list, pa.array, pl.Series):
+        for column in (usual, wide):
+            assert Levels(levels).indices(kind(column)).tolist()[:60] == [0, 1, 2] * 20
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_one_large_label_moves_a_score_by_its_own_row(declared):
+    class Model:
+        def predict(self, X):
+            return np.array([0.1, 0.7])[np.asarray(X)[:, 0].astype(int)]
+
+    model, X = Model(), np.tile([[0.0], [1.0]], (50, 1))
+    if declared:
+        model.classes_ = np.array([0.1, 0.7])
+    scores = [
+        private_score(model, X, narrowed(y), "accuracy", (1e5, 1e-6), noise=SeededNoise(0)).value
+        for y in ([0.1, 0.7] * 50, [0.1, 0.7] * 49 + [0.1, 1e300])
+    ]
+    assert abs(scores[0] - scores[1]) <= 1.01 / len(X)
+
+
+@pytest.mark.parametrize(
+    ("levels", "kind"), [((2**24, 2**24 + 1), "f4"), ((0.1, 0.1 + 1e-12), "f4"), ((0.1, 1), "f2")]
+)
+def test_levels_that_a_narrow_column_can_not_hold_are_refused(levels, kind):
+    assert Levels(levels).indices(np.array(levels)).tolist() == [0, 1]
+    with pytest.raises(DataError) as caught:
+        Levels(levels).indices(np.array(levels, dtype=kind))
+    refusal(caught.value, Ledger())
+
+
+def test_ids_that_a_narrow_column_can_not_hold_are_refused():
+    ids = [2**24, 2**24 + 1]
+    assert unit_shares(np.array(ids, dtype=float))[1] == 2
+    with pytest.raises(DataError) as caught:
+        unit_shares(np.array(ids, dtype="f4"))
+    refusal(caught.value, Ledger())
+
+
 def test_keys_of_dates_and_durations_do_not_depend_on_their_column():
     day = datetime.datetime(1969, 12, 31, 23, 59, 59, 999998)
     assert (
@@ -496,7 +549,7 @@ def test_keys_of_dates_and_durations_do_not_depend_on_their_column():
 
 
 def test_hidden_cells_are_missing():
-    """1.8: a masked column does not train on what it hides."""
+    """A masked column does not train on what it hides."""
     table = np.ma.masked_array(np.array(ROWS, dtype=float), np.array([[True, False]] * len(ROWS)))
     ledger = Ledger()
     for name in ("PrivateKernelRidge", "PrivateKernelRegressor", "PrivateCurator"):
@@ -520,7 +573,7 @@ def damaged(kind):
 @pytest.mark.parametrize("ending", ["parquet", "feather"])
 @pytest.mark.parametrize("kind", ["text", "date"])
 def test_a_damaged_cell_is_missing_and_changes_no_other(tmp_path, kind, ending):
-    """1.8: invalid UTF-8 and a date out of range in a file."""
+    """Invalid UTF-8 and a date out of range in a file."""
     write = {"parquet": pyarrow.parquet.write_table, "feather": pyarrow.feather.write_feather}[
         ending
     ]
@@ -614,7 +667,7 @@ def around(curator):
 
 @pytest.mark.filterwarnings("ignore")
 def test_a_curator_is_not_asked_about_private_rows():
-    """1.9: what it was asked would stay in its history."""
+    """What it was asked would stay in its history."""
     X, y = np.array(ROWS, dtype=float), np.array(TARGET)
     curator = cases.estimator("PrivateCurator").set_params(noise=None).fit(X, y)
     for model in around(curator):

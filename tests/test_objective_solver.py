@@ -26,7 +26,13 @@ from dpkernel.losses import (
     Squared,
     SquaredHinge,
 )
-from dpkernel.solvers.objective_perturbation import BlockRecords, CompensatedSum, Problem, minimise
+from dpkernel.solvers.objective_perturbation import (
+    PRECISE,
+    BlockRecords,
+    CompensatedSum,
+    Problem,
+    minimise,
+)
 
 LOSSES = [
     Logistic(),
@@ -483,3 +489,30 @@ def test_problems_without_a_tolerance_are_refused(change):
     assert Problem(**usual).tolerance > 0
     with pytest.raises(ParameterError, match="A Problem needs a loss with bounded slope"):
         Problem(**{**usual, **change})
+
+
+def test_a_hessian_is_as_exact_in_blocks_of_one_row():
+    """A stream may come row by row; many equal rows make every addition err to the same side."""
+    row = np.array([[0.5773502691, 0.5773502692, 0.577350269]])
+    n = 20_000
+    blocks = [(row, np.ones(1), None)] * n
+    _, found = BlockRecords(lambda: blocks, Squared()).sums(np.zeros(3), PRECISE)
+    np.testing.assert_allclose(found, n * (row.T @ row), rtol=8 * 2.0**-53)
+
+
+def test_newton_steps_go_on_in_double_precision_where_single_precision_fails(rng, monkeypatch):
+    """A Hessian of single precision may be nearly singular, and its step then lead upwards."""
+    z = rng.normal(size=(300, 4)).astype(np.float32) / 8
+    problem = Problem(Huber(100.0), 300, 1.0, np.full(4, 0.1), 1.0, 0.0, 512)
+    real, seen = solver.sum_blocks, []
+
+    def upwards(blocks, loss, beta, stride, threads=1):
+        gradient, hessian = real(blocks, loss, beta, stride, threads)
+        seen.append(stride)
+        return gradient, hessian * np.nan if stride > 0 else hessian
+
+    monkeypatch.setattr(solver, "sum_blocks", upwards)
+    y = rng.choice([-1.0, 1.0], 300)
+    records = BlockRecords(lambda: [(z, y, None)], Huber(100.0))
+    assert solver.search(records, problem, np.zeros(4)) is not None
+    assert PRECISE in seen

@@ -1348,3 +1348,28 @@ def test_scores_move_as_far_as_stated(relation):
     """Rows with any target and any prediction, through the sums of every metric and of R^2."""
     found = sensitivity_cells.furthest(sensitivity_cells.SEARCHES["bounded-sum"], relation)
     assert 0.999 < found <= 1
+
+
+class Standardising:
+    """A model of somebody's own that looks at all rows which it is asked about."""
+
+    def predict(self, X):
+        return (X[:, 0] - X[:, 0].mean()) / X[:, 0].std()
+
+
+def test_a_model_that_may_mix_rows_is_scored_on_the_callers_word(rng):
+    X = rng.uniform(-1, 1, (400, 1))
+    other = X.copy()
+    other[0] = 1e9
+    y = Standardising().predict(X)
+    options = {"y_bounds": (-2, 2), "noise": SeededNoise(0)}
+    first, second = (
+        private_score(Standardising(), table, y, "mse", (1e5, 1e-6), **options)
+        for table in (X, other)
+    )
+    assert abs(first.value - second.value) * len(X) > 10 * 4**2  # ten ranges of the loss, not one
+    certificate = first.certificate
+    assert certificate.assumptions == ("predicts-row-by-row",)
+    assert "predicts-row-by-row" in str(certificate)
+    own = PrivateKernelRidge(bounds=(-1, 1), y_bounds=(-2, 2)).fit(X, y)
+    assert private_score(own, X, y, "mse").certificate.assumptions == ()

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from dpkernel import Budget, Ledger, PrivateKernelRidge, SeededNoise
+from dpkernel.blocks import BLOCK_ROWS
 from dpkernel.domain import Domain, Interval
 from dpkernel.errors import DataError
 from dpkernel.estimators.gram_pass import Recipe, sum_blocks
@@ -51,6 +52,17 @@ def test_tensors_give_the_model_of_arrays(data, kernel, bounds):
     options = {"kernel": kernel, "bounds": bounds}
     model = build(**options).fit(torch.as_tensor(X), torch.as_tensor(y))
     np.testing.assert_allclose(model.predict(X), build(**options).fit(X, y).predict(X), atol=1e-5)
+
+
+@pytest.mark.parametrize("bounds", [None, (178 * 10**16 - 10**13, 178 * 10**16 + 10**13)])
+def test_the_type_of_a_tensor_moves_no_row(bounds, rng):
+    """One fraction makes float64 of whole numbers; each lies where two roundings are not one."""
+    n = 20_000
+    X = (178 * 10**16 // 2**38 + rng.integers(-3, 4, (n, 1))) * 2**38 + 2**36 + 1
+    y = torch.as_tensor(rng.uniform(0, 1, n))
+    options = {"bounds": bounds, "length_scale": 1e11, "features": "fourier", "n_features": 8}
+    found = [build(**options).fit(torch.as_tensor(table), y) for table in (X, X.astype(float))]
+    np.testing.assert_array_equal(found[0].coef_, found[1].coef_)
 
 
 def test_several_targets(data):
@@ -290,3 +302,20 @@ def test_the_gpu_sums_bytes_and_streams_rows(rng):
     host[0][n - 1, 2] = torch.nan
     with pytest.raises(DataError, match="NaN or infinity"):
         torch_pass.sum_tensors(*host, recipe)
+
+
+def test_no_product_of_a_hessian_takes_more_rows_than_its_error_bound_counts(data, monkeypatch):
+    """A least squares fit ends on every table because sums over rows are short: those of one block."""
+    longest = []
+    real = torch.Tensor.__matmul__
+
+    def noted(one, other):
+        if one.dtype == torch.float64 and one.ndim == other.ndim == 2:
+            longest.append(one.shape[1])
+        return real(one, other)
+
+    monkeypatch.setattr(torch.Tensor, "__matmul__", noted)
+    X, y = data
+    options = {"solver": "output", "regularisation": 1e-4, "n_features": 8}
+    build(**options).fit(torch.as_tensor(X), torch.as_tensor(y))
+    assert max(longest) <= BLOCK_ROWS < len(X)

@@ -43,7 +43,9 @@ class BlockStream:
     ----------
     source : callable or iterable
         A function that returns a new iterator of (X, y) blocks, or an iterable of them. An iterator
-        can be read once, which is all that a ridge needs.
+        can be read once, which is all that a ridge needs. Most estimators read the stream several times:
+        it must give the same rows in the same order each time. That rests on your word, as it does for
+        the graph of a Dask table: rows that are drawn or shuffled anew are no one data set.
     n_rows : int
         The number of rows, declared. Fitting fails, before anything is spent, if the stream has
         another number.

@@ -22,6 +22,7 @@ import numbers
 import re
 import uuid
 import warnings
+from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from decimal import Decimal
 from fractions import Fraction
@@ -62,6 +63,14 @@ RAGGED = "The rows of X have different lengths. Every row needs one entry per co
 AMBIGUOUS = (
     "A column holds a float from 2^53 on where texts of whole numbers are declared as levels, and that"
     " float stands for several of them. Pass the column as texts or as whole numbers."
+)
+NARROW = (
+    "A column holds numbers in single or half precision, in which declared levels can't be told apart or"
+    " have no value. Pass the column in double precision, as whole numbers or as texts."
+)
+NARROW_IDS = (
+    "The ids in groups are floats of a type in which different whole numbers are the same float. Use"
+    " whole numbers or texts."
 )
 NESTED = (
     "A column is declared to hold lists or records: one such cell may have made the others of its column"
@@ -206,7 +215,8 @@ class Places:
 
     A text is first compared with the levels as it is. A number, or a text that stands for one, is the
     level that is this number, or the one text among the levels that stands for it. Where several do
-    ("1" and "01"), it is the one that is written like the number.
+    ("1" and "01"), it is the one that is written like the number. A fraction such as 0.1 is the level
+    with the same float32: a column that is narrowed where its values allow it loses the other digits.
 
     Raises
     ------
@@ -226,6 +236,14 @@ class Places:
         for means in self._several:
             if sum(not isinstance(one, str) or _is_written(one) for one in groups[means]) > 1:
                 raise ValueError("two levels are one number")
+        self._wide = [means for means in groups if isinstance(means, float)]
+        self._fractions: dict[float, int] = {}
+        alike = Counter(_in_single(means) for means in self._wide)
+        self._fractions = {
+            _in_single(means): self.of(means)
+            for means in self._wide
+            if means != np.trunc(means) and alike[_in_single(means)] == 1
+        }
 
     def of(self, cell: Any) -> int:
         """Return the place of a cell, -1 for one that was not declared."""
@@ -235,7 +253,10 @@ class Places:
             return found
         means = meaning(cell)
         if means not in self._several:
-            return self._numbers.get(means, -1)
+            found = self._numbers.get(means)
+            if found is None and isinstance(means, float):
+                found = self._fractions.get(_in_single(means))
+            return -1 if found is None else found
         if means in self._exact:
             return self._exact[means]
         if not isinstance(means, float) or abs(means) < _LARGEST_FLOAT_ID:
@@ -249,6 +270,7 @@ class Places:
     def __call__(self, values: Any) -> IntArray:
         """Return the places of all cells, in their shape; tuples in a list are cells."""
         found = untouched(values, whole=True)
+        self._check_type(found.dtype)
         if found.dtype != object:  # the same places as below, faster
             known, back = np.unique(found, return_inverse=True)
             return self(known.astype(object))[back].reshape(found.shape)
@@ -262,6 +284,22 @@ class Places:
             else:
                 each[row] = place
         return each.reshape(found.shape)
+
+    def _check_type(self, kind: Any) -> None:
+        """Raise for a narrow type in which a level may be another number, or two levels one."""
+        if kind.kind != "f" or kind.itemsize >= 8:
+            return
+        with np.errstate(all="ignore"):
+            wrong = [means for means in self._wide if float(kind.type(means)) != means]
+        single = kind == np.float32
+        if any(not single or _in_single(means) not in self._fractions for means in wrong):
+            raise DataError(NARROW)
+
+
+def _in_single(means: float) -> float:
+    """Return the float32 nearest to a number."""
+    with np.errstate(all="ignore"):
+        return float(np.float32(means))
 
 
 def _as_written(means: Hashable) -> str:
@@ -467,8 +505,11 @@ def untouched(values: Any, *, whole: bool = False) -> Any:
 
 
 def meanings(values: Any) -> list[Hashable]:
-    """Return the ``meaning`` of every cell; tuples in a list are cells."""
-    return [meaning(cell) for cell in _flat(untouched(values, whole=True))]
+    """Return the ``meaning`` of every cell, fractions as float32; tuples in a list are cells."""
+    found = [meaning(cell) for cell in _flat(untouched(values, whole=True))]
+    return [
+        _in_single(one) if isinstance(one, float) and one != np.trunc(one) else one for one in found
+    ]
 
 
 def units(groups: Any) -> tuple[IntArray, int]:
@@ -479,6 +520,9 @@ def units(groups: Any) -> tuple[IntArray, int]:
     if found.dtype.kind in "biu":
         known, places = np.unique(found, return_inverse=True)
         return places.astype(np.int64), len(known)
+    narrow = found.dtype.kind == "f" and found.dtype.itemsize < 8
+    if narrow and (abs(found) >= 2.0 ** (np.finfo(found.dtype).nmant + 1)).any():
+        raise DataError(NARROW_IDS)
     seen: dict[Hashable, int] = {}
     each = [seen.setdefault(identity(cell), len(seen)) for cell in _flat(found)]
     return np.array(each, dtype=np.int64), len(seen)

@@ -46,6 +46,7 @@ NOT_COVERED = (
 ON_THE_CALLERS_WORD = {
     "disjoint-ledger-parts": "no record is in two of the parts that the ledger was divided into",
     "each-row-once": "no row was added twice to the statistics, or to two that were merged",
+    "predicts-row-by-row": "what the scored model predicts for a row does not depend on other rows",
 }  # what no line of this library can check
 
 
@@ -483,6 +484,7 @@ def _assumptions(releases: Sequence[Release], public: Mapping[str, Any]) -> tupl
     found = [name for r in releases for name in r.mechanism.assumptions]
     found += ["disjoint-ledger-parts"] if "ledger_part" in public else []
     found += ["each-row-once"] if public.get("rows_added_by") == "caller" else []
+    found += ["predicts-row-by-row"] if public.get("predicted_by") == "caller" else []
     return tuple(dict.fromkeys(found))
 
 

@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-import numpy as np
-
 from dpkernel.blocks import dense_rows, rows_a_block
 from dpkernel.estimators.sources import Source, chunk_block, chunk_pairs, computed, read_again
 from dpkernel.losses import Loss
@@ -124,11 +122,12 @@ class _ChunkRecords:
         """Return the gradient of the sum of losses and, with a stride, its Hessian."""
         wanted = min(hessian_stride, 1)  # every chunk: they are few
         parts = self._passes._in_chunks(_chunk_records, self._loss, beta, wanted)
-        gradient = CompensatedSum(len(beta))
+        gradient, hessian = CompensatedSum(len(beta)), CompensatedSum((len(beta), len(beta)))
         for part in parts:
             gradient.add(part[0])
-        hessian = np.sum([part[1] for part in parts], axis=0) if wanted else None
-        return gradient.value, hessian
+            if wanted:
+                hessian.add(part[1])
+        return gradient.value, hessian.value if wanted else None
 
 
 def _apply(function: Callable[..., Block], block: Block, arguments: tuple[Any, ...]) -> Block:

@@ -234,11 +234,12 @@ class _DaskRecords:
         wanted = min(hessian_stride, 1)  # every chunk: they are few
         parts = [task(X, y, *self._rest, beta, wanted) for X, y in self._chunks]
         results = computed(dask, *parts, spent=True)
-        gradient = CompensatedSum(len(beta))
+        gradient, hessian = CompensatedSum(len(beta)), CompensatedSum((len(beta), len(beta)))
         for part in results:
             gradient.add(part[0])
-        hessian = np.sum([part[1] for part in results], axis=0) if wanted else None
-        return gradient.value, hessian
+            if wanted:
+                hessian.add(part[1])
+        return gradient.value, hessian.value if wanted else None
 
 
 def _sum_chunk(

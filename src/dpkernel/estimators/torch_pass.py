@@ -151,11 +151,12 @@ def _require(finite: Any) -> None:
 def input_twin(recipe: Any, device: Any) -> Callable[[Any], Any]:
     """Return the twin of ``unit_inputs``: finite rows, in the unit box where bounds are declared.
 
-    The middle of the box is subtracted in double precision, whatever type the tensor has.
+    The middle of the box is subtracted in double precision, whatever type the tensor has. Without a box
+    numbers go through it, too: one fraction makes floats of a tensor of whole numbers.
     """
     dtype, columns = getattr(torch, recipe.dtype), recipe.domain.columns
     if columns is None:
-        return lambda X: torch.nan_to_num(X.to(dtype))
+        return lambda X: torch.nan_to_num(X.to(torch.float64).to(dtype))
     intervals = [column for column in columns if isinstance(column, Interval)]
     if len(intervals) != len(columns):
         raise DataError("Torch tensors hold numbers: declare every column as an interval.")

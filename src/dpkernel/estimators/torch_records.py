@@ -111,7 +111,9 @@ class TensorRecords:
                 bend = np.sqrt(loss.curvature(y, scores) * omega)
                 rows = precise if hessian_stride == PRECISE else z
                 scaled = rows * torch.as_tensor(bend, dtype=rows.dtype, device=z.device)[:, None]
-                bends = bends + (scaled.T @ scaled).to(torch.float64)
+                # as many rows at a time: how far a Hessian can be off grows with the longest sum
+                for part in scaled.split(BLOCK_ROWS):
+                    bends = bends + (part.T @ part).to(torch.float64)
         hessian = bends.cpu().numpy() if hessian_stride else None  # type: ignore[attr-defined]
         return gradient.value, hessian
 

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 from scipy.special import ndtri
 
+from dpkernel.blocks import library_of
 from dpkernel.cells import with_doubles
 from dpkernel.certificate import Certificate, Release
 from dpkernel.domain import Interval
@@ -87,7 +88,9 @@ def private_score(
     model : fitted estimator
         Anything with ``predict`` (``predict_proba`` or ``decision_function`` for log-loss and AUC).
         The certificate covers what the score tells of these rows, not what the model tells of the rows
-        it was trained on: score on other rows, or train it privately.
+        it was trained on: score on other rows, or train it privately. What it predicts for a row must
+        not depend on the other rows, as it does in a network that is still in training mode. Of a model
+        that is not dpkernel's this rests on your word: the certificate names "predicts-row-by-row".
     X, y : table and target
     metric : {"auto", "mse", "mae", "r2", "pinball", "accuracy", "log_loss", "auc"}
     budget : Budget or (epsilon, delta)
@@ -168,12 +171,13 @@ def private_score(
         query.mechanism.profile(), release.label, claim=request, neighbours=relation, noise=source
     )
     found = query.read(query.mechanism.release(query.exact, granted), 1 - float(confidence))
+    whose = {} if library_of(model) == "dpkernel" else {"predicted_by": "caller"}
     certificate = Certificate.issue(
         f"{owner}({type(model).__name__})",
         request,
         [release],
         granted,
-        public={"n_rows": len(y), "metric": name, "confidence": float(confidence)},
+        public={"n_rows": len(y), "metric": name, "confidence": float(confidence), **whose},
     )
     value, low, high = (float(number) for number in found)
     return PrivateScore(name, value, low, high, len(y), certificate)

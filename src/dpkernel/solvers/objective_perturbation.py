@@ -245,7 +245,11 @@ def _newton(
         start, size = float(gradient @ step), float(np.linalg.norm(gradient))
         least = min(least, size)
         if not start < 0:
-            return None
+            if stride == PRECISE:
+                return None
+            stride = PRECISE  # a Hessian in single precision was nearly singular by rounding
+            gradient, hessian = at(beta, stride)
+            continue
         trial: Array = beta + step
         if count > _PATIENCE:
             stride = PRECISE
@@ -345,8 +349,7 @@ def sum_blocks(
     blocks: Iterable[Record], loss: Loss, beta: Array, hessian_stride: int, threads: int = 1
 ) -> tuple[Array, Array | None]:
     """Return the sums over blocks of records, added in the order of the blocks."""
-    gradient = CompensatedSum(len(beta))
-    hessian = np.zeros((len(beta), len(beta))) if hessian_stride else None
+    gradient, hessian = CompensatedSum(len(beta)), CompensatedSum((len(beta), len(beta)))
     rows = used = 0
 
     def tasks() -> Iterator[tuple[Record, Loss, Array, int]]:
@@ -357,12 +360,11 @@ def sum_blocks(
     for slopes, bends, count in in_threads(_sum_block, tasks(), threads):
         gradient.add(slopes)
         rows += count
-        if bends is not None and hessian is not None:
-            hessian += bends
+        if bends is not None:
+            hessian.add(bends)
             used += count
-    if hessian is not None and used:
-        hessian *= rows / used
-    return gradient.value, hessian
+    bent = hessian.value * (rows / used if used else 1.0) if hessian_stride else None
+    return gradient.value, bent
 
 
 def _sum_block(
@@ -396,13 +398,13 @@ def _sum_block(
 
 
 class CompensatedSum:
-    """A sum of vectors that adds up its rounding errors as well, and so errs like one addition."""
+    """A sum of arrays that adds up its rounding errors as well, and so errs like one addition."""
 
-    def __init__(self, length: int) -> None:
-        self._total, self._lost = np.zeros(length), np.zeros(length)
+    def __init__(self, shape: int | tuple[int, int]) -> None:
+        self._total, self._lost = np.zeros(shape), np.zeros(shape)
 
     def add(self, term: Array) -> None:
-        """Add a vector."""
+        """Add an array."""
         total = self._total + term
         part = total - self._total
         self._lost += (self._total - (total - part)) + (term - part)  # exact (Knuth)

@@ -20,8 +20,12 @@ squares, sqrt(omega) ||h|| <= B and sqrt(omega) |y| <= M, and the same stability
 Least squares is one system of linear equations. With q = 8 u kappa (20 M^(3/2) + k) at most 1, k the
 longest chain of additions in a sum of outer products, the computed Hessian and its Cholesky factor are
 off by at most q / 8 of Lambda (Demmel 1989), so each Newton step leaves at most a seventh of the
-gradient and twice its error e, and the tolerance, which is 4 e or more, is reached in a few dozen steps
-whatever the data are. Losses with other shapes have no such bound and need ``LARGEST_CONDITION``.
+gradient and twice the error of a computed one. Before that error is the e of ``Problem`` the iterates
+may be longer than R, and the error grows with them: by at most q / 8 of Lambda for each unit of length,
+which still leaves less than half of the gradient. So the tolerance, which is 4 e or more, is reached in
+a few dozen steps whatever the data are. A product takes at most BLOCK_ROWS rows and blocks are added
+with compensation, however small a stream or a chunk makes them; on a device they are added plainly.
+Losses with other shapes have no such bound and need ``LARGEST_CONDITION``.
 
 The smaller of the bounds that hold is taken. A loss of bounded slope is also bounded at every minimiser,
 which gives the smaller one where Lambda is below about 2 / n.
