@@ -26,14 +26,17 @@ def count_targets(y: Array, column: int) -> tuple[Array]:
 
 
 def fit_location(counts: Array, n_rows: int, noise: float) -> tuple[float, float]:
-    """Return mean and standard deviation of the two-piece normal that is nearest to noisy counts.
+    """Return mean and standard deviation of the two-piece normal whose distribution is nearest.
 
     Unless that is far too narrow for them, beyond what ``noise``, the deviation of a count, explains:
     then y has several peaks, and the moments of the counts themselves are returned.
     """
     shares, deviation = counts / n_rows, noise / n_rows
     shapes, moments = _shapes()
-    distance = np.sum((shares - shapes) ** 2, axis=1)
+    # distributions are compared, not densities: a target of few values is no narrow peak
+    below = np.cumsum(shares)
+    below += np.arange(1, CELLS + 1) / CELLS * (1 - below[-1])  # all rows are somewhere
+    distance = np.sum((below - shapes) ** 2, axis=1)
     mean, spread = (float(value) for value in moments[int(np.argmin(distance))])
     squares = (_middles() - mean) ** 2
     least = float(shares @ squares) - 3 * deviation * float(np.linalg.norm(squares))
@@ -50,7 +53,7 @@ def _middles() -> Array:
 
 @lru_cache(maxsize=1)
 def _shapes() -> tuple[Array, Array]:
-    """Return histograms of two-piece normals, and their means and standard deviations."""
+    """Return distributions of two-piece normals, and their means and standard deviations."""
     modes = np.linspace(-1.0, 1.0, 41)
     spreads = np.geomspace(0.02, 1.2, 14)
     mode, left, right = (v.ravel()[:, None] for v in np.meshgrid(modes, spreads, spreads))
@@ -62,4 +65,4 @@ def _shapes() -> tuple[Array, Array]:
     mean = mode[:, 0] + math.sqrt(2 / math.pi) * skew
     variance = (1 - 2 / math.pi) * skew**2 + (left * right)[:, 0]
     moments = np.column_stack([np.clip(mean, -1, 1), np.sqrt(variance)])
-    return shapes[kept] / totals[kept, None], moments[kept]
+    return np.cumsum(shapes[kept] / totals[kept, None], axis=1), moments[kept]
