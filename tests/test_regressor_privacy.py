@@ -20,7 +20,6 @@ from dpkernel.errors import BudgetExceededError, CertificateError
 from dpkernel.estimators import passes
 from dpkernel.estimators.regressor import BudgetPlan, calibration, fitting
 from dpkernel.estimators.regressor.fitting import Fitting, Sizes
-from dpkernel.estimators.regressor.inputs import input_layout
 from dpkernel.estimators.regressor.releases import plan_releases
 from dpkernel.estimators.regressor.stage import ROW_BOUND, stage_records
 from dpkernel.estimators.sources import Source
@@ -272,9 +271,9 @@ def test_one_spend_and_one_line_a_part(rng):
 )
 def test_all_releases_together_stay_within_the_request(relation, n, d, epsilon, delta, targets):
     budget = Budget(epsilon, delta)
-    for plan in (PLAN.filled(), None):
-        layout = input_layout(d, n, relation)
-        found = plan_releases(plan, n, targets, 51, budget, relation, layout)
+    learned = BudgetPlan.choose(1e4, 3, learn=True) if targets == 1 else PLAN.filled()
+    for plan in (PLAN.filled(), learned, None):
+        found = plan_releases(plan, n, d, targets, 51, budget, relation)
         whole = compose([mechanism.profile() for mechanism in found.values()])
         assert whole.delta(epsilon) <= delta and whole.epsilon(delta) <= epsilon
         assert whole.epsilon(delta) > 0.99 * epsilon  # and use it

@@ -35,6 +35,11 @@ class InputLaw:
     shares: Array
     correlation: Array
 
+    @property
+    def parts(self) -> tuple[Array, Array, Array, Array]:
+        """The numbers it consists of."""
+        return self.low, self.high, self.shares, self.correlation
+
     @cached_property
     def mean(self) -> Array:
         """The mean of each column."""
@@ -79,6 +84,12 @@ class InputLaw:
             below = np.concatenate(([0.0], np.cumsum(shares))) + 1e-12 * np.arange(CELLS + 1)
             places[:, j] = np.interp(places[:, j], below / below[-1], edges)
         return np.asarray(self.low + (self.high - self.low) * places)
+
+
+def uniform_law(n_inputs: int) -> InputLaw:
+    """Return the uniform law on the unit box."""
+    ends = np.ones(n_inputs)
+    return InputLaw(-ends, ends, np.full((n_inputs, CELLS), 1 / CELLS), np.eye(n_inputs))
 
 
 _MIDDLES: Array = (np.arange(CELLS) + 0.5) / CELLS

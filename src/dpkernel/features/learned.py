@@ -13,7 +13,7 @@ from scipy.spatial.distance import cdist
 
 from dpkernel.errors import ParameterError, parameter_message
 from dpkernel.features.base import FeatureMap, register
-from dpkernel.features.input_law import CELLS, InputLaw
+from dpkernel.features.input_law import CELLS, InputLaw, uniform_law
 from dpkernel.kernels import square_distances
 from dpkernel.types import JSON, Array, is_real
 
@@ -21,7 +21,7 @@ FAMILIES = ("linear", "gaussian", "laplace")
 MOST = 2000
 _LARGEST = 4.0
 _LEAST_SHARE = 1e-7  # of the first eigenvalue: eigenfunctions of smaller ones are mostly rounding
-_ROWS = 2048  # rows whose kernel values are in memory at once
+_ROWS = 256  # rows whose kernel values are worked on at once: they stay in the cache
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,11 @@ class Component:
         }
 
 
+def factor_of(family: str, metric: Array) -> Array:
+    """Return the matrix by which rows are multiplied; a Laplace kernel keeps the columns apart."""
+    return metric if family != "laplace" else np.diag(np.sqrt((metric**2).sum(axis=0)))
+
+
 def kernel_matrices(
     components: Sequence[Component], X: Array, Y: Array, metric: Array | None
 ) -> Iterator[tuple[Component, Array]]:
@@ -83,7 +88,7 @@ def kernel_matrices(
         group = [c for c in components if (c.family, c.metric) == (family, learned)]
         left, right = X, Y
         if learned and metric is not None:
-            factor = metric if family != "laplace" else np.diag(np.sqrt((metric**2).sum(axis=0)))
+            factor = factor_of(family, metric)
             left, right = X @ factor, Y @ factor
         if family == "linear":
             values = left @ right.T / size
@@ -123,9 +128,9 @@ class LearnedFeatures(FeatureMap):
     n_components : int
         M, at most 2000; fewer where the kernel has fewer eigenvalues above rounding.
     low, high, shares, correlation
-        The law of the inputs, see ``InputLaw``.
-    components : list of dict or Component
-        See ``Component``.
+        The law of the inputs, see ``InputLaw``. None for all of them: uniform on [-1, 1]^d.
+    components : list of dict or Component, optional
+        See ``Component``. None: a Gaussian kernel of scale 1.2.
     metric : (d, d) matrix, optional
         Rows in standard deviations are multiplied by it.
     random_state : int
@@ -147,7 +152,7 @@ class LearnedFeatures(FeatureMap):
         high: Any = None,
         shares: Any = None,
         correlation: Any = None,
-        components: Any = (),
+        components: Any = None,
         metric: Any = None,
         random_state: int = 0,
     ) -> None:
@@ -182,7 +187,8 @@ class LearnedFeatures(FeatureMap):
         return values
 
     def _checked_components(self) -> list[Component]:
-        found = [c if isinstance(c, Component) else Component(**c) for c in self.components]
+        given = (Component("gaussian", 1.2),) if self.components is None else self.components
+        found = [c if isinstance(c, Component) else Component(**c) for c in given]
         if not found:
             raise ParameterError(
                 parameter_message("LearnedFeatures", "components", "at least one", "none")
@@ -217,6 +223,8 @@ class LearnedFeatures(FeatureMap):
 
     def _checked_law(self, n_inputs: int) -> tuple[InputLaw, Array | None]:
         given = (self.low, self.high, self.shares, self.correlation)
+        if all(part is None for part in given):
+            given = uniform_law(n_inputs).parts
         low, high, shares, correlation = (np.asarray(v, dtype=np.float64) for v in given)
         metric = None if self.metric is None else np.asarray(self.metric, dtype=np.float64)
         d = n_inputs
@@ -226,6 +234,7 @@ class LearnedFeatures(FeatureMap):
         arrays = [low, high, shares, correlation] + ([] if metric is None else [metric])
         fine = shapes and all(bool(np.isfinite(v).all()) for v in arrays)
         fine = fine and bool((low < high).all() and (shares >= 0).all())
+        fine = fine and bool(np.abs(np.concatenate([low, high])).max() <= 1.0)
         if not fine or not np.allclose(shares.sum(axis=1), 1.0, atol=1e-6):
             allowed = f"a law of {d} columns with low < high and shares that add up to 1"
             raise ParameterError(
@@ -251,8 +260,9 @@ class LearnedFeatures(FeatureMap):
     def kernel(self, X: Array, Y: Array) -> Array:
         """Return the mixture's values on standardised rows."""
         total = np.zeros((len(X), len(Y)))
+        scaled = np.empty_like(total)
         for component, values in kernel_matrices(self._mixture, X, Y, self._metric):
-            total += component.weight * values
+            total += np.multiply(values, component.weight, out=scaled)
         return total
 
     def _sections(self, X: Array) -> Array:

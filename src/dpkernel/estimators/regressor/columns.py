@@ -22,12 +22,6 @@ _RADIUS = 1.15  # of the ball to which rows of scores are clipped, in units of s
 _LEAST_EIGENVALUE = 0.02  # of a correlation matrix
 
 
-def whole_box(n_inputs: int) -> InputLaw:
-    """Return the law before anything is known: uniform on the unit box."""
-    ends = np.ones(n_inputs)
-    return InputLaw(-ends, ends, np.full((n_inputs, CELLS), 1 / CELLS), np.eye(n_inputs))
-
-
 def count_columns(X: Array, y: Array, low: Array, high: Array) -> tuple[Array]:
     """Return how many rows are in each cell of each column."""
     places = (X.astype(np.float64, copy=False) - low) / (high - low) * CELLS

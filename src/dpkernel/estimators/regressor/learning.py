@@ -10,6 +10,7 @@ The number of releases and the noise of each are fixed in advance, from public n
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ from dpkernel.estimators.regressor.kernel_choice import (
 from dpkernel.estimators.regressor.posterior import PosteriorStage
 from dpkernel.estimators.regressor.stage import State
 from dpkernel.features import FeatureMap
-from dpkernel.features.input_law import InputLaw
+from dpkernel.features.input_law import InputLaw, uniform_law
 from dpkernel.features.learned import Component, LearnedFeatures
 from dpkernel.noise import Noise
 from dpkernel.types import Array
@@ -53,7 +54,7 @@ class LearnedFitting(Fitting):
             (counts,) = self._passes.sum(_count_targets, 0)
             mechanism = self._mechanism("location", 0)
             noisy = mechanism.release(counts, noise)
-            centre, spread = location.fit_location(noisy, n, mechanism.noise_scale)
+            centre, spread = location.fit_distribution(noisy, n)
         features, state = self._first_fit(law, centre, spread, noise)
         rotation = np.eye(features.n_outputs)
         for number in range(1, len(plan.stages) + 1):
@@ -76,7 +77,7 @@ class LearnedFitting(Fitting):
     def _input_law(self, noise: Noise) -> InputLaw:
         """Return the law of the inputs, from noisy histograms and moments of scores."""
         assert self.plan is not None and self._layout is not None
-        law, n = columns.whole_box(self._sizes.n_inputs), self._sizes.n_rows
+        law, n = uniform_law(self._sizes.n_inputs), self._sizes.n_rows
         for number in range(1, len(self.plan.columns) + 1):
             label = f"columns {number}"
             with self._part(label):
@@ -99,7 +100,8 @@ class LearnedFitting(Fitting):
         self, law: InputLaw, centre: float, spread: float, noise: Noise
     ) -> tuple[LearnedFeatures, Released]:
         """Return the features of the first stage, and the coefficients that it released."""
-        features = self._learned(law, FIRST_FEATURES, _of_equal_variance(law, self._seed))
+        size = min(FIRST_FEATURES, self._sizes.n_features)
+        features = self._learned(law, size, _of_equal_variance(law, self._draws()))
         functions = features.of_standardised(features.sample[:SAMPLE])
         matrices, _ = component_matrices(
             FIRST_COMPONENTS, features.sample[:SAMPLE], functions, None
@@ -145,7 +147,9 @@ class LearnedFitting(Fitting):
         values, rotation = np.linalg.eigh((left + left.T) / 2)
         values, rotation = values[::-1], rotation[:, ::-1]
         shrunk = choice.prior / (choice.prior + released.noise) * released.values
-        carried = np.linalg.lstsq(new, old @ shrunk, rcond=None)[0]
+        gram = new.T @ new / size
+        gram[np.diag_indices_from(gram)] += 1e-6  # there may be more features than points
+        carried = np.linalg.solve(gram, new.T @ (old @ shrunk) / size)
         centre, unknown = self._constant
         variances = np.concatenate([[unknown], np.maximum(values, 1e-12 * max(values[0], 1e-30))])
         coefficients = np.concatenate([[centre], rotation.T @ carried])
@@ -171,14 +175,17 @@ class LearnedFitting(Fitting):
     def _measured(self, state: State, label: str, rows: Passes, noise: Noise) -> State:
         """Return the state with the root mean square of its residuals."""
         n, guess = self._sizes.n_rows, state.scale
-        (counts,) = rows.sum(
-            scale.count_residuals, 0, state.coefficients, scale.edges_of(guess)
-        )
+        edges = scale.edges_of(guess, scale.MOST)
+        (counts,) = rows.sum(scale.count_residuals, 0, state.coefficients, edges)
         mechanism = self._mechanism(label, 0)
         noisy = mechanism.release(counts, noise)
         found = scale.root_mean_square(noisy, n, guess)
         interval = scale.root_mean_square_interval(noisy, n, guess, mechanism.noise_scale)
         return State(state.coefficients, state.variances, found, interval)
+
+    def _draws(self) -> np.random.Generator:
+        """Return the public generator of the samples of a law."""
+        return LearnedFeatures(random_state=self._seed)._public_uniforms()
 
     def _learned(
         self, law: InputLaw, size: int, mixture: Any, metric: Array | None = None
@@ -202,21 +209,9 @@ class LearnedFitting(Fitting):
         return self._passes.then(_to_rotated, features, rotation, bytes_a_row=width)
 
 
-def _of_equal_variance(law: InputLaw, seed: int) -> list[Component]:
+def _of_equal_variance(law: InputLaw, draws: np.random.Generator) -> list[Component]:
     """Return the kernels of the first fit, each with variance 1 under the law."""
-    from dataclasses import replace
-
-    probe = LearnedFeatures(
-        1,
-        low=law.low.tolist(),
-        high=law.high.tolist(),
-        shares=law.shares.tolist(),
-        correlation=law.correlation.tolist(),
-        components=list(FIRST_COMPONENTS),
-        random_state=seed,
-    )
-    probe.n_features_in_ = len(law.low)
-    sample = law.standardise(law.sample(SAMPLE, probe._public_uniforms()))
+    sample = law.standardise(law.sample(SAMPLE, draws))
     _, traces = component_matrices(FIRST_COMPONENTS, sample, np.ones((SAMPLE, 1)), None)
     return [replace(c, weight=1 / float(t)) for c, t in zip(FIRST_COMPONENTS, traces, strict=True)]
 

@@ -26,17 +26,14 @@ def count_targets(y: Array, column: int) -> tuple[Array]:
 
 
 def fit_location(counts: Array, n_rows: int, noise: float) -> tuple[float, float]:
-    """Return mean and standard deviation of the two-piece normal whose distribution is nearest.
+    """Return mean and standard deviation of the two-piece normal that is nearest to noisy counts.
 
     Unless that is far too narrow for them, beyond what ``noise``, the deviation of a count, explains:
     then y has several peaks, and the moments of the counts themselves are returned.
     """
     shares, deviation = counts / n_rows, noise / n_rows
     shapes, moments = _shapes()
-    # distributions are compared, not densities: a target of few values is no narrow peak
-    below = np.cumsum(shares)
-    below += np.arange(1, CELLS + 1) / CELLS * (1 - below[-1])  # all rows are somewhere
-    distance = np.sum((below - shapes) ** 2, axis=1)
+    distance = np.sum((shares - shapes) ** 2, axis=1)
     mean, spread = (float(value) for value in moments[int(np.argmin(distance))])
     squares = (_middles() - mean) ** 2
     least = float(shares @ squares) - 3 * deviation * float(np.linalg.norm(squares))
@@ -47,13 +44,27 @@ def fit_location(counts: Array, n_rows: int, noise: float) -> tuple[float, float
     return mean, spread
 
 
+def fit_distribution(counts: Array, n_rows: int) -> tuple[float, float]:
+    """Return mean and standard deviation of the two-piece normal whose distribution is nearest.
+
+    Distributions and not densities are compared: a target of few values is then no narrow peak.
+    Noise adds up along a distribution, so this is for counts of little noise.
+    """
+    shapes, moments = _shapes()
+    below = np.cumsum(counts / n_rows)
+    below += np.arange(1, CELLS + 1) / CELLS * (1 - below[-1])  # all rows are somewhere
+    distance = np.sum((below - np.cumsum(shapes, axis=1)) ** 2, axis=1)
+    mean, spread = (float(value) for value in moments[int(np.argmin(distance))])
+    return mean, min(spread, 1.0)
+
+
 def _middles() -> Array:
     return np.asarray((np.arange(CELLS) + 0.5) * (2 / CELLS) - 1)
 
 
 @lru_cache(maxsize=1)
 def _shapes() -> tuple[Array, Array]:
-    """Return distributions of two-piece normals, and their means and standard deviations."""
+    """Return histograms of two-piece normals, and their means and standard deviations."""
     modes = np.linspace(-1.0, 1.0, 41)
     spreads = np.geomspace(0.02, 1.2, 14)
     mode, left, right = (v.ravel()[:, None] for v in np.meshgrid(modes, spreads, spreads))
@@ -65,4 +76,4 @@ def _shapes() -> tuple[Array, Array]:
     mean = mode[:, 0] + math.sqrt(2 / math.pi) * skew
     variance = (1 - 2 / math.pi) * skew**2 + (left * right)[:, 0]
     moments = np.column_stack([np.clip(mean, -1, 1), np.sqrt(variance)])
-    return np.cumsum(shapes[kept] / totals[kept, None], axis=1), moments[kept]
+    return shapes[kept] / totals[kept, None], moments[kept]

@@ -25,7 +25,7 @@ from dpkernel.estimators.regressor.outlook import Outlook, outlook
 from dpkernel.estimators.regressor.releases import plan_releases
 from dpkernel.estimators.regressor.stage import State
 from dpkernel.estimators.sources import open_source
-from dpkernel.features import LearnedFeatures, WhitenedFeatures
+from dpkernel.features import WhitenedFeatures
 from dpkernel.kernels import REGISTRY as KERNELS
 from dpkernel.kernels import Kernel, kernel_from_dict
 from dpkernel.ledger import Ledger
@@ -34,7 +34,7 @@ from dpkernel.types import JSON, Array, Budget, Neighbours, is_whole
 from dpkernel.validation import Choice, Constraint, Kind, Real, Whole
 
 _FIXED_FEATURES = 200  # of a fixed kernel
-_LEAST_LEARNED, _MOST_LEARNED = 250, 1200  # of a learned one,
+_LEAST_LEARNED, _MOST_LEARNED = 250, 1000  # of a learned one,
 _SIGNAL_A_FEATURE = 20.0  # and so much n mu for each of them
 
 
@@ -64,8 +64,8 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
     length_scale : "auto", float or one a column
         Of a fixed kernel, on inputs scaled to [-1, 1]. "auto" is 0.7 sqrt(d).
     n_features : "auto" or int
-        "auto" is 200 for a fixed kernel, and n mu / 20, at least 250 and at most 1200, for a
-        learned one.
+        "auto" is 200 for a fixed kernel, and n mu / 20, at least 250 and at most 1000 or half the
+        rows, for a learned one.
     budget_plan : "auto" or BudgetPlan
         How the budget is shared; "auto" depends on (n, d, epsilon, delta) only.
     verbose : bool
@@ -250,7 +250,7 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
         plan = self._chosen_plan(sizes, budget)
         if plan is not None and plan.learns and self.n_features == "auto":
             wanted = int(sizes.signal(budget) / _SIGNAL_A_FEATURE)
-            size = min(max(wanted, _LEAST_LEARNED), _MOST_LEARNED)
+            size = min(max(wanted, _LEAST_LEARNED), _MOST_LEARNED, max(n_rows // 2, 20))
         return replace(sizes, n_features=size), plan
 
     def _chosen_plan(self, sizes: Sizes, budget: Budget) -> BudgetPlan | None:
@@ -362,7 +362,7 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
     @classmethod
     def _saved_parameters(cls, header: JSON, domain: Domain) -> dict[str, Any]:
         recipe = header["feature_map"]["parameters"]
-        if header["feature_map"]["kind"] == LearnedFeatures.kind:
+        if header.get("parameters", {}).get("kernel") == "auto":
             return {"y_bounds": domain.target, "random_state": recipe["random_state"]}
         kernel = recipe["kernel"]
         return {

@@ -16,14 +16,15 @@ from dpkernel.types import Array
 
 _INNER = 24
 CELLS = _INNER + 1
+MOST = 2.5  # guesses: the last inner edge where a root mean square is wanted
 # the 95 % quantile of the largest of the normal numbers <e, s - t> / |s - t| over all t of the grid, for
 # the worst s: 2.376 in 100,000 draws
 _LARGEST = 2.4
 
 
-def edges_of(scale: float) -> Array:
+def edges_of(scale: float, most: float = 4.0) -> Array:
     """Return the inner edges of the cells, geometric around a first guess of the scale."""
-    return np.geomspace(0.02, 4.0, _INNER) * scale
+    return np.geomspace(0.005 * most, most, _INNER) * scale
 
 
 def count_residuals(
@@ -45,7 +46,8 @@ def fit_scale(counts: Array, n_rows: int, guess: float) -> float:
 def root_mean_square(counts: Array, n_rows: int, guess: float) -> float:
     """Return the root mean square of residuals from noisy counts, whatever their law.
 
-    Between 1/20 and 1.3 of the guess.
+    Between 1/20 and 1.3 of the guess. The cells end at ``MOST`` times the guess: in cells further out
+    little noise in a count is much in a square.
     """
     shares = nearest_law(counts / n_rows)
     found = math.sqrt(float(shares @ _middles(guess) ** 2))
@@ -67,7 +69,7 @@ def root_mean_square_interval(
 
 def _middles(guess: float) -> Array:
     """Return one residual of every cell."""
-    edges = edges_of(guess)
+    edges = edges_of(guess, MOST)
     inner = np.sqrt(edges[:-1] * edges[1:])
     return np.concatenate(([edges[0] / 2], inner, [1.1 * edges[-1]]))
 
