@@ -207,7 +207,9 @@ class LearnedFeatures(FeatureMap):
         means = values.mean(axis=0)
         centred = values - means - means[:, None] + means.mean()
         eigenvalues, vectors = np.linalg.eigh(centred / landmarks)
-        kept = min(n, landmarks - 1, max(1, int(np.sum(eigenvalues > _LEAST_SHARE * eigenvalues[-1]))))
+        kept = min(
+            n, landmarks - 1, max(1, int(np.sum(eigenvalues > _LEAST_SHARE * eigenvalues[-1])))
+        )
         self._spectrum = np.maximum(eigenvalues[::-1][:kept], 1e-300)
         vectors = vectors[:, ::-1][:, :kept]
         largest = np.abs(vectors).argmax(axis=0)

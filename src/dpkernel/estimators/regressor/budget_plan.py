@@ -57,7 +57,9 @@ class BudgetPlan:
     def __post_init__(self) -> None:
         for name in ("stages", "columns"):
             try:
-                object.__setattr__(self, name, tuple(float(weight) for weight in getattr(self, name)))
+                object.__setattr__(
+                    self, name, tuple(float(weight) for weight in getattr(self, name))
+                )
             except (TypeError, ValueError):
                 object.__setattr__(self, name, (math.nan,))
         weights = (self.location, *self.stages)

@@ -18,7 +18,7 @@ from dpkernel.statistics import GramLayout, NoisyGram
 from dpkernel.types import Array, IntArray, Neighbours
 
 _TAIL = 0.005  # the second look leaves out cells beyond these quantiles
-_RADIUS = 1.15  # of the ball to which rows of scores are clipped, in units of sqrt(d)
+_RADIUS = 1.25  # of the ball to which rows of scores are clipped, in units of sqrt(d)
 _LEAST_EIGENVALUE = 0.02  # of a correlation matrix
 
 
@@ -36,7 +36,9 @@ def fit_columns(law: InputLaw, counts: Array, n_rows: int, noise: float) -> Inpu
     found = counts.reshape(-1, CELLS) / n_rows - 1 / CELLS
     squares = np.maximum(np.sum(found**2, axis=1), 1e-300)
     kept = np.maximum(0.0, 1 - CELLS * (noise / n_rows) ** 2 / squares)
-    shares = np.array([nearest_law(1 / CELLS + k * row) for k, row in zip(kept, found, strict=True)])
+    shares = np.array(
+        [nearest_law(1 / CELLS + k * row) for k, row in zip(kept, found, strict=True)]
+    )
     return InputLaw(law.low, law.high, shares, law.correlation)
 
 
@@ -69,16 +71,22 @@ def fit_dependence(law: InputLaw, moments: NoisyGram, n_rows: int, noise: float)
     size = len(law.low)
     if size == 1:
         return law
-    root = np.sqrt(np.maximum(law.score_squares, 0.2))
+    second = moments.features / n_rows
+    # rows that were clipped have smaller moments on and off the diagonal: their ratio counts
+    squares = np.clip(np.diag(second), law.score_squares / 2, law.score_squares)
+    root = np.sqrt(np.maximum(squares, 0.2))
     scale = np.outer(root, root)
-    found = moments.features / n_rows / scale
+    found = second / scale
     above = np.triu_indices(size, 1)
     signal = max(float(np.sum(found[above] ** 2)), 1e-300)
     share = max(0.0, 1 - float(np.sum((noise / scale[above]) ** 2)) / signal)
     found = share * (found + found.T) / 2
     np.fill_diagonal(found, 1.0)
     values, vectors = np.linalg.eigh(found)
-    found = (vectors * np.maximum(values, _LEAST_EIGENVALUE)) @ vectors.T
+    # what is below the norm of the noise is not known; a law that is too wide does less harm than
+    # one that the data do not fit
+    hidden = 2 * noise * math.sqrt(size) / float(np.mean(root**2))
+    found = (vectors * np.maximum(values, min(max(hidden, _LEAST_EIGENVALUE), 1.0))) @ vectors.T
     norms = np.sqrt(np.diag(found))
     return InputLaw(law.low, law.high, law.shares, found / np.outer(norms, norms))
 
@@ -89,4 +97,8 @@ def nearest_law(shares: Array) -> Array:
     levels = (np.cumsum(ordered) - 1) / np.arange(1, len(ordered) + 1)
     last = int(np.flatnonzero(ordered > levels)[-1]) if (ordered > levels).any() else 0
     found = np.maximum(shares - levels[last], 0.0)
-    return np.asarray(found / found.sum()) if math.fsum(found) > 0 else np.full_like(shares, 1 / len(shares))
+    return (
+        np.asarray(found / found.sum())
+        if math.fsum(found) > 0
+        else np.full_like(shares, 1 / len(shares))
+    )

@@ -102,9 +102,7 @@ def choose_kernel(features: LearnedFeatures, released: Released, spread: float) 
     prior = np.einsum("c,cii->i", shares, every)[released.places]
     kept = np.flatnonzero(shares >= _LEAST_SHARE * shares.sum())
     rescale = shares.sum() / shares[kept].sum()
-    mixture = [
-        replace(candidates[c], weight=float(shares[c] * rescale / traces[c])) for c in kept
-    ]
+    mixture = [replace(candidates[c], weight=float(shares[c] * rescale / traces[c])) for c in kept]
     explained = [float(shares[c] * rescale / total) for c in kept]
     order = np.argsort(explained)[::-1]
     return Choice(
@@ -186,7 +184,12 @@ def _metric(
     directions = vectors[:, leading].T
     largest = np.abs(directions).argmax(axis=1)
     directions = directions * np.sign(directions[np.arange(len(leading)), largest])[:, None]
-    return metric, relevance / max(float(relevance.sum()), 1e-300), directions, values[leading] / total
+    return (
+        metric,
+        relevance / max(float(relevance.sum()), 1e-300),
+        directions,
+        values[leading] / total,
+    )
 
 
 def gradients(features: LearnedFeatures, coefficients: Array) -> Array:

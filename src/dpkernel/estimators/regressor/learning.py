@@ -61,7 +61,9 @@ class LearnedFitting(Fitting):
             if number == 1:
                 features, rotation, state = self._learn(features, state, spread, noise)
                 rows = self._rows(features, rotation)
-                functions = _with_constant(features.of_standardised(features.sample[:SAMPLE]) @ rotation)
+                functions = _with_constant(
+                    features.of_standardised(features.sample[:SAMPLE]) @ rotation
+                )
             else:
                 with self._part(f"stage {number}"):
                     stage = self._stage(number, state, functions)
@@ -132,10 +134,15 @@ class LearnedFitting(Fitting):
         fit leaves; the carried function is the first fit, shrunk by the chosen prior.
         """
         self.choice = choice = choose_kernel(first, released, spread)
-        features = self._learned(first.law, self._sizes.n_features, choice.components, choice.metric)
+        features = self._learned(
+            first.law, self._sizes.n_features, choice.components, choice.metric
+        )
         sample = features.sample[:_CARRIED_SAMPLE]
         size = len(sample)
-        new, old = features.of_standardised(sample), first.of_standardised(sample)[:, released.places]
+        new, old = (
+            features.of_standardised(sample),
+            first.of_standardised(sample)[:, released.places],
+        )
         kernel = features.kernel(sample, sample)
         means = kernel.mean(axis=0)
         kernel -= means + means[:, None] - means.mean()

@@ -93,10 +93,11 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
     Guarantee    (epsilon, delta)-DP for the stated neighbours. Public: n, bounds, seed, parameters.
                  All releases are one spend, reserved before the first draw.
     Sensitivity  of the counts of y sqrt(2) or 1 (``sensitivity.histogram``), of the columns' counts
-                 sqrt(2 d) or sqrt(d) (``column_histograms``), of the moments that of a Gram matrix (``augmented_gram``), of a stage's gradient 2 B or B, B = 0.9
-                 (``loss_gradient``), of the clipped sum twice the clip or once (``bounded_sum``). Rows
-                 that are too long get a smaller weight, residuals are clipped, and every solve
-                 reaches one public tolerance.
+                 sqrt(2 d) or sqrt(d) (``column_histograms``), of the moments that of a Gram matrix
+                 (``augmented_gram``), of a stage's gradient 2 B or B, B = 0.9 (``loss_gradient``), of
+                 the clipped sum twice the clip or once (``bounded_sum``). Rows that are too long get
+                 a smaller weight, residuals are clipped, and every solve reaches one public
+                 tolerance.
     Not covered  ``score`` on the training rows: it reads them without noise.
     Reference    objective perturbation (Lee, Park & Ahn, Algorithm 2, corrected), staged; adaptive
                  composition by one dominating privacy loss.
@@ -258,7 +259,9 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
         if not isinstance(self.budget_plan, BudgetPlan):
             return sizes.plan(budget, learn=free)
         if self.budget_plan.learns and not free:
-            allowed = "without 'columns' for several targets, or a kernel or length scale of your own"
+            allowed = (
+                "without 'columns' for several targets, or a kernel or length scale of your own"
+            )
             raise ParameterError(
                 parameter_message(type(self).__name__, "budget_plan", allowed, "with 'columns'")
             )

@@ -16,7 +16,7 @@ from dpkernel.types import Array
 
 _INNER = 24
 CELLS = _INNER + 1
-MOST = 2.5  # guesses: the last inner edge where a root mean square is wanted
+MOST = 3.0  # guesses: the last inner edge where a root mean square is wanted
 # the 95 % quantile of the largest of the normal numbers <e, s - t> / |s - t| over all t of the grid, for
 # the worst s: 2.376 in 100,000 draws
 _LARGEST = 2.4
