@@ -118,7 +118,9 @@ def moves(first, second, fit):
     assert first.keys() == second.keys() == fit.mechanisms.keys()
     return {
         name: max(
-            float(np.linalg.norm(a - b)) / fit.mechanisms[name].sensitivity.value
+            # a statistic whose very length depends on a record moves infinitely far
+            (float(np.linalg.norm(a - b)) if a.shape == b.shape else np.inf)
+            / fit.mechanisms[name].sensitivity.value
             for a, b in zip(first[name], second[name], strict=True)
         )
         for name in first

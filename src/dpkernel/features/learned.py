@@ -200,9 +200,10 @@ class LearnedFeatures(FeatureMap):
         self._mixture = self._checked_components()
         self.law, self._metric = self._checked_law(n_inputs)
         landmarks, size = sizes_of(n)
-        sample = self.law.sample(size, self._public_uniforms())
-        self._sample = sample = self.law.standardise(sample)
-        self._landmarks = np.ascontiguousarray(sample[:landmarks])
+        drawn = self.law.sample(size, self._public_uniforms())
+        self._sample: Array = self.law.standardise(drawn)
+        sample = self._sample
+        self._landmarks: Array = np.ascontiguousarray(sample[:landmarks])
         values = self.kernel(self._landmarks, self._landmarks)
         means = values.mean(axis=0)
         centred = values - means - means[:, None] + means.mean()
@@ -220,7 +221,8 @@ class LearnedFeatures(FeatureMap):
         gram[np.diag_indices_from(gram)] += 1e-9
         root = cholesky(gram, lower=True)
         inverse = solve_triangular(root, np.eye(len(gram)), lower=True).T[:, 1:]
-        self._weights, self._shift = weights @ inverse[1:], np.array(inverse[0])
+        self._weights: Array = weights @ inverse[1:]
+        self._shift: Array = np.array(inverse[0])
         self.n_outputs = kept
 
     def _checked_law(self, n_inputs: int) -> tuple[InputLaw, Array | None]:

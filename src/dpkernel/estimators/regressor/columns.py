@@ -19,7 +19,7 @@ from dpkernel.types import Array, IntArray, Neighbours
 
 _TAIL = 0.005  # the second look leaves out cells beyond these quantiles
 _RADIUS = 1.25  # of the ball to which rows of scores are clipped, in units of sqrt(d)
-_LEAST_EIGENVALUE = 0.02  # of a correlation matrix
+_LEAST_EIGENVALUE = 0.05  # of a correlation matrix
 
 
 def count_columns(X: Array, y: Array, low: Array, high: Array) -> tuple[Array]:
@@ -85,7 +85,7 @@ def fit_dependence(law: InputLaw, moments: NoisyGram, n_rows: int, noise: float)
     values, vectors = np.linalg.eigh(found)
     # what is below the norm of the noise is not known; a law that is too wide does less harm than
     # one that the data do not fit
-    hidden = 2 * noise * math.sqrt(size) / float(np.mean(root**2))
+    hidden = 4 * noise * math.sqrt(size) / float(np.mean(root**2))
     found = (vectors * np.maximum(values, min(max(hidden, _LEAST_EIGENVALUE), 1.0))) @ vectors.T
     norms = np.sqrt(np.diag(found))
     return InputLaw(law.low, law.high, law.shares, found / np.outer(norms, norms))

@@ -55,16 +55,13 @@ class LearnedFitting(Fitting):
             mechanism = self._mechanism("location", 0)
             noisy = mechanism.release(counts, noise)
             centre, spread = location.fit_distribution(noisy, n)
-        features, state = self._first_fit(law, centre, spread, noise)
-        rotation = np.eye(features.n_outputs)
+        first, released = self._first_fit(law, centre, spread, noise)
+        features, rotation, state = self._learn(first, released, spread)
+        rows = self._rows(features, rotation)
+        sample = features.of_standardised(features.sample[:SAMPLE])
+        functions = _with_constant(sample @ rotation)
         for number in range(1, len(plan.stages) + 1):
-            if number == 1:
-                features, rotation, state = self._learn(features, state, spread, noise)
-                rows = self._rows(features, rotation)
-                functions = _with_constant(
-                    features.of_standardised(features.sample[:SAMPLE]) @ rotation
-                )
-            else:
+            if number > 1:
                 with self._part(f"stage {number}"):
                     stage = self._stage(number, state, functions)
                     beta = self._solved(stage, f"stage {number}", rows, noise)
@@ -126,7 +123,7 @@ class LearnedFitting(Fitting):
         return features, Released(used[~constant] - 1, found[~constant], stage.noise[~constant])
 
     def _learn(
-        self, first: LearnedFeatures, released: Released, spread: float, noise: Noise
+        self, first: LearnedFeatures, released: Released, spread: float
     ) -> tuple[LearnedFeatures, Array, State]:
         """Return the features of the later stages, a rotation of them, and what is known by now.
 
