@@ -179,7 +179,7 @@ class LearnedFeatures(FeatureMap):
         """Return the size of a few tables of the sample's features, and of the landmarks' kernel."""
         n = int(self.n_components)
         landmarks, size = sizes_of(n)
-        return 32 * size * (n + n_inputs) + 24 * _ROWS * landmarks + 40 * landmarks**2
+        return 32 * size * (n + n_inputs) + 40 * _ROWS * landmarks + 48 * landmarks**2
 
     def _recipe(self) -> JSON:
         values = super()._recipe()
@@ -198,7 +198,7 @@ class LearnedFeatures(FeatureMap):
     def _build(self, n_inputs: int) -> None:
         n = self._require_components(most=MOST)
         self._mixture = self._checked_components()
-        self.law, self._metric = self._checked_law(n_inputs)
+        self._law, self._metric = self._checked_law(n_inputs)
         landmarks, size = sizes_of(n)
         drawn = self.law.sample(size, self._public_uniforms())
         self._sample: Array = self.law.standardise(drawn)
@@ -216,7 +216,7 @@ class LearnedFeatures(FeatureMap):
         largest = np.abs(vectors).argmax(axis=0)
         vectors = vectors * np.sign(vectors[largest, np.arange(kept)])
         weights = vectors / (math.sqrt(landmarks) * self._spectrum)
-        raw = np.column_stack([np.ones(size), self._sections(sample) @ weights])
+        raw = np.column_stack([np.ones(size), self._combined(sample, weights)])
         gram = raw.T @ raw / size
         gram[np.diag_indices_from(gram)] += 1e-9
         root = cholesky(gram, lower=True)
@@ -247,6 +247,11 @@ class LearnedFeatures(FeatureMap):
         return InputLaw(low, high, shares, correlation), metric
 
     @property
+    def law(self) -> InputLaw:
+        """The law of the inputs."""
+        return self._law
+
+    @property
     def sample(self) -> Array:
         """The public sample of the law, standardised; its first rows are the landmarks."""
         return self._sample
@@ -269,20 +274,19 @@ class LearnedFeatures(FeatureMap):
             total += np.multiply(values, component.weight, out=scaled)
         return total
 
-    def _sections(self, X: Array) -> Array:
-        out = np.empty((len(X), len(self._landmarks)))
+    def _combined(self, X: Array, weights: Array) -> Array:
+        """Return k(x, landmarks) @ weights of standardised rows, a few rows at a time."""
+        out = np.empty((len(X), weights.shape[1]))
         for start in range(0, len(X), _ROWS):
-            out[start : start + _ROWS] = self.kernel(X[start : start + _ROWS], self._landmarks)
+            rows = slice(start, start + _ROWS)
+            np.matmul(self.kernel(X[rows], self._landmarks), weights, out=out[rows])
         return out
 
     def of_standardised(self, X: Array) -> Array:
         """Return phi of rows in standard deviations, in float64."""
-        out = np.empty((len(X), self.n_outputs))
-        for start in range(0, len(X), _ROWS):
-            rows = self.kernel(X[start : start + _ROWS], self._landmarks) @ self._weights
-            rows += self._shift
-            np.clip(rows, -_LARGEST, _LARGEST, out=out[start : start + _ROWS])
-        return out
+        out = self._combined(X, self._weights)
+        out += self._shift
+        return np.clip(out, -_LARGEST, _LARGEST, out=out)
 
     def transform_block(self, X: Array) -> Array:
         """Return phi of every row; small eigenvalues need double precision inside."""
