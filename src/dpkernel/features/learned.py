@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.linalg import cholesky, solve_triangular
 from scipy.spatial.distance import cdist
+from scipy.special import ndtri
 
 from dpkernel.errors import ParameterError, parameter_message
 from dpkernel.features.base import FeatureMap, register
@@ -200,8 +201,7 @@ class LearnedFeatures(FeatureMap):
         self._mixture = self._checked_components()
         self._law, self._metric = self._checked_law(n_inputs)
         landmarks, size = sizes_of(n)
-        drawn = self.law.sample(size, self._public_uniforms())
-        self._sample: Array = self.law.standardise(drawn)
+        self._sample: Array = law_sample(self.law, size, self.random_state)
         sample = self._sample
         self._landmarks: Array = np.ascontiguousarray(sample[:landmarks])
         values = self.kernel(self._landmarks, self._landmarks)
@@ -266,6 +266,11 @@ class LearnedFeatures(FeatureMap):
         """The points whose kernel sections span the features, standardised."""
         return self._landmarks
 
+    def public_normals(self, n: int, columns: int) -> Array:
+        """Return normal numbers of the public seed, the same for every map with it."""
+        uniforms = self._public_uniforms().random((n, columns))
+        return np.asarray(ndtri(np.clip(uniforms, 1e-12, 1 - 1e-12)))
+
     def kernel(self, X: Array, Y: Array) -> Array:
         """Return the mixture's values on standardised rows."""
         total = np.zeros((len(X), len(Y)))
@@ -292,6 +297,12 @@ class LearnedFeatures(FeatureMap):
         """Return phi of every row; small eigenvalues need double precision inside."""
         rows = self.of_standardised(self.law.standardise(X))
         return np.asarray(rows.astype(X.dtype, copy=False))
+
+
+def law_sample(law: InputLaw, n: int, random_state: int) -> Array:
+    """Return n points of a law, standardised: the first ones of every map of it with this seed."""
+    draws = LearnedFeatures(random_state=random_state)._public_uniforms()
+    return law.standardise(law.sample(n, draws))
 
 
 def sizes_of(n_components: int) -> tuple[int, int]:

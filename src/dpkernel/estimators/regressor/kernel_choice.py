@@ -18,7 +18,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.special import ndtri
 
 from dpkernel.features.learned import Component, LearnedFeatures, kernel_matrices
 from dpkernel.types import Array, IntArray
@@ -162,8 +161,8 @@ def _metric(
     covariance = cross[released.places].copy()
     covariance[np.diag_indices_from(covariance)] += released.noise
     smoother = np.linalg.solve((covariance + covariance.T) / 2, cross.T).T
-    uniforms = features._public_uniforms().random((len(released.noise), _DRAWS))
-    draws = ndtri(np.clip(uniforms, 1e-12, 1 - 1e-12)) * np.sqrt(released.noise)[:, None]
+    normals = features.public_normals(len(released.noise), _DRAWS)
+    draws = normals * np.sqrt(released.noise)[:, None]
     coefficients = smoother @ np.column_stack([released.values, draws])
     slopes = gradients(features, coefficients)
     points = slopes.shape[1]

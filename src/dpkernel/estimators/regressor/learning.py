@@ -32,7 +32,7 @@ from dpkernel.estimators.regressor.posterior import PosteriorStage
 from dpkernel.estimators.regressor.stage import State
 from dpkernel.features import FeatureMap
 from dpkernel.features.input_law import InputLaw, uniform_law
-from dpkernel.features.learned import Component, LearnedFeatures
+from dpkernel.features.learned import Component, LearnedFeatures, law_sample
 from dpkernel.noise import Noise
 from dpkernel.types import Array
 
@@ -100,7 +100,7 @@ class LearnedFitting(Fitting):
     ) -> tuple[LearnedFeatures, Released]:
         """Return the features of the first stage, and the coefficients that it released."""
         size = min(FIRST_FEATURES, self._sizes.n_features)
-        features = self._learned(law, size, _of_equal_variance(law, self._draws()))
+        features = self._learned(law, size, _of_equal_variance(law, self._seed))
         functions = features.of_standardised(features.sample[:SAMPLE])
         matrices, _ = component_matrices(
             FIRST_COMPONENTS, features.sample[:SAMPLE], functions, None
@@ -187,10 +187,6 @@ class LearnedFitting(Fitting):
         interval = scale.root_mean_square_interval(noisy, n, guess, mechanism.noise_scale)
         return State(state.coefficients, state.variances, found, interval)
 
-    def _draws(self) -> np.random.Generator:
-        """Return the public generator of the samples of a law."""
-        return LearnedFeatures(random_state=self._seed)._public_uniforms()
-
     def _learned(
         self, law: InputLaw, size: int, mixture: Any, metric: Array | None = None
     ) -> LearnedFeatures:
@@ -213,9 +209,9 @@ class LearnedFitting(Fitting):
         return self._passes.then(_to_rotated, features, rotation, bytes_a_row=width)
 
 
-def _of_equal_variance(law: InputLaw, draws: np.random.Generator) -> list[Component]:
+def _of_equal_variance(law: InputLaw, seed: int) -> list[Component]:
     """Return the kernels of the first fit, each with variance 1 under the law."""
-    sample = law.standardise(law.sample(SAMPLE, draws))
+    sample = law_sample(law, SAMPLE, seed)
     _, traces = component_matrices(FIRST_COMPONENTS, sample, np.ones((SAMPLE, 1)), None)
     return [replace(c, weight=1 / float(t)) for c, t in zip(FIRST_COMPONENTS, traces, strict=True)]
 
