@@ -20,6 +20,7 @@ from sklearn.utils.estimator_checks import check_estimator
 from dpkernel.errors import CertificateError, ParameterError
 from dpkernel.features import (
     FourierFeatures,
+    LearnedFeatures,
     LinearFeatures,
     NormalisedFeatures,
     PolynomialMap,
@@ -123,6 +124,20 @@ CASES = {
     "whitened normal": (
         WhitenedFeatures(
             40, length_scale=2.0, mean=[0.1] * D, covariance=(0.2 * np.eye(D)).tolist()
+        ),
+        None,
+        None,
+    ),
+    "learned": (LearnedFeatures(40), None, None),
+    "learned metric": (
+        LearnedFeatures(
+            30,
+            components=[
+                {"family": "gaussian", "scale": 1.2, "metric": True, "weight": 0.5},
+                {"family": "laplace", "scale": 6.0, "metric": True},
+                {"family": "linear", "scale": 1.0},
+            ],
+            metric=np.diag(np.linspace(0.5, 1.5, D)).tolist(),
         ),
         None,
         None,
@@ -841,6 +856,15 @@ BAD = {
     ),
     "moment nan": (WhitenedFeatures(8, mean=[math.nan] * 3, covariance=np.eye(3)), "finite, of"),
     "too many": (WhitenedFeatures(2001), "an int from 1 to 2000"),
+    "no component": (
+        LearnedFeatures(8, components=[]),
+        "'components' parameter of LearnedFeatures",
+    ),
+    "bad component": (
+        LearnedFeatures(8, components=[{"family": "cosine", "scale": 1.0}]),
+        "'family' parameter of Component",
+    ),
+    "half a law": (LearnedFeatures(8, low=[0.0] * 3), "'low, high, shares' parameter"),
     "whitened scales": (WhitenedFeatures(8, length_scale=[1.0, 2.0]), "3 numbers, one a column"),
     "whitened seed": (WhitenedFeatures(8, random_state=-1), "'random_state' parameter of Whitened"),
     "monomials": (PolynomialMap(80), "at most 20000 monomials, not 91881.*TensorSketch"),

@@ -544,6 +544,7 @@ BUILT = {
     "tensor_sketch": (500, {"n_components": 64, "degree": 4}),
     "eigen": (3, {"n_components": 800}),
     "whitened": (3, {"n_components": 100}),
+    "learned": (3, {"n_components": 100}),
     "normalised": (300, {}),
 }
 

@@ -21,6 +21,7 @@ from dpkernel import (
 from dpkernel.errors import ParameterError
 from dpkernel.features import (
     FourierFeatures,
+    LearnedFeatures,
     LinearFeatures,
     NormalisedFeatures,
     PolynomialMap,
@@ -83,6 +84,16 @@ EXAMPLES = [
     WhitenedFeatures(12, length_scale=2.0),
     WhitenedFeatures(1),
     WhitenedFeatures(12, mean=[0.1, 0, 0], covariance=EYE),
+    LearnedFeatures(12),
+    LearnedFeatures(
+        12,
+        components=[
+            {"family": "gaussian", "scale": 0.6, "metric": True, "weight": 0.5},
+            {"family": "laplace", "scale": 6.0, "metric": True},
+            {"family": "linear", "scale": 1.0},
+        ],
+        metric=[[1.0, 0.2, 0.0], [0.2, 0.5, 0.0], [0.0, 0.0, 1.5]],
+    ),
     NormalisedFeatures(FourierFeatures(16), centre=[0.1] * 16, scale=2.0),
     *(PublicNystroem(7, kernel=name) for name in KERNELS if name != "arc_cosine"),
 ]

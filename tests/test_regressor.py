@@ -213,7 +213,7 @@ class TestParts:
         plan = BudgetPlan.choose(1e4, 3)
         found = plan_releases(
             BudgetPlan(plan.location, 0.0, plan.stages, plan.scale, plan.calibration),
-            *(n, 1, 201, Budget(epsilon, 1e-6), Neighbours.REPLACE_ONE, None),
+            *(n, 3, 1, 201, Budget(epsilon, 1e-6), Neighbours.REPLACE_ONE),
         )
         stages = [found[f"stage {j}"] for j in (1, 2, 3)]
         assert max(stage.output_sigma * stage.output_grid for stage in stages) < 0.01
@@ -265,11 +265,11 @@ class TestFit:
         assert prediction.shape == deviation.shape == (1000, 2)
         assert np.mean((prediction[:, 0] - f) ** 2) < 0.1 * f.var()
         assert np.mean((prediction[:, 1] - 1 + f) ** 2) < 0.1 * f.var()
-        single = regressor(10.0).fit(X, y)
+        single = regressor(10.0, kernel="gaussian").fit(X, y)  # as several targets have it
         share = next(r["share"] for r in single.explain_budget() if r["release"] == "stage 1")
         halves = {r["release"]: r["share"] for r in model.explain_budget()}
         assert halves["stage 1, target 1"] == pytest.approx(share / 2, rel=1e-3)
-        column = regressor(10.0).fit(X, y[:, None])
+        column = regressor(10.0, kernel="gaussian").fit(X, y[:, None])
         assert column.predict(X).shape == (1000, 1)
         np.testing.assert_array_equal(column.predict(X)[:, 0], single.predict(X))
 
@@ -281,9 +281,9 @@ class TestFit:
 
     def test_float32_gives_the_model_of_float64(self, rng, monkeypatch):
         X, _, y = table(rng, 1500)
-        wide = regressor(10.0).fit(X, y)
+        wide = regressor(10.0, kernel="gaussian").fit(X, y)
         monkeypatch.setattr(fitting, "_FLOAT32_FROM", 1)
-        narrow = regressor(10.0).fit(X, y)
+        narrow = regressor(10.0, kernel="gaussian").fit(X, y)
         assert wide.feature_map_.mean is not None  # the map whose components single precision blurs
         np.testing.assert_allclose(narrow.predict(X), wide.predict(X), atol=0.02)
 
@@ -361,7 +361,7 @@ class TestLimits:
         y = f + 0.05 * rng.normal(size=len(f))
         errors = []
         for epsilon in (1.0, 100.0, 1e3):
-            model = regressor(epsilon).fit(X, y)
+            model = regressor(epsilon, kernel="gaussian").fit(X, y)
             errors.append(np.mean((model.predict(X) - f) ** 2) / f.var())
         assert model.feature_map_.mean is not None and model.feature_map_.n_outputs > 18
         limit = np.mean((without_noise(model, X, y) - f) ** 2) / f.var()

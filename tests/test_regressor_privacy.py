@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,13 +19,14 @@ from dpkernel.audit import audit_scores
 from dpkernel.domain import Domain, Interval
 from dpkernel.errors import BudgetExceededError, CertificateError
 from dpkernel.estimators import passes
-from dpkernel.estimators.regressor import BudgetPlan, calibration, fitting
+from dpkernel.estimators.regressor import BudgetPlan, calibration, fitting, learning
 from dpkernel.estimators.regressor.fitting import Fitting, Sizes
-from dpkernel.estimators.regressor.inputs import input_layout
+from dpkernel.estimators.regressor.learning import LearnedFitting
 from dpkernel.estimators.regressor.releases import plan_releases
 from dpkernel.estimators.regressor.stage import ROW_BOUND, stage_records
 from dpkernel.estimators.sources import Source
 from dpkernel.features import WhitenedFeatures
+from dpkernel.features.learned import Component
 from dpkernel.losses import Huber
 from dpkernel.noise import Part, Plan
 from dpkernel.profiles import compose
@@ -32,6 +34,15 @@ from dpkernel.solvers import objective_perturbation
 from dpkernel.types import Neighbours
 
 PLAN = BudgetPlan(location=0.1, inputs=0.1, stages=(1.0, 1.2), scale=0.02, calibration=0.05)
+LEARNED = BudgetPlan(
+    location=0.1,
+    inputs=0.0,
+    stages=(1.0, 1.2),
+    scale=0.02,
+    calibration=0.05,
+    columns=(0.05, 0.05),
+    dependence=0.05,
+)
 N, D = 40, 2
 RELATIONS = (Neighbours.REPLACE_ONE, Neighbours.ZERO_OUT)
 
@@ -46,7 +57,8 @@ def fit_of(X, y, *, relation=Neighbours.REPLACE_ONE, n=None, plan=PLAN, epsilon=
     sizes = Sizes(n or len(X), X.shape[1], n_targets, size)
     features = WhitenedFeatures(size, length_scale=1.0)
     budget = Budget(epsilon, 1e-6)
-    return Fitting(source, domain, target, sizes, plan.filled(), budget, relation, features)
+    kind = LearnedFitting if plan.learns else Fitting
+    return kind(source, domain, target, sizes, plan.filled(), budget, relation, features)
 
 
 # --- brute force ---------------------------------------------------------------------------------
@@ -74,7 +86,8 @@ class Recorder:
         replay.exact[name] = [np.asarray(value, float)]
         spread = self.noise_scale / 20
         noisy = value + spread * replay.rng.normal(size=np.shape(value))
-        noisy = np.rint(noisy).astype(np.int64) if name == "inputs" else noisy
+        whole = name in ("inputs", "dependence")
+        noisy = np.rint(noisy).astype(np.int64) if whole else noisy
         return replay.released.setdefault(name, noisy)
 
 
@@ -106,14 +119,16 @@ def moves(first, second, fit):
     assert first.keys() == second.keys() == fit.mechanisms.keys()
     return {
         name: max(
-            float(np.linalg.norm(a - b)) / fit.mechanisms[name].sensitivity.value
+            # a statistic whose very length depends on a record moves infinitely far
+            (float(np.linalg.norm(a - b)) if a.shape == b.shape else np.inf)
+            / fit.mechanisms[name].sensitivity.value
             for a, b in zip(first[name], second[name], strict=True)
         )
         for name in first
     }
 
 
-def worst_moves(rng, monkeypatch, relation=Neighbours.REPLACE_ONE, trials=15, columns=1):
+def worst_moves(rng, monkeypatch, relation=Neighbours.REPLACE_ONE, trials=15, columns=1, plan=PLAN):
     """Return the largest move of each statistic over random and adversarial neighbours."""
     worst: dict[str, float] = {}
     for trial in range(trials):
@@ -123,14 +138,14 @@ def worst_moves(rng, monkeypatch, relation=Neighbours.REPLACE_ONE, trials=15, co
         if trial % 2:  # where the replaced row lies, others lie too
             X[: N // 2] = ODD[trial % len(ODD)]
         replay = Replay(rng, monkeypatch)
-        before = replay.run(fit_of(X, y, relation=relation))
+        before = replay.run(fit_of(X, y, relation=relation, plan=plan))
         if relation is Neighbours.REPLACE_ONE:
             other, target = X.copy(), y.copy()
             other[-1] = ODD[rng.integers(len(ODD))] if trial % 3 else rng.uniform(-1, 1, D)
             target[-1] = ODD_TARGETS[rng.integers(len(ODD_TARGETS))]
         else:  # the last record is blank
             other, target = X[:-1], y[:-1]
-        fit = fit_of(other, target, relation=relation, n=N)
+        fit = fit_of(other, target, relation=relation, n=N, plan=plan)
         found = moves(before, replay.run(fit), fit)
         worst = {name: max(found[name], worst.get(name, 0.0)) for name in found}
     return worst
@@ -143,6 +158,51 @@ def test_no_statistic_moves_more_than_it_says(rng, relation, monkeypatch):
     assert worst["location"] > 0.999 and worst["scale 1"] > 0.999  # attained
     assert worst["calibration"] > (0.6 if relation is Neighbours.REPLACE_ONE else 0.2)
     assert worst["stage 1"] > 0.4 and worst["stage 2"] > 0.4 and worst["inputs"] > 0.1
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_no_statistic_of_a_fit_that_learns_its_kernel_moves_more_than_it_says(
+    rng, relation, monkeypatch
+):
+    """What was released is the same on both tables, so the kernel, the metric and the law are."""
+    worst = worst_moves(rng, monkeypatch, relation, trials=6, plan=LEARNED)
+    assert list(worst) == list(LEARNED.parts()) and max(worst.values()) <= 1 + 1e-9
+    assert worst["columns 1"] > 0.7 and worst["columns 2"] > 0.7 and worst["location"] > 0.999
+    assert worst["dependence"] > 0.1 and worst["stage 1"] > 0.4 and worst["stage 2"] > 0.4
+
+
+@pytest.mark.parametrize("leak", ["kernel", "metric", "law"])
+def test_a_kernel_learned_from_the_rows_themselves_is_found(rng, monkeypatch, leak):
+    """Three broken twins: rows choose the kernel, the metric or the law without noise."""
+    rows = {}
+    real_law, real_choice = LearnedFitting._input_law, learning.choose_kernel
+
+    def input_law(self, noise):
+        total, count = self._passes.sum(sum_rows)
+        rows["mean"] = total / count
+        law = real_law(self, noise)
+        moved = np.clip(law.low + 0.5 * rows["mean"], -1.0, law.high - 0.01)
+        return replace(law, low=moved) if leak == "law" else law
+
+    def choose_kernel(features, released, spread):
+        choice = real_choice(features, released, spread)
+        if leak == "kernel":  # one family or another, by a score of the rows that has no noise
+            family = "gaussian" if round(1e5 * rows["mean"][0]) % 2 else "laplace"
+            choice = replace(choice, components=(Component(family, 0.3),))
+        if leak == "metric":
+            choice = replace(choice, metric=np.diag(1 + 3 * np.abs(rows["mean"])))
+            parts = [replace(c, metric=True) for c in choice.components]
+            choice = replace(choice, components=tuple(parts))
+        return choice
+
+    monkeypatch.setattr(LearnedFitting, "_input_law", input_law)
+    monkeypatch.setattr(learning, "choose_kernel", choose_kernel)
+    worst = worst_moves(rng, monkeypatch, trials=4, plan=LEARNED)
+    assert max(worst.values()) > 1.2
+
+
+def sum_rows(X, y):
+    return X.sum(axis=0), np.array([len(X)])
 
 
 def test_no_statistic_of_several_targets_moves_more_than_it_says(rng, monkeypatch):
@@ -229,13 +289,15 @@ class Broken(SeededNoise):
         return super().discrete_gaussian(scale, size)
 
 
+@pytest.mark.parametrize("plan", [PLAN, LEARNED], ids=["fixed", "learned"])
 @pytest.mark.parametrize("draws", [0, 3])
-def test_everything_is_reserved_before_the_first_draw(rng, draws):
+def test_everything_is_reserved_before_the_first_draw(rng, draws, plan):
     ledger = Ledger(budget=Budget(5.0, 1e-5))
     with pytest.raises(RuntimeError, match="no more noise"):
-        regressor(epsilon=1.0, ledger=ledger, noise=Broken(draws)).fit(*table(rng))
+        options = {"ledger": ledger, "noise": Broken(draws), "budget_plan": plan}
+        regressor(epsilon=1.0, **options).fit(*table(rng))
     (spend,) = ledger.spends
-    assert [part["label"] for part in spend.plan["parts"]] == list(PLAN.parts())
+    assert [part["label"] for part in spend.plan["parts"]] == list(plan.parts())
     assert ledger.spent.epsilon > 0.99
 
 
@@ -272,9 +334,9 @@ def test_one_spend_and_one_line_a_part(rng):
 )
 def test_all_releases_together_stay_within_the_request(relation, n, d, epsilon, delta, targets):
     budget = Budget(epsilon, delta)
-    for plan in (PLAN.filled(), None):
-        layout = input_layout(d, n, relation)
-        found = plan_releases(plan, n, targets, 51, budget, relation, layout)
+    learned = BudgetPlan.choose(1e4, 3, learn=True) if targets == 1 else PLAN.filled()
+    for plan in (PLAN.filled(), learned, None):
+        found = plan_releases(plan, n, d, targets, 51, budget, relation)
         whole = compose([mechanism.profile() for mechanism in found.values()])
         assert whole.delta(epsilon) <= delta and whole.epsilon(delta) <= epsilon
         assert whole.epsilon(delta) > 0.99 * epsilon  # and use it

@@ -70,11 +70,13 @@ SOURCES = {
 }
 
 
+@pytest.mark.parametrize("plan", [PLAN, "auto"], ids=["fixed", "learned"])
 @pytest.mark.parametrize("kind", SOURCES)
-def test_every_kind_of_table_gives_the_same_model(data, kind):
-    wanted = regressor().fit(*data)
+def test_every_kind_of_table_gives_the_same_model(data, kind, plan):
+    wanted = regressor(budget_plan=plan).fit(*data)
+    assert wanted.budget_plan_.learns == (plan == "auto")
     table, target = SOURCES[kind](*data)
-    model = regressor().fit(table, target)
+    model = regressor(budget_plan=plan).fit(table, target)
     for one, two in zip(
         model.predict(data[0], return_std=True),
         wanted.predict(data[0], return_std=True),

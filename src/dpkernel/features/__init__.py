@@ -3,6 +3,7 @@
 from dpkernel.features.base import FeatureMap, feature_map_from_dict, recipe_limit
 from dpkernel.features.eigen import PublicEigenfeatures
 from dpkernel.features.fourier import FourierFeatures
+from dpkernel.features.learned import LearnedFeatures
 from dpkernel.features.linear import LinearFeatures
 from dpkernel.features.normalised import NormalisedFeatures
 from dpkernel.features.nystroem import PublicNystroem
@@ -14,6 +15,7 @@ from dpkernel.features.whitened import WhitenedFeatures
 __all__ = [
     "FeatureMap",
     "FourierFeatures",
+    "LearnedFeatures",
     "LinearFeatures",
     "NormalisedFeatures",
     "PolynomialMap",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ from dpkernel.errors import ParameterError
 from dpkernel.features import (
     FeatureMap,
     FourierFeatures,
+    LearnedFeatures,
     LinearFeatures,
     NormalisedFeatures,
     PolynomialMap,
@@ -21,8 +23,11 @@ from dpkernel.features import (
     WhitenedFeatures,
 )
 from dpkernel.features.eigen import _Products, _Sample
+from dpkernel.features.input_law import LARGEST as STANDARD_DEVIATIONS
+from dpkernel.features.learned import factor_of
 from dpkernel.features.mercer import Spectrum1D
 from dpkernel.features.whitened import _LARGEST
+from dpkernel.kernels import Gaussian, Laplace
 from dpkernel.onnx_export.graph import Graph
 from dpkernel.onnx_export.kernels import kernel_values
 from dpkernel.types import Array
@@ -174,6 +179,30 @@ def _whitened(graph: Graph, features: Any, x: str) -> str:
     return graph.clip(out, -_LARGEST, _LARGEST)
 
 
+def _learned(graph: Graph, features: Any, x: str) -> str:
+    law = features.law
+    inside = graph.largest(graph.smallest(x, law.high), law.low)
+    moved = graph.divide(graph.subtract(inside, law.mean), law.spread)
+    moved = graph.clip(moved, -STANDARD_DEVIATIONS, STANDARD_DEVIATIONS)
+    total = None
+    for part in features._mixture:
+        rows, points = moved, features.landmarks
+        if part.metric and features._metric is not None:
+            factor = factor_of(part.family, features._metric)
+            rows, points = graph.product(moved, factor), points @ factor
+        scale = part.scale * math.sqrt(points.shape[1])
+        if part.family == "linear":
+            values = graph.product(rows, points.T / points.shape[1])
+        else:
+            kernel = Gaussian(scale) if part.family == "gaussian" else Laplace(scale)
+            values = kernel_values(graph, kernel, rows, points)
+        values = graph.multiply(values, part.weight)
+        total = values if total is None else graph.add(total, values)
+    assert total is not None
+    out = graph.add(graph.product(total, features.weights), features._shift)
+    return graph.clip(out, -_LARGEST, _LARGEST)
+
+
 def _normalised(graph: Graph, features: Any, x: str) -> str:
     phi = feature_nodes(graph, features._base, x)
     moved = graph.multiply(graph.subtract(phi, features._centre), float(features.scale))
@@ -192,5 +221,6 @@ _MAPS: dict[Any, Callable[[Graph, Any, str], str]] = {
     TensorSketch: _tensor_sketch,
     PublicEigenfeatures: _eigen,
     WhitenedFeatures: _whitened,
+    LearnedFeatures: _learned,
     NormalisedFeatures: _normalised,
 }

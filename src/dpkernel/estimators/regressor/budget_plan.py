@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 from dpkernel.errors import ParameterError, parameter_message
 from dpkernel.types import JSON, is_real
 
 _LEAST_INPUTS = 500.0  # the n mu from which second moments of the inputs are worth their price
+_LEAST_LEARNING = 300.0  # the n mu from which a kernel can be learned,
+_LEAST_LEARNING_EACH = 20.0  # and so much of it for each input
+_SECOND_LOOK = 800.0
 OUTPUT_SHARE = 0.05  # the mu of a stage's output noise as a share of its m
 
 
@@ -34,6 +37,11 @@ class BudgetPlan:
         The share of epsilon that all stages together pay for their ridge.
     clip : float
         Residuals are clipped at this many times their scale.
+    columns : tuple of floats
+        Histograms of all columns, each a closer look than the one before. With them the kernel is
+        learned: the first of at least two stages chooses the kernel of the others.
+    dependence : float
+        Moments of the columns' scores, by which the histograms are joined. Needed with ``columns``.
     """
 
     location: float
@@ -43,16 +51,25 @@ class BudgetPlan:
     calibration: float
     determinant: float = 0.1
     clip: float = 1.5
+    columns: tuple[float, ...] = ()
+    dependence: float = 0.0
 
     def __post_init__(self) -> None:
-        try:
-            object.__setattr__(self, "stages", tuple(float(weight) for weight in self.stages))
-        except (TypeError, ValueError):
-            object.__setattr__(self, "stages", ())
+        for name in ("stages", "columns"):
+            try:
+                object.__setattr__(
+                    self, name, tuple(float(weight) for weight in getattr(self, name))
+                )
+            except (TypeError, ValueError):
+                object.__setattr__(self, name, (math.nan,))
         weights = (self.location, *self.stages)
         free = (self.inputs, self.scale, self.calibration)
         fine = all(is_real(w) and 0 < w < math.inf for w in weights) and 1 <= len(self.stages) <= 8
         fine = fine and all(is_real(w) and 0 <= w < math.inf for w in free)
+        looks = (*self.columns, self.dependence) if self.learns else ()
+        fine = fine and all(is_real(w) and 0 < w < math.inf for w in looks) and len(looks) <= 4
+        enough = len(self.stages) > 1 and self.scale > 0 and not self.inputs > 0
+        fine = fine and (enough or not self.learns) and is_real(self.dependence)
         fine = fine and is_real(self.determinant) and 0 < self.determinant < 0.9
         if not fine or not is_real(self.clip) or not 0.1 <= self.clip <= 100:
             raise ParameterError(
@@ -60,20 +77,28 @@ class BudgetPlan:
                     "BudgetPlan",
                     "weights",
                     "location and 1 to 8 stages above 0, the others >= 0, 0 < determinant < 0.9 and"
-                    " 0.1 <= clip <= 100",
+                    " 0.1 <= clip <= 100; with columns 1 to 3 of them, dependence and scale above 0,"
+                    " two stages or more, and no inputs",
                     str(self),
                 )
             )
 
+    @property
+    def learns(self) -> bool:
+        """Whether the kernel is learned."""
+        return len(self.columns) > 0
+
     @classmethod
-    def choose(cls, signal: float, n_inputs: int) -> BudgetPlan | None:
+    def choose(cls, signal: float, n_inputs: int, *, learn: bool = False) -> BudgetPlan | None:
         """Return the plan for n mu = ``signal`` and so many inputs: public numbers.
 
         None where the noise hides even a linear function of so many inputs: then a private mean is
-        the best there is.
+        the best there is. With ``learn`` the kernel is learned where the signal allows it.
         """
         if signal < max(40.0, 1.6 * n_inputs):
             return None
+        if learn and signal >= max(_LEAST_LEARNING, _LEAST_LEARNING_EACH * n_inputs):
+            return cls._learning(signal, n_inputs)
         count = 1 if signal < 100 else 2 if signal < 800 else 3
         moments = (n_inputs + 1) * (n_inputs + 2) // 2
         return cls(
@@ -85,29 +110,43 @@ class BudgetPlan:
             clip=0.8 if count == 1 else min(max(0.7 * math.sqrt(signal / 700), 0.7), 2.5),
         ).filled()
 
+    @classmethod
+    def _learning(cls, signal: float, n_inputs: int) -> BudgetPlan:
+        # a second look pays where the noise of a cell is below about 1 % of the rows
+        closer = signal >= _SECOND_LOOK * math.sqrt(2 * n_inputs)
+        location, scale = (0.08, 0.025) if signal < 800 else (0.03, 0.01)
+        calibration, first, count = 0.03, 0.2, 2 if signal < 300 else 3
+        rest = 1 - location - 0.06 - scale * count - calibration - first
+        later = [1.2**j for j in range(count - 1)]
+        return cls(
+            location=location,
+            inputs=0.0,
+            stages=(first, *(weight / sum(later) * rest for weight in later)),
+            scale=scale,
+            calibration=calibration,
+            clip=0.7,
+            columns=(0.015, 0.015) if closer else (0.03,),
+            dependence=0.03,
+        )
+
     def filled(self) -> BudgetPlan:
         """Return the plan in which the stages share what the other weights leave of 1."""
         others = self.location + self.inputs + self.scale * len(self.stages) + self.calibration
+        others += sum(self.columns) + self.dependence
         if not others < 1:
             raise ParameterError(
                 parameter_message("BudgetPlan", "weights", "less than 1 without the stages", others)
             )
         total = sum(self.stages)
         stages = tuple(weight / total * (1 - others) for weight in self.stages)
-        return BudgetPlan(
-            self.location,
-            self.inputs,
-            stages,
-            self.scale,
-            self.calibration,
-            self.determinant,
-            self.clip,
-        )
+        return replace(self, stages=stages)
 
     def parts(self) -> dict[str, float]:
         """Return the weight of every release of one target, by its label; they add up to 1."""
         plan = self.filled()
-        weights = {"location": plan.location, "inputs": plan.inputs}
+        weights = {f"columns {j}": weight for j, weight in enumerate(plan.columns, 1)}
+        weights |= {"dependence": plan.dependence if plan.learns else 0.0}
+        weights |= {"location": plan.location, "inputs": plan.inputs}
         for j, weight in enumerate(plan.stages, 1):
             weights[f"stage {j}"] = weight
             weights[f"scale {j}"] = plan.scale
@@ -117,4 +156,4 @@ class BudgetPlan:
     def to_dict(self) -> JSON:
         """Return the weights as JSON values."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
-        return {**values, "stages": list(self.stages)}
+        return {**values, "stages": list(self.stages), "columns": list(self.columns)}

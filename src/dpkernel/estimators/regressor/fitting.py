@@ -16,7 +16,13 @@ from dpkernel.domain import Domain, Interval
 from dpkernel.estimators.passes import Passes
 from dpkernel.estimators.regressor import calibration, inputs, location, scale
 from dpkernel.estimators.regressor.budget_plan import BudgetPlan
-from dpkernel.estimators.regressor.releases import name_of, plan_releases, stage_problem
+from dpkernel.estimators.regressor.posterior import PosteriorStage
+from dpkernel.estimators.regressor.releases import (
+    moments_of,
+    name_of,
+    plan_releases,
+    stage_problem,
+)
 from dpkernel.estimators.regressor.stage import Stage, State, first_state, stage_records
 from dpkernel.estimators.sources import Source, unit_inputs
 from dpkernel.features import FeatureMap, WhitenedFeatures
@@ -48,10 +54,17 @@ class Sizes:
     n_targets: int
     n_features: int
 
-    def plan(self, budget: Budget) -> BudgetPlan | None:
-        """Return the plan that "auto" stands for."""
-        mu = gaussian_mu(budget.epsilon, budget.delta)
-        return BudgetPlan.choose(self.n_rows * mu / math.sqrt(self.n_targets), self.n_inputs)
+    def signal(self, budget: Budget) -> float:
+        """Return n mu, of one target: how much can be told."""
+        return self.n_rows * gaussian_mu(budget.epsilon, budget.delta) / math.sqrt(self.n_targets)
+
+    def plan(self, budget: Budget, *, learn: bool = False) -> BudgetPlan | None:
+        """Return the plan that "auto" stands for; a kernel is learned for one target only."""
+        learn = learn and self.n_targets == 1
+        return BudgetPlan.choose(self.signal(budget), self.n_inputs, learn=learn)
+
+
+AnyStage = Stage | PosteriorStage
 
 
 class Fitting:
@@ -76,12 +89,12 @@ class Fitting:
         self._passes = Passes(source, spent=True).then(
             _to_unit, domain, target, self._dtype, bytes_a_row=8 * (d + k)
         )
-        bought = plan is not None and plan.inputs > 0
-        self._layout: GramLayout | None = inputs.input_layout(d, n, relation) if bought else None
+        self._seed = int(features.random_state)
+        self._layout: GramLayout | None = moments_of(plan, d, n, relation)
         self.mechanisms: dict[str, Mechanism] = plan_releases(
-            plan, n, k, sizes.n_features + 1, budget, relation, self._layout
+            plan, n, d, k, sizes.n_features + 1, budget, relation
         )
-        if not bought:
+        if self._layout is None:
             _ = self._for_the_box  # what a bad kernel raises is raised before anything is spent
         else:
             features.check(d)
@@ -157,7 +170,7 @@ class Fitting:
         return state
 
     def _solver(
-        self, stage: Stage, rows: Passes, column: int, mechanism: ObjectivePerturbation
+        self, stage: AnyStage, rows: Passes, column: int, mechanism: ObjectivePerturbation
     ) -> Callable[[Array], Array]:
         used = stage.used
         item = np.dtype(self._dtype).itemsize
@@ -172,8 +185,7 @@ class Fitting:
         ).records(Huber(1.0))
         problem = stage_problem(
             self._sizes.n_rows,
-            len(used),
-            mechanism.ridge,
+            stage.ridges,
             mechanism.reach * mechanism.sigma * (1 + 1e-12),
             mechanism.error,
         )
@@ -219,8 +231,10 @@ class Fitting:
             yield
             return
         if self.plan is not None and label[-1].isdigit():
-            label = f"{label} of {len(self.plan.stages)}"
-        text = label if label == "inputs" else name_of(label, column, self._sizes.n_targets)
+            looks = self.plan.columns if label.startswith("columns") else self.plan.stages
+            label = f"{label} of {len(looks)}"
+        shared = label.split(" ")[0] in ("inputs", "columns", "dependence")
+        text = label if shared else name_of(label, column, self._sizes.n_targets)
         console = Console()
         with console.status(text):
             yield

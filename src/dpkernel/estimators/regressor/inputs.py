@@ -23,9 +23,16 @@ _LEAST_VARIANCE = 0.003
 
 def input_layout(n_inputs: int, n_rows: int, neighbours: Neighbours) -> GramLayout:
     """Return the integer grid of the moments."""
+    return moment_layout(n_inputs, n_rows, _RADIUS, _CONSTANT, neighbours)
+
+
+def moment_layout(
+    n_inputs: int, n_rows: int, radius: float, constant: float, neighbours: Neighbours
+) -> GramLayout:
+    """Return the grid of (x, constant) with ||x|| <= radius sqrt(d), and a constant of its share."""
     row = int(min(2**16, math.sqrt(2.0**60 / n_rows)))
-    bound = _RADIUS * math.sqrt(n_inputs)
-    return GramLayout(n_inputs, 0, bound, row, 1, int(_CONSTANT * row), neighbours, n_rows)
+    bound = radius * math.sqrt(n_inputs)
+    return GramLayout(n_inputs, 0, bound, row, 1, int(constant * row), neighbours, n_rows)
 
 
 def sum_inputs(X: Array, y: Array, layout: GramLayout) -> tuple[IntArray]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -12,33 +13,43 @@ from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from dpkernel.certificate import Certificate, Release
-from dpkernel.domain import Domain, Interval
+from dpkernel.domain import Domain, Interval, Levels
 from dpkernel.errors import CertificateError, ParameterError, parameter_message
 from dpkernel.estimators.base import interval_of, logger, resolve_domain
 from dpkernel.estimators.kernel_model import KernelModel
 from dpkernel.estimators.regressor.budget_plan import BudgetPlan
 from dpkernel.estimators.regressor.fitting import Fitting, Sizes
-from dpkernel.estimators.regressor.inputs import input_layout
+from dpkernel.estimators.regressor.kernel_choice import Choice as KernelChoice
+from dpkernel.estimators.regressor.learning import LearnedFitting
 from dpkernel.estimators.regressor.outlook import Outlook, outlook
 from dpkernel.estimators.regressor.releases import plan_releases
 from dpkernel.estimators.regressor.stage import State
 from dpkernel.estimators.sources import open_source
 from dpkernel.features import WhitenedFeatures
-from dpkernel.kernels import kernel_from_dict
+from dpkernel.kernels import REGISTRY as KERNELS
+from dpkernel.kernels import Kernel, kernel_from_dict
 from dpkernel.ledger import Ledger
 from dpkernel.noise import NoiseSource
 from dpkernel.types import JSON, Array, Budget, Neighbours, is_whole
 from dpkernel.validation import Choice, Constraint, Kind, Real, Whole
 
-_MOST_FEATURES = 200
+_FIXED_FEATURES = 200  # of a fixed kernel
+_LEAST_LEARNED, _MOST_LEARNED = 250, 1000  # of a learned one,
+_SIGNAL_A_FEATURE = 20.0  # and so much n mu for each of them
 
 
 class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
     r"""Private non-linear regression with nothing to tune.
 
-    A noisy histogram finds where y lies, noisy second moments where the inputs lie; then a few robust
-    fits by objective perturbation, each of what the ones before left over, on features that are
-    orthonormal for those inputs, each shrunk by what its noise is known to be.
+    A noisy histogram finds where y lies, noisy histograms and moments where the inputs lie. A first
+    robust fit by objective perturbation, of a mixture of kernels, then chooses the kernel: which
+    families and length scales, and a metric in which columns and directions that matter are long.
+    All of that is read off numbers that were released, so it costs nothing more. Further fits of
+    what is left over follow on features of that kernel, each shrunk by what its noise is known to be.
+
+    With little data or budget (n mu below 300, or below 20 for each input; mu is that of a Gaussian
+    mechanism with this epsilon and delta), with several targets, or with a kernel or length scale of
+    one's own the kernel is fixed.
 
     Parameters
     ----------
@@ -48,10 +59,13 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
         Publicly known range of the columns. Required; values outside are clipped.
     y_bounds : (low, high)
         Publicly known range of the target. Required; values outside are clipped.
-    kernel : str or Kernel
+    kernel : "auto", str or Kernel
+        "auto" learns the kernel, or takes the Gaussian one where that is not possible.
     length_scale : "auto", float or one a column
-        On inputs scaled to [-1, 1]. "auto" is 0.7 sqrt(d).
+        Of a fixed kernel, on inputs scaled to [-1, 1]. "auto" is 0.7 sqrt(d).
     n_features : "auto" or int
+        "auto" is 200 for a fixed kernel, and n mu / 20, at least 250 and at most 1000 or half the
+        rows, for a learned one.
     budget_plan : "auto" or BudgetPlan
         How the budget is shared; "auto" depends on (n, d, epsilon, delta) only.
     verbose : bool
@@ -64,17 +78,26 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
     certificate_ : Certificate
     budget_plan_ : BudgetPlan or None
         None where the budget is so small that a private mean was released.
+    relevance_ : ndarray of shape (n_features_in_,) or None
+        The share of the squared gradient of the first fit along each column, in units of its
+        spread, less the part of noise: what the model looks at. From released numbers alone. None
+        where the kernel is fixed.
+    relevant_directions_ : list of (share, direction) or None
+        The leading directions of that gradient, in units of the spread of the inputs.
+    learned_kernel_ : dict or None
+        The share of the variance of y that each kernel of the mixture explains, by its name.
     coef_, intercept_ : on the features, in units of the scaled target
     feature_map_ : FeatureMap
     n_features_in_, feature_names_in_
 
     Guarantee    (epsilon, delta)-DP for the stated neighbours. Public: n, bounds, seed, parameters.
                  All releases are one spend, reserved before the first draw.
-    Sensitivity  of the counts sqrt(2) or 1 (``sensitivity.histogram``), of the moments that of a Gram
-                 matrix (``augmented_gram``), of a stage's gradient 2 B or B, B = 0.9
-                 (``loss_gradient``), of the clipped sum twice the clip or once (``bounded_sum``). Rows
-                 that are too long get a smaller weight, residuals are clipped, and every solve
-                 reaches one public tolerance.
+    Sensitivity  of the counts of y sqrt(2) or 1 (``sensitivity.histogram``), of the columns' counts
+                 sqrt(2 d) or sqrt(d) (``column_histograms``), of the moments that of a Gram matrix
+                 (``augmented_gram``), of a stage's gradient 2 B or B, B = 0.9 (``loss_gradient``), of
+                 the clipped sum twice the clip or once (``bounded_sum``). Rows that are too long get
+                 a smaller weight, residuals are clipped, and every solve reaches one public
+                 tolerance.
     Not covered  ``score`` on the training rows: it reads them without noise.
     Reference    objective perturbation (Lee, Park & Ahn, Algorithm 2, corrected), staged; adaptive
                  composition by one dominating privacy loss.
@@ -96,6 +119,7 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
         if name not in ("features", "regularisation")
     } | {
         "epsilon": Real(0, 1e10),
+        "kernel": (Choice("auto", *KERNELS), Kind(Kernel)),
         "n_features": (Choice("auto"), Whole(2, 2000)),
         "budget_plan": (Choice("auto"), Kind(BudgetPlan)),
     }
@@ -107,7 +131,7 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
         *,
         bounds: Any = None,
         y_bounds: Any = None,
-        kernel: Any = "gaussian",
+        kernel: Any = "auto",
         length_scale: Any = "auto",
         n_features: int | str = "auto",
         budget_plan: BudgetPlan | str = "auto",
@@ -154,11 +178,11 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
         target = interval_of(self.y_bounds, self.bounds, type(self).__name__)
         source = open_source(self, X, y, again=True)
         domain = self._box(self._resolve_domain(source, target))
-        sizes = self._sizes(source.n_rows, domain, source.target_shape)
-        plan = self._chosen_plan(sizes, budget)
+        sizes, plan = self._sizes(source.n_rows, domain, source.target_shape, budget)
         features = self._unbuilt(sizes)
         setting = (source, domain, target, sizes, plan, budget, relation, features)
-        fitting = Fitting(*setting, verbose=self.verbose)
+        kind = LearnedFitting if plan is not None and plan.learns else Fitting
+        fitting = kind(*setting, verbose=self.verbose)
         releases = [Release(label, mechanism) for label, mechanism in fitting.mechanisms.items()]
         self._check_ledger(releases, budget)
         logger.info("%d releases on %d rows", len(releases), source.n_rows)
@@ -176,7 +200,8 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
                 "domain": domain.to_dict(),
                 "budget_plan": None if plan is None else plan.to_dict(),
             },
-            free_statistics=_residual_scales(states, target.half_width),
+            free_statistics=_residual_scales(states, target.half_width)
+            | _learned_numbers(getattr(fitting, "choice", None), domain),
         )
         self._set_columns()
         self._domain, self.feature_map_, self.budget_plan_ = domain, feature_map, plan
@@ -188,7 +213,19 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
             several,
         )
         self.certificate_ = certificate
+        self._show_learned()
         return self
+
+    def _show_learned(self) -> None:
+        """Set what was learned of the kernel, from the certificate."""
+        found = self.certificate_.free_statistics.get("kernel")
+        self.relevance_ = None if found is None else np.array(found["relevance"])
+        self.learned_kernel_ = None if found is None else dict(found["components"])
+        self.relevant_directions_ = None
+        if found is not None:
+            self.relevant_directions_ = [
+                (float(share), np.array(direction)) for share, direction in found["directions"]
+            ]
 
     def _keep(self, coefficients: Array, variances: Array, scales: Array, several: bool) -> None:
         """Set what predictions need, with one column a target if there are several."""
@@ -205,20 +242,39 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
             )
         return domain
 
-    def _sizes(self, n_rows: int, domain: Domain, target_shape: tuple[int, ...]) -> Sizes:
-        size = _MOST_FEATURES if self.n_features == "auto" else int(self.n_features)
-        return Sizes(n_rows, domain.n_unit_columns, math.prod(target_shape), size)
+    def _sizes(
+        self, n_rows: int, domain: Domain, target_shape: tuple[int, ...], budget: Budget
+    ) -> tuple[Sizes, BudgetPlan | None]:
+        """Return the sizes of the fit and its plan: public numbers."""
+        size = _FIXED_FEATURES if self.n_features == "auto" else int(self.n_features)
+        sizes = Sizes(n_rows, domain.n_unit_columns, math.prod(target_shape), size)
+        plan = self._chosen_plan(sizes, budget)
+        if plan is not None and plan.learns and self.n_features == "auto":
+            wanted = int(sizes.signal(budget) / _SIGNAL_A_FEATURE)
+            size = min(max(wanted, _LEAST_LEARNED), _MOST_LEARNED, max(n_rows // 2, 20))
+        return replace(sizes, n_features=size), plan
 
     def _chosen_plan(self, sizes: Sizes, budget: Budget) -> BudgetPlan | None:
-        if isinstance(self.budget_plan, BudgetPlan):
-            return self.budget_plan.filled()
-        return sizes.plan(budget)
+        given = (self.kernel, self.length_scale)
+        free = all(isinstance(v, str) and v == "auto" for v in given) and sizes.n_targets == 1
+        if not isinstance(self.budget_plan, BudgetPlan):
+            return sizes.plan(budget, learn=free)
+        if self.budget_plan.learns and not free:
+            allowed = (
+                "without 'columns' for several targets, or a kernel or length scale of your own"
+            )
+            raise ParameterError(
+                parameter_message(type(self).__name__, "budget_plan", allowed, "with 'columns'")
+            )
+        return self.budget_plan.filled()
 
     def _unbuilt(self, sizes: Sizes) -> WhitenedFeatures:
         auto = 0.7 * math.sqrt(sizes.n_inputs)
         return WhitenedFeatures(
             sizes.n_features,
-            kernel=self.kernel,
+            kernel="gaussian"
+            if isinstance(self.kernel, str) and self.kernel == "auto"
+            else self.kernel,
             length_scale=auto if isinstance(self.length_scale, str) else self.length_scale,
             random_state=int(self.random_state or 0),
         )
@@ -271,18 +327,15 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
             if not is_whole(value) or value < 1:
                 raise ParameterError(parameter_message(owner, name, "an int >= 1", value))
         domain = self._box(resolve_domain(self.bounds, None, n_columns, owner))
-        sizes = self._sizes(int(n_rows), domain, (int(n_targets),))
-        plan = self._chosen_plan(sizes, budget)
-        bought = plan is not None and plan.inputs > 0
-        layout = input_layout(sizes.n_inputs, sizes.n_rows, relation) if bought else None
+        sizes, plan = self._sizes(int(n_rows), domain, (int(n_targets),), budget)
         mechanisms = plan_releases(
             plan,
             sizes.n_rows,
+            sizes.n_inputs,
             sizes.n_targets,
             sizes.n_features + 1,
             budget,
             relation,
-            layout,
         )
         spectrum = self._unbuilt(sizes).build(sizes.n_inputs).spectrum
         return outlook(plan, mechanisms, sizes.n_rows, spectrum)
@@ -291,7 +344,8 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
         """Return one row a release: its share of the budget, its mu, and its epsilon by itself.
 
         With ``path`` the shares are drawn, too. A share is that of the sum of mu^2, by which Gaussian
-        releases compose; the mu of a stage is its sensitivity over the scale of its noise.
+        releases compose; the mu of a stage is its sensitivity over the scale of its noise. Where the
+        kernel was learned, the row of the stage that chose it says which one, in ``learned``.
         """
         self._target()
         rows, delta = [], self.certificate_.delta
@@ -302,6 +356,11 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
             rows.append({"release": release.label, "mu": mu, "epsilon_alone": alone})
         total = math.fsum(row["mu"] ** 2 for row in rows)
         rows = [{**row, "share": row["mu"] ** 2 / total} for row in rows]
+        if self.learned_kernel_ is not None:
+            for row in rows:
+                if row["release"] == "stage 1":
+                    parts = [f"{name}: {part:.0%}" for name, part in self.learned_kernel_.items()]
+                    row["learned"] = "of the variance of y, " + ", ".join(parts)
         if path is not None:
             _draw_shares(rows, self.certificate_, Path(path))
         return rows
@@ -309,16 +368,21 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
     @classmethod
     def _saved_parameters(cls, header: JSON, domain: Domain) -> dict[str, Any]:
         recipe = header["feature_map"]["parameters"]
-        kernel = recipe["kernel"]
         plan = header["certificate"]["public"]["budget_plan"]
         own = plan is not None and header.get("parameters", {}).get("budget_plan") != "auto"
-        return {
+        found = {
             "budget_plan": BudgetPlan(**plan) if own else "auto",
             "y_bounds": domain.target,
+            "random_state": recipe["random_state"],
+        }
+        if header.get("parameters", {}).get("kernel") == "auto":
+            return found
+        kernel = recipe["kernel"]
+        return {
+            **found,
             "kernel": kernel_from_dict(kernel) if isinstance(kernel, dict) else kernel,
             "length_scale": recipe["length_scale"],
             "n_features": recipe["n_components"],
-            "random_state": recipe["random_state"],
         }
 
     def _to_state(self) -> tuple[JSON, dict[str, Array]]:
@@ -339,6 +403,7 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
         if variances.shape != shape or scales.shape != shape[1:]:
             raise CertificateError("The variances of this model file do not fit its coefficients.")
         model._variances, model._scales = variances, scales if scales.ndim else scales[()]
+        model._show_learned()
         return model
 
     def __sklearn_tags__(self) -> Any:
@@ -362,6 +427,33 @@ def _residual_scales(states: Sequence[State], unit: float) -> JSON:
             None if found is None else [end * unit for end in found] for found in known
         ],
     }
+
+
+def _learned_numbers(choice: KernelChoice | None, domain: Domain) -> JSON:
+    """Return what was learned of the kernel; the places of one column's levels count together."""
+    if choice is None:
+        return {}
+    found = zip(choice.components, choice.variances, strict=True)
+    return {
+        "kernel": {
+            "components": {component.name: share for component, share in found},
+            "relevance": _by_column(choice.relevance, domain),
+            "directions": [
+                [float(share), direction.tolist()]
+                for share, direction in zip(choice.strengths, choice.directions, strict=True)
+            ],
+        }
+    }
+
+
+def _by_column(values: Array, domain: Domain) -> list[float]:
+    """Return the sum over the places of each column: one an interval, one a level."""
+    found, place = [], 0
+    for column in domain.columns or ():
+        width = len(column.values) if isinstance(column, Levels) else 1
+        found.append(float(values[place : place + width].sum()))
+        place += width
+    return found
 
 
 def _draw_shares(rows: list[dict[str, Any]], certificate: Certificate, path: Path) -> None:

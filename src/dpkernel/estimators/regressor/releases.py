@@ -14,14 +14,24 @@ from dpkernel.blocks import BLOCK_ROWS
 from dpkernel.errors import ParameterError, parameter_message
 from dpkernel.estimators.regressor import calibration, location, scale
 from dpkernel.estimators.regressor.budget_plan import OUTPUT_SHARE, BudgetPlan
+from dpkernel.estimators.regressor.columns import score_layout
+from dpkernel.estimators.regressor.inputs import input_layout
+from dpkernel.estimators.regressor.posterior import largest_ridge
 from dpkernel.estimators.regressor.stage import LARGEST_TARGET, ROW_BOUND
+from dpkernel.features.input_law import CELLS
 from dpkernel.losses import Huber
 from dpkernel.mechanisms import Gaussian, Mechanism, ObjectivePerturbation, SymmetricGaussian
 from dpkernel.profiles import PrivacyProfile, compose, gaussian_mu, objective_multiplier
-from dpkernel.sensitivity import Sensitivity, bounded_sum, histogram, loss_gradient
+from dpkernel.sensitivity import (
+    Sensitivity,
+    bounded_sum,
+    column_histograms,
+    histogram,
+    loss_gradient,
+)
 from dpkernel.solvers.objective_perturbation import Problem
 from dpkernel.statistics import GramLayout
-from dpkernel.types import Budget, Neighbours
+from dpkernel.types import Array, Budget, Neighbours
 
 LARGEST_LOG = 3.0  # of 1 + x, what a stage's ridge may cost: beyond it the ridge is small enough
 _RIDGE = (
@@ -35,34 +45,43 @@ def name_of(label: str, column: int, n_targets: int) -> str:
     return label if n_targets == 1 else f"{label}, target {column + 1}"
 
 
-def stage_problem(
-    n_rows: int, size: int, ridge: float, largest_b: float, error: float = 0.0
-) -> Problem:
-    """Return the public side of one stage on this many coordinates.
+def stage_problem(n_rows: int, ridges: Array, largest_b: float, error: float = 0.0) -> Problem:
+    """Return the public side of one stage on coordinates with these ridges.
 
     ``error`` is that of the mechanism, of which the solver leaves a little to coordinates that it
     does not see.
     """
-    ridges = np.full(size, ridge)
     numbers = Huber(1.0), n_rows, ROW_BOUND, ridges, LARGEST_TARGET, largest_b, BLOCK_ROWS
     return Problem(*numbers, wanted=error / _UNUSED)
+
+
+def moments_of(
+    plan: BudgetPlan | None, n_inputs: int, n_rows: int, relation: Neighbours
+) -> GramLayout | None:
+    """Return the grid of the moments that the plan buys, of inputs or of their scores; or None."""
+    if plan is not None and plan.learns:
+        return score_layout(n_inputs, n_rows, relation)
+    if plan is not None and plan.inputs > 0:
+        return input_layout(n_inputs, n_rows, relation)
+    return None
 
 
 def plan_releases(
     plan: BudgetPlan | None,
     n_rows: int,
+    n_inputs: int,
     n_targets: int,
     size: int,
     budget: Budget,
     relation: Neighbours,
-    layout: GramLayout | None,
 ) -> dict[str, Mechanism]:
     """Return a mechanism for every release, by its name; None as plan: private means alone."""
     if plan is None:
         return _means(n_targets, budget, relation)
+    layout = moments_of(plan, n_inputs, n_rows, relation)
     weights = {}
     for label, weight in plan.parts().items():
-        if label == "inputs":
+        if label.split(" ")[0] in ("inputs", "columns", "dependence"):
             weights[label] = weight
             continue
         for j in range(n_targets):
@@ -87,8 +106,12 @@ def plan_releases(
         for name, weight in weights.items():
             mu, kind = kappa * math.sqrt(weight), _kind(name)
             if kind == "stage":
-                found[name] = _stage(n_rows, size, relation, mu, x, miss)
-            elif kind == "inputs":
+                found[name] = _stage(n_rows, size, relation, mu, x, miss, several=plan.learns)
+            elif kind == "columns":
+                found[name] = Gaussian.with_mu(
+                    column_histograms(relation, columns=n_inputs), mu, dimension=CELLS * n_inputs
+                )
+            elif kind in ("inputs", "dependence"):
                 assert layout is not None
                 found[name] = SymmetricGaussian.with_mu(
                     layout.sensitivity, mu, dimension=layout.side, integer=True
@@ -128,13 +151,26 @@ def _fit(profiles: list[PrivacyProfile], budget: Budget) -> bool:
 
 
 def _stage(
-    n_rows: int, size: int, relation: Neighbours, m: float, x: float, log_miss: float
+    n_rows: int,
+    size: int,
+    relation: Neighbours,
+    m: float,
+    x: float,
+    log_miss: float,
+    *,
+    several: bool,
 ) -> ObjectivePerturbation:
-    """Return a stage with this m and x, for losses of slope 1 and curvature 1."""
+    """Return a stage with this m and x, for losses of slope 1 and curvature 1.
+
+    ``several``: coordinates may have larger ridges than the least one, which x pays for.
+    """
     ridge = ROW_BOUND**2 / x
+    ridges = np.full(size, ridge)
+    if several:
+        ridges[-1] = largest_ridge(n_rows, ridge)
 
     def error(sigma: float, largest_b: float) -> float:
-        return stage_problem(n_rows, size, ridge, largest_b).tolerance * _UNUSED
+        return stage_problem(n_rows, ridges, largest_b).tolerance * _UNUSED
 
     return ObjectivePerturbation.build(
         loss_gradient(relation, slope=1.0, row=ROW_BOUND),

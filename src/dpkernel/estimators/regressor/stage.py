@@ -97,6 +97,11 @@ class Stage:
         """The places of the coordinates that have power."""
         return np.flatnonzero(self.powers > 0).astype(np.int64)
 
+    @property
+    def ridges(self) -> Array:
+        """The ridge of each coordinate that has power."""
+        return np.full(len(self.used), self.ridge)
+
     def solve(self, b: Array, minimise: Callable[[Array], Array]) -> Array:
         """Return the minimiser over all coordinates; those without power have a closed form."""
         used = self.used

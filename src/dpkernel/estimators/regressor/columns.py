@@ -1,0 +1,104 @@
+"""The law of the inputs, from noisy histograms of the columns and noisy moments of their scores.
+
+One histogram of every column, all of them in one release; a second one inside the range that the
+first one found, where the noise is small enough for that; then the second moments of the columns'
+normal scores. Together they are a law with these columns, joined by a Gaussian copula. Where the
+noise hides a histogram it is shrunk to the uniform one, and correlations are shrunk to 0.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from dpkernel.estimators.regressor.inputs import moment_layout
+from dpkernel.features.input_law import CELLS, InputLaw
+from dpkernel.statistics import GramLayout, NoisyGram
+from dpkernel.types import Array, IntArray, Neighbours
+
+_TAIL = 0.005  # the second look leaves out cells beyond these quantiles
+_RADIUS = 1.25  # of the ball to which rows of scores are clipped, in units of sqrt(d)
+_LEAST_EIGENVALUE = 0.05  # of a correlation matrix
+
+
+def count_columns(X: Array, y: Array, low: Array, high: Array) -> tuple[Array]:
+    """Return how many rows are in each cell of each column."""
+    places = (X.astype(np.float64, copy=False) - low) / (high - low) * CELLS
+    cells = np.clip(np.floor(places), 0, CELLS - 1).astype(np.int64)
+    cells += CELLS * np.arange(X.shape[1])
+    counts = np.bincount(cells.ravel(), minlength=CELLS * X.shape[1])
+    return (counts.astype(np.float64),)
+
+
+def fit_columns(law: InputLaw, counts: Array, n_rows: int, noise: float) -> InputLaw:
+    """Return the law with the columns of noisy counts; ``noise`` is the deviation of a count."""
+    found = counts.reshape(-1, CELLS) / n_rows - 1 / CELLS
+    squares = np.maximum(np.sum(found**2, axis=1), 1e-300)
+    kept = np.maximum(0.0, 1 - CELLS * (noise / n_rows) ** 2 / squares)
+    shares = np.array(
+        [nearest_law(1 / CELLS + k * row) for k, row in zip(kept, found, strict=True)]
+    )
+    return InputLaw(law.low, law.high, shares, law.correlation)
+
+
+def closer_look(law: InputLaw) -> tuple[Array, Array]:
+    """Return the range of the cells that hold nearly all of each column."""
+    below = np.cumsum(law.shares, axis=1)
+    first = (below < _TAIL).sum(axis=1)
+    last = np.minimum((below < 1 - _TAIL).sum(axis=1), CELLS - 1)
+    width = (law.high - law.low) / CELLS
+    return law.low + first * width, law.low + (last + 1) * width
+
+
+def score_layout(n_inputs: int, n_rows: int, neighbours: Neighbours) -> GramLayout:
+    """Return the integer grid of the moments of the scores."""
+    return moment_layout(n_inputs, n_rows, _RADIUS, 0.0, neighbours)
+
+
+def sum_scores(X: Array, y: Array, layout: GramLayout, law: InputLaw) -> tuple[IntArray]:
+    """Return the exact sum of q q^T over a block, q a row's normal scores on the integer grid."""
+    total = np.zeros((layout.side, layout.side), dtype=np.int64)
+    for start in range(0, len(X), layout.block_rows):
+        part = law.scores(X[start : start + layout.block_rows])
+        records = layout.quantise(part, np.empty((len(part), 0)))
+        total += (records.T @ records).astype(np.int64)
+    return (total,)
+
+
+def fit_dependence(law: InputLaw, moments: NoisyGram, n_rows: int, noise: float) -> InputLaw:
+    """Return the law with correlations; ``noise`` is the deviation of an entry, a share of n."""
+    size = len(law.low)
+    if size == 1:
+        return law
+    second = moments.features / n_rows
+    # rows that were clipped have smaller moments on and off the diagonal: their ratio counts
+    squares = np.clip(np.diag(second), law.score_squares / 2, law.score_squares)
+    root = np.sqrt(np.maximum(squares, 0.2))
+    scale = np.outer(root, root)
+    found = second / scale
+    above = np.triu_indices(size, 1)
+    signal = max(float(np.sum(found[above] ** 2)), 1e-300)
+    share = max(0.0, 1 - float(np.sum((noise / scale[above]) ** 2)) / signal)
+    found = share * (found + found.T) / 2
+    np.fill_diagonal(found, 1.0)
+    values, vectors = np.linalg.eigh(found)
+    # what is below the norm of the noise is not known; a law that is too wide does less harm than
+    # one that the data do not fit
+    hidden = 4 * noise * math.sqrt(size) / float(np.mean(root**2))
+    found = (vectors * np.maximum(values, min(max(hidden, _LEAST_EIGENVALUE), 1.0))) @ vectors.T
+    norms = np.sqrt(np.diag(found))
+    return InputLaw(law.low, law.high, law.shares, found / np.outer(norms, norms))
+
+
+def nearest_law(shares: Array) -> Array:
+    """Return the nearest vector of numbers >= 0 that add up to 1."""
+    ordered = np.sort(shares)[::-1]
+    levels = (np.cumsum(ordered) - 1) / np.arange(1, len(ordered) + 1)
+    last = int(np.flatnonzero(ordered > levels)[-1]) if (ordered > levels).any() else 0
+    found = np.maximum(shares - levels[last], 0.0)
+    return (
+        np.asarray(found / found.sum())
+        if math.fsum(found) > 0
+        else np.full_like(shares, 1 / len(shares))
+    )

@@ -1,0 +1,219 @@
+r"""Which kernel, from numbers that were released: nothing here costs anything.
+
+The first fit releases coefficients u of a function f on orthonormal features v, with noise of known
+variances D. If f is a Gaussian process with kernel sum_c theta_c k_c on the released law of the
+inputs, u is normal with covariance sum_c theta_c M_c + D, M_c = E v(x) k_c(x, x') v(x')^T, which a
+public sample gives. The theta_c with a large likelihood say which kernels, at which scales, the
+function looks like; each is the variance that its kernel explains. They start equal and climb for a
+few steps only, so that little evidence moves them little.
+
+The metric is the mean outer product of the gradients of the posterior mean over the released law,
+less the part that noise is expected to have in it, mixed with the identity by the share of noise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from dpkernel.features.learned import Component, LearnedFeatures, kernel_matrices
+from dpkernel.types import Array, IntArray
+
+FIRST_COMPONENTS = (
+    Component("linear", 1.0),
+    Component("gaussian", 2.4),
+    Component("gaussian", 1.2),
+    Component("gaussian", 0.6),
+    Component("laplace", 6.0),
+    Component("laplace", 2.0),
+)
+LEARNED_COMPONENTS = (
+    Component("gaussian", 1.2, metric=True),
+    Component("gaussian", 0.6, metric=True),
+    Component("gaussian", 0.3, metric=True),
+    Component("laplace", 6.0, metric=True),
+    Component("laplace", 2.0, metric=True),
+)
+FIRST_FEATURES = 200
+SAMPLE = 1024  # points of the law on which kernels are compared
+PRIOR_SIGNAL = 0.5  # the share of the variance of y that functions of the inputs are taken to have
+_STEPS = 12
+_GRADIENTS = 512  # points of the law at which gradients are taken
+_DRAWS = 16  # of noise, for its part in the gradients
+_LEAST_BLEND = 0.1
+_LEAST_SHARE = 0.03  # of the variance: kernels below it are left out of the mixture
+
+
+@dataclass(frozen=True)
+class Released:
+    """The coefficients that a first fit released: places on the features, values, noise variances."""
+
+    places: IntArray
+    values: Array
+    noise: Array
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What was learned of the kernel.
+
+    Parameters
+    ----------
+    components : tuple of Component
+        The kernels that were kept, with their factors.
+    variances : tuple of floats
+        The variance that each of them explains, as a share of that of y.
+    metric : ndarray or None
+        None where the gradients are nothing but noise.
+    relevance : ndarray
+        The share of the squared gradient along each input.
+    directions, strengths : ndarray
+        Its leading directions, one a row, in units of the spread of the inputs, and their shares.
+    prior : ndarray
+        The prior variances of the first fit's coefficients.
+    """
+
+    components: tuple[Component, ...]
+    variances: tuple[float, ...]
+    metric: Array | None
+    relevance: Array
+    directions: Array
+    strengths: Array
+    prior: Array
+
+
+def choose_kernel(features: LearnedFeatures, released: Released, spread: float) -> Choice:
+    """Return the mixture for the next fit; ``spread`` is the standard deviation of y."""
+    sample = features.sample[:SAMPLE]
+    functions = features.of_standardised(sample)
+    total = spread**2
+    first = [replace(c, weight=1.0) for c in features._mixture]
+    own, _ = component_matrices(first, sample, functions, None)
+    shares = _climb(own, released, np.full(len(first), PRIOR_SIGNAL * total / len(first)), total)
+    metric, relevance, directions, strengths = _metric(features, own, shares, released)
+    candidates = first if metric is None else [*first, *LEARNED_COMPONENTS]
+    every, traces = component_matrices(candidates, sample, functions, metric)
+    start = np.full(len(candidates), PRIOR_SIGNAL * total / len(candidates))
+    shares = _climb(every, released, start, total)
+    prior = np.einsum("c,cii->i", shares, every)[released.places]
+    kept = np.flatnonzero(shares >= _LEAST_SHARE * shares.sum())
+    rescale = shares.sum() / shares[kept].sum()
+    mixture = [replace(candidates[c], weight=float(shares[c] * rescale / traces[c])) for c in kept]
+    explained = [float(shares[c] * rescale / total) for c in kept]
+    order = np.argsort(explained)[::-1]
+    return Choice(
+        tuple(mixture[i] for i in order),
+        tuple(explained[i] for i in order),
+        metric,
+        relevance,
+        directions,
+        strengths,
+        prior,
+    )
+
+
+def component_matrices(
+    components: Sequence[Component], sample: Array, functions: Array, metric: Array | None
+) -> tuple[Array, Array]:
+    """Return M_c of kernels scaled to a variance of 1 under the law, and what they were scaled by."""
+    size = len(sample)
+    matrices = np.empty((len(components), functions.shape[1], functions.shape[1]))
+    traces = np.empty(len(components))
+    centred = functions - functions.mean(axis=0)
+    place = {id(component): c for c, component in enumerate(components)}
+    for component, values in kernel_matrices(components, sample, sample, metric):
+        c = place[id(component)]
+        traces[c] = max(float(np.trace(values)) / size - float(values.mean()), 1e-12)
+        matrices[c] = centred.T @ (values @ centred) / (size**2 * traces[c])
+    return matrices, traces
+
+
+def _climb(matrices: Array, released: Released, start: Array, most: float) -> Array:
+    """Return variances of the components of a larger likelihood than the start's; at most ``most``.
+
+    Each step multiplies theta_c by sqrt(a^T M_c a / tr(S^-1 M_c)), a = S^-1 u, which never lowers the
+    likelihood.
+    """
+    own = matrices[:, released.places[:, None], released.places]
+    flat, size = own.reshape(len(own), -1), len(released.values)
+    shares = start
+    for _ in range(_STEPS):
+        covariance = (shares @ flat).reshape(size, size)
+        covariance[np.diag_indices(size)] += released.noise
+        inverse = np.linalg.inv(covariance)
+        explained = inverse @ released.values
+        found = flat @ np.outer(explained, explained).ravel()
+        expected = flat @ inverse.ravel()
+        shares = shares * np.sqrt(np.maximum(found, 1e-300) / np.maximum(expected, 1e-300))
+        shares = shares * min(1.0, most / float(shares.sum()))
+    return np.asarray(shares)
+
+
+def _metric(
+    features: LearnedFeatures, matrices: Array, shares: Array, released: Released
+) -> tuple[Array | None, Array, Array, Array]:
+    """Return the metric or None, the relevance of each input, leading directions and their shares."""
+    size = len(features.low)
+    cross = np.einsum("c,cij->ij", shares, matrices[:, :, released.places])
+    covariance = cross[released.places].copy()
+    covariance[np.diag_indices_from(covariance)] += released.noise
+    smoother = np.linalg.solve((covariance + covariance.T) / 2, cross.T).T
+    normals = features.public_normals(len(released.noise), _DRAWS)
+    draws = normals * np.sqrt(released.noise)[:, None]
+    coefficients = smoother @ np.column_stack([released.values, draws])
+    slopes = gradients(features, coefficients)
+    points = slopes.shape[1]
+    found = slopes[:, :, 0] @ slopes[:, :, 0].T / points
+    noise = np.einsum("jns,kns->jk", slopes[:, :, 1:], slopes[:, :, 1:]) / (points * _DRAWS)
+    values, vectors = np.linalg.eigh((found - noise + (found - noise).T) / 2)
+    values = np.maximum(values, 0.0)
+    total = float(values.sum())
+    if not total > 1e-9 * float(np.trace(found)):
+        equal = np.full(size, 1 / size)
+        return None, equal, np.empty((0, size)), np.empty(0)
+    blend = math.sqrt(max(0.0, 1 - total / float(np.trace(found))))
+    blend = min(max(blend, _LEAST_BLEND), 1.0)
+    stretched = (1 - blend) * values * (size / total) + blend
+    metric = (vectors * np.sqrt(stretched)) @ vectors.T
+    relevance = np.maximum(np.diag((vectors * values) @ vectors.T), 0.0) / total
+    leading = np.argsort(values)[::-1][: min(size, 5)]
+    directions = vectors[:, leading].T
+    largest = np.abs(directions).argmax(axis=1)
+    directions = directions * np.sign(directions[np.arange(len(leading)), largest])[:, None]
+    return (
+        metric,
+        relevance / max(float(relevance.sum()), 1e-300),
+        directions,
+        values[leading] / total,
+    )
+
+
+def gradients(features: LearnedFeatures, coefficients: Array) -> Array:
+    """Return the gradients (d, points, functions) of phi @ coefficients in standardised inputs.
+
+    For features without a metric: they are those of the first fit.
+    """
+    points, landmarks = features.sample[:_GRADIENTS], features.landmarks
+    alpha = features.weights @ coefficients
+    d, root = points.shape[1], math.sqrt(points.shape[1])
+    radial = np.zeros((len(points), len(landmarks)))  # k' of Gaussian kernels, of x - landmark
+    signed = np.zeros_like(radial)  # of Laplace kernels, of the sign of x - landmark
+    linear = 0.0
+    for component, values in kernel_matrices(features._mixture, points, landmarks, None):
+        if component.family == "gaussian":
+            radial -= values * (component.weight / (component.scale * root) ** 2)
+        elif component.family == "laplace":
+            signed -= values * (component.weight / (component.scale * root))
+        else:
+            linear += component.weight / d
+    out = np.empty((d, len(points), coefficients.shape[1]))
+    whole = radial @ alpha
+    for j in range(d):
+        moved = alpha * landmarks[:, j : j + 1]
+        out[j] = points[:, j : j + 1] * whole - radial @ moved
+        out[j] += (signed * np.sign(points[:, j : j + 1] - landmarks[:, j])) @ alpha
+        out[j] += linear * moved.sum(axis=0)
+    return out

@@ -1,0 +1,232 @@
+"""A fit that learns its kernel: a first fit, a choice from what it released, then the main fits.
+
+1. Histograms of the columns and moments of their scores give the law of the inputs.
+2. The first stage fits a mixture of kernels of several families and scales.
+3. What it released chooses the kernel of the later stages and their metric (``kernel_choice.py``).
+4. The first fit is carried over to the new features, and the later stages fit what it left over.
+
+The number of releases and the noise of each are fixed in advance, from public numbers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from dpkernel.estimators.passes import Passes
+from dpkernel.estimators.regressor import columns, location, scale
+from dpkernel.estimators.regressor.fitting import Fitting, _count_targets, _to_features
+from dpkernel.estimators.regressor.kernel_choice import (
+    FIRST_COMPONENTS,
+    FIRST_FEATURES,
+    PRIOR_SIGNAL,
+    SAMPLE,
+    Choice,
+    Released,
+    choose_kernel,
+    component_matrices,
+)
+from dpkernel.estimators.regressor.posterior import PosteriorStage
+from dpkernel.estimators.regressor.stage import State
+from dpkernel.features import FeatureMap
+from dpkernel.features.input_law import InputLaw, uniform_law
+from dpkernel.features.learned import Component, LearnedFeatures, law_sample
+from dpkernel.noise import Noise
+from dpkernel.types import Array
+
+_CARRIED_SAMPLE = 2048  # points of the law on which the first fit is carried over
+_DOUBT = 0.1  # of the prior variance, added to what is not known after the first fit
+
+
+class LearnedFitting(Fitting):
+    """Everything public about a fit that learns its kernel, and how to run it."""
+
+    choice: Choice | None = None
+
+    def run(self, noise: Noise) -> tuple[FeatureMap, list[State]]:
+        """Draw every release; return the features and the final state of the target."""
+        plan, n = self.plan, self._sizes.n_rows
+        assert plan is not None
+        law = self._input_law(noise)
+        with self._part("location"):
+            (counts,) = self._passes.sum(_count_targets, 0)
+            mechanism = self._mechanism("location", 0)
+            noisy = mechanism.release(counts, noise)
+            centre, spread = location.fit_distribution(noisy, n)
+        first, released = self._first_fit(law, centre, spread, noise)
+        features, rotation, state = self._learn(first, released, spread)
+        rows = self._rows(features, rotation)
+        sample = features.of_standardised(features.sample[:SAMPLE])
+        functions = _with_constant(sample @ rotation)
+        for number in range(1, len(plan.stages) + 1):
+            if number > 1:
+                with self._part(f"stage {number}"):
+                    stage = self._stage(number, state, functions)
+                    beta = self._solved(stage, f"stage {number}", rows, noise)
+                state = stage.update(beta)
+            with self._part(f"scale {number}"):
+                state = self._measured(state, f"scale {number}", rows, noise)
+        if plan.calibration > 0:
+            with self._part("calibration"):
+                state = self._calibrated(state, rows, 0, noise)
+        return features, [_rotated_back(state, rotation)]
+
+    def _input_law(self, noise: Noise) -> InputLaw:
+        """Return the law of the inputs, from noisy histograms and moments of scores."""
+        assert self.plan is not None and self._layout is not None
+        law, n = uniform_law(self._sizes.n_inputs), self._sizes.n_rows
+        for number in range(1, len(self.plan.columns) + 1):
+            label = f"columns {number}"
+            with self._part(label):
+                if number > 1:
+                    low, high = columns.closer_look(law)
+                    law = InputLaw(low, high, law.shares, law.correlation)
+                (counts,) = self._passes.sum(columns.count_columns, law.low, law.high)
+                mechanism = self.mechanisms[label]
+                noisy = mechanism.release(counts, noise)
+                law = columns.fit_columns(law, noisy, n, mechanism.noise_scale)
+        with self._part("dependence"):
+            (total,) = self._passes.sum(columns.sum_scores, self._layout, law)
+            mechanism = self.mechanisms["dependence"]
+            moments = self._layout.read(mechanism.release(total, noise))
+            unit = (self._layout.row_bound / self._layout.row) ** 2 / n
+            deviation = mechanism.noise_scale * unit / np.sqrt(2.0)  # of an entry off the diagonal
+            return columns.fit_dependence(law, moments, n, deviation)
+
+    def _first_fit(
+        self, law: InputLaw, centre: float, spread: float, noise: Noise
+    ) -> tuple[LearnedFeatures, Released]:
+        """Return the features of the first stage, and the coefficients that it released."""
+        size = min(FIRST_FEATURES, self._sizes.n_features)
+        features = self._learned(law, size, _of_equal_variance(law, self._seed))
+        functions = features.of_standardised(features.sample[:SAMPLE])
+        matrices, _ = component_matrices(
+            FIRST_COMPONENTS, features.sample[:SAMPLE], functions, None
+        )
+        prior = np.einsum("cii->i", matrices) * (PRIOR_SIGNAL * spread**2 / len(matrices))
+        variances = np.concatenate([[spread**2 / 3], np.maximum(prior, 1e-30)])
+        coefficients = np.zeros(len(variances))
+        coefficients[0] = centre
+        state = State(coefficients, variances, spread)
+        with self._part("stage 1"):
+            stage = self._stage(1, state, _with_constant(functions))
+            rows = self._rows(features, None)
+            beta = self._solved(stage, "stage 1", rows, noise)
+        found, used = stage.found(beta), stage.used
+        constant = used == 0
+        if constant.any():
+            share = variances[0] / (variances[0] + stage.noise[0])
+            centre += share * float(found[0])
+        self._constant = centre, float(share * stage.noise[0]) if constant.any() else variances[0]
+        return features, Released(used[~constant] - 1, found[~constant], stage.noise[~constant])
+
+    def _learn(
+        self, first: LearnedFeatures, released: Released, spread: float
+    ) -> tuple[LearnedFeatures, Array, State]:
+        """Return the features of the later stages, a rotation of them, and what is known by now.
+
+        The rotated features have independent coefficients under the posterior law, which the first
+        fit leaves; the carried function is the first fit, shrunk by the chosen prior.
+        """
+        self.choice = choice = choose_kernel(first, released, spread)
+        features = self._learned(
+            first.law, self._sizes.n_features, choice.components, choice.metric
+        )
+        sample = features.sample[:_CARRIED_SAMPLE]
+        size = len(sample)
+        new, old = (
+            features.of_standardised(sample),
+            first.of_standardised(sample)[:, released.places],
+        )
+        kernel = features.kernel(sample, sample)
+        means = kernel.mean(axis=0)
+        kernel -= means + means[:, None] - means.mean()
+        prior = new.T @ (kernel @ new) / size**2
+        own = kernel @ old
+        cross, known = new.T @ own / size**2, old.T @ own / size**2
+        known[np.diag_indices_from(known)] += released.noise
+        left = prior - cross @ np.linalg.solve((known + known.T) / 2, cross.T) + _DOUBT * prior
+        values, rotation = np.linalg.eigh((left + left.T) / 2)
+        values, rotation = values[::-1], rotation[:, ::-1]
+        shrunk = choice.prior / (choice.prior + released.noise) * released.values
+        gram = new.T @ new / size
+        gram[np.diag_indices_from(gram)] += 1e-6  # there may be more features than points
+        carried = np.linalg.solve(gram, new.T @ (old @ shrunk) / size)
+        centre, unknown = self._constant
+        variances = np.concatenate([[unknown], np.maximum(values, 1e-12 * max(values[0], 1e-30))])
+        coefficients = np.concatenate([[centre], rotation.T @ carried])
+        return features, rotation, State(coefficients, variances, spread)
+
+    def _stage(self, number: int, state: State, functions: Array) -> PosteriorStage:
+        assert self.plan is not None
+        total, most = float(state.variances[1:].sum()), state.scale**2
+        if total > most:  # no more can be left to find than there is left of y
+            variances = state.variances.copy()
+            variances[1:] *= most / total
+            state = State(state.coefficients, variances, state.scale, state.scale_interval)
+        mechanism = self._mechanism(f"stage {number}", 0)
+        return PosteriorStage.choose(
+            state, self._sizes.n_rows, self.plan.clip, mechanism, functions
+        )
+
+    def _solved(self, stage: PosteriorStage, label: str, rows: Passes, noise: Noise) -> Array:
+        mechanism = self._mechanism(label, 0)
+        found: Array = mechanism.release(self._solver(stage, rows, 0, mechanism), noise)
+        return found
+
+    def _measured(self, state: State, label: str, rows: Passes, noise: Noise) -> State:
+        """Return the state with the root mean square of its residuals."""
+        n, guess = self._sizes.n_rows, state.scale
+        edges = scale.edges_of(guess, scale.MOST)
+        (counts,) = rows.sum(scale.count_residuals, 0, state.coefficients, edges)
+        mechanism = self._mechanism(label, 0)
+        noisy = mechanism.release(counts, noise)
+        found = scale.root_mean_square(noisy, n, guess)
+        interval = scale.root_mean_square_interval(noisy, n, guess, mechanism.noise_scale)
+        return State(state.coefficients, state.variances, found, interval)
+
+    def _learned(
+        self, law: InputLaw, size: int, mixture: Any, metric: Array | None = None
+    ) -> LearnedFeatures:
+        found: LearnedFeatures = LearnedFeatures(
+            size,
+            low=law.low.tolist(),
+            high=law.high.tolist(),
+            shares=law.shares.tolist(),
+            correlation=law.correlation.tolist(),
+            components=list(mixture),
+            metric=None if metric is None else metric.tolist(),
+            random_state=self._seed,
+        ).build(self._sizes.n_inputs)
+        return found
+
+    def _rows(self, features: LearnedFeatures, rotation: Array | None) -> Passes:
+        width = features.n_outputs * np.dtype(self._dtype).itemsize + 8
+        if rotation is None:
+            return self._passes.then(_to_features, features, bytes_a_row=width)
+        return self._passes.then(_to_rotated, features, rotation, bytes_a_row=width)
+
+
+def _of_equal_variance(law: InputLaw, seed: int) -> list[Component]:
+    """Return the kernels of the first fit, each with variance 1 under the law."""
+    sample = law_sample(law, SAMPLE, seed)
+    _, traces = component_matrices(FIRST_COMPONENTS, sample, np.ones((SAMPLE, 1)), None)
+    return [replace(c, weight=1 / float(t)) for c, t in zip(FIRST_COMPONENTS, traces, strict=True)]
+
+
+def _to_rotated(X: Array, y: Array, features: LearnedFeatures, rotation: Array) -> Any:
+    rows, targets = _to_features(X, y, features)
+    return (rows @ rotation.astype(rows.dtype, copy=False)), targets
+
+
+def _rotated_back(state: State, rotation: Array) -> State:
+    """Return the state on the features themselves; of the covariance its diagonal is kept."""
+    coefficients = np.concatenate([state.coefficients[:1], rotation @ state.coefficients[1:]])
+    variances = np.concatenate([state.variances[:1], rotation**2 @ state.variances[1:]])
+    return State(coefficients, variances, state.scale, state.scale_interval)
+
+
+def _with_constant(functions: Array) -> Array:
+    return np.column_stack([np.ones(len(functions)), functions])

@@ -1,0 +1,123 @@
+r"""One robust fit of what was left over, with the prior inside the problem that is solved.
+
+As in ``stage.py`` coordinates are z = sqrt(A) o v with powers A by water-filling. Beyond that:
+
+- The ridge of a coordinate is its noise over its prior, Lambda_l = noise_l / prior_l in the units of
+  the problem, and not less than the ridge that the budget paid for. With orthonormal features the
+  solution is then the posterior mean; where the data's law is not the assumed one, directions with
+  little data are shrunk inside the solve instead of being blown up and shrunk afterwards.
+- The curvature that the weights of long rows leave is taken from a public sample of the law.
+- Sampling noise counts what is left of the residuals beside the signal that is still to be found.
+- After the solve the prior is refitted to what was released: a factor, and a power of its decay.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.special import ndtr
+
+from dpkernel.estimators.regressor.stage import ROW_BOUND, State, water_filling
+from dpkernel.mechanisms import ObjectivePerturbation
+from dpkernel.types import Array, IntArray
+
+_LEAST_UNEXPLAINED = 0.2  # of the residuals' variance, for sampling noise
+_FACTORS = np.geomspace(0.03, 30.0, 31)
+_EXPONENTS = (0.8, 1.0, 1.25, 1.6)
+
+
+@dataclass(frozen=True)
+class PosteriorStage:
+    """The public and released numbers of one fit."""
+
+    state: State
+    powers: Array  # A_l
+    clip: float  # h
+    used: IntArray
+    ridges: Array  # one for each coordinate that is used
+    least_ridge: float
+    kept: Array  # the share of a coefficient that its ridge leaves
+    noise: Array  # variances of the coefficients, before any shrinking
+
+    @classmethod
+    def choose(
+        cls,
+        state: State,
+        n_rows: int,
+        clip: float,
+        mechanism: ObjectivePerturbation,
+        functions: Array,
+    ) -> PosteriorStage:
+        """Return the stage; ``functions`` are (1, v) on a public sample of the law."""
+        prior = state.variances
+        inside = 2 * float(ndtr(clip)) - 1
+        width, sigma = clip * state.scale, mechanism.sigma
+        level = width * sigma / (n_rows * inside)
+        powers = water_filling(level**2 / np.maximum(prior, 1e-30))
+        used = np.flatnonzero(powers > 0).astype(np.int64)
+        own, before = powers[used], np.maximum(prior[used], 1e-30)
+        squares = functions[:, used] ** 2
+        weights = np.minimum(1.0, ROW_BOUND**2 / np.maximum(squares @ own, 1e-300))
+        bend = n_rows * inside * own * (weights @ squares / len(squares))
+        density = math.exp(-(clip**2) / 2) / math.sqrt(2 * math.pi)
+        slope = (inside - 2 * clip * density) / clip**2 + 1 - inside  # E psi^2 of normal residuals
+        unexplained = 1 - float(prior[1:].sum()) / state.scale**2
+        slope *= min(max(unexplained, _LEAST_UNEXPLAINED), 1.0)
+        output = mechanism.output_sigma * mechanism.output_grid
+        total = sigma**2 + n_rows * own * slope * (weights**2 @ squares / len(squares))
+        ridges = np.maximum(mechanism.ridge, total * width**2 * own / (bend * before))
+        ridges = np.minimum(ridges, largest_ridge(n_rows, mechanism.ridge))
+        kept = bend / (bend + ridges)
+        noise = width**2 * own * (total / bend**2 + (output / kept) ** 2)
+        return cls(state, powers, width, used, ridges, mechanism.ridge, kept, noise)
+
+    def solve(self, b: Array, minimise: Callable[[Array], Array]) -> Array:
+        """Return the minimiser over all coordinates; those without power have a closed form."""
+        beta: Array = -b / self.least_ridge
+        beta[self.used] = minimise(b[self.used])
+        return beta
+
+    def found(self, beta: Array) -> Array:
+        """Return the coefficients before any shrinking."""
+        roots = np.sqrt(self.powers[self.used])
+        return np.asarray(self.clip * roots * beta[self.used] / self.kept)
+
+    def update(self, beta: Array, *, refit: bool = True) -> State:
+        """Return what is known after the release of beta."""
+        found, prior = self.found(beta), self.state.variances
+        if refit:
+            prior = _refitted(prior, self.used, found, self.noise)
+        share = prior[self.used] / (prior[self.used] + self.noise)
+        coefficients, variances = self.state.coefficients.copy(), prior.copy()
+        coefficients[self.used] += share * found
+        variances[self.used] = share * self.noise
+        return replace(self.state, coefficients=coefficients, variances=variances)
+
+
+def largest_ridge(n_rows: int, least: float) -> float:
+    """Return the largest ridge of a coordinate: as much as all rows bend at most."""
+    return max(least, n_rows * ROW_BOUND**2)
+
+
+def _refitted(prior: Array, used: IntArray, found: Array, noise: Array) -> Array:
+    """Return prior variances with a factor and a power of the largest likelihood.
+
+    The factor has a log-normal prior around 1. The constant keeps its variance relative to the rest.
+    """
+    best, chosen = -math.inf, prior
+    rest = prior[1:]
+    if not rest.sum() > 0:
+        return prior
+    for exponent in _EXPONENTS:
+        tilted = rest * (rest / rest.max()) ** (exponent - 1)
+        candidate = np.concatenate([prior[:1], tilted * (rest.sum() / tilted.sum())])
+        variance = _FACTORS[:, None] * candidate[used] + noise
+        likelihood = -0.5 * np.sum(np.log(variance) + found**2 / variance, axis=1)
+        likelihood = likelihood - 0.25 * np.log(_FACTORS) ** 2
+        place = int(np.argmax(likelihood))
+        if likelihood[place] > best:
+            best, chosen = float(likelihood[place]), _FACTORS[place] * candidate
+    return np.asarray(chosen)

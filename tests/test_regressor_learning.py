@@ -1,0 +1,327 @@
+"""A kernel that is learned: its parts against slow twins, what it finds, and odd tables."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from dpkernel import PrivateKernelRegressor, SeededNoise, load, save
+from dpkernel.errors import ParameterError
+from dpkernel.estimators.regressor import BudgetPlan, columns, kernel_choice, scale
+from dpkernel.estimators.regressor.location import CELLS as TARGET_CELLS
+from dpkernel.estimators.regressor.location import fit_distribution
+from dpkernel.features import LearnedFeatures
+from dpkernel.features.input_law import CELLS, InputLaw, uniform_law
+from dpkernel.features.learned import Component, kernel_matrices
+from dpkernel.statistics import GramLayout
+from dpkernel.types import Neighbours
+
+
+def regressor(epsilon=3.0, seed=1, **options):
+    given = {"bounds": (-1, 1), "y_bounds": (-3, 3), "noise": SeededNoise(seed), **options}
+    return PrivateKernelRegressor(epsilon, **given)
+
+
+def table(rng, n=2000, d=3):
+    X = rng.uniform(-1, 1, (n, d))
+    f = np.sin(4 * X[:, 0])
+    return X, f, f + 0.2 * rng.normal(size=n)
+
+
+# --- the plan ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("signal", "n_inputs", "learns", "looks"),
+    [
+        (299, 2, False, 0),
+        (300, 2, True, 1),
+        (1000, 90, False, 0),
+        (1800, 90, True, 1),
+        (1e5, 8, True, 2),
+    ],
+)
+def test_the_plan_learns_from_a_public_size_on(signal, n_inputs, learns, looks):
+    plan = BudgetPlan.choose(signal, n_inputs, learn=True)
+    assert plan.learns == learns and len(plan.columns) == looks
+    assert sum(plan.parts().values()) == pytest.approx(1)
+    assert plan == BudgetPlan(**plan.to_dict())
+    if learns:
+        assert plan.filled().stages == pytest.approx(plan.stages)  # they already leave nothing
+        assert plan.stages[0] == 0.2
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [{"dependence": 0.0}, {"columns": (0.0,)}, {"scale": 0.0}, {"stages": (1.0,)}, {"inputs": 0.1}],
+)
+def test_a_plan_that_cannot_learn_is_refused(bad):
+    plan = BudgetPlan.choose(1000, 2, learn=True)
+    with pytest.raises(ParameterError, match="'weights' parameter of BudgetPlan must be"):
+        BudgetPlan(**{**plan.to_dict(), **bad})
+
+
+@pytest.mark.parametrize("own", [{"kernel": "laplace"}, {"length_scale": 1.0}])
+def test_a_kernel_of_ones_own_is_not_learned(rng, own):
+    X, _, y = table(rng, 500)
+    model = regressor(**own).fit(X, y)
+    assert not model.budget_plan_.learns and model.relevance_ is None
+    with pytest.raises(ParameterError, match="without 'columns'"):
+        regressor(budget_plan=BudgetPlan.choose(1000, 2, learn=True), **own).fit(X, y)
+
+
+# --- the law of the inputs -----------------------------------------------------------------------
+
+
+def test_columns_without_noise_give_their_own_law(rng):
+    X = np.column_stack([0.02 * rng.normal(size=4000) + 0.5, rng.choice([-1.0, 1.0], 4000)])
+    law = uniform_law(2)
+    for _ in range(2):
+        low, high = columns.closer_look(law)
+        law = InputLaw(low, high, law.shares, law.correlation)
+        (counts,) = columns.count_columns(X, None, law.low, law.high)
+        assert counts.reshape(2, CELLS).sum(axis=1) == pytest.approx([4000, 4000])
+        law = columns.fit_columns(law, counts, 4000, 1e-9)
+    np.testing.assert_allclose(law.mean, X.mean(axis=0), atol=0.02)
+    np.testing.assert_allclose(law.spread, X.std(axis=0), rtol=0.1)  # one is 50 times too wide
+    sample = law.sample(2048, np.random.default_rng(0))
+    np.testing.assert_allclose(sample.std(axis=0), X.std(axis=0), rtol=0.15)
+    np.testing.assert_allclose(law.standardise(X).std(axis=0), 1.0, rtol=0.1)
+
+
+def test_columns_of_nothing_but_noise_stay_uniform(rng):
+    counts = 1e6 * rng.normal(size=3 * CELLS)
+    law = columns.fit_columns(uniform_law(3), counts, 100, 1e9)
+    np.testing.assert_array_equal(law.shares, np.full((3, CELLS), 1 / CELLS))
+
+
+def test_dependence_without_noise_is_the_correlation_of_normal_columns(rng):
+    normal = rng.normal(size=(20_000, 2)) @ np.array([[1.0, 0.8], [0.0, 0.6]])
+    X = 2 * norm.cdf(normal) - 1
+    (counts,) = columns.count_columns(X, None, -np.ones(2), np.ones(2))
+    law = columns.fit_columns(uniform_law(2), counts, len(X), 1e-9)
+    layout = columns.score_layout(2, len(X), Neighbours.REPLACE_ONE)
+    assert isinstance(layout, GramLayout)
+    (total,) = columns.sum_scores(X, None, layout, law)
+    found = columns.fit_dependence(law, layout.read(total), len(X), 1e-9)
+    assert found.correlation[0, 1] == pytest.approx(0.8, abs=0.05)
+    hidden = columns.fit_dependence(law, layout.read(total), len(X), 1e3)
+    np.testing.assert_array_equal(hidden.correlation, np.eye(2))
+
+
+def test_the_nearest_law(rng):
+    for _ in range(20):
+        shares = rng.normal(size=9)
+        found = columns.nearest_law(shares)
+        assert found.min() >= 0 and found.sum() == pytest.approx(1)
+        other = rng.dirichlet(np.ones(9))
+        assert np.sum((found - shares) ** 2) <= np.sum((other - shares) ** 2) + 1e-12
+
+
+# --- scales --------------------------------------------------------------------------------------
+
+
+def test_a_target_of_few_values_is_no_narrow_peak():
+    counts = np.zeros(TARGET_CELLS)
+    counts[[6, 10, 14, 18]] = [200, 1000, 700, 100]
+    middles = (np.arange(TARGET_CELLS) + 0.5) * (2 / TARGET_CELLS) - 1
+    mean = counts @ middles / 2000
+    spread = np.sqrt(counts @ (middles - mean) ** 2 / 2000)
+    found = fit_distribution(counts, 2000)
+    assert found == (pytest.approx(mean, abs=0.05), pytest.approx(spread, rel=0.3))
+
+
+def test_the_root_mean_square_of_heavy_tails(rng):
+    residuals = np.abs(rng.standard_t(3, size=5000)) * 0.1
+    edges = scale.edges_of(0.2, scale.MOST)
+    counts = np.bincount(np.searchsorted(edges, residuals, side="right"), minlength=scale.CELLS)
+    found = scale.root_mean_square(counts.astype(float), 5000, 0.2)
+    assert found == pytest.approx(np.sqrt(np.mean(np.minimum(residuals, 0.66) ** 2)), rel=0.1)
+    low, high = scale.root_mean_square_interval(counts, 5000, 0.2, 1e-9)
+    assert low == pytest.approx(high) == pytest.approx(found, rel=1e-6)
+
+
+def test_the_interval_holds_the_value_without_noise(rng):
+    """95 % of 400 releases: 360 or more, but for one run in 10^4."""
+    counts, hits = np.maximum(rng.normal(200, 50, scale.CELLS), 0), 0
+    exact = scale.root_mean_square_interval(counts, 5000, 0.3, 0.0)[0]
+    for _ in range(400):
+        noisy = counts + 10 * rng.normal(size=scale.CELLS)
+        low, high = scale.root_mean_square_interval(noisy, 5000, 0.3, 10.0)
+        hits += low <= exact <= high
+    assert hits >= 360
+
+
+# --- the kernel ----------------------------------------------------------------------------------
+
+MIXTURE = [
+    Component("linear", 1.0, weight=0.2),
+    Component("gaussian", 1.2, weight=0.5),
+    Component("gaussian", 0.6, weight=0.3),
+    Component("laplace", 6.0, weight=1.0),
+    Component("laplace", 2.0, weight=0.7),
+]
+
+
+def test_values_by_powers_are_those_by_exponentials(rng):
+    X, Y = rng.normal(size=(7, 3)), rng.normal(size=(5, 3))
+    metric = rng.normal(size=(3, 3))
+    parts = [*MIXTURE, Component("gaussian", 0.3, True), Component("laplace", 2.0, True)]
+    seen = 0
+    for part, values in kernel_matrices(parts, X, Y, metric):
+        left, right = X, Y
+        if part.metric:
+            factor = metric
+            if part.family == "laplace":
+                factor = np.diag(np.linalg.norm(metric, axis=0))
+            left, right = X @ factor, Y @ factor
+        gaps = left[:, None] - right
+        length = part.scale * np.sqrt(3)
+        wanted = {
+            "linear": left @ right.T / 3,
+            "gaussian": np.exp(-(gaps**2).sum(axis=2) / (2 * length**2)),
+            "laplace": np.exp(-np.abs(gaps).sum(axis=2) / length),
+        }[part.family]
+        np.testing.assert_allclose(values, wanted, rtol=1e-10, atol=1e-14)
+        seen += 1
+    assert seen == len(parts)
+
+
+def test_features_are_orthonormal_under_the_law():
+    phi = LearnedFeatures(20, components=MIXTURE).build(3)
+    rows = phi.of_standardised(phi.sample)
+    np.testing.assert_allclose(rows.mean(axis=0), 0.0, atol=0.01)
+    np.testing.assert_allclose(rows.T @ rows / len(rows), np.eye(20), atol=0.05)
+    assert np.all(np.diff(phi.spectrum) <= 0)
+
+
+def test_gradients_are_those_of_finite_differences(rng):
+    phi = LearnedFeatures(20, components=MIXTURE).build(3)
+    coefficients = rng.normal(size=(20, 2))
+    found = kernel_choice.gradients(phi, coefficients)
+    points = phi.sample[: found.shape[1]]
+
+    def values(at):
+        return phi.kernel(at, phi.landmarks) @ phi.weights @ coefficients
+
+    apart = np.abs(points[:, None] - phi.landmarks).min(axis=1)  # Laplace kernels have a kink there
+    for j in range(3):
+        step = 1e-6 * np.eye(3)[j]
+        slopes = (values(points + step) - values(points - step)) / 2e-6
+        smooth = apart[:, j] > 1e-5
+        assert smooth.sum() > 100 or np.all(apart[:512, j] == 0)
+        np.testing.assert_allclose(found[j][smooth], slopes[smooth], rtol=1e-3, atol=1e-3)
+
+
+def test_more_likely_variances_and_no_more_than_there_are(rng):
+    truth = np.diag([4.0, 1.0, 0.1])
+    matrices = np.stack([np.diag([1.0, 0.0, 0.0]), np.eye(3) / 3, np.diag([0.0, 0.0, 1.0])])
+    values = np.sqrt(np.diag(truth))
+    released = kernel_choice.Released(np.arange(3), values, np.full(3, 0.01))
+    start = np.full(3, 0.5)
+
+    def likelihood(shares):
+        covariance = np.einsum("c,cij->ij", shares, matrices) + 0.01 * np.eye(3)
+        return -0.5 * (
+            np.linalg.slogdet(covariance)[1] + values @ np.linalg.solve(covariance, values)
+        )
+
+    found = kernel_choice._climb(matrices, released, start, 100.0)
+    assert likelihood(found) > likelihood(start)
+    assert kernel_choice._climb(matrices, released, start, 1.0).sum() <= 1 + 1e-12
+
+
+# --- what it finds -------------------------------------------------------------------------------
+
+
+def test_it_looks_at_the_column_that_matters_and_gains_by_it(rng):
+    X, f, y = table(rng, 4000, 6)
+    model, fixed = regressor(3.0).fit(X, y), regressor(3.0, kernel="gaussian").fit(X, y)
+    assert model.relevance_.argmax() == 0 and model.relevance_[0] > 0.7
+    assert model.relevance_.sum() == pytest.approx(1)
+    share, direction = model.relevant_directions_[0]
+    assert share > 0.7 and abs(direction[0]) > 0.9
+    assert sum(model.learned_kernel_.values()) <= 1 + 1e-9
+    assert any("learned metric" in name for name in model.learned_kernel_)
+    errors = [np.mean((m.predict(X) - f) ** 2) for m in (model, fixed)]
+    assert errors[0] < 0.5 * errors[1]
+    row = next(row for row in model.explain_budget() if row["release"] == "stage 1")
+    assert next(iter(model.learned_kernel_)) in row["learned"]
+    assert model.certificate_.verify().epsilon <= 3.0
+
+
+def test_ranges_a_hundred_times_too_wide(rng):
+    X, f, y = table(rng, 8000, 2)
+    errors = []
+    for wide in (1.0, 100.0):
+        model = regressor(10.0, bounds=(-wide, wide)).fit(X, y)
+        errors.append(np.mean((model.predict(X) - f) ** 2) / f.var())
+    assert errors[0] < 0.02 and errors[1] < 0.1
+
+
+def test_a_loaded_model_predicts_the_same_bits(rng, tmp_path):
+    X, _, y = table(rng, 1000)
+    model = regressor(n_features=30).fit(X, y)
+    assert model.feature_map_.kind == "learned"
+    again = load(save(model, tmp_path / "model.npz"))
+    for one, two in zip(again.predict(X, True), model.predict(X, True), strict=True):
+        np.testing.assert_array_equal(one, two)
+    np.testing.assert_array_equal(again.relevance_, model.relevance_)
+    assert again.learned_kernel_ == model.learned_kernel_ and again.kernel == "auto"
+    assert again.explain_budget() == model.explain_budget()
+
+
+def test_float32_gives_the_model_of_float64(rng, monkeypatch):
+    from dpkernel.estimators.regressor import fitting
+
+    X, _, y = table(rng, 1000)
+    wide = regressor(10.0).fit(X, y)
+    monkeypatch.setattr(fitting, "_FLOAT32_FROM", 1)
+    narrow = regressor(10.0).fit(X, y)
+    np.testing.assert_allclose(narrow.predict(X), wide.predict(X), atol=0.05)
+
+
+# --- odd tables ----------------------------------------------------------------------------------
+
+ODD = {
+    "constant y": lambda X, y: (X, np.full(len(y), 0.7)),
+    "y at both bounds": lambda X, y: (X, 3 * np.sign(y)),
+    "huge y": lambda X, y: (X, np.where(y > 0, 1e308, -1e308)),
+    "constant column": lambda X, y: (X * [1.0, 0.0, 1.0], y),
+    "equal rows": lambda X, y: (np.full_like(X, 0.3), y),
+    "rows in a corner": lambda X, y: (np.ones_like(X), y),
+    "huge rows": lambda X, y: (np.where(X > 0, 1e308, -1e308), y),
+    "tiny rows": lambda X, y: (X * 5e-324, y * 5e-324),
+    "binary columns": lambda X, y: (np.sign(X), y),
+    "equal columns": lambda X, y: (X[:, [0, 0, 0]], y),
+    "one column": lambda X, y: (X[:, :1], y),
+    "200 columns": lambda X, y: (np.tile(X, 67)[:, :200], y),
+    "10 rows": lambda X, y: (X[:10], y[:10]),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_odd_tables_give_sane_models_without_a_warning(rng, name):
+    X, y = ODD[name](*table(rng, 400)[::2])
+    epsilon = 1e4 if name in ("200 columns", "10 rows") else 20.0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = regressor(epsilon, n_features=40).fit(X, y)
+        prediction, deviation = model.predict(X, return_std=True)
+    assert model.feature_map_.kind == "learned"
+    assert model.certificate_.verify().epsilon <= epsilon
+    assert np.all(np.abs(prediction) <= 3) and np.all(deviation > 0)
+    assert np.all(np.isfinite(model.relevance_)) and len(model.relevance_) == X.shape[1]
+    if name == "constant y":
+        assert np.abs(prediction - 0.7).max() < 0.5
+
+
+@pytest.mark.parametrize("epsilon", [1e-3, 1e6])
+def test_any_epsilon(rng, epsilon):
+    X, _, y = table(rng, 300)
+    model = regressor(epsilon, n_features=40).fit(X, y)
+    assert model.certificate_.verify().epsilon <= epsilon
+    assert np.all(np.abs(model.predict(X)) <= 3)
