@@ -1,9 +1,9 @@
 """What a learned kernel is worth: the default regressor against one with a fixed Gaussian kernel.
 
-``python benchmarks/learned_kernel.py [--jobs 2] [--splits 5]``. Test mean squared error over the variance
-of the test targets, mean over random splits of 80 and 20 percent with standard errors; declared bounds,
-delta = 1e-6, replace-one neighbours, operating-system noise. Seconds are those of one fit on one core,
-median over splits and tables, while the other jobs run.
+``python benchmarks/learned_kernel.py [--jobs 2] [--splits 5]``. Test mean squared error over the
+variance of the test targets, mean over random splits of 80 and 20 percent with standard errors;
+declared bounds, delta = 1e-6, replace-one neighbours, operating-system noise. Seconds are those of one
+fit on one core, median over splits and tables, while the other jobs run.
 """
 
 from __future__ import annotations
