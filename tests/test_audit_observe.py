@@ -99,7 +99,10 @@ def attacked(model, pair=PAIR, **options):
 @pytest.mark.parametrize("count", [37, 50, 110])
 def test_no_two_fits_of_an_audit_have_one_seed(count):
     class Spy:
-        def __call__(self, table, probes, seeds):
+        def filters(self, table, neighbour):
+            return {}
+
+        def __call__(self, table, probes, seeds, filters):
             seen.extend(seeds)
             return [{}] * len(seeds)
 

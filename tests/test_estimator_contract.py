@@ -63,6 +63,13 @@ def test_check_estimator_with_real_entropy(build):
     assert failures((build.under_check or build)(), expected) == {}
 
 
+def test_the_floating_point_mode_of_numpy_ends_no_fit(build, data):
+    plain = build(noise=SeededNoise(3)).fit(*data)
+    with np.errstate(all="raise"):
+        trapped = build(noise=SeededNoise(3)).fit(*data)
+    np.testing.assert_array_equal(scores(trapped, data[0]), scores(plain, data[0]))
+
+
 def test_numpy_pandas_and_polars_give_the_same_model(build, data):
     X, y = data
     names = ["age", "weight", "dose"]

@@ -282,7 +282,7 @@ class Certificate:
     def _digest(self) -> str:
         """Return the hash of the canonical JSON text of everything else."""
         content = {name: value for name, value in self.to_dict().items() if name != "digest"}
-        text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
     @property

@@ -8,10 +8,11 @@ of its own is replaced by a sentence of ours that knows shapes, dtypes and colum
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 import warnings
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from scipy import sparse
@@ -21,6 +22,8 @@ from sklearn.utils.validation import validate_data
 from dpkernel.cells import NOT_A_NUMBER, as_numbers, as_table, cell_columns, shape_of
 from dpkernel.errors import DataError, DataTypeError
 from dpkernel.types import Array
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 MISSING = (
     "The input contains NaN or infinity (inf). Private estimators refuse missing and infinite values:"
@@ -181,6 +184,20 @@ def quietly() -> Iterator[None]:
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
+
+
+def without_traps(function: F) -> F:
+    """Return a function in which no floating-point error raises or warns, whatever mode NumPy is in.
+
+    A user's ``np.seterr(all="raise")`` must not end a fit that has been paid for.
+    """
+
+    @functools.wraps(function)
+    def quiet(*arguments: Any, **options: Any) -> Any:
+        with np.errstate(all="ignore"):
+            return function(*arguments, **options)
+
+    return cast(F, quiet)
 
 
 def as_floats(values: Any, name: str) -> Array:

@@ -24,7 +24,7 @@ from dpkernel.domain import Domain, Interval, Levels
 from dpkernel.errors import DataError, ParameterError, PrivacyWarning
 from dpkernel.ledger import Ledger
 from dpkernel.noise import Noise, NoiseSource, Part, Plan, SeededNoise
-from dpkernel.tables import checked_table
+from dpkernel.tables import checked_table, without_traps
 from dpkernel.types import Array, Budget, Neighbours
 from dpkernel.validation import Constraint, check_parameters
 
@@ -33,6 +33,12 @@ logger = logging.getLogger("dpkernel")
 
 class CountedClones(BaseEstimator):
     """What is fitted privately, and warns when clones of it are and nobody adds up what they spend."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Let no floating-point mode of NumPy that a user has set end a fit, which may have spent."""
+        super().__init_subclass__(**options)
+        if "fit" in cls.__dict__:
+            cls.fit = without_traps(cls.__dict__["fit"])
 
     def _given_ledger(self) -> Ledger | None:
         """Return the ledger that was passed, if one was."""

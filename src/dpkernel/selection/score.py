@@ -31,7 +31,7 @@ from dpkernel.selection.losses import (
     target_of,
 )
 from dpkernel.sensitivity import bounded_sum, histogram
-from dpkernel.tables import as_floats, quietly
+from dpkernel.tables import as_floats, quietly, without_traps
 from dpkernel.types import Array, Budget, IntArray, Neighbours, is_real, is_whole
 
 METRICS = (*LOSSES, "r2", "auc")
@@ -63,6 +63,7 @@ class PrivateScore:
         return f"{self.metric} = {self.value:.4g} [{self.low:.4g}, {self.high:.4g}]"
 
 
+@without_traps
 def private_score(
     model: Any,
     X: Any,
