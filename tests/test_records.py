@@ -35,7 +35,7 @@ from dpkernel.estimators.objective_plan import (
 )
 from dpkernel.estimators.records import STEPS, RecordRecipe, RecordStore, sum_rows
 from dpkernel.estimators.robust import UnitTarget
-from dpkernel.estimators.sources import Source
+from dpkernel.estimators.sources import Source, unit_inputs
 from dpkernel.features import FourierFeatures, LinearFeatures, PublicEigenfeatures
 from dpkernel.features.base import FeatureMap
 from dpkernel.losses import Huber, Logistic, SmoothedHinge, SmoothedPinball
@@ -188,6 +188,14 @@ def test_sums_for_the_centre_move_by_at_most_one_row(rng, kind, dtype):
     whole = sum_rows(X, np.zeros(60), recipe)[0]
     parts = [sum_rows(X[i : i + 20], np.zeros(20), recipe)[0] for i in (0, 20, 40)]
     assert np.abs(whole - sum(parts)).max() <= 60  # a last bit of a feature is a step at most
+
+
+def test_rows_are_narrowed_after_the_middle_of_the_box_was_taken_off(rng):
+    """Far from zero a float32 has steps as wide as the box: narrowing first would move every row."""
+    X = 1e9 + rng.uniform(0, 100, (50, 2))
+    found = unit_inputs(X, Domain.box(1e9, 1e9 + 100, n_columns=2), "float32")
+    assert found.dtype == np.float32
+    assert np.abs(found - (X - 1e9 - 50) / 50).max() < 1e-6
 
 
 def test_a_map_that_is_not_finite_ends_in_a_finite_model(rng):
