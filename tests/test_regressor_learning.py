@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from dpkernel import PrivateKernelRegressor, SeededNoise, load, save
+from dpkernel import Budget, Ledger, PrivateKernelRegressor, SeededNoise, load, save
+from dpkernel.archive import MOST_HEADER, write_archive
 from dpkernel.errors import ParameterError
 from dpkernel.estimators.regressor import BudgetPlan, columns, kernel_choice, scale
+from dpkernel.estimators.regressor.budget_plan import MOST_LEARNING_INPUTS
 from dpkernel.estimators.regressor.location import CELLS as TARGET_CELLS
 from dpkernel.estimators.regressor.location import fit_distribution
 from dpkernel.features import LearnedFeatures
@@ -42,6 +44,8 @@ def table(rng, n=2000, d=3):
         (1000, 90, False, 0),
         (1800, 90, True, 1),
         (1e5, 8, True, 2),
+        (1e9, 500, True, 2),
+        (1e9, 501, False, 0),
     ],
 )
 def test_the_plan_learns_from_a_public_size_on(signal, n_inputs, learns, looks):
@@ -71,6 +75,26 @@ def test_a_kernel_of_ones_own_is_not_learned(rng, own):
     assert not model.budget_plan_.learns and model.relevance_ is None
     with pytest.raises(ParameterError, match="without 'columns'"):
         regressor(budget_plan=BudgetPlan.choose(1000, 2, learn=True), **own).fit(X, y)
+
+
+def test_the_widest_model_that_is_learned_fits_in_a_file(rng, tmp_path):
+    """A model that was paid for and can't be kept is lost; its law and metric are in the header."""
+    d = MOST_LEARNING_INPUTS
+    metric, correlation = -rng.random((2, d, d)) * 1e-3  # as many digits as a number can have
+    law = {"low": -rng.random(d), "high": rng.random(d), "shares": rng.random((d, CELLS))}
+    features = LearnedFeatures(**law, correlation=correlation, metric=metric)
+    header, path = {"feature_map": features._recipe()}, tmp_path / "widest.npz"
+    write_archive(path, header, {})
+    assert path.stat().st_size < 0.8 * MOST_HEADER  # names of columns need some of it
+
+
+def test_more_inputs_than_a_file_can_hold_are_refused_before_anything_is_spent(rng):
+    X, y = rng.uniform(-1, 1, (30, MOST_LEARNING_INPUTS + 1)), rng.uniform(-1, 1, 30)
+    ledger = Ledger(budget=Budget(10.0, 1e-5))
+    with pytest.raises(ParameterError, match="more than 500 inputs"):
+        plan = BudgetPlan.choose(1000, 2, learn=True)
+        regressor(1.0, budget_plan=plan, ledger=ledger).fit(X, y)
+    assert not ledger.spends
 
 
 # --- the law of the inputs -----------------------------------------------------------------------

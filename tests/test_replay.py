@@ -75,6 +75,15 @@ LABELS = {**COMMON, "classes": [0, 1]}
 THREE = {**COMMON, "classes": [0, 1, 2]}
 SMALL = {"n_features": 8}
 STAGES = BudgetPlan(location=0.1, inputs=0.1, stages=(1.0, 1.2), scale=0.02, calibration=0.05)
+LEARNED = BudgetPlan(
+    location=0.1,
+    inputs=0.0,
+    stages=(1.0, 1.2),
+    scale=0.02,
+    calibration=0.05,
+    columns=(0.05, 0.05),
+    dependence=0.05,
+)
 
 
 @dataclass(frozen=True)
@@ -183,6 +192,11 @@ CASES = {
     ),
     "PrivateKernelRegressor": Case(
         model(PrivateKernelRegressor, REAL, **SMALL, budget_plan=STAGES), attained=(0.99, 0.99)
+    ),
+    "PrivateKernelRegressor learned": Case(
+        model(PrivateKernelRegressor, REAL, **SMALL, budget_plan=LEARNED),
+        attained=(0.99, 0.99),
+        slow=True,
     ),
     "PrivateKernelRegressor mean": Case(model(PrivateKernelRegressor, REAL, **SMALL)),
     "PrivateKernelClassifier": Case(

@@ -12,6 +12,7 @@ _LEAST_INPUTS = 500.0  # the n mu from which second moments of the inputs are wo
 _LEAST_LEARNING = 300.0  # the n mu from which a kernel can be learned,
 _LEAST_LEARNING_EACH = 20.0  # and so much of it for each input
 _SECOND_LOOK = 800.0
+MOST_LEARNING_INPUTS = 500  # the law and the metric of more would not fit in a model file
 OUTPUT_SHARE = 0.05  # the mu of a stage's output noise as a share of its m
 
 
@@ -97,7 +98,8 @@ class BudgetPlan:
         """
         if signal < max(40.0, 1.6 * n_inputs):
             return None
-        if learn and signal >= max(_LEAST_LEARNING, _LEAST_LEARNING_EACH * n_inputs):
+        enough = signal >= max(_LEAST_LEARNING, _LEAST_LEARNING_EACH * n_inputs)
+        if learn and enough and n_inputs <= MOST_LEARNING_INPUTS:
             return cls._learning(signal, n_inputs)
         count = 1 if signal < 100 else 2 if signal < 800 else 3
         moments = (n_inputs + 1) * (n_inputs + 2) // 2

@@ -17,7 +17,7 @@ from dpkernel.domain import Domain, Interval, Levels
 from dpkernel.errors import CertificateError, ParameterError, parameter_message
 from dpkernel.estimators.base import interval_of, logger, resolve_domain
 from dpkernel.estimators.kernel_model import KernelModel
-from dpkernel.estimators.regressor.budget_plan import BudgetPlan
+from dpkernel.estimators.regressor.budget_plan import MOST_LEARNING_INPUTS, BudgetPlan
 from dpkernel.estimators.regressor.fitting import Fitting, Sizes
 from dpkernel.estimators.regressor.kernel_choice import Choice as KernelChoice
 from dpkernel.estimators.regressor.learning import LearnedFitting
@@ -48,8 +48,8 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
     what is left over follow on features of that kernel, each shrunk by what its noise is known to be.
 
     With little data or budget (n mu below 300, or below 20 for each input; mu is that of a Gaussian
-    mechanism with this epsilon and delta), with several targets, or with a kernel or length scale of
-    one's own the kernel is fixed.
+    mechanism with this epsilon and delta), with several targets, with more than 500 inputs, or with a
+    kernel or length scale of one's own the kernel is fixed.
 
     Parameters
     ----------
@@ -259,9 +259,10 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
         free = all(isinstance(v, str) and v == "auto" for v in given) and sizes.n_targets == 1
         if not isinstance(self.budget_plan, BudgetPlan):
             return sizes.plan(budget, learn=free)
-        if self.budget_plan.learns and not free:
+        if self.budget_plan.learns and not (free and sizes.n_inputs <= MOST_LEARNING_INPUTS):
             allowed = (
-                "without 'columns' for several targets, or a kernel or length scale of your own"
+                "without 'columns' for several targets, a kernel or length scale of your own, or more"
+                f" than {MOST_LEARNING_INPUTS} inputs"
             )
             raise ParameterError(
                 parameter_message(type(self).__name__, "budget_plan", allowed, "with 'columns'")
