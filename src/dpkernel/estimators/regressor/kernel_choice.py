@@ -43,6 +43,7 @@ PRIOR_SIGNAL = 0.5  # the share of the variance of y that functions of the input
 _STEPS = 12
 _GRADIENTS = 512  # points of the law at which gradients are taken
 _DRAWS = 16  # of noise, for its part in the gradients
+_ONE_CELL = 0.9  # share of one cell from which on a column counts as constant
 _LEAST_BLEND = 0.1
 _LEAST_SHARE = 0.03  # of the variance: kernels below it are left out of the mixture
 
@@ -179,6 +180,8 @@ def _metric(
     stretched = (1 - blend) * values * (size / total) + blend
     metric = (vectors * np.sqrt(stretched)) @ vectors.T
     relevance = np.maximum(np.diag((vectors * values) @ vectors.T), 0.0) / total
+    # of a column in one cell nobody knows whether it varies: its gradient is extrapolated
+    relevance = np.where(features.law.shares.max(axis=1) > _ONE_CELL, 0.0, relevance)
     leading = np.argsort(values)[::-1][: min(size, 5)]
     directions = vectors[:, leading].T
     largest = np.abs(directions).argmax(axis=1)

@@ -80,8 +80,9 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
         None where the budget is so small that a private mean was released.
     relevance_ : ndarray of shape (n_features_in_,) or None
         The share of the squared gradient of the first fit along each column, in units of its
-        spread, less the part of noise: what the model looks at. From released numbers alone. None
-        where the kernel is fixed.
+        spread, less the part of noise: what the model looks at. From released numbers alone. 0 for a
+        column of which the released histogram shows nearly all rows in one cell. None where the
+        kernel is fixed.
     relevant_directions_ : list of (share, direction) or None
         The leading directions of that gradient, in units of the spread of the inputs.
     learned_kernel_ : dict or None
