@@ -156,6 +156,9 @@ PUBLIC_ATTRIBUTES = frozenset(
         "intercept_",
         "feature_map_",
         "_domain",
+        "relevance_",
+        "relevant_directions_",
+        "learned_kernel_",
     }
 )
 

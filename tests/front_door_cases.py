@@ -691,6 +691,7 @@ REASONS = {
     "PolynomialMap": "the transform of its base class, which is in the table",
     "RandomProjection": "the transform of its base class, which is in the table",
     "TensorSketch": "the transform of its base class, which is in the table",
+    "LearnedFeatures": "built from released numbers inside of a fit",
     "WhitenedFeatures": "the transform of its base class, which is in the table",
     "PublishedAlgorithm1": "its certificate is never valid",
     "PublishedAlgorithm2": "its certificate is never valid",

@@ -52,7 +52,7 @@ def saved(model, folder, table=None):
 
 
 def three_stages():
-    return PrivateKernelRegressor(20.0, n_features=20, **BOX)
+    return PrivateKernelRegressor(20.0, n_features=20, kernel="gaussian", **BOX)
 
 
 @pytest.fixture(scope="module")

@@ -172,7 +172,7 @@ def test_bad_classes_spend_nothing(table, case):
 BAD_FITS = {
     "undeclared": ({}, lambda X, y: (X, y + 1), "not among the declared 'classes'"),
     "continuous": ({}, lambda X, y: (X, X[:, 0]), "Unknown label type.*take a regressor"),
-    "texts for numbers": ({}, lambda X, y: (X, y.astype(str)), "not among the declared"),
+    "texts": ({}, lambda X, y: (X, np.where(y > 0, "yes", "no")), "not among the declared"),
     "nan": ({}, lambda X, y: (X, np.where(y > 0, y, np.nan)), "public constants"),
     "missing": ({}, lambda X, y: (X, [None, *y[1:]]), "public constants"),
     "no y": ({}, lambda X, y: (X, None), "requires y to be passed"),

@@ -190,7 +190,8 @@ def checked_blocks(stream: BlockStream, *, missing: bool = False) -> Iterator[tu
         if not isinstance(block, tuple) or len(block) != 2:
             raise DataError(f"Block {number} of the stream is not a pair (X, y).")
         try:
-            X, y = summed_duplicates(as_table(block[0])), as_numbers(block[1])
+            X = summed_duplicates(as_table(block[0]))
+            y = np.array(as_numbers(block[1]))  # a copy: the stream may use its memory again
         except DataError as error:
             raise DataError(f"Block {number} of the stream: {error}") from None
         if X.ndim != 2 or y.ndim not in (1, 2) or X.shape[0] != len(y):

@@ -39,7 +39,7 @@ COMMANDS = {
     ),
     "audit": (
         "audit",
-        "Fit again and again to two tables that differ in one record, and try to tell them apart.",
+        "Fit again and again to two tables that differ in a few records, and try to tell them apart.",
     ),
     "reproduce": (
         "reproduce",

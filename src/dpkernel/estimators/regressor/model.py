@@ -377,7 +377,8 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
             "y_bounds": domain.target,
             "random_state": recipe["random_state"],
         }
-        if header.get("parameters", {}).get("kernel") == "auto":
+        given = header.get("parameters", {})
+        if given.get("kernel") == given.get("length_scale") == "auto":
             return found
         kernel = recipe["kernel"]
         return {
