@@ -229,6 +229,7 @@ IDS = {
     "texts": np.array(["c", "a", "b", "c", "a", "c"]),
     "bytes": np.array([b"c", b"a", b"b", b"c", b"a", b"c"]),
     "list": ["c", "a", "b", "c", "a", "c"],
+    "zeros in front": ["1", "01", "001", "1", "01", "1"],  # no number is written so
     "mixed": [1, "a", b"\xff", 1.0, "a", "1"],
     "objects": np.array([(1, 2), "x", None, (1, 2), "x", (1, 2)], dtype=object),
     "dates": pd.to_datetime([f"2026-01-0{i + 1}" for i in SAME]),

@@ -88,7 +88,9 @@ UNKNOWN_KEY = ("unknown",)  # of a cell that can't be compared; no level has it
 _LARGEST_FLOAT_ID = 2.0**53  # from here on whole numbers have no float of their own
 _NUMERAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _WORDS = {"true": 1.0, "false": 0.0, "inf": math.inf, "-inf": -math.inf, "nan": MISSING_KEY}
-_WRITTEN = re.compile(r"-?\d+(\.\d+)?(e[+-]\d+)?", re.ASCII)  # how NumPy writes a number as a text
+_WRITTEN = re.compile(
+    r"-?(0|[1-9]\d*)(\.\d+)?(e[+-]\d+)?", re.ASCII
+)  # how NumPy writes a number as a text
 _MICROSECONDS = {"W": 604800e6, "D": 86400e6, "h": 3600e6, "m": 60e6, "s": 1e6, "ms": 1e3, "us": 1}
 _LONGEST = 4000  # digits of a text that Python makes a whole number of
 _FINER = {"ns": 10**3, "ps": 10**6, "fs": 10**9, "as": 10**12}  # of them a microsecond has
