@@ -318,3 +318,12 @@ def test_a_tiny_regularisation_and_a_huge_epsilon_give_numbers(rng):
     )
     noise = [m.certificate_.releases[0].mechanism.noise_scale for m in (small, large)]
     assert noise[1] <= noise[0]
+
+
+def test_statistics_beyond_a_float_do_not_fail_a_fit_that_was_paid_for(rng):
+    X = rng.uniform(-1, 1, (50, 2))
+    model = PrivateKernelRidge(
+        1e-9, 1e-12, bounds=(-1, 1), y_bounds=(-9e149, 9e149), noise=SeededNoise(0)
+    )
+    free = model.fit(X, X[:, 0]).certificate_.free_statistics
+    assert None in free["training_mse"] + free["training_mse_noise_std"]

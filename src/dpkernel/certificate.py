@@ -193,7 +193,7 @@ class Certificate:
             generator=noise.generator,
             sampler=noise.sampler,
             public=stated,
-            free_statistics=_plain(free_statistics or {}),
+            free_statistics=_plain(_finite(free_statistics or {})),
             assumptions=_assumptions(releases, stated),
             reasons=reasons,
             not_covered=NOT_COVERED,
@@ -492,6 +492,15 @@ def _plain(values: Mapping[str, Any]) -> JSON:
     """Return what a reader of the file gets: JSON values and nothing else."""
     found: JSON = json.loads(json.dumps(dict(values), allow_nan=False))
     return found
+
+
+def _finite(value: Any) -> Any:
+    """Return released numbers with None for those beyond a float: they must not fail a paid fit."""
+    if isinstance(value, Mapping):
+        return {name: _finite(part) for name, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 @cache
