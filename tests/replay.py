@@ -24,6 +24,7 @@ import numpy as np
 
 from dpkernel import SeededNoise
 from dpkernel.domain import clip_rows
+from dpkernel.estimators.regressor import BudgetPlan
 from dpkernel.estimators.rkhs import FunctionModel, FunctionProblem
 from dpkernel.estimators.sgd.table import RecordTable
 from dpkernel.mechanisms import REGISTRY, GaussianMixing, Mechanism
@@ -33,6 +34,18 @@ from dpkernel.selection.losses import RowLoss
 from dpkernel.solvers import objective_perturbation
 from dpkernel.solvers.objective_perturbation import PRECISE
 from dpkernel.types import Neighbours
+
+# a plan of the regressor that learns its kernel, for tables of any size
+LEARNED = BudgetPlan(
+    location=0.1,
+    inputs=0.0,
+    stages=(1.0, 1.2),
+    scale=0.02,
+    calibration=0.05,
+    columns=(0.05, 0.05),
+    dependence=0.05,
+)
+
 
 BLANK = 12345.671875  # in the first column: the row is a null record, which contributes nothing
 _MIXED = 40  # draws of the order of rows for a sensitivity that depends on it

@@ -32,17 +32,9 @@ from dpkernel.noise import Part, Plan
 from dpkernel.profiles import compose
 from dpkernel.solvers import objective_perturbation
 from dpkernel.types import Neighbours
+from replay import LEARNED
 
 PLAN = BudgetPlan(location=0.1, inputs=0.1, stages=(1.0, 1.2), scale=0.02, calibration=0.05)
-LEARNED = BudgetPlan(
-    location=0.1,
-    inputs=0.0,
-    stages=(1.0, 1.2),
-    scale=0.02,
-    calibration=0.05,
-    columns=(0.05, 0.05),
-    dependence=0.05,
-)
 N, D = 40, 2
 RELATIONS = (Neighbours.REPLACE_ONE, Neighbours.ZERO_OUT)
 

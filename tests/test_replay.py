@@ -61,7 +61,7 @@ from dpkernel.report import write_report
 from dpkernel.selection.losses import RowLoss
 from dpkernel.sensitivity import base as formulas
 from dpkernel.statistics import GramLayout
-from replay import BLANK, Replay, ReplayError, differences, function_ratio, ratios
+from replay import BLANK, LEARNED, Replay, ReplayError, differences, function_ratio, ratios
 
 RELATIONS = ("replace-one", "zero-out")
 IDEALISED = ("idealised-arithmetic",)
@@ -75,15 +75,6 @@ LABELS = {**COMMON, "classes": [0, 1]}
 THREE = {**COMMON, "classes": [0, 1, 2]}
 SMALL = {"n_features": 8}
 STAGES = BudgetPlan(location=0.1, inputs=0.1, stages=(1.0, 1.2), scale=0.02, calibration=0.05)
-LEARNED = BudgetPlan(
-    location=0.1,
-    inputs=0.0,
-    stages=(1.0, 1.2),
-    scale=0.02,
-    calibration=0.05,
-    columns=(0.05, 0.05),
-    dependence=0.05,
-)
 
 
 @dataclass(frozen=True)

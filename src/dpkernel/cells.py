@@ -6,8 +6,8 @@ list into texts because of one text, pandas turns whole numbers into floats beca
 and a narrower type rounds all rows differently. So no other module converts a user's rows. Here
 
 - a number is the float64 nearest to the cell's own value, whatever type the column has;
-- a label or a level is compared by ``key``, and an id of a unit by ``identity``, each a function of the
-  cell alone;
+- the place of a label or a level among the declared ones (``Places``) is a function of the cell and of
+  what is declared, and the id of a unit (``identity``) is a function of the cell;
 - a cell that can't be used raises ``DataError`` before anything is spent, and the text never quotes it.
 
 Nothing here knows what the columns mean; that is declared in ``domain``.
@@ -58,8 +58,6 @@ A_DATE = (
     " day."
 )
 RAGGED = "The rows of X have different lengths. Every row needs one entry per column."
-
-
 AMBIGUOUS = (
     "A column holds a float from 2^53 on where texts of whole numbers are declared as levels, and that"
     " float stands for several of them. Pass the column as texts or as whole numbers."
@@ -81,9 +79,8 @@ DURATIONS = (
     " beside it. Pass numbers or texts."
 )
 
-MISSING_KEY = (
-    "missing",
-)  # of None, NaN, NaT and NA alike: which of them it is, its column decides
+# of None, NaN, NaT and NA alike: which of them a cell is, its column decides
+MISSING_KEY = ("missing",)
 UNKNOWN_KEY = ("unknown",)  # of a cell that can't be compared; no level has it
 _LARGEST_FLOAT_ID = 2.0**53  # from here on whole numbers have no float of their own
 _NUMERAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
