@@ -35,6 +35,7 @@ from front_door_cases import (
 
 GUIDE = Path(__file__).parents[1] / "docs" / "guarantees.md"
 _STANDS_FOR = (math.nan, math.inf, -math.inf)  # what a cell that is no number may count as
+_DECLARED = (0.0, 1.0, 2.0, 3.0)
 _OTHER = 77.0  # is no declared level
 
 
@@ -141,7 +142,9 @@ def judge(name: str, container: str, cell: str, column: int = 0) -> str:
     candidates = _STANDS_FOR if number is NOT_A_NUMBER else (number,)
     # or what the container made of it, as polars does of dates: of its own row it may
     candidates = (*candidates, *_own_number(given[0], column))
-    for value in (*candidates, _OTHER) if levels else candidates:
+    # a cell of levels may be any of them: a text "True" is the level 1
+    candidates = (*candidates, *_DECLARED, _OTHER) if levels else candidates
+    for value in candidates:
         if same(found, _oracle(name, container, value, column)):
             return "same"
     raise BrokenError("what is released is not that of the plain table")

@@ -61,22 +61,26 @@ CELLS = list(HOSTILE)
 BY_ROW = [name for name in TAKERS if TAKERS[name].by_row]
 CORE = ["Domain.to_unit", "Domain.to_unit (levels)", "DeclaredCategories.transform"]
 LONG = ("SGD", "Search", "SVR", "SVC", "Pipeline")
+PARTS = 16  # of the full product, for as many processes
 
 
 def containers_of(name):
     return [*MEMORY, *(STREAMS if TAKERS[name].streams else ())]
 
 
-def tried(name, pairs, capsys):
-    """Judge callable ``name`` on pairs (container, cell); fail with all that is broken."""
+def tried(name, pairs, record_property):
+    """Judge callable ``name`` on pairs (container, cell); fail with all that is broken.
+
+    How many cases were judged, and how many refused, is in the report of ``pytest --junitxml``.
+    """
     count, broken = Counter(), []
     for container, cell in pairs:
         try:
             count[judge(name, container, cell)] += 1
         except BrokenError as error:
             broken.append(f"{container}, {cell}: {error}")
-    with capsys.disabled():
-        print(f" {name}: {count['same'] + count['refused']} cases, {count['refused']} refused")
+    record_property("cases", count["same"] + count["refused"])
+    record_property("refused", count["refused"])
     assert not broken, "\n".join([f"{len(broken)} broken", *broken[:20]])
     assert count["same"]
 
@@ -89,8 +93,8 @@ def test_every_public_callable_that_takes_rows_is_tried():
 
 
 @pytest.mark.parametrize("name", CORE)
-def test_every_cell_in_every_container(name, capsys):
-    tried(name, itertools.product(MEMORY, CELLS), capsys)
+def test_every_cell_in_every_container(name, record_property):
+    tried(name, itertools.product(MEMORY, CELLS), record_property)
 
 
 def some_pairs(name):
@@ -113,8 +117,8 @@ def some_pairs(name):
 
 
 @pytest.mark.parametrize("name", [name for name in TAKERS if name not in CORE])
-def test_every_callable_in_every_container(name, capsys):
-    tried(name, some_pairs(name), capsys)
+def test_every_callable_in_every_container(name, record_property):
+    tried(name, some_pairs(name), record_property)
 
 
 @pytest.mark.parametrize("container", ["list", "tuple", "object array", "frame of objects"])
@@ -127,9 +131,11 @@ def test_a_number_is_the_nearest_one_in_double_precision(container):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("name", TAKERS)
-def test_the_full_product(name, capsys):
-    tried(name, itertools.product(containers_of(name), CELLS), capsys)
+def test_the_full_product(name, part, record_property):
+    pairs = list(itertools.product(containers_of(name), CELLS))
+    tried(name, pairs[part::PARTS], record_property)
 
 
 @pytest.mark.parametrize("shape", cases.SHAPES)

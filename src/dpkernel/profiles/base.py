@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
@@ -67,15 +68,7 @@ class PrivacyProfile(ABC):
                     type(self).__name__, "delta", "a float in the range [0, 1)", delta
                 )
             )
-        if self.delta(0.0) <= delta:
-            return 0.0
-        high = 1.0
-        while self.delta(high) > delta:
-            high *= 2
-            if high > 1e12:
-                return math.inf
-        low = 0.0 if high == 1 else high / 2
-        return bisect(lambda e: self.delta(e) > delta, low, high, self.precision)[1]
+        return _least_epsilon(self, delta)
 
     def compose(self, *others: PrivacyProfile) -> PrivacyProfile:
         """Return the profile of this release followed by the others, each chosen adaptively."""
@@ -106,6 +99,19 @@ class PrivacyProfile(ABC):
             best = np.maximum(best, 1 - delta - math.exp(epsilon) * alpha)
             best = np.maximum(best, math.exp(-epsilon) * (1 - delta - alpha))
         return best
+
+
+@lru_cache(maxsize=1024)  # a fit asks again for what its plan, its ledger and its certificate share
+def _least_epsilon(profile: PrivacyProfile, delta: float) -> float:
+    if profile.delta(0.0) <= delta:
+        return 0.0
+    high = 1.0
+    while profile.delta(high) > delta:
+        high *= 2
+        if high > 1e12:
+            return math.inf
+    low = 0.0 if high == 1 else high / 2
+    return bisect(lambda e: profile.delta(e) > delta, low, high, profile.precision)[1]
 
 
 def bisect(

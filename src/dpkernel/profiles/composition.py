@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import ClassVar
 
 import numpy as np
@@ -54,7 +54,7 @@ class ComposedProfile(PrivacyProfile):
         mus = [part.mu for part in self.parts]
         return None if None in mus else hypot_up([mu for mu in mus if mu is not None])
 
-    @property
+    @cached_property  # every delta asks for it
     def spread(self) -> float:
         """The sum over the parts."""
         return sum(part.spread for part in self.parts)
