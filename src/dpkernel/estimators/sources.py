@@ -229,7 +229,8 @@ def _dask_shape(X: Any, y: Any) -> tuple[int, int, tuple[int, ...]]:
 def row_chunks(value: Any) -> list[Any]:
     """Return one delayed object a row chunk."""
     if (hasattr(value, "partitions") and hasattr(value, "columns")) or hasattr(value, "to_frame"):
-        return list(value.to_delayed())  # a data frame or a series
+        # a data frame or a series; Dask may convert cells of it while it builds the graph
+        return list(_without_its_text(value.to_delayed))
     if value.ndim == 2 and len(value.chunks[1]) > 1:
         value = value.rechunk({1: -1})
     return list(
@@ -247,8 +248,12 @@ def chunk_pairs(X: Any, y: Any) -> list[tuple[Any, Any]]:
 
 def computed(dask: Any, *graphs: Any, spent: bool = False) -> Any:
     """Compute; a failure is reported without its text, which may quote the data."""
+    return _without_its_text(lambda: dask.compute(*graphs), spent)
+
+
+def _without_its_text(compute: Callable[[], Any], spent: bool = False) -> Any:
     try:
-        return dask.compute(*graphs)
+        return compute()
     except DataError:
         raise
     except Exception as error:
