@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from dpkernel import Ledger
+from dpkernel import BlockStream, Ledger
 from dpkernel.cells import as_numbers
 from dpkernel.errors import DataError, LedgerError, ParameterError
 from front_door_cases import (
@@ -116,8 +116,10 @@ def same(one: Any, other: Any, rows: Any = slice(None)) -> bool:
 
 
 def _own_number(X: Any, column: int) -> list[float]:
+    """Return the number that a container made of the cell in the hostile row, if it is one."""
     try:
-        return [float(as_numbers(X)[PLACE, column])]
+        blocks = [block[0] for block in X] if isinstance(X, BlockStream) else [X]
+        return [float(np.concatenate([as_numbers(block) for block in blocks])[PLACE, column])]
     except (DataError, TypeError, IndexError):
         return []
 
