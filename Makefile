@@ -96,10 +96,10 @@ bench-diffprivlib:
 	.venv-diffprivlib/bin/python benchmarks/diffprivlib_job.py
 
 audit: $(VENV)/.installed
-	$(TEST) $(BIN)/python -m dpkernel.audit --out audit-report --quick
+	$(TEST) $(BIN)/python -m dpkernel.proof.audit --out audit-report --quick
 
 audit-long: $(VENV)/.installed
-	$(TEST) $(BIN)/python -m dpkernel.audit --out audit-report
+	$(TEST) $(BIN)/python -m dpkernel.proof.audit --out audit-report
 
 audit-diffprivlib:
 	$(PYTHON) -m venv .venv-diffprivlib
@@ -111,7 +111,7 @@ mutants: $(VENV)/.installed
 
 reproduce: $(VENV)/.installed
 	$(BIN)/python tools/make_golden.py --check
-	$(TEST) $(BIN)/python -m dpkernel.reproduce all --quick --out reproduction $(if $(SONGS),--data $(SONGS))
+	$(TEST) $(BIN)/python -m dpkernel.proof.reproduce all --quick --out reproduction $(if $(SONGS),--data $(SONGS))
 
 tables: $(VENV)/.installed
 	$(BIN)/python tools/doc_tables.py

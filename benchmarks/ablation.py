@@ -30,7 +30,7 @@ from threadpoolctl import threadpool_limits
 
 from dpkernel import PrivateKernelRegressor, SeededNoise
 from dpkernel.estimators.regressor import BudgetPlan
-from dpkernel.reproduce.design import design
+from dpkernel.proof.reproduce.design import design
 
 EPSILONS = (1.0, 10.0)
 DELTA = 1e-6

@@ -39,21 +39,15 @@ from rich.table import Table
 from scipy.linalg import eigh
 from threadpoolctl import threadpool_limits
 
-from dpkernel import (
-    Budget,
-    Ledger,
-    PrivateKernelRegressor,
-    PrivateKernelRidge,
-    SeededNoise,
-    mechanisms,
-)
-from dpkernel.papers.lee_park_ahn_2025 import (
+from dpkernel import Budget, Ledger, PrivateKernelRegressor, PrivateKernelRidge, SeededNoise
+from dpkernel.privacy import mechanisms
+from dpkernel.proof.papers.lee_park_ahn_2025 import (
     PublishedAlgorithm1,
     PublishedAlgorithm3,
     gaussian_process_projection,
     ridge_path,
 )
-from dpkernel.reproduce.design import (
+from dpkernel.proof.reproduce.design import (
     BETA,
     CORRELATED,
     DIMENSIONS,

@@ -29,8 +29,8 @@ from sklearn.preprocessing import StandardScaler
 
 from dpkernel import Domain, PrivateKernelClassifier, SeededNoise
 from dpkernel.estimators.records import RecordRecipe
-from dpkernel.features import PublicEigenfeatures
-from dpkernel.profiles import gaussian_mu
+from dpkernel.models.features import PublicEigenfeatures
+from dpkernel.privacy.profiles import gaussian_mu
 
 EPSILONS = (0.1, 1.0, 10.0)
 DELTA = 1e-6

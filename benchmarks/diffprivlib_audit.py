@@ -13,7 +13,7 @@ import warnings
 import numpy as np
 from diffprivlib.models import GaussianNB, LinearRegression, LogisticRegression, StandardScaler
 
-from dpkernel.audit import audit
+from dpkernel.proof.audit import audit
 
 
 def main() -> None:

@@ -16,7 +16,7 @@ from rich.table import Table
 from threadpoolctl import threadpool_limits
 
 from dpkernel import PrivateKernelRidge, SeededNoise
-from dpkernel.reproduce.design import NOISE, design
+from dpkernel.proof.reproduce.design import NOISE, design
 
 ROWS, EPSILONS, FOLDS = (1000, 10_000), (1.0, 10.0), (1, 2, 4)
 

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from dpkernel import OpenDPNoise, SystemNoise
-from dpkernel.errors import ParameterError
+from dpkernel.foundations.errors import ParameterError
 
 
 def rate(action: Callable[[], object], count: int, repeats: int = 5) -> float:

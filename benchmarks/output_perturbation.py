@@ -38,13 +38,13 @@ from dpkernel import (
     PrivateKernelRidge,
     SeededNoise,
 )
-from dpkernel.losses import Hinge
 from dpkernel.methods import (
     PrivateHuberRegressor,
     PrivateKernelSVC,
     PrivateKernelSVR,
     PrivateSketchedRidge,
 )
+from dpkernel.models.losses import Hinge
 from dpkernel.solvers.objective_perturbation import BlockRecords
 from dpkernel.solvers.output_perturbation import Risk, minimise_risk
 

@@ -28,13 +28,13 @@ from sklearn.base import clone
 from threadpoolctl import threadpool_limits
 
 from dpkernel import Budget, Ledger, PrivateKernelClassifier, PrivateKernelRegressor, SeededNoise
-from dpkernel.domain import Domain
-from dpkernel.errors import PrivacyWarning
-from dpkernel.mechanisms import Gaussian
+from dpkernel.data.domain import Domain
+from dpkernel.foundations.errors import PrivacyWarning
+from dpkernel.foundations.types import Neighbours
 from dpkernel.preprocessing import PrivateBounds, PrivatePipeline, PrivateStandardScaler
 from dpkernel.preprocessing.search import GRID, pair_sums
-from dpkernel.sensitivity import column_moments
-from dpkernel.types import Neighbours
+from dpkernel.privacy.mechanisms import Gaussian
+from dpkernel.privacy.sensitivity import column_moments
 
 EPSILONS = (1.0, 3.0)
 FACTORS, SIZES = (0.35, 0.7, 1.4), ("auto", 200)  # length scales over sqrt(d); 0.7 is the default

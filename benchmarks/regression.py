@@ -34,14 +34,14 @@ from sklearn.pipeline import make_pipeline
 from threadpoolctl import threadpool_limits
 
 from dpkernel import Budget, PrivateKernelRegressor, PrivateKernelRidge, SeededNoise
-from dpkernel.features import WhitenedFeatures
-from dpkernel.papers.lee_park_ahn_2025 import (
+from dpkernel.models.features import WhitenedFeatures
+from dpkernel.privacy.profiles import gaussian_mu
+from dpkernel.proof.papers.lee_park_ahn_2025 import (
     PublishedAlgorithm1,
     PublishedAlgorithm3,
     gaussian_process_projection,
     ridge_path,
 )
-from dpkernel.profiles import gaussian_mu
 
 EPSILONS = (0.1, 10**-0.5, 1.0, 10**0.5, 10.0)
 DELTAS = ("n^-1.1", "1e-6")

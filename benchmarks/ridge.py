@@ -32,12 +32,12 @@ from rich.console import Console
 from rich.table import Table
 
 from dpkernel import BlockStream, Budget, Neighbours, PrivateKernelRidge
-from dpkernel.domain import Domain, Interval
+from dpkernel.data.domain import Domain, Interval
 from dpkernel.estimators.gram_pass import Recipe, sum_source
 from dpkernel.estimators.sources import Source
-from dpkernel.features import FourierFeatures
-from dpkernel.papers import PublishedAlgorithm1
-from dpkernel.statistics import GramLayout
+from dpkernel.models.features import FourierFeatures
+from dpkernel.privacy.statistics import GramLayout
+from dpkernel.proof.papers import PublishedAlgorithm1
 
 COLUMNS, FEATURES = 90, 1000
 DOMAIN = Domain(tuple(Interval(-3, 3) for _ in range(COLUMNS)), Interval(-1, 1))

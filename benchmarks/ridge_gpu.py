@@ -22,7 +22,7 @@ from ridge import COLUMNS, recipe_of, table_of
 from dpkernel import PrivateKernelRidge
 from dpkernel.estimators import torch_pass
 from dpkernel.estimators.gram_pass import Recipe, sum_blocks
-from dpkernel.folds import GramFolds
+from dpkernel.privacy.folds import GramFolds
 
 DEVICE = torch.device("cuda", 0)
 

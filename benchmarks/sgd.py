@@ -36,12 +36,12 @@ from dpkernel import (
     PrivateKernelRidge,
     SeededNoise,
 )
-from dpkernel.losses import Huber
 from dpkernel.methods import (
     PrivateHuberRegressor,
     PrivateSGDClassifier,
     PrivateSGDRegressor,
 )
+from dpkernel.models.losses import Huber
 from dpkernel.solvers.sgd_loop import State, Steps
 
 SIZES = ((1000, 40_000), (10_000, 4000))  # coordinates, records: 320 MB, larger than any cache

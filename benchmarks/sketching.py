@@ -28,10 +28,10 @@ from dpkernel import (
     SeededNoise,
     SystemNoise,
 )
-from dpkernel.mechanisms import IDEALISED, GaussianMixing
+from dpkernel.foundations.types import Neighbours
 from dpkernel.methods import PrivateSketchedRidge
-from dpkernel.profiles import mixing_ratio
-from dpkernel.types import Neighbours
+from dpkernel.privacy.mechanisms import IDEALISED, GaussianMixing
+from dpkernel.privacy.profiles import mixing_ratio
 
 TABLES = {"california": 16_000, "power": 7600}  # rows to train on; of others 80 %, at most 16,000
 EPSILONS = (0.3, 1.0, 3.0)

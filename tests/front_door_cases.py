@@ -42,13 +42,12 @@ from dpkernel import (
     PrivateKernelRidge,
     PrivateSearchCV,
     SeededNoise,
-    features,
     methods,
-    papers,
     preprocessing,
     private_score,
     selection,
 )
+from dpkernel.models import features
 from dpkernel.preprocessing import (
     DeclaredCategories,
     PrivateBounds,
@@ -58,6 +57,7 @@ from dpkernel.preprocessing import (
     PrivatePipeline,
     PrivateStandardScaler,
 )
+from dpkernel.proof import papers
 from estimator_table import BUILDERS
 
 # --- rows ------------------------------------------------------------------------------------

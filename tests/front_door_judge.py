@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from dpkernel import BlockStream, Ledger
-from dpkernel.cells import as_numbers
-from dpkernel.errors import DataError, LedgerError, ParameterError
+from dpkernel.data.cells import as_numbers
+from dpkernel.foundations.errors import DataError, LedgerError, ParameterError
 from front_door_cases import (
     HOSTILE,
     LEVELS,

@@ -18,11 +18,12 @@ import numpy as np
 from scipy.linalg import eigh
 from scipy.special import log_softmax, ndtr
 
-from dpkernel import kernels
-from dpkernel.entropy import SeededEntropy
-from dpkernel.ledger import Ledger
-from dpkernel.losses import Huber, Logistic
-from dpkernel.mechanisms import (
+from dpkernel.foundations.entropy import SeededEntropy
+from dpkernel.foundations.types import Budget, Neighbours
+from dpkernel.models import kernels
+from dpkernel.models.losses import Huber, Logistic
+from dpkernel.privacy.ledger import Ledger
+from dpkernel.privacy.mechanisms import (
     IDEALISED,
     Exponential,
     FunctionalGaussian,
@@ -40,11 +41,10 @@ from dpkernel.mechanisms import (
     SymmetricGaussian,
     functional,
 )
-from dpkernel.mechanisms.selection import Line
-from dpkernel.noise import NoiseSource, Part, Plan
-from dpkernel.profiles import PureProfile, StoppingLaw
-from dpkernel.sensitivity import RandomSensitivity, bounded_sum, declared, loss_gradient
-from dpkernel.types import Budget, Neighbours
+from dpkernel.privacy.mechanisms.selection import Line
+from dpkernel.privacy.noise import NoiseSource, Part, Plan
+from dpkernel.privacy.profiles import PureProfile, StoppingLaw
+from dpkernel.privacy.sensitivity import RandomSensitivity, bounded_sum, declared, loss_gradient
 from oracles import (
     Pair,
     claims,

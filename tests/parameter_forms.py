@@ -13,10 +13,10 @@ import pandas as pd
 
 from dpkernel import Budget, Domain, Interval, Ledger, Neighbours, SeededNoise, SystemNoise
 from dpkernel.estimators.regressor import BudgetPlan
-from dpkernel.features import FourierFeatures
-from dpkernel.kernels import REGISTRY as KERNELS
-from dpkernel.kernels import Gaussian
-from dpkernel.losses import Huber, Logistic
+from dpkernel.models.features import FourierFeatures
+from dpkernel.models.kernels import REGISTRY as KERNELS
+from dpkernel.models.kernels import Gaussian
+from dpkernel.models.losses import Huber, Logistic
 from dpkernel.solvers.sgd_presets import PRESETS, Preset
 
 IDEALISED = ("idealised-arithmetic",)

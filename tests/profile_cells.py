@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 import oracles
-from dpkernel.profiles import (
+from dpkernel.privacy.profiles import (
     ApproximateProfile,
     ComposedProfile,
     GaussianProfile,
@@ -23,7 +23,7 @@ from dpkernel.profiles import (
     StoppingLaw,
     StoppingProfile,
 )
-from dpkernel.profiles.sampled import BLANKED
+from dpkernel.privacy.profiles.sampled import BLANKED
 from oracles import Pair, normal, shifted
 
 

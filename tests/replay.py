@@ -23,17 +23,17 @@ from typing import Any
 import numpy as np
 
 from dpkernel import SeededNoise
-from dpkernel.domain import clip_rows
+from dpkernel.data.domain import clip_rows
 from dpkernel.estimators.regressor import BudgetPlan
 from dpkernel.estimators.rkhs import FunctionModel, FunctionProblem
 from dpkernel.estimators.sgd.table import RecordTable
-from dpkernel.mechanisms import REGISTRY, GaussianMixing, Mechanism
-from dpkernel.mechanisms.functional import NoisyFunction
+from dpkernel.foundations.types import Neighbours
 from dpkernel.preprocessing import PrivateMinMaxScaler
+from dpkernel.privacy.mechanisms import REGISTRY, GaussianMixing, Mechanism
+from dpkernel.privacy.mechanisms.functional import NoisyFunction
 from dpkernel.selection.losses import RowLoss
 from dpkernel.solvers import objective_perturbation
 from dpkernel.solvers.objective_perturbation import PRECISE
-from dpkernel.types import Neighbours
 
 # a plan of the regressor that learns its kernel, for tables of any size
 LEARNED = BudgetPlan(

@@ -12,13 +12,12 @@ import math
 
 import numpy as np
 
-from dpkernel.domain import Interval
-from dpkernel.losses import Absolute, Huber, Logistic, Squared
+from dpkernel.data.domain import Interval
+from dpkernel.foundations.types import Budget, Neighbours
+from dpkernel.models.losses import Absolute, Huber, Logistic, Squared
 from dpkernel.preprocessing.grids import Cells
 from dpkernel.preprocessing.search import GRID, pair_sums
-from dpkernel.selection.losses import LOSSES, loss_sensitivity, row_loss
-from dpkernel.selection.score import _Area, _RSquared
-from dpkernel.sensitivity import (
+from dpkernel.privacy.sensitivity import (
     RandomSensitivity,
     bounded_sum,
     column_histograms,
@@ -29,13 +28,14 @@ from dpkernel.sensitivity import (
     histogram,
     loss_gradient,
 )
+from dpkernel.privacy.statistics import GramLayout, GramSum
+from dpkernel.privacy.unit_statistics import UnitGramLayout, UnitGramSum
+from dpkernel.selection.losses import LOSSES, loss_sensitivity, row_loss
+from dpkernel.selection.score import _Area, _RSquared
 from dpkernel.solvers.objective_perturbation import BlockRecords
 from dpkernel.solvers.output_perturbation import Risk, minimise_risk
 from dpkernel.solvers.sgd_gradient import Block, GradientSGD
 from dpkernel.solvers.sgd_output import OutputSGD
-from dpkernel.statistics import GramLayout, GramSum
-from dpkernel.types import Budget, Neighbours
-from dpkernel.unit_statistics import UnitGramLayout, UnitGramSum
 
 REPLACE, ZERO, ADD = Neighbours.REPLACE_ONE, Neighbours.ZERO_OUT, Neighbours.ADD_REMOVE
 BUDGET = Budget(1.0, 1e-3)

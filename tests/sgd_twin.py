@@ -11,7 +11,7 @@ from math import inf
 
 import numpy as np
 
-from dpkernel.types import Neighbours
+from dpkernel.foundations.types import Neighbours
 
 
 def batches_of(epochs, batch, drop_last=False):

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpkernel.archive import read_archive, write_archive
-from dpkernel.errors import ModelFileError, ParameterError
+from dpkernel.foundations.archive import read_archive, write_archive
+from dpkernel.foundations.errors import ModelFileError, ParameterError
 
 
 @pytest.fixture

@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from dpkernel import SeededNoise, mechanisms
-from dpkernel.audit import audit_scores
-from dpkernel.audit.cases import ALGORITHMS, CASES, all_cases
-from dpkernel.audit.core import _bounds
-from dpkernel.errors import ParameterError
-from dpkernel.profiles import GaussianProfile, PureProfile
+from dpkernel import SeededNoise
+from dpkernel.foundations.errors import ParameterError
+from dpkernel.privacy import mechanisms
+from dpkernel.privacy.profiles import GaussianProfile, PureProfile
+from dpkernel.proof.audit import audit_scores
+from dpkernel.proof.audit.cases import ALGORITHMS, CASES, all_cases
+from dpkernel.proof.audit.core import _bounds
 
 TRIALS = 5000
 ALL = all_cases()

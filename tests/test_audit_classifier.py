@@ -17,11 +17,11 @@ import pytest
 import dpkernel.estimators.passes
 import dpkernel.solvers.objective_perturbation
 from dpkernel import PrivateKernelClassifier, SeededNoise
-from dpkernel.audit import audit_scores
 from dpkernel.estimators import objective_model
 from dpkernel.estimators.records import RecordRecipe
-from dpkernel.features import LinearFeatures
-from dpkernel.types import Budget
+from dpkernel.foundations.types import Budget
+from dpkernel.models.features import LinearFeatures
+from dpkernel.proof.audit import audit_scores
 
 X = np.array([[0.9, 0.2], *([[0.1, -0.5], [-0.3, 0.4], [0.2, 0.1]] * 7)])  # enough for a centre
 OTHERS = [0, 1, 0] * 7

@@ -16,16 +16,16 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.linear_model import LinearRegression
 
 from dpkernel import Budget, Ledger, PrivateKernelRidge, SeededNoise
-from dpkernel.audit import WeakNoise, audit, audit_scores
-from dpkernel.audit.claims import Steps, claim_for_replaced
-from dpkernel.audit.core import judge_scores
-from dpkernel.audit.statistics import STATISTICS, auc, separation
-from dpkernel.audit.worst_cases import worst_cases
-from dpkernel.domain import Domain, Interval, Levels
-from dpkernel.errors import ParameterError
+from dpkernel.data.domain import Domain, Interval, Levels
+from dpkernel.foundations.errors import ParameterError
+from dpkernel.foundations.types import Neighbours
 from dpkernel.preprocessing import PrivateBounds
-from dpkernel.profiles import GaussianProfile, PureProfile
-from dpkernel.types import Neighbours
+from dpkernel.privacy.profiles import GaussianProfile, PureProfile
+from dpkernel.proof.audit import WeakNoise, audit, audit_scores
+from dpkernel.proof.audit.claims import Steps, claim_for_replaced
+from dpkernel.proof.audit.core import judge_scores
+from dpkernel.proof.audit.statistics import STATISTICS, auc, separation
+from dpkernel.proof.audit.worst_cases import worst_cases
 
 EPSILON = 2.0
 

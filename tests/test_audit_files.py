@@ -21,18 +21,18 @@ from dpkernel import (
     load,
     save,
 )
-from dpkernel.archive import read_archive, write_archive
-from dpkernel.audit import audit_file
-from dpkernel.audit.files import group_size, plan_differences, subject_of
-from dpkernel.audit.releases import recording, released_by_label
 from dpkernel.cli import app
-from dpkernel.domain import Domain, Interval, Levels
-from dpkernel.errors import ParameterError
+from dpkernel.data.domain import Domain, Interval, Levels
 from dpkernel.estimators.regressor.budget_plan import BudgetPlan
-from dpkernel.kernels import Gaussian as GaussianKernel
+from dpkernel.foundations.archive import read_archive, write_archive
+from dpkernel.foundations.errors import ParameterError
+from dpkernel.foundations.types import Neighbours
+from dpkernel.models.kernels import Gaussian as GaussianKernel
 from dpkernel.preprocessing import PrivateBounds, PrivateMinMaxScaler, PrivatePipeline
-from dpkernel.profiles import GaussianProfile, PureProfile
-from dpkernel.types import Neighbours
+from dpkernel.privacy.profiles import GaussianProfile, PureProfile
+from dpkernel.proof.audit import audit_file
+from dpkernel.proof.audit.files import group_size, plan_differences, subject_of
+from dpkernel.proof.audit.releases import recording, released_by_label
 from estimator_table import BUILDERS
 
 ROWS = 400
@@ -167,10 +167,10 @@ def test_a_smaller_table_must_make_the_same_releases(staged, tmp_path):
 
 
 def test_a_table_that_takes_long_is_halved_as_long_as_the_plan_stays(tmp_path, monkeypatch):
-    monkeypatch.setattr("dpkernel.audit.files._SMALL", 100)
+    monkeypatch.setattr("dpkernel.proof.audit.files._SMALL", 100)
     path = saved(PrivateKernelRidge(1.0, kernel="linear", **BOX), tmp_path)
     assert subject_of(path)[1] == ROWS  # a fit is fast
-    monkeypatch.setattr("dpkernel.audit.files._SLOW", 0.0)
+    monkeypatch.setattr("dpkernel.proof.audit.files._SLOW", 0.0)
     _, n, _, words = subject_of(path)
     assert n == 100 and "100 rows instead of 400, because a fit of 400 rows would take" in words[1]
     staged = saved(three_stages(), tmp_path)  # 100 and 200 rows have other plans
@@ -289,7 +289,7 @@ def test_plans_differ_by_every_part():
 
 
 def test_only_what_a_certificate_lists_is_seen_and_nothing_stays_behind():
-    from dpkernel.mechanisms import REGISTRY
+    from dpkernel.privacy.mechanisms import REGISTRY
 
     honest = {kind: vars(kind).get("release") for kind in REGISTRY.values()}
     X, y = rows(60)

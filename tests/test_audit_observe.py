@@ -19,15 +19,15 @@ from sklearn.multioutput import MultiOutputRegressor
 from sklearn.pipeline import Pipeline
 
 from dpkernel import PrivateKernelRidge, SeededNoise
-from dpkernel.audit import WeakNoise, audit
-from dpkernel.audit.claims import claimed_delta, declared_relation
-from dpkernel.audit.copies import fresh, reseed
-from dpkernel.audit.estimator import Runs
-from dpkernel.audit.observe import Layout, Runner, observe
-from dpkernel.audit.worst_cases import WorstCase
-from dpkernel.errors import ParameterError
-from dpkernel.profiles import GaussianProfile
-from dpkernel.types import Neighbours
+from dpkernel.foundations.errors import ParameterError
+from dpkernel.foundations.types import Neighbours
+from dpkernel.privacy.profiles import GaussianProfile
+from dpkernel.proof.audit import WeakNoise, audit
+from dpkernel.proof.audit.claims import claimed_delta, declared_relation
+from dpkernel.proof.audit.copies import fresh, reseed
+from dpkernel.proof.audit.estimator import Runs
+from dpkernel.proof.audit.observe import Layout, Runner, observe
+from dpkernel.proof.audit.worst_cases import WorstCase
 
 EPSILON = 2.0
 X = np.zeros((3, 1))

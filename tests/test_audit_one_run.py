@@ -15,9 +15,9 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.dummy import DummyClassifier
 
 from dpkernel import PrivateKernelRidge
-from dpkernel.audit import audit_one_run, one_run_epsilon, one_run_p_value
-from dpkernel.errors import ParameterError
-from dpkernel.profiles import PureProfile
+from dpkernel.foundations.errors import ParameterError
+from dpkernel.privacy.profiles import PureProfile
+from dpkernel.proof.audit import audit_one_run, one_run_epsilon, one_run_p_value
 
 
 class Responses(RegressorMixin, BaseEstimator):

@@ -16,14 +16,14 @@ import dpkernel.estimators
 import dpkernel.methods
 import dpkernel.preprocessing
 import dpkernel.selection
-from dpkernel.audit import __main__ as command
-from dpkernel.audit import table
-from dpkernel.audit.claims import declared_relation
-from dpkernel.audit.core import judge_scores, most_provable
-from dpkernel.audit.table import RELATIONS, Row, estimator_lines, estimator_row, picture_name
-from dpkernel.audit.worst_cases import worst_cases
-from dpkernel.errors import ParameterError
-from dpkernel.profiles import PureProfile
+from dpkernel.foundations.errors import ParameterError
+from dpkernel.privacy.profiles import PureProfile
+from dpkernel.proof.audit import __main__ as command
+from dpkernel.proof.audit import table
+from dpkernel.proof.audit.claims import declared_relation
+from dpkernel.proof.audit.core import judge_scores, most_provable
+from dpkernel.proof.audit.table import RELATIONS, Row, estimator_lines, estimator_row, picture_name
+from dpkernel.proof.audit.worst_cases import worst_cases
 
 SETTING = {"epsilon": 1.0, "factor": 0.02}
 LINES = estimator_lines(**SETTING)
@@ -121,7 +121,7 @@ def test_lines_that_take_long_have_fewer_fits(monkeypatch):
     def ask(*_, trials, **__):
         raise RuntimeError(trials)
 
-    monkeypatch.setattr("dpkernel.audit.table.audit", ask)
+    monkeypatch.setattr("dpkernel.proof.audit.table.audit", ask)
     index = [line.name for line in LINES].index("search, exponential")
     for wanted, found in ((30, 30), (1000, 40)):
         with pytest.raises(RuntimeError, match=f"^{found}$"):

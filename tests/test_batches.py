@@ -15,10 +15,10 @@ import pytest
 from scipy.stats import chisquare
 
 from dpkernel import SeededNoise
-from dpkernel.entropy import SeededEntropy
-from dpkernel.errors import ParameterError
-from dpkernel.noise import OpenDPNoise, SystemNoise
-from dpkernel.samplers import permutation, poisson_subset, subset, uniform_indices
+from dpkernel.foundations.entropy import SeededEntropy
+from dpkernel.foundations.errors import ParameterError
+from dpkernel.privacy.noise import OpenDPNoise, SystemNoise
+from dpkernel.privacy.samplers import permutation, poisson_subset, subset, uniform_indices
 from test_samplers import FALSE_ALARM, Replay
 
 DRAWS = 20_000

@@ -11,11 +11,11 @@ import math
 import mpmath
 import pytest
 
-from dpkernel.errors import ParameterError
-from dpkernel.papers import lee_park_ahn_2025 as lee
-from dpkernel.papers import nie_wang_2016 as nie
-from dpkernel.papers import wang_guo_2024 as guo
-from dpkernel.papers.nie_wang_2016.rates import TRUE_UP_TO
+from dpkernel.foundations.errors import ParameterError
+from dpkernel.proof.papers import lee_park_ahn_2025 as lee
+from dpkernel.proof.papers import nie_wang_2016 as nie
+from dpkernel.proof.papers import wang_guo_2024 as guo
+from dpkernel.proof.papers.nie_wang_2016.rates import TRUE_UP_TO
 
 E1, E2, E4 = math.exp(-1), math.exp(-2), math.exp(-4)
 

@@ -11,8 +11,8 @@ import math
 import mpmath
 import pytest
 
-from dpkernel.errors import ParameterError
-from dpkernel.papers.wang_lei_ying_zhang_2022 import (
+from dpkernel.foundations.errors import ParameterError
+from dpkernel.proof.papers.wang_lei_ying_zhang_2022 import (
     HolderConstants,
     best_beta,
     corrected_c_alpha,

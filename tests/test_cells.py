@@ -19,18 +19,18 @@ from scipy.special import logsumexp
 import mechanism_cells
 import profile_cells
 import sensitivity_cells
-from dpkernel import noise as noise_module
-from dpkernel import profiles
-from dpkernel.certificate import Certificate, Release
-from dpkernel.errors import NoiseError, ParameterError
-from dpkernel.ledger import Ledger
-from dpkernel.mechanisms import PROCEDURES, REGISTRY, Gaussian
-from dpkernel.mechanisms.selection import Line, fit_profile
-from dpkernel.noise import Part, Plan
-from dpkernel.profiles import GaussianProfile, compose
-from dpkernel.sensitivity import bounded_sum
-from dpkernel.sensitivity.base import _FORMULAS, _LAWS
-from dpkernel.types import Budget, Neighbours
+from dpkernel.foundations.errors import NoiseError, ParameterError
+from dpkernel.foundations.types import Budget, Neighbours
+from dpkernel.privacy import noise as noise_module
+from dpkernel.privacy import profiles
+from dpkernel.privacy.certificate import Certificate, Release
+from dpkernel.privacy.ledger import Ledger
+from dpkernel.privacy.mechanisms import PROCEDURES, REGISTRY, Gaussian
+from dpkernel.privacy.mechanisms.selection import Line, fit_profile
+from dpkernel.privacy.noise import Part, Plan
+from dpkernel.privacy.profiles import GaussianProfile, compose
+from dpkernel.privacy.sensitivity import bounded_sum
+from dpkernel.privacy.sensitivity.base import _FORMULAS, _LAWS
 from oracles import EPSILONS, claims, ratio, shifted
 
 NOISE = 1e-9  # of float sums, relative

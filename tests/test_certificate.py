@@ -11,11 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpkernel import Budget, Certificate, Ledger, Neighbours, SeededNoise, mechanisms, sensitivity
-from dpkernel.certificate import Release
-from dpkernel.errors import CertificateError
-from dpkernel.noise import Part, Plan
-from dpkernel.report import write_report
+from dpkernel import Budget, Certificate, Ledger, Neighbours, SeededNoise
+from dpkernel.foundations.errors import CertificateError
+from dpkernel.outputs.report import write_report
+from dpkernel.privacy import mechanisms, sensitivity
+from dpkernel.privacy.certificate import Release
+from dpkernel.privacy.noise import Part, Plan
 
 REQUEST = Budget(1.0, 1e-6)
 

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from dpkernel import Certificate, GramStatistics, PrivateKernelRidge
-from dpkernel.errors import CertificateError
+from dpkernel.foundations.errors import CertificateError
 from dpkernel.methods import PrivateCurator, PrivateSGDRegressor
 from dpkernel.preprocessing import (
     PrivateBounds,

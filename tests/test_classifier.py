@@ -24,10 +24,10 @@ from dpkernel import (
     load,
     save,
 )
-from dpkernel.errors import AssumptionError, DataError, ParameterError
 from dpkernel.estimators.labels import label_codes
 from dpkernel.estimators.objective_plan import ROW_BOUND
 from dpkernel.estimators.records import RecordRecipe
+from dpkernel.foundations.errors import AssumptionError, DataError, ParameterError
 
 HUGE = 1e4  # an epsilon at which the noise is far below the data
 PURE = ("idealised-arithmetic",)

@@ -18,7 +18,7 @@ import pytest
 import dpkernel
 from cli_tables import SECRET, run, write_study
 from dpkernel import Budget, Certificate, Ledger
-from dpkernel.table_files import read_schema
+from dpkernel.data.table_files import read_schema
 
 
 @pytest.fixture(scope="module")

@@ -18,11 +18,11 @@ import dpkernel.__main__ as entry
 from cli_tables import SECRET, write_study
 from dpkernel import Budget, Ledger, PrivateKernelRidge
 from dpkernel.cli import app, bounds, fit, model_files, output, predict
-from dpkernel.domain import Interval, Levels
-from dpkernel.errors import ParameterError
-from dpkernel.model_file import save
-from dpkernel.profiles import PureProfile
-from dpkernel.table_files import ColumnRule, open_table, read_schema
+from dpkernel.data.domain import Interval, Levels
+from dpkernel.data.table_files import ColumnRule, open_table, read_schema
+from dpkernel.foundations.errors import ParameterError
+from dpkernel.outputs.model_file import save
+from dpkernel.privacy.profiles import PureProfile
 
 FIT = "fit patients.csv --bounds days.toml --target days --estimator PrivateKernelRidge"
 
@@ -117,7 +117,7 @@ def test_a_refusal_after_the_draw_says_what_was_spent_and_where_the_model_lies(s
 
 
 def test_what_a_model_file_can_not_hold_is_refused_before_the_fit(study, monkeypatch):
-    monkeypatch.setattr("dpkernel.archive.MOST_HEADER", 50)
+    monkeypatch.setattr("dpkernel.foundations.archive.MOST_HEADER", 50)
     book = Ledger(study / "study.db", dataset="d", budget=Budget(3.0, 1e-5))
     result = call(f"{FIT} --ledger study.db")
     assert result.exit_code == 1 and "can't hold what bounds.toml declares" in result.stderr

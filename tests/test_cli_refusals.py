@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-import dpkernel.audit
+import dpkernel.proof.audit
 from cli_tables import SECRET, write_study
 from dpkernel import Budget, Ledger, PrivateKernelRidge, SeededNoise
 from dpkernel.cli import app, fit, model_files
 from dpkernel.cli.simulation import MEASURES
-from dpkernel.model_file import save
-from dpkernel.reproduce import FIGURES
+from dpkernel.outputs.model_file import save
+from dpkernel.proof.reproduce import FIGURES
 
 
 @pytest.fixture
@@ -223,7 +223,7 @@ def test_an_audit_that_contradicts_the_claim_is_exit_code_1(study, monkeypatch):
         attacked.append((estimator.get_params(), options["trials"], options["confidence"]))
         return Report()
 
-    monkeypatch.setattr(dpkernel.audit, "audit", attack)
+    monkeypatch.setattr(dpkernel.proof.audit, "audit", attack)
     line = (
         "audit PrivateKernelSVC --epsilon 2 --neighbours zero-out --trials 50 --out a.json --json"
     )

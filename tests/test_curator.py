@@ -15,9 +15,10 @@ from scipy.optimize import minimize
 from scipy.stats import kstest
 from sklearn.base import clone
 
-from dpkernel import Budget, Domain, Ledger, SeededNoise, kernels, load, save
-from dpkernel.domain import Interval
-from dpkernel.errors import (
+from dpkernel import Budget, Domain, Ledger, SeededNoise, load, save
+from dpkernel.data.domain import Interval
+from dpkernel.estimators.rkhs import FunctionProblem
+from dpkernel.foundations.errors import (
     AssumptionError,
     BudgetExceededError,
     CuratorError,
@@ -25,12 +26,12 @@ from dpkernel.errors import (
     NoiseError,
     ParameterError,
 )
-from dpkernel.estimators.rkhs import FunctionProblem
-from dpkernel.losses import Huber
-from dpkernel.mechanisms import IDEALISED, FunctionalGaussian, NoisyFunction
+from dpkernel.foundations.types import Neighbours
 from dpkernel.methods import PrivateCurator, PrivateGridRegressor
-from dpkernel.noise import keyed_normals
-from dpkernel.types import Neighbours
+from dpkernel.models import kernels
+from dpkernel.models.losses import Huber
+from dpkernel.privacy.mechanisms import IDEALISED, FunctionalGaussian, NoisyFunction
+from dpkernel.privacy.noise import keyed_normals
 
 SIGNED = (IDEALISED,)
 COMMON = {"bounds": (-1, 1), "y_bounds": (-2, 2), "accept": SIGNED}

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from dpkernel.domain import Domain, Interval, Levels, clip_rows
-from dpkernel.errors import CertificateError, DataError, ParameterError
+from dpkernel.data.domain import Domain, Interval, Levels, clip_rows
+from dpkernel.foundations.errors import CertificateError, DataError, ParameterError
 
 LARGEST = 1.7976931348623157e308
 PLAIN = settings(derandomize=True, deadline=None, max_examples=200)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from dpkernel.entropy import KeyedEntropy, SeededEntropy, SystemEntropy, WordSource
+from dpkernel.foundations.entropy import KeyedEntropy, SeededEntropy, SystemEntropy, WordSource
 
 WORDS = 64  # drawn by each process or thread
 # 4 x 64 words of 64 bits are all different but for a chance of 2e-15 (256^2 / 2^65); of the tests

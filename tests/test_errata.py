@@ -12,11 +12,11 @@ import pytest
 from typer.testing import CliRunner
 
 from dpkernel.cli import app
-from dpkernel.profiles import GaussianProfile
-from dpkernel.reproduce import attacks, factors, huber, reproduce
-from dpkernel.reproduce.attacks import ATTACKS, FULL, Trials, by_counting, by_gaussian_fit
-from dpkernel.reproduce.errata import ERRATA, NO_ATTACK, markdown, verdict
-from dpkernel.reproduce.output import read_csv
+from dpkernel.privacy.profiles import GaussianProfile
+from dpkernel.proof.reproduce import attacks, factors, huber, reproduce
+from dpkernel.proof.reproduce.attacks import ATTACKS, FULL, Trials, by_counting, by_gaussian_fit
+from dpkernel.proof.reproduce.errata import ERRATA, NO_ATTACK, markdown, verdict
+from dpkernel.proof.reproduce.output import read_csv
 
 ROOT = Path(__file__).parents[1]
 KEPT = ROOT / "benchmarks" / "results" / "errata.csv"
@@ -124,7 +124,9 @@ def test_factors_are_those_that_were_derived():
 
 
 def test_the_table_is_written_with_every_erratum(tmp_path, monkeypatch):
-    monkeypatch.setattr("dpkernel.reproduce.errata.ATTACKS", {"003-11": attacks.half_functional})
+    monkeypatch.setattr(
+        "dpkernel.proof.reproduce.errata.ATTACKS", {"003-11": attacks.half_functional}
+    )
     picture, table = reproduce("errata", out=tmp_path, quick=True, progress=False, n_jobs=1)
     assert picture.stat().st_size > 5000
     rows = {row["id"]: row for row in read_csv(table)}
@@ -133,7 +135,7 @@ def test_the_table_is_written_with_every_erratum(tmp_path, monkeypatch):
     assert rows["003-11"]["method"] == "gaussian fit" and verdict(rows["003-11"]) == "refuted"
     assert rows["003-8"]["method"] == NO_ATTACK and rows["003-8"]["trials"] == ""
     assert table.read_text().startswith(
-        "# command: python -m dpkernel.reproduce errata table --quick\n"
+        "# command: python -m dpkernel.proof.reproduce errata table --quick\n"
     )
 
 
@@ -153,7 +155,9 @@ def test_every_erratum_is_in_the_table_once():
 
 def test_the_table_is_for_people_and_json_for_programs(tmp_path, monkeypatch):
     found = attacks.half_functional(Trials(1000))
-    monkeypatch.setattr("dpkernel.reproduce.errata.ATTACKS", {"003-11": partial(_same, found)})
+    monkeypatch.setattr(
+        "dpkernel.proof.reproduce.errata.ATTACKS", {"003-11": partial(_same, found)}
+    )
     line = ["reproduce", "errata", "--quick", "--out", str(tmp_path)]
     told = CliRunner().invoke(app, [*line, "--json"])
     assert told.exit_code == 0 and json.loads(told.stdout)["written"] == [

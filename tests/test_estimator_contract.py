@@ -21,8 +21,8 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import check_estimator
 
 from dpkernel import Budget, Certificate, Ledger, SeededNoise, load, save
-from dpkernel.archive import read_archive
-from dpkernel.errors import BudgetExceededError, DataError, ParameterError
+from dpkernel.foundations.archive import read_archive
+from dpkernel.foundations.errors import BudgetExceededError, DataError, ParameterError
 from estimator_table import BUILDERS, NOT_PICKLED, PUBLIC_ATTRIBUTES, REFIT_AND_COMPARE
 from parameter_forms import FORMS, OWN_FORMS
 

@@ -17,8 +17,8 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import check_estimator
 
-from dpkernel.errors import CertificateError, ParameterError
-from dpkernel.features import (
+from dpkernel.foundations.errors import CertificateError, ParameterError
+from dpkernel.models.features import (
     FourierFeatures,
     LearnedFeatures,
     LinearFeatures,
@@ -31,11 +31,11 @@ from dpkernel.features import (
     WhitenedFeatures,
     feature_map_from_dict,
 )
-from dpkernel.features.base import REGISTRY, shifted_sobol, shrink_rows
-from dpkernel.features.fourier import orthogonal_directions
-from dpkernel.features.mercer import leading_products, solve_1d
-from dpkernel.features.projection import walsh_hadamard
-from dpkernel.kernels import (
+from dpkernel.models.features.base import REGISTRY, shifted_sobol, shrink_rows
+from dpkernel.models.features.fourier import orthogonal_directions
+from dpkernel.models.features.mercer import leading_products, solve_1d
+from dpkernel.models.features.projection import walsh_hadamard
+from dpkernel.models.kernels import (
     Additive,
     Gaussian,
     Laplace,

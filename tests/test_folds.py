@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from dpkernel import Budget, Ledger, Neighbours, SeededNoise
-from dpkernel.errors import DataError, LedgerError, NoiseError
-from dpkernel.folds import GramFolds, fold_of, fold_sizes
-from dpkernel.noise import Part, Plan
-from dpkernel.statistics import GramLayout
+from dpkernel.foundations.errors import DataError, LedgerError, NoiseError
+from dpkernel.privacy.folds import GramFolds, fold_of, fold_sizes
+from dpkernel.privacy.noise import Part, Plan
+from dpkernel.privacy.statistics import GramLayout
 
 REPLACE, ZERO = Neighbours.REPLACE_ONE, Neighbours.ZERO_OUT
 BUDGET = Budget(1.0, 1e-6)

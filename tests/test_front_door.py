@@ -45,15 +45,15 @@ from dpkernel import (
     SeededNoise,
     private_score,
 )
-from dpkernel.cells import as_numbers, identity, key
-from dpkernel.errors import DataError, DPKernelError, ParameterError
+from dpkernel.data.cells import as_numbers, identity, key
+from dpkernel.data.table_files import open_table
+from dpkernel.data.table_files.schema import ColumnRule
 from dpkernel.estimators.group_pass import unit_shares
 from dpkernel.estimators.labels import label_codes
+from dpkernel.foundations.errors import DataError, DPKernelError, ParameterError
 from dpkernel.methods import PrivateCurator, PrivateGridRegressor
 from dpkernel.preprocessing import DeclaredCategories, PrivatePipeline
 from dpkernel.selection.candidates import in_memory
-from dpkernel.table_files import open_table
-from dpkernel.table_files.schema import ColumnRule
 from front_door_cases import HOSTILE, MEMORY, NO_CASE, OTHERS, PLACE, ROWS, STREAMS, TAKERS, TARGET
 from front_door_judge import BrokenError, judge, refusal, same
 
@@ -699,24 +699,24 @@ CONVERTERS = {
     "hstack", "column_stack", "concatenate", "stack", "as_tensor", "tensor", "DataFrame", "Series",
 }  # fmt: skip
 METHODS = {"astype", "to_numpy", "tolist", "to_list", "toarray"}
-DOORS = {"cells.py", "tables.py"}
+DOORS = {"data/cells.py", "data/tables.py"}
 # Files whose functions get numbers that passed the door, or that no user's rows reach, with the reason.
 ALLOWED = {
-    "archive.py": "arrays of a model file",
-    "audit/": "tables of the audit itself, and what models answer",
-    "domain.py": "numbers that passed the door: clipping and scaling",
-    "features/": "blocks of numbers in the unit box",
-    "kernels.py": "blocks of numbers in the unit box, or points of the caller's own",
-    "mechanisms/": "statistics",
-    "onnx_export/": "arrays of a model",
-    "papers/": "tables after checked_table",
-    "profiles/": "public numbers",
-    "report/": "points of public grids",
-    "reproduce/": "synthetic and published tables",
-    "sensitivity/": "public numbers",
+    "foundations/archive.py": "arrays of a model file",
+    "proof/audit/": "tables of the audit itself, and what models answer",
+    "data/domain.py": "numbers that passed the door: clipping and scaling",
+    "models/features/": "blocks of numbers in the unit box",
+    "models/kernels.py": "blocks of numbers in the unit box, or points of the caller's own",
+    "privacy/mechanisms/": "statistics",
+    "outputs/onnx_export/": "arrays of a model",
+    "proof/papers/": "tables after checked_table",
+    "privacy/profiles/": "public numbers",
+    "outputs/report/": "points of public grids",
+    "proof/reproduce/": "synthetic and published tables",
+    "privacy/sensitivity/": "public numbers",
     "solvers/": "records of numbers",
-    "statistics.py": "features, float64",
-    "unit_statistics.py": "features, float64",
+    "privacy/statistics.py": "features, float64",
+    "privacy/unit_statistics.py": "features, float64",
     "cli/predict.py": "what a model answers",
     "cli/simulation.py": "synthetic tables",
     "estimators/classifier.py": "codes of labels",
@@ -730,8 +730,8 @@ ALLOWED = {
     "selection/losses.py": "predictions of a model",
     "selection/score.py": "predictions of a model",
     "selection/search.py": "predictions of a model",
-    "table_files/schema.py": "cell by cell, with cells.number",
-    "table_files/spool.py": "codes of labels",
+    "data/table_files/schema.py": "cell by cell, with cells.number",
+    "data/table_files/spool.py": "codes of labels",
     "estimators/labels.py": "classes, which are declared",
     "estimators/gram_pass.py": "targets in float64",
 }  # fmt: skip
@@ -776,12 +776,12 @@ def test_every_allowed_place_exists_and_public_entries_pass_the_door():
         assert (SOURCE / place).exists(), place
     for name in (
         "estimators/base.py",
-        "blocks.py",
+        "data/blocks.py",
         "selection/candidates.py",
         "preprocessing/base.py",
     ):
         assert (
-            "dpkernel.cells" in (SOURCE / name).read_text()
+            "dpkernel.data.cells" in (SOURCE / name).read_text()
             or "checked_table" in (SOURCE / name).read_text()
         )
 

@@ -22,10 +22,10 @@ from dpkernel import (
     PrivateKernelRidge,
     SeededNoise,
 )
-from dpkernel.errors import DataError, ParameterError
 from dpkernel.estimators import gram_pass
 from dpkernel.estimators.feature_choice import MAPS
-from dpkernel.statistics import GramLayout
+from dpkernel.foundations.errors import DataError, ParameterError
+from dpkernel.privacy.statistics import GramLayout
 
 COLUMNS = ["a", "b", "c"]
 

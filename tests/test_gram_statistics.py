@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dpkernel import Budget, GramStatistics, Ledger, PrivateKernelRidge, SeededNoise
-from dpkernel.errors import DataError, LedgerError, ParameterError
+from dpkernel.foundations.errors import DataError, LedgerError, ParameterError
 
 
 @pytest.fixture

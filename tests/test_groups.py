@@ -28,12 +28,12 @@ from dpkernel import (
     load,
     save,
 )
-from dpkernel.certificate import Certificate
-from dpkernel.errors import CertificateError, DataError, ParameterError
 from dpkernel.estimators.group_pass import open_units, sum_units, unit_layout, unit_shares
-from dpkernel.features import FourierFeatures, PublicNystroem
-from dpkernel.report import write_report
-from dpkernel.types import Neighbours
+from dpkernel.foundations.errors import CertificateError, DataError, ParameterError
+from dpkernel.foundations.types import Neighbours
+from dpkernel.models.features import FourierFeatures, PublicNystroem
+from dpkernel.outputs.report import write_report
+from dpkernel.privacy.certificate import Certificate
 
 HUGE = 1e12
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpkernel.errors import ParameterError
-from dpkernel.kernels import (
+from dpkernel.foundations.errors import ParameterError
+from dpkernel.models.kernels import (
     REGISTRY,
     Additive,
     ArcCosine,

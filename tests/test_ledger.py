@@ -15,26 +15,19 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from dpkernel import (
-    Budget,
-    Ledger,
-    Neighbours,
-    PrivateKernelRidge,
-    SeededNoise,
-    mechanisms,
-    sensitivity,
-)
-from dpkernel.certificate import Certificate, Release
-from dpkernel.errors import (
+from dpkernel import Budget, Ledger, Neighbours, PrivateKernelRidge, SeededNoise
+from dpkernel.foundations.errors import (
     BudgetExceededError,
     CertificateError,
     LedgerError,
     NoiseError,
     ParameterError,
 )
-from dpkernel.filters import FILTERS, Charge, resolve_filter
-from dpkernel.noise import Noise, NoiseSource, Part, Plan, SystemNoise
-from dpkernel.profiles import (
+from dpkernel.privacy import mechanisms, sensitivity
+from dpkernel.privacy.certificate import Certificate, Release
+from dpkernel.privacy.filters import FILTERS, Charge, resolve_filter
+from dpkernel.privacy.noise import Noise, NoiseSource, Part, Plan, SystemNoise
+from dpkernel.privacy.profiles import (
     ApproximateProfile,
     GaussianProfile,
     MixtureProfile,

@@ -30,12 +30,18 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
-import dpkernel.ledger
-from dpkernel import Budget, Ledger, PrivateKernelRidge, mechanisms
-from dpkernel.errors import BudgetExceededError, LedgerError, ParameterError, PrivacyWarning
-from dpkernel.ledger_file import _MIGRATIONS, APPLICATION, VERSION, dataset_names
-from dpkernel.noise import Part, Plan
-from dpkernel.profiles import GaussianProfile, MixtureProfile, PureProfile, gaussian_mu
+import dpkernel.privacy.ledger
+from dpkernel import Budget, Ledger, PrivateKernelRidge
+from dpkernel.foundations.errors import (
+    BudgetExceededError,
+    LedgerError,
+    ParameterError,
+    PrivacyWarning,
+)
+from dpkernel.privacy import mechanisms
+from dpkernel.privacy.ledger_file import _MIGRATIONS, APPLICATION, VERSION, dataset_names
+from dpkernel.privacy.noise import Part, Plan
+from dpkernel.privacy.profiles import GaussianProfile, MixtureProfile, PureProfile, gaussian_mu
 
 ONE = GaussianProfile(gaussian_mu(1.0, 1e-6))
 FORK = multiprocessing.get_context("fork")
@@ -954,7 +960,7 @@ def test_a_busy_file_is_waited_for_and_then_reported(path):
 def test_a_clock_that_goes_backwards_changes_no_order(path, monkeypatch):
     ledger = open_ledger(path)
     for i, stamp in enumerate(("2026-05-02T00:00:00+00:00", "2026-05-01T00:00:00+00:00")):
-        monkeypatch.setattr(dpkernel.ledger, "now", lambda stamp=stamp: stamp)
+        monkeypatch.setattr(dpkernel.privacy.ledger, "now", lambda stamp=stamp: stamp)
         ledger.spend(GaussianProfile(0.01), f"{i}")
     assert [(s.number, s.label) for s in ledger.spends] == [(1, "0"), (2, "1")]
     assert ledger.spends[0].time > ledger.spends[1].time

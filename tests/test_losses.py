@@ -11,8 +11,8 @@ import mpmath
 import numpy as np
 import pytest
 
-from dpkernel.errors import CertificateError, ParameterError
-from dpkernel.losses import (
+from dpkernel.foundations.errors import CertificateError, ParameterError
+from dpkernel.models.losses import (
     REGISTRY,
     Absolute,
     Hinge,
@@ -28,7 +28,7 @@ from dpkernel.losses import (
     SquaredHinge,
     loss_from_dict,
 )
-from dpkernel.losses.slope import slope_at
+from dpkernel.models.losses.slope import slope_at
 
 LOSSES = [
     Logistic(),

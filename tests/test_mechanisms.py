@@ -16,16 +16,17 @@ import pytest
 from scipy.special import log_softmax
 from scipy.stats import binom
 
-from dpkernel import mechanisms
-from dpkernel.errors import (
+from dpkernel.foundations.errors import (
     AssumptionError,
     CertificateError,
     DataError,
     NoiseError,
     ParameterError,
 )
-from dpkernel.ledger import Ledger
-from dpkernel.mechanisms import (
+from dpkernel.foundations.types import Budget, Neighbours
+from dpkernel.privacy import mechanisms
+from dpkernel.privacy.ledger import Ledger
+from dpkernel.privacy.mechanisms import (
     IDEALISED,
     REGISTRY,
     Exponential,
@@ -42,10 +43,9 @@ from dpkernel.mechanisms import (
     mechanism_from_dict,
     require_accepted,
 )
-from dpkernel.noise import NoiseSource, Part, Plan, SeededNoise
-from dpkernel.profiles import gaussian_mu, mixing_ratio, objective_multiplier
-from dpkernel.sensitivity import RandomSensitivity, Sensitivity, augmented_gram, declared
-from dpkernel.types import Budget, Neighbours
+from dpkernel.privacy.noise import NoiseSource, Part, Plan, SeededNoise
+from dpkernel.privacy.profiles import gaussian_mu, mixing_ratio, objective_multiplier
+from dpkernel.privacy.sensitivity import RandomSensitivity, Sensitivity, augmented_gram, declared
 
 REPLACE, ZERO, ADD = Neighbours.REPLACE_ONE, Neighbours.ZERO_OUT, Neighbours.ADD_REMOVE
 BUDGET = Budget(1.0, 1e-6)

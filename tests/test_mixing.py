@@ -12,12 +12,13 @@ import pytest
 from scipy.stats import chi2, kstest
 
 from dpkernel import Budget, Ledger, SeededNoise, SystemNoise
-from dpkernel.errors import AssumptionError, LedgerError, ParameterError
-from dpkernel.folds import GramFolds
-from dpkernel.mechanisms import IDEALISED, GaussianMixing
-from dpkernel.mechanisms import mixing as mixing_module
-from dpkernel.noise import Part, Plan
-from dpkernel.profiles import (
+from dpkernel.foundations.errors import AssumptionError, LedgerError, ParameterError
+from dpkernel.foundations.types import Neighbours
+from dpkernel.privacy.folds import GramFolds
+from dpkernel.privacy.mechanisms import IDEALISED, GaussianMixing
+from dpkernel.privacy.mechanisms import mixing as mixing_module
+from dpkernel.privacy.noise import Part, Plan
+from dpkernel.privacy.profiles import (
     GaussianProfile,
     MixingProfile,
     PureProfile,
@@ -25,10 +26,9 @@ from dpkernel.profiles import (
     mixing_ratio,
     rdp_delta,
 )
-from dpkernel.profiles.mixing import growing_delta, shrinking_delta
-from dpkernel.sensitivity import declared, record_norm
-from dpkernel.statistics import GramLayout, GramSum
-from dpkernel.types import Neighbours
+from dpkernel.privacy.profiles.mixing import growing_delta, shrinking_delta
+from dpkernel.privacy.sensitivity import declared, record_norm
+from dpkernel.privacy.statistics import GramLayout, GramSum
 
 REPLACE, ZERO, ADD = Neighbours.REPLACE_ONE, Neighbours.ZERO_OUT, Neighbours.ADD_REMOVE
 ACCEPT = (IDEALISED,)

@@ -23,23 +23,28 @@ from dpkernel import (
     Levels,
     PrivateKernelClassifier,
     PrivateKernelRidge,
-    archive,
     load,
     read_header,
     save,
     verify_file,
 )
-from dpkernel.archive import read_archive, write_archive
-from dpkernel.errors import CertificateError, DPKernelError, ModelFileError, ParameterError
-from dpkernel.features import (
+from dpkernel.foundations import archive
+from dpkernel.foundations.archive import read_archive, write_archive
+from dpkernel.foundations.errors import (
+    CertificateError,
+    DPKernelError,
+    ModelFileError,
+    ParameterError,
+)
+from dpkernel.methods import PrivateSGDClassifier, PrivateSGDRegressor
+from dpkernel.models.features import (
     FourierFeatures,
     NormalisedFeatures,
     feature_map_from_dict,
     recipe_limit,
 )
-from dpkernel.features.base import REGISTRY as MAPS
-from dpkernel.losses import Huber
-from dpkernel.methods import PrivateSGDClassifier, PrivateSGDRegressor
+from dpkernel.models.features.base import REGISTRY as MAPS
+from dpkernel.models.losses import Huber
 from dpkernel.preprocessing.saving import pipeline_state
 from dpkernel.solvers.sgd_presets import preset
 from estimator_table import BUILDERS

@@ -18,16 +18,16 @@ from scipy.stats import chisquare, kstest
 
 import dpkernel.solvers.objective_perturbation as solver
 from dpkernel import Certificate, Ledger, SeededNoise
-from dpkernel.audit.core import Case
-from dpkernel.certificate import Release
-from dpkernel.errors import CertificateError, NoiseError, ParameterError
-from dpkernel.losses import Huber, Logistic, SmoothedHinge
-from dpkernel.mechanisms import ObjectivePerturbation, PureObjectivePerturbation
-from dpkernel.noise import Part, Plan
-from dpkernel.profiles import ObjectiveProfile, objective_multiplier
-from dpkernel.sensitivity import loss_gradient
+from dpkernel.foundations.errors import CertificateError, NoiseError, ParameterError
+from dpkernel.foundations.types import Budget, Neighbours
+from dpkernel.models.losses import Huber, Logistic, SmoothedHinge
+from dpkernel.privacy.certificate import Release
+from dpkernel.privacy.mechanisms import ObjectivePerturbation, PureObjectivePerturbation
+from dpkernel.privacy.noise import Part, Plan
+from dpkernel.privacy.profiles import ObjectiveProfile, objective_multiplier
+from dpkernel.privacy.sensitivity import loss_gradient
+from dpkernel.proof.audit.core import Case
 from dpkernel.solvers.objective_perturbation import BlockRecords, Problem, minimise
-from dpkernel.types import Budget, Neighbours
 
 REPLACE, ZERO, ADD = Neighbours.REPLACE_ONE, Neighbours.ZERO_OUT, Neighbours.ADD_REMOVE
 BUDGET = Budget(1.0, 1e-6)

@@ -18,12 +18,13 @@ import pytest
 from scipy.special import logsumexp, ndtr
 from scipy.stats import chi2, norm
 
-from dpkernel.errors import LedgerError, ParameterError
-from dpkernel.filters import Charge, RenyiFilter
-from dpkernel.ledger import Ledger
-from dpkernel.losses import Huber, Logistic, SmoothedHinge
-from dpkernel.mechanisms import ObjectivePerturbation
-from dpkernel.profiles import (
+from dpkernel.foundations.errors import LedgerError, ParameterError
+from dpkernel.foundations.types import Budget, Neighbours
+from dpkernel.models.losses import Huber, Logistic, SmoothedHinge
+from dpkernel.privacy.filters import Charge, RenyiFilter
+from dpkernel.privacy.ledger import Ledger
+from dpkernel.privacy.mechanisms import ObjectivePerturbation
+from dpkernel.privacy.profiles import (
     ApproximateProfile,
     ComposedProfile,
     GaussianProfile,
@@ -37,7 +38,6 @@ from dpkernel.profiles import (
     profile_from_dict,
     rdp_delta,
 )
-from dpkernel.types import Budget, Neighbours
 
 REPLACE, ZERO, ADD = Neighbours.REPLACE_ONE, Neighbours.ZERO_OUT, Neighbours.ADD_REMOVE
 LOSSES = [Logistic(), Huber(0.7), SmoothedHinge(0.5)]

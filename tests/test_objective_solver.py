@@ -15,8 +15,8 @@ from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression
 
 import dpkernel.solvers.objective_perturbation as solver
-from dpkernel.errors import ParameterError
-from dpkernel.losses import (
+from dpkernel.foundations.errors import ParameterError
+from dpkernel.models.losses import (
     Hinge,
     Huber,
     Logistic,

@@ -1,4 +1,4 @@
-"""No other path to noise exists, and no file imports from a later step of the walk.
+"""No other path to noise exists, and no module imports from a later room.
 
 Read from the syntax trees of the sources, so that a new file can't slip past it.
 """
@@ -6,69 +6,107 @@ Read from the syntax trees of the sources, so that a new file can't slip past it
 from __future__ import annotations
 
 import ast
+import importlib
+import sys
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
 
+from dpkernel.foundations.old_paths import ROOM_OF
+
 SOURCE = Path(__file__).parents[1] / "src" / "dpkernel"
 FILES = sorted(SOURCE.rglob("*.py"))
 
-# the walk of data through the files; a file imports only from its own or an earlier step
-STEPS = [
-    ["errors", "version"],
-    ["types", "entropy"],
-    ["cells"],
-    ["rounding", "validation", "tables", "domain", "kernels", "blocks", "archive"],
-    ["features", "losses"],
-    ["pld", "sensitivity", "samplers"],
-    ["profiles"],
-    ["noise"],
-    ["mechanisms", "filters"],
-    ["ledger_store", "statistics", "folds", "unit_statistics"],
-    ["ledger_file"],
-    ["ledger"],
-    ["agreement"],
-    ["certificate"],
-    ["solvers"],
-    ["estimators"],
-    ["methods"],
-    ["selection"],
-    ["preprocessing"],
-    ["papers"],
-    ["model_file", "onnx_export", "report", "table_files"],
-    ["demo", "audit"],
-    ["reproduce"],
-    ["cli"],
-    ["__init__", "__main__"],
+# the walk of data through the rooms; a module imports from its own room and from rooms before it
+ROOMS = [
+    "version",
+    "foundations",
+    "data",
+    "models",
+    "privacy",
+    "solvers",
+    "estimators",
+    "selection",
+    "preprocessing",
+    "methods",
+    "outputs",
+    "proof",
+    "cli",
+    "__main__",
 ]
-STEP = {name: i for i, names in enumerate(STEPS) for name in names}
 
 
-def step_of(module: str) -> int:
-    return STEP[module.split(".")[1] if "." in module else "__init__"]
+def name_of(path: Path) -> str:
+    dotted = ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts)
+    return dotted.removesuffix(".__init__")
 
 
-def own_step(path: Path) -> int:
-    top = path.relative_to(SOURCE).parts[0].removesuffix(".py")
-    return STEP[top]
+MODULES = {name_of(path): path for path in FILES}
 
 
-def imports(path: Path) -> list[str]:
-    found = []
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+def imports(path: Path) -> set[str]:
+    """Return the modules of dpkernel that a file imports, at its top or later, types apart."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING":
+            node.body = []
+    found = set()
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            found += [alias.name for alias in node.names]
+            found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            found.append(node.module)
-            found += [f"{node.module}.{alias.name}" for alias in node.names]
-    return found
+            inside = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= {name if name in MODULES else node.module for name in inside}
+    return found & set(MODULES)
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
-def test_imports_go_one_way(path):
-    for name in imports(path):
-        if name.startswith("dpkernel.") and name.split(".")[1] in STEP:
-            assert step_of(name) <= own_step(path), f"{path.name} imports the later step {name}"
+IMPORTS = {name: imports(path) for name, path in MODULES.items()}
+
+
+def room_of(module: str) -> str:
+    return module.split(".")[1]
+
+
+def test_every_module_has_a_room():
+    assert {room_of(name) for name in MODULES if name != "dpkernel"} == set(ROOMS)
+
+
+def test_imports_go_one_way_through_the_rooms():
+    wrong = [
+        f"{name} imports {other}"
+        for name, others in IMPORTS.items()
+        for other in others - {"dpkernel"}
+        if name != "dpkernel" and ROOMS.index(room_of(other)) > ROOMS.index(room_of(name))
+    ]
+    assert not wrong
+
+
+def test_no_module_imports_itself_through_others():
+    """Also not by a late import, which would only hide that two modules are one."""
+    graph = {name: others - {"dpkernel", name} for name, others in IMPORTS.items()}
+    sorter = TopologicalSorter(graph)
+    sorter.prepare()  # raises CycleError with the modules of a cycle
+
+
+def test_nothing_but_the_command_line_imports_the_proofs():
+    users = {name for name, others in IMPORTS.items() for other in others if ".proof" in other}
+    assert {room_of(user) for user in users} == {"proof", "cli"}
+
+
+def test_modules_are_found_under_their_old_names():
+    for old, room in ROOM_OF.items():
+        assert importlib.import_module(f"dpkernel.{old}") is importlib.import_module(
+            f"dpkernel.{room}.{old}"
+        )
+    from dpkernel.losses.base import Loss
+
+    from dpkernel.models.losses.base import Loss as Same
+
+    assert Loss is Same
+    assert sys.modules["dpkernel.privacy.ledger"].__spec__.name == "dpkernel.privacy.ledger"
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module("dpkernel.ledger_of_old")
 
 
 def users_of(word: str) -> set[str]:
@@ -87,40 +125,43 @@ def users_of(word: str) -> set[str]:
 @pytest.mark.parametrize(
     ("word", "allowed"),
     [
-        ("urandom", {"entropy.py"}),
+        ("urandom", {"foundations/entropy.py"}),
         ("secrets", set()),
-        ("SystemEntropy", {"entropy.py", "noise.py"}),
-        ("SeededEntropy", {"entropy.py", "noise.py"}),
-        ("_MINT", {"noise.py", "ledger.py"}),
-        ("samplers", {"noise.py"}),
-        ("random_raw", {"entropy.py"}),
+        ("SystemEntropy", {"foundations/entropy.py", "privacy/noise.py"}),
+        ("SeededEntropy", {"foundations/entropy.py", "privacy/noise.py"}),
+        ("_MINT", {"privacy/noise.py", "privacy/ledger.py"}),
+        ("samplers", {"privacy/noise.py"}),
+        ("random_raw", {"foundations/entropy.py"}),
         # public randomness of feature maps, of a solver that is not private, of published algorithms
         # and of synthetic data is the only other generator
         # (and the generators that a third party's estimator holds, which an audit renews)
         (
             "Generator",
             {
-                "features/",
-                "kernels.py",
-                "papers/",
-                "reproduce/",
+                "models/features/",
+                "models/kernels.py",
+                "proof/papers/",
+                "proof/reproduce/",
                 "cli/simulation.py",
-                "audit/copies.py",
+                "proof/audit/copies.py",
             },
         ),
         (
             "default_rng",
             {
-                "features/",
-                "papers/",
-                "reproduce/design.py",
-                "audit/copies.py",
+                "models/features/",
+                "proof/papers/",
+                "proof/reproduce/design.py",
+                "proof/audit/copies.py",
                 "solvers/sketching.py",
                 "solvers/sgd_output.py",
                 "cli/simulation.py",
             },
         ),
-        ("standard_normal", {"features/", "kernels.py", "papers/", "solvers/sketching.py"}),
+        (
+            "standard_normal",
+            {"models/features/", "models/kernels.py", "proof/papers/", "solvers/sketching.py"},
+        ),
     ],
 )
 def test_randomness_is_reached_through_the_ledger_only(word, allowed):
@@ -137,9 +178,9 @@ def test_noise_sources_are_handed_over_by_the_ledger_only():
                 "SystemNoise",
             ):
                 calls.add(str(path.relative_to(SOURCE)))
-    assert calls == {"ledger.py"}
+    assert calls == {"privacy/ledger.py"}
 
 
 def test_the_scan_sees_what_it_should():
-    assert "entropy.py" in users_of("urandom")
-    assert "dpkernel.ledger" in imports(SOURCE / "estimators" / "base.py")
+    assert "foundations/entropy.py" in users_of("urandom")
+    assert "dpkernel.privacy.ledger" in IMPORTS["dpkernel.estimators.base"]

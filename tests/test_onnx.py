@@ -18,8 +18,9 @@ from dpkernel import (
     PrivateQuantileRegressor,
     to_onnx,
 )
-from dpkernel.errors import ParameterError
-from dpkernel.features import (
+from dpkernel.foundations.errors import ParameterError
+from dpkernel.methods import PrivateGridRegressor
+from dpkernel.models.features import (
     FourierFeatures,
     LearnedFeatures,
     LinearFeatures,
@@ -31,11 +32,10 @@ from dpkernel.features import (
     TensorSketch,
     WhitenedFeatures,
 )
-from dpkernel.features.base import REGISTRY as MAPS
-from dpkernel.kernels import REGISTRY as KERNELS
-from dpkernel.methods import PrivateGridRegressor
-from dpkernel.onnx_export.graph import Graph, import_onnx
-from dpkernel.onnx_export.maps import feature_nodes
+from dpkernel.models.features.base import REGISTRY as MAPS
+from dpkernel.models.kernels import REGISTRY as KERNELS
+from dpkernel.outputs.onnx_export.graph import Graph, import_onnx
+from dpkernel.outputs.onnx_export.maps import feature_nodes
 from estimator_table import BUILDERS
 
 onnx = pytest.importorskip("onnx")

@@ -17,10 +17,17 @@ from dpkernel import (
     PrivateQuantileRegressor,
     SeededNoise,
 )
-from dpkernel.errors import ParameterError
 from dpkernel.estimators.objective_plan import Setting, plan_objectives
 from dpkernel.estimators.output_plan import plan_outputs
-from dpkernel.losses import (
+from dpkernel.foundations.errors import ParameterError
+from dpkernel.foundations.types import Neighbours
+from dpkernel.methods import (
+    PrivateCurator,
+    PrivateHuberRegressor,
+    PrivateKernelSVC,
+    PrivateKernelSVR,
+)
+from dpkernel.models.losses import (
     REGISTRY,
     Absolute,
     Hinge,
@@ -33,16 +40,9 @@ from dpkernel.losses import (
     SmoothedPinball,
     Squared,
 )
-from dpkernel.methods import (
-    PrivateCurator,
-    PrivateHuberRegressor,
-    PrivateKernelSVC,
-    PrivateKernelSVR,
-)
 from dpkernel.solvers import objective_perturbation
 from dpkernel.solvers.objective_perturbation import BlockRecords
 from dpkernel.solvers.output_perturbation import Risk, minimise_risk, smoothed
-from dpkernel.types import Neighbours
 
 KINKED = [Hinge(), Pinball(0.8), Absolute(0.0), Absolute(0.3), PowerHinge(1.0), PowerAbsolute(1.0)]
 

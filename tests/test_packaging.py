@@ -31,7 +31,7 @@ def dist(tmp_path_factory):
 def test_wheel_holds_the_package_its_types_and_its_licence(dist):
     (wheel,) = dist.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
-    assert "dpkernel/py.typed" in names and "dpkernel/ledger.py" in names
+    assert "dpkernel/py.typed" in names and "dpkernel/privacy/ledger.py" in names
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert not any(name.startswith(("tests", "docs")) for name in names)
     assert wheel.stat().st_size < 2_000_000

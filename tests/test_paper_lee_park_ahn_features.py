@@ -13,8 +13,8 @@ from scipy.linalg import cholesky
 from scipy.stats import chi2
 from sklearn.metrics.pairwise import rbf_kernel
 
-from dpkernel.papers import PublishedAlgorithm3, PublishedAlgorithm4
-from dpkernel.papers.lee_park_ahn_2025 import gaussian_process_projection
+from dpkernel.proof.papers import PublishedAlgorithm3, PublishedAlgorithm4
+from dpkernel.proof.papers.lee_park_ahn_2025 import gaussian_process_projection
 
 
 @pytest.fixture

@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dpkernel import Budget, Ledger, SeededNoise, kernels
-from dpkernel.errors import DataError, LedgerError, NoiseError, ParameterError
-from dpkernel.losses import Huber, Logistic
-from dpkernel.papers import PublishedAlgorithm5
-from dpkernel.papers.lee_park_ahn_2025 import algorithm_5_noise, functional_perturbation
+from dpkernel import Budget, Ledger, SeededNoise
+from dpkernel.foundations.errors import DataError, LedgerError, NoiseError, ParameterError
+from dpkernel.models import kernels
+from dpkernel.models.losses import Huber, Logistic
+from dpkernel.proof.papers import PublishedAlgorithm5
+from dpkernel.proof.papers.lee_park_ahn_2025 import algorithm_5_noise, functional_perturbation
 
 HUGE = 1e9  # an epsilon at which the noise can't be seen
 

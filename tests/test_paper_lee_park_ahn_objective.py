@@ -19,10 +19,10 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 
 from dpkernel import Budget, Certificate, Ledger, SeededNoise
-from dpkernel.errors import CertificateError, DataError, LedgerError, ParameterError
-from dpkernel.losses import REGISTRY, Hinge, Huber, Logistic, SmoothedHinge, SquaredHinge
-from dpkernel.papers import PublishedAlgorithm2, PublishedAlgorithm4
-from dpkernel.papers.lee_park_ahn_2025 import (
+from dpkernel.foundations.errors import CertificateError, DataError, LedgerError, ParameterError
+from dpkernel.models.losses import REGISTRY, Hinge, Huber, Logistic, SmoothedHinge, SquaredHinge
+from dpkernel.proof.papers import PublishedAlgorithm2, PublishedAlgorithm4
+from dpkernel.proof.papers.lee_park_ahn_2025 import (
     algorithm_2_noise,
     algorithm_4_noise,
     exact_minimiser_profile,

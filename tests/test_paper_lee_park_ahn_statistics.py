@@ -13,9 +13,14 @@ from scipy.stats import chi2, norm
 from sklearn.kernel_ridge import KernelRidge
 
 from dpkernel import Budget, Certificate, Ledger, SeededNoise
-from dpkernel.errors import BudgetExceededError, CertificateError, LedgerError, ParameterError
-from dpkernel.papers import PublishedAlgorithm1, PublishedAlgorithm3
-from dpkernel.papers.lee_park_ahn_2025 import (
+from dpkernel.foundations.errors import (
+    BudgetExceededError,
+    CertificateError,
+    LedgerError,
+    ParameterError,
+)
+from dpkernel.proof.papers import PublishedAlgorithm1, PublishedAlgorithm3
+from dpkernel.proof.papers.lee_park_ahn_2025 import (
     algorithm_1_noise,
     algorithm_3_noise,
     gaussian_process_projection,

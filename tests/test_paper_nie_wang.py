@@ -10,9 +10,11 @@ from sklearn.kernel_ridge import KernelRidge
 from sklearn.svm import SVC
 
 from dpkernel import Budget, Ledger, SeededNoise
-from dpkernel.errors import DataError, LedgerError, ParameterError
-from dpkernel.papers import PublishedPerturbedRisk
-from dpkernel.papers.nie_wang_2016 import (
+from dpkernel.foundations.errors import DataError, LedgerError, ParameterError
+from dpkernel.foundations.types import Neighbours
+from dpkernel.privacy.sensitivity import erm_bounded, erm_lipschitz, erm_ridge
+from dpkernel.proof.papers import PublishedPerturbedRisk
+from dpkernel.proof.papers.nie_wang_2016 import (
     corrected_scale,
     corrected_theorem_1,
     counterexample,
@@ -22,9 +24,7 @@ from dpkernel.papers.nie_wang_2016 import (
     printed_theorem_1,
     theorem_2,
 )
-from dpkernel.sensitivity import erm_bounded, erm_lipschitz, erm_ridge
 from dpkernel.solvers.erm_presets import nie_wang_theorem_4, risk_preset
-from dpkernel.types import Neighbours
 
 REPLACE = Neighbours.REPLACE_ONE
 

@@ -15,13 +15,15 @@ from scipy.stats import chi2
 from sklearn.base import clone, is_regressor
 
 from dpkernel import Budget, Certificate, Ledger, SeededNoise
-from dpkernel.errors import BudgetExceededError, CertificateError, ParameterError
-from dpkernel.features import FourierFeatures
-from dpkernel.losses import Squared
-from dpkernel.noise import FREE, Part, Plan
-from dpkernel.papers import PublishedRandomFeatureSGD
-from dpkernel.papers.sgd import output_mechanism, output_of, output_run, sgd, uniform_indices
-from dpkernel.papers.wang_guo_2024 import (
+from dpkernel.foundations.errors import BudgetExceededError, CertificateError, ParameterError
+from dpkernel.foundations.types import Neighbours
+from dpkernel.models.features import FourierFeatures
+from dpkernel.models.losses import Squared
+from dpkernel.privacy.noise import FREE, Part, Plan
+from dpkernel.privacy.profiles import GaussianProfile
+from dpkernel.proof.papers import PublishedRandomFeatureSGD
+from dpkernel.proof.papers.sgd import output_mechanism, output_of, output_run, sgd, uniform_indices
+from dpkernel.proof.papers.wang_guo_2024 import (
     CosineFeatures,
     algorithm_1_noise,
     chernoff_hits,
@@ -30,8 +32,6 @@ from dpkernel.papers.wang_guo_2024 import (
     proved_sensitivity,
     stated_sensitivity,
 )
-from dpkernel.profiles import GaussianProfile
-from dpkernel.types import Neighbours
 
 HUGE = 1e9  # an epsilon at which the noise is far below the data
 

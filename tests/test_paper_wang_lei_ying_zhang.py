@@ -14,13 +14,20 @@ from scipy.stats import chi2
 from sklearn.base import clone, is_classifier, is_regressor
 
 from dpkernel import Budget, Certificate, Ledger, SeededNoise
-from dpkernel.errors import BudgetExceededError, CertificateError, DataError, ParameterError
-from dpkernel.features import FourierFeatures
-from dpkernel.losses import Hinge, Logistic, PowerAbsolute, PowerHinge, Squared
-from dpkernel.mechanisms import Gaussian
-from dpkernel.papers import PublishedGradientSGD, PublishedOutputSGD
-from dpkernel.papers.sgd import output_of, output_run, sgd
-from dpkernel.papers.wang_lei_ying_zhang_2022 import (
+from dpkernel.foundations.errors import (
+    BudgetExceededError,
+    CertificateError,
+    DataError,
+    ParameterError,
+)
+from dpkernel.foundations.types import Neighbours
+from dpkernel.models.features import FourierFeatures
+from dpkernel.models.losses import Hinge, Logistic, PowerAbsolute, PowerHinge, Squared
+from dpkernel.privacy.mechanisms import Gaussian
+from dpkernel.privacy.profiles import GaussianProfile
+from dpkernel.proof.papers import PublishedGradientSGD, PublishedOutputSGD
+from dpkernel.proof.papers.sgd import output_of, output_run, sgd
+from dpkernel.proof.papers.wang_lei_ying_zhang_2022 import (
     HolderConstants,
     algorithm_1_noise,
     algorithm_2_noise,
@@ -36,9 +43,7 @@ from dpkernel.papers.wang_lei_ying_zhang_2022 import (
     theorem_11_holds,
     theorem_11_multiplier,
 )
-from dpkernel.profiles import GaussianProfile
 from dpkernel.solvers.sgd_presets import PRESETS, preset
-from dpkernel.types import Neighbours
 
 HUGE = 1e9  # an epsilon at which the noise is far below the data
 ALGORITHMS = (PublishedOutputSGD, PublishedGradientSGD)

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpkernel import Budget, SeededNoise, papers
-from dpkernel.certificate import Certificate
-from dpkernel.errors import CertificateError
+from dpkernel import Budget, SeededNoise
+from dpkernel.foundations.errors import CertificateError
+from dpkernel.privacy.certificate import Certificate
+from dpkernel.proof import papers
 
 SEEDED = {"noise": SeededNoise(0)}
 # the algorithm, its options, and the errata and words that its reasons must hold

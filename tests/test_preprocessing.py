@@ -38,11 +38,15 @@ from dpkernel import (
     PrivateSearchCV,
     SeededNoise,
 )
-from dpkernel.audit.cases import ALGORITHMS
-from dpkernel.errors import BudgetExceededError, DataError, LedgerError, NoiseError, ParameterError
-from dpkernel.mechanisms import Gaussian
+from dpkernel.foundations.errors import (
+    BudgetExceededError,
+    DataError,
+    LedgerError,
+    NoiseError,
+    ParameterError,
+)
+from dpkernel.foundations.types import Neighbours
 from dpkernel.methods import PrivateHuberRegressor, PrivateSGDRegressor
-from dpkernel.noise import Part, Plan
 from dpkernel.preprocessing import (
     DeclaredCategories,
     PrivateBounds,
@@ -58,8 +62,10 @@ from dpkernel.preprocessing.free import FUNCTIONS, through_free_step
 from dpkernel.preprocessing.grids import Cells, coarse_edges, fine_edges
 from dpkernel.preprocessing.locate import quantile, shortest_interval, with_far_cells
 from dpkernel.preprocessing.search import GRID, ColumnSearch, pair_sums
-from dpkernel.sensitivity import column_histograms, column_moments, sensitivity_from_dict
-from dpkernel.types import Neighbours
+from dpkernel.privacy.mechanisms import Gaussian
+from dpkernel.privacy.noise import Part, Plan
+from dpkernel.privacy.sensitivity import column_histograms, column_moments, sensitivity_from_dict
+from dpkernel.proof.audit.cases import ALGORITHMS
 from estimator_table import REFIT_AND_COMPARE
 
 WIDE = (-1000.0, 1000.0)

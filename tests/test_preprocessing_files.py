@@ -25,7 +25,7 @@ from dpkernel import (
     preprocessing,
     save,
 )
-from dpkernel.errors import CertificateError, ParameterError
+from dpkernel.foundations.errors import CertificateError, ParameterError
 from dpkernel.preprocessing import (
     DeclaredCategories,
     PrivateBounds,

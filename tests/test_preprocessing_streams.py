@@ -9,7 +9,7 @@ import pytest
 from scipy import sparse
 
 from dpkernel import BlockStream, Ledger, PrivateKernelRidge, SeededNoise
-from dpkernel.errors import DataError, ParameterError
+from dpkernel.foundations.errors import DataError, ParameterError
 from dpkernel.preprocessing import (
     DeclaredCategories,
     PrivateBounds,

@@ -25,9 +25,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from dpkernel import pld
-from dpkernel.errors import CertificateError, ParameterError
-from dpkernel.profiles import (
+from dpkernel.foundations.errors import CertificateError, ParameterError
+from dpkernel.foundations.types import Budget
+from dpkernel.privacy import pld
+from dpkernel.privacy.profiles import (
     _REGISTRY,
     ApproximateProfile,
     ComposedProfile,
@@ -47,8 +48,7 @@ from dpkernel.profiles import (
     profile_from_dict,
     rdp_delta,
 )
-from dpkernel.profiles.gaussian import _MOST_ATOMS
-from dpkernel.types import Budget
+from dpkernel.privacy.profiles.gaussian import _MOST_ATOMS
 
 GOLDEN = json.loads((Path(__file__).parent / "golden.json").read_text())
 GAP = Decimal("1e-5")

@@ -24,7 +24,6 @@ from dpkernel import (
     PrivateQuantileRegressor,
     SeededNoise,
 )
-from dpkernel.errors import DataError, ParameterError
 from dpkernel.estimators import records
 from dpkernel.estimators.classifier import OneAgainstRest
 from dpkernel.estimators.objective_plan import (
@@ -36,11 +35,12 @@ from dpkernel.estimators.objective_plan import (
 from dpkernel.estimators.records import STEPS, RecordRecipe, RecordStore, sum_rows
 from dpkernel.estimators.robust import UnitTarget
 from dpkernel.estimators.sources import Source, unit_inputs
-from dpkernel.features import FourierFeatures, LinearFeatures, PublicEigenfeatures
-from dpkernel.features.base import FeatureMap
-from dpkernel.losses import Huber, Logistic, SmoothedHinge, SmoothedPinball
-from dpkernel.profiles import compose
-from dpkernel.types import Neighbours
+from dpkernel.foundations.errors import DataError, ParameterError
+from dpkernel.foundations.types import Neighbours
+from dpkernel.models.features import FourierFeatures, LinearFeatures, PublicEigenfeatures
+from dpkernel.models.features.base import FeatureMap
+from dpkernel.models.losses import Huber, Logistic, SmoothedHinge, SmoothedPinball
+from dpkernel.privacy.profiles import compose
 
 BOX = Domain(tuple(Interval(-1, 1) for _ in range(3)))
 

@@ -11,7 +11,6 @@ import pytest
 from scipy.optimize import minimize
 
 from dpkernel import Domain, Interval, Levels, PrivateKernelRegressor, SeededNoise, load, save
-from dpkernel.errors import CertificateError, ParameterError
 from dpkernel.estimators.regressor import BudgetPlan, Outlook, calibration, fitting
 from dpkernel.estimators.regressor.location import CELLS, fit_location
 from dpkernel.estimators.regressor.releases import plan_releases
@@ -30,8 +29,9 @@ from dpkernel.estimators.regressor.stage import (
     stage_records,
     water_filling,
 )
-from dpkernel.losses import Huber
-from dpkernel.types import Budget, Neighbours
+from dpkernel.foundations.errors import CertificateError, ParameterError
+from dpkernel.foundations.types import Budget, Neighbours
+from dpkernel.models.losses import Huber
 
 PLAN = BudgetPlan(location=0.1, inputs=0.1, stages=(1.0, 1.2), scale=0.02, calibration=0.05)
 

@@ -9,17 +9,17 @@ import pytest
 from scipy.stats import norm
 
 from dpkernel import Budget, Ledger, PrivateKernelRegressor, SeededNoise, load, save
-from dpkernel.archive import MOST_HEADER, write_archive
-from dpkernel.errors import ParameterError
 from dpkernel.estimators.regressor import BudgetPlan, columns, kernel_choice, scale
 from dpkernel.estimators.regressor.budget_plan import MOST_LEARNING_INPUTS
 from dpkernel.estimators.regressor.location import CELLS as TARGET_CELLS
 from dpkernel.estimators.regressor.location import fit_distribution
-from dpkernel.features import LearnedFeatures
-from dpkernel.features.input_law import CELLS, InputLaw, uniform_law
-from dpkernel.features.learned import Component, kernel_matrices
-from dpkernel.statistics import GramLayout
-from dpkernel.types import Neighbours
+from dpkernel.foundations.archive import MOST_HEADER, write_archive
+from dpkernel.foundations.errors import ParameterError
+from dpkernel.foundations.types import Neighbours
+from dpkernel.models.features import LearnedFeatures
+from dpkernel.models.features.input_law import CELLS, InputLaw, uniform_law
+from dpkernel.models.features.learned import Component, kernel_matrices
+from dpkernel.privacy.statistics import GramLayout
 
 
 def regressor(epsilon=3.0, seed=1, **options):

@@ -15,9 +15,7 @@ import numpy as np
 import pytest
 
 from dpkernel import Budget, Certificate, Ledger, PrivateKernelRegressor, SeededNoise
-from dpkernel.audit import audit_scores
-from dpkernel.domain import Domain, Interval
-from dpkernel.errors import BudgetExceededError, CertificateError
+from dpkernel.data.domain import Domain, Interval
 from dpkernel.estimators import passes
 from dpkernel.estimators.regressor import BudgetPlan, calibration, fitting, learning
 from dpkernel.estimators.regressor.fitting import Fitting, Sizes
@@ -25,13 +23,15 @@ from dpkernel.estimators.regressor.learning import LearnedFitting
 from dpkernel.estimators.regressor.releases import plan_releases
 from dpkernel.estimators.regressor.stage import ROW_BOUND, stage_records
 from dpkernel.estimators.sources import Source
-from dpkernel.features import WhitenedFeatures
-from dpkernel.features.learned import Component
-from dpkernel.losses import Huber
-from dpkernel.noise import Part, Plan
-from dpkernel.profiles import compose
+from dpkernel.foundations.errors import BudgetExceededError, CertificateError
+from dpkernel.foundations.types import Neighbours
+from dpkernel.models.features import WhitenedFeatures
+from dpkernel.models.features.learned import Component
+from dpkernel.models.losses import Huber
+from dpkernel.privacy.noise import Part, Plan
+from dpkernel.privacy.profiles import compose
+from dpkernel.proof.audit import audit_scores
 from dpkernel.solvers import objective_perturbation
-from dpkernel.types import Neighbours
 from replay import LEARNED
 
 PLAN = BudgetPlan(location=0.1, inputs=0.1, stages=(1.0, 1.2), scale=0.02, calibration=0.05)

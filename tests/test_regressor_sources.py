@@ -10,16 +10,16 @@ import pytest
 from scipy import sparse
 
 from dpkernel import BlockStream, Budget, Ledger, PrivateKernelRegressor, SeededNoise
-from dpkernel.domain import Domain, Interval
-from dpkernel.errors import DataError, ParameterError
+from dpkernel.data.domain import Domain, Interval
 from dpkernel.estimators import passes
 from dpkernel.estimators.passes import Passes
 from dpkernel.estimators.regressor import BudgetPlan
 from dpkernel.estimators.regressor.fitting import Fitting, Sizes
 from dpkernel.estimators.sources import Source
-from dpkernel.features import WhitenedFeatures
-from dpkernel.noise import Part, Plan
-from dpkernel.types import Neighbours
+from dpkernel.foundations.errors import DataError, ParameterError
+from dpkernel.foundations.types import Neighbours
+from dpkernel.models.features import WhitenedFeatures
+from dpkernel.privacy.noise import Part, Plan
 
 PLAN = BudgetPlan(location=0.1, inputs=0.1, stages=(1.0, 1.2), scale=0.02, calibration=0.05)
 

@@ -33,11 +33,11 @@ from dpkernel import (
     private_score,
     save,
 )
-from dpkernel.archive import read_archive
-from dpkernel.domain import Interval
+from dpkernel.data.domain import Interval
 from dpkernel.estimators.gram_pass import Recipe
 from dpkernel.estimators.records import RecordRecipe
 from dpkernel.estimators.regressor import BudgetPlan
+from dpkernel.foundations.archive import read_archive
 from dpkernel.methods import (
     PrivateCurator,
     PrivateGridRegressor,
@@ -48,6 +48,7 @@ from dpkernel.methods import (
     PrivateSGDRegressor,
     PrivateSketchedRidge,
 )
+from dpkernel.outputs.report import write_report
 from dpkernel.preprocessing import (
     PrivateBounds,
     PrivateImputer,
@@ -57,10 +58,9 @@ from dpkernel.preprocessing import (
     PrivateStandardScaler,
 )
 from dpkernel.preprocessing.grids import Cells, Counts
-from dpkernel.report import write_report
+from dpkernel.privacy.sensitivity import base as formulas
+from dpkernel.privacy.statistics import GramLayout
 from dpkernel.selection.losses import RowLoss
-from dpkernel.sensitivity import base as formulas
-from dpkernel.statistics import GramLayout
 from replay import BLANK, LEARNED, Replay, ReplayError, differences, function_ratio, ratios
 
 RELATIONS = ("replace-one", "zero-out")

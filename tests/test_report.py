@@ -31,25 +31,25 @@ from dpkernel import (
     private_score,
     save,
 )
-from dpkernel.errors import ParameterError
+from dpkernel.data.table_files import ColumnRule, Schema
 from dpkernel.estimators.regressor import BudgetPlan
-from dpkernel.mechanisms import PROCEDURES, REGISTRY
+from dpkernel.foundations.errors import ParameterError
 from dpkernel.methods import PrivateCurator, PrivateGridRegressor, PrivateKernelSVC
+from dpkernel.outputs.report import write_report
+from dpkernel.outputs.report.charts import ticks
+from dpkernel.outputs.report.encoding import read_declared
+from dpkernel.outputs.report.markup import Html, escape, number, tag
+from dpkernel.outputs.report.style import LINES
+from dpkernel.outputs.report.views import MOST_PICTURES, coefficients_of, dependences, view_of
+from dpkernel.outputs.report.words import MECHANISMS, QUANTITIES, SENSITIVITIES
 from dpkernel.preprocessing import (
     DeclaredCategories,
     PrivateBounds,
     PrivatePipeline,
     PrivateStandardScaler,
 )
-from dpkernel.report import write_report
-from dpkernel.report.charts import ticks
-from dpkernel.report.encoding import read_declared
-from dpkernel.report.markup import Html, escape, number, tag
-from dpkernel.report.style import LINES
-from dpkernel.report.views import MOST_PICTURES, coefficients_of, dependences, view_of
-from dpkernel.report.words import MECHANISMS, QUANTITIES, SENSITIVITIES
-from dpkernel.sensitivity.base import _FORMULAS, _LAWS, RandomSensitivity
-from dpkernel.table_files import ColumnRule, Schema
+from dpkernel.privacy.mechanisms import PROCEDURES, REGISTRY
+from dpkernel.privacy.sensitivity.base import _FORMULAS, _LAWS, RandomSensitivity
 from estimator_table import BUILDERS
 
 HOSTILE = '"><script>alert(1)</script><img src=x onerror=alert(2)>\u202e\x00\ud800'

@@ -12,14 +12,19 @@ import pytest
 from typer.testing import CliRunner
 
 from dpkernel import Budget
-from dpkernel.errors import DataError, ParameterError
-from dpkernel.reproduce import FIGURES, lee_park_ahn, needs_songs, reproduce, wang_lei
-from dpkernel.reproduce import __main__ as command
-from dpkernel.reproduce import songs as song_module
-from dpkernel.reproduce.design import EPSILONS, NOISE, design, generator, response_noise
-from dpkernel.reproduce.lee_park_ahn import EACH_TIME, ONE_CHOICE, against_epsilon, against_features
-from dpkernel.reproduce.output import read_csv
-from dpkernel.reproduce.repetitions import (
+from dpkernel.foundations.errors import DataError, ParameterError
+from dpkernel.proof.reproduce import FIGURES, lee_park_ahn, needs_songs, reproduce, wang_lei
+from dpkernel.proof.reproduce import __main__ as command
+from dpkernel.proof.reproduce import songs as song_module
+from dpkernel.proof.reproduce.design import EPSILONS, NOISE, design, generator, response_noise
+from dpkernel.proof.reproduce.lee_park_ahn import (
+    EACH_TIME,
+    ONE_CHOICE,
+    against_epsilon,
+    against_features,
+)
+from dpkernel.proof.reproduce.output import read_csv
+from dpkernel.proof.reproduce.repetitions import (
     CORRECTED_1,
     KERNEL_RIDGE,
     PRINTED_1,
@@ -30,9 +35,9 @@ from dpkernel.reproduce.repetitions import (
     _corrected,
     synthetic,
 )
-from dpkernel.reproduce.request import GRID, Request
-from dpkernel.reproduce.songs import fetch_songs, load_songs
-from dpkernel.reproduce.store import Cell, Store
+from dpkernel.proof.reproduce.request import GRID, Request
+from dpkernel.proof.reproduce.songs import fetch_songs, load_songs
+from dpkernel.proof.reproduce.store import Cell, Store
 
 TINY = Grid(40, (1.0,), (4, 6), (1.0, 0.01))
 
@@ -109,7 +114,7 @@ def test_results_of_other_settings_or_versions_are_not_mixed_in(tmp_path, monkey
     run(first, 2, log)
     assert run(Store(tmp_path, "x", {"d": 2}), 1, log)[1] == [0]
     for name, value in (("__version__", "another"), ("CODE_VERSION", -1)):
-        monkeypatch.setattr(f"dpkernel.reproduce.store.{name}", value)
+        monkeypatch.setattr(f"dpkernel.proof.reproduce.store.{name}", value)
         assert run(Store(tmp_path, "x", {"d": 1}), 1, log)[1] == [0]
     assert json.loads(first.path.read_text().splitlines()[0])["d"] == 1
 

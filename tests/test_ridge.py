@@ -22,9 +22,9 @@ from dpkernel import (
     load,
     save,
 )
-from dpkernel.archive import read_archive
-from dpkernel.errors import BudgetExceededError, DataError, ParameterError
-from dpkernel.statistics import GramLayout
+from dpkernel.foundations.archive import read_archive
+from dpkernel.foundations.errors import BudgetExceededError, DataError, ParameterError
+from dpkernel.privacy.statistics import GramLayout
 
 HUGE = 1e11  # an epsilon at which the noise is far below the data
 

@@ -21,13 +21,13 @@ from dpkernel import (
     load,
     save,
 )
-from dpkernel.errors import CertificateError, ParameterError
 from dpkernel.estimators import gram_pass
-from dpkernel.features import PublicEigenfeatures
-from dpkernel.folds import GramFolds
+from dpkernel.foundations.errors import CertificateError, ParameterError
+from dpkernel.foundations.types import Neighbours
+from dpkernel.models.features import PublicEigenfeatures
+from dpkernel.privacy.folds import GramFolds
+from dpkernel.privacy.statistics import GramLayout
 from dpkernel.solvers import ridge_folds
-from dpkernel.statistics import GramLayout
-from dpkernel.types import Neighbours
 
 HUGE = 1e12  # an epsilon at which the noise is far below the data
 

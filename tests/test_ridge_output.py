@@ -19,13 +19,13 @@ from dpkernel import (
     load,
     save,
 )
-from dpkernel.errors import DataError, LedgerError, ParameterError
 from dpkernel.estimators.objective_plan import ROW_BOUND
 from dpkernel.estimators.records import RecordRecipe
-from dpkernel.profiles import gaussian_mu
+from dpkernel.foundations.errors import DataError, LedgerError, ParameterError
+from dpkernel.foundations.types import Neighbours
+from dpkernel.privacy.profiles import gaussian_mu
+from dpkernel.privacy.sensitivity import erm_ridge
 from dpkernel.selection.candidates import free_choices
-from dpkernel.sensitivity import erm_ridge
-from dpkernel.types import Neighbours
 
 HUGE = 1e9
 

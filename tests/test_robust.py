@@ -19,11 +19,11 @@ from dpkernel import (
     load,
     save,
 )
-from dpkernel.errors import AssumptionError, DataError, ParameterError
 from dpkernel.estimators.objective_plan import ROW_BOUND
 from dpkernel.estimators.records import RecordRecipe
-from dpkernel.losses import Huber, SmoothedPinball
+from dpkernel.foundations.errors import AssumptionError, DataError, ParameterError
 from dpkernel.methods import PrivateHuberRegressor
+from dpkernel.models.losses import Huber, SmoothedPinball
 
 HUGE = 1e4  # an epsilon at which the noise is far below the data
 PURE = ("idealised-arithmetic",)

@@ -11,7 +11,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from dpkernel.features import (
+from dpkernel.foundations.rounding import HALF_ULP, gamma
+from dpkernel.models.features import (
     FourierFeatures,
     LinearFeatures,
     PolynomialMap,
@@ -20,10 +21,9 @@ from dpkernel.features import (
     RandomProjection,
     TensorSketch,
 )
-from dpkernel.features.base import shrink_rows, shrinking_error
-from dpkernel.features.mercer import Spectrum1D, solve_1d
-from dpkernel.kernels import Gaussian, Laplace
-from dpkernel.rounding import HALF_ULP, gamma
+from dpkernel.models.features.base import shrink_rows, shrinking_error
+from dpkernel.models.features.mercer import Spectrum1D, solve_1d
+from dpkernel.models.kernels import Gaussian, Laplace
 
 LONG = np.longdouble
 long_only = pytest.mark.skipif(

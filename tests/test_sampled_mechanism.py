@@ -12,14 +12,14 @@ import pytest
 
 import oracles
 from dpkernel import SeededNoise, SystemNoise
-from dpkernel.certificate import Certificate, Release
-from dpkernel.errors import CertificateError, ParameterError
-from dpkernel.ledger import Ledger
-from dpkernel.mechanisms import Gaussian, SampledGaussian, sampled
-from dpkernel.noise import Part, Plan
-from dpkernel.profiles import SampledGaussianProfile
-from dpkernel.sensitivity import bounded_sum, declared
-from dpkernel.types import Budget, Neighbours
+from dpkernel.foundations.errors import CertificateError, ParameterError
+from dpkernel.foundations.types import Budget, Neighbours
+from dpkernel.privacy.certificate import Certificate, Release
+from dpkernel.privacy.ledger import Ledger
+from dpkernel.privacy.mechanisms import Gaussian, SampledGaussian, sampled
+from dpkernel.privacy.noise import Part, Plan
+from dpkernel.privacy.profiles import SampledGaussianProfile
+from dpkernel.privacy.sensitivity import bounded_sum, declared
 
 REPLACE, ZERO, ADD = Neighbours.REPLACE_ONE, Neighbours.ZERO_OUT, Neighbours.ADD_REMOVE
 BUDGET = Budget(1.0, 1e-6)

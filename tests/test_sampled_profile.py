@@ -13,9 +13,9 @@ from dp_accounting.pld import privacy_loss_distribution
 from scipy.stats import norm
 
 import oracles
-from dpkernel import pld
-from dpkernel.errors import ParameterError
-from dpkernel.profiles import (
+from dpkernel.foundations.errors import ParameterError
+from dpkernel.privacy import pld
+from dpkernel.privacy.profiles import (
     ComposedProfile,
     GaussianProfile,
     SampledGaussianProfile,
@@ -23,7 +23,7 @@ from dpkernel.profiles import (
     gaussian_delta,
     sampled,
 )
-from dpkernel.profiles.sampled import SAMPLINGS, _composed, _laws, sampled_delta
+from dpkernel.privacy.profiles.sampled import SAMPLINGS, _composed, _laws, sampled_delta
 from oracles import Pair
 
 QUADRATURE = 1 + 2e-6  # the sums over grids below are that exact

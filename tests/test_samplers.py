@@ -19,11 +19,17 @@ import pytest
 from scipy.special import ndtr, ndtri
 from scipy.stats import beta, binom, chi2, chi2_contingency, gamma, kstest, laplace
 
-from dpkernel import samplers
-from dpkernel.entropy import SeededEntropy
-from dpkernel.errors import ParameterError
-from dpkernel.noise import OpenDPNoise, SystemNoise
-from dpkernel.samplers import _law, categorical, discrete_gaussian, discrete_laplace, l2_gamma
+from dpkernel.foundations.entropy import SeededEntropy
+from dpkernel.foundations.errors import ParameterError
+from dpkernel.privacy import samplers
+from dpkernel.privacy.noise import OpenDPNoise, SystemNoise
+from dpkernel.privacy.samplers import (
+    _law,
+    categorical,
+    discrete_gaussian,
+    discrete_laplace,
+    l2_gamma,
+)
 
 FALSE_ALARM = 1e-6  # of each comparison on seeded words, over seeds
 # Of each of the 4 tests on real entropy. They compare with a hundredth of it, which covers what the

@@ -41,9 +41,9 @@ from dpkernel import (
     private_score,
     save,
 )
-from dpkernel.audit import audit_scores
-from dpkernel.domain import Interval
-from dpkernel.errors import (
+from dpkernel.data.domain import Interval
+from dpkernel.estimators import PrivateCurator
+from dpkernel.foundations.errors import (
     BudgetExceededError,
     CertificateError,
     DataError,
@@ -52,11 +52,11 @@ from dpkernel.errors import (
     ParameterError,
     PrivacyWarning,
 )
-from dpkernel.estimators import PrivateCurator
-from dpkernel.mechanisms import Exponential, Gaussian, HeldOutChoice, RandomStopping
-from dpkernel.mechanisms.selection import Line
-from dpkernel.noise import Part, Plan
-from dpkernel.profiles import (
+from dpkernel.foundations.types import Neighbours
+from dpkernel.privacy.mechanisms import Exponential, Gaussian, HeldOutChoice, RandomStopping
+from dpkernel.privacy.mechanisms.selection import Line
+from dpkernel.privacy.noise import Part, Plan
+from dpkernel.privacy.profiles import (
     GaussianProfile,
     MaximumProfile,
     PureProfile,
@@ -66,11 +66,11 @@ from dpkernel.profiles import (
     gaussian_mu,
     maximum,
 )
+from dpkernel.proof.audit import audit_scores
 from dpkernel.selection import PrivateScore
 from dpkernel.selection.losses import STEPS, loss_sensitivity, row_loss
 from dpkernel.selection.plan import resolve_law
 from dpkernel.selection.runs import Search
-from dpkernel.types import Neighbours
 
 LOGARITHMIC = StoppingLaw("negative-binomial", 10.0, 0.0)
 GEOMETRIC = StoppingLaw("negative-binomial", 10.0, 1.0)
@@ -274,7 +274,7 @@ def test_maximum_of_profiles():
 
 
 def test_a_base_without_renyi_bound_proves_nothing():
-    from dpkernel.profiles import ApproximateProfile
+    from dpkernel.privacy.profiles import ApproximateProfile
 
     found = StoppingProfile(ApproximateProfile(0.1, 1e-9), GEOMETRIC)
     assert found.delta(5.0) == 1.0 and found.epsilon(1e-6) == math.inf
@@ -1039,7 +1039,9 @@ def test_random_stopping_pays_for_the_dearest_fit_and_for_the_last_one():
     assert twice == StoppingProfile(parts[4].profile().compose(parts[4].profile()), POISSON)
 
 
-@pytest.mark.filterwarnings("ignore::dpkernel.errors.PrivacyWarning")  # clones without a ledger
+@pytest.mark.filterwarnings(
+    "ignore::dpkernel.foundations.errors.PrivacyWarning"
+)  # clones without a ledger
 @pytest.mark.parametrize("strategy", PAID)
 def test_scikit_learn_accepts_the_search(strategy):
     model = PrivateKernelRidge(y_bounds=(-1000, 1000), features="fourier", n_features=4)

@@ -9,16 +9,16 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from dpkernel.errors import CertificateError, ParameterError
-from dpkernel.mechanisms import Gaussian, SymmetricGaussian
-from dpkernel.sensitivity import (
+from dpkernel.foundations.errors import CertificateError, ParameterError
+from dpkernel.foundations.types import Neighbours
+from dpkernel.privacy.mechanisms import Gaussian, SymmetricGaussian
+from dpkernel.privacy.sensitivity import (
     augmented_gram,
     bounded_sum,
     histogram,
     loss_gradient,
     sensitivity_from_dict,
 )
-from dpkernel.types import Neighbours
 
 RELATIONS = tuple(Neighbours)
 REPLACE, OTHERS = Neighbours.REPLACE_ONE, [r for r in RELATIONS if r is not Neighbours.REPLACE_ONE]

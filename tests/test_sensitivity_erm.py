@@ -8,19 +8,19 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from dpkernel.errors import ParameterError
-from dpkernel.losses import Absolute, Hinge, Huber, Logistic, Pinball, Squared
-from dpkernel.sensitivity import (
+from dpkernel.foundations.errors import ParameterError
+from dpkernel.foundations.types import Neighbours
+from dpkernel.models.losses import Absolute, Hinge, Huber, Logistic, Pinball, Squared
+from dpkernel.privacy.sensitivity import (
     erm_bounded,
     erm_lipschitz,
     erm_prediction,
     erm_ridge,
     sensitivity_from_dict,
 )
-from dpkernel.sensitivity.erm import psi
+from dpkernel.privacy.sensitivity.erm import psi
 from dpkernel.solvers.objective_perturbation import BlockRecords
 from dpkernel.solvers.output_perturbation import Risk, minimise_risk, stacked
-from dpkernel.types import Neighbours
 
 REPLACE, ZERO = Neighbours.REPLACE_ONE, Neighbours.ZERO_OUT
 RELATIONS = tuple(Neighbours)

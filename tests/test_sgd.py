@@ -16,12 +16,18 @@ import pytest
 from scipy import sparse
 from scipy.optimize import minimize
 
-from dpkernel import BlockStream, Budget, Certificate, Ledger, SeededNoise, load, mechanisms, save
-from dpkernel.errors import AssumptionError, BudgetExceededError, DataError, ParameterError
+from dpkernel import BlockStream, Budget, Certificate, Ledger, SeededNoise, load, save
 from dpkernel.estimators.records import RecordRecipe
 from dpkernel.estimators.sgd import plan, table
 from dpkernel.estimators.sgd.plan import ROW_BOUND
-from dpkernel.losses import (
+from dpkernel.foundations.errors import (
+    AssumptionError,
+    BudgetExceededError,
+    DataError,
+    ParameterError,
+)
+from dpkernel.methods import PrivateSGDClassifier, PrivateSGDRegressor
+from dpkernel.models.losses import (
     Absolute,
     Hinge,
     Huber,
@@ -35,8 +41,8 @@ from dpkernel.losses import (
     Squared,
     SquaredHinge,
 )
-from dpkernel.methods import PrivateSGDClassifier, PrivateSGDRegressor
-from dpkernel.noise import NoiseSource, SystemNoise
+from dpkernel.privacy import mechanisms
+from dpkernel.privacy.noise import NoiseSource, SystemNoise
 from dpkernel.solvers.sgd_output import OutputSGD
 from dpkernel.solvers.sgd_presets import PRESETS, preset
 
@@ -250,7 +256,11 @@ REFUSALS = {
         "'loss' parameter.*one of absolute, huber",
     ),
     "margin loss": ({"loss": "hinge"}, ParameterError, "'loss' parameter.*one of absolute, huber"),
-    "margin loss object": ({"loss": Hinge()}, ParameterError, "such a loss of dpkernel.losses"),
+    "margin loss object": (
+        {"loss": Hinge()},
+        ParameterError,
+        "such a loss of dpkernel.models.losses",
+    ),
     "no loss": ({"loss": 3}, ParameterError, "'loss' parameter"),
     "batch": ({"batch_size": N + 1}, ParameterError, "'batch_size'.*number of rows, 90. Got 91"),
     "batch of output": ({**OUTPUT, "batch_size": N + 1}, ParameterError, "'batch_size'"),

@@ -18,8 +18,8 @@ from scipy.special import ndtr
 from scipy.stats import binom
 
 from dpkernel import Budget, Neighbours
-from dpkernel.errors import CertificateError, ParameterError
-from dpkernel.losses import (
+from dpkernel.foundations.errors import CertificateError, ParameterError
+from dpkernel.models.losses import (
     REGISTRY,
     Absolute,
     Hinge,
@@ -34,8 +34,8 @@ from dpkernel.losses import (
     Squared,
     SquaredHinge,
 )
-from dpkernel.mechanisms import Gaussian, MixtureGaussian
-from dpkernel.sensitivity import Path, RandomSensitivity, sensitivity_from_dict, sgd
+from dpkernel.privacy.mechanisms import Gaussian, MixtureGaussian
+from dpkernel.privacy.sensitivity import Path, RandomSensitivity, sensitivity_from_dict, sgd
 from dpkernel.solvers.sgd_output import OutputSGD
 from sgd_twin import batches_of, descend, farthest, options
 

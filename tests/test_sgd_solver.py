@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from dpkernel import Neighbours
-from dpkernel.errors import ParameterError
-from dpkernel.losses import (
+from dpkernel.foundations.errors import ParameterError
+from dpkernel.models.losses import (
     Absolute,
     Hinge,
     Huber,

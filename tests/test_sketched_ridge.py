@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from dpkernel import BlockStream, Budget, Ledger, PrivateKernelRidge, SeededNoise, load, save
-from dpkernel.archive import read_archive, write_archive
-from dpkernel.errors import AssumptionError, CertificateError, ParameterError
+from dpkernel.foundations.archive import read_archive, write_archive
+from dpkernel.foundations.errors import AssumptionError, CertificateError, ParameterError
 from dpkernel.methods import PrivateSketchedRidge
 from dpkernel.solvers.ridge import penalty
 from dpkernel.solvers.sketched_ridge import SketchScale, solve_sketch

@@ -9,12 +9,12 @@ import pytest
 from scipy.linalg import hadamard
 from scipy.optimize import minimize
 
-from dpkernel.certificate import Certificate
-from dpkernel.errors import CertificateError, ParameterError
-from dpkernel.kernels import Gaussian
-from dpkernel.losses import Hinge, Huber, Logistic, Squared
-from dpkernel.papers import PublishedSketchedERM
-from dpkernel.papers.ma_2024 import counterexample, theorem_12
+from dpkernel.foundations.errors import CertificateError, ParameterError
+from dpkernel.models.kernels import Gaussian
+from dpkernel.models.losses import Hinge, Huber, Logistic, Squared
+from dpkernel.privacy.certificate import Certificate
+from dpkernel.proof.papers import PublishedSketchedERM
+from dpkernel.proof.papers.ma_2024 import counterexample, theorem_12
 from dpkernel.solvers.sketching import SKETCHES, sketched_erm, walsh_hadamard
 
 LOSSES = [Squared(), Huber(0.3), Logistic()]

@@ -10,8 +10,8 @@ import pytest
 from scipy import sparse
 
 from dpkernel import BlockStream, Budget, Ledger, PrivateKernelRidge, SeededNoise
-from dpkernel.blocks import rows_a_block
-from dpkernel.errors import DataError
+from dpkernel.data.blocks import rows_a_block
+from dpkernel.foundations.errors import DataError
 
 ROWS, COLUMNS = 5000, 12  # two blocks
 

@@ -14,14 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from dpkernel.errors import DataError, LedgerError, NoiseError, ParameterError
-from dpkernel.ledger import Ledger
-from dpkernel.mechanisms import Gaussian, SymmetricGaussian
-from dpkernel.noise import SeededNoise
-from dpkernel.samplers import LARGEST_SCALE
-from dpkernel.sensitivity import augmented_gram
-from dpkernel.statistics import GramLayout, GramSum
-from dpkernel.types import Budget, Neighbours
+from dpkernel.foundations.errors import DataError, LedgerError, NoiseError, ParameterError
+from dpkernel.foundations.types import Budget, Neighbours
+from dpkernel.privacy.ledger import Ledger
+from dpkernel.privacy.mechanisms import Gaussian, SymmetricGaussian
+from dpkernel.privacy.noise import SeededNoise
+from dpkernel.privacy.samplers import LARGEST_SCALE
+from dpkernel.privacy.sensitivity import augmented_gram
+from dpkernel.privacy.statistics import GramLayout, GramSum
 
 REPLACE, ZERO, ADD = Neighbours.REPLACE_ONE, Neighbours.ZERO_OUT, Neighbours.ADD_REMOVE
 BUDGET = Budget(1.0, 1e-6)

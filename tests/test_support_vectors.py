@@ -18,13 +18,13 @@ from dpkernel import (
     load,
     save,
 )
-from dpkernel.errors import AssumptionError, LedgerError, ParameterError
 from dpkernel.estimators.classifier import OneAgainstRest
 from dpkernel.estimators.objective_plan import ROW_BOUND
 from dpkernel.estimators.records import RecordRecipe
-from dpkernel.losses import SmoothedHinge, SmoothedInsensitive
+from dpkernel.foundations.errors import AssumptionError, LedgerError, ParameterError
 from dpkernel.methods import PrivateHuberRegressor, PrivateKernelSVC, PrivateKernelSVR
-from dpkernel.profiles import gaussian_mu
+from dpkernel.models.losses import SmoothedHinge, SmoothedInsensitive
+from dpkernel.privacy.profiles import gaussian_mu
 
 HUGE = 1e9
 PURE = ("idealised-arithmetic",)

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from dpkernel import PrivateKernelClassifier, PrivateKernelRidge, SeededNoise
-from dpkernel.domain import Interval, Levels
-from dpkernel.errors import CertificateError, DataError, ParameterError
-from dpkernel.table_files import Schema, encode_table, open_table, read_schema, readers, spool
+from dpkernel.data.domain import Interval, Levels
+from dpkernel.data.table_files import Schema, encode_table, open_table, read_schema, readers, spool
+from dpkernel.foundations.errors import CertificateError, DataError, ParameterError
 
 SECRET = "SECRETCELL"
 TOML = """

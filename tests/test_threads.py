@@ -10,10 +10,10 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from dpkernel import BlockStream, Budget, Ledger, Neighbours, PrivateKernelRidge, SeededNoise
-from dpkernel.errors import DataError
 from dpkernel.estimators import gram_pass
-from dpkernel.statistics import GramLayout, GramSum
-from dpkernel.threads import block_threads, in_threads
+from dpkernel.foundations.errors import DataError
+from dpkernel.foundations.threads import block_threads, in_threads
+from dpkernel.privacy.statistics import GramLayout, GramSum
 
 ROWS = 30_000  # eight blocks, in single precision
 

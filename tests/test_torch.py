@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 from dpkernel import Budget, Ledger, PrivateKernelRidge, SeededNoise
-from dpkernel.blocks import BLOCK_ROWS
-from dpkernel.domain import Domain, Interval
-from dpkernel.errors import DataError
+from dpkernel.data.blocks import BLOCK_ROWS
+from dpkernel.data.domain import Domain, Interval
 from dpkernel.estimators.gram_pass import Recipe, sum_blocks
-from dpkernel.features import FourierFeatures
-from dpkernel.features.base import FeatureMap
-from dpkernel.statistics import GramLayout
-from dpkernel.types import Neighbours
+from dpkernel.foundations.errors import DataError
+from dpkernel.foundations.types import Neighbours
+from dpkernel.models.features import FourierFeatures
+from dpkernel.models.features.base import FeatureMap
+from dpkernel.privacy.statistics import GramLayout
 
 torch = pytest.importorskip("torch")
 

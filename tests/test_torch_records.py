@@ -18,13 +18,13 @@ from dpkernel import (
     PrivateQuantileRegressor,
     SeededNoise,
 )
-from dpkernel.errors import DataError
 from dpkernel.estimators import records
 from dpkernel.estimators.classifier import OneAgainstRest
 from dpkernel.estimators.records import RecordRecipe, RecordStore, sum_rows
 from dpkernel.estimators.sources import Source
-from dpkernel.features import FourierFeatures, LinearFeatures, PublicEigenfeatures
-from dpkernel.losses import Logistic, SmoothedHinge
+from dpkernel.foundations.errors import DataError
+from dpkernel.models.features import FourierFeatures, LinearFeatures, PublicEigenfeatures
+from dpkernel.models.losses import Logistic, SmoothedHinge
 
 torch = pytest.importorskip("torch")
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpkernel.errors import ParameterError
-from dpkernel.types import Budget, Neighbours, is_real
+from dpkernel.foundations.errors import ParameterError
+from dpkernel.foundations.types import Budget, Neighbours, is_real
 
 NOT_EPSILON = [
     math.nan,

@@ -15,13 +15,18 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from dpkernel import unit_statistics
-from dpkernel.errors import DataError, LedgerError, ParameterError
-from dpkernel.ledger import Ledger
-from dpkernel.noise import SeededNoise
-from dpkernel.sensitivity import Sensitivity, augmented_gram, sensitivity_from_dict, unit_gram
-from dpkernel.types import Budget, Neighbours
-from dpkernel.unit_statistics import UnitGramLayout, UnitGramSum
+from dpkernel.foundations.errors import DataError, LedgerError, ParameterError
+from dpkernel.foundations.types import Budget, Neighbours
+from dpkernel.privacy import unit_statistics
+from dpkernel.privacy.ledger import Ledger
+from dpkernel.privacy.noise import SeededNoise
+from dpkernel.privacy.sensitivity import (
+    Sensitivity,
+    augmented_gram,
+    sensitivity_from_dict,
+    unit_gram,
+)
+from dpkernel.privacy.unit_statistics import UnitGramLayout, UnitGramSum
 
 REPLACE, ZERO = Neighbours.REPLACE_ONE, Neighbours.ZERO_OUT
 BUDGET = Budget(1.0, 1e-6)

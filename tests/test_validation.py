@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from dpkernel import errors
-from dpkernel.errors import ParameterError, parameter_message
-from dpkernel.validation import Choice, Kind, Real, Whole, check_parameters
+from dpkernel.foundations import errors
+from dpkernel.foundations.errors import ParameterError, parameter_message
+from dpkernel.foundations.validation import Choice, Kind, Real, Whole, check_parameters
 
 HOLDS = [
     (Real(), [0, -1e308, np.float32(2), np.int64(2), 5e-324]),

@@ -1,18 +1,18 @@
 """dpkernel: private kernel models for tabular data, with a certificate anyone can verify.
 
-Importing the package loads nothing but this file; every name loads its module when it is first used.
+Importing the package loads almost nothing; every public name loads its module when it is first used.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from dpkernel.foundations import old_paths
 from dpkernel.version import __version__
 
 if TYPE_CHECKING:
-    from dpkernel import mechanisms, methods, profiles, selection
-    from dpkernel.blocks import BlockStream
-    from dpkernel.certificate import Certificate
-    from dpkernel.domain import Domain, Interval, Levels
+    from dpkernel import methods, selection
+    from dpkernel.data.blocks import BlockStream
+    from dpkernel.data.domain import Domain, Interval, Levels
     from dpkernel.estimators import (
         PrivateKernelClassifier,
         PrivateKernelRegressor,
@@ -20,18 +20,22 @@ if TYPE_CHECKING:
         PrivateQuantileRegressor,
     )
     from dpkernel.estimators.gram_statistics import GramStatistics
-    from dpkernel.ledger import Ledger
-    from dpkernel.model_file import load, read_header, save, verify_file
-    from dpkernel.noise import OpenDPNoise, SeededNoise, SystemNoise
-    from dpkernel.onnx_export import to_onnx
+    from dpkernel.foundations.types import Budget, Neighbours
+    from dpkernel.outputs.model_file import load, read_header, save, verify_file
+    from dpkernel.outputs.onnx_export import to_onnx
+    from dpkernel.privacy import mechanisms, profiles
+    from dpkernel.privacy.certificate import Certificate
+    from dpkernel.privacy.ledger import Ledger
+    from dpkernel.privacy.noise import OpenDPNoise, SeededNoise, SystemNoise
     from dpkernel.selection import PrivateSearchCV, private_score
-    from dpkernel.types import Budget, Neighbours
+
+old_paths.install()
 
 # every public name, under the module that it comes from
 _HOMES = {
-    "blocks": ("BlockStream",),
-    "certificate": ("Certificate",),
-    "domain": ("Domain", "Interval", "Levels"),
+    "data.blocks": ("BlockStream",),
+    "privacy.certificate": ("Certificate",),
+    "data.domain": ("Domain", "Interval", "Levels"),
     "estimators": (
         "PrivateKernelClassifier",
         "PrivateKernelRegressor",
@@ -39,14 +43,19 @@ _HOMES = {
         "PrivateQuantileRegressor",
     ),
     "estimators.gram_statistics": ("GramStatistics",),
-    "ledger": ("Ledger",),
-    "model_file": ("load", "read_header", "save", "verify_file"),
-    "noise": ("OpenDPNoise", "SeededNoise", "SystemNoise"),
-    "onnx_export": ("to_onnx",),
+    "privacy.ledger": ("Ledger",),
+    "outputs.model_file": ("load", "read_header", "save", "verify_file"),
+    "privacy.noise": ("OpenDPNoise", "SeededNoise", "SystemNoise"),
+    "outputs.onnx_export": ("to_onnx",),
     "selection": ("PrivateSearchCV", "private_score"),
-    "types": ("Budget", "Neighbours"),
+    "foundations.types": ("Budget", "Neighbours"),
 }
-_MODULES = ("mechanisms", "methods", "profiles", "selection")
+_MODULES = {
+    "mechanisms": "privacy.mechanisms",
+    "methods": "methods",
+    "profiles": "privacy.profiles",
+    "selection": "selection",
+}
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
@@ -84,7 +93,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """Load a public name when it is first asked for."""
     if name in _MODULES:
-        return import_module(f"dpkernel.{name}")
+        return import_module(f"dpkernel.{_MODULES[name]}")
     if name not in _HOME_OF:
         raise AttributeError(f"module 'dpkernel' has no attribute {name!r}")
     found = getattr(import_module(f"dpkernel.{_HOME_OF[name]}"), name)

@@ -11,8 +11,8 @@ import typer
 from dpkernel.cli import options
 from dpkernel.cli.model_files import check_outputs, draft
 from dpkernel.cli.output import REFUSED, Output, Refusal, command
-from dpkernel.domain import Interval, Levels
-from dpkernel.types import Budget, Neighbours
+from dpkernel.data.domain import Interval, Levels
+from dpkernel.foundations.types import Budget, Neighbours
 
 _NAMED_ROWS, _NAMED_TRIALS = 1000, 1000  # of an estimator without a file
 
@@ -67,7 +67,7 @@ def audit(
     """
     check_outputs([out, plot], [Path(subject)])
     common: dict[str, Any] = {"confidence": confidence, "n_jobs": jobs, "progress": output.live}
-    import dpkernel.audit as attacks
+    import dpkernel.proof.audit as attacks
 
     if Path(subject).is_file():
         found = attacks.audit_file(subject, trials=trials, n_rows=rows, records=records, **common)

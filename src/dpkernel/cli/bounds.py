@@ -11,14 +11,11 @@ from typing import Annotated, Any
 
 import typer
 
-from dpkernel.certificate import Certificate
 from dpkernel.cli import options
 from dpkernel.cli.model_files import check_outputs, check_room, keep
 from dpkernel.cli.output import Output, Refusal, command, one_line
-from dpkernel.domain import Interval, Levels
-from dpkernel.errors import DataError
-from dpkernel.preprocessing import PrivateBounds
-from dpkernel.table_files import (
+from dpkernel.data.domain import Interval, Levels
+from dpkernel.data.table_files import (
     ColumnRule,
     Schema,
     TableFile,
@@ -26,7 +23,10 @@ from dpkernel.table_files import (
     open_table,
     read_schema,
 )
-from dpkernel.types import Budget, Neighbours
+from dpkernel.foundations.errors import DataError
+from dpkernel.foundations.types import Budget, Neighbours
+from dpkernel.preprocessing import PrivateBounds
+from dpkernel.privacy.certificate import Certificate
 
 
 def add_to(app: typer.Typer) -> None:

@@ -20,9 +20,9 @@ from dpkernel.cli.model_files import (
     stored_schema,
 )
 from dpkernel.cli.output import REFUSED, Output, command, one_line
-from dpkernel.model_file import load
-from dpkernel.table_files import Schema
-from dpkernel.table_files.schema import described
+from dpkernel.data.table_files import Schema
+from dpkernel.data.table_files.schema import described
+from dpkernel.outputs.model_file import load
 
 CertificateFile = Annotated[
     Path, typer.Argument(metavar="FILE", help="A model file or a certificate (JSON).")

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from dpkernel.cli.output import Output, command
-from dpkernel.demo import run_demo
+from dpkernel.outputs.demo import run_demo
 
 
 def add_to(app: typer.Typer) -> None:

@@ -10,8 +10,8 @@ import typer
 from dpkernel.cli import options
 from dpkernel.cli.model_files import check_outputs, check_room, model_notes, report, save_model
 from dpkernel.cli.output import Output, command
-from dpkernel.table_files import encode_table, open_table, read_schema
-from dpkernel.types import Budget, Neighbours
+from dpkernel.data.table_files import encode_table, open_table, read_schema
+from dpkernel.foundations.types import Budget, Neighbours
 
 Out = Annotated[Path, typer.Option(help="Where the model goes.")]
 

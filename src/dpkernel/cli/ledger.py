@@ -12,10 +12,10 @@ from rich.text import Text
 from dpkernel.cli import options
 from dpkernel.cli.model_files import check_outputs
 from dpkernel.cli.output import Output, Refusal, command, one_line
-from dpkernel.ledger import Ledger
-from dpkernel.ledger_file import dataset_names
-from dpkernel.ledger_store import recorded_name
-from dpkernel.types import JSON, Budget, Neighbours
+from dpkernel.foundations.types import JSON, Budget, Neighbours
+from dpkernel.privacy.ledger import Ledger
+from dpkernel.privacy.ledger_file import dataset_names
+from dpkernel.privacy.ledger_store import recorded_name
 
 File = Annotated[Path, typer.Argument(help="A ledger file.", show_default=False)]
 

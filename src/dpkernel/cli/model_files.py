@@ -11,15 +11,15 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from dpkernel.archive import read_json
-from dpkernel.certificate import Certificate
 from dpkernel.cli.output import Refusal
-from dpkernel.errors import CertificateError
-from dpkernel.ledger import Ledger
-from dpkernel.model_file import FileCheck, load, read_header, save, verify_file
-from dpkernel.report import write_report
-from dpkernel.table_files import ColumnRule, Schema
-from dpkernel.types import JSON, Budget
+from dpkernel.data.table_files import ColumnRule, Schema
+from dpkernel.foundations.archive import read_json
+from dpkernel.foundations.errors import CertificateError
+from dpkernel.foundations.types import JSON, Budget
+from dpkernel.outputs.model_file import FileCheck, load, read_header, save, verify_file
+from dpkernel.outputs.report import write_report
+from dpkernel.privacy.certificate import Certificate
+from dpkernel.privacy.ledger import Ledger
 
 _ROOM = 2**22  # bytes that must be free for a model before anything is spent for it
 

@@ -12,11 +12,11 @@ import typer
 
 from dpkernel import estimators
 from dpkernel.cli.output import NOTHING_SPENT, Refusal
-from dpkernel.domain import Interval, Levels
-from dpkernel.errors import DPKernelError, ParameterError
-from dpkernel.ledger import Ledger
-from dpkernel.table_files import Schema
-from dpkernel.types import Budget, Neighbours
+from dpkernel.data.domain import Interval, Levels
+from dpkernel.data.table_files import Schema
+from dpkernel.foundations.errors import DPKernelError, ParameterError
+from dpkernel.foundations.types import Budget, Neighbours
+from dpkernel.privacy.ledger import Ledger
 
 Data = Annotated[
     Path, typer.Argument(help="Rows: CSV, TSV, Parquet, Arrow/Feather or NPZ.", show_default=False)

@@ -25,9 +25,9 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from dpkernel.errors import DPKernelError
-from dpkernel.table_files.readers import Tell
-from dpkernel.types import JSON
+from dpkernel.data.table_files.readers import Tell
+from dpkernel.foundations.errors import DPKernelError
+from dpkernel.foundations.types import JSON
 
 REFUSED = 1
 INTERRUPTED = 130

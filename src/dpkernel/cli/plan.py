@@ -13,9 +13,9 @@ from dpkernel.cli import options
 from dpkernel.cli.model_files import check_outputs
 from dpkernel.cli.output import Output, Refusal, command
 from dpkernel.cli.simulation import MEASURES, Expected, simulate
-from dpkernel.domain import Interval, Levels
-from dpkernel.table_files import read_schema
-from dpkernel.types import Budget, Neighbours
+from dpkernel.data.domain import Interval, Levels
+from dpkernel.data.table_files import read_schema
+from dpkernel.foundations.types import Budget, Neighbours
 
 _EPSILONS = (0.1, 0.3, 1.0, 3.0)
 _ROWS = (1000, 10_000)

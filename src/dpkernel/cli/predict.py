@@ -15,10 +15,10 @@ import typer
 from dpkernel.cli import options
 from dpkernel.cli.model_files import check_outputs, check_room, draft, model_schema
 from dpkernel.cli.output import Output, command
-from dpkernel.errors import ParameterError
-from dpkernel.model_file import load
-from dpkernel.table_files import Schema, open_table
-from dpkernel.types import Array
+from dpkernel.data.table_files import Schema, open_table
+from dpkernel.foundations.errors import ParameterError
+from dpkernel.foundations.types import Array
+from dpkernel.outputs.model_file import load
 
 
 def add_to(app: typer.Typer) -> None:

@@ -29,8 +29,8 @@ def reproduce(
     ] = None,
 ) -> None:
     """Compute a figure or table of a paper again; write a picture and a CSV."""
-    from dpkernel.reproduce import reproduce as compute
-    from dpkernel.reproduce.errata import shown
+    from dpkernel.proof.reproduce import reproduce as compute
+    from dpkernel.proof.reproduce.errata import shown
 
     written = compute(
         paper,

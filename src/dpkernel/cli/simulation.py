@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from dpkernel.domain import Interval, Levels
-from dpkernel.types import Array
+from dpkernel.data.domain import Interval, Levels
+from dpkernel.foundations.types import Array
 
 _WAVES = 30
 _TEST_ROWS = 2000

@@ -19,14 +19,14 @@ import numpy as np
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
-from dpkernel.certificate import Certificate, Release
-from dpkernel.domain import Domain, Interval, Levels
-from dpkernel.errors import DataError, ParameterError, PrivacyWarning
-from dpkernel.ledger import Ledger
-from dpkernel.noise import Noise, NoiseSource, Part, Plan, SeededNoise
-from dpkernel.tables import checked_table, without_traps
-from dpkernel.types import Array, Budget, Neighbours
-from dpkernel.validation import Constraint, check_parameters
+from dpkernel.data.domain import Domain, Interval, Levels
+from dpkernel.data.tables import checked_table, without_traps
+from dpkernel.foundations.errors import DataError, ParameterError, PrivacyWarning
+from dpkernel.foundations.types import Array, Budget, Neighbours
+from dpkernel.foundations.validation import Constraint, check_parameters
+from dpkernel.privacy.certificate import Certificate, Release
+from dpkernel.privacy.ledger import Ledger
+from dpkernel.privacy.noise import Noise, NoiseSource, Part, Plan, SeededNoise
 
 logger = logging.getLogger("dpkernel")
 

@@ -10,18 +10,18 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.special import log_expit, softmax
 
-from dpkernel.domain import Domain, Levels
-from dpkernel.errors import ParameterError, parameter_message
+from dpkernel.data.domain import Domain, Levels
 from dpkernel.estimators.kernel_model import LabelModel
 from dpkernel.estimators.labels import as_labels, classes_of
 from dpkernel.estimators.objective_model import ObjectiveModel
 from dpkernel.estimators.records import Targets
 from dpkernel.estimators.sources import open_source
-from dpkernel.ledger import Ledger
-from dpkernel.losses import Logistic, Loss, SmoothedHinge
-from dpkernel.noise import NoiseSource
-from dpkernel.types import JSON, Array, Neighbours, is_real
-from dpkernel.validation import Choice, Real
+from dpkernel.foundations.errors import ParameterError, parameter_message
+from dpkernel.foundations.types import JSON, Array, Neighbours, is_real
+from dpkernel.foundations.validation import Choice, Real
+from dpkernel.models.losses import Logistic, Loss, SmoothedHinge
+from dpkernel.privacy.ledger import Ledger
+from dpkernel.privacy.noise import NoiseSource
 
 _SIGNAL = 4.0  # the variance that a good decision function is taken to have
 

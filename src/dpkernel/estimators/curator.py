@@ -12,33 +12,33 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from dpkernel.blocks import dense_rows
-from dpkernel.certificate import Certificate, Release
-from dpkernel.domain import Domain
-from dpkernel.entropy import this_process
-from dpkernel.errors import (
+from dpkernel.data.blocks import dense_rows
+from dpkernel.data.domain import Domain
+from dpkernel.data.tables import as_floats
+from dpkernel.estimators.curator_file import Answer, CuratorFile
+from dpkernel.estimators.rkhs import FunctionModel
+from dpkernel.foundations.entropy import this_process
+from dpkernel.foundations.errors import (
     CertificateError,
     CuratorError,
     NoiseError,
     ParameterError,
     parameter_message,
 )
-from dpkernel.estimators.curator_file import Answer, CuratorFile
-from dpkernel.estimators.rkhs import FunctionModel
-from dpkernel.kernels import Kernel, kernel_from_dict
-from dpkernel.ledger import Ledger
-from dpkernel.mechanisms import (
+from dpkernel.foundations.types import Array, Budget, Neighbours
+from dpkernel.foundations.validation import Choice, Kind, Whole
+from dpkernel.models.kernels import Kernel, kernel_from_dict
+from dpkernel.privacy.certificate import Certificate, Release
+from dpkernel.privacy.ledger import Ledger
+from dpkernel.privacy.mechanisms import (
     FunctionalGaussian,
     L2Gamma,
     NoisyFunction,
     mechanism_from_dict,
     require_accepted,
 )
-from dpkernel.noise import NoiseSource
-from dpkernel.sensitivity import erm_prediction
-from dpkernel.tables import as_floats
-from dpkernel.types import Array, Budget, Neighbours
-from dpkernel.validation import Choice, Kind, Whole
+from dpkernel.privacy.noise import NoiseSource
+from dpkernel.privacy.sensitivity import erm_prediction
 
 
 @dataclass(frozen=True)

@@ -23,9 +23,9 @@ from pathlib import Path
 
 import numpy as np
 
-from dpkernel.errors import CuratorError, LedgerError
-from dpkernel.ledger_file import side_lock
-from dpkernel.types import JSON, Array
+from dpkernel.foundations.errors import CuratorError, LedgerError
+from dpkernel.foundations.types import JSON, Array
+from dpkernel.privacy.ledger_file import side_lock
 
 APPLICATION = 0x64706B63  # "dpkc"
 VERSION = 1

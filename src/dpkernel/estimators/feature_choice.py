@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
-from dpkernel.domain import Domain
-from dpkernel.errors import ParameterError, parameter_message
-from dpkernel.features import (
+from dpkernel.data.domain import Domain
+from dpkernel.foundations.errors import ParameterError, parameter_message
+from dpkernel.models.features import (
     FeatureMap,
     FourierFeatures,
     LinearFeatures,
@@ -20,7 +20,7 @@ from dpkernel.features import (
     PublicNystroem,
     RandomProjection,
 )
-from dpkernel.kernels import resolve_kernel
+from dpkernel.models.kernels import resolve_kernel
 
 
 def _projection(options: dict[str, Any]) -> FeatureMap:

@@ -16,10 +16,9 @@ from typing import Any
 import numpy as np
 from rich.progress import Progress
 
-from dpkernel.blocks import dense_rows, rows_a_block
-from dpkernel.cells import shape_of
-from dpkernel.domain import Domain, Interval
-from dpkernel.errors import DataError
+from dpkernel.data.blocks import dense_rows, rows_a_block
+from dpkernel.data.cells import shape_of
+from dpkernel.data.domain import Domain, Interval
 from dpkernel.estimators.sources import (
     WRONG_SIZES,
     Source,
@@ -29,11 +28,12 @@ from dpkernel.estimators.sources import (
     computed,
     unit_inputs,
 )
-from dpkernel.features import FeatureMap
-from dpkernel.folds import GramFolds, Packed
-from dpkernel.statistics import GramLayout
-from dpkernel.threads import block_threads, in_threads
-from dpkernel.types import Array
+from dpkernel.foundations.errors import DataError
+from dpkernel.foundations.threads import block_threads, in_threads
+from dpkernel.foundations.types import Array
+from dpkernel.models.features import FeatureMap
+from dpkernel.privacy.folds import GramFolds, Packed
+from dpkernel.privacy.statistics import GramLayout
 
 
 @dataclass(frozen=True)

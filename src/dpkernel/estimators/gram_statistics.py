@@ -6,13 +6,13 @@ from typing import Any
 
 from sklearn.base import clone
 
-from dpkernel.errors import DataError, LedgerError, ParameterError, parameter_message
 from dpkernel.estimators.gram_pass import sum_blocks
 from dpkernel.estimators.ridge import PrivateKernelRidge
 from dpkernel.estimators.sources import Source, chunk_block
-from dpkernel.folds import GramFolds
-from dpkernel.ledger import Ledger
-from dpkernel.types import is_whole
+from dpkernel.foundations.errors import DataError, LedgerError, ParameterError, parameter_message
+from dpkernel.foundations.types import is_whole
+from dpkernel.privacy.folds import GramFolds
+from dpkernel.privacy.ledger import Ledger
 
 
 class GramStatistics:

@@ -7,17 +7,17 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dpkernel.certificate import Certificate, Release
-from dpkernel.domain import Domain, Interval
-from dpkernel.errors import ParameterError, parameter_message
+from dpkernel.data.domain import Domain, Interval
 from dpkernel.estimators.kernel_model import KernelModel
 from dpkernel.estimators.rkhs import FunctionModel
-from dpkernel.features import PublicNystroem
-from dpkernel.ledger import Ledger
-from dpkernel.mechanisms import FunctionalGaussian, require_accepted
-from dpkernel.noise import NoiseSource
-from dpkernel.types import JSON, Array, Neighbours
-from dpkernel.validation import Choice, Whole
+from dpkernel.foundations.errors import ParameterError, parameter_message
+from dpkernel.foundations.types import JSON, Array, Neighbours
+from dpkernel.foundations.validation import Choice, Whole
+from dpkernel.models.features import PublicNystroem
+from dpkernel.privacy.certificate import Certificate, Release
+from dpkernel.privacy.ledger import Ledger
+from dpkernel.privacy.mechanisms import FunctionalGaussian, require_accepted
+from dpkernel.privacy.noise import NoiseSource
 
 _AUTO_SIDE = {1: 33, 2: 17, 3: 9}
 _MOST_POINTS = 4096

@@ -12,15 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from dpkernel.blocks import BlockStream, dense_rows, library_of, rows_a_block
-from dpkernel.cells import shape_of, units
-from dpkernel.domain import Domain, Interval
-from dpkernel.errors import DataError, ParameterError
+from dpkernel.data.blocks import BlockStream, dense_rows, library_of, rows_a_block
+from dpkernel.data.cells import shape_of, units
+from dpkernel.data.domain import Domain, Interval
 from dpkernel.estimators.base import PrivateEstimator
 from dpkernel.estimators.sources import Source, open_source
-from dpkernel.features import FeatureMap
-from dpkernel.types import Array, Neighbours
-from dpkernel.unit_statistics import UnitGramLayout, UnitGramSum
+from dpkernel.foundations.errors import DataError, ParameterError
+from dpkernel.foundations.types import Array, Neighbours
+from dpkernel.models.features import FeatureMap
+from dpkernel.privacy.unit_statistics import UnitGramLayout, UnitGramSum
 
 
 def open_units(estimator: PrivateEstimator, X: Any, y: Any, groups: Any) -> Source:

@@ -13,20 +13,25 @@ import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from dpkernel.blocks import dense_rows, rows_a_block
-from dpkernel.certificate import Certificate
-from dpkernel.domain import Domain, Interval, Levels
-from dpkernel.errors import CertificateError, DataError, ParameterError, parameter_message
+from dpkernel.data.blocks import dense_rows, rows_a_block
+from dpkernel.data.domain import Domain, Interval, Levels
 from dpkernel.estimators.base import PrivateEstimator, resolve_domain
 from dpkernel.estimators.feature_choice import MAPS, choose_features
 from dpkernel.estimators.sources import Source
-from dpkernel.features import FeatureMap, feature_map_from_dict
-from dpkernel.kernels import REGISTRY as KERNELS
-from dpkernel.kernels import Kernel
-from dpkernel.ledger import Ledger
-from dpkernel.noise import NoiseSource, SeededNoise
-from dpkernel.types import JSON, Array, Neighbours, is_whole
-from dpkernel.validation import Choice, Constraint, Kind, Real, Whole
+from dpkernel.foundations.errors import (
+    CertificateError,
+    DataError,
+    ParameterError,
+    parameter_message,
+)
+from dpkernel.foundations.types import JSON, Array, Neighbours, is_whole
+from dpkernel.foundations.validation import Choice, Constraint, Kind, Real, Whole
+from dpkernel.models.features import FeatureMap, feature_map_from_dict
+from dpkernel.models.kernels import REGISTRY as KERNELS
+from dpkernel.models.kernels import Kernel
+from dpkernel.privacy.certificate import Certificate
+from dpkernel.privacy.ledger import Ledger
+from dpkernel.privacy.noise import NoiseSource, SeededNoise
 
 
 class KernelModel(PrivateEstimator):

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from dpkernel.cells import is_missing, key, untouched
-from dpkernel.domain import Domain, Levels
-from dpkernel.errors import DataError, ParameterError, parameter_message
-from dpkernel.tables import MISSING
-from dpkernel.types import Array
+from dpkernel.data.cells import is_missing, key, untouched
+from dpkernel.data.domain import Domain, Levels
+from dpkernel.data.tables import MISSING
+from dpkernel.foundations.errors import DataError, ParameterError, parameter_message
+from dpkernel.foundations.types import Array
 
 
 def declared_classes(classes: Any, owner: str) -> Levels:

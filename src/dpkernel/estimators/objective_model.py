@@ -14,8 +14,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from rich.console import Console
 
-from dpkernel.certificate import Certificate, Release
-from dpkernel.domain import Domain, Interval, Levels
+from dpkernel.data.domain import Domain, Interval, Levels
 from dpkernel.estimators.base import logger
 from dpkernel.estimators.kernel_model import KernelModel
 from dpkernel.estimators.objective_plan import (
@@ -27,16 +26,17 @@ from dpkernel.estimators.objective_plan import (
 from dpkernel.estimators.output_plan import OutputPlan, plan_outputs
 from dpkernel.estimators.records import STEPS, RecordRecipe, RecordStore, Targets
 from dpkernel.estimators.sources import Source
-from dpkernel.features import FeatureMap
-from dpkernel.features.normalised import shrunk_centre
-from dpkernel.losses import Loss
-from dpkernel.mechanisms import L2Gamma, PureObjectivePerturbation, require_accepted
-from dpkernel.noise import Noise
-from dpkernel.profiles import gaussian_mu
+from dpkernel.foundations.types import JSON, Array, Budget, Neighbours
+from dpkernel.foundations.validation import Choice, Constraint, Kind, Real
+from dpkernel.models.features import FeatureMap
+from dpkernel.models.features.normalised import shrunk_centre
+from dpkernel.models.losses import Loss
+from dpkernel.privacy.certificate import Certificate, Release
+from dpkernel.privacy.mechanisms import L2Gamma, PureObjectivePerturbation, require_accepted
+from dpkernel.privacy.noise import Noise
+from dpkernel.privacy.profiles import gaussian_mu
 from dpkernel.solvers.objective_perturbation import Problem, Records, minimise
 from dpkernel.solvers.output_perturbation import minimise_risk
-from dpkernel.types import JSON, Array, Budget, Neighbours
-from dpkernel.validation import Choice, Constraint, Kind, Real
 
 _CENTRE_SHARE = 0.1
 

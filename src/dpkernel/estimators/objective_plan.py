@@ -8,15 +8,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpkernel.blocks import BLOCK_ROWS
-from dpkernel.errors import ParameterError, parameter_message
+from dpkernel.data.blocks import BLOCK_ROWS
 from dpkernel.estimators.records import STEPS
-from dpkernel.losses import Loss
-from dpkernel.mechanisms import Gaussian, ObjectivePerturbation, PureObjectivePerturbation
-from dpkernel.profiles import compose, objective_multiplier
-from dpkernel.sensitivity import Sensitivity, bounded_sum, loss_gradient
+from dpkernel.foundations.errors import ParameterError, parameter_message
+from dpkernel.foundations.types import Array, Budget, Neighbours
+from dpkernel.models.losses import Loss
+from dpkernel.privacy.mechanisms import Gaussian, ObjectivePerturbation, PureObjectivePerturbation
+from dpkernel.privacy.profiles import compose, objective_multiplier
+from dpkernel.privacy.sensitivity import Sensitivity, bounded_sum, loss_gradient
 from dpkernel.solvers.objective_perturbation import LARGEST_CONDITION, Problem, refuse_endless
-from dpkernel.types import Array, Budget, Neighbours
 
 ROW_BOUND = 1.0
 _OUTPUT_SHARE = 0.05  # the mu of the output noise as a share of m: it costs 0.1 % of sigma

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpkernel.estimators.objective_plan import ROW_BOUND, Setting, centre_release
-from dpkernel.losses import Loss, Squared
-from dpkernel.mechanisms import Gaussian, L2Gamma
-from dpkernel.profiles import compose, gaussian_mu
+from dpkernel.foundations.types import Array, Budget
+from dpkernel.models.losses import Loss, Squared
+from dpkernel.privacy.mechanisms import Gaussian, L2Gamma
+from dpkernel.privacy.profiles import compose, gaussian_mu
 from dpkernel.solvers.output_perturbation import Risk, stacked
-from dpkernel.types import Array, Budget
 
 _CANDIDATES = 60
 _BEND = 0.4  # how many margins or residuals are where a loss bends, a unit; of the squared, all are

@@ -11,17 +11,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from dpkernel.blocks import dense_rows, rows_a_block
+from dpkernel.data.blocks import dense_rows, rows_a_block
 from dpkernel.estimators.sources import Source, chunk_block, chunk_pairs, computed, read_again
-from dpkernel.losses import Loss
+from dpkernel.foundations.threads import block_threads, in_threads
+from dpkernel.foundations.types import Array
+from dpkernel.models.losses import Loss
 from dpkernel.solvers.objective_perturbation import (
     BlockRecords,
     CompensatedSum,
     Records,
     sum_blocks,
 )
-from dpkernel.threads import block_threads, in_threads
-from dpkernel.types import Array
 
 Block = tuple[Any, ...]
 Step = tuple[Callable[..., Block], tuple[Any, ...]]

@@ -16,9 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from dpkernel.blocks import dense_rows, rows_a_block
-from dpkernel.domain import Domain
-from dpkernel.errors import ParameterError, parameter_message
+from dpkernel.data.blocks import dense_rows, rows_a_block
+from dpkernel.data.domain import Domain
 from dpkernel.estimators.passes import Passes
 from dpkernel.estimators.sources import (
     Source,
@@ -28,8 +27,10 @@ from dpkernel.estimators.sources import (
     read_again,
     unit_inputs,
 )
-from dpkernel.features import FeatureMap, NormalisedFeatures
-from dpkernel.losses import Loss
+from dpkernel.foundations.errors import ParameterError, parameter_message
+from dpkernel.foundations.types import Array, IntArray
+from dpkernel.models.features import FeatureMap, NormalisedFeatures
+from dpkernel.models.losses import Loss
 from dpkernel.solvers.objective_perturbation import (
     BlockRecords,
     CompensatedSum,
@@ -37,7 +38,6 @@ from dpkernel.solvers.objective_perturbation import (
     Records,
     sum_blocks,
 )
-from dpkernel.types import Array, IntArray
 
 Stored = tuple[Array, Array, Array]  # z, the table's targets, weights
 

@@ -9,25 +9,25 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.base import MultiOutputMixin, RegressorMixin
 
-from dpkernel.certificate import Certificate, Release
-from dpkernel.domain import Domain, Interval
-from dpkernel.errors import ParameterError, parameter_message
+from dpkernel.data.domain import Domain, Interval
 from dpkernel.estimators.base import interval_of, logger
 from dpkernel.estimators.gram_pass import Recipe, sum_source
 from dpkernel.estimators.group_pass import open_units, sum_units, unit_layout
 from dpkernel.estimators.kernel_model import KernelModel
 from dpkernel.estimators.ridge_output import fit_output
 from dpkernel.estimators.sources import Source, open_source
-from dpkernel.features import FeatureMap
-from dpkernel.ledger import Ledger
-from dpkernel.mechanisms import SymmetricGaussian
-from dpkernel.noise import Noise, NoiseSource
-from dpkernel.profiles import gaussian_mu
+from dpkernel.foundations.errors import ParameterError, parameter_message
+from dpkernel.foundations.types import JSON, Array, Budget, Neighbours
+from dpkernel.foundations.validation import Choice, Whole
+from dpkernel.models.features import FeatureMap
+from dpkernel.privacy.certificate import Certificate, Release
+from dpkernel.privacy.ledger import Ledger
+from dpkernel.privacy.mechanisms import SymmetricGaussian
+from dpkernel.privacy.noise import Noise, NoiseSource
+from dpkernel.privacy.profiles import gaussian_mu
+from dpkernel.privacy.statistics import GramLayout, NoisyGram
+from dpkernel.privacy.unit_statistics import UnitGramLayout
 from dpkernel.solvers.ridge_folds import FoldedSolution, solve_folds
-from dpkernel.statistics import GramLayout, NoisyGram
-from dpkernel.types import JSON, Array, Budget, Neighbours
-from dpkernel.unit_statistics import UnitGramLayout
-from dpkernel.validation import Choice, Whole
 
 _FOLD_RULE = "row position modulo count"
 _FLOAT32_FROM = 20_000  # rows from which features are computed in single precision
@@ -48,7 +48,7 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
     kernel : str or Kernel
         A name ("gaussian", "laplace", "matern12", "matern32", "matern52", "rational_quadratic",
         "cauchy", "linear", "polynomial", "arc_cosine", "additive") or a value of
-        ``dpkernel.kernels``.
+        ``dpkernel.models.kernels``.
     length_scale : "auto", float or one a column
         On inputs scaled to [-1, 1]. "auto" is 0.7 sqrt(d).
     features : "auto", "eigen", "fourier", "projection", "nystroem", "linear", "polynomial" or FeatureMap

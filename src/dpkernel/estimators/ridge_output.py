@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from dpkernel.domain import Interval
-from dpkernel.errors import ParameterError, parameter_message
+from dpkernel.data.domain import Interval
 from dpkernel.estimators.base import interval_of
 from dpkernel.estimators.objective_model import Task, solve_tasks
 from dpkernel.estimators.records import Targets
 from dpkernel.estimators.robust import UnitTarget
 from dpkernel.estimators.sources import open_source
-from dpkernel.losses import Squared
-from dpkernel.types import Array, Budget, Neighbours
+from dpkernel.foundations.errors import ParameterError, parameter_message
+from dpkernel.foundations.types import Array, Budget, Neighbours
+from dpkernel.models.losses import Squared
 
 _SIGNAL = 0.5  # the variance that a good prediction is taken to have, y in [-1, 1]
 _RIDGES = (1e-100, 1e100)

@@ -14,22 +14,22 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 from sklearn.base import RegressorMixin
 
-from dpkernel.blocks import dense_rows
-from dpkernel.domain import Domain, Interval
-from dpkernel.errors import DataError, ParameterError, parameter_message
+from dpkernel.data.blocks import dense_rows
+from dpkernel.data.domain import Domain, Interval
 from dpkernel.estimators.base import PrivateEstimator, interval_of, logger, resolve_domain
-from dpkernel.features import LinearFeatures
-from dpkernel.kernels import REGISTRY as KERNELS
-from dpkernel.kernels import Kernel, resolve_kernel
-from dpkernel.ledger import Ledger
-from dpkernel.losses import Huber
-from dpkernel.noise import NoiseSource, SeededNoise
-from dpkernel.profiles import gaussian_mu
-from dpkernel.sensitivity import Sensitivity, erm_lipschitz, erm_ridge
+from dpkernel.foundations.errors import DataError, ParameterError, parameter_message
+from dpkernel.foundations.types import JSON, Array, Budget, Neighbours
+from dpkernel.foundations.validation import Choice, Kind, Real
+from dpkernel.models.features import LinearFeatures
+from dpkernel.models.kernels import REGISTRY as KERNELS
+from dpkernel.models.kernels import Kernel, resolve_kernel
+from dpkernel.models.losses import Huber
+from dpkernel.privacy.ledger import Ledger
+from dpkernel.privacy.noise import NoiseSource, SeededNoise
+from dpkernel.privacy.profiles import gaussian_mu
+from dpkernel.privacy.sensitivity import Sensitivity, erm_lipschitz, erm_ridge
 from dpkernel.solvers.objective_perturbation import BlockRecords
 from dpkernel.solvers.output_perturbation import Risk, minimise_risk
-from dpkernel.types import JSON, Array, Budget, Neighbours
-from dpkernel.validation import Choice, Kind, Real
 
 MOST_ROWS = 10_000
 _SIGNAL = 0.5  # the variance that a good prediction is taken to have, y in [-1, 1]

@@ -10,17 +10,17 @@ import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.metrics import d2_pinball_score
 
-from dpkernel.domain import Domain, Interval
-from dpkernel.errors import ParameterError, parameter_message
+from dpkernel.data.domain import Domain, Interval
 from dpkernel.estimators.base import interval_of
 from dpkernel.estimators.objective_model import ObjectiveModel, Task
 from dpkernel.estimators.records import Targets
 from dpkernel.estimators.sources import open_source
-from dpkernel.ledger import Ledger
-from dpkernel.losses import Huber, SmoothedPinball
-from dpkernel.noise import NoiseSource
-from dpkernel.types import JSON, Array, Neighbours, is_real
-from dpkernel.validation import Choice, Kind, Real
+from dpkernel.foundations.errors import ParameterError, parameter_message
+from dpkernel.foundations.types import JSON, Array, Neighbours, is_real
+from dpkernel.foundations.validation import Choice, Kind, Real
+from dpkernel.models.losses import Huber, SmoothedPinball
+from dpkernel.privacy.ledger import Ledger
+from dpkernel.privacy.noise import NoiseSource
 
 _SIGNAL = 0.5  # the variance that a good prediction is taken to have, y in [-1, 1]
 _AUTO_WIDTH = 0.1  # of the declared range of y

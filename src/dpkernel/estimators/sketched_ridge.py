@@ -9,22 +9,22 @@ import numpy as np
 from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from dpkernel.certificate import Certificate, Release
-from dpkernel.domain import Domain, Interval
-from dpkernel.errors import CertificateError, ParameterError, parameter_message
+from dpkernel.data.domain import Domain, Interval
 from dpkernel.estimators.base import interval_of, logger
 from dpkernel.estimators.gram_pass import Recipe, sum_source
 from dpkernel.estimators.kernel_model import KernelModel
 from dpkernel.estimators.ridge import auto_size, record_precision
 from dpkernel.estimators.sources import Source, open_source
-from dpkernel.features import FeatureMap
-from dpkernel.ledger import Ledger
-from dpkernel.mechanisms import IDEALISED, GaussianMixing, require_accepted
-from dpkernel.noise import Noise, NoiseSource
+from dpkernel.foundations.errors import CertificateError, ParameterError, parameter_message
+from dpkernel.foundations.types import JSON, Array, Budget, Neighbours
+from dpkernel.foundations.validation import Choice, Kind, Whole, check_parameters
+from dpkernel.models.features import FeatureMap
+from dpkernel.privacy.certificate import Certificate, Release
+from dpkernel.privacy.ledger import Ledger
+from dpkernel.privacy.mechanisms import IDEALISED, GaussianMixing, require_accepted
+from dpkernel.privacy.noise import Noise, NoiseSource
+from dpkernel.privacy.statistics import GramLayout
 from dpkernel.solvers.sketched_ridge import SketchedSolution, SketchScale, solve_sketch
-from dpkernel.statistics import GramLayout
-from dpkernel.types import JSON, Array, Budget, Neighbours
-from dpkernel.validation import Choice, Kind, Whole, check_parameters
 
 _ROWS_A_COLUMN, _MOST_AUTO_ROWS = 20, 20_000  # of the sketch
 
@@ -44,7 +44,7 @@ class PrivateSketchedRidge(RegressorMixin, MultiOutputMixin, KernelModel):
     kernel : str or Kernel
         A name ("gaussian", "laplace", "matern12", "matern32", "matern52", "rational_quadratic",
         "cauchy", "linear", "polynomial", "arc_cosine", "additive") or a value of
-        ``dpkernel.kernels``.
+        ``dpkernel.models.kernels``.
     length_scale : "auto", float or one a column
         On inputs scaled to [-1, 1]. "auto" is 0.7 sqrt(d).
     features : "auto", "eigen", "fourier", "projection", "nystroem", "linear", "polynomial" or FeatureMap

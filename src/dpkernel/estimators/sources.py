@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from dpkernel.blocks import BlockStream, checked_blocks, dense_rows, library_of, rows_a_block
-from dpkernel.cells import as_numbers, shape_of
-from dpkernel.domain import Domain, Levels
-from dpkernel.errors import DataError, ParameterError
+from dpkernel.data.blocks import BlockStream, checked_blocks, dense_rows, library_of, rows_a_block
+from dpkernel.data.cells import as_numbers, shape_of
+from dpkernel.data.domain import Domain, Levels
 from dpkernel.estimators.base import PrivateEstimator
 from dpkernel.estimators.labels import label_codes
-from dpkernel.types import Array
+from dpkernel.foundations.errors import DataError, ParameterError
+from dpkernel.foundations.types import Array
 
 
 @dataclass(frozen=True)

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from dpkernel.domain import Domain, Interval
-from dpkernel.errors import ParameterError, parameter_message
+from dpkernel.data.domain import Domain, Interval
 from dpkernel.estimators.classifier import MarginClassifier
 from dpkernel.estimators.objective_model import ObjectiveModel, Task
 from dpkernel.estimators.robust import RobustModel, UnitTarget
-from dpkernel.ledger import Ledger
-from dpkernel.losses import Loss, SmoothedHinge, SmoothedInsensitive
-from dpkernel.noise import NoiseSource
-from dpkernel.types import JSON, Neighbours
-from dpkernel.validation import Choice, Real
+from dpkernel.foundations.errors import ParameterError, parameter_message
+from dpkernel.foundations.types import JSON, Neighbours
+from dpkernel.foundations.validation import Choice, Real
+from dpkernel.models.losses import Loss, SmoothedHinge, SmoothedInsensitive
+from dpkernel.privacy.ledger import Ledger
+from dpkernel.privacy.noise import NoiseSource
 
 _AUTO_TUBE = 0.01  # of the declared range of y
 _AUTO_WIDTH = 0.01

@@ -20,13 +20,13 @@ from typing import Any
 
 import numpy as np
 
-from dpkernel.domain import Interval
-from dpkernel.errors import DataError
+from dpkernel.data.domain import Interval
 from dpkernel.estimators.base import logger
 from dpkernel.estimators.gram_pass import Recipe
-from dpkernel.features import FourierFeatures, LinearFeatures
-from dpkernel.folds import GramFolds, fold_of
-from dpkernel.statistics import GramLayout
+from dpkernel.foundations.errors import DataError
+from dpkernel.models.features import FourierFeatures, LinearFeatures
+from dpkernel.privacy.folds import GramFolds, fold_of
+from dpkernel.privacy.statistics import GramLayout
 
 
 def _optional(name: str) -> Any:

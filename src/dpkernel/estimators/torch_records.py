@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from dpkernel.blocks import BLOCK_ROWS
+from dpkernel.data.blocks import BLOCK_ROWS
 from dpkernel.estimators.records import STEPS, RecordRecipe, Targets
 from dpkernel.estimators.sources import Source
 from dpkernel.estimators.torch_pass import input_twin
-from dpkernel.features import FeatureMap, FourierFeatures, LinearFeatures, NormalisedFeatures
-from dpkernel.losses import Loss
+from dpkernel.foundations.types import Array, IntArray
+from dpkernel.models.features import FeatureMap, FourierFeatures, LinearFeatures, NormalisedFeatures
+from dpkernel.models.losses import Loss
 from dpkernel.solvers.objective_perturbation import PRECISE, CompensatedSum
-from dpkernel.types import Array, IntArray
 
 _CHUNK_BYTES = 2**28  # of a double-precision copy of some rows
 _SHARE = 0.5  # of a GPU's free memory that records may take

@@ -10,18 +10,18 @@ import numpy as np
 from sklearn.base import TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from dpkernel.blocks import dense_rows, is_stream
-from dpkernel.certificate import Certificate, Release
-from dpkernel.domain import Domain, Interval, Levels
-from dpkernel.errors import CertificateError, ParameterError, parameter_message
+from dpkernel.data.blocks import dense_rows, is_stream
+from dpkernel.data.domain import Domain, Interval, Levels
+from dpkernel.data.tables import checked_table
 from dpkernel.estimators.base import PrivateEstimator, resolve_domain
-from dpkernel.ledger import Ledger
-from dpkernel.noise import Noise, NoiseSource, SeededNoise
+from dpkernel.foundations.errors import CertificateError, ParameterError, parameter_message
+from dpkernel.foundations.types import JSON, Array, Budget, Neighbours
+from dpkernel.foundations.validation import Choice, Constraint, Kind, Real
 from dpkernel.preprocessing.rows import Rows, refuse_stream, rows_of_stream, rows_of_table
-from dpkernel.profiles import gaussian_mu
-from dpkernel.tables import checked_table
-from dpkernel.types import JSON, Array, Budget, Neighbours
-from dpkernel.validation import Choice, Constraint, Kind, Real
+from dpkernel.privacy.certificate import Certificate, Release
+from dpkernel.privacy.ledger import Ledger
+from dpkernel.privacy.noise import Noise, NoiseSource, SeededNoise
+from dpkernel.privacy.profiles import gaussian_mu
 
 _ROOM = 1 - 1e-9  # of mu, left for the rounding of composed parts
 

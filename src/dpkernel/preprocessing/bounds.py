@@ -7,17 +7,17 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from sklearn.base import OneToOneFeatureMixin
 
-from dpkernel.blocks import BlockStream, is_stream
-from dpkernel.domain import Domain, Interval
-from dpkernel.errors import DataError
+from dpkernel.data.blocks import BlockStream, is_stream
+from dpkernel.data.domain import Domain, Interval
+from dpkernel.data.tables import as_floats
 from dpkernel.estimators.base import interval_of
-from dpkernel.ledger import Ledger
-from dpkernel.noise import NoiseSource
+from dpkernel.foundations.errors import DataError
+from dpkernel.foundations.types import JSON, Array, Neighbours
 from dpkernel.preprocessing.base import PrivateTransformer, check_width, ranges_as_json
 from dpkernel.preprocessing.rows import Rows, rows_of_table
 from dpkernel.preprocessing.search import Column, ColumnSearch
-from dpkernel.tables import as_floats
-from dpkernel.types import JSON, Array, Neighbours
+from dpkernel.privacy.ledger import Ledger
+from dpkernel.privacy.noise import NoiseSource
 
 _TARGET_ROOM = 0.25  # of its width, added to the range of a target at either end
 

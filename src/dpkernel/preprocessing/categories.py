@@ -10,12 +10,12 @@ import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from dpkernel.cells import as_numbers
-from dpkernel.domain import Levels
-from dpkernel.errors import DataError, ParameterError
+from dpkernel.data.cells import as_numbers
+from dpkernel.data.domain import Levels
+from dpkernel.data.tables import check_columns
+from dpkernel.foundations.errors import DataError, ParameterError
+from dpkernel.foundations.types import JSON, Array
 from dpkernel.preprocessing.rows import refuse_stream
-from dpkernel.tables import check_columns
-from dpkernel.types import JSON, Array
 
 
 class DeclaredCategories(TransformerMixin, BaseEstimator):

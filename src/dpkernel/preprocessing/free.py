@@ -14,10 +14,10 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.preprocessing import Binarizer, FunctionTransformer, Normalizer, PolynomialFeatures
 
-from dpkernel.errors import DataError, DPKernelError, ParameterError
+from dpkernel.data.tables import check_columns, checked_table, quietly, refuse_missing
+from dpkernel.foundations.errors import DataError, DPKernelError, ParameterError
+from dpkernel.foundations.types import Array
 from dpkernel.preprocessing.categories import DeclaredCategories
-from dpkernel.tables import check_columns, checked_table, quietly, refuse_missing
-from dpkernel.types import Array
 
 PASS = "passthrough"
 FOREIGN: dict[str, type[Any]] = {

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from dpkernel.domain import Interval
-from dpkernel.errors import LedgerError
-from dpkernel.mechanisms import Gaussian
-from dpkernel.noise import Noise
-from dpkernel.types import Array, IntArray
+from dpkernel.data.domain import Interval
+from dpkernel.foundations.errors import LedgerError
+from dpkernel.foundations.types import Array, IntArray
+from dpkernel.privacy.mechanisms import Gaussian
+from dpkernel.privacy.noise import Noise
 
 _HALVINGS = 24  # below 2^-24 of the largest magnitude everything counts as zero
 _FEW = 8  # cells of equal width at least, also in a range that does not reach near zero

@@ -7,12 +7,12 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.base import OneToOneFeatureMixin
 
-from dpkernel.ledger import Ledger
-from dpkernel.noise import NoiseSource
+from dpkernel.foundations.types import Array, Neighbours
+from dpkernel.foundations.validation import Choice
 from dpkernel.preprocessing.base import PrivateTransformer, ranges_as_json
 from dpkernel.preprocessing.search import ColumnSearch
-from dpkernel.types import Array, Neighbours
-from dpkernel.validation import Choice
+from dpkernel.privacy.ledger import Ledger
+from dpkernel.privacy.noise import NoiseSource
 
 
 class PrivateImputer(OneToOneFeatureMixin, PrivateTransformer):

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from dpkernel.domain import Domain
-from dpkernel.errors import ParameterError, parameter_message
+from dpkernel.data.domain import Domain
+from dpkernel.foundations.errors import ParameterError, parameter_message
+from dpkernel.foundations.types import Array, is_whole
 from dpkernel.preprocessing.pca import PrivatePCA
 from dpkernel.preprocessing.scaler import PrivateStandardScaler
-from dpkernel.types import Array, is_whole
 
 _SHARE = 0.7 / math.sqrt(2 / 3)
 

@@ -11,7 +11,7 @@ from typing import Self
 import numpy as np
 from scipy.special import ndtr
 
-from dpkernel.types import Array
+from dpkernel.foundations.types import Array
 
 _SLACK = 1.0  # deviations by which a count may fall short of the share that is asked for
 _CERTAIN = 4.5  # deviations that a sum of counts without records hardly ever reaches

@@ -9,16 +9,16 @@ import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin
 from sklearn.utils.validation import check_is_fitted
 
-from dpkernel.certificate import Release
-from dpkernel.domain import Domain
-from dpkernel.errors import CertificateError, ParameterError, parameter_message
-from dpkernel.ledger import Ledger
-from dpkernel.noise import NoiseSource
+from dpkernel.data.domain import Domain
+from dpkernel.data.tables import as_floats
+from dpkernel.foundations.errors import CertificateError, ParameterError, parameter_message
+from dpkernel.foundations.types import JSON, Array, Neighbours
+from dpkernel.foundations.validation import Choice, Real, Whole
 from dpkernel.preprocessing.base import PrivateTransformer, ranges_as_json
-from dpkernel.statistics import GramLayout, GramSum
-from dpkernel.tables import as_floats
-from dpkernel.types import JSON, Array, Neighbours
-from dpkernel.validation import Choice, Real, Whole
+from dpkernel.privacy.certificate import Release
+from dpkernel.privacy.ledger import Ledger
+from dpkernel.privacy.noise import NoiseSource
+from dpkernel.privacy.statistics import GramLayout, GramSum
 
 
 class PrivatePCA(ClassNamePrefixFeaturesOutMixin, PrivateTransformer):

@@ -10,12 +10,11 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from dpkernel.cells import shape_of
-from dpkernel.certificate import Certificate
-from dpkernel.errors import DataError, DPKernelError, ParameterError, parameter_message
+from dpkernel.data.cells import shape_of
 from dpkernel.estimators.base import PrivateEstimator, _count_fit, logger
-from dpkernel.ledger import Ledger
-from dpkernel.noise import NoiseSource, Plan, SeededNoise
+from dpkernel.foundations.errors import DataError, DPKernelError, ParameterError, parameter_message
+from dpkernel.foundations.types import JSON, Budget, Neighbours, is_real
+from dpkernel.foundations.validation import Choice, Constraint, Kind, Real
 from dpkernel.preprocessing.free import through_free_step, transformed
 from dpkernel.preprocessing.planning import plan_of, split_budget
 from dpkernel.preprocessing.saving import pipeline_state, steps_from_state, unfitted
@@ -27,9 +26,10 @@ from dpkernel.preprocessing.steps import (
     n_rows_of,
     releases_of,
 )
+from dpkernel.privacy.certificate import Certificate
+from dpkernel.privacy.ledger import Ledger
+from dpkernel.privacy.noise import NoiseSource, Plan, SeededNoise
 from dpkernel.selection import PrivateSearchCV
-from dpkernel.types import JSON, Budget, Neighbours, is_real
-from dpkernel.validation import Choice, Constraint, Kind, Real
 
 _SHRINK = (1.0, 0.99, 0.97, 0.94, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2)
 _SEED_STRIDE = 7919  # between the seeds of steps, where noise is seeded

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dpkernel.errors import LedgerError
-from dpkernel.ledger import Ledger
-from dpkernel.noise import Plan
+from dpkernel.data.tables import quietly
+from dpkernel.foundations.errors import LedgerError
+from dpkernel.foundations.types import Budget
 from dpkernel.preprocessing.base import shares_of_mu
-from dpkernel.profiles import GaussianProfile
-from dpkernel.tables import quietly
-from dpkernel.types import Budget
+from dpkernel.privacy.ledger import Ledger
+from dpkernel.privacy.noise import Plan
+from dpkernel.privacy.profiles import GaussianProfile
 
 
 class _Planned(Exception):  # noqa: N818 - it is no error

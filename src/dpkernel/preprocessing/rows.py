@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from dpkernel.blocks import BlockStream, checked_blocks, dense_rows, rows_a_block
-from dpkernel.cells import shape_of
-from dpkernel.errors import DataError, ParameterError
+from dpkernel.data.blocks import BlockStream, checked_blocks, dense_rows, rows_a_block
+from dpkernel.data.cells import shape_of
 from dpkernel.estimators.sources import chunk_pairs, computed, row_chunks
-from dpkernel.types import Array
+from dpkernel.foundations.errors import DataError, ParameterError
+from dpkernel.foundations.types import Array
 
 
 @dataclass(frozen=True)

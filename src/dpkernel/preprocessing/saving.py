@@ -12,8 +12,8 @@ import numpy as np
 from sklearn.base import clone
 
 from dpkernel import estimators
-from dpkernel.certificate import Certificate
-from dpkernel.errors import CertificateError, ParameterError
+from dpkernel.foundations.errors import CertificateError, ParameterError
+from dpkernel.foundations.types import JSON, Array, is_whole
 from dpkernel.preprocessing.bounds import PrivateBounds, PrivateMinMaxScaler
 from dpkernel.preprocessing.categories import DeclaredCategories
 from dpkernel.preprocessing.free import FOREIGN, FUNCTIONS, PASS, check_free, fit_to_columns
@@ -21,7 +21,7 @@ from dpkernel.preprocessing.imputer import PrivateImputer
 from dpkernel.preprocessing.pca import PrivatePCA
 from dpkernel.preprocessing.scaler import PrivateStandardScaler
 from dpkernel.preprocessing.steps import Steps, releases_of
-from dpkernel.types import JSON, Array, is_whole
+from dpkernel.privacy.certificate import Certificate
 
 OWN: dict[str, type[Any]] = {
     kind.__name__: kind

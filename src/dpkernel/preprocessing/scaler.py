@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.base import OneToOneFeatureMixin
 
-from dpkernel.ledger import Ledger
-from dpkernel.noise import NoiseSource
+from dpkernel.foundations.types import Array, Neighbours
 from dpkernel.preprocessing.base import PrivateTransformer, ranges_as_json
 from dpkernel.preprocessing.search import ColumnSearch
-from dpkernel.types import Array, Neighbours
+from dpkernel.privacy.ledger import Ledger
+from dpkernel.privacy.noise import NoiseSource
 
 BOX = 3.0  # deviations to either side that a next step takes as the range of a scaled column
 

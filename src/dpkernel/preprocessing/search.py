@@ -14,11 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from dpkernel import sensitivity
-from dpkernel.certificate import Release
-from dpkernel.domain import Interval
-from dpkernel.mechanisms import Gaussian
-from dpkernel.noise import Noise
+from dpkernel.data.domain import Interval
+from dpkernel.foundations.types import Array, Budget, IntArray, Neighbours
 from dpkernel.preprocessing.base import shares_of_mu
 from dpkernel.preprocessing.grids import Cells, coarse_edges, fine_edges, widened
 from dpkernel.preprocessing.locate import (
@@ -31,7 +28,10 @@ from dpkernel.preprocessing.locate import (
     with_far_cells,
 )
 from dpkernel.preprocessing.rows import Rows
-from dpkernel.types import Array, Budget, IntArray, Neighbours
+from dpkernel.privacy import sensitivity
+from dpkernel.privacy.certificate import Release
+from dpkernel.privacy.mechanisms import Gaussian
+from dpkernel.privacy.noise import Noise
 
 GRID = 2**20  # steps of a clipped value on either side of zero
 _OUTSIDE = 0.02, 0.1  # least and largest share of a column outside of its window, to either side

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from dpkernel.blocks import is_stream
-from dpkernel.cells import shape_of
-from dpkernel.certificate import Release
-from dpkernel.errors import DataError, ParameterError, parameter_message
+from dpkernel.data.blocks import is_stream
+from dpkernel.data.cells import shape_of
 from dpkernel.estimators.base import PrivateEstimator
+from dpkernel.foundations.errors import DataError, ParameterError, parameter_message
 from dpkernel.preprocessing.base import PrivateTransformer
 from dpkernel.preprocessing.free import check_free
+from dpkernel.privacy.certificate import Release
 from dpkernel.selection import PrivateSearchCV
 
 Steps = list[tuple[str, Any]]

@@ -1,6 +1,6 @@
 """Choosing a model and scoring it, privately."""
 
-from dpkernel.profiles import StoppingLaw
+from dpkernel.privacy.profiles import StoppingLaw
 from dpkernel.selection.plan import SearchPlan
 from dpkernel.selection.score import PrivateScore, private_score
 from dpkernel.selection.search import PrivateSearchCV

@@ -10,15 +10,15 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.model_selection import ParameterGrid, ParameterSampler
 
-from dpkernel.blocks import is_stream
-from dpkernel.cells import untouched
-from dpkernel.domain import Domain, Levels
-from dpkernel.errors import DataError, ParameterError, parameter_message
+from dpkernel.data.blocks import is_stream
+from dpkernel.data.cells import untouched
+from dpkernel.data.domain import Domain, Levels
 from dpkernel.estimators.base import interval_of
 from dpkernel.estimators.labels import classes_of
 from dpkernel.estimators.ridge import PrivateKernelRidge
+from dpkernel.foundations.errors import DataError, ParameterError, parameter_message
+from dpkernel.foundations.types import is_real
 from dpkernel.selection.losses import one_column
-from dpkernel.types import is_real
 
 _OWN = (
     "epsilon",

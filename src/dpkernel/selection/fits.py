@@ -12,13 +12,13 @@ from typing import Any
 
 from sklearn.base import clone
 
-from dpkernel.certificate import Release
-from dpkernel.errors import DataError, DPKernelError, ParameterError
-from dpkernel.ledger import Ledger
-from dpkernel.mechanisms.selection import Fit, Line
-from dpkernel.noise import NoiseSource
-from dpkernel.tables import quietly
-from dpkernel.types import Budget, Neighbours
+from dpkernel.data.tables import quietly
+from dpkernel.foundations.errors import DataError, DPKernelError, ParameterError
+from dpkernel.foundations.types import Budget, Neighbours
+from dpkernel.privacy.certificate import Release
+from dpkernel.privacy.ledger import Ledger
+from dpkernel.privacy.mechanisms.selection import Fit, Line
+from dpkernel.privacy.noise import NoiseSource
 
 Tables = Callable[[bool], tuple[Any, Any]]  # all rows, or those that train -> a blank (X, y)
 _FIT = "fit"  # its name in the ledger of a run

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 from sklearn.base import is_classifier
 
-from dpkernel.cells import Places, meanings, shape_of, untouched
-from dpkernel.domain import Domain, Interval
-from dpkernel.errors import DataError, ParameterError, parameter_message
-from dpkernel.sensitivity import Sensitivity, bounded_sum
-from dpkernel.tables import as_floats
-from dpkernel.types import Array, IntArray, Neighbours, is_real
+from dpkernel.data.cells import Places, meanings, shape_of, untouched
+from dpkernel.data.domain import Domain, Interval
+from dpkernel.data.tables import as_floats
+from dpkernel.foundations.errors import DataError, ParameterError, parameter_message
+from dpkernel.foundations.types import Array, IntArray, Neighbours, is_real
+from dpkernel.privacy.sensitivity import Sensitivity, bounded_sum
 
 STEPS = 1 << 20  # of the range of a loss
 LOG_LOSS_BOUND = 5.0  # a probability below e^-5 counts as that

@@ -16,10 +16,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from dpkernel.errors import ParameterError
-from dpkernel.mechanisms import Exponential, Gaussian, HeldOutChoice, RandomStopping
-from dpkernel.mechanisms.selection import Fit
-from dpkernel.profiles import (
+from dpkernel.foundations.errors import ParameterError
+from dpkernel.foundations.types import JSON, Budget, Neighbours
+from dpkernel.privacy.mechanisms import Exponential, Gaussian, HeldOutChoice, RandomStopping
+from dpkernel.privacy.mechanisms.selection import Fit
+from dpkernel.privacy.profiles import (
     GaussianProfile,
     PureProfile,
     StoppingLaw,
@@ -27,9 +28,8 @@ from dpkernel.profiles import (
     compose,
     gaussian_mu,
 )
-from dpkernel.profiles.base import bisect
+from dpkernel.privacy.profiles.base import bisect
 from dpkernel.selection.losses import STEPS, loss_sensitivity
-from dpkernel.types import JSON, Budget, Neighbours
 
 REFIT_SHARE = 0.5  # of the squared mu
 FEW = 8  # up to so many candidates are all trained

@@ -11,16 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from dpkernel.cells import take_rows
-from dpkernel.errors import DPKernelError, LedgerError, NoiseError
+from dpkernel.data.cells import take_rows
 from dpkernel.estimators.base import logger
-from dpkernel.ledger import Ledger
-from dpkernel.mechanisms import HeldOutChoice, RandomStopping
-from dpkernel.noise import Noise, NoiseSource, SeededNoise
+from dpkernel.foundations.errors import DPKernelError, LedgerError, NoiseError
+from dpkernel.foundations.types import IntArray
+from dpkernel.privacy.ledger import Ledger
+from dpkernel.privacy.mechanisms import HeldOutChoice, RandomStopping
+from dpkernel.privacy.noise import Noise, NoiseSource, SeededNoise
 from dpkernel.selection.fits import Fits
 from dpkernel.selection.losses import STEPS, RowLoss
 from dpkernel.selection.plan import SearchPlan
-from dpkernel.types import IntArray
 
 LABEL = "model selection"
 

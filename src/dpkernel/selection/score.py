@@ -10,15 +10,18 @@ from typing import Any, TypeVar
 import numpy as np
 from scipy.special import ndtri
 
-from dpkernel.blocks import library_of
-from dpkernel.cells import with_doubles
-from dpkernel.certificate import Certificate, Release
-from dpkernel.domain import Interval
-from dpkernel.errors import DataError, DPKernelError, ParameterError, parameter_message
+from dpkernel.data.blocks import library_of
+from dpkernel.data.cells import with_doubles
+from dpkernel.data.domain import Interval
+from dpkernel.data.tables import as_floats, quietly, without_traps
 from dpkernel.estimators.curator import ASKED_ABOUT_ROWS, KEEPS_QUESTIONS
-from dpkernel.ledger import Ledger
-from dpkernel.mechanisms import Gaussian
-from dpkernel.noise import NoiseSource, SeededNoise
+from dpkernel.foundations.errors import DataError, DPKernelError, ParameterError, parameter_message
+from dpkernel.foundations.types import Array, Budget, IntArray, Neighbours, is_real, is_whole
+from dpkernel.privacy.certificate import Certificate, Release
+from dpkernel.privacy.ledger import Ledger
+from dpkernel.privacy.mechanisms import Gaussian
+from dpkernel.privacy.noise import NoiseSource, SeededNoise
+from dpkernel.privacy.sensitivity import bounded_sum, histogram
 from dpkernel.selection.losses import (
     LOSSES,
     STEPS,
@@ -30,9 +33,6 @@ from dpkernel.selection.losses import (
     row_loss,
     target_of,
 )
-from dpkernel.sensitivity import bounded_sum, histogram
-from dpkernel.tables import as_floats, quietly, without_traps
-from dpkernel.types import Array, Budget, IntArray, Neighbours, is_real, is_whole
 
 METRICS = (*LOSSES, "r2", "auc")
 T = TypeVar("T")

@@ -13,13 +13,15 @@ from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from dpkernel.cells import take_rows
-from dpkernel.certificate import Certificate, Release
-from dpkernel.errors import DataError, ParameterError, parameter_message
+from dpkernel.data.cells import take_rows
 from dpkernel.estimators.base import CountedClones, PrivateEstimator, _count_fit
-from dpkernel.ledger import Ledger
-from dpkernel.noise import Noise, NoiseSource, SeededNoise
-from dpkernel.profiles import StoppingLaw
+from dpkernel.foundations.errors import DataError, ParameterError, parameter_message
+from dpkernel.foundations.types import Array, Budget, Neighbours, is_whole
+from dpkernel.foundations.validation import Choice, Constraint, Kind, Real, Whole, check_parameters
+from dpkernel.privacy.certificate import Certificate, Release
+from dpkernel.privacy.ledger import Ledger
+from dpkernel.privacy.noise import Noise, NoiseSource, SeededNoise
+from dpkernel.privacy.profiles import StoppingLaw
 from dpkernel.selection.candidates import (
     blank_table,
     free_choices,
@@ -39,8 +41,6 @@ from dpkernel.selection.plan import (
 )
 from dpkernel.selection.runs import LABEL, Search, quiet
 from dpkernel.selection.score import refuse_questions
-from dpkernel.types import Array, Budget, Neighbours, is_whole
-from dpkernel.validation import Choice, Constraint, Kind, Real, Whole, check_parameters
 
 _SCORINGS = {
     "neg_mean_squared_error": "mse",

@@ -22,10 +22,10 @@ from typing import Protocol
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-from dpkernel.errors import ParameterError, parameter_message
-from dpkernel.losses import Loss
-from dpkernel.threads import block_threads, in_threads
-from dpkernel.types import Array, is_real, is_whole
+from dpkernel.foundations.errors import ParameterError, parameter_message
+from dpkernel.foundations.threads import block_threads, in_threads
+from dpkernel.foundations.types import Array, is_real, is_whole
+from dpkernel.models.losses import Loss
 
 _UNIT = 2.0**-53
 _NEWTON_STEPS = 1000

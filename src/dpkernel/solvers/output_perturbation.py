@@ -39,9 +39,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dpkernel.blocks import BLOCK_ROWS
-from dpkernel.errors import ParameterError, parameter_message
-from dpkernel.losses import (
+from dpkernel.data.blocks import BLOCK_ROWS
+from dpkernel.foundations.errors import ParameterError, parameter_message
+from dpkernel.foundations.types import Array, Neighbours, is_real
+from dpkernel.models.losses import (
     Absolute,
     Hinge,
     Huber,
@@ -54,7 +55,7 @@ from dpkernel.losses import (
     SmoothedPinball,
     Squared,
 )
-from dpkernel.sensitivity import Sensitivity, erm_bounded, erm_lipschitz, erm_ridge
+from dpkernel.privacy.sensitivity import Sensitivity, erm_bounded, erm_lipschitz, erm_ridge
 from dpkernel.solvers.objective_perturbation import (
     LARGEST_CONDITION,
     Problem,
@@ -63,7 +64,6 @@ from dpkernel.solvers.objective_perturbation import (
     refuse_endless,
     search,
 )
-from dpkernel.types import Array, Neighbours, is_real
 
 _ROUGH = 3e-3  # the tolerance of a first rough search, as a share of the first gradient
 _SLACK = 1e-3  # the tolerance as a share of one record's gradient: it costs 0.1 % of noise

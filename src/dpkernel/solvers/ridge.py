@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import eigh
 
-from dpkernel.statistics import NoisyGram
-from dpkernel.types import Array
+from dpkernel.foundations.types import Array
+from dpkernel.privacy.statistics import NoisyGram
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpkernel.folds import fold_sizes
+from dpkernel.foundations.types import JSON, Array
+from dpkernel.privacy.folds import fold_sizes
+from dpkernel.privacy.statistics import GramLayout, NoisyGram
+from dpkernel.privacy.unit_statistics import UnitGramLayout
 from dpkernel.solvers.ridge import (
     RidgeSolution,
     default_regularisation,
@@ -20,9 +23,6 @@ from dpkernel.solvers.ridge import (
     shrunk,
     solve_ridge,
 )
-from dpkernel.statistics import GramLayout, NoisyGram
-from dpkernel.types import JSON, Array
-from dpkernel.unit_statistics import UnitGramLayout
 
 FACTORS = tuple(2.0**i for i in range(4, -5, -1))  # times the default regularisation
 MOST_SIZES = 8  # how many prefixes of the features are tried: all, a half, a quarter ...

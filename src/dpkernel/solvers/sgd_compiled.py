@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from dpkernel.losses import slope
-from dpkernel.losses.slope import slope_at
+from dpkernel.models.losses import slope
+from dpkernel.models.losses.slope import slope_at
 
 _FAST = {"reassoc", "contract", "nsz"}  # sums in any order; infinities and NaN keep their meaning
 

@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from dpkernel.errors import ParameterError, parameter_message
-from dpkernel.losses import Loss
-from dpkernel.threads import block_threads, in_threads
-from dpkernel.types import Array, IntArray
+from dpkernel.foundations.errors import ParameterError, parameter_message
+from dpkernel.foundations.threads import block_threads, in_threads
+from dpkernel.foundations.types import Array, IntArray
+from dpkernel.models.losses import Loss
 
 ROW_STEPS = 2**17  # of a row of norm kappa
 _SLOPE_STEPS = 2**14  # of the largest slope

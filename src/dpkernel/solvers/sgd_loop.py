@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from dpkernel.losses import Loss
-from dpkernel.types import Array, IntArray
+from dpkernel.foundations.types import Array, IntArray
+from dpkernel.models.losses import Loss
 
 _SHORT = 2048  # coordinates up to which w stays in the fastest cache
 

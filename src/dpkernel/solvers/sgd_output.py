@@ -15,12 +15,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpkernel.errors import ParameterError, parameter_message
-from dpkernel.losses import Loss
-from dpkernel.sensitivity import Path, RandomSensitivity, Sensitivity
-from dpkernel.sensitivity.sgd import Order
+from dpkernel.foundations.errors import ParameterError, parameter_message
+from dpkernel.foundations.types import Array, IntArray, Neighbours
+from dpkernel.models.losses import Loss
+from dpkernel.privacy.sensitivity import Path, RandomSensitivity, Sensitivity
+from dpkernel.privacy.sensitivity.sgd import Order
 from dpkernel.solvers.sgd_loop import State, Steps
-from dpkernel.types import Array, IntArray, Neighbours
 
 _UNIT = 2.0**-53
 _BLOCK = 8192

@@ -18,8 +18,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from dpkernel.errors import ParameterError, parameter_message
-from dpkernel.types import is_real, is_whole
+from dpkernel.foundations.errors import ParameterError, parameter_message
+from dpkernel.foundations.types import is_real, is_whole
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dpkernel.foundations.types import Array
 from dpkernel.solvers.ridge import default_regularisation, penalty, shrunk
 from dpkernel.solvers.ridge_folds import FACTORS
-from dpkernel.types import Array
 
 FOLDS = 4  # of the rows of the sketch
 SUBTRACTED = (1.0, 0.75, 0.0)  # shares of tau^2 that are taken off the diagonal

@@ -20,9 +20,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import sparse
 
-from dpkernel.errors import ParameterError, parameter_message
-from dpkernel.losses import Loss
-from dpkernel.types import Array, is_real, is_whole
+from dpkernel.foundations.errors import ParameterError, parameter_message
+from dpkernel.foundations.types import Array, is_real, is_whole
+from dpkernel.models.losses import Loss
 
 
 @dataclass(frozen=True)

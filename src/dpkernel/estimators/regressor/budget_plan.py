@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields, replace
 
-from dpkernel.errors import ParameterError, parameter_message
-from dpkernel.types import JSON, is_real
+from dpkernel.foundations.errors import ParameterError, parameter_message
+from dpkernel.foundations.types import JSON, is_real
 
 _LEAST_INPUTS = 500.0  # the n mu from which second moments of the inputs are worth their price
 _LEAST_LEARNING = 300.0  # the n mu from which a kernel can be learned,

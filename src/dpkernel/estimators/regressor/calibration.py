@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dpkernel.types import Array
+from dpkernel.foundations.types import Array
 
 STEPS = 2**20  # a residual at the clip, in integers: their sum is exact
 BIAS = 0.3  # how far a robust fit is from the mean of a skewed target, in scales of the residuals

@@ -13,9 +13,9 @@ import math
 import numpy as np
 
 from dpkernel.estimators.regressor.inputs import moment_layout
-from dpkernel.features.input_law import CELLS, InputLaw
-from dpkernel.statistics import GramLayout, NoisyGram
-from dpkernel.types import Array, IntArray, Neighbours
+from dpkernel.foundations.types import Array, IntArray, Neighbours
+from dpkernel.models.features.input_law import CELLS, InputLaw
+from dpkernel.privacy.statistics import GramLayout, NoisyGram
 
 _TAIL = 0.005  # the second look leaves out cells beyond these quantiles
 _RADIUS = 1.25  # of the ball to which rows of scores are clipped, in units of sqrt(d)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from dpkernel.domain import Domain, Interval
+from dpkernel.data.domain import Domain, Interval
 from dpkernel.estimators.passes import Passes
 from dpkernel.estimators.regressor import calibration, inputs, location, scale
 from dpkernel.estimators.regressor.budget_plan import BudgetPlan
@@ -25,14 +25,14 @@ from dpkernel.estimators.regressor.releases import (
 )
 from dpkernel.estimators.regressor.stage import Stage, State, first_state, stage_records
 from dpkernel.estimators.sources import Source, unit_inputs
-from dpkernel.features import FeatureMap, WhitenedFeatures
-from dpkernel.losses import Huber
-from dpkernel.mechanisms import Mechanism, ObjectivePerturbation
-from dpkernel.noise import Noise
-from dpkernel.profiles import gaussian_mu
+from dpkernel.foundations.types import Array, Budget, Neighbours
+from dpkernel.models.features import FeatureMap, WhitenedFeatures
+from dpkernel.models.losses import Huber
+from dpkernel.privacy.mechanisms import Mechanism, ObjectivePerturbation
+from dpkernel.privacy.noise import Noise
+from dpkernel.privacy.profiles import gaussian_mu
+from dpkernel.privacy.statistics import GramLayout
 from dpkernel.solvers.objective_perturbation import minimise
-from dpkernel.statistics import GramLayout
-from dpkernel.types import Array, Budget, Neighbours
 
 _FLOAT32_FROM = 20_000
 _FEWEST = 2  # features of a private mean, which needs none

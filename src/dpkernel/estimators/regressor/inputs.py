@@ -11,8 +11,8 @@ import math
 
 import numpy as np
 
-from dpkernel.statistics import GramLayout, NoisyGram
-from dpkernel.types import Array, IntArray, Neighbours
+from dpkernel.foundations.types import Array, IntArray, Neighbours
+from dpkernel.privacy.statistics import GramLayout, NoisyGram
 
 _RADIUS = (
     0.75  # of the ball to which rows are clipped, in units of sqrt(d): inputs fill the box rarely

@@ -19,8 +19,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dpkernel.features.learned import Component, LearnedFeatures, kernel_matrices
-from dpkernel.types import Array, IntArray
+from dpkernel.foundations.types import Array, IntArray
+from dpkernel.models.features.learned import Component, LearnedFeatures, kernel_matrices
 
 FIRST_COMPONENTS = (
     Component("linear", 1.0),

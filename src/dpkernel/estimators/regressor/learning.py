@@ -30,11 +30,11 @@ from dpkernel.estimators.regressor.kernel_choice import (
 )
 from dpkernel.estimators.regressor.posterior import PosteriorStage
 from dpkernel.estimators.regressor.stage import State
-from dpkernel.features import FeatureMap
-from dpkernel.features.input_law import InputLaw, uniform_law
-from dpkernel.features.learned import Component, LearnedFeatures, law_sample
-from dpkernel.noise import Noise
-from dpkernel.types import Array
+from dpkernel.foundations.types import Array
+from dpkernel.models.features import FeatureMap
+from dpkernel.models.features.input_law import InputLaw, uniform_law
+from dpkernel.models.features.learned import Component, LearnedFeatures, law_sample
+from dpkernel.privacy.noise import Noise
 
 _CARRIED_SAMPLE = 2048  # points of the law on which the first fit is carried over
 _DOUBT = 0.1  # of the prior variance, added to what is not known after the first fit

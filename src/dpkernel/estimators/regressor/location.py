@@ -12,7 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from dpkernel.types import Array
+from dpkernel.foundations.types import Array
 
 CELLS = 24
 _TOO_NARROW = 3.0  # so many times below the deviation of the counts

@@ -12,9 +12,7 @@ import numpy as np
 from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from dpkernel.certificate import Certificate, Release
-from dpkernel.domain import Domain, Interval, Levels
-from dpkernel.errors import CertificateError, ParameterError, parameter_message
+from dpkernel.data.domain import Domain, Interval, Levels
 from dpkernel.estimators.base import interval_of, logger, resolve_domain
 from dpkernel.estimators.kernel_model import KernelModel
 from dpkernel.estimators.regressor.budget_plan import MOST_LEARNING_INPUTS, BudgetPlan
@@ -25,13 +23,15 @@ from dpkernel.estimators.regressor.outlook import Outlook, outlook
 from dpkernel.estimators.regressor.releases import plan_releases
 from dpkernel.estimators.regressor.stage import State
 from dpkernel.estimators.sources import open_source
-from dpkernel.features import WhitenedFeatures
-from dpkernel.kernels import REGISTRY as KERNELS
-from dpkernel.kernels import Kernel, kernel_from_dict
-from dpkernel.ledger import Ledger
-from dpkernel.noise import NoiseSource
-from dpkernel.types import JSON, Array, Budget, Neighbours, is_whole
-from dpkernel.validation import Choice, Constraint, Kind, Real, Whole
+from dpkernel.foundations.errors import CertificateError, ParameterError, parameter_message
+from dpkernel.foundations.types import JSON, Array, Budget, Neighbours, is_whole
+from dpkernel.foundations.validation import Choice, Constraint, Kind, Real, Whole
+from dpkernel.models.features import WhitenedFeatures
+from dpkernel.models.kernels import REGISTRY as KERNELS
+from dpkernel.models.kernels import Kernel, kernel_from_dict
+from dpkernel.privacy.certificate import Certificate, Release
+from dpkernel.privacy.ledger import Ledger
+from dpkernel.privacy.noise import NoiseSource
 
 _FIXED_FEATURES = 200  # of a fixed kernel
 _LEAST_LEARNED, _MOST_LEARNED = 250, 1000  # of a learned one,

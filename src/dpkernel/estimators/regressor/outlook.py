@@ -9,8 +9,8 @@ from dpkernel.estimators.regressor import calibration
 from dpkernel.estimators.regressor.budget_plan import BudgetPlan
 from dpkernel.estimators.regressor.fitting import stage_of
 from dpkernel.estimators.regressor.stage import first_state
-from dpkernel.mechanisms import Mechanism, ObjectivePerturbation
-from dpkernel.types import Array
+from dpkernel.foundations.types import Array
+from dpkernel.privacy.mechanisms import Mechanism, ObjectivePerturbation
 
 _SIGNAL = 0.5  # the share of the variance of y that a smooth function explains
 _OUTSIDE = 1 / 3  # of the variance of y and the square of half its declared range: as if uniform

@@ -21,8 +21,8 @@ import numpy as np
 from scipy.special import ndtr
 
 from dpkernel.estimators.regressor.stage import ROW_BOUND, State, water_filling
-from dpkernel.mechanisms import ObjectivePerturbation
-from dpkernel.types import Array, IntArray
+from dpkernel.foundations.types import Array, IntArray
+from dpkernel.privacy.mechanisms import ObjectivePerturbation
 
 _LEAST_UNEXPLAINED = 0.2  # of the residuals' variance, for sampling noise
 _FACTORS = np.geomspace(0.03, 30.0, 31)

@@ -10,28 +10,33 @@ import math
 
 import numpy as np
 
-from dpkernel.blocks import BLOCK_ROWS
-from dpkernel.errors import ParameterError, parameter_message
+from dpkernel.data.blocks import BLOCK_ROWS
 from dpkernel.estimators.regressor import calibration, location, scale
 from dpkernel.estimators.regressor.budget_plan import OUTPUT_SHARE, BudgetPlan
 from dpkernel.estimators.regressor.columns import score_layout
 from dpkernel.estimators.regressor.inputs import input_layout
 from dpkernel.estimators.regressor.posterior import largest_ridge
 from dpkernel.estimators.regressor.stage import LARGEST_TARGET, ROW_BOUND
-from dpkernel.features.input_law import CELLS
-from dpkernel.losses import Huber
-from dpkernel.mechanisms import Gaussian, Mechanism, ObjectivePerturbation, SymmetricGaussian
-from dpkernel.profiles import PrivacyProfile, compose, gaussian_mu, objective_multiplier
-from dpkernel.sensitivity import (
+from dpkernel.foundations.errors import ParameterError, parameter_message
+from dpkernel.foundations.types import Array, Budget, Neighbours
+from dpkernel.models.features.input_law import CELLS
+from dpkernel.models.losses import Huber
+from dpkernel.privacy.mechanisms import (
+    Gaussian,
+    Mechanism,
+    ObjectivePerturbation,
+    SymmetricGaussian,
+)
+from dpkernel.privacy.profiles import PrivacyProfile, compose, gaussian_mu, objective_multiplier
+from dpkernel.privacy.sensitivity import (
     Sensitivity,
     bounded_sum,
     column_histograms,
     histogram,
     loss_gradient,
 )
+from dpkernel.privacy.statistics import GramLayout
 from dpkernel.solvers.objective_perturbation import Problem
-from dpkernel.statistics import GramLayout
-from dpkernel.types import Array, Budget, Neighbours
 
 LARGEST_LOG = 3.0  # of 1 + x, what a stage's ridge may cost: beyond it the ridge is small enough
 _RIDGE = (

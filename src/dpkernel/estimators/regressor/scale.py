@@ -12,7 +12,7 @@ import numpy as np
 from scipy.special import erf
 
 from dpkernel.estimators.regressor.columns import nearest_law
-from dpkernel.types import Array
+from dpkernel.foundations.types import Array
 
 _INNER = 24
 CELLS = _INNER + 1

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import ndtr
 
-from dpkernel.types import Array, IntArray
+from dpkernel.foundations.types import Array, IntArray
 
 ROW_BOUND = 0.9
 LARGEST_TARGET = 64.0  # residuals beyond so many clips count as that

@@ -10,9 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dpkernel.certificate import Certificate, Release
-from dpkernel.domain import Domain, Interval, Levels
-from dpkernel.errors import ParameterError, parameter_message
+from dpkernel.data.domain import Domain, Interval, Levels
 from dpkernel.estimators.base import logger
 from dpkernel.estimators.kernel_model import KernelModel
 from dpkernel.estimators.objective_model import auto_size
@@ -21,11 +19,13 @@ from dpkernel.estimators.sgd.fits import GradientFit, OutputFit
 from dpkernel.estimators.sgd.plan import ROW_BOUND, Setting
 from dpkernel.estimators.sgd.table import RecordTable
 from dpkernel.estimators.sources import Source
-from dpkernel.features import FeatureMap
-from dpkernel.losses import REGISTRY, Loss, loss_from_dict
+from dpkernel.foundations.errors import ParameterError, parameter_message
+from dpkernel.foundations.types import JSON, Array, Budget, Neighbours
+from dpkernel.foundations.validation import Choice, Constraint, Kind, Real, Whole
+from dpkernel.models.features import FeatureMap
+from dpkernel.models.losses import REGISTRY, Loss, loss_from_dict
+from dpkernel.privacy.certificate import Certificate, Release
 from dpkernel.solvers.sgd_presets import PRESETS, Preset, preset
-from dpkernel.types import JSON, Array, Budget, Neighbours
-from dpkernel.validation import Choice, Constraint, Kind, Real, Whole
 
 _OUTPUT_ORDERS = ("auto", "shuffle", "fixed", "replacement")
 _GRADIENT_ORDERS = ("auto", "uniform", "poisson")
@@ -108,7 +108,7 @@ class SGDModel(KernelModel):
             found = given if REGISTRY.get(getattr(given, "kind", "")) is type(given) else None
         if found is None or found.labels is not labels:
             known = sorted(kind for kind, cls in REGISTRY.items() if cls.labels is labels)
-            allowed = f"one of {', '.join(known)}, or such a loss of dpkernel.losses"
+            allowed = f"one of {', '.join(known)}, or such a loss of dpkernel.models.losses"
             raise ParameterError(parameter_message(type(self).__name__, "loss", allowed, given))
         return found
 

@@ -8,18 +8,18 @@ import numpy as np
 from scipy.special import expit, log_expit, softmax
 from sklearn.utils.metaestimators import available_if
 
-from dpkernel.domain import Domain, Levels
+from dpkernel.data.domain import Domain, Levels
 from dpkernel.estimators.classifier import OneAgainstRest
 from dpkernel.estimators.kernel_model import LabelModel
 from dpkernel.estimators.labels import as_labels, classes_of
 from dpkernel.estimators.records import Targets
 from dpkernel.estimators.sgd.base import SGDModel
 from dpkernel.estimators.sources import open_source
-from dpkernel.ledger import Ledger
-from dpkernel.losses import Logistic, Loss, SmoothedHinge
-from dpkernel.noise import NoiseSource
-from dpkernel.types import JSON, Array, Neighbours
-from dpkernel.validation import Kind
+from dpkernel.foundations.types import JSON, Array, Neighbours
+from dpkernel.foundations.validation import Kind
+from dpkernel.models.losses import Logistic, Loss, SmoothedHinge
+from dpkernel.privacy.ledger import Ledger
+from dpkernel.privacy.noise import NoiseSource
 
 _SIGNAL = 4.0  # the mean square that the coefficients of a good decision function are taken to have
 
@@ -49,7 +49,7 @@ class PrivateSGDClassifier(LabelModel, SGDModel):
         Every label that can occur: public, never read from the data. Required.
     loss : str or Loss
         "smoothed_hinge" (of width 1), "log_loss", "hinge", "squared_hinge", any other margin loss of
-        ``dpkernel.losses`` by its kind, or such a loss with parameters of your own.
+        ``dpkernel.models.losses`` by its kind, or such a loss with parameters of your own.
     perturbation, preset, max_iter, batch_size, sampling, eta0, alpha, radius, clip, momentum,
     average
         As in ``PrivateSGDRegressor``.

@@ -13,11 +13,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from dpkernel.estimators.records import Targets
 from dpkernel.estimators.sgd.plan import Setting, plan_gradient, plan_output
 from dpkernel.estimators.sgd.table import GradientTable, RecordTable
-from dpkernel.mechanisms import Gaussian, MixtureGaussian, SampledGaussian
-from dpkernel.noise import Noise, NoiseSource
+from dpkernel.foundations.types import JSON, Array, IntArray
+from dpkernel.privacy.mechanisms import Gaussian, MixtureGaussian, SampledGaussian
+from dpkernel.privacy.noise import Noise, NoiseSource
 from dpkernel.solvers.sgd_gradient import Query
 from dpkernel.solvers.sgd_output import OutputSGD, Part, public_orders
-from dpkernel.types import JSON, Array, IntArray
 
 
 class OutputFit:

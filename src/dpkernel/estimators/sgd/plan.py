@@ -19,20 +19,20 @@ from typing import Any
 
 import numpy as np
 
-from dpkernel.errors import ParameterError, parameter_message
-from dpkernel.losses import Loss
-from dpkernel.mechanisms import (
+from dpkernel.foundations.errors import ParameterError, parameter_message
+from dpkernel.foundations.types import Array, Budget, Neighbours
+from dpkernel.models.losses import Loss
+from dpkernel.privacy.mechanisms import (
     Gaussian,
     L2Gamma,
     MixtureGaussian,
     SampledGaussian,
     require_accepted,
 )
-from dpkernel.profiles import gaussian_mu
-from dpkernel.sensitivity import RandomSensitivity, bounded_sum
+from dpkernel.privacy.profiles import gaussian_mu
+from dpkernel.privacy.sensitivity import RandomSensitivity, bounded_sum
 from dpkernel.solvers.sgd_gradient import GradientSGD
 from dpkernel.solvers.sgd_output import OutputSGD
-from dpkernel.types import Array, Budget, Neighbours
 
 ROW_BOUND = 1.0
 _CURVATURE = 0.4  # the share of records in the curved part of the loss

@@ -7,16 +7,16 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.base import RegressorMixin
 
-from dpkernel.domain import Domain, Interval
+from dpkernel.data.domain import Domain, Interval
 from dpkernel.estimators.base import interval_of
 from dpkernel.estimators.robust import UnitTarget
 from dpkernel.estimators.sgd.base import SGDModel
 from dpkernel.estimators.sources import open_source
-from dpkernel.ledger import Ledger
-from dpkernel.losses import Huber, Loss
-from dpkernel.noise import NoiseSource
-from dpkernel.types import JSON, Array, Neighbours
-from dpkernel.validation import Kind
+from dpkernel.foundations.types import JSON, Array, Neighbours
+from dpkernel.foundations.validation import Kind
+from dpkernel.models.losses import Huber, Loss
+from dpkernel.privacy.ledger import Ledger
+from dpkernel.privacy.noise import NoiseSource
 
 _SIGNAL = 0.5  # the mean square that good coefficients are taken to have, y in [-1, 1]
 _THRESHOLD = 0.2  # of the Huber loss, y in [-1, 1]
@@ -32,8 +32,8 @@ class PrivateSGDRegressor(RegressorMixin, SGDModel):
         only), under the assumption of idealised arithmetic.
     loss : str or Loss
         "huber" (a threshold of a tenth of the declared range), "squared_error", "absolute",
-        "quantile", any other regression loss of ``dpkernel.losses`` by its kind, or such a loss with
-        parameters of your own; y is scaled to [-1, 1].
+        "quantile", any other regression loss of ``dpkernel.models.losses`` by its kind, or such a
+        loss with parameters of your own; y is scaled to [-1, 1].
     perturbation : {"gradient", "output"}
         Noise on the sum of clipped gradients of every step, or once on the result.
     preset : str or Preset, optional

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from dpkernel.blocks import BlockStream, checked_blocks, dense_rows, rows_a_block
+from dpkernel.data.blocks import BlockStream, checked_blocks, dense_rows, rows_a_block
 from dpkernel.estimators.records import RecordRecipe, Stored, Targets, make_records
 from dpkernel.estimators.sources import Source, chunk_pairs, computed, read_again
+from dpkernel.foundations.types import Array, IntArray
 from dpkernel.solvers.sgd_gradient import Block, GradientSGD
 from dpkernel.solvers.sgd_output import Part, in_parts
-from dpkernel.types import Array, IntArray
 
 _CACHE_BYTES = 2**29
 

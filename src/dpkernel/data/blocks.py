@@ -1,0 +1,243 @@
+"""Tables as streams of row blocks: NumPy, SciPy sparse, memory maps, Arrow and Parquet, iterators.
+
+A ``BlockStream`` hands out (X, y) blocks one after the other, so that a pass over the data needs the
+memory of one block. It knows the number of rows beforehand: sizes and grids follow from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from dpkernel.data.cells import as_numbers, as_table, take_rows
+from dpkernel.data.tables import refuse_missing, summed_duplicates
+from dpkernel.foundations.errors import DataError, ParameterError, parameter_message
+from dpkernel.foundations.types import Array, IntArray, is_whole
+
+BLOCK_ROWS = 4096
+_BLOCK_ENTRIES = 1 << 22  # of a dense block: 32 MB in double precision
+
+Block = tuple[Any, Any]
+
+
+def rows_a_block(n_columns: int) -> int:
+    """Return how many rows are worked on at once: 4096, or fewer of wide tables; a power of two."""
+    most = max(1, _BLOCK_ENTRIES // max(n_columns, 1))
+    return min(BLOCK_ROWS, 1 << (most.bit_length() - 1))
+
+
+def dense_rows(X: Any, rows: slice | IntArray) -> Array:
+    """Return some rows of an array or of a CSR matrix as a dense float64 array."""
+    part = X[rows]
+    with np.errstate(all="ignore"):
+        return np.asarray(part.toarray() if sparse.issparse(part) else part, dtype=np.float64)
+
+
+class BlockStream:
+    """A table that is read block by block.
+
+    Parameters
+    ----------
+    source : callable or iterable
+        A function that returns a new iterator of (X, y) blocks, or an iterable of them. An iterator
+        can be read once, which is all that a ridge needs. Most estimators read the stream several times:
+        it must give the same rows in the same order each time. That rests on your word, as it does for
+        the graph of a Dask table: rows that are drawn or shuffled anew are no one data set.
+    n_rows : int
+        The number of rows, declared. Fitting fails, before anything is spent, if the stream has
+        another number.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> def blocks():
+    ...     for i in range(3):
+    ...         yield np.full((10, 2), i / 3), np.full(10, i / 3)
+    >>> from dpkernel import PrivateKernelRidge
+    >>> model = PrivateKernelRidge(y_bounds=(0, 1)).fit(BlockStream(blocks, n_rows=30))
+    """
+
+    def __init__(
+        self, source: Callable[[], Iterator[Block]] | Iterable[Block], n_rows: int
+    ) -> None:
+        if not is_whole(n_rows) or n_rows < 1:
+            raise ParameterError(parameter_message("BlockStream", "n_rows", "an int >= 1", n_rows))
+        if not callable(source) and not isinstance(source, Iterable):
+            raise ParameterError(
+                parameter_message(
+                    "BlockStream", "source", "a function or an iterable", type(source).__name__
+                )
+            )
+        self._source = source
+        self.n_rows = int(n_rows)
+
+    def __iter__(self) -> Iterator[Block]:
+        found = self._source() if callable(self._source) else self._source
+        if not isinstance(found, Iterable):
+            raise DataError("The source of the stream returned no iterator of (X, y) blocks.")
+        return iter(found)
+
+    @property
+    def can_be_read_again(self) -> bool:
+        """Whether a second pass is possible: not for a plain iterator."""
+        return callable(self._source) or iter(self._source) is not self._source
+
+    def map_targets(self, function: Callable[[Any], Any]) -> BlockStream:
+        """Return the same stream with each block's targets replaced."""
+
+        def read() -> Iterator[Block]:
+            for X, y in self:
+                yield X, function(y)
+
+        return BlockStream(read, self.n_rows)
+
+    @classmethod
+    def from_arrays(cls, X: Any, y: Any) -> BlockStream:
+        """Return slices of two tables in memory (also memory maps, sparse X); arrays are not copied."""
+        X = as_table(X) if sparse.issparse(X) else X
+        n_rows = X.shape[0] if sparse.issparse(X) else len(X)
+
+        def read() -> Iterator[Block]:
+            for start in range(0, n_rows, BLOCK_ROWS):
+                rows = slice(start, start + BLOCK_ROWS)
+                yield take_rows(X, rows), take_rows(y, rows)
+
+        return cls(read, n_rows)
+
+    @classmethod
+    def from_parquet(
+        cls, path: Any, target: str | Sequence[str], columns: Sequence[str] | None = None
+    ) -> BlockStream:
+        """Return the row groups of a Parquet file or folder; needs pyarrow.
+
+        ``target`` names the column or columns of y; ``columns`` those of X, by default all others in
+        the order of the file.
+        """
+        dataset = _arrow("dataset").dataset(path, format="parquet")
+        return cls._from_batches(
+            dataset.schema.names,
+            dataset.count_rows(),
+            lambda names: dataset.to_batches(columns=names, batch_size=BLOCK_ROWS),
+            target,
+            columns,
+        )
+
+    @classmethod
+    def from_arrow(
+        cls, table: Any, target: str | Sequence[str], columns: Sequence[str] | None = None
+    ) -> BlockStream:
+        """Return the batches of an Arrow table; needs pyarrow."""
+        return cls._from_batches(
+            table.schema.names,
+            table.num_rows,
+            lambda names: table.select(names).to_batches(max_chunksize=BLOCK_ROWS),
+            target,
+            columns,
+        )
+
+    @classmethod
+    def _from_batches(
+        cls,
+        known: Sequence[str],
+        n_rows: int,
+        batches: Callable[[list[str]], Iterable[Any]],
+        target: str | Sequence[str],
+        columns: Sequence[str] | None,
+    ) -> BlockStream:
+        targets = [target] if isinstance(target, str) else list(target)
+        inputs = [n for n in known if n not in targets] if columns is None else list(columns)
+        missing = [name for name in (*targets, *inputs) if name not in known]
+        if missing:
+            raise DataError(f"The table has no column {missing[0]!r}. Its columns: {list(known)}.")
+
+        def read() -> Iterator[Block]:
+            for batch in batches([*inputs, *targets]):
+                if batch.num_rows:
+                    y = _matrix(batch, targets)
+                    yield _matrix(batch, inputs), y[:, 0] if isinstance(target, str) else y
+
+        return cls(read, n_rows)
+
+
+def _matrix(batch: Any, names: Sequence[str]) -> Array:
+    """Return columns of an Arrow batch as a float64 matrix; nulls become NaN and are refused later."""
+    out = np.empty((batch.num_rows, len(names)))
+    for i, name in enumerate(names):
+        try:
+            out[:, i] = as_numbers(batch.column(name))
+        except DataError:
+            raise DataError(
+                f"Column {name!r} of the table holds entries that are not numbers. Encode it with"
+                " publicly declared levels first."
+            ) from None
+    return out
+
+
+def checked_blocks(stream: BlockStream, *, missing: bool = False) -> Iterator[tuple[Any, Array]]:
+    """Yield blocks as finite two-dimensional arrays of equal width; check the declared rows.
+
+    ``dense_rows`` cuts X, which is CSR or an array of numbers, and y is float64. ``missing`` allows
+    NaN in X.
+
+    Everything that is wrong raises DataError without a value of the data in its text, and the
+    caller has spent nothing by then.
+    """
+    seen, shape = 0, None
+    for number, block in enumerate(stream):
+        if not isinstance(block, tuple) or len(block) != 2:
+            raise DataError(f"Block {number} of the stream is not a pair (X, y).")
+        try:
+            X = summed_duplicates(as_table(block[0]))
+            y = np.array(as_numbers(block[1]))  # a copy: the stream may use its memory again
+        except DataError as error:
+            raise DataError(f"Block {number} of the stream: {error}") from None
+        if X.ndim != 2 or y.ndim not in (1, 2) or X.shape[0] != len(y):
+            raise DataError(
+                f"Block {number} of the stream has shapes {X.shape} and {y.shape}; it must be (n, d)"
+                " and (n,) or (n, k)."
+            )
+        if shape is not None and (X.shape[1], y.shape[1:]) != shape:
+            raise DataError(f"Block {number} of the stream has other columns than the first one.")
+        shape = (X.shape[1], y.shape[1:])
+        try:
+            refuse_missing(X, "nan" if missing else "refused")
+            refuse_missing(y)
+        except DataError:
+            raise DataError(
+                f"Block {number} of the stream contains NaN or infinity. Fill missing values with"
+                " public constants first."
+            ) from None
+        seen += len(y)
+        if seen > stream.n_rows:
+            break
+        yield X, y
+    if seen != stream.n_rows:
+        more = "more" if seen > stream.n_rows else "fewer"
+        raise DataError(
+            f"The stream was declared with n_rows={stream.n_rows} and has {more} rows. Declare the"
+            " true number: it is public under this neighbouring relation."
+        )
+
+
+def library_of(value: Any) -> str:
+    """Return the top-level package of a value's class: "numpy", "dask", "torch", ..."""
+    return type(value).__module__.partition(".")[0]
+
+
+def is_stream(value: Any) -> bool:
+    """Whether a table is read block by block."""
+    return isinstance(value, BlockStream) or library_of(value) == "dask"
+
+
+def _arrow(module: str) -> Any:
+    try:
+        import importlib
+
+        return importlib.import_module(f"pyarrow.{module}")
+    except ImportError as error:
+        raise ParameterError(
+            "Reading Parquet needs the package 'pyarrow'. Install it with: pip install pyarrow"
+        ) from error

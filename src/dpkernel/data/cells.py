@@ -1,0 +1,719 @@
+"""The one door for rows: what a cell of a user's table becomes, cell by cell.
+
+The sensitivity of every release rests on one assumption: what a row contributes is a function of that
+row and of public things. A container can break it before any mathematics starts. NumPy turns a whole
+list into texts because of one text, pandas turns whole numbers into floats because of one missing value,
+and a narrower type rounds all rows differently. So no other module converts a user's rows. Here
+
+- a number is the float64 nearest to the cell's own value, whatever type the column has;
+- the place of a label or a level among the declared ones (``Places``) is a function of the cell and of
+  what is declared, and the id of a unit (``identity``) is a function of the cell;
+- a cell that can't be used raises ``DataError`` before anything is spent, and the text never quotes it.
+
+Nothing here knows what the columns mean; that is declared in ``domain``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import math
+import numbers
+import re
+import uuid
+import warnings
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from dpkernel.foundations.errors import DataError, DataTypeError
+from dpkernel.foundations.types import Array, IntArray
+
+_NUMBERS = "biuf"  # kinds of NumPy whose entries are real numbers
+_EXACT = frozenset(np.dtype(kind) for kind in ("?", "i1", "i2", "i4", "i8", "f2", "f4", "f8")) | {
+    np.dtype(kind) for kind in ("u1", "u2", "u4", "u8")
+}  # one rounding from each of these gives the float64 nearest to the entry
+_PLAIN = frozenset((bool, int, float, *(np.dtype(kind).type for kind in "?bhilqBHILQefd")))
+_DATES = (
+    datetime.date,
+    datetime.time,
+    datetime.timedelta,
+    np.datetime64,
+    np.timedelta64,
+)
+_MISSING_KINDS = ("NAType", "NaTType")  # of pandas, which need not be installed
+
+NOT_A_NUMBER = (
+    "X or y has an entry that is not a number: each argument must be a string of digits or a real"
+    " number. Encode columns of text with publicly declared levels first."
+)
+A_DATE = (
+    "X or y has an entry that is a date or a time. How a date becomes a number would depend on the unit"
+    " that its whole column is stored in. Turn dates into numbers first, for example days since a public"
+    " day."
+)
+RAGGED = "The rows of X have different lengths. Every row needs one entry per column."
+AMBIGUOUS = (
+    "A column holds a float from 2^53 on where texts of whole numbers are declared as levels, and that"
+    " float stands for several of them. Pass the column as texts or as whole numbers."
+)
+NARROW = (
+    "A column holds numbers in single or half precision, in which declared levels can't be told apart or"
+    " have no value. Pass the column in double precision, as whole numbers or as texts."
+)
+NARROW_IDS = (
+    "The ids in groups are floats of a type in which different whole numbers are the same float. Use"
+    " whole numbers or texts."
+)
+NESTED = (
+    "A column is declared to hold lists or records: one such cell may have made the others of its column"
+    " missing. Pass numbers or texts."
+)
+DURATIONS = (
+    "An array of NumPy's durations can't be used: one duration makes durations of all whole numbers"
+    " beside it. Pass numbers or texts."
+)
+
+# of None, NaN, NaT and NA alike: which of them a cell is, its column decides
+MISSING_KEY = ("missing",)
+UNKNOWN_KEY = ("unknown",)  # of a cell that can't be compared; no level has it
+_LARGEST_FLOAT_ID = 2.0**53  # from here on whole numbers have no float of their own
+_NUMERAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_WORDS = {"true": 1.0, "false": 0.0, "inf": math.inf, "-inf": -math.inf, "nan": MISSING_KEY}
+_WRITTEN = re.compile(
+    r"-?(0|[1-9]\d*)(\.\d+)?(e[+-]\d+)?", re.ASCII
+)  # how NumPy writes a number as a text
+_MICROSECONDS = {"W": 604800e6, "D": 86400e6, "h": 3600e6, "m": 60e6, "s": 1e6, "ms": 1e3, "us": 1}
+_LONGEST = 4000  # digits of a text that Python makes a whole number of
+_FINER = {"ns": 10**3, "ps": 10**6, "fs": 10**9, "as": 10**12}  # of them a microsecond has
+
+
+# --- one cell ----------------------------------------------------------------------------------
+
+
+def is_missing(cell: Any) -> bool:
+    """Whether a cell is None, NaN, NaT or pandas' NA."""
+    if cell is None or type(cell).__name__ in _MISSING_KINDS or cell is np.ma.masked:
+        return True
+    if isinstance(cell, Decimal):
+        return cell.is_nan()
+    if isinstance(cell, (float, np.floating, np.datetime64, np.timedelta64)):
+        return bool(cell != cell)
+    return False
+
+
+def number(cell: Any) -> float:
+    """Return the float64 nearest to a cell, NaN for a missing one, or raise.
+
+    Texts are read as Python reads a float. A number beyond float64 is infinite.
+    """
+    if type(cell) in _PLAIN or isinstance(cell, (int, float, Fraction)):
+        return _nearest(cell)
+    if is_missing(cell):
+        return math.nan
+    if isinstance(cell, np.ndarray) and cell.ndim == 0:
+        return number(cell.item())
+    if isinstance(cell, (str, bytes)):
+        try:
+            return float(cell)
+        except ValueError:
+            raise DataError(NOT_A_NUMBER) from None
+    if isinstance(cell, _DATES):
+        raise DataTypeError(A_DATE)
+    if isinstance(cell, (complex, np.complexfloating)):
+        raise DataError("Complex data not supported.")
+    if isinstance(cell, (Decimal, numbers.Real)):
+        return _nearest(cell)
+    raise DataTypeError(NOT_A_NUMBER)
+
+
+def _nearest(cell: Any) -> float:
+    try:
+        return float(cell)
+    except OverflowError:
+        return math.inf if cell > 0 else -math.inf
+    except (TypeError, ValueError):
+        raise DataTypeError(NOT_A_NUMBER) from None
+
+
+def key(cell: Any) -> Hashable:
+    """Return what a cell is compared with declared levels by; equal keys are one level.
+
+    Numbers and truth values are compared as float64, whatever type their column has; texts as they
+    are, and bytes in ASCII as texts; dates and durations to the microsecond; tuples entry by entry. All
+    missing cells have one key, and all cells that can't be compared another, which no level has.
+    """
+    if isinstance(cell, str):
+        return _text(cell)
+    if isinstance(cell, np.ndarray) and cell.ndim == 0:
+        return key(cell.item() if cell.dtype.kind not in "mM" else cell[()])
+    if is_missing(cell):
+        return MISSING_KEY
+    if isinstance(cell, (datetime.date, np.datetime64)):
+        return ("date", _iso(cell))
+    if isinstance(cell, (datetime.timedelta, np.timedelta64)):
+        return _duration(cell)
+    if isinstance(cell, (bool, np.bool_, numbers.Real, Decimal)):
+        return _nearest(cell)
+    if isinstance(cell, numbers.Complex) and cell.imag == 0:
+        return key(cell.real)
+    if isinstance(cell, tuple):
+        return ("tuple", *(key(part) for part in cell))
+    if isinstance(cell, np.void):
+        return key(cell.item())
+    if isinstance(cell, bytes):
+        return _text(cell)
+    try:
+        hash(cell)
+    except TypeError:
+        return UNKNOWN_KEY
+    return ("other", cell)
+
+
+def meaning(cell: Any) -> Hashable:
+    """Return the ``key`` of a cell, and that of the number for a text that stands for a number.
+
+    NumPy, pandas and Dask make texts of all numbers of a column when one of its cells is a text.
+    """
+    found = key(cell)
+    if not isinstance(found, str):
+        return found
+    text = found.strip()
+    if _NUMERAL.fullmatch(text):
+        return float(text)
+    return _WORDS.get(text.lower(), found)
+
+
+def _text(cell: str | bytes) -> str | bytes:
+    """Return a text as an array of texts holds it: without NUL at its end, bytes in ASCII as text."""
+    if isinstance(cell, bytes):
+        if not cell.isascii():
+            return bytes(cell)
+        cell = cell.decode("ascii")
+    return str(cell).rstrip("\0")
+
+
+def _duration(cell: Any) -> Hashable:
+    """Return whole microseconds, rounded down; months and years can't be compared."""
+    if isinstance(cell, datetime.timedelta):  # of pandas, too, whose nanoseconds are left out
+        return ("time", (cell.days * 86400 + cell.seconds) * 10**6 + cell.microseconds)
+    unit, count = np.datetime_data(cell.dtype)
+    ticks = int(cell.astype(np.int64)) * count
+    if unit in _MICROSECONDS:
+        return ("time", ticks * int(_MICROSECONDS[unit]))
+    return ("time", ticks // _FINER[unit]) if unit in _FINER else UNKNOWN_KEY
+
+
+class Places:
+    """The place of a cell among declared levels: a function of the cell and of the levels.
+
+    A text is first compared with the levels as it is. A number, or a text that stands for one, is the
+    level that is this number, or the one text among the levels that stands for it. Where several do
+    ("1" and "01"), it is the one that is written like the number. A fraction such as 0.1 is the level
+    with the same float32: a column that is narrowed where its values allow it loses the other digits.
+
+    Raises
+    ------
+    ValueError
+        If two levels can't be told apart, whatever type their column has.
+    """
+
+    def __init__(self, levels: Sequence[Any]) -> None:
+        self._exact = {key(level): place for place, level in enumerate(levels)}
+        if not levels or len(self._exact) < len(levels) or UNKNOWN_KEY in self._exact:
+            raise ValueError("two levels are equal, or one can't be compared")
+        groups: dict[Hashable, list[Any]] = {}
+        for level in levels:
+            groups.setdefault(meaning(level), []).append(key(level))
+        self._numbers = {means: self._exact[group[0]] for means, group in groups.items()}
+        self._several = {means for means, group in groups.items() if len(group) > 1}
+        for means in self._several:
+            if sum(not isinstance(one, str) or _is_written(one) for one in groups[means]) > 1:
+                raise ValueError("two levels are one number")
+        self._wide = [means for means in groups if isinstance(means, float)]
+        self._fractions: dict[float, int] = {}
+        alike = Counter(_in_single(means) for means in self._wide)
+        self._fractions = {
+            _in_single(means): self.of(means)
+            for means in self._wide
+            if means != np.trunc(means) and alike[_in_single(means)] == 1
+        }
+
+    def of(self, cell: Any) -> int:
+        """Return the place of a cell, -1 for one that was not declared."""
+        own = key(cell)
+        found = self._exact.get(own)
+        if found is not None:
+            return found
+        means = meaning(cell)
+        if means not in self._several:
+            found = self._numbers.get(means)
+            if found is None and isinstance(means, float):
+                found = self._fractions.get(_in_single(means))
+            return -1 if found is None else found
+        if means in self._exact:
+            return self._exact[means]
+        if not isinstance(means, float) or abs(means) < _LARGEST_FLOAT_ID:
+            return self._exact.get(_as_written(means), -1)
+        if isinstance(own, str):
+            return -1
+        if isinstance(cell, numbers.Integral):
+            return self._exact.get(str(int(cell)), -1)
+        raise DataError(AMBIGUOUS)
+
+    def __call__(self, values: Any) -> IntArray:
+        """Return the places of all cells, in their shape; tuples in a list are cells."""
+        found = untouched(values, whole=True)
+        self._check_type(found.dtype)
+        if found.dtype != object:  # the same places as below, faster
+            known, back = np.unique(found, return_inverse=True)
+            return self(known.astype(object))[back].reshape(found.shape)
+        texts: dict[str, int] = {}  # of a column of levels there are few different ones
+        each = np.empty(found.size, dtype=np.int64)
+        for row, cell in enumerate(_flat(found)):
+            if type(cell) is not str:
+                each[row] = self.of(cell)
+            elif (place := texts.get(cell)) is None:
+                each[row] = texts[cell] = self.of(cell)
+            else:
+                each[row] = place
+        return each.reshape(found.shape)
+
+    def _check_type(self, kind: Any) -> None:
+        """Raise for a narrow type in which a level may be another number, or two levels one."""
+        if kind.kind != "f" or kind.itemsize >= 8:
+            return
+        with np.errstate(all="ignore"):
+            wrong = [means for means in self._wide if float(kind.type(means)) != means]
+        single = kind == np.float32
+        if any(not single or _in_single(means) not in self._fractions for means in wrong):
+            raise DataError(NARROW)
+
+
+def _in_single(means: float) -> float:
+    """Return the float32 nearest to a number."""
+    with np.errstate(all="ignore"):
+        return float(np.float32(means))
+
+
+def _as_written(means: Hashable) -> str:
+    """Return the text of a number below 2^53, or of a missing cell."""
+    if not isinstance(means, float):
+        return "nan"
+    return str(int(means)) if means == int(means) else repr(means)
+
+
+def _is_written(text: str) -> bool:
+    """Whether a number below 2^53 is written like this, as a whole number, a float or a bool."""
+    means = meaning(text)
+    if isinstance(means, float) and not abs(means) < _LARGEST_FLOAT_ID:
+        return False
+    return text in ("True", "False", _as_written(means), repr(means))
+
+
+def _iso(date: Any) -> str:
+    if isinstance(date, np.datetime64):
+        return str(np.datetime_as_string(date, unit="us"))
+    if not isinstance(date, datetime.datetime):
+        return f"{date.isoformat()}T00:00:00.000000"
+    return date.isoformat(timespec="microseconds")
+
+
+_IDS = "numbers, texts, dates or tuples of them, without missing parts"
+
+
+def identity(cell: Any) -> Hashable:
+    """Return the canonical id of a unit: equal for equal numbers, texts, dates and tuples of them.
+
+    A text that is written like a number is that number, so that a column of numbers has the same units
+    when one text makes texts of all. A missing id, or one with a missing part, is refused: nothing says
+    whose row it is. So is a float from 2^53 on, which may stand for several whole numbers.
+    """
+    if isinstance(cell, np.ndarray) and cell.ndim == 0:
+        return identity(cell.item())
+    if is_missing(cell):
+        raise DataError(
+            "An id in groups is missing. Give every row the id of its unit, or drop it."
+        )
+    if isinstance(cell, (datetime.date, np.datetime64)):
+        return ("date", _iso(cell))
+    if isinstance(cell, (datetime.timedelta, np.timedelta64)):
+        raise DataError(f"An id in groups can't be compared. Use {_IDS}.")
+    if isinstance(cell, (bool, np.bool_, numbers.Integral)):
+        return int(cell)
+    if isinstance(cell, (float, np.floating, Decimal, Fraction)):
+        value = _nearest(cell)
+        if not abs(value) < _LARGEST_FLOAT_ID:
+            raise DataError(
+                "An id in groups is a float from 2^53 on, where different whole numbers are the same"
+                " float. Use whole numbers or texts."
+            )
+        return int(value) if value == int(value) else value
+    if isinstance(cell, (str, bytes)):
+        return _text_identity(_text(cell))
+    if isinstance(cell, uuid.UUID):
+        return cell
+    if isinstance(cell, np.void):
+        return identity(cell.item())
+    if isinstance(cell, tuple):
+        return ("tuple", *(identity(part) for part in cell))
+    if isinstance(cell, frozenset):
+        return ("set", frozenset(identity(part) for part in cell))
+    raise DataError(f"An id in groups can't be compared. Use {_IDS}.")
+
+
+def _text_identity(text: str | bytes) -> Hashable:
+    """Return the id that a text is: one of a number if NumPy writes that number so."""
+    if isinstance(text, bytes):
+        return text
+    if text in ("True", "False"):
+        return int(text == "True")
+    if text == "nan":
+        return identity(None)
+    if not _WRITTEN.fullmatch(text):
+        return text
+    if not text.lstrip("-").isdigit():
+        return identity(float(text))
+    return int(text) if len(text) < _LONGEST else text
+
+
+# --- containers --------------------------------------------------------------------------------
+
+
+def as_numbers(values: Any) -> Array:
+    """Return a table or a target as float64, in its shape; NaN for missing cells.
+
+    Raises ``DataError`` for a cell that is no number, for dates and for rows of different lengths.
+    """
+    columns = _frame_columns(values)
+    if columns is None:
+        return _numbers_of(untouched(values))
+    found = np.empty((_length(values, columns), len(columns)))
+    for place, column in enumerate(columns):
+        found[:, place] = _numbers_of(untouched(column))
+    return found
+
+
+def as_table(X: Any) -> Any:
+    """Return X as numbers: an array of real numbers as it is, a sparse table as CSR, all else float64.
+
+    An array that keeps a narrower type is read through ``blocks.dense_rows``, which makes float64 of
+    it row by row: a block at a time needs less memory than a copy.
+    """
+    if sparse.issparse(X):
+        return _sparse_table(X)
+    plain = isinstance(X, np.ndarray) and not isinstance(X, np.ma.MaskedArray)
+    return np.asarray(X) if plain and X.dtype in _EXACT else as_numbers(X)
+
+
+def _sparse_table(X: Any) -> Any:
+    if X.dtype.kind == "c":
+        raise DataError("Complex data not supported.")
+    if X.dtype.kind not in _NUMBERS:
+        raise DataTypeError(NOT_A_NUMBER)
+    # entries of one place are added on the way to CSR, which a narrow type would round or wrap
+    kept = X.format in ("csr", "csc") and X.dtype in _EXACT
+    with np.errstate(all="ignore"):
+        return (X if kept else X.astype(np.float64)).tocsr()
+
+
+def with_doubles(X: Any) -> Any:
+    """Return X in its own container with its columns of numbers in float64, all else as it is.
+
+    For models of others, which compute in the type that they are given: one row can decide about it.
+    """
+    if sparse.issparse(X):
+        return _sparse_table(X).astype(np.float64)
+    if isinstance(X, np.ndarray):
+        return as_numbers(X) if X.dtype.kind in _NUMBERS else untouched(X)
+    if isinstance(X, (list, tuple)):
+        return untouched(X)
+    if hasattr(X, "iloc") and hasattr(X, "columns"):
+        found = X.copy(deep=False)
+        for place in range(X.shape[1]):
+            column = X.iloc[:, place]
+            if getattr(column.dtype, "kind", "O") in _NUMBERS:
+                found.isetitem(place, as_numbers(column))
+        return found
+    if hasattr(X, "get_columns") and hasattr(X, "with_columns"):
+        return X.with_columns(
+            [c.cast(float) for c in X.get_columns() if c.dtype.is_integer() or c.dtype.is_float()]
+        )
+    return X
+
+
+def cell_columns(X: Any) -> list[Any]:
+    """Return the columns of a table, each as an array of numbers or of untouched cells.
+
+    No column is converted because of another, and no cell because of another cell.
+    """
+    if sparse.issparse(X):
+        raise DataError(
+            "Sparse data was passed, but declared levels need a dense table. Use '.toarray()'."
+        )
+    columns = _frame_columns(X)
+    if columns is not None:
+        return [untouched(column) for column in columns]
+    if getattr(getattr(X, "dtype", None), "kind", "") == "c":
+        raise DataError("Complex data not supported.")
+    table = untouched(X)
+    if table.ndim != 2:
+        raise DataError(
+            f"Expected 2D array, got an array of shape {table.shape} instead. Reshape your data: one row"
+            " per record, one column per variable."
+        )
+    return [table[:, place] for place in range(table.shape[1])]
+
+
+def untouched(values: Any, *, whole: bool = False) -> Any:
+    """Return an array of real numbers as it is, and anything else as an array of its own objects.
+
+    A list of lists, tuples or arrays has two dimensions; with ``whole`` the entries of a list are
+    cells, whatever they are, but for lists and arrays.
+    """
+    columns = _frame_columns(values)
+    if columns is not None:
+        found = np.empty((_length(values, columns), len(columns)), dtype=object)
+        for place, column in enumerate(columns):
+            found[:, place] = untouched(column).astype(object)
+        return found
+    if getattr(getattr(values, "dtype", None), "kind", "") == "m" and not hasattr(values, "iloc"):
+        raise DataTypeError(DURATIONS)
+    if isinstance(values, np.ma.MaskedArray):
+        return _unmasked(values)
+    if isinstance(values, np.ndarray):
+        return _of_array(np.asarray(values))
+    if isinstance(values, (list, tuple)):
+        return _of_list(values, whole)
+    if sparse.issparse(values):
+        raise DataError("y must be a dense array, not a sparse one.")
+    if hasattr(values, "to_pylist"):
+        return _of_arrow(values)
+    if hasattr(values, "to_list") and hasattr(values, "dtype"):
+        return _of_series(values)
+    if hasattr(values, "__array__"):
+        return untouched(_own_array(values, np.asarray))
+    if isinstance(values, Sequence) and not isinstance(values, (str, bytes)):
+        return _of_list(_own_array(values, list), whole)
+    return _objects([values]).reshape(())
+
+
+def meanings(values: Any) -> list[Hashable]:
+    """Return the ``meaning`` of every cell, fractions as float32; tuples in a list are cells."""
+    found = [meaning(cell) for cell in _flat(untouched(values, whole=True))]
+    return [
+        _in_single(one) if isinstance(one, float) and one != np.trunc(one) else one for one in found
+    ]
+
+
+def units(groups: Any) -> tuple[IntArray, int]:
+    """Return the unit of every row as a number from 0, and how many units there are."""
+    found = untouched(groups, whole=True)
+    if found.ndim != 1:
+        raise DataError("groups must have one dimension: one id per row.")
+    if found.dtype.kind in "biu":
+        known, places = np.unique(found, return_inverse=True)
+        return places.astype(np.int64), len(known)
+    narrow = found.dtype.kind == "f" and found.dtype.itemsize < 8
+    if narrow and (abs(found) >= 2.0 ** (np.finfo(found.dtype).nmant + 1)).any():
+        raise DataError(NARROW_IDS)
+    seen: dict[Hashable, int] = {}
+    each = [seen.setdefault(identity(cell), len(seen)) for cell in _flat(found)]
+    return np.array(each, dtype=np.int64), len(seen)
+
+
+def shape_of(values: Any) -> tuple[int, ...]:
+    """Return the sizes of a table or a target without converting it; () for what is neither."""
+    shape = getattr(values, "shape", None)
+    if shape is not None:
+        return tuple(int(size) for size in shape)
+    columns = _frame_columns(values)
+    if columns is not None:
+        return _length(values, columns), len(columns)
+    if isinstance(values, (list, tuple)) or hasattr(values, "__array__"):
+        return tuple(untouched(values).shape)
+    return ()
+
+
+def take_rows(table: Any, rows: Sequence[int] | IntArray | slice) -> Any:
+    """Return some rows of a table or target in its own container, by position; no cell changes."""
+    if hasattr(table, "iloc"):
+        return table.iloc[rows]
+    if sparse.issparse(table):
+        return _sparse_table(table)[rows]
+    if isinstance(rows, slice):
+        return table.slice(rows.start, rows.stop - rows.start) if _is_arrow(table) else table[rows]
+    if isinstance(table, (list, tuple)):
+        return [table[int(row)] for row in rows]
+    if hasattr(table, "take") and not isinstance(table, np.ndarray):
+        return table.take(rows)
+    return table[rows]
+
+
+# --- kinds of containers -------------------------------------------------------------------------
+
+
+def _frame_columns(values: Any) -> list[Any] | None:
+    """Return the columns of a data frame or an Arrow table, None for anything else."""
+    if isinstance(values, np.ndarray) or sparse.issparse(values):
+        return None
+    if hasattr(values, "iloc") and hasattr(values, "columns"):
+        return [values.iloc[:, place] for place in range(values.shape[1])]
+    if hasattr(values, "get_columns") and hasattr(values, "columns"):
+        return list(values.get_columns())
+    if hasattr(values, "itercolumns") and hasattr(values, "schema"):
+        return list(values.itercolumns())
+    return None
+
+
+def _is_arrow(values: Any) -> bool:
+    return type(values).__module__.partition(".")[0] == "pyarrow"
+
+
+def _length(values: Any, columns: list[Any]) -> int:
+    return len(columns[0]) if columns else int(values.shape[0])
+
+
+def _of_array(values: Any) -> Any:
+    if values.dtype in _EXACT or values.dtype == object:
+        return values
+    if values.dtype.kind == "f":  # wider than float64: one rounding per entry
+        with np.errstate(all="ignore"):
+            return values.astype(np.float64)
+    if values.dtype.kind in "US":
+        return values.astype(object)
+    found = np.empty(values.shape, dtype=object)
+    for place in np.ndindex(values.shape):
+        found[place] = values[place]
+    return found
+
+
+def _own_array(values: Any, make: Callable[[Any], Any]) -> Any:
+    """Return what a foreign container makes of itself; what it says may quote the data."""
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with contextlib.suppress(Exception):
+            return make(values)
+    raise DataTypeError(f"A {type(values).__name__} of these rows can't be read as an array.")
+
+
+def _unmasked(values: Any) -> Any:
+    """Return the data of a masked array; what is hidden is missing."""
+    data, hidden = _of_array(np.asarray(values.data)), np.ma.getmaskarray(values)
+    if hidden.dtype.names is not None:
+        raise DataError("A masked array of records can't be used. Pass one column per field.")
+    if not hidden.any():
+        return data
+    found = data.astype(object)
+    found[hidden] = None
+    return found
+
+
+def _of_series(values: Any) -> Any:
+    """Return a column of pandas or polars."""
+    kind = values.dtype
+    if isinstance(kind, np.dtype):
+        return _of_array(values.to_numpy())
+    if hasattr(values, "null_count"):  # polars
+        if kind.is_nested():
+            raise DataTypeError(NESTED)
+        plain = (kind.is_integer() or kind.is_float()) and not str(kind).endswith("128")
+        if plain and not values.null_count():
+            return _of_array(values.to_numpy())
+        return _objects(values.to_list())
+    return np.asarray(values, dtype=object)
+
+
+def _of_arrow(values: Any) -> Any:
+    """Return a column of Arrow; a cell that Arrow itself can't read is missing."""
+    import pyarrow
+
+    if pyarrow.types.is_nested(values.type):
+        raise DataTypeError(NESTED)
+    return arrow_cells(values, _objects)
+
+
+def arrow_cells(column: Any, objects: Callable[[list[Any]], Any]) -> Any:
+    """Return an Arrow column as an array of numbers, or ``objects`` of its Python values.
+
+    A cell that Arrow can't turn into a value, such as invalid UTF-8 or a date out of range, is None.
+    """
+    import pyarrow
+
+    kind = column.type
+    if pyarrow.types.is_dictionary(kind):
+        return arrow_cells(column.cast(kind.value_type, safe=False), objects)
+    whole = pyarrow.types.is_integer(kind) and not column.null_count
+    if pyarrow.types.is_floating(kind) or whole:
+        options = {} if isinstance(column, pyarrow.ChunkedArray) else {"zero_copy_only": False}
+        return np.asarray(column.to_numpy(**options))
+    try:
+        return objects(column.to_pylist())
+    except (ValueError, OverflowError, pyarrow.ArrowException):
+        return objects([_arrow_value(cell) for cell in column])
+
+
+def _arrow_value(cell: Any) -> Any:
+    try:
+        return cell.as_py()
+    except Exception:
+        return None
+
+
+def _of_list(values: Sequence[Any], whole: bool) -> Any:
+    """Return a list of cells, or of rows, as an array of its objects."""
+    kinds = (list, np.ndarray) if whole else (list, tuple, np.ndarray)
+    rows = [_is_row(value, kinds) for value in values]
+    if not any(rows):
+        return _objects(values)
+    if not all(rows):
+        raise DataError(RAGGED)
+    lengths = {len(row) for row in values}
+    if len(lengths) != 1:
+        raise DataError(RAGGED)
+    found = np.empty((len(values), lengths.pop()), dtype=object)
+    for place, row in enumerate(values):
+        cells = list(row.array if hasattr(row, "iloc") else row)
+        for column, cell in enumerate(cells):
+            found[place, column] = cell
+    return found
+
+
+def _is_row(value: Any, kinds: tuple[type, ...]) -> bool:
+    if isinstance(value, np.ndarray):
+        return value.ndim == 1
+    return isinstance(value, kinds) or (hasattr(value, "iloc") and not hasattr(value, "columns"))
+
+
+def _objects(values: Sequence[Any]) -> Any:
+    found = np.empty(len(values), dtype=object)
+    for place, value in enumerate(values):
+        found[place] = value
+    return found
+
+
+def _numbers_of(values: Any) -> Array:
+    """Return an array of numbers or of untouched cells as float64."""
+    if values.dtype != object:
+        with np.errstate(all="ignore"):
+            return np.asarray(values, dtype=np.float64)
+    flat = _flat(values)
+    found = None
+    if _PLAIN.issuperset(map(type, flat)):  # the same numbers as below, faster
+        try:
+            found = np.array(flat, dtype=np.float64) if flat else np.empty(0)
+        except OverflowError:
+            found = None
+    if found is None:
+        found = np.fromiter((number(cell) for cell in flat), np.float64, len(flat))
+    return found.reshape(values.shape)
+
+
+def _flat(values: Any) -> list[Any]:
+    """Return the cells one after the other; objects stay what they are."""
+    return list(values.ravel().tolist())

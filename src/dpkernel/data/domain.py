@@ -1,0 +1,331 @@
+"""The declared domain: what is publicly known of the data, enforced by clipping.
+
+Bounds, levels and classes are stated by the user and never read from the data; there is no
+"warn and look" path. Clipping is safe to the last bit: what comes out satisfies the bound as
+floating-point numbers, also for entries near 1e308 and for denormals.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from dpkernel.data.cells import Places, as_numbers, cell_columns, shape_of
+from dpkernel.foundations.errors import (
+    CertificateError,
+    DataError,
+    ParameterError,
+    parameter_message,
+)
+from dpkernel.foundations.types import JSON, Array, IntArray, is_real, is_whole
+
+Level = str | int | float | bool | tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Real values from ``low`` to ``high``."""
+
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        fine = is_real(self.low) and is_real(self.high)
+        if not fine or not -math.inf < self.low < self.high < math.inf:
+            got = (self.low, self.high)
+            allowed = "two finite numbers with low < high"
+            raise ParameterError(parameter_message("Interval", "low, high", allowed, got))
+        got = (self.low, self.high)
+        object.__setattr__(self, "low", float(self.low))
+        object.__setattr__(self, "high", float(self.high))
+        if not self.high - self.low < math.inf:
+            allowed = "less than 1.7e308 apart"
+            raise ParameterError(parameter_message("Interval", "low, high", allowed, got))
+        if not self.half_width > 0:
+            allowed = "more than 5e-324 apart"
+            raise ParameterError(parameter_message("Interval", "low, high", allowed, got))
+
+    @property
+    def middle(self) -> float:
+        """The centre."""
+        return self.low + (self.high - self.low) / 2
+
+    @property
+    def half_width(self) -> float:
+        """Half the width."""
+        return (self.high - self.low) / 2
+
+    def to_unit(self, values: Array) -> Array:
+        """Clip to the interval and map it onto [-1, 1], which the result never leaves; NaN becomes 0."""
+        clipped = np.clip(values, self.low, self.high)
+        unit = np.nan_to_num((clipped - self.middle) / self.half_width)
+        return np.asarray(np.clip(unit, -1.0, 1.0))
+
+    def from_unit(self, values: Array) -> Array:
+        """Map [-1, 1] back onto the interval; other values follow the same line."""
+        return np.asarray(values * self.half_width + self.middle)
+
+    def to_dict(self) -> JSON:
+        """Return the bounds as JSON values."""
+        return {"low": self.low, "high": self.high}
+
+
+@dataclass(frozen=True)
+class Levels:
+    """A declared, finite set of values: the levels of a column or the classes of a target."""
+
+    values: tuple[Level, ...]
+
+    def __post_init__(self) -> None:
+        try:
+            self._places  # noqa: B018 (compares the levels)
+        except ValueError:
+            allowed = "one or more different values, where numbers are compared in double precision"
+            got = list(self.values)
+            raise ParameterError(parameter_message("Levels", "values", allowed, got)) from None
+
+    @cached_property
+    def _places(self) -> Places:
+        return Places(self.values)
+
+    def indices(self, values: Any) -> IntArray:
+        """Return the position of each cell among the levels, -1 for one that was not declared.
+
+        The position has the shape of ``values`` and depends on that cell alone, see ``cells.Places``.
+        """
+        return self._places(values)
+
+    def to_dict(self) -> JSON:
+        """Return the levels as JSON values; tuples become lists."""
+        return {"levels": [_listed(value) for value in self.values]}
+
+
+Column = Interval | Levels
+
+
+@dataclass(frozen=True)
+class Domain:
+    """Everything about the data that is public.
+
+    Parameters
+    ----------
+    columns : tuple of Interval or Levels, optional
+        One a column of X. None: any real numbers (kernels that are bounded everywhere).
+    target : Interval, Levels or None
+        Bounds of a regression target, or the classes.
+    n_max : int, optional
+        A public upper limit on the number of rows (of units, with groups), needed where n itself
+        is private.
+    names : tuple of str, optional
+        The columns' names.
+
+    Examples
+    --------
+    >>> domain = Domain.box([0, 0], [120, 300], target=Interval(0, 10))
+    >>> domain.to_unit([[60.0, 999.0]])
+    array([[0., 1.]])
+    """
+
+    columns: tuple[Column, ...] | None = None
+    target: Column | None = None
+    n_max: int | None = None
+    names: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.n_max is not None and not (is_whole(self.n_max) and 1 <= self.n_max < 2**53):
+            allowed = "an int >= 1 and below 2^53"
+            raise ParameterError(parameter_message("Domain", "n_max", allowed, self.n_max))
+        named = self.names is not None and self.columns is not None
+        if named and len(self.names or ()) != len(self.columns or ()):
+            got = f"{len(self.names or ())} names"
+            allowed = f"{len(self.columns or ())} names, one a column"
+            raise ParameterError(parameter_message("Domain", "names", allowed, got))
+
+    @classmethod
+    def box(
+        cls,
+        low: float | Sequence[float] | Array,
+        high: float | Sequence[float] | Array,
+        *,
+        n_columns: int | None = None,
+        target: Column | None = None,
+        n_max: int | None = None,
+        names: tuple[str, ...] | None = None,
+    ) -> Domain:
+        """Return a domain of intervals; scalars are used for every column."""
+        lows, highs = np.atleast_1d(np.asarray(low)), np.atleast_1d(np.asarray(high))
+        count = n_columns if n_columns is not None else max(len(lows), len(highs))
+        for name, values in (("low", lows), ("high", highs)):
+            if values.ndim != 1 or len(values) not in (1, count):
+                got = f"shape {values.shape}"
+                allowed = f"a number or {count} numbers, one a column"
+                raise ParameterError(parameter_message("Domain.box", name, allowed, got))
+            if not np.issubdtype(values.dtype, np.number):
+                got = f"dtype {values.dtype}"
+                raise ParameterError(parameter_message("Domain.box", name, "numbers", got))
+        lows, highs = np.broadcast_to(lows, count), np.broadcast_to(highs, count)
+        columns = []
+        for i, (a, b) in enumerate(zip(lows.tolist(), highs.tolist(), strict=True)):
+            try:
+                columns.append(Interval(a, b))
+            except ParameterError as error:
+                raise ParameterError(f"Column {i}: {error}") from error
+        return cls(tuple(columns), target, n_max, names)
+
+    @property
+    def n_unit_columns(self) -> int:
+        """The number of columns of ``to_unit``: one an interval, one a level."""
+        return sum(len(c.values) if isinstance(c, Levels) else 1 for c in self.columns or ())
+
+    def to_unit(self, X: Any) -> Array:
+        """Clip X to the domain and map it into [-1, 1]: intervals scaled, levels one-hot.
+
+        A level that was not declared becomes a row of zeros.
+        """
+        columns = self._require_columns(X)
+        if all(isinstance(c, Interval) for c in columns):
+            return self._box_to_unit(as_numbers(X))
+        cells = cell_columns(X)
+        out = np.empty((len(cells[0]), self.n_unit_columns))
+        place = 0
+        for i, column in enumerate(columns):
+            if isinstance(column, Interval):
+                out[:, place] = column.to_unit(_numbers_of_column(cells[i], i))
+                place += 1
+            else:
+                index = column.indices(cells[i])
+                out[:, place : place + len(column.values)] = index[:, None] == np.arange(
+                    len(column.values)
+                )
+                place += len(column.values)
+        return out
+
+    def _box_to_unit(self, X: Array) -> Array:
+        """Return what ``to_unit`` returns, all columns at once."""
+        low, high, middle, half = self._box
+        with np.errstate(all="ignore"):
+            out = np.clip(X, low, high)
+            np.subtract(out, middle, out=out)
+            np.divide(out, half, out=out)
+        return np.clip(np.nan_to_num(out, copy=False), -1.0, 1.0, out=out)
+
+    @cached_property
+    def _box(self) -> tuple[Array, ...]:
+        """Low and high ends, middles and half widths of intervals."""
+        intervals = [c for c in self.columns or () if isinstance(c, Interval)]
+        return tuple(
+            np.array([getattr(c, name) for c in intervals], dtype=np.float64)
+            for name in ("low", "high", "middle", "half_width")
+        )
+
+    def _require_columns(self, X: Any) -> tuple[Column, ...]:
+        shape = shape_of(X)
+        if self.columns is None:
+            raise ParameterError("This domain declares no columns, so X can't be mapped to a box.")
+        if len(shape) != 2 or shape[1] != len(self.columns):
+            raise DataError(
+                f"X has shape {shape}, but the domain declares {len(self.columns)} column(s)."
+                " Declare one interval or list of levels a column."
+            )
+        return self.columns
+
+    def to_dict(self) -> JSON:
+        """Return the domain as JSON values."""
+        return {
+            "columns": None if self.columns is None else [c.to_dict() for c in self.columns],
+            "target": None if self.target is None else self.target.to_dict(),
+            "n_max": self.n_max,
+            "names": None if self.names is None else list(self.names),
+        }
+
+    @classmethod
+    def from_dict(cls, data: JSON) -> Domain:
+        """Return the domain described by JSON values."""
+        try:
+            columns, target, names = data["columns"], data["target"], data["names"]
+            return cls(
+                None if columns is None else tuple(_column_from_dict(c) for c in columns),
+                None if target is None else _column_from_dict(target),
+                data["n_max"],
+                None if names is None else tuple(names),
+            )
+        except (KeyError, TypeError, ParameterError) as error:
+            raise CertificateError(f"The domain can't be read ({error}).") from error
+
+
+def clip_rows(rows: Array, bound: float) -> Array:
+    """Return the rows with l2 norm at most ``bound``, as a computed and as a real number.
+
+    Rows inside, by a few ulps, stay as they are; others are scaled. Entries near 1e308 do not
+    overflow, rows that are not finite become zero, and scaling repeats until the computed norm,
+    with its rounding error on top, is within the bound.
+    """
+    if not is_real(bound) or not 1e-142 <= bound <= 1e150:
+        allowed = "a float in the range [1e-142, 1e150]"
+        raise ParameterError(parameter_message("clip_rows", "bound", allowed, bound))
+    rows = np.ascontiguousarray(rows, dtype=np.float64)
+    # a computed norm below this share of the bound proves the real one
+    target = bound * (1 - (rows.shape[1] + 4) * 2.0**-53)
+    finite = np.atleast_1d(np.isfinite(rows).all(axis=1))
+    if not finite.all():
+        rows = np.where(finite[:, None], rows, 0.0)
+    # rows whose squares would over- or underflow are divided by their largest entry first; all
+    # others by exactly 1, so that no row changes, even in its last bit, because of another one
+    peak = np.abs(rows).max(axis=1, initial=0.0)
+    divisor = np.where((peak == 0) | ((peak > 1e-150) & (peak < 1e150)), 1.0, peak)
+    scaled = rows / divisor[:, None]
+    norms = np.sqrt(row_squares(scaled))
+    with np.errstate(over="ignore"):
+        too_long = norms * divisor > target
+    if not too_long.any():
+        return rows
+    out = rows.copy()
+    shrunk = scaled[too_long] * (target / norms[too_long])[:, None]
+    for _ in range(64):
+        over = np.sqrt(row_squares(shrunk)) > target
+        if not over.any():
+            break
+        shrunk[over] *= 1 - 2.0**-50
+    else:
+        raise AssertionError("norm clipping did not end: the bound is not a normal float")
+    out[too_long] = shrunk
+    return out
+
+
+def row_squares(rows: Array) -> Array:
+    """Return the sum of squares of every row, each a function of its own row to the last bit.
+
+    Rows must be C-contiguous: then every row is summed in the same order, whatever the number of
+    rows and what stands in the others.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.asarray(np.add.reduce(rows * rows, axis=1))
+
+
+def _numbers_of_column(cells: Any, place: int) -> Array:
+    try:
+        return as_numbers(cells)
+    except DataError:
+        pass
+    raise DataError(
+        f"Column {place} of X is declared as an interval but holds an entry that is not a number."
+    )
+
+
+def _column_from_dict(data: JSON) -> Column:
+    if "levels" in data:
+        return Levels(tuple(_tupled(value) for value in data["levels"]))
+    return Interval(data["low"], data["high"])
+
+
+def _listed(value: Any) -> Any:
+    return [_listed(part) for part in value] if isinstance(value, tuple) else value
+
+
+def _tupled(value: Any) -> Any:
+    return tuple(_tupled(part) for part in value) if isinstance(value, list) else value

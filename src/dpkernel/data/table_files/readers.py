@@ -1,0 +1,315 @@
+"""Files of rows as blocks of columns. One block is in memory at a time, whatever the file's size.
+
+Errors name the file, never what is in it: all of them come before anything is spent.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dpkernel.data.cells import arrow_cells
+from dpkernel.foundations.errors import DataError, ParameterError
+
+BLOCK_ROWS = 8192
+CELL_CHARACTERS = 2**17 - 1  # of a CSV file; a longer cell counts as empty
+_BLOCK_CELLS = 2**19  # of a file with many columns: some 50 MB of text
+Columns = dict[str, Any]
+Tell = Callable[[float], None]
+
+
+@dataclass(frozen=True)
+class TableFile:
+    """An open-able table: its column names, and a function that reads some of them in blocks.
+
+    ``kinds`` names the type of each column where the file itself states it (Parquet, Arrow, NPZ) and
+    is empty where only the values could tell (CSV). ``not_numbers`` are the columns whose stated type
+    can't hold numbers: dates, times, lists and tables.
+    """
+
+    name: str
+    header: tuple[str, ...]
+    kinds: tuple[str, ...]
+    read: Callable[[Sequence[str], Tell], Iterator[Columns]]
+    not_numbers: frozenset[str] = frozenset()
+
+
+def open_table(
+    path: str | Path, *, delimiter: str | None = None, kind: str | None = None
+) -> TableFile:
+    """Return the table in a file, by its ending (or ``kind``): .csv, .tsv, .parquet, .arrow, .npz.
+
+    ``read(names, tell)`` yields blocks {name: cells}; ``tell(share)`` is called with the part of the
+    file that is behind, from 0 to 1.
+    """
+    path = Path(path)
+    ending = (kind or path.suffix.lstrip(".")).lower()
+    if ending not in FORMATS:
+        raise ParameterError(
+            f"{path.name} has an unknown ending. Known are {', '.join(FORMATS)}; name another file's"
+            " format with --format."
+        )
+    if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n'):
+        raise ParameterError(
+            "The delimiter must be one character, no quotation mark and no line break."
+        )
+    return FORMATS[ending](path, delimiter)
+
+
+def _open_csv(path: Path, delimiter: str | None) -> TableFile:
+    separator = delimiter or ("\t" if path.suffix.lower() in (".tsv", ".tab") else ",")
+    # what is no UTF-8 becomes a sign of its own: nothing is refused because of a cell
+    binary = path.open("rb")
+    file = io.TextIOWrapper(binary, encoding="utf-8-sig", errors="replace", newline="")
+    rows = _csv_rows(file, separator, path.name)
+    header = next(rows, None)
+    if header is None:
+        file.close()
+        raise DataError(f"{path.name} is empty: its first line must name the columns.")
+    names = tuple(name.strip() for name in header)
+
+    def read(wanted: Sequence[str], tell: Tell) -> Iterator[Columns]:
+        places = {name: names.index(name) for name in wanted}
+        size = path.stat().st_size
+        with file:
+            while block := _take(rows, _rows_a_block(len(names))):
+                yield _csv_columns(block, len(names), places, path.name)
+                if size:
+                    tell(min(binary.tell() / size, 1.0))
+
+    return TableFile(path.name, names, (), read)
+
+
+class _OpenRecord(Exception):  # noqa: N818 (becomes one)
+    """A record does not end with its line."""
+
+
+def _csv_rows(file: Any, separator: str, name: str) -> Iterator[list[str]]:
+    """Yield one row a line, the header first; what is malformed is refused without quoting it.
+
+    A quotation mark can't join lines: a cell would swallow the rows after it. The first line that is
+    not blank is the header. Of the later ones a blank line is a row with an empty cell where there is
+    one column, and no row where there are more.
+    """
+    lines = _Lines(file)
+    rows = csv.reader(lines, delimiter=separator, strict=True)
+    width = 0
+    while True:
+        try:
+            row = lines.next_of(rows)
+        except StopIteration:
+            return
+        except (csv.Error, _OpenRecord):
+            raise DataError(
+                f"{name} can't be read as a table: in some line a quotation mark is never closed or"
+                " stands inside of a quoted field. A record is one line. Nothing was spent."
+            ) from None
+        if not row and width == 1:
+            row = [""]
+        if row:
+            width = width or len(row)
+            yield row
+
+
+class _Lines:
+    """The lines of a file for a csv reader, which may take one a record."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+        self._taken = True
+        self._length = 0
+        self._limit = CELL_CHARACTERS
+
+    def __iter__(self) -> _Lines:
+        return self
+
+    def __next__(self) -> str:
+        if self._taken:
+            raise _OpenRecord
+        self._taken = True
+        line: str = next(self._file)
+        self._length = len(line)
+        if self._length > self._limit:
+            csv.field_size_limit(self._length)  # of the whole process, until the line is read
+        return line
+
+    def next_of(self, rows: Iterator[list[str]]) -> list[str]:
+        """Return the next row of the reader; a cell that is too long is empty."""
+        self._limit = csv.field_size_limit()
+        self._taken, self._length = False, 0
+        try:
+            row = next(rows)
+        finally:
+            csv.field_size_limit(self._limit)
+        if self._length > CELL_CHARACTERS:
+            row = [cell if len(cell) <= CELL_CHARACTERS else "" for cell in row]
+        return row
+
+
+def _rows_a_block(n_columns: int) -> int:
+    return max(1, min(BLOCK_ROWS, _BLOCK_CELLS // n_columns))
+
+
+def _take(rows: Iterator[list[str]], count: int) -> list[list[str]]:
+    return list(itertools.islice(rows, count))
+
+
+def _csv_columns(block: list[list[str]], width: int, places: dict[str, int], name: str) -> Columns:
+    try:
+        columns = list(zip(*block, strict=True))
+    except ValueError:
+        columns = []
+    if len(columns) != width:
+        raise DataError(
+            f"A row of {name} has another number of fields than its header. Nothing was spent."
+        )
+    return {column: columns[place] for column, place in places.items()}
+
+
+def _open_arrow(path: Path, delimiter: str | None, format: str = "ipc") -> TableFile:
+    try:
+        import pyarrow
+        import pyarrow.dataset
+    except ImportError:
+        raise ParameterError(
+            f"Reading {path.name} needs the package 'pyarrow'. Install it with: pip install pyarrow"
+        ) from None
+    if not path.exists():
+        raise FileNotFoundError(2, "No such file or directory", str(path))
+    try:
+        table = pyarrow.dataset.dataset(path, format=format)
+        names, types = tuple(table.schema.names), table.schema.types
+        n_rows = table.count_rows()
+    except (pyarrow.ArrowException, OSError, ValueError):
+        raise DataError(f"{path.name} is no {format} file, or it is damaged.") from None
+
+    def read(wanted: Sequence[str], tell: Tell) -> Iterator[Columns]:
+        step = _rows_a_block(len(wanted))
+        options = {"batch_size": step, "batch_readahead": 1, "fragment_readahead": 1}
+        seen = 0
+        try:
+            for batch in table.to_batches(columns=list(wanted), use_threads=False, **options):
+                if batch.num_rows:
+                    yield {name: arrow_cells(batch.column(name), list) for name in wanted}
+                    seen += batch.num_rows
+                    tell(seen / n_rows)
+        except (pyarrow.ArrowException, OSError):
+            raise DataError(f"{path.name} is damaged. Nothing was spent.") from None
+
+    unfit = frozenset(
+        name
+        for name, kind in zip(names, types, strict=True)
+        if pyarrow.types.is_temporal(kind) or pyarrow.types.is_nested(kind)
+    )
+    return TableFile(path.name, names, tuple(str(kind) for kind in types), read, unfit)
+
+
+def _open_parquet(path: Path, delimiter: str | None) -> TableFile:
+    return _open_arrow(path, delimiter, "parquet")
+
+
+def _open_npz(path: Path, delimiter: str | None) -> TableFile:
+    """Every vector of the archive is a column; a matrix A gives columns A0, A1, ..."""
+    members = _npz_members(path)
+    lengths = {shape[0] for shape, _ in members.values()}
+    if len(lengths) != 1:
+        raise DataError(f"{path.name} must hold arrays with the same number of rows, at least one.")
+    (n_rows,) = lengths
+    source: dict[str, tuple[str, int | None]] = {}
+    kinds = []
+    for name, (shape, dtype) in members.items():
+        for place in [None] if len(shape) == 1 else range(shape[1]):
+            column = name if place is None else f"{name}{place}"
+            if column in source:
+                raise DataError(f"{path.name} gives two columns the same name.")
+            source[column] = (name, place)
+            kinds.append(str(dtype))
+
+    def read(wanted: Sequence[str], tell: Tell) -> Iterator[Columns]:
+        used = dict.fromkeys(source[name][0] for name in wanted)
+        with ExitStack() as stack:
+            archive = stack.enter_context(zipfile.ZipFile(path))
+            parts = {
+                name: (stack.enter_context(archive.open(f"{name}.npy")), *members[name])
+                for name in used
+            }
+            for stream, *_ in parts.values():
+                _npy_header(stream)
+            step = _rows_a_block(len(source))
+            for start in range(0, n_rows, step):
+                count = min(step, n_rows - start)
+                blocks = {n: _npy_rows(*part, count, path.name) for n, part in parts.items()}
+                yield {
+                    name: blocks[source[name][0]]
+                    if source[name][1] is None
+                    else blocks[source[name][0]][:, source[name][1]]
+                    for name in wanted
+                }
+                tell((start + count) / n_rows)
+
+    return TableFile(path.name, tuple(source), tuple(kinds), read)
+
+
+def _npz_members(path: Path) -> dict[str, tuple[tuple[int, ...], Any]]:
+    """Return shape and dtype of every array, from the headers alone."""
+    found = {}
+    try:
+        with zipfile.ZipFile(path) as archive:
+            for name in archive.namelist():
+                with archive.open(name) as stream:
+                    shape, fortran, dtype = _npy_header(stream)
+                if dtype.hasobject or dtype.kind not in "fiubU" or len(shape) not in (1, 2):
+                    raise DataError(
+                        f"{path.name} must hold vectors and matrices of numbers or texts; no Python"
+                        " objects."
+                    )
+                if fortran and len(shape) == 2 and min(shape) > 1:
+                    raise DataError(
+                        f"{path.name} holds a matrix in column order. Save it as np.ascontiguousarray."
+                    )
+                found[name.removesuffix(".npy")] = (shape, dtype)
+    except (zipfile.BadZipFile, ValueError, EOFError, NotImplementedError, RuntimeError) as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError(f"{path.name} is no NPZ archive, or it is damaged.") from None
+    return found
+
+
+def _npy_header(stream: Any) -> tuple[tuple[int, ...], bool, Any]:
+    version = np.lib.format.read_magic(stream)
+    if version == (1, 0):
+        return np.lib.format.read_array_header_1_0(stream)
+    return np.lib.format.read_array_header_2_0(stream)
+
+
+def _npy_rows(stream: Any, shape: tuple[int, ...], dtype: Any, count: int, name: str) -> Any:
+    width = 1 if len(shape) == 1 else shape[1]
+    wanted = count * width * dtype.itemsize
+    try:
+        data = stream.read(wanted)
+    except (zipfile.BadZipFile, EOFError):
+        data = b""
+    if len(data) != wanted:
+        raise DataError(f"{name} is damaged: an array is shorter than it says. Nothing was spent.")
+    rows = np.frombuffer(data, dtype).reshape(count, *shape[1:])
+    return rows.tolist() if dtype.kind == "U" else rows
+
+
+FORMATS: dict[str, Callable[[Path, str | None], TableFile]] = {
+    "csv": _open_csv,
+    "tsv": _open_csv,
+    "tab": _open_csv,
+    "parquet": _open_parquet,
+    "arrow": _open_arrow,
+    "feather": _open_arrow,
+    "npz": _open_npz,
+}

@@ -1,0 +1,114 @@
+"""An encoded table: in memory where it is small, in a nameless temporary file where it is not."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dpkernel.data.blocks import BlockStream, rows_a_block
+from dpkernel.data.domain import Levels
+from dpkernel.data.table_files.readers import TableFile, Tell
+from dpkernel.data.table_files.schema import Schema
+from dpkernel.foundations.errors import DataError
+from dpkernel.foundations.types import Array
+
+MEMORY_BYTES = 2**27  # of an encoded table that is kept in memory
+
+
+class EncodedTable:
+    """Rows of (encoded inputs, target), appended in blocks and read as often as needed.
+
+    Up to ``MEMORY_BYTES`` they stay in memory. Beyond, they go to a temporary file that has no name
+    and that only its owner may read; it is gone when the process ends, however it ends.
+    """
+
+    def __init__(self, schema: Schema, folder: Path | None = None) -> None:
+        self.schema = schema
+        self.n_columns = len(schema.names_out)
+        self.n_rows = 0
+        self._width = self.n_columns + (schema.target is not None)
+        self._folder = folder
+        self._blocks: list[Array] = []
+        self._file: Any = None
+        self._lock = threading.Lock()
+
+    def append(self, rows: Array) -> None:
+        """Add a block of rows."""
+        self.n_rows += len(rows)
+        if self._file is not None:
+            self._file.write(rows.tobytes())
+            return
+        self._blocks.append(rows)
+        if 8 * self.n_rows * self._width > MEMORY_BYTES:
+            self._file = tempfile.TemporaryFile(dir=self._folder, buffering=0)
+            for block in self._blocks:
+                self._file.write(block.tobytes())
+            self._blocks = []
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether no temporary file was needed."""
+        return self._file is None
+
+    def arrays(self) -> tuple[Array, Array | None]:
+        """Return inputs and targets (numbers, or places among the classes) as arrays or memory maps."""
+        shape = (self.n_rows, self._width)
+        if self._file is None:
+            self._blocks = [np.concatenate(self._blocks)]
+            rows = self._blocks[0]
+        else:
+            rows = np.memmap(self._file, np.float64, "r", shape=shape)
+        return rows[:, : self.n_columns], rows[:, -1] if self.schema.target is not None else None
+
+    def training_data(self) -> tuple[Any, Any]:
+        """Return what ``fit`` takes: two arrays, or a stream and None; labels as they are declared."""
+        if self._file is None:
+            X, y = self.arrays()
+            return np.ascontiguousarray(X), self._labels(y)
+        return BlockStream(self._read, self.n_rows), None
+
+    def _read(self) -> Iterator[tuple[Array, Any]]:
+        step = rows_a_block(self._width)
+        for start in range(0, self.n_rows, step):
+            count = min(step, self.n_rows - start)
+            size = 8 * self._width
+            with self._lock:
+                self._file.seek(start * size)
+                data = self._file.read(count * size)
+            rows = np.frombuffer(data, np.float64).reshape(count, self._width)
+            yield rows[:, : self.n_columns], self._labels(rows[:, -1])
+
+    def _labels(self, y: Array | None) -> Any:
+        target = self.schema.target
+        if y is None or target is None or not isinstance(target.values, Levels):
+            return y
+        labels = np.empty(len(target.values.values), dtype=object)
+        labels[:] = target.values.values
+        return labels[y.astype(np.int64)]
+
+
+def encode_table(
+    table: TableFile, schema: Schema, *, tell: Tell = lambda share: None, folder: Path | None = None
+) -> EncodedTable:
+    """Read a file once, under the rules of the schema."""
+    schema = schema.select(table.header, table.name)
+    schema.refuse_kinds(table.not_numbers, table.name)
+    if not schema.inputs:
+        raise DataError(
+            f"{table.name} has no input column besides the target and the ignored ones."
+        )
+    found = EncodedTable(schema, folder)
+    names = [rule.name for rule in schema.rules]
+    for columns in table.read(names, tell):
+        X = schema.encode(columns)
+        if schema.target is not None:
+            X = np.column_stack([X, schema.encode_target(columns)])
+        found.append(X)
+    if not found.n_rows:
+        raise DataError(f"{table.name} has no rows.")
+    return found

@@ -1,0 +1,225 @@
+"""Tables as scikit-learn takes them, checked without a value of the data in any message.
+
+Errors before a spend are seen by the adversary of our threat model, and scikit-learn's own texts quote
+arrays and entries. Cells become numbers in ``cells``; scikit-learn only sees the result, and every text
+of its own is replaced by a sentence of ours that knows shapes, dtypes and column names only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import re
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar, cast
+
+import numpy as np
+from scipy import sparse
+from sklearn.utils import check_array, check_consistent_length, column_or_1d
+from sklearn.utils.validation import validate_data
+
+from dpkernel.data.cells import NOT_A_NUMBER, as_numbers, as_table, cell_columns, shape_of
+from dpkernel.foundations.errors import DataError, DataTypeError
+from dpkernel.foundations.types import Array
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+MISSING = (
+    "The input contains NaN or infinity (inf). Private estimators refuse missing and infinite values:"
+    " filling them from the data would leak. Fill them with public constants first, or drop those rows"
+    " for a reason that is public."
+)
+# whole texts of scikit-learn that hold counts, shapes and class names alone
+_SAFE = tuple(
+    re.compile(pattern)
+    for pattern in (
+        r"Found input variables with inconsistent numbers of samples: \[[\d, ]+\]",
+        r"X has \d+ features, but \w+ is expecting \d+ features as input\.?",
+        r"Found array with \d+ (sample|feature)\(s\) \(shape=\([\d, ]*\)\) while a minimum of \d+ is"
+        r" required( by \w+)?\.?",
+        r"Found array with dim \d+[,.] [\w ]+ dim <= \d( is)? required( by \w+)?\.?",
+        r"(This \w+ estimator )?requires y to be passed, but the target y is None\.?",
+        r"y cannot be None",
+        r"y should be a 1d array, got an array of shape \([\d, ]*\) instead\.?",
+    )
+)
+# texts that begin like this go on with advice or with column names, which are public
+_SAFE_STARTS = (
+    "Sparse data was passed",
+    "The feature names should match those that were passed during fit.",
+    "Feature names are only supported if all input features have string names",
+)
+NO_TARGET = "no_validation"  # stands for y where there is none, as in scikit-learn
+_CHECKED_ROWS = 1 << 16  # looked at together when missing values are searched for
+
+
+def checked_table(
+    estimator: Any,
+    X: Any,
+    y: Any = NO_TARGET,
+    *,
+    sparse_too: bool = False,
+    missing: str = "refused",
+    several: bool = False,
+    narrow: bool = False,
+    reset: bool = True,
+) -> Any:
+    """Return X, or X and y, as numbers, or raise DataError in our own words.
+
+    Parameters
+    ----------
+    estimator : scikit-learn estimator
+        It learns, or with ``reset=False`` checks, the number and the names of the columns.
+    X, y : table and target of any kind
+        They become float64 cell by cell, see ``cells``. Without y only X is checked.
+    sparse_too : bool
+        Whether a sparse X is taken; it becomes CSR with one entry per place.
+    missing : {"refused", "nan", "any"}
+        "nan" allows NaN in X, and "any" infinities, too. They are always refused in y.
+    several : bool
+        Whether y may have several columns.
+    narrow : bool
+        Whether an array of narrower numbers may stay as it is, to be read with ``dense_rows``.
+    """
+    failed = (
+        None  # raised outside of ``except``: the foreign error would stay reachable as a context
+    )
+    try:
+        with np.errstate(all="ignore"):  # a floating-point warning would tell of the data
+            found, target = _checked(estimator, X, y, sparse_too, several, reset)
+    except DataError:
+        raise
+    except (ValueError, TypeError, OverflowError) as error:
+        failed = _own_words(error, X)
+    if failed is not None:
+        raise failed
+    if not sparse.issparse(found) and not narrow:
+        found = np.asarray(found, dtype=np.float64)
+    refuse_missing(found, missing)
+    if target is None:
+        return found
+    refuse_missing(target, "refused")
+    return found, target
+
+
+def _checked(
+    estimator: Any, X: Any, y: Any, sparse_too: bool, several: bool, reset: bool
+) -> tuple[Any, Any]:
+    """Return X and y as numbers after scikit-learn has looked at their shapes and names."""
+    if sparse.issparse(X) and not sparse_too:
+        raise TypeError("Sparse data was passed, but dense data is required. Use '.toarray()'.")
+    options: dict[str, Any] = {"dtype": None, "ensure_all_finite": False, "estimator": estimator}
+    table = check_array(as_table(X), accept_sparse="csr", **options)
+    named = X if hasattr(X, "columns") else table
+    target = None
+    if y is None:
+        owner = type(estimator).__name__
+        raise ValueError(
+            f"This {owner} estimator requires y to be passed, but the target y is None."
+        )
+    if not (isinstance(y, str) and y == NO_TARGET):
+        target = as_numbers(y)
+        if several:
+            target = check_array(target, ensure_2d=False, input_name="y", **options)
+        else:
+            target = column_or_1d(target, warn=True)
+        check_consistent_length(table, target)
+    validate_data(estimator, named, skip_check_array=True, reset=reset)
+    return summed_duplicates(table), target
+
+
+def check_columns(estimator: Any, X: Any, *, reset: bool = True) -> list[Any]:
+    """Return the columns of X as untouched cells, see ``cells.cell_columns``.
+
+    The estimator learns, or with ``reset=False`` checks, their number and names.
+    """
+    columns = cell_columns(X)
+    for count, what in ((len(columns), "feature"), (len(columns[0]) if columns else 1, "sample")):
+        if not count:
+            raise DataError(
+                f"Found array with 0 {what}(s) (shape={shape_of(X)}) while a minimum of 1 is required."
+            )
+    failed = None
+    try:
+        named = X if hasattr(X, "columns") else np.empty((1, len(columns)))
+        validate_data(estimator, named, skip_check_array=True, reset=reset)
+    except (ValueError, TypeError) as error:
+        failed = _own_words(error, X)
+    if failed is not None:
+        raise failed
+    return columns
+
+
+def refuse_missing(values: Any, missing: str = "refused") -> None:
+    """Raise DataError for NaN and infinities, or with "nan" for infinities alone; "any" allows all.
+
+    Scikit-learn can be configured to skip this check; a private estimator can't be.
+    """
+    entries = values.data if sparse.issparse(values) else np.atleast_1d(values)
+    if missing == "any" or entries.dtype.kind != "f":
+        return
+    for start in range(0, len(entries), _CHECKED_ROWS):
+        part = entries[start : start + _CHECKED_ROWS]
+        fine = ~np.isinf(part) if missing == "nan" else np.isfinite(part)
+        if not fine.all():
+            raise DataError(MISSING)
+
+
+def summed_duplicates(X: Any) -> Any:
+    """Return a CSR table with one entry per place, the caller's own unchanged; arrays as they are.
+
+    Entries of one place are added in float64.
+    """
+    if not sparse.issparse(X) or X.has_canonical_format:
+        return X
+    X = X.astype(np.float64)  # a copy
+    X.sum_duplicates()
+    return X
+
+
+@contextlib.contextmanager
+def quietly() -> Iterator[None]:
+    """Keep warnings inside, those of floating point included: they may tell of the data."""
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def without_traps(function: F) -> F:
+    """Return a function in which no floating-point error raises or warns, whatever mode NumPy is in.
+
+    A user's ``np.seterr(all="raise")`` must not end a fit that has been paid for.
+    """
+
+    @functools.wraps(function)
+    def quiet(*arguments: Any, **options: Any) -> Any:
+        with np.errstate(all="ignore"):
+            return function(*arguments, **options)
+
+    return cast(F, quiet)
+
+
+def as_floats(values: Any, name: str) -> Array:
+    """Return values as float64, or raise without quoting one."""
+    if sparse.issparse(values):
+        raise DataError(f"{name} must be a dense array, not a sparse one.")
+    try:
+        return as_numbers(values)
+    except DataError:
+        pass
+    raise DataError(f"{name} has an entry that is not a number.")
+
+
+def _own_words(error: Exception, X: Any) -> DataError:
+    text = str(error)
+    if any(pattern.fullmatch(text) for pattern in _SAFE) or text.startswith(_SAFE_STARTS):
+        return DataError(text)
+    if "Expected 2D" in text or (sparse.issparse(X) and X.ndim != 2):
+        return DataError(
+            f"Expected 2D array, got an array of shape {shape_of(X)} instead. Reshape your data: one row"
+            " per record, one column per variable."
+        )
+    if not getattr(getattr(X, "columns", None), "is_unique", True):
+        return DataError("Two columns of X have one name. Give each column a name of its own.")
+    return DataTypeError(NOT_A_NUMBER) if isinstance(error, TypeError) else DataError(NOT_A_NUMBER)

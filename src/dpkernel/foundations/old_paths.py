@@ -1,0 +1,69 @@
+"""Modules under the names they had before they moved into rooms.
+
+``import dpkernel.ledger`` gives the module ``dpkernel.privacy.ledger`` itself, not a copy, so that
+programs and pickles written before version 0.3 go on working.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec, spec_from_file_location
+from types import ModuleType
+
+ROOM_OF = {
+    **dict.fromkeys(
+        ("archive", "entropy", "errors", "rounding", "threads", "types"), "foundations"
+    ),
+    "validation": "foundations",
+    **dict.fromkeys(("blocks", "cells", "domain", "table_files", "tables"), "data"),
+    **dict.fromkeys(("features", "kernels", "losses"), "models"),
+    **dict.fromkeys(("agreement", "certificate", "filters", "folds", "ledger"), "privacy"),
+    **dict.fromkeys(("ledger_file", "ledger_store", "mechanisms", "noise", "pld"), "privacy"),
+    **dict.fromkeys(("profiles", "samplers", "sensitivity", "statistics"), "privacy"),
+    "unit_statistics": "privacy",
+    **dict.fromkeys(("demo", "model_file", "onnx_export", "report"), "outputs"),
+    **dict.fromkeys(("audit", "papers", "reproduce"), "proof"),
+}
+
+
+class OldPaths(MetaPathFinder):
+    """Finds a module in its room when it is imported by its old name."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return where the module is now, or None for a module that did not move."""
+        package, _, rest = name.partition(".")
+        room = ROOM_OF.get(rest.partition(".")[0]) if package == "dpkernel" else None
+        if room is None:
+            return None
+        now = find_spec(f"dpkernel.{room}.{rest}")
+        if now is None:
+            return None
+        if rest.endswith(".__main__"):  # python -m runs the file under the name it was asked for
+            return spec_from_file_location(name, now.origin)
+        is_package = now.submodule_search_locations is not None
+        return ModuleSpec(name, _SameModule(now), origin=now.origin, is_package=is_package)
+
+
+class _SameModule(Loader):
+    def __init__(self, now: ModuleSpec) -> None:
+        self.now = now
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """Return the module itself."""
+        return import_module(self.now.name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Run nothing again; give the module back what the import system has overwritten."""
+        module.__spec__ = self.now
+
+
+def install() -> None:
+    """Let the old names be found, before the folders of the package are searched for them."""
+    if not any(isinstance(finder, OldPaths) for finder in sys.meta_path):
+        sys.meta_path.insert(0, OldPaths())

@@ -1,0 +1,125 @@
+"""The words every other file speaks: arrays, budgets, neighbouring relations."""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpkernel.foundations.errors import ParameterError, parameter_message
+
+Array = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+JSON = dict[str, Any]
+
+
+class Neighbours(enum.Enum):
+    """Which two data sets count as neighbours: the unit that is protected.
+
+    REPLACE_ONE  one record is replaced by any other; the number of rows n is public.
+    ZERO_OUT     one record is replaced by a null record that contributes nothing;
+                 n is public, and the null record keeps its place in batches and folds.
+    ADD_REMOVE   one record is added or removed; n is private, so nothing may divide
+                 by the true n or derive a size from it.
+    """
+
+    REPLACE_ONE = "replace-one"
+    ZERO_OUT = "zero-out"
+    ADD_REMOVE = "add-remove"
+
+    @property
+    def n_is_public(self) -> bool:
+        """Whether the number of rows may be used freely."""
+        return self is not Neighbours.ADD_REMOVE
+
+    @classmethod
+    def resolve(cls, value: Neighbours | str) -> Neighbours:
+        """Return the relation for a member or its name (``"replace-one"``)."""
+        if isinstance(value, cls):
+            return value
+        for member in cls:
+            if value == member.value:
+                return member
+        names = ", ".join(repr(member.value) for member in cls)
+        raise ParameterError(parameter_message("Neighbours", "value", f"one of {names}", value))
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """An (epsilon, delta) request or ceiling; ``delta=0`` asks for pure epsilon.
+
+    Parameters
+    ----------
+    epsilon : float
+        In (0, inf).
+    delta : float
+        In [0, 1).
+
+    Examples
+    --------
+    >>> Budget(1.0, 1e-6)
+    Budget(epsilon=1.0, delta=1e-06)
+    """
+
+    epsilon: float
+    delta: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not is_real(self.epsilon) or not 0 < self.epsilon < math.inf:
+            allowed, advice = "a float in the range (0, inf)", "Pass a positive finite number."
+            raise ParameterError(
+                parameter_message("Budget", "epsilon", allowed, self.epsilon, advice)
+            )
+        if not is_real(self.delta) or not 0 <= self.delta < 1:
+            allowed = "a float in the range [0, 1)"
+            raise ParameterError(parameter_message("Budget", "delta", allowed, self.delta))
+        object.__setattr__(self, "epsilon", float(self.epsilon))
+        object.__setattr__(self, "delta", float(self.delta))
+
+    @property
+    def pure(self) -> bool:
+        """Whether this asks for pure epsilon-DP."""
+        return self.delta == 0.0
+
+    def split(self, weights: Sequence[float]) -> tuple[Budget, ...]:
+        """Return one budget a weight; in real arithmetic they add up to at most this one.
+
+        Shares are rounded down, so basic composition of the parts never exceeds the whole.
+        """
+        values = [Fraction(float(w)) for w in weights if is_real(w) and 0 < w < math.inf]
+        if not values or len(values) != len(weights):
+            allowed = "positive finite numbers"
+            raise ParameterError(parameter_message("Budget.split", "weights", allowed, weights))
+        total = sum(values)
+
+        def share(amount: float, weight: Fraction) -> float:
+            exact = Fraction(amount) * weight / total
+            near = float(exact)
+            return near if Fraction(near) <= exact else math.nextafter(near, 0.0)
+
+        return tuple(Budget(share(self.epsilon, w), share(self.delta, w)) for w in values)
+
+    def __str__(self) -> str:
+        return f"epsilon = {self.epsilon:g}, delta = {self.delta:g}"
+
+
+def is_real(value: object) -> bool:
+    """Whether ``value`` is a real number that a float can hold (a bool is not one)."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
+        return False
+    try:
+        float(value)
+    except OverflowError:
+        return False
+    return True
+
+
+def is_whole(value: object) -> bool:
+    """Whether ``value`` is an integer (a bool is not one)."""
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)

@@ -1,0 +1,1 @@
+"""Public functions of parameters, never of data: kernels, feature maps, losses."""

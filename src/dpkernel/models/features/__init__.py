@@ -1,0 +1,29 @@
+"""Feature maps: data-independent, seeded by public randomness, with a bound on the row norm."""
+
+from dpkernel.models.features.base import FeatureMap, feature_map_from_dict, recipe_limit
+from dpkernel.models.features.eigen import PublicEigenfeatures
+from dpkernel.models.features.fourier import FourierFeatures
+from dpkernel.models.features.learned import LearnedFeatures
+from dpkernel.models.features.linear import LinearFeatures
+from dpkernel.models.features.normalised import NormalisedFeatures
+from dpkernel.models.features.nystroem import PublicNystroem
+from dpkernel.models.features.polynomial import PolynomialMap
+from dpkernel.models.features.projection import RandomProjection
+from dpkernel.models.features.tensor_sketch import TensorSketch
+from dpkernel.models.features.whitened import WhitenedFeatures
+
+__all__ = [
+    "FeatureMap",
+    "FourierFeatures",
+    "LearnedFeatures",
+    "LinearFeatures",
+    "NormalisedFeatures",
+    "PolynomialMap",
+    "PublicEigenfeatures",
+    "PublicNystroem",
+    "RandomProjection",
+    "TensorSketch",
+    "WhitenedFeatures",
+    "feature_map_from_dict",
+    "recipe_limit",
+]

@@ -1,0 +1,258 @@
+"""What every feature map is: a public recipe from rows of X to bounded vectors."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy.stats import qmc
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from dpkernel.data.tables import checked_table
+from dpkernel.foundations.errors import CertificateError, ParameterError, parameter_message
+from dpkernel.foundations.rounding import gamma
+from dpkernel.foundations.types import JSON, Array, is_whole
+from dpkernel.models.kernels import Kernel, kernel_from_dict
+
+
+class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """A data-independent map phi with ||phi(x)|| <= row_norm_bound for every x.
+
+    A scikit-learn transformer whose ``fit`` looks at the number of columns and at nothing else;
+    ``build(n_inputs)`` does the same without data. Everything it holds follows from its
+    parameters and its public seed, so a model file stores the recipe and no row.
+
+    The bound holds in real arithmetic; statistics clip to it in code.
+
+    Subclasses set ``kind``, implement ``_build(n_inputs)`` (set ``n_outputs`` and what
+    ``transform_block`` needs), ``transform_block`` and ``row_norm_bound``.
+    """
+
+    kind: ClassVar[str]
+
+    @property
+    def n_outputs(self) -> int:
+        """The length of phi(x). Available after ``build``."""
+        return self._n_outputs
+
+    @n_outputs.setter
+    def n_outputs(self, value: int) -> None:
+        self._n_outputs = int(value)
+
+    @property
+    @abstractmethod
+    def row_norm_bound(self) -> float:
+        """The bound on ||phi(x)||, from parameters alone. Available after ``build``."""
+
+    @abstractmethod
+    def _build(self, n_inputs: int) -> None:
+        """Set ``n_outputs`` and everything that ``transform_block`` needs; public numbers only."""
+
+    @abstractmethod
+    def transform_block(self, X: Array) -> Array:
+        """Return phi of every row, in the dtype of X (float32 or float64), as a new array.
+
+        The inner loop: X is finite and has the right number of columns. A huge entry gives some
+        finite row, never an error, a warning or a NaN. Several threads may call it at once.
+        """
+
+    def evaluation_error(self) -> float | None:
+        """Return how far a computed row can be from a function of that row alone; None: not known.
+
+        A number e says: there is a map phi* with ||phi*(x)|| <= row_norm_bound, and for float64
+        rows in the unit box every row of ``transform_block`` is within e of phi*, in l2 norm,
+        whatever the other rows are, however many, in which order, memory layout and number of
+        threads. (Matrix products round a row differently among other rows, in its last bits.)
+        What it rests on stands in ``dpkernel.foundations.rounding``. Available after ``build``.
+        """
+        return None
+
+    def building_bytes(self, n_inputs: int) -> int:
+        """Return about how much memory ``build`` takes, from parameters alone, before it is called.
+
+        Four numbers an input and output; maps that need more say so.
+        """
+        return 32 * (n_inputs + 8) * (int(getattr(self, "n_components", 0)) + 8)
+
+    def build(self, n_inputs: int) -> Any:
+        """Prepare the map for rows of this length; return it."""
+        self.n_features_in_ = int(n_inputs)
+        self._build(int(n_inputs))
+        self._n_features_out = self.n_outputs
+        return self
+
+    def fit(self, X: Any, y: Any = None) -> Any:
+        """Take the number of columns, and nothing else, from X."""
+        X = checked_table(self, X)
+        return self.build(X.shape[1])
+
+    def transform(self, X: Any) -> Array:
+        """Return phi of every row."""
+        check_is_fitted(self)
+        X = checked_table(self, X, reset=False)
+        return self.transform_block(X)
+
+    def to_dict(self) -> JSON:
+        """Return the recipe: kind, number of inputs and parameters, as JSON values."""
+        return {"kind": self.kind, "n_inputs": self.n_features_in_, "parameters": self._recipe()}
+
+    def _recipe(self) -> JSON:
+        """Return the parameters as JSON values; override where one is not a JSON value."""
+        values = self.get_params(deep=False)
+        return {name: _to_json(value) for name, value in values.items()}
+
+    @classmethod
+    def _from_recipe(cls, parameters: JSON) -> Any:
+        """Return the unbuilt map for what ``_recipe`` returned."""
+        values = dict(parameters)
+        if isinstance(values.get("kernel"), dict):
+            values["kernel"] = kernel_from_dict(values["kernel"])
+        return cls(**values)
+
+    def _public_uniforms(self) -> np.random.Generator:
+        """Return the public generator of this map: a function of its kind and ``random_state``.
+
+        Maps of two kinds with one seed draw independent numbers. Only uniform numbers are taken
+        from it, whose stream does not change between versions of NumPy.
+        """
+        seed = getattr(self, "random_state", 0)
+        if not is_whole(seed) or not 0 <= seed < 2**64:
+            allowed, owner = "an int in the range [0, 2^64)", type(self).__name__
+            advice = "It is public, and part of the model."
+            raise ParameterError(parameter_message(owner, "random_state", allowed, seed, advice))
+        sequence = np.random.SeedSequence([int(seed), *self.kind.encode()])
+        return np.random.Generator(np.random.PCG64(sequence))
+
+    def public_sample(self, n: int) -> Array:
+        """Return n quasi-random points of the unit box, always the same for one recipe."""
+        return 2 * shifted_sobol(n, self.n_features_in_, self._public_uniforms()) - 1
+
+    def _require_components(self, least: int = 1, most: int = 1_000_000) -> int:
+        """Return ``n_components`` if it is a whole number between the two."""
+        n: Any = getattr(self, "n_components", None)
+        if not is_whole(n) or not least <= n <= most:
+            owner, allowed = type(self).__name__, f"an int from {least} to {most}"
+            raise ParameterError(parameter_message(owner, "n_components", allowed, n))
+        return int(n)
+
+    def _root_bound(self, kernel: Kernel, n_inputs: int) -> float:
+        """Return kappa, the root of the bound on k(x, x), if it is a number to work with."""
+        bound = kernel.diagonal_bound(n_inputs)
+        if not 1e-30 <= bound <= 1e30:
+            allowed = "such that k(x, x) is bounded by a number in the range [1e-30, 1e30]"
+            owner, advice = type(self).__name__, "Take one closer to 1."
+            raise ParameterError(
+                parameter_message(owner, "length_scale", allowed, f"a bound of {bound:.3g}", advice)
+            )
+        return math.sqrt(bound)
+
+
+def shrink_rows(rows: Array, bound: float) -> Array:
+    """Scale the rows that are longer than ``bound`` back to it, in place; return them.
+
+    Each row is a function of itself. Entries must be below 1e18 in float32 (1e150 in float64).
+    """
+    norms = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+    limit = rows.dtype.type(bound)
+    if (norms > limit).any():
+        rows *= (limit / np.maximum(norms, limit))[:, None]
+    return rows
+
+
+def shrinking_error(bound: float, length: int) -> float:
+    """Return how far ``shrink_rows`` in float64 can be from the projection on the ball.
+
+    A computed norm errs by gamma(length + 1), its quotient and the product by one rounding each, of
+    a row that is not longer than the bound. The projection itself moves no two rows apart, so an
+    error of the rows before is not enlarged.
+    """
+    return bound * gamma(length + 4)
+
+
+def shifted_sobol(n: int, n_columns: int, draws: np.random.Generator) -> Array:
+    """Return n points of the unit cube: a Sobol sequence shifted modulo 1 by one uniform vector.
+
+    Each point is uniform, and together they fill the cube evenly. Beyond 20,000 columns they are
+    independent.
+    """
+    if n_columns > 20_000:
+        return draws.random((n, n_columns))
+    sobol = qmc.Sobol(n_columns, scramble=False).random_base2(max(n - 1, 0).bit_length())
+    return np.asarray((sobol[:n] + draws.random((1, n_columns))) % 1.0)
+
+
+def _to_json(value: Any) -> Any:
+    if isinstance(value, Kernel):
+        return value.to_dict()
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    if isinstance(value, tuple):
+        return list(value)
+    return value
+
+
+REGISTRY: dict[str, type[FeatureMap]] = {}
+
+
+def register(cls: type[FeatureMap]) -> type[FeatureMap]:
+    """Make a map known by its kind; a class decorator."""
+    REGISTRY[cls.kind] = cls
+    return cls
+
+
+@dataclass
+class _Room:
+    """How much memory the maps of one file may take together, and what is left of it."""
+
+    most: int
+    left: int
+
+
+_room: ContextVar[_Room | None] = ContextVar("recipe_limit", default=None)
+
+
+@contextmanager
+def recipe_limit(max_bytes: int) -> Iterator[None]:
+    """Refuse recipes that together take more memory to build, while this is entered."""
+    token = _room.set(_Room(max_bytes, max_bytes))
+    try:
+        yield
+    finally:
+        _room.reset(token)
+
+
+def feature_map_from_dict(data: JSON) -> FeatureMap:
+    """Return the built map that ``to_dict`` described."""
+    room = _room.get()
+    before = None if room is None else room.left
+    try:
+        found: FeatureMap = REGISTRY[data["kind"]]._from_recipe(data["parameters"])
+        _take_room(found, data["n_inputs"], before)
+        found.build(data["n_inputs"])
+    except (KeyError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
+        known = ", ".join(sorted(REGISTRY))
+        raise CertificateError(
+            f"The feature map can't be read ({type(error).__name__}: {error}). Its 'kind' must be one"
+            f" of {known}, with that kind's parameters."
+        ) from error
+    return found
+
+
+def _take_room(found: FeatureMap, n_inputs: Any, before: int | None) -> None:
+    """Count what a map takes; ``before`` is what was left before the maps inside of it were built."""
+    if not is_whole(n_inputs) or not n_inputs >= 1:
+        raise ParameterError("The number of inputs must be an int >= 1.")
+    room = _room.get()
+    if room is None or before is None:
+        return
+    left = min(before - found.building_bytes(n_inputs), room.left)
+    if not left >= 0:
+        raise ParameterError(f"It would take more than the {room.most} bytes of memory allowed.")
+    room.left = left

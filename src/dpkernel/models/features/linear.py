@@ -1,0 +1,36 @@
+"""The linear kernel's own feature map."""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+import numpy as np
+
+from dpkernel.foundations.rounding import gamma
+from dpkernel.foundations.types import Array
+from dpkernel.models.features.base import FeatureMap, register
+
+
+@register
+class LinearFeatures(FeatureMap):
+    r"""phi(x) = x / sqrt(d) for x in the unit box [-1, 1]^d, so that ||phi(x)|| <= 1."""
+
+    kind: ClassVar[str] = "linear"
+
+    @property
+    def row_norm_bound(self) -> float:
+        """1, on the unit box."""
+        return 1.0
+
+    def _build(self, n_inputs: int) -> None:
+        self.n_outputs = n_inputs
+        self._factor = 1.0 / math.sqrt(n_inputs)
+
+    def evaluation_error(self) -> float:
+        """Return 4 roundings: each entry is a function of itself, the norm at most 1 + 3 u."""
+        return gamma(4)
+
+    def transform_block(self, X: Array) -> Array:
+        """Return the rows, clipped to the box and scaled."""
+        return np.asarray(np.clip(X, -1.0, 1.0) * X.dtype.type(self._factor))

@@ -1,0 +1,116 @@
+"""Features around a centre, with a constant, scaled row by row to norm 1."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+from sklearn.base import clone
+
+from dpkernel.data.domain import row_squares
+from dpkernel.foundations.errors import ParameterError, parameter_message
+from dpkernel.foundations.types import JSON, Array, is_real
+from dpkernel.models.features.base import FeatureMap, feature_map_from_dict, register
+from dpkernel.models.features.linear import LinearFeatures
+
+
+@register
+class NormalisedFeatures(FeatureMap):
+    r"""z(x) = (c, s (phi(x) - m)) / ||(c, s (phi(x) - m))|| for another map phi.
+
+    A linear decision does not care how long a row is, and noise is made for rows of norm 1: short
+    rows would waste it. Around the centre of the data most of a row is what tells it from others.
+
+    Parameters
+    ----------
+    base : FeatureMap, optional
+        phi; None is ``LinearFeatures``.
+    centre : array-like, optional
+        m, public or released; None is 0.
+    scale, constant : float
+        s > 0 and c > 0.
+    """
+
+    kind: ClassVar[str] = "normalised"
+
+    def __init__(
+        self, base: Any = None, *, centre: Any = None, scale: float = 1.0, constant: float = 0.3
+    ) -> None:
+        self.base = base
+        self.centre = centre
+        self.scale = scale
+        self.constant = constant
+
+    @property
+    def row_norm_bound(self) -> float:
+        """1; computed rows stay below it."""
+        return 1.0
+
+    def building_bytes(self, n_inputs: int) -> int:
+        """Return what the base map takes; it is built again for another number of inputs."""
+        return super().building_bytes(n_inputs) + (
+            self.base.building_bytes(n_inputs) if isinstance(self.base, FeatureMap) else 0
+        )
+
+    def _build(self, n_inputs: int) -> None:
+        if self.base is not None and not isinstance(self.base, FeatureMap):
+            got = type(self.base).__name__
+            raise ParameterError(
+                parameter_message("NormalisedFeatures", "base", "a FeatureMap or None", got)
+            )
+        for name in ("scale", "constant"):
+            value = getattr(self, name)
+            if not is_real(value) or not 1e-100 < value < 1e100:
+                allowed = "a float in the range (1e-100, 1e100)"
+                raise ParameterError(parameter_message("NormalisedFeatures", name, allowed, value))
+        ready = getattr(self.base, "n_features_in_", None) == n_inputs
+        base: FeatureMap = self.base or LinearFeatures()
+        self._base: FeatureMap = base if ready else clone(base).build(n_inputs)
+        length = self._base.n_outputs
+        self._centre = np.zeros(length) if self.centre is None else np.asarray(self.centre, float)
+        if self._centre.shape != (length,) or not np.isfinite(self._centre).all():
+            allowed, got = f"{length} finite numbers", f"shape {np.shape(self.centre)}"
+            raise ParameterError(parameter_message("NormalisedFeatures", "centre", allowed, got))
+        self.n_outputs = length + 1
+
+    def transform_block(self, X: Array) -> Array:
+        """Return z of every row."""
+        phi = self._base.transform_block(X)
+        out = np.empty((len(phi), self.n_outputs), phi.dtype)
+        out[:, 0] = self.constant
+        with np.errstate(all="ignore"):  # a warning would tell of the data
+            np.subtract(phi, self._centre.astype(phi.dtype), out=out[:, 1:])
+            out[:, 1:] *= phi.dtype.type(self.scale)
+            norms = np.sqrt(row_squares(out))
+            norms *= phi.dtype.type(1 + (2.0**-20 if phi.dtype == np.float32 else 2.0**-40))
+            out /= np.maximum(norms, phi.dtype.type(self.constant / 2))[:, None]
+        return np.nan_to_num(out, copy=False, nan=0.0, posinf=1.0, neginf=-1.0)
+
+    def _recipe(self) -> JSON:
+        return {
+            "base": self._base.to_dict(),
+            "centre": None if self.centre is None else self._centre.tolist(),
+            "scale": float(self.scale),
+            "constant": float(self.constant),
+        }
+
+    @classmethod
+    def _from_recipe(cls, parameters: JSON) -> Any:
+        values = dict(parameters)
+        return cls(feature_map_from_dict(values.pop("base")), **values)
+
+
+def shrunk_centre(noisy: Array, noise: float, powers: Array, leading: int) -> Array:
+    """Return a noisy mean, shrunk towards 0 where it could be noise (James and Stein).
+
+    The ``leading`` coordinates of most power and the others are shrunk apart: the first carry what can
+    be told of the data.
+    """
+    order = np.argsort(-powers, kind="stable")
+    out = np.zeros_like(noisy)
+    for group in (order[:leading], order[leading:]):
+        if len(group):
+            size = float(noisy[group] @ noisy[group])
+            share = max(0.0, 1 - len(group) * noise**2 / size) if size > 0 else 0.0
+            out[group] = share * noisy[group]
+    return out

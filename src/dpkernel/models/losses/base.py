@@ -1,0 +1,169 @@
+"""What every loss is, and the two kinds there are: of a margin and of a residual."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, fields
+from typing import ClassVar
+
+import numpy as np
+
+from dpkernel.foundations.errors import ParameterError, parameter_message
+from dpkernel.foundations.types import JSON, Array, is_real
+from dpkernel.models.losses import slope
+
+TINY = 1e-300  # a parameter below it would overflow where something is divided by it
+
+
+@dataclass(frozen=True)
+class Loss(ABC):
+    """A convex, non-negative loss with known constants."""
+
+    kind: ClassVar[str]
+    labels: ClassVar[bool]  # y is +1 or -1, and only y s matters
+
+    @abstractmethod
+    def value(self, y: Array, s: Array) -> Array:
+        """Return the loss of each prediction."""
+
+    @abstractmethod
+    def derivative(self, y: Array, s: Array) -> Array:
+        """Return a subgradient in s, accurate to 8 ulp of ``lipschitz`` where that is finite."""
+
+    @abstractmethod
+    def curvature(self, y: Array, s: Array) -> Array:
+        """Return a generalised second derivative in s, in [0, smoothness]."""
+
+    @property
+    @abstractmethod
+    def lipschitz(self) -> float:
+        """The largest slope."""
+
+    @property
+    @abstractmethod
+    def smoothness(self) -> float:
+        """The largest curvature."""
+
+    @property
+    @abstractmethod
+    def form(self) -> slope.Form:
+        """The derivative in the margin or the residual, as a scalar form for compiled loops."""
+
+    @abstractmethod
+    def holder(self, kappa: float) -> tuple[float, float]:
+        """Return the exponent and the constant of the gradient's Hölder continuity."""
+
+    @abstractmethod
+    def at_zero(self, c: float) -> float:
+        """Return the largest loss of the prediction 0 for targets in [-c, c]."""
+
+    @abstractmethod
+    def slope_at_zero(self, c: float) -> float:
+        """Return the largest slope at the prediction 0 for targets in [-c, c]."""
+
+    def to_dict(self) -> JSON:
+        """Return the kind and the parameters as JSON values."""
+        return {"kind": self.kind, **{f.name: getattr(self, f.name) for f in fields(self)}}
+
+    def _require(self, name: str, low: float, high: float, *, closed: bool = False) -> None:
+        given = getattr(self, name)
+        value = float(given) if is_real(given) else math.nan
+        if not (low < value < high or (closed and value in (low, high))):
+            ends = "[]" if closed else "()"
+            allowed = f"a float in the range {ends[0]}{low:g}, {high:g}{ends[1]}"
+            raise ParameterError(parameter_message(type(self).__name__, name, allowed, given))
+        object.__setattr__(self, name, value)
+
+
+@dataclass(frozen=True)
+class MarginLoss(Loss):
+    """A loss of the margin u = y s, y = +-1."""
+
+    labels: ClassVar[bool] = True
+
+    @abstractmethod
+    def _value(self, u: Array) -> Array:
+        """Return the loss at a margin."""
+
+    @abstractmethod
+    def _slope(self, u: Array) -> Array:
+        """Return the derivative in u, at most 0."""
+
+    @abstractmethod
+    def _bend(self, u: Array) -> Array:
+        """Return the second derivative in u."""
+
+    def value(self, y: Array, s: Array) -> Array:
+        """Return the loss of each prediction."""
+        with np.errstate(over="ignore"):  # a warning would tell of the data
+            return self._value(y * s)
+
+    def derivative(self, y: Array, s: Array) -> Array:
+        """Return a subgradient in s."""
+        with np.errstate(over="ignore"):
+            return y * self._slope(y * s)
+
+    def curvature(self, y: Array, s: Array) -> Array:
+        """Return a generalised second derivative in s."""
+        with np.errstate(over="ignore"):
+            return self._bend(y * s)
+
+    def at_zero(self, c: float = 1.0) -> float:
+        """Return the loss at margin 0."""
+        return float(self._value(np.zeros(1))[0])
+
+    def slope_at_zero(self, c: float = 1.0) -> float:
+        """Return the slope at margin 0."""
+        return float(-self._slope(np.zeros(1))[0])
+
+
+@dataclass(frozen=True)
+class ResidualLoss(Loss):
+    """A loss of the residual r = y - s."""
+
+    labels: ClassVar[bool] = False
+
+    @abstractmethod
+    def _value(self, r: Array) -> Array:
+        """Return the loss at a residual."""
+
+    @abstractmethod
+    def _slope(self, r: Array) -> Array:
+        """Return the derivative in r."""
+
+    @abstractmethod
+    def _bend(self, r: Array) -> Array:
+        """Return the second derivative in r."""
+
+    def value(self, y: Array, s: Array) -> Array:
+        """Return the loss of each prediction."""
+        with np.errstate(over="ignore"):  # a warning would tell of the data
+            return self._value(y - s)
+
+    def derivative(self, y: Array, s: Array) -> Array:
+        """Return a subgradient in s."""
+        with np.errstate(over="ignore"):
+            return -self._slope(y - s)
+
+    def curvature(self, y: Array, s: Array) -> Array:
+        """Return a generalised second derivative in s."""
+        with np.errstate(over="ignore"):
+            return self._bend(y - s)
+
+    def at_zero(self, c: float) -> float:
+        """Return the loss at residual c or -c, whichever is larger."""
+        return float(self._value(np.array([-float(c), float(c)])).max())
+
+    def slope_at_zero(self, c: float) -> float:
+        """Return the slope at residual c or -c, whichever is larger."""
+        return float(np.abs(self._slope(np.array([-float(c), float(c)]))).max())
+
+
+def power_bend(short: Array, q: float) -> Array:
+    """Return q (q - 1) short^(q - 2), cut off at 1e12 near 0."""
+    if q == 1:
+        return np.zeros_like(short)
+    floor = 1e12 ** (1 / min(q - 2, -1e-3))
+    bend: Array = q * (q - 1) * np.maximum(np.abs(short), floor) ** (q - 2)
+    return bend

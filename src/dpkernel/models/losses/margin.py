@@ -1,0 +1,208 @@
+"""Losses of the margin u = y s, y = +-1."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from scipy.special import expit
+
+from dpkernel.foundations.types import Array
+from dpkernel.models.losses import slope
+from dpkernel.models.losses.base import TINY, MarginLoss, power_bend
+
+
+@dataclass(frozen=True)
+class Logistic(MarginLoss):
+    """log(1 + e^-u)."""
+
+    kind: ClassVar[str] = "logistic"
+
+    @property
+    def lipschitz(self) -> float:
+        """The slope for u -> -inf."""
+        return 1.0
+
+    @property
+    def smoothness(self) -> float:
+        """The curvature at 0."""
+        return 0.25
+
+    @property
+    def form(self) -> slope.Form:
+        """The slope as a scalar form."""
+        return slope.LOGISTIC, 0.0, 0.0, 0.0, 0.0
+
+    def holder(self, kappa: float) -> tuple[float, float]:
+        """Return (1, kappa^2 / 4)."""
+        return 1.0, kappa**2 / 4
+
+    def _value(self, u: Array) -> Array:
+        return np.logaddexp(0.0, -u)
+
+    def _slope(self, u: Array) -> Array:
+        return np.asarray(-expit(-u))
+
+    def _bend(self, u: Array) -> Array:
+        p = np.asarray(expit(-np.abs(u)))
+        return np.asarray(p * (1 - p))
+
+
+@dataclass(frozen=True)
+class SmoothedHinge(MarginLoss):
+    """The hinge with its kink replaced by a parabola on [1 - width, 1]."""
+
+    kind: ClassVar[str] = "smoothed_hinge"
+    width: float = 0.5
+
+    def __post_init__(self) -> None:
+        self._require("width", TINY, 1.0 + 2**-40)
+
+    @property
+    def lipschitz(self) -> float:
+        """1, as for the hinge."""
+        return 1.0
+
+    @property
+    def smoothness(self) -> float:
+        """1 / width."""
+        return 1.0 / self.width
+
+    @property
+    def form(self) -> slope.Form:
+        """The slope as a scalar form."""
+        return slope.RAMP, 1.0, 1.0 / self.width, -1.0, 0.0
+
+    def holder(self, kappa: float) -> tuple[float, float]:
+        """Return (1, kappa^2 / width)."""
+        return 1.0, kappa**2 / self.width
+
+    def _value(self, u: Array) -> Array:
+        short = np.maximum(1.0 - u, 0.0)
+        inner = np.minimum(short, self.width)
+        return np.asarray(inner * inner / (2 * self.width) + (short - inner))
+
+    def _slope(self, u: Array) -> Array:
+        return -np.clip((1.0 - u) / self.width, 0.0, 1.0)
+
+    def _bend(self, u: Array) -> Array:
+        # margins of 0, where a search starts, count as curved for width 1
+        return np.where((u >= 1.0 - self.width) & (u < 1.0), 1.0 / self.width, 0.0)
+
+
+@dataclass(frozen=True)
+class SquaredHinge(MarginLoss):
+    """Half the squared hinge for margins above -reach, straight below: so it has a largest slope."""
+
+    kind: ClassVar[str] = "squared_hinge"
+    reach: float = 1.0
+
+    def __post_init__(self) -> None:
+        self._require("reach", 0.0, 1e6, closed=True)
+
+    @property
+    def lipschitz(self) -> float:
+        """1 + reach."""
+        return 1.0 + self.reach
+
+    @property
+    def smoothness(self) -> float:
+        """1."""
+        return 1.0
+
+    @property
+    def form(self) -> slope.Form:
+        """The slope as a scalar form."""
+        return slope.RAMP, 1.0, 1.0, -self.lipschitz, 0.0
+
+    def holder(self, kappa: float) -> tuple[float, float]:
+        """Return (1, kappa^2)."""
+        return 1.0, kappa**2
+
+    def _value(self, u: Array) -> Array:
+        short = np.maximum(1.0 - u, 0.0)
+        inner = np.minimum(short, self.lipschitz)
+        return inner * inner / 2 + self.lipschitz * (short - inner)
+
+    def _slope(self, u: Array) -> Array:
+        return -np.clip(1.0 - u, 0.0, self.lipschitz)
+
+    def _bend(self, u: Array) -> Array:
+        return np.where((u > -self.reach) & (u < 1.0), 1.0, 0.0)
+
+
+@dataclass(frozen=True)
+class Hinge(MarginLoss):
+    """max(0, 1 - u)."""
+
+    kind: ClassVar[str] = "hinge"
+
+    @property
+    def lipschitz(self) -> float:
+        """1."""
+        return 1.0
+
+    @property
+    def smoothness(self) -> float:
+        """The slope jumps."""
+        return math.inf
+
+    @property
+    def form(self) -> slope.Form:
+        """The slope as a scalar form."""
+        return slope.STEP, 1.0, 0.0, -1.0, 0.0
+
+    def holder(self, kappa: float) -> tuple[float, float]:
+        """Return (0, kappa)."""
+        return 0.0, kappa
+
+    def _value(self, u: Array) -> Array:
+        return np.maximum(1.0 - u, 0.0)
+
+    def _slope(self, u: Array) -> Array:
+        return np.where(u < 1.0, -1.0, 0.0)
+
+    def _bend(self, u: Array) -> Array:
+        return np.zeros_like(u)
+
+
+@dataclass(frozen=True)
+class PowerHinge(MarginLoss):
+    """max(0, 1 - u)^q, 1 <= q <= 2."""
+
+    kind: ClassVar[str] = "power_hinge"
+    q: float = 1.5
+
+    def __post_init__(self) -> None:
+        self._require("q", 1.0, 2.0, closed=True)
+
+    @property
+    def lipschitz(self) -> float:
+        """1 for the hinge; without bound for q > 1."""
+        return 1.0 if self.q == 1 else math.inf
+
+    @property
+    def smoothness(self) -> float:
+        """2 for q = 2; without bound otherwise."""
+        return 2.0 if self.q == 2 else math.inf
+
+    @property
+    def form(self) -> slope.Form:
+        """The slope as a scalar form."""
+        return slope.POWER_HINGE, self.q, 0.0, 0.0, 0.0
+
+    def holder(self, kappa: float) -> tuple[float, float]:
+        """Return (q - 1, q kappa^q)."""
+        return self.q - 1, self.q * kappa**self.q
+
+    def _value(self, u: Array) -> Array:
+        return np.maximum(1.0 - u, 0.0) ** self.q
+
+    def _slope(self, u: Array) -> Array:
+        short = np.maximum(1.0 - u, 0.0)
+        return np.where(short > 0, -self.q * short ** (self.q - 1), 0.0)
+
+    def _bend(self, u: Array) -> Array:
+        return np.where(u < 1.0, power_bend(1.0 - u, self.q), 0.0)

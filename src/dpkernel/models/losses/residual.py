@@ -1,0 +1,314 @@
+"""Losses of the residual r = y - s."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from dpkernel.foundations.types import Array
+from dpkernel.models.losses import slope
+from dpkernel.models.losses.base import TINY, ResidualLoss, power_bend
+
+
+@dataclass(frozen=True)
+class Squared(ResidualLoss):
+    """Half the squared residual."""
+
+    kind: ClassVar[str] = "squared"
+
+    @property
+    def lipschitz(self) -> float:
+        """Without bound."""
+        return math.inf
+
+    @property
+    def smoothness(self) -> float:
+        """1."""
+        return 1.0
+
+    @property
+    def form(self) -> slope.Form:
+        """The slope as a scalar form."""
+        return slope.RAMP, 0.0, 1.0, -math.inf, math.inf
+
+    def holder(self, kappa: float) -> tuple[float, float]:
+        """Return (1, kappa^2)."""
+        return 1.0, kappa**2
+
+    def _value(self, r: Array) -> Array:
+        return r * r / 2
+
+    def _slope(self, r: Array) -> Array:
+        return r
+
+    def _bend(self, r: Array) -> Array:
+        return np.ones_like(r)
+
+
+@dataclass(frozen=True)
+class Huber(ResidualLoss):
+    """Half the squared residual up to the threshold, straight beyond."""
+
+    kind: ClassVar[str] = "huber"
+    threshold: float = 1.0
+
+    def __post_init__(self) -> None:
+        self._require("threshold", TINY, 1e300)
+
+    @property
+    def lipschitz(self) -> float:
+        """The threshold."""
+        return self.threshold
+
+    @property
+    def smoothness(self) -> float:
+        """1."""
+        return 1.0
+
+    @property
+    def form(self) -> slope.Form:
+        """The slope as a scalar form."""
+        return slope.RAMP, 0.0, 1.0, -self.threshold, self.threshold
+
+    def holder(self, kappa: float) -> tuple[float, float]:
+        """Return (1, kappa^2)."""
+        return 1.0, kappa**2
+
+    def _value(self, r: Array) -> Array:
+        inner = np.minimum(np.abs(r), self.threshold)
+        return inner * (np.abs(r) - inner / 2)
+
+    def _slope(self, r: Array) -> Array:
+        return np.clip(r, -self.threshold, self.threshold)
+
+    def _bend(self, r: Array) -> Array:
+        return np.where(np.abs(r) < self.threshold, 1.0, 0.0)
+
+
+@dataclass(frozen=True)
+class Pinball(ResidualLoss):
+    """The loss of the ``quantile``: quantile * r above, (quantile - 1) * r below 0."""
+
+    kind: ClassVar[str] = "pinball"
+    quantile: float = 0.5
+
+    def __post_init__(self) -> None:
+        self._require("quantile", 0.0, 1.0)
+
+    @property
+    def lipschitz(self) -> float:
+        """The steeper side."""
+        return max(self.quantile, 1 - self.quantile)
+
+    @property
+    def smoothness(self) -> float:
+        """The slope jumps."""
+        return math.inf
+
+    @property
+    def form(self) -> slope.Form:
+        """The slope as a scalar form."""
+        return slope.STEP, 0.0, 0.0, self.quantile - 1, self.quantile
+
+    def holder(self, kappa: float) -> tuple[float, float]:
+        """Return (0, kappa)."""
+        return 0.0, kappa
+
+    def _value(self, r: Array) -> Array:
+        return np.maximum(self.quantile * r, (self.quantile - 1) * r)
+
+    def _slope(self, r: Array) -> Array:
+        return np.where(r > 0, self.quantile, self.quantile - 1)
+
+    def _bend(self, r: Array) -> Array:
+        return np.zeros_like(r)
+
+
+@dataclass(frozen=True)
+class SmoothedPinball(ResidualLoss):
+    """The pinball loss with its kink replaced by a parabola on |r| <= width / 2."""
+
+    kind: ClassVar[str] = "smoothed_pinball"
+    quantile: float = 0.5
+    width: float = 0.1
+
+    def __post_init__(self) -> None:
+        self._require("quantile", 0.0, 1.0)
+        self._require("width", TINY, 1e300)
+
+    @property
+    def lipschitz(self) -> float:
+        """The steeper side."""
+        return max(self.quantile, 1 - self.quantile)
+
+    @property
+    def smoothness(self) -> float:
+        """1 / width."""
+        return 1.0 / self.width
+
+    @property
+    def form(self) -> slope.Form:
+        """The slope as a scalar form."""
+        return (
+            slope.RAMP,
+            self.width * (0.5 - self.quantile),
+            1.0 / self.width,
+            self.quantile - 1,
+            self.quantile,
+        )
+
+    def holder(self, kappa: float) -> tuple[float, float]:
+        """Return (1, kappa^2 / width)."""
+        return 1.0, kappa**2 / self.width
+
+    def _value(self, r: Array) -> Array:
+        half = self.width / 2
+        inner = np.clip(r, -half, half)
+        bowl = inner * inner / (2 * self.width) + (self.quantile - 0.5) * inner + self.width / 8
+        rest = r - inner
+        return bowl + np.maximum(self.quantile * rest, (self.quantile - 1) * rest)
+
+    def _slope(self, r: Array) -> Array:
+        return self.quantile - 0.5 + np.clip(r / self.width, -0.5, 0.5)
+
+    def _bend(self, r: Array) -> Array:
+        return np.where(np.abs(r) < self.width / 2, 1.0 / self.width, 0.0)
+
+
+@dataclass(frozen=True)
+class Absolute(ResidualLoss):
+    """|r|, or max(0, |r| - tube)."""
+
+    kind: ClassVar[str] = "absolute"
+    tube: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._require("tube", 0.0, 1e300, closed=True)
+
+    @property
+    def lipschitz(self) -> float:
+        """1."""
+        return 1.0
+
+    @property
+    def smoothness(self) -> float:
+        """The slope jumps."""
+        return math.inf
+
+    @property
+    def form(self) -> slope.Form:
+        """The slope as a scalar form."""
+        return slope.TUBE, self.tube, math.inf, 0.0, 1.0
+
+    def holder(self, kappa: float) -> tuple[float, float]:
+        """Return (0, 2 kappa)."""
+        return 0.0, 2 * kappa
+
+    def _value(self, r: Array) -> Array:
+        return np.maximum(np.abs(r) - self.tube, 0.0)
+
+    def _slope(self, r: Array) -> Array:
+        return np.where(np.abs(r) > self.tube, np.sign(r), 0.0)
+
+    def _bend(self, r: Array) -> Array:
+        return np.zeros_like(r)
+
+
+@dataclass(frozen=True)
+class SmoothedInsensitive(ResidualLoss):
+    """max(0, |r| - tube) with each kink replaced by a parabola of this width outside the tube."""
+
+    kind: ClassVar[str] = "smoothed_insensitive"
+    tube: float = 0.1
+    width: float = 0.1
+
+    def __post_init__(self) -> None:
+        self._require("tube", 0.0, 1e300, closed=True)
+        self._require("width", TINY, 1e300)
+
+    @property
+    def lipschitz(self) -> float:
+        """1."""
+        return 1.0
+
+    @property
+    def smoothness(self) -> float:
+        """1 / width."""
+        return 1.0 / self.width
+
+    @property
+    def form(self) -> slope.Form:
+        """The slope as a scalar form."""
+        return slope.TUBE, self.tube, 1.0 / self.width, 0.0, 1.0
+
+    def holder(self, kappa: float) -> tuple[float, float]:
+        """Return (1, kappa^2 / width)."""
+        return 1.0, kappa**2 / self.width
+
+    def derivative(self, y: Array, s: Array) -> Array:
+        """Return the derivative in s, from a residual without rounding.
+
+        |r| - tube cancels where the tube is much wider than the parabola: what y - s loses to
+        rounding would then count tube / width times.
+        """
+        with np.errstate(over="ignore", invalid="ignore"):
+            r = y - s
+            back = r - y
+            lost = (y - (r - back)) - (s + back)  # r + lost = y - s exactly (Knuth)
+            sign = np.sign(r)
+            out = (np.abs(r) - self.tube) + sign * np.where(np.isfinite(lost), lost, 0.0)
+            return np.asarray(-sign * np.clip(out / self.width, 0.0, 1.0))
+
+    def _value(self, r: Array) -> Array:
+        out = np.maximum(np.abs(r) - self.tube, 0.0)
+        inner = np.minimum(out, self.width)
+        return np.asarray(inner * inner / (2 * self.width) + (out - inner))
+
+    def _slope(self, r: Array) -> Array:
+        return np.asarray(np.sign(r) * np.clip((np.abs(r) - self.tube) / self.width, 0.0, 1.0))
+
+    def _bend(self, r: Array) -> Array:
+        out = np.abs(r) - self.tube
+        return np.where((out > 0) & (out < self.width), 1.0 / self.width, 0.0)
+
+
+@dataclass(frozen=True)
+class PowerAbsolute(ResidualLoss):
+    """|r|^q, 1 <= q <= 2."""
+
+    kind: ClassVar[str] = "power_absolute"
+    q: float = 1.5
+
+    def __post_init__(self) -> None:
+        self._require("q", 1.0, 2.0, closed=True)
+
+    @property
+    def lipschitz(self) -> float:
+        """1 for the absolute loss; without bound for q > 1."""
+        return 1.0 if self.q == 1 else math.inf
+
+    @property
+    def smoothness(self) -> float:
+        """2 for q = 2; without bound otherwise."""
+        return 2.0 if self.q == 2 else math.inf
+
+    @property
+    def form(self) -> slope.Form:
+        """The slope as a scalar form."""
+        return slope.POWER_ABSOLUTE, self.q, 0.0, 0.0, 0.0
+
+    def holder(self, kappa: float) -> tuple[float, float]:
+        """Return (q - 1, 2^(2 - q) q kappa^q)."""
+        return self.q - 1, 2 ** (2 - self.q) * self.q * kappa**self.q
+
+    def _value(self, r: Array) -> Array:
+        return np.abs(r) ** self.q
+
+    def _slope(self, r: Array) -> Array:
+        return np.sign(r) * self.q * np.abs(r) ** (self.q - 1)
+
+    def _bend(self, r: Array) -> Array:
+        return power_bend(np.abs(r), self.q)

@@ -1,5 +1,0 @@
-"""The predictor of a fitted model as an ONNX graph, which runs without dpkernel."""
-
-from dpkernel.onnx_export.export import to_onnx
-
-__all__ = ["to_onnx"]

@@ -1,0 +1,1 @@
+"""What leaves the machine: model files, ONNX, reports, the demonstration."""

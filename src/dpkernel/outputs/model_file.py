@@ -1,0 +1,246 @@
+"""Model files: coefficients, the feature map's recipe and the certificate. No row, no pickle.
+
+``load`` gives back an estimator that predicts bit for bit what the saved one did, in another process
+and on another day. The layout is in docs/model_file.md, the container in
+``dpkernel.foundations.archive``.
+
+What is not handled: who wrote a file. ``verify_file`` finds damage, parts of two files put together and
+claims that their parameters do not support, not a forger who writes everything anew; compare the file's
+``digest`` with the one its author published.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import repeat
+from pathlib import Path
+from typing import Any
+
+from dpkernel import estimators, preprocessing
+from dpkernel.foundations.archive import Archive, read_archive, read_json, write_archive
+from dpkernel.foundations.errors import (
+    DPKernelError,
+    ModelFileError,
+    ParameterError,
+    parameter_message,
+)
+from dpkernel.foundations.types import JSON, Budget, is_whole
+from dpkernel.models.features import recipe_limit
+from dpkernel.privacy.certificate import Certificate
+from dpkernel.version import __version__
+
+FORMAT = 2
+MOST_BYTES = 2**31
+_MOST_COLUMNS = 2**22  # that a header may state without naming them
+_READABLE = (1, 2)
+_OWN = (
+    "format",
+    "estimator",
+    "dpkernel",
+    "metadata",
+    "request",
+)  # names in the header that are not the model's
+
+# every class that has a file: it has ``_to_state()`` and ``_from_state(header, arrays)``
+_ESTIMATORS: dict[str, type[Any]] = {
+    name: getattr(module, name)
+    for module in (estimators, preprocessing)
+    for name in module.__all__
+    if hasattr(getattr(module, name), "_to_state")
+}
+
+# what reading a state raises where a part of it is missing or of another kind
+_MALFORMED = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, AssertionError)
+
+
+@dataclass(frozen=True)
+class FileCheck:
+    """What ``verify_file`` found.
+
+    Attributes
+    ----------
+    estimator : str
+        The class of the model.
+    format : int
+        The version of the layout.
+    certificate : Certificate
+    proved : Budget
+        Epsilon and delta as computed again from the parameters.
+    digest : str
+        The SHA-256 of the whole file, to compare with one that its author published.
+    hashed : bool
+        Whether the file holds hashes of its parts. Files of format 1 do not.
+    """
+
+    estimator: str
+    format: int
+    certificate: Certificate
+    proved: Budget
+    digest: str
+    hashed: bool
+
+
+def save(model: Any, path: str | Path, *, metadata: Mapping[str, Any] | None = None) -> Path:
+    """Write a fitted model; return the path. An existing file is replaced in one step.
+
+    Parameters
+    ----------
+    model : a fitted estimator
+    path : str or Path
+        By custom it ends in ``.dpk``.
+    metadata : dict of JSON values, optional
+        Notes of your own, readable by ``read_header``. They are not protected: put nothing in that
+        was read from the data.
+    """
+    kind = type(model).__name__
+    if _ESTIMATORS.get(kind) is not type(model):
+        advice = " Save its best_estimator_." if hasattr(model, "best_estimator_") else ""
+        raise ParameterError(f"A model of class {kind} has no file format.{advice}")
+    state, arrays = model._to_state()
+    taken = sorted(set(state) & set(_OWN))
+    if taken:
+        raise AssertionError(f"{kind} uses names of the file itself: {taken}")
+    own = {"format": FORMAT, "estimator": kind, "dpkernel": __version__}
+    # what was asked for: the certificate states what was needed of it, which may be a little less
+    budget = {
+        name: float(getattr(model, name)) for name in ("epsilon", "delta") if hasattr(model, name)
+    }
+    header = {**own, "metadata": _plain(metadata), "request": budget, **state}
+    write_archive(Path(path), header, arrays)
+    return Path(path)
+
+
+def load(path: str | Path, *, max_bytes: int = MOST_BYTES) -> Any:
+    """Return the fitted model in a file, after verifying its hashes and its certificate's claim.
+
+    A file with more than ``max_bytes``, or with feature maps that would together take more memory to
+    build, is refused.
+    """
+    return _build(Path(path), _opened(Path(path), max_bytes), max_bytes)
+
+
+def read_header(path: str | Path, *, max_bytes: int = MOST_BYTES) -> JSON:
+    """Return the header of a file as JSON values, without building the model.
+
+    Among others ``estimator``, ``certificate``, ``metadata`` ({} if none was given) and ``schema``: a
+    list of ``columns``, each with its ``name`` and either ``low`` and ``high``, ``levels``, or neither,
+    and the ``target``. The hashes of all parts are compared; the certificate's claim is not verified.
+    """
+    header = _opened(Path(path), max_bytes, only_header=True).header
+    return {**header, "schema": _schema(header)}
+
+
+def verify_file(path: str | Path, *, max_bytes: int = MOST_BYTES) -> FileCheck:
+    """Check a file: hashes, layout, the model's parts, and the claim of its certificate.
+
+    Raises ``ModelFileError`` for a file that is damaged or was changed, and ``CertificateError`` for a
+    claim that its parameters do not support. A certificate may be verified and still say
+    ``private = False``.
+    """
+    archive = _opened(Path(path), max_bytes)
+    model = _build(Path(path), archive, max_bytes)
+    certificate: Certificate | None = getattr(model, "certificate_", None)
+    if certificate is None:
+        raise ModelFileError(
+            f"{Path(path).name} holds no certificate: nothing was released for it."
+        )
+    for name in ("domain", "feature_map"):
+        stated = certificate.public.get(name)
+        if stated is not None and name in archive.header and stated != archive.header[name]:
+            raise ModelFileError(
+                f"The {name} of {Path(path).name} is not the one that its certificate speaks of."
+            )
+    return FileCheck(
+        estimator=archive.header["estimator"],
+        format=archive.header["format"],
+        certificate=certificate,
+        proved=certificate.verify(),
+        digest=_digest(Path(path)),
+        hashed=archive.has_manifest,
+    )
+
+
+def _opened(path: Path, max_bytes: int, *, only_header: bool = False) -> Archive:
+    """Return what a file holds, after checking its version."""
+    archive = read_archive(path, max_bytes, only_header=only_header)
+    header = archive.header
+    version, kind = header.get("format"), header.get("estimator")
+    if isinstance(version, bool) or not isinstance(version, int) or not isinstance(kind, str):
+        raise ModelFileError(f"{path.name} is damaged: its header names no format or estimator.")
+    if version not in _READABLE or kind not in _ESTIMATORS:
+        shown = kind if kind in _ESTIMATORS else "one that is not known"
+        raise ModelFileError(
+            f"{path.name} has format {version} and the estimator {shown}; this version of dpkernel"
+            f" reads formats {_READABLE[0]} to {_READABLE[-1]} of its own estimators. Update dpkernel."
+        )
+    if archive.has_manifest != (version > 1):
+        raise ModelFileError(f"{path.name} is damaged: its parts are not those of its format.")
+    if version == 1:
+        header = {**header, "metadata": {}, "dpkernel": None}
+    if not isinstance(header.get("request", {}), dict):  # files of earlier versions have none
+        raise ModelFileError(f"{path.name} is damaged: its request is no JSON object.")
+    if not isinstance(header.get("metadata"), dict):
+        raise ModelFileError(f"{path.name} is damaged: its metadata are no JSON object.")
+    return Archive(header, archive.arrays, archive.hashes, archive.has_manifest)
+
+
+def _build(path: Path, archive: Archive, max_bytes: int) -> Any:
+    """Return the model, after verifying its certificate if that claims anything."""
+    header = archive.header
+    try:
+        with recipe_limit(max_bytes):
+            model = _ESTIMATORS[header["estimator"]]._from_state(header, archive.arrays)
+        certificate = getattr(model, "certificate_", None)  # declared categories release nothing
+        if certificate is not None and certificate.valid:
+            certificate.verify()
+        return model
+    except DPKernelError:
+        raise
+    except _MALFORMED as error:
+        raise ModelFileError(
+            f"{path.name} is damaged: a part of the model is missing or malformed"
+            f" ({type(error).__name__})."
+        ) from error
+
+
+def _schema(header: JSON) -> JSON | None:
+    """Return names and bounds of the columns and the target, where the model has a domain."""
+    domain = header.get("domain")
+    if not isinstance(domain, dict):
+        return None
+    try:
+        names, bounds = header.get("columns") or domain["names"], domain["columns"]
+        count = header["n_columns"] if bounds is None else len(bounds)
+        if not is_whole(count) or not 1 <= count <= _MOST_COLUMNS:
+            raise ValueError("the number of columns")
+        if names is None and bounds is None:
+            columns = [{"name": None}] * count  # one entry: a count alone must not fill the memory
+        else:
+            labels = repeat(None, count) if names is None else names
+            ranges = repeat({}, count) if bounds is None else bounds
+            columns = [{"name": n, **b} for n, b in zip(labels, ranges, strict=True)]
+        return {"columns": columns, "target": domain["target"]}
+    except (KeyError, TypeError, ValueError) as error:
+        raise ModelFileError("The columns of this model file can't be read.") from error
+
+
+def _plain(metadata: Mapping[str, Any] | None) -> JSON:
+    """Return metadata that a JSON file gives back as they are."""
+    given = {} if metadata is None else metadata
+    try:
+        if isinstance(given, Mapping):
+            found = read_json(json.dumps(dict(given), allow_nan=False).encode())
+            if found == given:
+                return found
+    except (TypeError, ValueError, RecursionError):
+        pass
+    allowed = "a dict of JSON values: texts, finite numbers, truth values, None, lists and dicts"
+    raise ParameterError(parameter_message("save", "metadata", allowed, type(metadata).__name__))
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

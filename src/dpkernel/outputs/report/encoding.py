@@ -1,0 +1,90 @@
+"""Columns as people know them: a category, not the columns of 0 and 1 that it was encoded as."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dpkernel.data.domain import Column, Domain, Levels
+from dpkernel.data.table_files.schema import Schema
+from dpkernel.foundations.errors import ParameterError, parameter_message
+from dpkernel.foundations.types import Array
+
+Table = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Declared:
+    """A column before it was encoded: its name, and its values where they are declared."""
+
+    name: str
+    values: Column | None
+
+
+def read_declared(schema: Any) -> tuple[Declared, ...] | None:
+    """Return the columns of a Schema or Domain, which are public; None for None."""
+    if schema is None:
+        return None
+    if isinstance(schema, Schema):
+        return tuple(Declared(str(rule.name), rule.values) for rule in schema.inputs)
+    if isinstance(schema, Domain) and schema.columns:
+        names = schema.names or [f"column {i + 1}" for i in range(len(schema.columns))]
+        pairs = zip(names, schema.columns, strict=True)
+        return tuple(Declared(str(name), column) for name, column in pairs)
+    allowed, got = "a Schema, a Domain with columns or None", type(schema).__name__
+    raise ParameterError(parameter_message("write_report", "schema", allowed, got))
+
+
+def grouped(
+    columns: tuple[Column, ...], declared: Sequence[Declared] | None
+) -> tuple[tuple[Column, ...], Callable[[Table], Table]]:
+    """Return the columns with each category as one, and what encodes a table of such rows.
+
+    A column of levels stands for as many columns of 0 and 1 of the model, one a level in their order,
+    unless the model takes the levels themselves. Others are what the model says of them.
+    """
+    if declared is None:
+        return columns, _as_it_is
+    found: list[Column] = []
+    encoded: list[bool] = []
+    place = 0
+    for one in declared:
+        own = columns[place] if place < len(columns) else None
+        split = isinstance(one.values, Levels) and not isinstance(own, Levels)
+        encoded.append(split)
+        if isinstance(one.values, Levels) and split:
+            found.append(one.values)
+            place += len(one.values.values)
+        else:
+            found += [] if own is None else [own]
+            place += 1
+    if place != len(columns):
+        allowed = f"one for the {len(columns)} columns that the model takes"
+        got = f"one for {place} columns"
+        raise ParameterError(parameter_message("write_report", "schema", allowed, got))
+    if not any(encoded):
+        return tuple(found), _as_it_is
+
+    def encode(table: Table) -> Table:
+        blocks: list[Table] = []
+        for j, (column, split) in enumerate(zip(found, encoded, strict=True)):
+            if isinstance(column, Levels) and split:
+                blocks.append(_one_hot(column, table[:, j]))
+            else:
+                blocks.append(table[:, j : j + 1])
+        whole = np.hstack(blocks)
+        return whole if any(isinstance(c, Levels) for c in columns) else whole.astype(np.float64)
+
+    return tuple(found), encode
+
+
+def _as_it_is(table: Table) -> Table:
+    return table
+
+
+def _one_hot(levels: Levels, cells: Table) -> Array:
+    places = levels.indices(cells.tolist())
+    return np.asarray(places[:, None] == np.arange(len(levels.values)), dtype=np.float64)

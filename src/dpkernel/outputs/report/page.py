@@ -1,0 +1,150 @@
+"""The page as a whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from dpkernel.foundations.errors import ParameterError, parameter_message
+from dpkernel.outputs.report.budget import budget_history
+from dpkernel.outputs.report.encoding import read_declared
+from dpkernel.outputs.report.markup import Html, join, paragraph, tag
+from dpkernel.outputs.report.pictures import model_pictures
+from dpkernel.outputs.report.quality import Figure, quality, read_scores
+from dpkernel.outputs.report.sections import (
+    attacker,
+    certificate_text,
+    citation,
+    facts,
+    objections,
+    public_facts,
+    released,
+    verdict_box,
+    verification,
+)
+from dpkernel.outputs.report.style import policy, stylesheet
+from dpkernel.outputs.report.views import View, spread_of, view_of
+from dpkernel.preprocessing.pipeline import PrivatePipeline
+from dpkernel.privacy.certificate import Certificate
+from dpkernel.privacy.ledger import Ledger
+from dpkernel.selection.search import PrivateSearchCV
+
+_WITH = (
+    "This page describes numbers that left confidential data with differential privacy: random noise,"
+    " large enough to hide any one record, was added to everything that left."
+)
+_WITHOUT = (
+    "This page describes numbers that left confidential data, without a guarantee of privacy."
+)
+
+
+def write_report(
+    model: Any,
+    path: str | Path,
+    *,
+    ledger: Any = None,
+    scores: Any = None,
+    schema: Any = None,
+    title: str = "Privacy report",
+) -> Path:
+    """Write what was released, why it is private and what the model says, as one HTML page.
+
+    The page is for readers who do not program, such as an ethics board. It holds everything it needs:
+    no script, nothing from the network. An existing file is replaced in one step.
+
+    Parameters
+    ----------
+    model : fitted estimator or Certificate
+        A bare certificate gives a page without pictures of the model.
+    path : str or Path
+    ledger : Ledger, optional
+        The ledger of the data; its whole history goes onto the page.
+    scores : PrivateScore, list or dict of them, optional
+        What ``private_score`` returned; the keys of a dict are the names on the page.
+    schema : Schema or Domain, optional
+        The columns before categories became columns of 0 and 1, one a level, as the command line
+        encodes them; public. The page then shows a category as one, and asks the model at rows that
+        have one level of each. Categories that the model knows as such need none.
+    title : str
+
+    Returns the path.
+
+    Guarantee    Everything on the page is computed from the certificate, the released model, the
+                 ledger and the scores. No row of data is read and nothing is spent. Where the
+                 certificate does not hold, the page says so first.
+
+    Examples
+    --------
+    >>> import numpy as np, tempfile
+    >>> from dpkernel import PrivateKernelRidge
+    >>> from dpkernel.outputs.report import write_report
+    >>> X = np.random.default_rng(0).uniform(-1, 1, (500, 2)); y = X @ [1.0, -1.0]
+    >>> model = PrivateKernelRidge(kernel="linear", bounds=(-1, 1), y_bounds=(-2, 2)).fit(X, y)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_report(model, folder + "/report.html").name
+    'report.html'
+    """
+    certificate = model if isinstance(model, Certificate) else getattr(model, "certificate_", None)
+    if not isinstance(certificate, Certificate):
+        allowed = "a fitted estimator of dpkernel or a Certificate"
+        got = type(model).__name__
+        raise ParameterError(parameter_message("write_report", "model", allowed, got))
+    if ledger is not None and not isinstance(ledger, Ledger):
+        got = type(ledger).__name__
+        raise ParameterError(parameter_message("write_report", "ledger", "a Ledger or None", got))
+    known = read_scores(scores)
+    against = objections(certificate)
+    declared = read_declared(schema)
+    view = None if model is certificate else view_of(model, declared)
+    names = None if view is None else view.names
+    body = join(
+        tag("h1", title),
+        verdict_box(certificate, against),
+        facts(certificate),
+        paragraph(_WITHOUT if against else _WITH),
+        released(certificate, against),
+        attacker(certificate, against),
+        certificate_text(certificate),
+        quality(_certificates(model, certificate), known, _extra(model, view)),
+        None if model is certificate else model_pictures(model, view),
+        None if ledger is None else budget_history(ledger, certificate),
+        public_facts(certificate, names, declared),
+        verification(certificate),
+        citation(certificate),
+    )
+    style = stylesheet()
+    head = join(
+        tag("meta", charset="utf-8"),
+        tag("meta", http_equiv="Content-Security-Policy", content=policy(style)),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="color-scheme", content="light dark"),
+        tag("meta", name="referrer", content="no-referrer"),
+        tag("title", ("NO GUARANTEE: " if against else "") + title),
+        tag("style", Html(style)),
+    )
+    page = tag("html", tag("head", head), "\n", tag("body", tag("main", body)), lang="en")
+    path = Path(path)
+    draft = path.with_name(path.name + ".part")
+    draft.write_text(f"<!doctype html>\n{page}\n", encoding="utf-8")
+    draft.replace(path)
+    return path
+
+
+def _certificates(model: Any, certificate: Certificate) -> list[Certificate]:
+    """Return those whose free statistics speak of this model: its own, or that of a last step."""
+    if isinstance(model, PrivatePipeline) and not certificate.free_statistics:
+        return [getattr(model.steps_[-1][1], "certificate_", certificate)]
+    return [certificate]
+
+
+def _extra(model: Any, view: View | None) -> list[Figure]:
+    """Return what else of a model's quality follows from its releases."""
+    found: list[Figure] = []
+    if isinstance(model, PrivateSearchCV) and model.best_score_ is not None:
+        found.append(Figure("best_score", "score by which the model was chosen", model.best_score_))
+    spread = None if view is None else spread_of(model, view)
+    for j, value in enumerate(() if spread is None else spread.tolist()):
+        target = f", target {j + 1}" if spread is not None and len(spread) > 1 else ""
+        name = f"standard deviation of a new target around its prediction, by the model{target}"
+        found.append(Figure("spread", name, value))
+    return found

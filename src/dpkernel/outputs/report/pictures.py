@@ -1,0 +1,164 @@
+"""What the released model says, as pictures: nothing but the model and public ranges goes in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dpkernel.outputs.report.charts import Line, legend, line_chart, row_chart
+from dpkernel.outputs.report.markup import Html, figure, join, number, numbers, paragraph, tag
+from dpkernel.outputs.report.style import LINES
+from dpkernel.outputs.report.views import (
+    MOST_PICTURES,
+    Coefficients,
+    Dependence,
+    View,
+    coefficients_of,
+    dependences,
+)
+
+_MOST_BARS = 24
+
+
+def model_pictures(model: Any, view: View | None) -> Html:
+    """Return partial dependence of each column and, for a linear model, its coefficients."""
+    parts: list[Html | None] = [tag("h2", "What the model says")]
+    if view is None:
+        parts.append(
+            paragraph(
+                "There is no picture: the model has no declared range of its columns to ask it in, or"
+                " answers no questions of this kind."
+            )
+        )
+        return join(*parts)
+    found, compared = dependences(view)
+    several = len(view.answers) > 1
+    band = "" if several else " Bands hold the middle 80 % over the other columns."
+    parts.append(
+        paragraph(
+            f"How the {view.quantity} changes with one column while the others take values spread evenly"
+            " over their declared ranges. Computed from the released model alone: no row was read, so"
+            " the pictures tell nothing more about anyone. The ranges are public, and where no data"
+            f" lie the model only guesses.{band}"
+        )
+    )
+    if len(found) < len(view.columns):
+        parts.append(
+            paragraph(
+                f"The {MOST_PICTURES} columns that move it most, of {compared} compared"
+                f" ({len(view.columns)} in all).",
+                class_="quiet",
+            )
+        )
+    styles = [f"line-{j % LINES}" for j in range(len(view.answers))]
+    if several:
+        parts.append(legend(view.answers, styles))
+    low = min(float(d.low.min()) for d in found)
+    high = max(float(d.high.max()) for d in found)
+    ends = _wider(*_mean_ends(found)) if several else _wider(low, high)
+    parts.append(tag("div", *(_picture(view, d, ends) for d in found), class_="grid"))
+    slopes = coefficients_of(model)
+    parts.append(None if slopes is None else _slopes(slopes))
+    return join(*parts)
+
+
+def _mean_ends(found: list[Dependence]) -> tuple[float, float]:
+    return (
+        min(float(d.mean.min()) for d in found),
+        max(float(d.mean.max()) for d in found),
+    )
+
+
+def _wider(low: float, high: float) -> tuple[float, float]:
+    room = 0.05 * (high - low)
+    if not room > 1e-9 * max(abs(low), abs(high), 1e-300):
+        room = 0.1 * max(abs(low), abs(high)) or 1.0
+    return low - room, high + room
+
+
+def _picture(view: View, found: Dependence, ends: tuple[float, float]) -> Html:
+    ends_of = zip(view.answers, found.mean[0].tolist(), found.mean[-1].tolist(), strict=True)
+    moves = "; ".join(f"{name} from {number(a)} to {number(b)}" for name, a, b in ends_of)
+    label = f"How the {view.quantity} changes with {found.name}. {moves}."
+    if found.levels:
+        picture = row_chart(
+            [str(place) for place in found.places],
+            found.mean.tolist(),
+            label=label,
+            x_label=_axis(view),
+            x_range=ends,
+        )
+    else:
+        band = len(view.answers) == 1
+        picture = line_chart(
+            [
+                Line(
+                    answer,
+                    list(found.places),
+                    found.mean[:, j].tolist(),
+                    f"line-{j % LINES}",
+                    low=found.low[:, j].tolist() if band else None,
+                    high=found.high[:, j].tolist() if band else None,
+                )
+                for j, answer in enumerate(view.answers)
+            ],
+            label=label,
+            x_label=found.name,
+            y_label=_axis(view),
+            x_range=(float(found.places[0]), float(found.places[-1])),
+            y_range=ends,
+            size=(380, 230),
+        )
+    more = f" {found.left_out} more levels are not shown." if found.left_out else ""
+    caption = join(tag("strong", found.name), ": ", moves, ".", more)
+    rows = [
+        [number(place), *(number(float(value)) for value in values)]
+        for place, values in list(zip(found.places, found.mean, strict=True))[:: _every(found)]
+    ]
+    return figure(picture, caption, numbers(label, (found.name, *view.answers), rows))
+
+
+def _axis(view: View) -> str:
+    """Return what the axis of answers is called: with its class, where there is one."""
+    alone = len(view.answers) == 1 and view.answers[0] != view.quantity
+    return f"{view.quantity}, {view.answers[0]}" if alone else view.quantity
+
+
+def _every(found: Dependence) -> int:
+    return 1 if found.levels else 3
+
+
+def _slopes(found: Coefficients) -> Html:
+    shown = slice(0, _MOST_BARS)
+    values = np.asarray(found.values)[shown]
+    names = found.names[shown]
+    largest = ", ".join(
+        f"{name} {number(float(row[0]))}" for name, row in list(zip(names, values, strict=True))[:3]
+    )
+    several = len(found.answers) > 1
+    picture = row_chart(
+        list(names),
+        values[:, :LINES].tolist(),
+        label=f"Coefficients, largest first: {largest}.",
+        x_label="coefficient",
+        origin=0.0,
+    )
+    rows = [
+        [name, *(number(float(value)) for value in row)]
+        for name, row in zip(found.names, found.values, strict=True)
+    ]
+    left = len(found.names) - len(names)
+    more = f" The {len(names)} largest of {len(found.names)}." if left else ""
+    key = [f"dot-{j}" for j in range(min(len(found.answers), LINES))]
+    styles = [style.replace("dot", "span") for style in key]
+    return join(
+        tag("h3", "Coefficients"),
+        paragraph(f"The model is linear. A coefficient is the {found.meaning}.{more}"),
+        legend(found.answers[:LINES], styles) if several else None,
+        figure(
+            picture,
+            "They carry the noise of the release: small ones may be noise alone.",
+            numbers("Coefficients", ("column", *found.answers), rows),
+        ),
+    )

@@ -1,0 +1,145 @@
+"""What the names in a certificate mean, for readers who do not program."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from dpkernel.foundations.types import Neighbours
+from dpkernel.outputs.report.markup import number
+
+MECHANISMS: dict[str, str] = {
+    "gaussian": "Normally distributed noise was added to every number.",
+    "symmetric-gaussian": "Normally distributed noise was added to every entry of the table of sums.",
+    "mixture-gaussian": "Normally distributed noise was added to every number; the order in which"
+    " records were visited is secret and is part of the protection.",
+    "sampled-gaussian": "Each step used a secret random part of the records, and normally distributed"
+    " noise was added to what it computed.",
+    "laplace": "Laplace-distributed noise was added to every number.",
+    "l2-gamma": "Noise with a random direction and a random length was added to the numbers as a whole.",
+    "functional-gaussian": "A random function was added to the fitted function.",
+    "exponential": "A candidate was drawn at random, better ones with a higher probability.",
+    "gaussian-mixing": "The records were mixed into random combinations, and normally distributed noise"
+    " was added to each.",
+    "objective-perturbation": "The fit was made for a randomly disturbed task, and normally distributed"
+    " noise was added to its solution.",
+    "pure-objective-perturbation": "The fit was made for a randomly disturbed task.",
+    "random-stopping": "Candidates were tried a secret random number of times; the one with the best"
+    " noisy score left.",
+    "held-out-choice": "Candidates were trained privately on some rows and one was drawn by its error on"
+    " others, better ones with a higher probability.",
+}
+
+# what stands behind a release, by the formula of its sensitivity
+QUANTITIES: dict[str, str] = {
+    "augmented-gram": "sums over all records of products of features and target",
+    "unit-gram": "sums over all units of mean products of features and target",
+    "record-norm": "random combinations of the records",
+    "loss-gradient": "the model's coefficients, or a part of them",
+    "histogram": "counts of records in cells",
+    "column-histograms": "counts of records in cells, for every column",
+    "column-moments": "sums of values and squares, for every column",
+    "bounded-sum": "sums over all records of numbers within a public bound",
+    "erm-lipschitz": "the model's coefficients",
+    "erm-bounded": "the model's coefficients",
+    "erm-ridge": "the model's coefficients",
+    "erm-prediction": "values of the fitted function",
+    "sgd-epochs": "the model's coefficients",
+    "sgd-sampled": "the model's coefficients",
+    "sgd-shuffled": "the model's coefficients",
+}
+
+# mechanisms whose noise scale and sensitivity are in the same units
+SAME_UNITS = frozenset(
+    {"gaussian", "symmetric-gaussian", "mixture-gaussian", "sampled-gaussian", "laplace"}
+)
+
+SENSITIVITIES: dict[str, str] = {
+    "declared": "stated by whoever made the release; no formula stands behind it",
+    "declared-law": "stated by whoever made the release, with how likely each value is",
+    "augmented-gram": "a record's products of features and target, which are clipped to public bounds",
+    "unit-gram": "the mean over all rows of a unit of products that are clipped to public bounds",
+    "record-norm": "the length of a record, which is clipped to public bounds",
+    "loss-gradient": "the pull of one record on the solution, which is limited",
+    "histogram": "one record is counted in one cell",
+    "column-histograms": "one record is counted in one cell of each column",
+    "column-moments": "a record's values and squares, clipped to public bounds",
+    "bounded-sum": "a record's contribution to a sum, clipped to a public bound",
+    "erm-lipschitz": "how far one record can move the solution, by the slope of the loss",
+    "erm-bounded": "how far one record can move the solution, by the size of the loss",
+    "erm-ridge": "how far one record can move the least-squares solution",
+    "erm-prediction": "how far one record can move one value of the solution",
+    "sgd-epochs": "how far one record can move the result of all steps, each record met once a round",
+    "sgd-sampled": "how far one record can move the result of all steps, met at random",
+    "sgd-shuffled": "how far one record can move the averaged result, in secret orders",
+}
+
+NORMS = {
+    "l2": "Euclidean distance",
+    "l1": "sum of absolute changes",
+    "score": "largest change of a score",
+}
+
+# name in the certificate -> what to call it, and the names of its interval or deviation
+STATISTICS: dict[str, str] = {
+    "training_mse": "mean squared error on the training data",
+    "training_r2": "share of the variance explained on the training data (R²)",
+    "held_out_mse": "mean squared error on held-out folds",
+    "residual_scale": "typical size of what the model leaves unexplained",
+    "regularisation": "regularisation that was chosen",
+    "leading_features": "number of features that was chosen",
+}
+
+METRICS: dict[str, str] = {
+    "mse": "mean squared error",
+    "mae": "mean absolute error",
+    "r2": "share of the variance explained (R²)",
+    "pinball": "quantile (pinball) loss",
+    "accuracy": "share of correct answers",
+    "log_loss": "logarithmic loss",
+    "auc": "area under the ROC curve",
+}
+
+PUBLIC: dict[str, str] = {
+    "n_rows": "number of rows",
+    "n_units": "number of units (persons)",
+    "n_columns": "number of columns",
+    "unit": "what counts as one record",
+    "feature_map": "how columns become features",
+    "folds": "division into folds",
+    "integer_grid": "grid on which records are rounded",
+    "record_scale": "scale of records",
+    "budget_plan": "how the budget is shared",
+    "regularisation": "regularisation",
+    "steps": "steps of the pipeline",
+    "weights": "weights of the steps",
+    "budgets": "budget of each step (epsilon, delta)",
+    "confidence": "confidence of the interval",
+    "metric": "score",
+    "ranges": "ranges of the columns",
+}
+
+_CHANGES = {
+    Neighbours.REPLACE_ONE: ("replaced by any other", "replaced by any other rows, however many"),
+    Neighbours.ZERO_OUT: ("blanked", "blanked"),
+    Neighbours.ADD_REMOVE: ("added or removed", "added or removed"),
+}
+
+
+def protected(neighbours: Neighbours, unit: str) -> str:
+    """Return in words which change the guarantee speaks of."""
+    record, rows = _CHANGES[neighbours]
+    return f"all rows of one unit, {rows}" if unit == "group" else f"one record, {record}"
+
+
+def factor(epsilon: float) -> str:
+    """Return e^epsilon as a text."""
+    return number(math.exp(epsilon), 3) if epsilon < 700 else "more than 10^300"
+
+
+def parameters(sensitivity: Any) -> str:
+    """Return a formula's name with its parameters, as a certificate holds them."""
+    found: Mapping[str, Any] = dict(sensitivity.parameters)
+    inside = ", ".join(f"{name} = {number(value)}" for name, value in found.items())
+    return f"{sensitivity.formula}({inside})" if inside else str(sensitivity.formula)

@@ -1,0 +1,1 @@
+"""How much noise, who draws it and who records it: sensitivities to certificates."""

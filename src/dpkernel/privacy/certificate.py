@@ -1,0 +1,514 @@
+"""The certificate: what was released, with which noise, and why that is private.
+
+A frozen value that prints in six lines, travels as JSON (schema in docs/certificate.md) and can be
+checked by anyone: ``verify`` computes sensitivity, profile, epsilon and delta again from the
+parameters alone. It can't detect a consistent forgery: whoever writes the file could have written
+other parameters. It says that the numbers support each other, not who computed them.
+
+    private  valid   meaning
+    true     true    the guarantee holds: real entropy, proved claim
+    false    true    a test or reproduction: seeded noise, or something left without noise;
+                     the claim would hold for the same release with real entropy
+    true     false   real noise, but the claimed (epsilon, delta) is not proved (a published
+                     algorithm whose proof fails); do not rely on it
+    false    false   neither
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import metadata
+from typing import Any
+
+from dpkernel.foundations.archive import read_json
+from dpkernel.foundations.errors import CertificateError
+from dpkernel.foundations.types import JSON, Budget, Neighbours, is_real, is_whole
+from dpkernel.privacy.agreement import check_agreement, same_values
+from dpkernel.privacy.mechanisms import Mechanism, mechanism_from_dict
+from dpkernel.privacy.noise import MOST_DRAWS, TRUSTED_SOURCES, Noise
+from dpkernel.privacy.profiles import PrivacyProfile, compose, profile_from_dict
+from dpkernel.privacy.sensitivity import UNIT_FORMULAS
+
+SCHEMA = 1
+NOT_COVERED = (
+    "scores, plots or summaries computed from the training rows without noise, score() included",
+    "the choice of this model among others by un-noised scores, as in scikit-learn's grid search",
+    "bounds or levels that were read from the data instead of being public",
+)
+
+ON_THE_CALLERS_WORD = {
+    "disjoint-ledger-parts": "no record is in two of the parts that the ledger was divided into",
+    "each-row-once": "no row was added twice to the statistics, or to two that were merged",
+    "predicts-row-by-row": "what the scored model predicts for a row does not depend on other rows",
+}  # what no line of this library can check
+
+
+@dataclass(frozen=True)
+class Release:
+    """One line of a certificate: a mechanism, and how often it was drawn.
+
+    ``folds`` says that it was drawn so on each of several disjoint sets of row positions; a record
+    is in one of them and is touched by ``draws`` releases.
+    """
+
+    label: str
+    mechanism: Mechanism
+    draws: int = 1
+    folds: int = 1
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.label, str):
+            raise CertificateError("The label of a release must be a text.")
+        for name in ("draws", "folds"):
+            count = getattr(self, name)
+            if not is_whole(count) or not 1 <= count <= MOST_DRAWS:
+                raise CertificateError(
+                    f"The number of {name} of a release must be an int from 1 to {MOST_DRAWS}."
+                )
+            object.__setattr__(self, name, int(count))
+        relation = self.mechanism.sensitivity.neighbours
+        if self.folds > 1 and not relation.n_is_public:
+            raise CertificateError(
+                f"The release {self.label!r} names {self.folds} folds, which are not disjoint for"
+                f" {relation.value!r} neighbours: a removed row moves all later ones."
+            )
+
+    @property
+    def title(self) -> str:
+        """The label, with the numbers of draws and of disjoint folds where there are several."""
+        draws = f" ({self.draws} draws)" if self.draws > 1 else ""
+        return self.label + draws + (f" ({self.folds} disjoint folds)" if self.folds > 1 else "")
+
+    def to_dict(self) -> JSON:
+        """Return the line as JSON values."""
+        counts = {"draws": self.draws, "folds": self.folds}
+        return {"label": self.label, **counts, **self.mechanism.to_dict()}
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What a fitted model or a single release guarantees.
+
+    Attributes
+    ----------
+    epsilon, delta : float
+        The claim, at most what was asked for.
+    private : bool
+        Real entropy, and nothing computed from the data left without noise.
+    valid : bool
+        The claim is proved. See the truth table at the head of this module.
+    profile : PrivacyProfile
+        Delta at every epsilon.
+    digest : str
+        A hash of everything else. It shows that a number was changed, not by whom: whoever changes
+        one can compute it again. Empty in certificates of older versions.
+    """
+
+    subject: str
+    epsilon: float
+    delta: float
+    neighbours: Neighbours
+    releases: tuple[Release, ...]
+    profile: PrivacyProfile
+    private: bool
+    valid: bool
+    generator: str
+    sampler: str
+    public: Mapping[str, Any] = field(default_factory=dict)
+    free_statistics: Mapping[str, Any] = field(default_factory=dict)
+    assumptions: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
+    not_covered: tuple[str, ...] = ()
+    reference: str = ""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    schema: int = SCHEMA
+    digest: str = ""
+
+    @classmethod
+    def issue(
+        cls,
+        subject: str,
+        request: Budget,
+        releases: Sequence[Release],
+        noise: Noise,
+        *,
+        public: Mapping[str, Any],
+        free_statistics: Mapping[str, Any] | None = None,
+        reference: str = "",
+        invalid_because: Sequence[str] = (),
+        not_private_because: Sequence[str] = (),
+    ) -> Certificate:
+        """Return the certificate of the releases that ``noise`` was paid for.
+
+        If it was paid for in a part of a ledger, ``public`` gets the part's name as ``ledger_part``, and
+        the assumptions say that the parts are disjoint: that is the word of whoever divided the ledger.
+        """
+        if type(noise) is not Noise:
+            raise CertificateError("A certificate needs the noise of a recorded spend.")
+        paid = {
+            (part.label, part.profile, part.draws, part.folds)
+            for part in noise.plan.parts
+            if not part.free
+        }
+        if paid != {(r.label, r.mechanism.profile(), r.draws, r.folds) for r in releases}:
+            raise CertificateError(
+                "The releases to certify are not those that this noise was spent for."
+            )
+        mechanisms = [r.mechanism for r in releases]
+        if any(m not in mechanisms for m in noise.used):
+            raise CertificateError(
+                "The noise was drawn by a mechanism that is not among the releases to certify."
+            )
+        if any(m.sensitivity.neighbours is not noise.neighbours for m in mechanisms):
+            raise CertificateError(
+                f"The noise was spent for {noise.neighbours.value!r} neighbours, and a release was"
+                " calibrated for others."
+            )
+        profile = _compose(releases)
+        part = {} if noise.ledger_part is None else {"ledger_part": noise.ledger_part}
+        stated = _plain({**public, **part})
+        known = "the noise was seeded, so it can be subtracted"
+        unknown = "the source of the noise is not one of the library's"
+        why_not = known if "seeded" in noise.generator else unknown
+        seeded = () if noise.private else (why_not,)
+        reasons = (*seeded, *not_private_because, *invalid_because)
+        found = cls(
+            subject=subject,
+            epsilon=min(profile.epsilon(request.delta), request.epsilon)
+            if profile.supports(request)
+            else profile.epsilon(request.delta),
+            delta=request.delta,
+            neighbours=releases[0].mechanism.sensitivity.neighbours,
+            releases=tuple(releases),
+            profile=profile,
+            private=noise.private and not not_private_because,
+            valid=not invalid_because,
+            generator=noise.generator,
+            sampler=noise.sampler,
+            public=stated,
+            free_statistics=_plain(_finite(free_statistics or {})),
+            assumptions=_assumptions(releases, stated),
+            reasons=reasons,
+            not_covered=NOT_COVERED,
+            reference=reference
+            or "; ".join(dict.fromkeys(r.mechanism.reference for r in releases)),
+            versions=dict(_versions()),
+        )
+        found = dataclasses.replace(found, digest=found._digest())
+        if found.valid:
+            found.verify()
+        return found
+
+    def verify(self) -> Budget:
+        """Recompute the claim from the parameters; return what they prove.
+
+        Raises
+        ------
+        CertificateError
+            The parameters do not support the claim, or the claim is marked as not proved.
+        """
+        if not self.valid:
+            why = _shown("; ".join(self.reasons)) or "no reason given"
+            raise CertificateError(f"The claim of this certificate is not proved: {why}.")
+        if not self.releases:
+            raise CertificateError("The certificate lists no release, so it proves nothing.")
+        for release in self.releases:
+            relation = release.mechanism.sensitivity.neighbours
+            if relation is not self.neighbours:
+                raise CertificateError(
+                    f"The release {release.label!r} was calibrated for {relation.value!r} neighbours"
+                    f" and the certificate claims {self.neighbours.value!r}."
+                )
+        self._verify_unit()
+        needed, named = set(_assumptions(self.releases, self.public)), set(self.assumptions)
+        if needed - named:
+            raise CertificateError(
+                f"The releases rest on {sorted(needed - named)}, which the certificate does not name."
+            )
+        if named - needed:
+            raise CertificateError(
+                f"The certificate names the assumptions {sorted(named - needed)}, on which nothing in it"
+                " rests."
+            )
+        if self.private and TRUSTED_SOURCES.get(self.generator) != self.sampler:
+            raise CertificateError(
+                f"The noise came through {self.sampler!r} from {self.generator!r}, but the certificate"
+                " says 'private'."
+            )
+        if not self.private and not self.reasons:
+            raise CertificateError("The certificate says 'not private' and gives no reason.")
+        if self.private and self.reasons:
+            raise CertificateError("The certificate says 'private' and gives reasons against it.")
+        self._verify_public()
+        profile = _compose(self.releases)
+        proved = profile.delta(self.epsilon)
+        if not proved <= self.delta:
+            raise CertificateError(
+                f"The parameters prove delta = {proved:.6g} at epsilon = {self.epsilon:.6g}, but the"
+                f" certificate claims delta = {self.delta:.6g}."
+            )
+        if self.profile != profile:
+            raise CertificateError("The stated profile is not the one that the parameters give.")
+        least = profile.epsilon(self.delta)
+        if self.epsilon > least * (1 + 1e-9) + 1e-12:
+            raise CertificateError(
+                f"The certificate claims epsilon = {self.epsilon:.6g}, but its parameters give"
+                f" {least:.6g} at delta = {self.delta:.6g}."
+            )
+        if self.digest and self.digest != self._digest():
+            raise CertificateError(
+                "The certificate was changed after it was issued: its digest is that of other values."
+            )
+        return Budget(max(profile.epsilon(self.delta), 1e-300), self.delta)
+
+    def _verify_public(self) -> None:
+        """Raise unless what stands under ``public`` agrees with the releases."""
+        try:
+            check_agreement(dict(self.public), [release.to_dict() for release in self.releases])
+        except (KeyError, TypeError, ValueError, ArithmeticError) as error:
+            if isinstance(error, CertificateError):
+                raise
+            raise CertificateError(
+                f"What the certificate says under 'public' can't be compared ({error!r})."
+            ) from error
+
+    def _digest(self) -> str:
+        """Return the hash of the canonical JSON text of everything else."""
+        content = {name: value for name, value in self.to_dict().items() if name != "digest"}
+        text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    @property
+    def unit(self) -> str:
+        """What is one record: a "row", or a "group", all rows of one unit (a person)."""
+        return str(self.public.get("unit", "row"))
+
+    def _verify_unit(self) -> None:
+        if self.unit not in _PROTECTS:
+            known = ", ".join(repr(unit) for unit in _PROTECTS)
+            raise CertificateError(f"The unit of a certificate must be one of {known}.")
+        for release in self.releases:
+            formula = release.mechanism.sensitivity.formula
+            if formula in UNIT_FORMULAS and not getattr(release.mechanism, "rounding", 0.0) > 0:
+                raise CertificateError(
+                    f"The release {release.label!r} is a sum over units in floating point and states"
+                    " no rounding error."
+                )
+            if self.unit == "group" and formula not in UNIT_FORMULAS:
+                raise CertificateError(
+                    f"The certificate claims to protect all rows of a unit, but the release"
+                    f" {release.label!r} was calibrated for single rows ({formula})."
+                )
+            if self.unit == "group" and release.folds > 1:
+                raise CertificateError(
+                    f"The release {release.label!r} names folds of rows, in several of which the rows"
+                    " of one unit can lie."
+                )
+
+    @property
+    def verdict(self) -> str:
+        """One line: that the guarantee holds, or why not. Verifies first."""
+        try:
+            self.verify()
+        except CertificateError as error:
+            return f"NO GUARANTEE: {error}"
+        why = _shown("; ".join(self.reasons)) or "the noise is not private"
+        return "the guarantee holds" if self.private else f"NO GUARANTEE: {why}"
+
+    def to_dict(self) -> JSON:
+        """Return the certificate as JSON values."""
+        plain = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        plain["neighbours"] = self.neighbours.value
+        plain["releases"] = [release.to_dict() for release in self.releases]
+        plain["profile"] = self.profile.to_dict()
+        lists = ("assumptions", "reasons", "not_covered")
+        plain.update({name: list(plain[name]) for name in lists})
+        plain.update(
+            {name: dict(plain[name]) for name in ("public", "free_statistics", "versions")}
+        )
+        return plain
+
+    def to_json(self) -> str:
+        """Return the certificate as JSON text; floats survive the round trip exactly."""
+        return json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Certificate:
+        """Return the certificate in a JSON text. Call ``verify`` on it before trusting it.
+
+        At most 16 MiB and 64 levels of nesting are read.
+        """
+        try:
+            content = text.encode() if isinstance(text, str) else bytes(text)
+            data = read_json(content.removeprefix(b"\xef\xbb\xbf"), "it")
+        except json.JSONDecodeError as error:
+            raise CertificateError(f"This is not JSON ({error}).") from error
+        except ValueError as error:
+            raise CertificateError(f"This is not a certificate of dpkernel: {error}.") from error
+        return cls.from_dict(data)
+
+    @classmethod
+    def from_dict(cls, data: JSON) -> Certificate:
+        """Return the certificate described by JSON values."""
+        names = {f.name for f in dataclasses.fields(cls)}
+        if isinstance(data, dict):
+            data = {"digest": "", **data}  # certificates of older versions have none
+        if not isinstance(data, dict) or not names <= set(data):
+            missing = sorted(names - set(data)) if isinstance(data, dict) else "everything"
+            raise CertificateError(f"This is not a certificate of dpkernel: {missing} is missing.")
+        if data["schema"] != SCHEMA or isinstance(data["schema"], bool):
+            raise CertificateError(
+                f"The certificate has schema {data['schema']!r} and this version of dpkernel reads"
+                f" schema {SCHEMA}. Use the version that wrote it, or a newer one."
+            )
+        try:
+            values = {name: data[name] for name in names}
+            _check_types(data)
+            values["neighbours"] = Neighbours.resolve(data["neighbours"])
+            values["profile"] = profile_from_dict(data["profile"])
+            if same_values(data["profile"], values["profile"].to_dict()) is not None:
+                raise CertificateError("The profile can't be read: it states more than it has.")
+            values["assumptions"] = tuple(data["assumptions"])
+            values["reasons"] = tuple(data["reasons"])
+            values["not_covered"] = tuple(data["not_covered"])
+            values["epsilon"], values["delta"] = float(data["epsilon"]), float(data["delta"])
+            values["releases"] = tuple(_read_release(line) for line in data["releases"])
+            if not (0 <= values["epsilon"] < math.inf and 0 <= values["delta"] < 1):
+                raise CertificateError(
+                    "The certificate's epsilon or delta is no privacy parameter."
+                )
+        except (KeyError, TypeError, ValueError) as error:
+            if isinstance(error, CertificateError):
+                raise
+            raise CertificateError(f"The certificate can't be read ({error}).") from error
+        return cls(**values)
+
+    def __str__(self) -> str:
+        if not self.releases:
+            return f"{_shown(self.subject)}: no release, no guarantee"
+        moves = [r.mechanism.sensitivity for r in self.releases]
+        sensitivities = dict.fromkeys(f"{found.value:.6g} ({found.formula})" for found in moves)
+        scale = ", ".join(f"{r.title}: {r.mechanism.noise_scale:.4g}" for r in self.releases)
+        placed = "; its position is public" if any(r.folds > 1 for r in self.releases) else ""
+        verdict = self.verdict
+        lines = (
+            f"{self.subject}: epsilon = {self.epsilon:.6g}, delta = {self.delta:.3g} ({verdict})",
+            f"protects     {_PROTECTS.get(self.unit, _PROTECTS['row'])[self.neighbours]}{placed}",
+            f"released     {len(self.releases)} part(s) with noise; noise scale {scale}",
+            f"sensitivity  {', '.join(sensitivities)}",
+            f"arithmetic   {self.sampler}, {self.generator};"
+            f" assumptions: {', '.join(self.assumptions) or 'none'}",
+            f"why          {self.reference}",
+        )
+        return "\n".join(map(_shown, lines))
+
+
+def _shown(text: str) -> str:
+    """Return a text of somebody else's for a terminal: what is no visible letter is spelt out."""
+    return "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
+        for letter in text
+    )
+
+
+_PROTECTS = {
+    "row": {
+        Neighbours.REPLACE_ONE: "any one record, against replacing it (the number of rows is public)",
+        Neighbours.ZERO_OUT: "any one record, against blanking it (the number of rows is public)",
+        Neighbours.ADD_REMOVE: "any one record, against adding or removing it",
+    },
+    "group": {
+        Neighbours.REPLACE_ONE: "all rows of any one unit, against replacing them by any number of"
+        " others (the number of units is public, that of rows is not)",
+        Neighbours.ZERO_OUT: "all rows of any one unit, against blanking them (the number of units"
+        " is public, that of rows is not)",
+        Neighbours.ADD_REMOVE: "all rows of any one unit, against adding or removing them",
+    },
+}
+
+
+def _compose(releases: Sequence[Release]) -> PrivacyProfile:
+    """Return the profile of everything that touches one record: one fold of each release."""
+    return compose([r.mechanism.profile().repeat(r.draws) for r in releases])
+
+
+def _check_types(data: JSON) -> None:
+    kinds = {
+        "private": bool,
+        "valid": bool,
+        "subject": str,
+        "generator": str,
+        "sampler": str,
+        "reference": str,
+        "digest": str,
+        "public": dict,
+        "free_statistics": dict,
+        "versions": dict,
+        "assumptions": list,
+        "reasons": list,
+        "not_covered": list,
+        "releases": list,
+    }
+    for name, kind in kinds.items():
+        if not isinstance(data[name], kind):
+            raise CertificateError(
+                f"The field '{name}' of a certificate must be a {kind.__name__}."
+            )
+    for name in ("assumptions", "reasons", "not_covered"):
+        if not all(isinstance(text, str) for text in data[name]):
+            raise CertificateError(f"The field '{name}' of a certificate must be a list of texts.")
+    if any(not is_real(data[name]) for name in ("epsilon", "delta")):
+        raise CertificateError("The certificate can't be read (epsilon or delta is not a number).")
+
+
+def _read_release(line: JSON) -> Release:
+    folds = line.get("folds", 1)  # certificates written before folds existed have none
+    found = Release(line["label"], mechanism_from_dict(line), line["draws"], folds)
+    wrong = same_values(line, found.to_dict(), optional=("folds",))
+    if wrong is not None:
+        raise CertificateError(
+            f"The {wrong} of the release {found.label!r} is not the one its parameters give."
+        )
+    return found
+
+
+def _assumptions(releases: Sequence[Release], public: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what the mechanisms rest on, and what the caller answers for."""
+    found = [name for r in releases for name in r.mechanism.assumptions]
+    found += ["disjoint-ledger-parts"] if "ledger_part" in public else []
+    found += ["each-row-once"] if public.get("rows_added_by") == "caller" else []
+    found += ["predicts-row-by-row"] if public.get("predicted_by") == "caller" else []
+    return tuple(dict.fromkeys(found))
+
+
+def _plain(values: Mapping[str, Any]) -> JSON:
+    """Return what a reader of the file gets: JSON values and nothing else."""
+    found: JSON = json.loads(json.dumps(dict(values), allow_nan=False))
+    return found
+
+
+def _finite(value: Any) -> Any:
+    """Return released numbers with None for those beyond a float: they must not fail a paid fit."""
+    if isinstance(value, Mapping):
+        return {name: _finite(part) for name, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+@cache
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for name in ("dpkernel", "numpy", "scipy", "scikit-learn", "dp-accounting"):
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = "unknown"
+    return found

@@ -1,0 +1,282 @@
+r"""Ceilings that stay valid when every spend is chosen after seeing the results before it.
+
+A composition theorem speaks of a plan fixed in advance; a ledger meets spends that people choose
+as they go. A *filter* is a rule "admit or refuse" under which the whole stays (epsilon, delta)-DP
+whatever is chosen:
+
+    gaussian   sum of mu^2 at most mu_*(epsilon, delta)^2; for Gaussian and pure spends
+    renyi      sum of Renyi divergences at one order, fixed by the ceiling alone
+    basic      sum of epsilons and sum of deltas; for anything
+
+Only one rule may govern a ledger. "Whichever rule admits it" is not a filter: the adversary
+would pick the rule by what was seen, and the deltas of the rules add up. With
+``accounting="auto"`` the first spend, chosen before anything was seen, fixes the rule: Gaussian
+for a Gaussian spend, basic otherwise.
+
+References: Rogers, Roth, Ullman & Vadhan (2016), basic; Feldman & Zrnic (2021) and Lecuyer (2021),
+Renyi at a fixed order; Smith & Thakurta (2022) and Koskela, Tobaben & Honkela (2023), Gaussian.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from typing import ClassVar
+
+from dpkernel.foundations.errors import LedgerError, ParameterError, parameter_message
+from dpkernel.foundations.types import Budget
+from dpkernel.privacy.profiles import (
+    GaussianProfile,
+    PrivacyProfile,
+    PureProfile,
+    compose,
+    gaussian_mu,
+)
+from dpkernel.privacy.sensitivity import round_up
+
+_MISS_SHARE = 1e-6  # of a Renyi ledger's delta, for events outside of which its bounds hold
+
+
+@dataclass(frozen=True)
+class Charge:
+    """What a filter needs to know of a spend: its profile and the point that it claims."""
+
+    profile: PrivacyProfile
+    claim: Budget | None = None
+
+
+class Filter(ABC):
+    """A rule that admits or refuses spends under a ceiling."""
+
+    name: ClassVar[str]
+
+    def __init__(self, ceiling: Budget) -> None:
+        self.ceiling = ceiling
+
+    @abstractmethod
+    def spent(self, charges: Sequence[Charge]) -> Budget | None:
+        """Return the total as (epsilon, delta) with delta at most the ceiling's; None for nothing."""
+
+    @abstractmethod
+    def _estimate(self, charges: Sequence[Charge]) -> Budget | None:
+        """Return what is left, up to rounding."""
+
+    def remaining(self, charges: Sequence[Charge]) -> Budget | None:
+        """Return a largest further spend that really fits, or None for nothing left.
+
+        For the Gaussian and Renyi rules a Gaussian release at the ceiling's delta; for basic
+        composition what is left of the two sums.
+        """
+        found, shrink = self._estimate(charges), 1e-15
+        while found is not None and shrink < 1e-3:
+            if self.admits([*charges, Charge(_usual_release(found), found)]):
+                return found
+            epsilon = found.epsilon * (1 - shrink)
+            found = Budget(epsilon, found.delta) if epsilon > 1e-11 else None
+            shrink *= 4
+        return None
+
+    def admits(self, charges: Sequence[Charge]) -> bool:
+        """Whether these spends together stay under the ceiling."""
+        total = self.spent(charges)
+        if total is None:
+            return True
+        return total.epsilon <= self.ceiling.epsilon and total.delta <= self.ceiling.delta
+
+
+class GaussianFilter(Filter):
+    """The sum of mu^2, reported at the ceiling's delta."""
+
+    name = "gaussian"
+
+    def __init__(self, ceiling: Budget) -> None:
+        super().__init__(ceiling)
+        _needs_delta(ceiling, self.name)
+
+    def _estimate(self, charges: Sequence[Charge]) -> Budget | None:
+        """Return epsilon at the ceiling's delta of the mu that is left."""
+        whole = gaussian_mu(self.ceiling.epsilon, self.ceiling.delta)
+        used = math.fsum((charge.profile.mu or 0.0) ** 2 for charge in charges)
+        return _gaussian_left(whole**2 - used, self.ceiling.delta)
+
+    def spent(self, charges: Sequence[Charge]) -> Budget | None:
+        """Return epsilon of the composed Gaussian at the ceiling's delta."""
+        if not charges:
+            return None
+        mus = [charge.profile.mu for charge in charges]
+        if any(mu is None for mu in mus):
+            raise LedgerError(
+                "This ledger adds up mu^2 (accounting='gaussian', asked for or fixed by its first"
+                " spend), and this spend has no mu. Open a ledger with accounting='renyi' or 'basic'"
+                " to mix mechanisms of this kind with Gaussian ones. Nothing was spent."
+            )
+        total = compose([GaussianProfile(mu) for mu in mus if mu is not None])
+        return _at_delta(total, self.ceiling.delta)
+
+    def admits(self, charges: Sequence[Charge]) -> bool:
+        """Whether the composed Gaussian supports the ceiling."""
+        if self.spent(charges) is None:
+            return True
+        total = compose([GaussianProfile(c.profile.mu or 0.0) for c in charges])
+        return total.supports(self.ceiling)
+
+
+class RenyiFilter(Filter):
+    """The sum of Renyi divergences at the order that is best for a Gaussian filling the ceiling.
+
+    A profile may state its divergence outside an event of probability ``rdp_miss``. Both laws of
+    the whole are then within t, the sum of these along every path, of laws to which the Renyi filter
+    applies, so P(S) <= e^epsilon Q(S) + delta' + (1 + e^epsilon) t; a millionth of delta is kept
+    for the last term, and what needs more is refused.
+    """
+
+    name = "renyi"
+
+    def __init__(self, ceiling: Budget, order: float | None = None) -> None:
+        super().__init__(ceiling)
+        _needs_delta(ceiling, self.name)
+        self.order = self._best_order() if order is None else order
+        self._offset = self._offset_at(self.order)
+
+    def _offset_at(self, order: float) -> float:
+        """Return epsilon - rho of the conversion at the ceiling's delta, less a millionth."""
+        spent = math.log(self.ceiling.delta * (1 - _MISS_SHARE)) + math.log(order)
+        return math.log1p(-1 / order) - spent / (order - 1)
+
+    def _best_order(self) -> float:
+        """Return the order at which the largest Gaussian fits; found on a fixed, public grid."""
+        orders = [float(1 + 10.0 ** (e / 100)) for e in range(-300, 601)]
+        return max(orders, key=lambda a: (self.ceiling.epsilon - self._offset_at(a)) / a)
+
+    def spent(self, charges: Sequence[Charge]) -> Budget | None:
+        """Return the Renyi sum converted to epsilon at the ceiling's delta."""
+        if not charges:
+            return None
+        rho = math.fsum(charge.profile.rdp(self.order) for charge in charges)
+        if not rho < math.inf:
+            raise LedgerError(
+                "This ledger adds up Renyi divergences (accounting='renyi'), and this spend has"
+                " none at the ledger's order. Open a ledger with accounting='basic' for it."
+                " Nothing was spent."
+            )
+        missed = math.fsum(charge.profile.rdp_miss for charge in charges)
+        growth = 1 + math.exp(min(self.ceiling.epsilon, 700.0))
+        if not growth * missed <= _MISS_SHARE * self.ceiling.delta:
+            raise LedgerError(
+                "The Renyi bounds of this ledger's spends leave out events that are too likely for"
+                " its ceiling. Open a ledger with accounting='basic', or state a larger delta."
+                " Nothing was spent."
+            )
+        epsilon = max((rho + self._offset) * (1 + 1e-12), 1e-12)
+        return Budget(epsilon, self.ceiling.delta)
+
+    def _estimate(self, charges: Sequence[Charge]) -> Budget | None:
+        """Return epsilon at the ceiling's delta of the Gaussian that still fits."""
+        used = math.fsum(charge.profile.rdp(self.order) for charge in charges)
+        left = self.ceiling.epsilon - self._offset - used
+        return _gaussian_left(2 * left / self.order, self.ceiling.delta)
+
+
+class BasicFilter(Filter):
+    """The sums of the epsilons and of the deltas that the spends claim."""
+
+    name = "basic"
+
+    def spent(self, charges: Sequence[Charge]) -> Budget | None:
+        """Return the two sums. A spend without a claim takes half of the delta that is left."""
+        if not charges:
+            return None
+        epsilon, delta = Fraction(0), Fraction(0)
+        for charge in charges:
+            point = self.point(charge, float(delta))
+            epsilon += Fraction(point.epsilon)
+            delta += Fraction(point.delta)
+        return Budget(round_up(epsilon), min(round_up(delta), 1 - 2.0**-53))
+
+    def _estimate(self, charges: Sequence[Charge]) -> Budget | None:
+        """Return what is left of the two sums."""
+        total = self.spent(charges)
+        if total is None:
+            return self.ceiling
+        epsilon = _difference_down(self.ceiling.epsilon, total.epsilon)
+        delta = _difference_down(self.ceiling.delta, total.delta)
+        return Budget(epsilon, delta) if epsilon > 0 else None
+
+    def point(self, charge: Charge, delta_spent: float) -> Budget:
+        """Return the point of the spend's profile that is charged."""
+        if charge.claim is not None:
+            delta = charge.claim.delta
+        elif epsilon_at(charge.profile, 0.0) < math.inf:
+            delta = 0.0
+        else:
+            delta = max(self.ceiling.delta - delta_spent, 0.0) / 2
+        found = epsilon_at(charge.profile, delta)
+        if not found < math.inf:
+            raise LedgerError(
+                f"The spend has no finite epsilon at delta = {delta:g}, which is what is left of"
+                " this ledger's delta. Nothing was spent."
+            )
+        return Budget(max(found, 1e-12), delta)
+
+
+def resolve_filter(
+    accounting: str,
+    ceiling: Budget,
+    first: PrivacyProfile | None,
+    renyi_order: float | None = None,
+) -> Filter:
+    """Return the filter of this name; "auto" is fixed by the kind of the first spend.
+
+    ``renyi_order`` keeps the order of the first ceiling when the ceiling was changed since.
+    """
+    if accounting == "auto":
+        gaussian = isinstance(first, GaussianProfile) and ceiling.delta > 0
+        accounting = GaussianFilter.name if gaussian else BasicFilter.name
+    if accounting == RenyiFilter.name:
+        return RenyiFilter(ceiling, renyi_order)
+    return FILTERS[accounting](ceiling)
+
+
+@lru_cache(maxsize=65_536)
+def epsilon_at(profile: PrivacyProfile, delta: float) -> float:
+    """Return profile.epsilon(delta), once for each different profile: histories are long."""
+    return profile.epsilon(delta)
+
+
+def _usual_release(budget: Budget) -> PrivacyProfile:
+    """Return the profile of a release calibrated to this budget, Gaussian where delta allows."""
+    if budget.delta == 0:
+        return PureProfile(budget.epsilon)
+    # a mechanism's own mu may end some ulps above the one that it was calibrated to
+    return GaussianProfile(gaussian_mu(budget.epsilon, budget.delta) * (1 + 1e-14))
+
+
+def _at_delta(profile: PrivacyProfile, delta: float) -> Budget:
+    return Budget(max(profile.epsilon(delta), 1e-12), delta)
+
+
+def _gaussian_left(mu_squared: float, delta: float) -> Budget | None:
+    if not mu_squared > 0:
+        return None
+    epsilon = GaussianProfile(math.sqrt(mu_squared)).epsilon(delta)
+    return Budget(epsilon, delta) if epsilon > 0 else None
+
+
+def _difference_down(a: float, b: float) -> float:
+    """Return the largest float not above a - b, or 0."""
+    exact = Fraction(a) - Fraction(b)
+    near = float(exact)
+    return max(near if Fraction(near) <= exact else math.nextafter(near, -math.inf), 0.0)
+
+
+def _needs_delta(ceiling: Budget, name: str) -> None:
+    if ceiling.delta == 0:
+        allowed = "'basic' for a ceiling with delta = 0"
+        raise ParameterError(parameter_message("Ledger", "accounting", allowed, name))
+
+
+FILTERS: dict[str, type[Filter]] = {f.name: f for f in (GaussianFilter, RenyiFilter, BasicFilter)}

@@ -1,0 +1,246 @@
+"""What a ledger keeps: its settings, its spends, the spelling of names, and the store in memory."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import threading
+import unicodedata
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Protocol
+
+from dpkernel.foundations.entropy import this_process
+from dpkernel.foundations.errors import LedgerError, ParameterError, parameter_message
+from dpkernel.foundations.types import JSON, Budget, Neighbours
+from dpkernel.privacy.filters import Charge, RenyiFilter
+from dpkernel.privacy.profiles import PrivacyProfile, profile_from_dict
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a data set's ledger fixes: ceiling, neighbouring relation, rule."""
+
+    budget: Budget | None
+    neighbours: Neighbours
+    accounting: str
+    renyi_order: float | None = None
+    parts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Spend:
+    """One line of a ledger. ``drawn`` names the parts whose noise was drawn.
+
+    A spend that was recorded but never drawn stays spent: nobody can prove that nothing left.
+    ``part`` is the declared disjoint part of the data it touched; None for all of it.
+    """
+
+    label: str
+    plan_text: str
+    claim: Budget | None
+    private: bool
+    time: str
+    part: str | None = None
+    drawn: tuple[str, ...] = ()
+    number: int = 0
+
+    @property
+    def plan(self) -> JSON:
+        """The plan as JSON values: its parts with their profiles, and the profile of the whole."""
+        found: JSON = json.loads(self.plan_text)
+        return found
+
+    @property
+    def profile(self) -> PrivacyProfile:
+        """The profile of the whole spend."""
+        try:
+            return _read_profile(self.plan_text)
+        except (ValueError, KeyError, TypeError) as error:
+            raise LedgerError(
+                f"Spend {self.number} of this ledger can't be read ({error}). Nothing was changed;"
+                " restore the file from a backup that is not older than the last spend."
+            ) from error
+
+    @property
+    def charge(self) -> Charge:
+        """What the ceiling's rule needs to know."""
+        return Charge(self.profile, self.claim)
+
+    @property
+    def state(self) -> str:
+        """'drawn', 'partly drawn' or 'recorded, not drawn'."""
+        if not self.drawn:
+            return "recorded, not drawn"
+        return "drawn" if len(self.drawn) == len(self.plan["parts"]) else "partly drawn"
+
+
+class Store(Protocol):
+    """Where spends are kept: in memory, or in a file that processes share."""
+
+    def settings(self) -> Settings:
+        """Return the ceiling, relation and rule on record."""
+
+    def append(self, spend: Spend, admit: Callable[[Settings, Sequence[Spend]], None]) -> int:
+        """Call ``admit`` with all earlier spends and record this one, as one atomic step."""
+
+    def mark_drawn(self, number: int, label: str) -> None:
+        """Note that noise of this part of the spend is about to be drawn."""
+
+    def spends(self) -> list[Spend]:
+        """Return all spends, oldest first."""
+
+    def change_ceiling(
+        self, budget: Budget, reason: str, admit: Callable[[Settings, Sequence[Spend]], None]
+    ) -> None:
+        """Set another ceiling after ``admit`` agreed, as one atomic step."""
+
+    def ceilings(self) -> list[tuple[str, Budget, str]]:
+        """Return every ceiling there was: since when, how much, and why."""
+
+
+@dataclass
+class MemoryStore:
+    """Spends of one process."""
+
+    current: Settings
+    records: list[Spend] = field(default_factory=list)
+    changes: list[tuple[str, Budget, str]] = field(default_factory=list)
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    process: tuple[int, int] = field(default_factory=this_process)
+
+    def settings(self) -> Settings:
+        """Return the settings."""
+        return self.current
+
+    def append(self, spend: Spend, admit: Callable[[Settings, Sequence[Spend]], None]) -> int:
+        """Check and record one spend under the lock."""
+        if this_process() != self.process:
+            raise LedgerError(
+                "A ledger in memory belongs to the process that made it, and this is a forked"
+                " one: two copies would each spend the whole budget. Use a ledger file."
+            )
+        with self.lock:
+            admit(self.current, self.records)
+            number = len(self.records) + 1
+            self.records.append(replace(spend, number=number))
+            return number
+
+    def mark_drawn(self, number: int, label: str) -> None:
+        """Note the draw."""
+        with self.lock:
+            spend = self.records[number - 1]
+            if label not in spend.drawn:
+                self.records[number - 1] = replace(spend, drawn=(*spend.drawn, label))
+
+    def spends(self) -> list[Spend]:
+        """Return a copy of the list."""
+        with self.lock:
+            return list(self.records)
+
+    def change_ceiling(
+        self, budget: Budget, reason: str, admit: Callable[[Settings, Sequence[Spend]], None]
+    ) -> None:
+        """Set another ceiling under the lock."""
+        with self.lock:
+            admit(self.current, self.records)
+            order = order_after_change(self.current, budget)
+            self.current = replace(self.current, budget=budget, renyi_order=order)
+            self.changes.append((now(), budget, reason))
+
+    def ceilings(self) -> list[tuple[str, Budget, str]]:
+        """Return a copy of the list."""
+        with self.lock:
+            return list(self.changes)
+
+
+def order_after_change(settings: Settings, budget: Budget) -> float | None:
+    """Return the Renyi order that stays: that of the first ceiling there was."""
+    if settings.renyi_order is not None or settings.accounting != RenyiFilter.name:
+        return settings.renyi_order
+    return RenyiFilter(settings.budget or budget).order
+
+
+def now() -> str:
+    """Return the time as ISO text, UTC."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="microseconds")
+
+
+@lru_cache(maxsize=4096)
+def _read_profile(text: str) -> PrivacyProfile:
+    """Return the profile, once for each different plan: a ledger re-reads them at every spend."""
+    return profile_from_dict(json.loads(text)["profile"])
+
+
+# --- the spelling of names ----------------------------------------------------------------------------
+
+_HIDDEN = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")  # control, format, private, unassigned
+_BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0") | {
+    chr(code) for span in (range(0xFE00, 0xFE10), range(0xE0100, 0xE01F0)) for code in span
+}  # letters and marks that show nothing
+_ALIKE = ("LATIN", "GREEK", "CYRILLIC", "ARMENIAN", "COPTIC", "CHEROKEE")
+
+
+def canonical_name(name: object, parameter: str) -> str:
+    """Return a new name in its one spelling; refuse one that can't be told from another by eye.
+
+    Letters are composed and of usual width (NFKC), and runs of spaces are one space. Characters that
+    show nothing are refused, and so are letters of several alphabets that look alike. A word written
+    wholly in the letters of another alphabet can't be told by the tables of Python.
+    """
+    text = _plain(name) if isinstance(name, str) else ""
+    if not text or any(_hidden(letter) for letter in text):
+        allowed = "a text without characters that do not show"
+    elif len({_alphabet(letter) for letter in text} & set(_ALIKE)) > 1:
+        allowed = "a name in the letters of one alphabet, since others look alike"
+    else:
+        return text
+    got = ascii(name) if isinstance(name, str) else type(name).__name__
+    raise ParameterError(parameter_message("Ledger", parameter, allowed, got[:100]))
+
+
+def canonical_names(names: Iterable[object], parameter: str) -> tuple[str, ...]:
+    """Return several new names in their spelling; no two may be spellings of one."""
+    found = tuple(canonical_name(name, parameter) for name in names)
+    if len({_key(name) for name in found}) != len(found):
+        allowed = "different names (capitals do not count)"
+        raise ParameterError(parameter_message("Ledger", parameter, allowed, found))
+    return found
+
+
+def recorded_name(name: str, known: Sequence[str], parameter: str) -> str | None:
+    """Return the name on record that this one spells, None if there is none.
+
+    Width, capitals, spaces and composition do not count. A name that an older version recorded is found
+    under exactly its spelling, even if it would be refused now.
+    """
+    exact = unicodedata.normalize("NFC", name).strip()
+    if exact in known:
+        return exact
+    text = canonical_name(name, parameter)
+    found = [other for other in known if _key(other) == _key(text)]
+    if len(found) > 1:
+        raise LedgerError(
+            f"The name {text!r} may mean any of {found}, which an older version told apart. Spell it"
+            " as one of them."
+        )
+    return found[0] if found else None
+
+
+def _plain(name: str) -> str:
+    return " ".join(word for word in unicodedata.normalize("NFKC", name).strip().split(" ") if word)
+
+
+def _hidden(letter: str) -> bool:
+    return letter in _BLANK or unicodedata.category(letter) in _HIDDEN
+
+
+def _alphabet(letter: str) -> str:
+    return unicodedata.name(letter, "").split(" ")[0] if letter.isalpha() else ""
+
+
+def _key(name: str) -> str:
+    """Return what all spellings of a name have in common."""
+    seen = "".join(letter for letter in _plain(name) if not _hidden(letter))
+    return _plain(unicodedata.normalize("NFKC", seen).casefold())

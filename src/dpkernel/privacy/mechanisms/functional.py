@@ -1,0 +1,238 @@
+"""Gaussian noise on functions of a reproducing kernel space."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from scipy.linalg import solve_triangular
+
+from dpkernel.data.tables import as_floats
+from dpkernel.foundations.errors import NoiseError, ParameterError, parameter_message
+from dpkernel.foundations.types import Array, Budget
+from dpkernel.models.kernels import Kernel
+from dpkernel.privacy.mechanisms.base import (
+    IDEALISED,
+    LARGEST_INT,
+    UP,
+    Mechanism,
+    as_sensitivity,
+    check_common,
+    check_numbers,
+    check_sensitivity,
+    check_vector,
+    end_on_private_side,
+    register,
+    require_accepted,
+)
+from dpkernel.privacy.noise import Noise, keyed_normals
+from dpkernel.privacy.profiles import GaussianProfile, gaussian_mu
+from dpkernel.privacy.sensitivity import Sensitivity
+
+KEY_WORDS = 4
+_FLOOR = 1e-6  # of k(x, x): less variance than this given earlier answers, and they decide alone
+_OWN = 1e-7  # of k(x, x): the variance of noise that every answer has to itself
+
+
+@register
+@dataclass(frozen=True)
+class FunctionalGaussian(Mechanism):
+    r"""Add sigma times a Gaussian process with the kernel's covariance to a function of its space.
+
+    Guarantee    delta(eps) of the Gaussian mechanism with mu = Delta/sigma, for all values of the
+                 function together: at any points the two values differ by a vector whose norm under the
+                 inverse kernel matrix is at most the distance of the functions.
+    Sensitivity  in the norm of the reproducing kernel space, which is the l2 norm of coordinates in an
+                 orthonormal basis.
+    Numerics     real-valued noise, rounded to a grid afterwards. No finite-precision theorem covers
+                 it: the user accepts 'idealised-arithmetic'.
+    Reference    Hall, Rinaldo & Wasserman (2013).
+
+    ``release`` takes orthonormal coordinates of the function on a fixed public grid. ``key`` pays for a
+    function that is asked point after point: see ``NoisyFunction``. ``dimension`` is how many
+    coordinates or answers there can be.
+    """
+
+    sensitivity: Sensitivity
+    dimension: int
+    sigma: float
+    accepted: tuple[str, ...] = ()
+
+    kind: ClassVar[str] = "functional-gaussian"
+    reference: ClassVar[str] = "Hall, Rinaldo & Wasserman (2013), exact Gaussian profile"
+    assumptions: ClassVar[tuple[str, ...]] = (IDEALISED,)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "accepted", tuple(self.accepted))
+        require_accepted(self, self.accepted)
+        check_sensitivity(self, Sensitivity, "l2")
+        check_numbers(self, positive=("sigma",), counts=("dimension",))
+
+    @property
+    def noise_scale(self) -> float:
+        """Sigma, by which a process of covariance k is multiplied."""
+        return self.sigma
+
+    @property
+    def grid(self) -> float:
+        """What is released lies on multiples of this power of two."""
+        return 2.0 ** (math.floor(math.log2(self.sigma)) - 30)
+
+    def profile(self) -> GaussianProfile:
+        """Return the Gaussian profile."""
+        return GaussianProfile(self.sensitivity.value / self.sigma * UP)
+
+    def release(self, value: Array, noise: Noise) -> Array:
+        """Return orthonormal coordinates with noise, on the grid."""
+        check_vector(type(self).__name__, value, self.dimension)
+        limit = LARGEST_INT * self.grid
+        exact = np.clip(np.nan_to_num(as_floats(value, "The value to release")), -limit, limit)
+        noisy = exact + self.sigma * keyed_normals(self.key(noise), b"grid", self.dimension)
+        return np.asarray(np.rint(noisy / self.grid) * self.grid)
+
+    def key(self, noise: Noise) -> bytes:
+        """Return a secret key from which all noise of one function follows; it is never released."""
+        return self._claim(noise).words(KEY_WORDS).tobytes()
+
+    @classmethod
+    def calibrate(
+        cls,
+        sensitivity: Sensitivity | float,
+        budget: Budget,
+        *,
+        dimension: int,
+        accept: Iterable[str] = (),
+    ) -> FunctionalGaussian:
+        """Return the mechanism for the budget; needs ``accept=("idealised-arithmetic",)``."""
+        signed = tuple(accept)
+        require_accepted(cls, signed)
+        sensitivity = as_sensitivity(sensitivity)
+        check_common(cls.__name__, dimension, 0.0)
+        budget = Budget(min(budget.epsilon, 1e11), budget.delta)
+        sigma = sensitivity.value / gaussian_mu(budget.epsilon, budget.delta) * UP
+        found: FunctionalGaussian = end_on_private_side(
+            cls(sensitivity, dimension, sigma, signed), budget
+        )
+        return found
+
+
+class NoisyFunction:
+    """f + sigma GP(0, k), answered point after point, each answer consistent with all before it.
+
+    Parameters
+    ----------
+    function : callable
+        f at an array of points.
+    kernel : Kernel
+    mechanism : FunctionalGaussian
+    key : bytes
+        What ``mechanism.key`` returned. The noise of an answer follows from it and from the points that
+        were asked up to there, so a function that is opened again goes on where it stopped.
+
+    A point at which earlier answers leave almost no variance is answered by interpolating them: that
+    tells nothing new. The same point has the same answer.
+
+    Every answer has a little noise to itself, so that the covariance is K + 1e-7 diag(K): more noise
+    than the guarantee asks for. Kernel matrices of many points are singular in floating point, and noise
+    drawn with such a factor misses directions in which functions differ.
+    """
+
+    def __init__(
+        self,
+        function: Callable[[Array], Array],
+        kernel: Kernel,
+        mechanism: FunctionalGaussian,
+        key: bytes,
+    ) -> None:
+        self._function, self._kernel, self._mechanism = function, kernel, mechanism
+        self._key, self._history = key, hashlib.sha256(key).digest()
+        self._points: list[Array] = []
+        self._draws: list[float] = []
+        self._answers: list[float] = []
+        self._factor = np.zeros((0, 0))
+        self._known: dict[bytes, float] = {}
+
+    def __len__(self) -> int:
+        return len(self._points)
+
+    def known(self, point: Array) -> float | None:
+        """Return the answer that a point was given before, or None."""
+        return self._known.get(point.tobytes())
+
+    def answer(self, point: Array) -> tuple[float, bool]:
+        """Return the answer at a point, and whether it told something new."""
+        found = self.known(point)
+        if found is not None:
+            return found, False
+        row, left = self._row(point)
+        size = len(self)
+        if left <= (_FLOOR + _OWN) * self._variance(point):
+            value = 0.0  # of every function of the space where k(x, x) = 0
+            if size:
+                white = solve_triangular(self._factor[:size, :size], self._answers, lower=True)
+                value = self._rounded(float(row @ white))
+            self._known[point.tobytes()] = value
+            return value, False
+        if size >= self._mechanism.dimension:
+            raise NoiseError(
+                f"This function was paid for {self._mechanism.dimension} answers, and they were given."
+                " Points near those are still answered."
+            )
+        draw = self._draw(point)
+        process = float(row @ np.asarray(self._draws)) + math.sqrt(left) * draw
+        value = float(self._function(point[None, :])[0]) + self._mechanism.sigma * process
+        value = self._rounded(value)
+        self._append(point, row, left, draw, value)
+        return value, True
+
+    def replay(self, point: Array, value: float, new: bool) -> None:
+        """Take up an answer that was given before the function was opened again."""
+        if new:
+            row, left = self._row(point)
+            self._append(point, row, left, self._draw(point), value)
+        self._known[point.tobytes()] = value
+
+    def _variance(self, point: Array) -> float:
+        return float(self._kernel(point[None, :])[0, 0])
+
+    def _row(self, point: Array) -> tuple[Array, float]:
+        """Return the next row of the covariance's Cholesky factor, and the variance that is left."""
+        size, own = len(self), self._variance(point) * (1 + _OWN)
+        if not size:
+            return np.zeros(0), own
+        values = self._kernel(point[None, :], np.asarray(self._points))[0]
+        row = solve_triangular(self._factor[:size, :size], values, lower=True)
+        return row, own - float(row @ row)
+
+    def _draw(self, point: Array) -> float:
+        """Return the normal number of this point after these earlier ones."""
+        self._next = hashlib.sha256(self._history + point.tobytes()).digest()
+        return float(keyed_normals(self._key, self._next, 1)[0])
+
+    def _append(self, point: Array, row: Array, left: float, draw: float, value: float) -> None:
+        size = len(self)
+        if size == len(self._factor):
+            grown = np.zeros((max(16, 2 * size),) * 2)
+            grown[:size, :size] = self._factor
+            self._factor = grown
+        self._factor[size, :size] = row
+        self._factor[size, size] = math.sqrt(left)
+        self._points.append(point)
+        self._draws.append(draw)
+        self._answers.append(value)
+        self._history = self._next
+        self._known[point.tobytes()] = value
+
+    def _rounded(self, value: float) -> float:
+        grid = self._mechanism.grid
+        if not math.isfinite(value):
+            raise ParameterError(
+                parameter_message(
+                    "NoisyFunction", "function", "finite at every point", "a function"
+                )
+            )
+        return float(np.rint(value / grid) * grid)

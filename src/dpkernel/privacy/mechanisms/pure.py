@@ -1,0 +1,265 @@
+"""Pure epsilon: Laplace, l2 and the choice of one of several candidates."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from dpkernel.data.tables import as_floats
+from dpkernel.foundations.errors import (
+    ParameterError,
+    parameter_message,
+)
+from dpkernel.foundations.types import Array, Budget, Neighbours
+from dpkernel.privacy.mechanisms.base import (
+    IDEALISED,
+    LARGEST_INT,
+    UP,
+    Mechanism,
+    as_sensitivity,
+    check_common,
+    check_numbers,
+    check_sensitivity,
+    check_vector,
+    choose_grid,
+    register,
+    require_accepted,
+    to_steps,
+)
+from dpkernel.privacy.noise import Noise
+from dpkernel.privacy.profiles import (
+    PureProfile,
+)
+from dpkernel.privacy.sensitivity import Sensitivity
+
+
+@register
+@dataclass(frozen=True)
+class Laplace(Mechanism):
+    r"""Add discrete Laplace noise to a vector: pure epsilon, also in floating point.
+
+    Guarantee    epsilon = Delta/b, pure.
+    Sensitivity  L1, Delta = sup ||f(D) - f(D')||_1.
+    Numerics     a power-of-two grid h; Delta grows by 2 rounding + d h; the noise is an exact
+                 discrete Laplace, whose probability ratio at integer shifts is exactly e^(k/t).
+    Reference    Dwork, McSherry, Nissim & Smith (2006); Ghosh, Roughgarden & Sundararajan (2009).
+    """
+
+    sensitivity: Sensitivity
+    dimension: int
+    scale: float  # in grid steps
+    grid: float
+    rounding: float = 0.0
+
+    kind: ClassVar[str] = "laplace"
+    reference: ClassVar[str] = "Dwork et al. (2006); discrete on a grid"
+
+    def __post_init__(self) -> None:
+        check_sensitivity(self, Sensitivity, "l1")
+        check_numbers(self, positive=("scale", "grid"), counts=("dimension",))
+
+    @property
+    def noise_scale(self) -> float:
+        """The Laplace parameter b in the value's units."""
+        return self.scale * self.grid
+
+    def _enlarged(self) -> float:
+        total = self.sensitivity.value + 2 * self.rounding + self.dimension * self.grid
+        return total * (1 + 1e-15)
+
+    def profile(self) -> PureProfile:
+        """Return the pure profile."""
+        return PureProfile(self._enlarged() / (self.grid * self.scale) * UP)
+
+    def release(self, value: Array, noise: Noise) -> Array:
+        """Return the vector with noise."""
+        check_vector("Laplace", value, self.dimension)
+        steps = to_steps(value, self.grid)
+        source = self._claim(noise)
+        draws = source.discrete_laplace(self.scale, self.dimension)
+        return np.asarray((steps + draws).astype(np.float64) * self.grid)
+
+    @classmethod
+    def calibrate(
+        cls,
+        sensitivity: Sensitivity | float,
+        budget: Budget,
+        *,
+        dimension: int = 1,
+        rounding: float = 0.0,
+        magnitude: float | None = None,
+    ) -> Laplace:
+        """Return the mechanism with the least noise for budget.epsilon; delta is not used."""
+        sensitivity = as_sensitivity(sensitivity, "l1")
+        check_common(cls.__name__, dimension, rounding)
+        dimension, rounding = int(dimension), float(rounding)
+        total = sensitivity.value + 2 * rounding
+        grid = choose_grid(total, float(dimension), budget.epsilon, magnitude)
+        draft = cls(sensitivity, dimension, 1.0, grid, rounding)
+        scale = draft._enlarged() / (grid * budget.epsilon) * UP
+        found = cls(sensitivity, dimension, scale, grid, rounding)
+        while found.profile().epsilon_value > budget.epsilon:
+            scale = math.nextafter(scale * UP, math.inf)
+            found = cls(sensitivity, dimension, scale, grid, rounding)
+        return found
+
+
+@register
+@dataclass(frozen=True)
+class L2Gamma(Mechanism):
+    r"""Add noise with density proportional to exp(-eps ||v||_2 / Delta) to a vector.
+
+    Guarantee    epsilon, pure, in real arithmetic: by the triangle inequality.
+    Sensitivity  L2.
+    Numerics     a uniform direction times a Gamma(d, Delta/eps) radius, in floats, rounded to a
+                 grid. No finite-precision theorem covers it: the user accepts
+                 'idealised-arithmetic'. Smaller than Gaussian noise only for d up to about 17.
+    Reference    Chaudhuri, Monteleoni & Sarwate (2011); Hardt & Talwar (2010).
+    """
+
+    sensitivity: Sensitivity
+    dimension: int
+    scale: float
+    grid: float
+    accepted: tuple[str, ...] = ()
+
+    kind: ClassVar[str] = "l2-gamma"
+    reference: ClassVar[str] = "Chaudhuri, Monteleoni & Sarwate (2011)"
+    assumptions: ClassVar[tuple[str, ...]] = (IDEALISED,)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "accepted", tuple(self.accepted))
+        require_accepted(self, self.accepted)
+        check_sensitivity(self, Sensitivity, "l2")
+        check_numbers(self, positive=("scale", "grid"), counts=("dimension",))
+
+    @property
+    def noise_scale(self) -> float:
+        """The scale Delta/eps of the radius."""
+        return self.scale
+
+    def profile(self) -> PureProfile:
+        """Return the pure profile."""
+        return PureProfile(self.sensitivity.value / self.scale * UP)
+
+    def release(self, value: Array, noise: Noise) -> Array:
+        """Return the vector with noise, on the grid."""
+        check_vector("L2Gamma", value, self.dimension)
+        limit = LARGEST_INT * self.grid
+        exact = np.clip(np.nan_to_num(as_floats(value, "The value to release")), -limit, limit)
+        source = self._claim(noise)
+        noisy = exact + source.l2_gamma(self.dimension, self.scale)
+        return np.asarray(np.rint(noisy / self.grid) * self.grid)  # rounding once, afterwards
+
+    @classmethod
+    def calibrate(
+        cls,
+        sensitivity: Sensitivity | float,
+        budget: Budget,
+        *,
+        dimension: int,
+        accept: Iterable[str] = (),
+    ) -> L2Gamma:
+        """Return the mechanism for budget.epsilon; needs ``accept=("idealised-arithmetic",)``."""
+        signed = tuple(accept)
+        require_accepted(cls, signed)
+        sensitivity = as_sensitivity(sensitivity)
+        check_common(cls.__name__, dimension, 0.0)
+        scale = sensitivity.value / budget.epsilon * UP
+        grid = 2.0 ** (math.floor(math.log2(scale)) - 30)
+        found = cls(sensitivity, dimension, scale, grid, signed)
+        while found.profile().epsilon_value > budget.epsilon:
+            scale = math.nextafter(scale * UP, math.inf)
+            found = cls(sensitivity, dimension, scale, grid, signed)
+        return found
+
+
+@register
+@dataclass(frozen=True)
+class Exponential(Mechanism):
+    r"""Choose a candidate with probability proportional to exp(rate * utility).
+
+    Guarantee    epsilon = 2 rate (Delta + 2 rounding), pure; rate (Delta + 4 rounding) when all
+                 utilities move the same way between neighbours (``monotone``): errors of the
+                 utilities follow no sign, so they count in full on both sides.
+    Sensitivity  Delta = the most that any one candidate's utility moves.
+    Numerics     the law of argmax(rate * utility + Gumbel), drawn exactly through one lazily
+                 refined uniform; ``rounding`` bounds the error of the utilities.
+    Reference    McSherry & Talwar (2007).
+    """
+
+    sensitivity: Sensitivity
+    rate: float
+    candidates: int
+    monotone: bool = False
+    rounding: float = 0.0
+
+    kind: ClassVar[str] = "exponential"
+    reference: ClassVar[str] = "McSherry & Talwar (2007); exact categorical draw"
+
+    def __post_init__(self) -> None:
+        check_sensitivity(self, Sensitivity, "score")
+        check_numbers(self, positive=("rate",), counts=("candidates",))
+        if self.monotone is not False:
+            relation = self.sensitivity.neighbours
+            if self.monotone is not True or relation is Neighbours.REPLACE_ONE:
+                advice = "A replaced record moves one sum up and another down."
+                raise ParameterError(
+                    parameter_message(
+                        "Exponential", "monotone", "False under replace-one", self.monotone, advice
+                    )
+                )
+
+    @property
+    def noise_scale(self) -> float:
+        """1 / rate, the scale of the equivalent Gumbel noise."""
+        return 1.0 / self.rate
+
+    def profile(self) -> PureProfile:
+        """Return the pure profile."""
+        return PureProfile(self.rate * _spread(self.sensitivity, self.monotone, self.rounding) * UP)
+
+    def release(self, value: Array, noise: Noise) -> int:
+        """Return the index of the chosen candidate; ``value`` holds one utility each."""
+        check_vector("Exponential", value, self.candidates)
+        utilities = np.clip(np.nan_to_num(as_floats(value, "The utilities")), -1e300, 1e300)
+        return self._claim(noise).categorical(utilities, self.rate)
+
+    @classmethod
+    def calibrate(
+        cls,
+        sensitivity: Sensitivity | float,
+        budget: Budget,
+        *,
+        candidates: int,
+        monotone: bool = False,
+        rounding: float = 0.0,
+    ) -> Exponential:
+        """Return the mechanism for budget.epsilon.
+
+        ``monotone`` is only true under zero-out and add-remove, for scores that are sums of
+        terms of one sign; it is refused under replace-one.
+        """
+        sensitivity = as_sensitivity(sensitivity, "score")
+        check_common(cls.__name__, candidates, rounding, "candidates")
+        candidates, rounding = int(candidates), float(rounding)
+        rate = budget.epsilon / _spread(sensitivity, monotone, rounding)
+        found = cls(sensitivity, rate, candidates, monotone, rounding)
+        while found.profile().epsilon_value > budget.epsilon:
+            rate = math.nextafter(rate * (1 - 4e-16), 0.0)
+            found = cls(sensitivity, rate, candidates, monotone, rounding)
+        return found
+
+
+def _spread(sensitivity: Sensitivity, monotone: bool, rounding: float) -> float:
+    """Return how far the difference of two utilities moves between neighbours, rounded up.
+
+    Computed utilities are off by at most ``rounding`` each, on both data sets and in any direction:
+    4 roundings in all. The exact ones move by at most Delta each, in one direction if monotone.
+    """
+    exact = sensitivity.value * (1 if monotone else 2)
+    return (exact + 4 * rounding) * UP

@@ -1,0 +1,307 @@
+"""Gaussian noise on sums over random batches: the step of noisy gradient descent."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy.optimize import brentq
+
+from dpkernel.foundations.errors import ParameterError, parameter_message
+from dpkernel.foundations.types import Budget, IntArray, Neighbours, is_real, is_whole
+from dpkernel.privacy.mechanisms.base import (
+    UP,
+    Mechanism,
+    as_sensitivity,
+    check_numbers,
+    check_sensitivity,
+    register,
+    scale,
+)
+from dpkernel.privacy.noise import Noise
+from dpkernel.privacy.profiles import SampledGaussianProfile, gaussian_mu
+from dpkernel.privacy.profiles.sampled import BLANKED
+from dpkernel.privacy.sensitivity import Sensitivity, round_up
+
+_FLOOR = 1e-13  # least delta a step: a hundred times what composition by FFT adds
+_CLOSE = 1e-7  # relative, of a calibrated sigma to the least one
+SAMPLINGS = ("fixed", "poisson")
+_SCHEMA = 2  # of cache files; a change of the accounting makes a new one
+
+
+@register
+@dataclass(frozen=True)
+class SampledGaussian(Mechanism):
+    r"""Add discrete N(0, sigma^2 I) to an integer sum over a random batch that it draws itself.
+
+    Guarantee    one step: delta(eps) = p G(log(1 + (e^eps - 1)/p); mu) for eps >= 0, mirrored below,
+                 mu = Delta/sigma, p the probability that a record is in the batch. Under zero-out
+                 batches of fixed size cost more: a batch with the record is also compared with one
+                 that has another record in its place, 2 Delta away. Many steps compose by their
+                 privacy losses (``SampledGaussianProfile``). Each step draws a batch of its own,
+                 which stays secret.
+    Sensitivity  L2, Delta = how far the sum over one batch that holds the record moves:
+                 ``bounded_sum`` for records clipped to a norm. Under zero-out no record may add
+                 more than Delta.
+    Numerics     sums are exact integers and the noise is an exact discrete Gaussian of parameter
+                 sqrt(sigma^2 + 4), a post-processing of N(0, sigma^2) up to 2e-34 a coordinate.
+                 Sum and noise wrap around at 2^64, which can spoil a value but not its privacy.
+    Reference    Balle, Barthe & Gaboardi (2018), batches of fixed size; Zhu, Dong & Wang (2022),
+                 Poisson batches.
+
+    Parameters
+    ----------
+    sensitivity : Sensitivity
+    dimension : int
+        Length of the sum.
+    sigma : float
+        Of the continuous calibration, in units of the integers.
+    n_rows : int
+        Number of records, public.
+    batch : int or float
+        Size of a batch; for Poisson batches its mean.
+    sampling : {"fixed", "poisson"}
+        "fixed": every set of ``batch`` records is as likely; for replace-one and zero-out.
+        "poisson": each record on its own with probability batch / n_rows; for zero-out, where it
+        needs about half the noise of "fixed" or less.
+    """
+
+    sensitivity: Sensitivity
+    dimension: int
+    sigma: float
+    n_rows: int
+    batch: float
+    sampling: str = "fixed"
+
+    kind: ClassVar[str] = "sampled-gaussian"
+    reference: ClassVar[str] = (
+        "Balle, Barthe & Gaboardi (2018); Zhu, Dong & Wang (2022); discrete on the integers"
+    )
+
+    def __post_init__(self) -> None:
+        check_sensitivity(self, Sensitivity, "l2")
+        check_numbers(self, positive=("sigma",), counts=("dimension", "n_rows"))
+        _check_sampling(self.sampling, self.sensitivity.neighbours)
+        whole = self.sampling == "fixed"
+        allowed = f"an int from 1 to {self.n_rows}" if whole else "a float in (0, n_rows]"
+        if not (is_whole(self.batch) if whole else is_real(self.batch)) or not (
+            (1 if whole else 0) <= self.batch <= self.n_rows and self.batch > 0
+        ):
+            raise ParameterError(
+                parameter_message(type(self).__name__, "batch", allowed, self.batch)
+            )
+        object.__setattr__(self, "batch", int(self.batch) if whole else float(self.batch))
+
+    @cached_property
+    def rate(self) -> float:
+        """The probability that a given record is in a batch, rounded up."""
+        return min(round_up(Fraction(self.batch) / self.n_rows), 1.0)
+
+    @property
+    def noise_scale(self) -> float:
+        """The standard deviation of the continuous calibration."""
+        return self.sigma
+
+    def profile(self) -> SampledGaussianProfile:
+        """Return the profile of one step."""
+        return self._profile
+
+    @cached_property
+    def _profile(self) -> SampledGaussianProfile:  # asked for at every step
+        mu = self.sensitivity.value / self.sigma * UP
+        blanked = self.sensitivity.neighbours is Neighbours.ZERO_OUT and self.sampling == "fixed"
+        return SampledGaussianProfile(mu, self.rate, BLANKED if blanked else self.sampling)
+
+    def release(self, value: Any, noise: Noise) -> IntArray:
+        """Return the noisy sum over a batch drawn here.
+
+        ``value`` is called once, with the indices of the batch in increasing order, and returns the
+        exact integer sum over these records: an array of ``dimension`` integers. It must not keep,
+        show or use the indices in any other way: the guarantee needs them to be secret.
+        """
+        if not callable(value):
+            got = type(value).__name__
+            allowed = "a function from the indices of a batch to the sum over it"
+            raise ParameterError(parameter_message(type(self).__name__, "value", allowed, got))
+        source = self._claim(noise)
+        if self.rate == 1:
+            batch = np.arange(self.n_rows)
+        elif self.sampling == "fixed":
+            batch = source.subset(self.n_rows, int(self.batch))
+        else:
+            batch = source.poisson_subset(self.n_rows, self.rate)
+        total = np.asarray(value(batch))
+        if total.shape != (self.dimension,) or not np.issubdtype(total.dtype, np.integer):
+            allowed = f"a function that returns integers of shape ({self.dimension},)"
+            got = f"shape {total.shape}, dtype {total.dtype}"
+            raise ParameterError(parameter_message(type(self).__name__, "value", allowed, got))
+        draws = source.discrete_gaussian(scale(self.sigma), self.dimension)
+        return np.asarray(total.astype(np.int64) + draws)
+
+    @classmethod
+    def calibrate(
+        cls,
+        sensitivity: Sensitivity | float,
+        budget: Budget,
+        *,
+        dimension: int,
+        n_rows: int,
+        batch: float,
+        sampling: str = "fixed",
+        steps: int = 1,
+    ) -> SampledGaussian:
+        """Return the step with the least noise such that ``steps`` of them fit the budget.
+
+        What was found is kept in a cache folder ($DPKERNEL_CACHE, else dpkernel in $XDG_CACHE_HOME
+        or ~/.cache). A number read from there is only a guess: it is used if the composed profile
+        supports the budget and that of slightly less noise does not.
+
+        Parameters
+        ----------
+        sensitivity : Sensitivity or float
+            L2, of the sum over one batch; a float is recorded as "declared".
+        budget : Budget
+            With delta > 0, and of at least 1e-13 a step unless batches are full.
+        steps : int
+            How many releases are planned: spend ``profile()`` that often.
+        """
+        sensitivity = as_sensitivity(sensitivity)
+        unit = cls(sensitivity, dimension, sensitivity.value, n_rows, batch, sampling)
+        if not is_whole(steps) or steps < 1:
+            raise ParameterError(parameter_message(cls.__name__, "steps", "an int >= 1", steps))
+        steps = int(steps)
+        budget = Budget(min(budget.epsilon, 1e11), budget.delta)
+        mu = gaussian_mu(budget.epsilon, budget.delta)  # raises for delta = 0
+        composed = steps > 1 and unit.rate < 1  # otherwise there is a closed form
+        if composed and not budget.delta >= _FLOOR * steps * (1 - 1e-9):
+            advice = "Take fewer steps with larger batches, full batches, or a larger delta."
+            allowed = f"at least 1e-13 a step, {_FLOOR * steps:g} for these"
+            raise ParameterError(
+                parameter_message(cls.__name__, "delta", allowed, budget.delta, advice)
+            )
+
+        looked_at = 1.0 if unit.rate == 1 else -math.expm1(steps * math.log1p(-unit.rate))
+        if not budget.delta < looked_at:
+            advice = (
+                "Otherwise a record that is looked at could be published. Pass a smaller delta."
+            )
+            allowed = f"below {looked_at:g}, the probability that a record is looked at"
+            raise ParameterError(
+                parameter_message(cls.__name__, "delta", allowed, budget.delta, advice)
+            )
+
+        def excess(multiplier: float) -> float:
+            found = replace(unit, sigma=multiplier * sensitivity.value)
+            return _excess(found.profile(), steps, budget)
+
+        key = (unit.rate, unit.profile().sampling, steps, budget.epsilon, budget.delta)
+        multiplier = _recall(key) if composed else None
+        if multiplier is None or not (
+            excess(multiplier) <= 0 < excess(multiplier * (1 - 10 * _CLOSE))
+        ):
+            full = math.sqrt(steps) / mu  # the noise of full batches; about so much less is needed
+            multiplier = _least(excess, max(unit.rate * full, min(0.3, full)))
+            if composed:
+                _remember(key, multiplier)
+        return replace(unit, sigma=multiplier * sensitivity.value)
+
+
+def _excess(step: SampledGaussianProfile, steps: int, budget: Budget) -> float:
+    """Return log(delta / allowed) of so many steps, with room for another machine's rounding."""
+    room = 0.0 if steps == 1 or step.rate == 1 else 5e-16 * steps
+    allowed = budget.delta * (1 - 1e-9) - room
+    return math.log(max(step.repeat(steps).delta(budget.epsilon), 1e-320) / allowed)
+
+
+def _least(excess: Callable[[float], float], guess: float) -> float:
+    """Return a multiplier that fits, close to the least one."""
+    low = high = guess
+    while excess(high) > 0:
+        low, high = high, 2 * high
+    while not excess(low) > 0:
+        low, high = low / 2, low
+    near = math.exp(
+        brentq(lambda x: excess(math.exp(x)), math.log(low), math.log(high), xtol=_CLOSE / 4)
+    )
+    # what brentq found is near the edge, which the grid of losses may have moved a little
+    width, high = _CLOSE / 2, near
+    while excess(high) > 0:
+        high, width = high * (1 + width), 2 * width
+    width, low = _CLOSE / 2, high * (1 - _CLOSE / 2)
+    while not excess(low) > 0:
+        low, high, width = low * (1 - width), low, 2 * width
+    while high > low * (1 + _CLOSE):
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if excess(middle) <= 0 else (middle, high)
+    return high
+
+
+def _check_sampling(sampling: str, neighbours: Neighbours) -> None:
+    if sampling not in SAMPLINGS:
+        raise ParameterError(
+            parameter_message("SampledGaussian", "sampling", "'fixed' or 'poisson'", sampling)
+        )
+    if not neighbours.n_is_public:
+        advice = "Use zero-out: a batch is drawn from n rows, so n must be public."
+        raise ParameterError(
+            parameter_message(
+                "SampledGaussian",
+                "neighbours",
+                "'replace-one' or 'zero-out'",
+                neighbours.value,
+                advice,
+            )
+        )
+    if sampling == "poisson" and neighbours is Neighbours.REPLACE_ONE:
+        advice = "Pass 'fixed': for a replaced record Poisson batches have no bound here."
+        raise ParameterError(
+            parameter_message(
+                "SampledGaussian", "sampling", "'fixed' for replace-one", sampling, advice
+            )
+        )
+
+
+# --- multipliers found before ---------------------------------------------------------------
+
+
+def _place(key: tuple[Any, ...]) -> Path:
+    folder = os.environ.get("DPKERNEL_CACHE")
+    if not folder:
+        folder = os.path.join(
+            os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "dpkernel"
+        )
+    digest = hashlib.sha256(repr((_SCHEMA, *key)).encode()).hexdigest()[:32]
+    return Path(folder) / f"sampled-gaussian-{digest}.json"
+
+
+def _recall(key: tuple[Any, ...]) -> float | None:
+    """Return the multiplier in the cache, if there is one that could be right; it proves nothing."""
+    try:
+        found = json.loads(_place(key).read_text(encoding="utf-8"))["multiplier"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return float(found) if is_real(found) and 1e-6 < found < 1e12 else None
+
+
+def _remember(key: tuple[Any, ...], multiplier: float) -> None:
+    """Write the multiplier by atomic replacement; a folder that can't be written to is fine."""
+    place = _place(key)
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(
+            "w", encoding="utf-8", dir=place.parent, suffix=".tmp", delete=False
+        ) as file:
+            json.dump({"multiplier": multiplier}, file)
+        os.replace(file.name, place)
+    except OSError:
+        return

@@ -1,0 +1,243 @@
+"""Choosing one of several private fits: whole procedures as one mechanism.
+
+Their parameters are the mechanisms of every fit and score that they may run, so that a certificate
+proves the whole again from its parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+from dpkernel.foundations.errors import ParameterError, parameter_message
+from dpkernel.foundations.types import JSON, is_whole
+from dpkernel.privacy.mechanisms.base import Mechanism, mechanism_from_dict, register_procedure
+from dpkernel.privacy.mechanisms.gaussian import Gaussian
+from dpkernel.privacy.mechanisms.pure import Exponential
+from dpkernel.privacy.noise import Noise, NoiseSource
+from dpkernel.privacy.profiles import PrivacyProfile, StoppingLaw, StoppingProfile, compose, maximum
+from dpkernel.privacy.sensitivity import Sensitivity
+
+Run = Callable[[int, NoiseSource], tuple[float, Any]]  # (candidate, source) -> (score, output)
+
+
+@dataclass(frozen=True)
+class Line:
+    """One release of a fit: a mechanism, drawn ``draws`` times on each of ``folds`` disjoint folds."""
+
+    label: str
+    mechanism: Mechanism
+    draws: int = 1
+    folds: int = 1
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.label, str) or not isinstance(self.mechanism, Mechanism):
+            raise ParameterError("A line of a fit needs a label and a mechanism.")
+        for name in ("draws", "folds"):
+            if not is_whole(getattr(self, name)) or getattr(self, name) < 1:
+                got = getattr(self, name)
+                raise ParameterError(parameter_message("Line", name, "an int >= 1", got))
+
+    @property
+    def profile(self) -> PrivacyProfile:
+        """What touches one record."""
+        return self.mechanism.profile().repeat(self.draws)
+
+    def to_dict(self) -> JSON:
+        """Return the line as JSON values."""
+        counts = {"label": self.label, "draws": int(self.draws), "folds": int(self.folds)}
+        return {**counts, "mechanism": self.mechanism.to_dict()}
+
+
+Fit = tuple[Line, ...]  # everything that one fit releases
+
+
+def fit_profile(fit: Fit) -> PrivacyProfile:
+    """Return the profile of one fit."""
+    return compose([line.profile for line in fit])
+
+
+@dataclass(frozen=True)
+class _Selection(Mechanism):
+    """What both procedures share: fits that are tried, and a fit of the chosen one on all rows."""
+
+    sensitivity: Sensitivity
+    candidates: int
+    training: tuple[Fit, ...]
+    refit: tuple[Fit, ...]
+
+    def __post_init__(self) -> None:
+        owner = type(self).__name__
+        if not is_whole(self.candidates) or self.candidates < 1:
+            allowed = "an int >= 1"
+            raise ParameterError(parameter_message(owner, "candidates", allowed, self.candidates))
+        object.__setattr__(self, "candidates", int(self.candidates))
+        for name in ("training", "refit"):
+            object.__setattr__(self, name, tuple(_as_fit(fit) for fit in getattr(self, name)))
+        if not self.training or not all(self.training):
+            raise ParameterError(
+                parameter_message(owner, "training", "one or more fits", len(self.training))
+            )
+        relation = self.sensitivity.neighbours
+        if any(line.mechanism.sensitivity.neighbours is not relation for line in self._lines()):
+            raise ParameterError(f"All mechanisms of a {owner} must protect one relation.")
+        if any(line.folds > 1 for line in self._lines()) and not relation.n_is_public:
+            raise ParameterError("Folds of row positions are not disjoint under this relation.")
+
+    def _lines(self) -> list[Line]:
+        return [line for fit in (*self.training, *self.refit) for line in fit]
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Those of every fit."""
+        found = (name for line in self._lines() for name in line.mechanism.assumptions)
+        return tuple(dict.fromkeys(found))
+
+    def _refit_profiles(self) -> list[PrivacyProfile]:
+        """Return what the fit on all rows costs: nothing, or that of the dearest candidate."""
+        return [maximum([fit_profile(fit) for fit in self.refit])] if self.refit else []
+
+    def to_dict(self) -> JSON:
+        """Return the parameters as JSON values, with every nested mechanism."""
+        found: JSON = {"kind": self.kind}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.name in ("training", "refit"):
+                value = [[line.to_dict() for line in fit] for fit in value]
+            found[field.name] = value.to_dict() if hasattr(value, "to_dict") else value
+        return {
+            **found,
+            "noise_scale": self.noise_scale,
+            "assumptions": list(self.assumptions),
+            "reference": self.reference,
+        }
+
+
+@register_procedure
+@dataclass(frozen=True)
+class RandomStopping(_Selection):
+    r"""Run a random candidate a random number of times; release the run with the best private score.
+
+    A run draws a candidate uniformly, trains it on the training rows and releases its score on the
+    validation rows with noise. A record is in one of the two, so a run costs the larger of the two.
+    The best run is released whole, with its score; the number of runs and all other runs are not.
+
+    Guarantee    ``StoppingProfile`` of the run, composed with the fit on all rows, if there is one.
+    Sensitivity  that of the score.
+    Numerics     those of the nested mechanisms; the number of runs is drawn exactly.
+    Reference    Papernot & Steinke (2022), Theorems 2 and 6; Liu & Talwar (2019).
+    """
+
+    score: Gaussian
+    law: StoppingLaw
+
+    kind: ClassVar[str] = "random-stopping"
+    reference: ClassVar[str] = "Papernot & Steinke (2022), Theorems 2 and 6"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "score", _as_mechanism(self.score, Gaussian))
+        law = StoppingLaw(**self.law) if isinstance(self.law, Mapping) else self.law
+        object.__setattr__(self, "law", law)
+        _check_same(self, self.score)
+        super().__post_init__()
+
+    @property
+    def noise_scale(self) -> float:
+        """That of the score."""
+        return self.score.noise_scale
+
+    def profile(self) -> PrivacyProfile:
+        """Return the profile of the whole search."""
+        run = maximum([self.score.profile(), *(fit_profile(fit) for fit in self.training)])
+        return compose([StoppingProfile(run, self.law), *self._refit_profiles()])
+
+    def release(
+        self,
+        value: Run,
+        noise: Noise,
+        finish: Callable[[Any, NoiseSource], Any] = lambda output, source: output,
+    ) -> Any:
+        """Return ``finish`` of the output of the best run; of None if the law gave no run at all.
+
+        ``value(candidate, source)`` is a run: it returns a score, larger is better, and an output. Of
+        equal scores the earlier run's counts. ``finish`` may fit the chosen candidate on all rows.
+        """
+        source = self._claim(noise)
+        best: tuple[float, Any] | None = None
+        for _ in range(self.law.draw(source.words)):
+            candidate = int(source.uniform_indices(self.candidates, 1)[0])
+            found = value(candidate, source)
+            if best is None or found[0] > best[0]:
+                best = found
+        return finish(None if best is None else best[1], source)
+
+
+@register_procedure
+@dataclass(frozen=True)
+class HeldOutChoice(_Selection):
+    r"""Train every candidate on the training rows; choose one by its error on the validation rows.
+
+    Guarantee    the larger of two compositions: all fits and the fit on all rows for a training
+                 row, the choice and the fit on all rows for a validation row.
+    Sensitivity  that of the sum of clipped losses.
+    Numerics     those of the nested mechanisms.
+    Reference    McSherry & Talwar (2007) for the choice.
+    """
+
+    choice: Exponential
+
+    kind: ClassVar[str] = "held-out-choice"
+    reference: ClassVar[str] = "McSherry & Talwar (2007); parallel composition over disjoint rows"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "choice", _as_mechanism(self.choice, Exponential))
+        _check_same(self, self.choice)
+        super().__post_init__()
+        counts = len(self.training), self.choice.candidates
+        if counts != (self.candidates, self.candidates):
+            allowed = f"{self.candidates} fits and a choice among as many"
+            raise ParameterError(
+                parameter_message("HeldOutChoice", "training, choice", allowed, counts)
+            )
+
+    @property
+    def noise_scale(self) -> float:
+        """That of the choice."""
+        return self.choice.noise_scale
+
+    def profile(self) -> PrivacyProfile:
+        """Return the profile of the whole search."""
+        again = self._refit_profiles()
+        fits = [fit_profile(fit) for fit in self.training]
+        return maximum([compose([*fits, *again]), compose([self.choice.profile(), *again])])
+
+    def release(self, value: Callable[[NoiseSource], Any], noise: Noise) -> Any:
+        """Return what ``value(source)`` returns: all fits and the choice, drawn from this source."""
+        return value(self._claim(noise))
+
+
+def _as_fit(fit: Iterable[Any]) -> Fit:
+    return tuple(
+        line
+        if isinstance(line, Line)
+        else Line(line["label"], _as_mechanism(line["mechanism"]), line["draws"], line["folds"])
+        for line in fit
+    )
+
+
+def _as_mechanism(value: Any, kind: type[Mechanism] = Mechanism) -> Any:
+    found = mechanism_from_dict(value) if isinstance(value, dict) else value
+    if not isinstance(found, kind):
+        allowed = f"a {kind.__name__} mechanism"
+        raise ParameterError(
+            parameter_message("Selection", "mechanism", allowed, type(found).__name__)
+        )
+    return found
+
+
+def _check_same(selection: Any, score: Mechanism) -> None:
+    if selection.sensitivity != score.sensitivity:
+        raise ParameterError(
+            f"The sensitivity of a {type(selection).__name__} must be that of its score."
+        )

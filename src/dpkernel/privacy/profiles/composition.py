@@ -1,0 +1,198 @@
+"""Several releases in a row."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property, lru_cache
+from typing import ClassVar
+
+from dpkernel.foundations.errors import ParameterError, parameter_message
+from dpkernel.foundations.types import JSON
+from dpkernel.privacy import pld
+from dpkernel.privacy.profiles.base import PrivacyProfile, hypot_up, rdp_delta
+from dpkernel.privacy.profiles.gaussian import GaussianProfile, MixtureProfile
+from dpkernel.privacy.profiles.mixing import MixingProfile
+from dpkernel.privacy.profiles.objective import ObjectiveProfile
+from dpkernel.privacy.profiles.pure import ApproximateProfile, PureProfile
+from dpkernel.privacy.profiles.sampled import SampledGaussianProfile
+from dpkernel.privacy.sensitivity import round_up
+
+
+@dataclass(frozen=True)
+class ComposedProfile(PrivacyProfile):
+    """Several different profiles in a row, by the tightest rule that all of them allow.
+
+    PLD composition when every part has a privacy loss distribution; otherwise the better of
+    Renyi and basic composition. Parts are fixed in advance; each mechanism may still depend on
+    the outputs before it.
+    """
+
+    kind: ClassVar[str] = "composed"
+    parts: tuple[PrivacyProfile, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.parts) < 1:
+            raise ParameterError(
+                parameter_message("ComposedProfile", "parts", "one or more profiles", self.parts)
+            )
+
+    @property
+    def fineness(self) -> float:
+        """The finest step that a part asks for."""
+        return min(part.fineness for part in self.parts)
+
+    @property
+    def mu(self) -> float | None:
+        """The composed mu, if every part is dominated by a Gaussian pair."""
+        mus = [part.mu for part in self.parts]
+        return None if None in mus else hypot_up([mu for mu in mus if mu is not None])
+
+    @cached_property  # every delta asks for it
+    def spread(self) -> float:
+        """The sum over the parts."""
+        return sum(part.spread for part in self.parts)
+
+    def delta(self, epsilon: float) -> float:
+        """Return delta by the tightest rule available."""
+        basic = self._sum_of_points(epsilon)
+        if basic == 0:
+            return 0.0
+        distribution = self.pld()
+        if distribution is not None:
+            return min(basic, distribution.delta(epsilon))
+        # (1 + e^epsilon) miss: each of the two laws moves by at most that probability
+        missed = (1 + math.exp(min(epsilon, 700.0))) * self.rdp_miss
+        renyi = min(rdp_delta(self.rdp, epsilon) + missed, 1.0)
+        if any(part.by_renyi for part in self.parts):
+            return min(basic, renyi)
+        return min(basic, self._basic(epsilon), renyi)
+
+    def rdp(self, order: float) -> float:
+        """Return the sum of the parts' Renyi bounds."""
+        return math.fsum(part.rdp(order) for part in self.parts) * (1 + 1e-15)
+
+    @property
+    def rdp_miss(self) -> float:
+        """The sum over the parts, which bounds the probability that any of them misses."""
+        return min(math.fsum(part.rdp_miss for part in self.parts) * (1 + 1e-15), 1.0)
+
+    def pld(self, step: float = pld.STEP) -> pld.Distribution | None:
+        """Return the convolution of the parts' distributions."""
+        wanted = min(step, *(part.fineness for part in self.parts))
+        return _composed_pld(self.parts, max(wanted, self.spread * 1e-6))
+
+    def _sum_of_points(self, epsilon: float) -> float:
+        """Return the basic bound when every part is known by one point; 1 otherwise."""
+        total_epsilon, total_delta = Fraction(0), Fraction(0)
+        for part in self.parts:
+            if not isinstance(part, (PureProfile, ApproximateProfile)):
+                return 1.0
+            total_epsilon += Fraction(part.epsilon_value)
+            total_delta += Fraction(getattr(part, "delta_value", 0.0))
+        delta = round_up(total_delta)
+        return ApproximateProfile(round_up(total_epsilon), min(delta, 1.0)).delta(epsilon)
+
+    def _basic(self, epsilon: float) -> float:
+        """Return the basic bound: the parts' epsilons at a common delta, by bisection on it."""
+        if not epsilon > 0:
+            return 1.0
+        share = 1.0 / len(self.parts)
+
+        def fits(exponent: float) -> bool:
+            delta = 10.0**exponent
+            return math.fsum(p.epsilon(delta * share) for p in self.parts) <= epsilon
+
+        low, high = -18.0, 0.0 - 1e-12
+        if not fits(high):
+            return 1.0
+        for _ in range(26):  # to 1e-6 of delta
+            middle = (low + high) / 2
+            low, high = (low, middle) if fits(middle) else (middle, high)
+        return float(10.0**high)
+
+    def to_dict(self) -> JSON:
+        """Return the kind and the parts."""
+        return {"kind": self.kind, "parts": [part.to_dict() for part in self.parts]}
+
+
+def compose(profiles: Sequence[PrivacyProfile]) -> PrivacyProfile:
+    """Return the profile of all of these in a row (adaptively chosen mechanisms, fixed plan).
+
+    Gaussians add their mu^2, exactly; Gaussians and mixtures convolve their laws of mu^2;
+    objective perturbations take Gaussians in; sampled steps of one kind are counted together, and
+    mixings at one ratio add their rows; anything else becomes a ComposedProfile.
+    """
+    flat: list[PrivacyProfile] = []
+    for profile in profiles:
+        flat.extend(profile.parts if isinstance(profile, ComposedProfile) else (profile,))
+    flat = _counted(flat)
+    if not flat:
+        return GaussianProfile(0.0)
+    gaussians = [p.mu_value for p in flat if isinstance(p, GaussianProfile)]
+    mixtures = [p for p in flat if isinstance(p, MixtureProfile)]
+    objectives = [p for p in flat if isinstance(p, ObjectiveProfile)]
+    merging = (GaussianProfile, MixtureProfile, ObjectiveProfile)
+    rest = [p for p in flat if not isinstance(p, merging)]
+    merged: list[PrivacyProfile] = []
+    if gaussians:
+        only = gaussians[0] if len(gaussians) == 1 else hypot_up(gaussians)
+        merged.append(GaussianProfile(only))
+    if mixtures:
+        mixture = mixtures[0]
+        for other in mixtures[1:]:
+            mixture = mixture.combine(other)
+        if merged:
+            mixture = mixture.combine(MixtureProfile((merged[0].mu or 0.0,), (1.0,)))
+        merged = [mixture]
+    if objectives:
+        stages = objectives[0].combine(*objectives[1:])
+        if gaussians and not mixtures:
+            stages, merged = stages.with_gaussian(merged[0].mu or 0.0), []
+        merged.append(stages)
+    mixings = [p for p in rest if isinstance(p, MixingProfile)]
+    rest = [p for p in rest if not isinstance(p, MixingProfile)] + _added(mixings)
+    pure = [p.epsilon_value for p in rest if isinstance(p, PureProfile)]
+    if len(rest) == len(pure) == 1 and not merged:
+        return rest[0]
+    merged.extend(sorted(rest, key=lambda p: repr(p.to_dict())))
+    return merged[0] if len(merged) == 1 else ComposedProfile(tuple(merged))
+
+
+def _counted(profiles: list[PrivacyProfile]) -> list[PrivacyProfile]:
+    """Return the list with equal sampled steps added up, and full batches as the Gaussians they are."""
+    found: list[PrivacyProfile] = []
+    steps: dict[SampledGaussianProfile, int] = {}
+    for profile in profiles:
+        if not isinstance(profile, SampledGaussianProfile) or profile.mu is not None:
+            plain = isinstance(profile, SampledGaussianProfile)
+            found.append(profile.plain() if plain else profile)  # type: ignore[attr-defined]
+            continue
+        one = replace(profile, steps=1)
+        steps[one] = steps.get(one, 0) + profile.steps
+    return found + [one.repeat(count) for one, count in steps.items()]
+
+
+def _added(mixings: Sequence[MixingProfile]) -> list[PrivacyProfile]:
+    """Return one profile a ratio and relation, with all the rows."""
+    rows: dict[tuple[float, str], int] = {}
+    for profile in mixings:
+        key = profile.ratio, profile.neighbours
+        rows[key] = rows.get(key, 0) + profile.rows
+    return [MixingProfile(count, *key) for key, count in rows.items()]
+
+
+@lru_cache(maxsize=64)
+def _composed_pld(parts: tuple[PrivacyProfile, ...], step: float) -> pld.Distribution | None:
+    distributions = []
+    for part in dict.fromkeys(parts):
+        one = part.pld(step)
+        if one is None:
+            return None
+        distributions.append(one.repeat(parts.count(part)))
+    return pld.convolve(distributions)
+
+
+PrivacyProfile.all_in_a_row = staticmethod(compose)

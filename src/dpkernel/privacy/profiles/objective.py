@@ -1,0 +1,390 @@
+r"""Objective perturbation, one release or many, together with Gaussian releases.
+
+One release minimises sum_i loss(y_i, <h_i, beta>) + Lambda ||beta||^2 / 2 + <b, beta>, b Gaussian.
+Its privacy loss is bounded by a random variable whose law is known, whatever the data and whatever
+was released before:
+
+    replace-one      log(1 + x) + m^2/2 + m R,  m = 2 c_1 B / sigma,  P(R > t) <= S(t)
+    zero-out, adding     log(1 + x) + max(0, m^2/2 + m Z),  m = c_1 B / sigma
+    zero-out, removing   m^2/2 + m |Z|
+
+with x = c_2 B^2 / Lambda, Z standard normal and
+
+    S(t) = sup over phi in [0, pi/4] of 1 - (1 - 2 Q(t / cos phi)) (1 - 2 Q(t / sin phi)).
+
+Several releases and Gaussian ones of total mu compose to delta(epsilon) = E G(epsilon - sum of
+these losses; mu): conditioning on the first release, its hockey-stick divergence is an expectation
+of a decreasing function of the loss, so a larger loss is worse; for Gaussian releases that function
+is convex in e^epsilon and the Gaussian pair is the worst. Under zero-out one of the two directions
+holds for all releases together, so the larger of the two totals counts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy.fft import irfft, next_fast_len, rfft
+from scipy.special import log_ndtr, logsumexp, ndtr
+
+from dpkernel.foundations.errors import ParameterError, parameter_message
+from dpkernel.foundations.types import JSON, Array, Budget, Neighbours, is_real
+from dpkernel.privacy.profiles.base import PrivacyProfile, hypot_up, rdp_delta
+from dpkernel.privacy.profiles.gaussian import gaussian_delta
+
+_FAR = 12.0  # beyond it a normal variable has probability 4e-33, which is added to delta
+_STEPS = 12 * 1024
+_ANGLES = 400
+_CELLS = 8192  # of the largest stage's loss, where several are convolved
+_DIRECT = 3  # so many stages are convolved without a Fourier transform, which has absolute errors
+_MOST_STAGES = 128  # beyond them the Renyi bound is used
+_LARGEST_M = 100.0  # epsilon would be 5000 there: nothing is claimed beyond
+_NEVER = -1e300  # the log-probability of what does not happen
+
+Stage = tuple[float, float]  # m and x
+
+
+@dataclass(frozen=True)
+class ObjectiveProfile(PrivacyProfile):
+    """Objective perturbations and Gaussian releases in any order, each chosen adaptively.
+
+    Parameters
+    ----------
+    stages : tuple of (m, x)
+        Fixed in advance; see the head of this module.
+    neighbours : str
+        "replace-one", or "zero-out" and "add-remove", which share their laws.
+    mu_value : float
+        Of all Gaussian releases together, output noise included.
+    slack, log_miss : float
+        The noise as drawn has probabilities within a factor e^slack (counted for both data sets) of
+        the ideal one, outside an event of probability e^log_miss.
+
+    Guarantee    delta(epsilon) as above at epsilon - slack, plus e^(epsilon + log_miss), times
+                 e^slack; or the same at a smaller epsilon.
+    Numerics     laws are tabulated with every cell's mass on its upper edge and S(t) bounded from
+                 above on cells of phi; what is cut off is added. Never a mu: it does not compose by
+                 mu^2.
+    """
+
+    kind: ClassVar[str] = "objective-perturbation"
+    precision: ClassVar[float] = 1e-10
+    stages: tuple[Stage, ...]
+    neighbours: str = Neighbours.REPLACE_ONE.value
+    mu_value: float = 0.0
+    slack: float = 0.0
+    log_miss: float = _NEVER
+
+    def __post_init__(self) -> None:
+        numbers = [*(v for stage in self.stages for v in stage), self.mu_value, self.slack]
+        fine = len(self.stages) > 0 and all(len(stage) == 2 for stage in self.stages)
+        fine = fine and all(is_real(v) and 0 <= v < math.inf for v in numbers)
+        fine = fine and all(m > 0 for m, _ in self.stages) and self.slack < 1
+        if not fine or not is_real(self.log_miss) or not self.log_miss <= 0:
+            raise ParameterError(
+                parameter_message(
+                    "ObjectiveProfile",
+                    "stages",
+                    "pairs (m, x) with m > 0 and x >= 0, with mu >= 0, 0 <= slack < 1 and"
+                    " log_miss <= 0",
+                    (self.stages, self.mu_value, self.slack, self.log_miss),
+                )
+            )
+        object.__setattr__(self, "neighbours", Neighbours.resolve(self.neighbours).value)
+        stages = sorted((float(m), float(x)) for m, x in self.stages)
+        object.__setattr__(self, "stages", tuple(stages))
+        for name in ("mu_value", "slack", "log_miss"):
+            object.__setattr__(self, name, float(getattr(self, name)))
+
+    def delta(self, epsilon: float) -> float:
+        """Return the bound of the head of this module, rounded up.
+
+        Beyond the epsilon at which the missed event takes over it would rise again; the value there
+        holds for every larger epsilon. It is convex in e^epsilon, so there is one such point.
+        """
+        found, missed = _bound_of(self, epsilon)
+        if missed > 1e-15 * found and _bound_of(self, epsilon + 0.01)[0] >= found:
+            return _bound_of(self, min(epsilon, _lowest_at(self)))[0]
+        return found
+
+    def _bound(self, epsilon: float) -> tuple[float, float]:
+        """Return the bound at exactly this epsilon, and the part that the missed event has in it."""
+        missed = math.exp(min(epsilon + self.log_miss, 0.0))
+        if self.stages[-1][0] > _LARGEST_M:
+            return 1.0, missed
+        best = 1.0
+        if len(self.stages) > _DIRECT:
+            # laws that were convolved by Fourier transforms end at 1e-12
+            growth = 1 + math.exp(min(epsilon, 700.0))
+            best = rdp_delta(self.rdp, epsilon) + growth * self.rdp_miss
+        if len(self.stages) > _MOST_STAGES:
+            return min(1.0, best), missed
+        shift = epsilon - self.slack
+        worst = 0.0
+        for shifts, losses, weights, cut in _laws(self.stages, self.neighbours):
+            tail = (
+                gaussian_delta(shift - shifts - losses, self.mu_value)
+                if self.mu_value
+                else (-np.expm1(np.minimum(shift - shifts - losses, 0.0)))
+            )
+            worst = max(worst, float(np.sum(tail * weights)) + cut)
+        return min(1.0, best, math.exp(self.slack) * (worst * (1 + 1e-11) + missed)), missed
+
+    def supports(self, budget: Budget) -> bool:
+        """Whether this profile proves (epsilon, delta)-DP; at this very epsilon, most often."""
+        return _bound_of(self, budget.epsilon)[0] <= budget.delta or super().supports(budget)
+
+    @property
+    def spread(self) -> float:
+        """The sum of seven deviations of every release."""
+        total = math.fsum(math.log1p(x) + m * m / 2 + 7 * m for m, x in self.stages)
+        return min(total + self.mu_value * (self.mu_value / 2 + 7), 1e3)
+
+    def rdp(self, order: float) -> float:
+        r"""Return the sum of the stages' Renyi bounds, outside the missed event.
+
+        Replace-one: log(1 + x) + log(2 e^(a (a-1) m^2 / 2) + 2) / (a - 1). Zero-out: the larger of
+        the two directions, each by the moment of its loss.
+        """
+        total = order * self.mu_value**2 / 2
+        for (m, x), count in Counter(self.stages).items():
+            half = order * (order - 1) * m * m / 2
+            if self.neighbours == Neighbours.REPLACE_ONE.value:
+                moment = np.logaddexp(half + math.log(2), math.log(2))
+                total += count * (math.log1p(x) + float(moment) / (order - 1))
+                continue
+            shifted = (order - 1) * m
+            add = np.logaddexp(log_ndtr(-m / 2), half + log_ndtr(m / 2 + shifted))
+            remove = math.log(2) + log_ndtr(shifted)
+            total += count * max(
+                math.log1p(x) + (float(add) + 1e-15) / (order - 1),
+                order * m * m / 2 + (float(remove) + 1e-15) / (order - 1),
+            )
+        slack = self.slack * order / (order - 1)
+        return (total + slack) * (1 + 1e-12)
+
+    @property
+    def rdp_miss(self) -> float:
+        """The probability of the event outside of which ``rdp`` holds.
+
+        Let b follow the drawn law where it is drawn and the ideal one elsewhere, rescaled: this law
+        is within e^slack of the ideal one everywhere, and the drawn one is it, given that event.
+        """
+        return math.exp(min(self.log_miss + self.slack, 0.0))
+
+    def combine(self, *others: ObjectiveProfile) -> ObjectiveProfile:
+        """Return the composition of these; the relation must be one."""
+        every = (self, *others)
+        if len({profile.neighbours for profile in every}) > 1:
+            raise ParameterError(
+                "Objective perturbations for different neighbours can't be composed."
+            )
+        mus = [profile.mu_value for profile in every if profile.mu_value > 0]
+        missed = [profile.log_miss for profile in every if profile.log_miss > _NEVER]
+        log_miss = float(logsumexp(missed)) if missed else _NEVER
+        return ObjectiveProfile(
+            tuple(stage for profile in every for stage in profile.stages),
+            self.neighbours,
+            hypot_up(mus) if len(mus) > 1 else sum(mus),
+            math.fsum(profile.slack for profile in every) * (1 + 1e-15),
+            min(log_miss + (1e-15 * abs(log_miss) + 1e-15 if len(missed) > 1 else 0.0), 0.0),
+        )
+
+    def with_gaussian(self, mu: float) -> ObjectiveProfile:
+        """Return the composition with a Gaussian release."""
+        total = hypot_up([self.mu_value, mu]) if self.mu_value else mu
+        return ObjectiveProfile(self.stages, self.neighbours, total, self.slack, self.log_miss)
+
+    def to_dict(self) -> JSON:
+        """Return the kind and the parameters."""
+        return {
+            "kind": self.kind,
+            "stages": [list(stage) for stage in self.stages],
+            "neighbours": self.neighbours,
+            "mu": self.mu_value,
+            "slack": self.slack,
+            "log_miss": self.log_miss,
+        }
+
+    @classmethod
+    def from_dict(cls, data: JSON) -> ObjectiveProfile:
+        """Return the profile that ``to_dict`` described."""
+        stages: Any = tuple(tuple(stage) for stage in data["stages"])
+        return cls(stages, data["neighbours"], data["mu"], data["slack"], data["log_miss"])
+
+
+def objective_multiplier(
+    budget: Budget,
+    weights: Sequence[float],
+    x: Sequence[float],
+    neighbours: Neighbours,
+    *,
+    gaussian: float = 0.0,
+    slack: float = 0.0,
+    log_miss: float = _NEVER,
+    precision: float = 1e-7,
+) -> float:
+    """Return the largest kappa for which stages m_j = kappa sqrt(weights_j) fit the budget.
+
+    ``gaussian`` is the weight of all Gaussian releases: their mu is kappa sqrt(gaussian). The lower
+    end of a bisection to this relative precision; returns 0 if nothing fits (then x is too large:
+    log(1 + x) must stay below epsilon).
+    """
+    stages = tuple(weights), tuple(x)
+    return _multiplier(budget, *stages, neighbours.value, gaussian, slack, log_miss, precision)
+
+
+@lru_cache(maxsize=1024)
+def _multiplier(
+    budget: Budget,
+    weights: tuple[float, ...],
+    x: tuple[float, ...],
+    neighbours: str,
+    gaussian: float,
+    slack: float,
+    log_miss: float,
+    precision: float,
+) -> float:
+    def fits(kappa: float) -> bool:
+        stages = tuple((kappa * math.sqrt(w), v) for w, v in zip(weights, x, strict=True))
+        mu = kappa * math.sqrt(gaussian)
+        return ObjectiveProfile(stages, neighbours, mu, slack, log_miss).supports(budget)
+
+    low, high = 0.0, 1.0
+    while fits(high):
+        low, high = high, 2 * high
+        if high > 1e9:
+            return low
+    while high > 1e-9 and not fits(high / 2):
+        high /= 2
+    if high <= 1e-9:
+        return 0.0
+    low = max(low, high / 2)
+    while high - low > precision * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+@lru_cache(maxsize=4096)  # a certificate is issued and verified at the same points
+def _bound_of(profile: ObjectiveProfile, epsilon: float) -> tuple[float, float]:
+    return profile._bound(float(epsilon))
+
+
+# --- laws of the losses --------------------------------------------------------------------------
+
+Law = tuple[float, Array, Array, float]  # a shift, losses, their probabilities, what was cut off
+
+
+def _laws(stages: tuple[Stage, ...], neighbours: str) -> list[Law]:
+    """Return the law of the total loss, for each direction that has to be covered."""
+    two = neighbours == Neighbours.REPLACE_ONE.value
+    names = ["two records"] if two else ["add", "remove"]
+    return [_total_law(stages, name) for name in names]
+
+
+@lru_cache(maxsize=256)
+def _lowest_at(profile: ObjectiveProfile) -> float:
+    """Return the epsilon at which the bound is lowest, by ternary search; a tie is one of ones."""
+    low, high = -50.0, max(-profile.log_miss, 0.0)
+    for _ in range(60):
+        one, two = low + (high - low) / 3, high - (high - low) / 3
+        lower = profile._bound(one)[0] < profile._bound(two)[0]
+        low, high = (low, two) if lower else (one, high)
+    return low
+
+
+@lru_cache(maxsize=64)
+def _total_law(stages: tuple[Stage, ...], name: str) -> Law:
+    """Return shift + losses with probabilities: the loss of all stages, from above."""
+    shift = 0.0 if name == "remove" else math.fsum(math.log1p(x) for _, x in stages)
+    ms = [m for m, _ in stages]
+    top = max(ms)
+    if name == "add":
+        losses, weights, cut = _sum_law(tuple(ms), name, _FAR * top / _CELLS)
+    else:  # m^2/2 + m R: the law of the sum of the R, weighted, does for every size of noise
+        ratios = tuple(min(math.ceil(m / top * 2**40) / 2**40, 1.0) for m in ms)
+        values, weights, cut = _sum_law(ratios, name, _FAR / _CELLS)
+        losses = (math.fsum(m * m / 2 for m in ms) + top * values) * (1 + 1e-12)
+    return shift * (1 + 1e-15), losses, weights, cut
+
+
+@lru_cache(maxsize=64)
+def _sum_law(ms: tuple[float, ...], name: str, step: float) -> tuple[Array, Array, float]:
+    """Return values, probabilities, and the probability cut off, of the sum over stages.
+
+    One stage keeps its own fine grid; several are put on one with this step.
+    """
+    if len(ms) == 1:
+        return _stage_law(name, ms[0])
+    total: tuple[Array, float] = np.ones(1), 0.0
+    for m, count in Counter(ms).items():
+        losses, weights, missing = _stage_law(name, m)
+        places = np.ceil(losses / step * (1 - 1e-13)).astype(np.int64)
+        power = np.bincount(places, weights).astype(np.float64), missing
+        while count:  # powers by squaring
+            if count % 2:
+                total = _convolve(total, power, direct=len(ms) <= _DIRECT)
+            count //= 2
+            power = _convolve(power, power, direct=len(ms) <= _DIRECT) if count else power
+    kept = np.flatnonzero(total[0] > 0)
+    values = kept.astype(np.float64) * (step * (1 + 1e-12))
+    return values, total[0][kept], total[1] * (1 + 1e-9)
+
+
+def _stage_law(name: str, m: float) -> tuple[Array, Array, float]:
+    """Return values, probabilities, and the probability cut off, of max(0, m^2/2 + m Z) or m R."""
+    if name == "add":
+        edges = np.linspace(-m / 2, _FAR, _STEPS + 1)
+        survival = ndtr(-edges) * (1 + 1e-12)
+        probabilities = np.concatenate(([1 - survival[0]], -np.diff(survival)))
+        values = np.maximum(m * m / 2 + m * edges, 0.0)
+        return values, np.maximum(probabilities, 0.0), float(survival[-1])
+    edges = np.linspace(0.0, _FAR, _STEPS + 1)
+    survival = np.minimum(2 * ndtr(-edges) * (1 + 1e-12), 1.0)
+    if name == "two records":
+        survival = _survival_of_two()
+    return m * edges[1:], np.maximum(-np.diff(survival), 0.0), float(survival[-1])
+
+
+@lru_cache(maxsize=1)
+def _survival_of_two() -> Array:
+    """Return an upper bound of S(t) on the grid of t, non-increasing."""
+    edges = np.linspace(0.0, _FAR, _STEPS + 1)
+    angles = np.linspace(0.0, math.pi / 4, _ANGLES + 1)
+    best = np.zeros_like(edges)
+    for low, high in pairwise(angles):
+        first = 2 * ndtr(-edges / math.cos(low))
+        second = 2 * ndtr(-edges / math.sin(high))
+        best = np.maximum(best, first + second - first * second)
+    best = np.minimum(best * (1 + 1e-12), 1.0)
+    return np.maximum.accumulate(best[::-1])[::-1]
+
+
+def _convolve(
+    one: tuple[Array, float], two: tuple[Array, float], *, direct: bool
+) -> tuple[Array, float]:
+    """Return the law of the sum, and a bound on the probability that is missing from it.
+
+    By Fourier transforms the entries err by at most 24 log2(n) u ||a|| ||b|| sqrt(n) in Euclidean norm
+    (Higham 2002, Theorem 24.2, for three transforms and a product), so by sqrt(n) times that
+    altogether. The atoms at 0, which would make these norms large, are multiplied out apart.
+    """
+    (a, cut_a), (b, cut_b) = one, two
+    size = len(a) + len(b) - 1
+    if min(len(a), len(b)) < 64 or (direct and len(a) * len(b) < 2**31):
+        return np.convolve(a, b) * (1 + 1e-11), cut_a + cut_b
+    fast = next_fast_len(size, real=True)
+    rest_a, rest_b = np.concatenate(([0.0], a[1:])), np.concatenate(([0.0], b[1:]))
+    out = np.maximum(irfft(rfft(rest_a, fast) * rfft(rest_b, fast), fast)[:size], 0.0)
+    out[: len(a)] += b[0] * a
+    out[: len(b)] += a[0] * rest_b
+    norms = float(np.linalg.norm(rest_a) * np.linalg.norm(rest_b))
+    error = 24 * math.log2(fast) * 2.0**-53 * norms * fast
+    return out * (1 + 1e-14), cut_a + cut_b + error

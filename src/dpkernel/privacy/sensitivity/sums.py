@@ -1,0 +1,205 @@
+"""Sensitivities of sums: Gram matrices, gradients, histograms."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+from dpkernel.foundations.errors import ParameterError, parameter_message
+from dpkernel.foundations.types import Neighbours, is_real
+from dpkernel.privacy.sensitivity.base import Parameters, Sensitivity, formula, round_up
+
+_ROOT_TWO = Fraction(math.nextafter(math.sqrt(2), math.inf))  # above the square root of 2
+
+UNIT_FORMULAS = ("unit-gram",)  # of queries in which a unit with any number of rows is one record
+
+
+def declared(
+    value: float, neighbours: Neighbours = Neighbours.REPLACE_ONE, norm: str = "l2"
+) -> Sensitivity:
+    """Return a sensitivity that the caller vouches for, with no formula behind it."""
+    if not is_real(value) or not 0 < value < math.inf:
+        raise ParameterError(
+            parameter_message("declared", "value", "a float in the range (0, inf)", value)
+        )
+    return Sensitivity("declared", neighbours, (("value", float(value)),), norm)
+
+
+def augmented_gram(
+    neighbours: Neighbours,
+    *,
+    row: float,
+    target: float = 0.0,
+    targets: int = 1,
+    constant: float = 0.0,
+) -> Sensitivity:
+    r"""Return the Frobenius sensitivity of sum_i v_i v_i^T, v = (features, targets, constant).
+
+    With ||features|| <= row, each |target| <= target and the constant coordinate,
+    N^2 = row^2 + targets target^2 + constant^2, and
+    ||v v^T - v' v'^T||_F^2 = ||v||^4 + ||v'||^4 - 2 <v, v'>^2 <= 2 N^4
+    gives sqrt(2) N^2 (replace-one); one term alone gives N^2 (zero-out, add-remove).
+    Attained when v and v' can be orthogonal.
+    """
+    values = {"row": row, "target": target, "targets": targets, "constant": constant}
+    parameters = tuple((name, float(value)) for name, value in values.items())
+    return Sensitivity("augmented-gram", neighbours, parameters)
+
+
+def loss_gradient(neighbours: Neighbours, *, slope: float, row: float) -> Sensitivity:
+    """Return how far the gradient of sum_i loss(y_i, <h_i, beta>) moves at any one beta.
+
+    Each record adds a vector of norm at most slope * row: twice that when one record is replaced,
+    once when it is blanked, added or removed.
+    """
+    parameters = (("slope", float(slope)), ("row", float(row)))
+    return Sensitivity("loss-gradient", neighbours, parameters)
+
+
+def record_norm(
+    neighbours: Neighbours,
+    *,
+    row: float,
+    target: float = 0.0,
+    targets: int = 1,
+    constant: float = 0.0,
+) -> Sensitivity:
+    r"""Return the largest norm of a record v = (features, targets, constant), for Gaussian mixing.
+
+    N = sqrt(row^2 + targets target^2 + constant^2), under every relation: what a replaced record costs
+    more is in the profile of the mechanism.
+    """
+    values = {"row": row, "target": target, "targets": targets, "constant": constant}
+    parameters = tuple((name, float(value)) for name, value in values.items())
+    return Sensitivity("record-norm", neighbours, parameters)
+
+
+def histogram(neighbours: Neighbours) -> Sensitivity:
+    """Return the l2 sensitivity of counts of records in disjoint cells.
+
+    A record that is replaced leaves one cell and enters another: sqrt(2). One that is blanked, added
+    or removed changes one count.
+    """
+    return Sensitivity("histogram", neighbours, ())
+
+
+def column_histograms(neighbours: Neighbours, *, columns: int) -> Sensitivity:
+    """Return the l2 sensitivity of the histograms of several columns, released as one vector.
+
+    A record is in one cell of each column. Replaced, it leaves one cell a column and enters another:
+    sqrt(2 columns). Blanked, added or removed, it changes one count a column: sqrt(columns).
+    """
+    return Sensitivity("column-histograms", neighbours, (("columns", float(columns)),))
+
+
+def column_moments(neighbours: Neighbours, *, columns: int, bound: int) -> Sensitivity:
+    r"""Return the l2 sensitivity of sums of pairs (u, v), one a column, in one vector.
+
+    u is an integer with |u| <= bound, and v = rint(3/2 (u^2/bound - bound/2)). Without the rounding
+    two pairs differ by bound^2 p^2 (1 + 9/4 s^2) in squares, p = |u - u'|/bound and
+    s = |u + u'|/bound <= 2 - p. With p = 1 + t
+    4 - p^2 (1 + 9/4 (2 - p)^2) = (1 - t) (3 + t - 9/4 (1 - t)(1 + t)^2) >= 0 on [-1, 1],
+    so they are at most 2 bound apart: squares cost nothing beside the values. One pair is at most
+    5/4 bound long. Rounding adds at most 1 to either. All columns: sqrt(columns) times that.
+    """
+    parameters = (("columns", float(columns)), ("bound", float(bound)))
+    return Sensitivity("column-moments", neighbours, parameters)
+
+
+def bounded_sum(neighbours: Neighbours, *, bound: float, norm: str = "l2") -> Sensitivity:
+    """Return the l2 sensitivity of a sum of vectors of norm <= bound: twice the bound, or once.
+
+    With norm "score" that of several sums of numbers, each at most the bound in size.
+    """
+    return Sensitivity("bounded-sum", neighbours, (("bound", float(bound)),), norm)
+
+
+def unit_gram(
+    neighbours: Neighbours,
+    *,
+    row: float,
+    target: float = 0.0,
+    targets: int = 1,
+    constant: float = 0.0,
+) -> Sensitivity:
+    r"""Return the Frobenius sensitivity of sum_u mean_{i in u} v_i v_i^T, one term a unit.
+
+    A unit's mean lies in the convex hull of the matrices v v^T of single records, however many rows
+    it has. ||A - A'||_F is convex in (A, A'), so over two hulls it is largest at single records:
+    the value is that of ``augmented_gram``, and it protects all rows of a unit.
+    """
+    single = augmented_gram(neighbours, row=row, target=target, targets=targets, constant=constant)
+    return Sensitivity("unit-gram", neighbours, single.parameters)
+
+
+@formula("declared", "l2", "l1", "score")
+def _declared(neighbours: Neighbours, p: Parameters) -> float:
+    return float(p["value"])
+
+
+@formula("unit-gram")
+@formula("augmented-gram")
+def _augmented_gram(neighbours: Neighbours, p: Parameters) -> float:
+    row, target, targets, constant = (
+        float(p[name]) for name in ("row", "target", "targets", "constant")
+    )
+    if not all(0 <= part < math.inf for part in (row, target, targets, constant)):
+        return math.nan
+    exact = Fraction(row) ** 2 + Fraction(targets) * Fraction(target) ** 2 + Fraction(constant) ** 2
+    if neighbours is Neighbours.REPLACE_ONE:
+        exact *= _ROOT_TWO
+    return round_up(exact)
+
+
+@formula("record-norm")
+def _record_norm(neighbours: Neighbours, p: Parameters) -> float:
+    square = _augmented_gram(Neighbours.ZERO_OUT, p)  # one record: the sum of the squares
+    if not square < math.inf:
+        return math.nan
+    root = math.sqrt(square)
+    return root if Fraction(root) ** 2 >= Fraction(square) else math.nextafter(root, math.inf)
+
+
+@formula("loss-gradient")
+def _loss_gradient(neighbours: Neighbours, p: Parameters) -> float:
+    slope, row = float(p["slope"]), float(p["row"])
+    if not all(0 <= part < math.inf for part in (slope, row)):
+        return math.nan
+    records = 2 if neighbours is Neighbours.REPLACE_ONE else 1
+    return round_up(records * Fraction(slope) * Fraction(row))
+
+
+@formula("histogram")
+def _histogram(neighbours: Neighbours, p: Parameters) -> float:
+    return float(_ROOT_TWO) if neighbours is Neighbours.REPLACE_ONE else 1.0
+
+
+@formula("column-histograms")
+def _column_histograms(neighbours: Neighbours, p: Parameters) -> float:
+    columns = _whole(p["columns"])
+    return _root_up(Fraction(columns * (2 if neighbours is Neighbours.REPLACE_ONE else 1)))
+
+
+@formula("column-moments")
+def _column_moments(neighbours: Neighbours, p: Parameters) -> float:
+    columns, bound = _whole(p["columns"]), _whole(p["bound"])
+    pair = Fraction(2) if neighbours is Neighbours.REPLACE_ONE else Fraction(5, 4)
+    return _root_up(columns * (pair * bound + 1) ** 2)
+
+
+def _whole(value: float) -> int:
+    """Return a count from 1 to 2^52; a TypeError for anything else, which readers of JSON expect."""
+    if not is_real(value) or not 1 <= value <= 2**52 or float(value) != int(value):
+        raise TypeError("columns and bound must be whole numbers from 1 on")
+    return int(value)
+
+
+def _root_up(square: Fraction) -> float:
+    """Return a float that is not below the square root."""
+    root = math.sqrt(round_up(square))
+    return root if Fraction(root) ** 2 >= square else math.nextafter(root, math.inf)
+
+
+@formula("bounded-sum", "l2", "score")
+def _bounded_sum(neighbours: Neighbours, p: Parameters) -> float:
+    return _loss_gradient(neighbours, {"slope": 1.0, "row": p["bound"]})

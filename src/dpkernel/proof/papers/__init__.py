@@ -1,0 +1,32 @@
+"""The published algorithms as printed, constants and errata included: baselines, not protection.
+
+One package a paper, with its algorithms, and its theorems as functions: rates, schedules, sensitivities
+and noise, printed and corrected. Every algorithm leaves a certificate that names what is wrong with the
+printed claim; none of them can give a valid one where the claim fails or has no proof. To protect data,
+use ``dpkernel.estimators``.
+"""
+
+from dpkernel.proof.papers.lee_park_ahn_2025 import (
+    PublishedAlgorithm1,
+    PublishedAlgorithm2,
+    PublishedAlgorithm3,
+    PublishedAlgorithm4,
+    PublishedAlgorithm5,
+)
+from dpkernel.proof.papers.ma_2024 import PublishedSketchedERM
+from dpkernel.proof.papers.nie_wang_2016 import PublishedPerturbedRisk
+from dpkernel.proof.papers.wang_guo_2024 import PublishedRandomFeatureSGD
+from dpkernel.proof.papers.wang_lei_ying_zhang_2022 import PublishedGradientSGD, PublishedOutputSGD
+
+__all__ = [
+    "PublishedAlgorithm1",
+    "PublishedAlgorithm2",
+    "PublishedAlgorithm3",
+    "PublishedAlgorithm4",
+    "PublishedAlgorithm5",
+    "PublishedGradientSGD",
+    "PublishedOutputSGD",
+    "PublishedPerturbedRisk",
+    "PublishedRandomFeatureSGD",
+    "PublishedSketchedERM",
+]

@@ -1,0 +1,250 @@
+"""What the five algorithms share: parameters, checks, losses, the ledger's plan, the certificate."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+from sklearn.metrics import accuracy_score, r2_score
+from sklearn.utils import ClassifierTags, RegressorTags
+
+from dpkernel.data.blocks import dense_rows
+from dpkernel.data.domain import Level, Levels
+from dpkernel.estimators.base import PrivateEstimator
+from dpkernel.estimators.labels import label_codes
+from dpkernel.foundations.errors import LedgerError, ParameterError, parameter_message
+from dpkernel.foundations.types import Array, Budget, Neighbours
+from dpkernel.foundations.validation import Choice, Kind, Real, Whole
+from dpkernel.models.losses import REGISTRY, Loss
+from dpkernel.privacy.certificate import Certificate, Release
+from dpkernel.privacy.ledger import Ledger
+from dpkernel.privacy.noise import Noise, NoiseSource, Plan
+from dpkernel.privacy.profiles import ApproximateProfile, PrivacyProfile
+
+PAPER = "Lee, Park & Ahn (2025)"
+NOTHING_PROVED = ApproximateProfile(0.0, 1.0)  # delta = 1 at every epsilon
+
+
+Objections = tuple[tuple[str, ...], tuple[str, ...]]
+
+
+class PublishedModel(PrivateEstimator):
+    """An algorithm of the paper, with a certificate of its claim that is never valid."""
+
+    _constraints: ClassVar = {
+        "epsilon": Real(0, math.inf),
+        "delta": Real(0, 1),
+        "regularisation": Real(0, math.inf),
+        "length_scale": Real(0, math.inf),
+        "ledger": (Choice(None), Kind(Ledger)),
+        "noise": (Choice(None), Kind(NoiseSource)),
+    }
+    _place: ClassVar[str]
+    _no_ceiling: ClassVar[str | None] = None  # why nothing is proved that a ceiling could count
+    neighbours = Neighbours.REPLACE_ONE
+
+    regularisation: float
+    length_scale: float
+
+    @abstractmethod
+    def _proved(self, releases: Sequence[Release]) -> PrivacyProfile:
+        """Return the profile that the releases really have together."""
+
+    @abstractmethod
+    def _objections(self) -> Objections:
+        """Return why the claim is not proved, and what leaves without noise."""
+
+    def _predictions(self, scores: Array) -> Array:
+        """Return what the model says where f~ has these values."""
+        return scores
+
+    def _check_training_data(self, X: Any, y: Any, **options: Any) -> tuple[Array, Array]:
+        X, y = super()._check_training_data(X, y, **options)
+        self._set_columns()
+        return dense(X), y
+
+    def _check_new_data(self, X: Any) -> Array:
+        return dense(super()._check_new_data(X))
+
+    def _plan(self, releases: Sequence[Release]) -> tuple[Ledger, Plan, Neighbours]:
+        ledger, plan, relation = super()._plan(releases)
+        nothing_proved = self._proved(releases).delta(100.0) == 1
+        return ledger, Plan(plan.parts, nothing_proved), relation
+
+    def _refuse_a_ceiling(self) -> None:
+        capped = self.ledger is not None and self.ledger.budget is not None
+        if self._no_ceiling is not None and capped:
+            raise LedgerError(
+                f"{type(self).__name__} proves nothing that a ceiling could count:"
+                f" {self._no_ceiling}. Pass a ledger without a budget, or none. Nothing was spent."
+            )
+
+    def _certify(
+        self, releases: Sequence[Release], noise: Noise, public: Mapping[str, Any]
+    ) -> Certificate:
+        """Return a certificate of the paper's claim, marked as not proved."""
+        unproved, without_noise = self._objections()
+        budget = Budget(self.epsilon, self.delta)
+        issued = Certificate.issue(
+            type(self).__name__,
+            budget,
+            releases,
+            noise,
+            public={
+                "length_scale": float(self.length_scale),
+                "regularisation": float(self.regularisation),
+                **public,
+            },
+            reference=f"{PAPER}, {self._place}, as printed",
+            invalid_because=unproved,
+            not_private_because=without_noise,
+        )
+        # epsilon and delta are the paper's claim; the profile is what is proved of the release
+        return replace(issued, epsilon=budget.epsilon, profile=self._proved(releases))
+
+
+class Published(PublishedModel):
+    """Algorithms 1 to 4: features, then a release of their rows and the targets."""
+
+    _constraints: ClassVar = {
+        **PublishedModel._constraints,
+        "n_features": Whole(1, 10_000),
+        "random_state": Whole(0),
+    }
+
+    n_features: int
+    random_state: int
+    coef_: Array
+
+    @abstractmethod
+    def _release(self, Z: Array, y: Array) -> Any:
+        """Run what follows the features on rows z_i; set ``coef_`` and ``certificate_``."""
+
+    def fit_features(self, Z: Any, y: Any) -> Any:
+        """Run the algorithm on rows z_i that were computed before; return the estimator.
+
+        For callers that compute features once and compare many settings. Z has ``n_features``
+        columns; ``coef_`` then speaks of such rows, and ``predict`` is not of use.
+        """
+        self._check_parameters()
+        Z, y = self._check_training_data(Z, y)
+        if Z.shape[1] != self.n_features:
+            raise ParameterError(
+                parameter_message(
+                    type(self).__name__,
+                    "n_features",
+                    f"the number of columns of Z, {Z.shape[1]}",
+                    self.n_features,
+                )
+            )
+        self._refuse_a_ceiling()
+        return self._release(Z, y)
+
+    def _certify(
+        self, releases: Sequence[Release], noise: Noise, public: Mapping[str, Any]
+    ) -> Certificate:
+        chosen = {"n_features": int(self.n_features), "random_state": int(self.random_state)}
+        return super()._certify(releases, noise, chosen | dict(public))
+
+
+class WithLoss(PublishedModel):
+    """Algorithms 2, 4 and 5: any convex loss with a largest slope and a largest curvature."""
+
+    loss: str | Loss
+    classes: Sequence[Level]
+
+    def _check_parameters(self) -> tuple[Budget, Neighbours]:
+        found = super()._check_parameters()
+        self._check_classes(self._resolve_loss())
+        return found
+
+    def _resolve_loss(self) -> Loss:
+        """Return the loss, which must have a largest slope and a largest curvature."""
+        loss = self.loss
+        if isinstance(loss, str) and loss in _NAMED:
+            loss = _NAMED[loss]
+        if not isinstance(loss, Loss) or not max(loss.lipschitz, loss.smoothness) < math.inf:
+            names = ", ".join(repr(name) for name in _NAMED)
+            raise ParameterError(
+                parameter_message(
+                    type(self).__name__,
+                    "loss",
+                    f"one of {names}, or a Loss with a largest slope and a largest curvature",
+                    loss if isinstance(loss, (str, Loss)) else type(loss).__name__,
+                )
+            )
+        return loss
+
+    def _check_classes(self, loss: Loss) -> None:
+        listed = isinstance(self.classes, (tuple, list, np.ndarray))
+        found = self._labels if listed else ()
+        texts = all(isinstance(v, str) for v in found)
+        numbers = all(isinstance(v, bool) or Real().holds(v) for v in found)
+        fine = (texts or numbers) and len(found) == 2 and found[0] != found[1]
+        if loss.labels and not fine:
+            raise ParameterError(
+                parameter_message(
+                    type(self).__name__,
+                    "classes",
+                    "a pair (negative, positive) of two different texts or two different numbers",
+                    type(self.classes).__name__,
+                    "Declare both: labels are not read from the data.",
+                )
+            )
+
+    @property
+    def _labels(self) -> tuple[Level, ...]:
+        """The declared classes as plain values."""
+        return tuple(v.item() if isinstance(v, np.generic) else v for v in self.classes)
+
+    def _check_training_data(self, X: Any, y: Any, **options: Any) -> tuple[Array, Array]:
+        if self._resolve_loss().labels:
+            options["encode"] = lambda found: 2 * label_codes(found, Levels(self._labels)) - 1
+        return super()._check_training_data(X, y, **options)
+
+    def _set_classes(self, loss: Loss) -> dict[str, Any]:
+        """Set ``classes_`` where the loss classifies; return what a certificate says of them."""
+        if not loss.labels:
+            return {}
+        self.classes_ = np.array(self._labels)
+        return {"classes": list(self._labels)}
+
+    def _predictions(self, scores: Array) -> Array:
+        if not self._resolve_loss().labels:
+            return scores
+        return np.asarray(self.classes_[(scores >= 0).astype(np.int64)])
+
+
+class Predictor(WithLoss):
+    """Algorithms 4 and 5, which can be asked at new points."""
+
+    def score(self, X: Any, y: Any) -> float:
+        """Return the accuracy of a loss that classifies, R^2 of one that regresses."""
+        measure = accuracy_score if self._resolve_loss().labels else r2_score
+        return float(measure(y, self.predict(X)))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        if self._resolve_loss().labels:
+            tags.estimator_type = "classifier"
+            tags.classifier_tags = ClassifierTags(multi_class=False)
+        else:
+            tags.estimator_type, tags.regressor_tags = "regressor", RegressorTags()
+        return tags
+
+
+def dense(X: Any) -> Array:
+    """Return a table as an array; the paper knows no sparse ones."""
+    return dense_rows(X, slice(None))
+
+
+_NAMED: dict[str, Loss] = {
+    name: loss
+    for name, loss in ((name, cls()) for name, cls in REGISTRY.items())
+    if max(loss.lipschitz, loss.smoothness) < math.inf
+}

@@ -1,0 +1,334 @@
+r"""Algorithms 1 and 3: kernel ridge regression from noisy sufficient statistics, as printed.
+
+    C = (1/n) sum z_i z_i^T,   u = (1/n) sum [y_i]_T z_i,   [y]_T = y cut to [-T, T]
+    C~ = C + s_1 (E + E^T)/2,  u~ = u + s_2 e,              E, e standard normal
+    beta~ = (C~ + lambda I)^-1 u~,   f~(x) = beta~^T z(x)
+
+with z a path of a Gaussian process at the data (Algorithm 1) or random Fourier features
+(Algorithm 3).
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy.linalg import eigh
+from sklearn.base import RegressorMixin
+
+from dpkernel.foundations.errors import ParameterError, parameter_message
+from dpkernel.foundations.types import Array, Budget, Neighbours
+from dpkernel.foundations.validation import Real
+from dpkernel.privacy.certificate import Release
+from dpkernel.privacy.ledger import Ledger
+from dpkernel.privacy.mechanisms import Gaussian, SymmetricGaussian
+from dpkernel.privacy.noise import NoiseSource
+from dpkernel.privacy.profiles import GaussianProfile, PrivacyProfile
+from dpkernel.privacy.sensitivity import declared
+from dpkernel.proof.papers.lee_park_ahn_2025.common import NOTHING_PROVED, Published
+from dpkernel.proof.papers.lee_park_ahn_2025.constants import (
+    PrintedNoise,
+    algorithm_1_noise,
+    algorithm_3_noise,
+)
+from dpkernel.proof.papers.lee_park_ahn_2025.features import OnFourierFeatures, OnProjection
+
+
+def ridge_path(gram: Array, cross: Array, regularisations: Sequence[float]) -> Array:
+    """Return (C~ + lambda I)^-1 u~ for every lambda, one a column, by one eigendecomposition.
+
+    C~ may be indefinite; the paper does not repair it.
+    """
+    values, vectors = eigh(gram)
+    shifted = values[:, None] + np.asarray(regularisations, dtype=np.float64)[None, :]
+    return np.asarray(vectors @ ((vectors.T @ cross)[:, None] / shifted))
+
+
+class _Statistics(Published):
+    """Steps 3 to 5 of both algorithms."""
+
+    target_bound: float | None
+
+    @abstractmethod
+    def _printed(self, n_rows: int) -> PrintedNoise:
+        """Return the constants that the box prints."""
+
+    @abstractmethod
+    def _mechanisms(self, n_rows: int) -> tuple[SymmetricGaussian, Gaussian]:
+        """Return the printed noise on C and u, with the sensitivities that a ledger is told."""
+
+    def _check_parameters(self) -> tuple[Budget, Neighbours]:
+        found = super()._check_parameters()
+        if not Real(0, math.inf).holds(self.target_bound):
+            raise ParameterError(
+                parameter_message(
+                    type(self).__name__,
+                    "target_bound",
+                    str(Real(0, math.inf)),
+                    self.target_bound,
+                    "Pass the truncation level T, a publicly known bound on |y|.",
+                )
+            )
+        return found
+
+    def _release(self, Z: Array, y: Array) -> Any:
+        bound, n_rows = self._bound, len(Z)
+        on_gram, on_cross = self._mechanisms(n_rows)
+        releases = [Release("gram matrix", on_gram), Release("cross moments", on_cross)]
+        noise = self._spend(releases, Budget(self.epsilon, self.delta))
+        self.gram_ = on_gram.release(Z.T @ Z / n_rows, noise)
+        self.cross_ = on_cross.release(Z.T @ np.clip(y, -bound, bound) / n_rows, noise)
+        shifted = self.gram_ + self.regularisation * np.eye(self.n_features)
+        self.coef_ = np.linalg.solve(shifted, self.cross_)
+        self.printed_ = self._printed(n_rows)
+        public = {"n_rows": n_rows, "target_bound": bound, "printed": asdict(self.printed_)}
+        self.certificate_ = self._certify(releases, noise, public)
+        return self
+
+    @property
+    def _bound(self) -> float:
+        """T, checked by ``_check_parameters``."""
+        return float(self.target_bound)  # type: ignore[arg-type]
+
+
+class PublishedAlgorithm1(OnProjection, _Statistics):
+    r"""Algorithm 1 as printed: ridge regression on a random projection of the kernel's space.
+
+    z_i = h_M(x_i) is drawn exactly, at training and test points jointly, by a Cholesky factor of
+    their kernel matrix: O((n + n_test)^3). A baseline for comparisons, not for protecting data.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        What the paper claims; half of each for C and for u.
+    n_features : int
+        M, the projection dimension.
+    regularisation : float
+        lambda, on the scale of the mean over rows.
+    length_scale : float
+        Of the Gaussian kernel.
+    target_bound : float
+        T, the truncation level. Required.
+    norm_bound : {"lemma", "nested"}
+        The bound on ||h_M(x)||^2: that of Lemma 7 and of the proof of Theorem 8, or the one in
+        the algorithm's box, whose root covers two terms (erratum 003-3). For M below
+        1.87 log(8/delta) the second is the smaller and not a bound at that probability.
+    ledger : Ledger, optional
+        One without a ceiling: nothing that a ceiling could count is proved.
+    noise : NoiseSource, optional
+    random_state : int
+        The public seed of h_M. The noise does not come from it.
+
+    Attributes
+    ----------
+    gram_, cross_ : the noisy C~ and u~
+    coef_ : beta~
+    printed_ : PrintedNoise
+    certificate_ : Certificate
+        Never valid.
+
+    Guarantee    none. The claim, (epsilon, delta)-DP of beta~^T h_M (Theorem 8), speaks of a path
+                 that is drawn without looking at the data. No such path can be written down: its
+                 value at a new point is drawn conditionally on its values at the training inputs,
+                 so that the released function contains them (erratum 003-12). For the same
+                 reason there is ``fit_predict`` and no ``predict``. Besides, Lemma 7 bounds
+                 ||h_M(x)|| in probability over a fresh projection; rows are not clipped to it.
+    Sensitivity  Delta_1 = 2 B^2 (sqrt(2) B^2 is enough, 003-1) and Delta_2 = 2 T B, as printed.
+    Noise        (E + E^T)/2 has variance 1 on the diagonal and 1/2 off it: ``SymmetricGaussian``.
+    Reference    Lee, Park & Ahn (2025), Definition 5, Lemma 7, Algorithm 1, Theorem 8.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpkernel.proof.papers import PublishedAlgorithm1
+    >>> X = np.random.default_rng(0).uniform(0, 1, (60, 2)); y = np.sin(3 * X[:, 0])
+    >>> model = PublishedAlgorithm1(1.0, 1e-3, n_features=10, target_bound=1.0)
+    >>> model.fit_predict(X[:50], y[:50], X[50:]).shape
+    (10,)
+    >>> model.certificate_.valid
+    False
+    """
+
+    _place: ClassVar[str] = "Algorithm 1"
+    _log_odds: ClassVar[str] = "log(8/delta)"
+
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        delta: float = 1e-6,
+        *,
+        n_features: int = 50,
+        regularisation: float = 0.1,
+        length_scale: float = 1.0,
+        target_bound: float | None = None,
+        norm_bound: str = "lemma",
+        ledger: Ledger | None = None,
+        noise: NoiseSource | None = None,
+        random_state: int = 0,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.n_features = n_features
+        self.regularisation = regularisation
+        self.length_scale = length_scale
+        self.target_bound = target_bound
+        self.norm_bound = norm_bound
+        self.ledger = ledger
+        self.noise = noise
+        self.random_state = random_state
+
+    def _printed(self, n_rows: int) -> PrintedNoise:
+        return algorithm_1_noise(
+            n_rows,
+            self.epsilon,
+            self.delta,
+            self.n_features,
+            self._bound,
+            self.norm_bound,
+        )
+
+    def _mechanisms(self, n_rows: int) -> tuple[SymmetricGaussian, Gaussian]:
+        p = self._printed(n_rows)
+        bounds = p.gram_sensitivity, p.cross_sensitivity
+        return _on_grid(p, bounds, n_rows, self.n_features)
+
+    def _proved(self, releases: Sequence[Release]) -> PrivacyProfile:
+        return NOTHING_PROVED
+
+
+class PublishedAlgorithm3(RegressorMixin, OnFourierFeatures, _Statistics):
+    r"""Algorithm 3 as printed: ridge regression on random Fourier features.
+
+    A baseline for comparisons, not for protecting data: ``PrivateKernelRidge`` is the same idea
+    with proved constants and less noise.
+
+    Parameters
+    ----------
+    epsilon, delta, n_features, regularisation, length_scale, target_bound, noise, random_state
+        As in ``PublishedAlgorithm1``; ``random_state`` is the public seed of the features.
+    features : {"cosine", "paired"}
+        The paper asks for a map into [-sqrt 2, sqrt 2] and does not write it down: "cosine" is
+        sqrt(2/M) cos(w_j^T x + b_j), which has that range; "paired" is
+        sqrt(2/M) (cos w_j^T x, sin w_j^T x), j <= M/2, the other form in use.
+    ledger : Ledger, optional
+        Charged the profile that the printed noise has with the right sensitivities.
+
+    Attributes
+    ----------
+    gram_, cross_ : the noisy C~ and u~
+    coef_ : beta~
+    printed_ : PrintedNoise
+    certificate_ : Certificate
+        Never valid: epsilon and delta are the claim; ``profile`` is what the printed noise gives
+        with the right sensitivities. Compare ``certificate_.profile.epsilon(delta)``.
+
+    Guarantee    not the claimed one: no proof of Theorem 16 is printed, and with the printed
+                 sensitivities none can work (erratum 003-5). The claim survives for epsilon <= 10
+                 by the slack of its composition; with cosine features it fails at epsilon = 20,
+                 where delta is 2 to 4 times what is claimed.
+    Sensitivity  printed Delta_1 = 2, Delta_2 = sqrt(2) T. Right, for rows of norm B:
+                 sqrt(2) B^2 and 2 B T, that is 2 sqrt(2) and 2 sqrt(2) T for cosine features
+                 (B^2 = 2), sqrt(2) and 2 T for paired ones (B = 1). Rows are cut to norm B, which
+                 changes nothing but last bits. The pair has the profile of one Gaussian release,
+                 which is less than the two together.
+    Noise        (E + E^T)/2 has variance 1 on the diagonal and 1/2 off it: ``SymmetricGaussian``.
+    Reference    Lee, Park & Ahn (2025), Definition 15, Algorithm 3, Theorem 16.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpkernel.proof.papers import PublishedAlgorithm3
+    >>> X = np.random.default_rng(0).uniform(0, 1, (50, 2)); y = np.sin(3 * X[:, 0])
+    >>> model = PublishedAlgorithm3(20.0, 1e-6, n_features=10, target_bound=1.0).fit(X, y)
+    >>> model.certificate_.valid, model.certificate_.profile.epsilon(1e-6) > 20
+    (False, True)
+    """
+
+    _place: ClassVar[str] = "Algorithm 3"
+
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        delta: float = 1e-6,
+        *,
+        n_features: int = 50,
+        regularisation: float = 0.1,
+        length_scale: float = 1.0,
+        target_bound: float | None = None,
+        features: str = "cosine",
+        ledger: Ledger | None = None,
+        noise: NoiseSource | None = None,
+        random_state: int = 0,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.n_features = n_features
+        self.regularisation = regularisation
+        self.length_scale = length_scale
+        self.target_bound = target_bound
+        self.features = features
+        self.ledger = ledger
+        self.noise = noise
+        self.random_state = random_state
+
+    def _release(self, Z: Array, y: Array) -> Any:
+        return super()._release(self._cut(Z), y)
+
+    def _printed(self, n_rows: int) -> PrintedNoise:
+        return algorithm_3_noise(n_rows, self.epsilon, self.delta, self._bound)
+
+    def _mechanisms(self, n_rows: int) -> tuple[SymmetricGaussian, Gaussian]:
+        row = self._row_norm * (1 + 1e-15)
+        right = math.sqrt(2) * row**2 * (1 + 1e-15), 2 * row * self._bound * (1 + 1e-15)
+        return _on_grid(self._printed(n_rows), right, n_rows, self.n_features)
+
+    def _proved(self, releases: Sequence[Release]) -> PrivacyProfile:
+        """Return the Gaussian profile of the pair, whose two parts can't both move farthest.
+
+        Rows of norm B at an angle with cosine k and targets T, -T move (C/s_1, u/s_2), where
+        s_2 = s_1 T/sqrt(2), by sqrt(2 B^4 (1 - k^2) + 4 B^2 (1 + k)) / (n s_1), at most
+        sqrt(2) (B^2 + 1) / (n s_1), at k = 1/B^2; shorter rows or other targets move it less.
+        What the grid and floating point add to each part is added here.
+        """
+        on_gram, on_cross = (release.mechanism for release in releases)
+        # sqrt(2) B^2 / n is the sensitivity of C alone
+        farthest = on_gram.sensitivity.value * (1 + self._row_norm**-2) / on_gram.noise_scale
+        slack = sum(
+            m.profile().mu - m.sensitivity.value / m.noise_scale for m in (on_gram, on_cross)
+        )
+        return GaussianProfile((farthest + slack) * (1 + 1e-12))
+
+    def _objections(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        right = "sqrt(2) and 2 T" if self.features == "paired" else "2 sqrt(2) and 2 sqrt(2) T"
+        return (
+            f"erratum 003-5: the printed sensitivities are 2 and sqrt(2) T, and those of"
+            f" {self.features} features are {right}; no proof of Theorem 16 is printed, and with"
+            " these sensitivities none can work",
+        ), ()
+
+
+def _on_grid(
+    printed: PrintedNoise, bounds: tuple[float, float], n_rows: int, n_features: int
+) -> tuple[SymmetricGaussian, Gaussian]:
+    """Return mechanisms with exactly the printed noise, for these sensitivities of n C and n u.
+
+    The grid is a power of two far below the noise, so that the parameter sqrt(sigma^2 + 4) of the
+    discrete Gaussian is the printed one to 18 digits. ``rounding`` bounds the error of the
+    floating-point means: n + 8 roundings of entries whose sum of magnitudes is at most a bound.
+    """
+    built = []
+    kinds: tuple[type[SymmetricGaussian] | type[Gaussian], ...] = (SymmetricGaussian, Gaussian)
+    scales = printed.gram_scale, printed.cross_scale
+    for kind, scale, bound in zip(kinds, scales, bounds, strict=True):
+        finest = math.ceil(math.log2(bound)) - 50  # entries keep 2^12 times the bound in 62 bits
+        grid = 2.0 ** max(math.floor(math.log2(scale)) - 30, finest)
+        rounding = (n_rows + 8) * 2.0**-52 * bound
+        sensitivity = declared(bound / n_rows * (1 + 1e-15))
+        built.append(kind(sensitivity, n_features, scale / grid, grid, rounding))
+    on_gram, on_cross = built
+    assert isinstance(on_gram, SymmetricGaussian) and isinstance(on_cross, Gaussian)
+    return on_gram, on_cross

@@ -1,0 +1,30 @@
+r"""Ma (2024), "Differential privacy via randomized sketching".
+
+Algorithm 1 as printed, the constants of Theorem 12, and two neighbouring tables that show the theorem
+to be false. The paper calls itself a failed attempt; this package says by how much.
+
+    001-1   Theorem 12 (the output of Algorithm 1 is private) is false as written: with the square loss
+            and y = 0 the output is 0 whatever the sketch is, and with one label changed it is not 0
+            almost surely. Total variation 1: not private at any epsilon for any delta < 1
+    001-2   delta of Theorem 12 has n^(nu (m - h) m / 2) where its proof gives n^(nu (h - m)(m + 2)/2),
+            with d where h should stand, and it exceeds 1 for all practical n, h and m
+
+A sketch with noise is private: ``dpkernel.privacy.mechanisms.GaussianMixing`` and
+``dpkernel.methods.PrivateSketchedRidge``.
+"""
+
+from dpkernel.proof.papers.ma_2024.algorithm import PublishedSketchedERM
+from dpkernel.proof.papers.ma_2024.theorem import (
+    Distinguished,
+    PrintedClaim,
+    counterexample,
+    theorem_12,
+)
+
+__all__ = [
+    "Distinguished",
+    "PrintedClaim",
+    "PublishedSketchedERM",
+    "counterexample",
+    "theorem_12",
+]

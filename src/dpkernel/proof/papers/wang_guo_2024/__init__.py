@@ -1,0 +1,42 @@
+r"""Wang & Guo (2024), "Differentially private SGD with random features".
+
+Algorithm 1 as printed: least-squares SGD on random features, output perturbation.
+A baseline; the errata that its certificates name:
+
+    000-1  Theorem 2 states Delta^2 for Delta: a root is missing, and the claim is false
+    000-2  Theorem 2 states c kappa + kappa^2 sqrt(eta T); its proof has c kappa^2 sqrt(eta T)
+    000-3  the proof's 2 eta G sqrt(e k (k+1)) with a Chernoff k and a union bound is valid, and 45
+           to 52 times what a direct bound and a mixture over k need
+    000-4  the Gaussian lemma, stated for every epsilon, is proved for epsilon <= 1
+
+``PublishedRandomFeatureSGD(sensitivity="proof")`` takes the root. Its noise is enough, and its
+certificate is valid where this library's own bound supports the claim.
+"""
+
+from dpkernel.proof.papers.wang_guo_2024.constants import (
+    PrintedOutputNoise,
+    Theorem1Rate,
+    algorithm_1_noise,
+    chernoff_hits,
+    direct_sensitivity,
+    iterate_bound,
+    proved_sensitivity,
+    stated_sensitivity,
+    theorem_1,
+)
+from dpkernel.proof.papers.wang_guo_2024.features import CosineFeatures
+from dpkernel.proof.papers.wang_guo_2024.random_feature_sgd import PublishedRandomFeatureSGD
+
+__all__ = [
+    "CosineFeatures",
+    "PrintedOutputNoise",
+    "PublishedRandomFeatureSGD",
+    "Theorem1Rate",
+    "algorithm_1_noise",
+    "chernoff_hits",
+    "direct_sensitivity",
+    "iterate_bound",
+    "proved_sensitivity",
+    "stated_sensitivity",
+    "theorem_1",
+]

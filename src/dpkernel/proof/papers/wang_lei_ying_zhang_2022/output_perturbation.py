@@ -1,0 +1,159 @@
+r"""Algorithm 1: SGD for Hölder-smooth losses with noise on the mean of the iterates, as printed.
+
+    w_1 = 0,   w_(t+1) = Proj(w_t - eta g_t),   w_priv = mean(w_1 .. w_T) + N(0, sigma^2 I)
+
+with g_t a subgradient of the loss at record i_t, uniform on the n records, and Proj the projection
+on a ball, or nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from dpkernel.data.domain import Level
+from dpkernel.foundations.types import Array, Budget
+from dpkernel.models.features import FeatureMap
+from dpkernel.models.losses import Loss
+from dpkernel.privacy.certificate import Release
+from dpkernel.privacy.ledger import Ledger
+from dpkernel.privacy.noise import NoiseSource
+from dpkernel.proof.papers.sgd import NOT_SUPPORTED, output_mechanism, output_of, output_run
+from dpkernel.proof.papers.wang_lei_ying_zhang_2022.common import HolderSGD
+from dpkernel.proof.papers.wang_lei_ying_zhang_2022.constants import (
+    algorithm_1_noise,
+)
+
+
+class PublishedOutputSGD(HolderSGD):
+    r"""Algorithm 1 as printed: SGD for a Hölder-smooth loss, noise on the mean of the iterates.
+
+    A baseline for comparisons: it protects, with many times the noise that is needed.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        What the paper claims (Theorem 8); half of delta is for the sensitivity.
+    n_steps : int, optional
+        T; the number of rows by default.
+    step : float
+        eta, below min(1, 1/L) (Theorem 7).
+    radius : float, optional
+        Of the ball that is projected on (Theorem 7b); no projection by default (7a).
+    loss : str or Loss
+        Any loss of ``dpkernel.models.losses``; its Hölder constants are the paper's alpha and L.
+    classes : pair of labels
+        The negative and the positive class, declared. Not used by losses that regress.
+    target_bound : float, optional
+        A publicly known bound on \|y\|, required by losses that regress; targets are cut to it.
+    features : "linear" or FeatureMap
+        "linear": rows in the box [-1, 1]^d over sqrt d. Or a map of ``dpkernel.models.features``.
+    ledger : Ledger, optional
+        Charged what is proved of the printed noise.
+    noise : NoiseSource, optional
+        Of the noise and of the order of the rows, which has to be fresh.
+
+    Attributes
+    ----------
+    coef_ : w_priv
+    classes_ : the declared classes, where the loss classifies
+    printed_ : PrintedOutputNoise
+    feature_map_ : FeatureMap
+    certificate_ : Certificate
+        Valid where this library's own bound supports the claim; its epsilon is then the one that is
+        proved, and ``public["errata"]`` says how loose the printed one is.
+
+    Guarantee    (epsilon, delta)-DP as claimed, replace-one, where the profile supports it. The
+                 printed constants hold and are loose: sigma is 41 times what is needed for
+                 alpha >= 1/2 and T = n = 10^4, 2.7 times for alpha = 0 (erratum 002-2). C_alpha of
+                 Lemma 20 grows without bound for alpha -> 1 and L > 1 (002-1), and with it the
+                 noise without a radius. The Gaussian lemma is proved for epsilon <= 1 (002-0);
+                 what is proved here does not use it.
+    Sensitivity  sqrt(a^2 + (T - k) c^2) + (k - 1) a when the replaced record was drawn k times,
+                 a = 2 eta G, c^2 of Lemma 21; k is binomial and the profile a mixture over it
+                 (``solvers.sgd_output``). G is the loss's largest slope times kappa, or
+                 M + L R^alpha with the radius or the bound of ``corrected_c_alpha``.
+    Numerics     as ``PublishedRandomFeatureSGD``.
+    Reference    Wang, Lei, Ying & Zhang (2022), Algorithm 1, Theorems 7 and 8, Lemmas 20 and 21.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpkernel.proof.papers import PublishedOutputSGD
+    >>> X = np.random.default_rng(0).uniform(-1, 1, (300, 2)); y = np.sign(X[:, 0])
+    >>> model = PublishedOutputSGD(1.0, 1e-5, step=0.1, loss="logistic").fit(X, y)
+    >>> model.certificate_.valid, model.certificate_.epsilon < 0.1
+    (True, True)
+    """
+
+    _place: ClassVar[str] = "Algorithm 1"
+
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        delta: float = 1e-6,
+        *,
+        n_steps: int | None = None,
+        step: float = 0.01,
+        radius: float | None = None,
+        loss: str | Loss = "logistic",
+        classes: Sequence[Level] = (-1, 1),
+        target_bound: float | None = None,
+        features: str | FeatureMap = "linear",
+        ledger: Ledger | None = None,
+        noise: NoiseSource | None = None,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.n_steps = n_steps
+        self.step = step
+        self.radius = radius
+        self.loss = loss
+        self.classes = classes
+        self.target_bound = target_bound
+        self.features = features
+        self.ledger = ledger
+        self.noise = noise
+
+    def _run(self, Z: Array, y: Array, features: FeatureMap) -> Any:
+        n_rows, kappa, loss = len(Z), features.row_norm_bound, self._loss()
+        steps, eta = self._steps(n_rows), float(self.step)
+        constants = self._constants(kappa)
+        self._check_theorem_7(constants)
+        radius = None if self.radius is None else float(self.radius)
+        printed = algorithm_1_noise(n_rows, steps, eta, self.epsilon, self.delta, constants, radius)
+        self._check_scale(printed.noise_scale)
+        run = output_run(
+            loss,
+            n_rows,
+            Z.shape[1],
+            steps,
+            eta,
+            kappa=kappa,
+            target_bound=self._bound,
+            radius=radius,
+            average=True,
+        )
+        mechanism = output_mechanism(run, printed.noise_scale)
+        releases, budget = [Release("mean iterate", mechanism)], Budget(self.epsilon, self.delta)
+        noise = self._spend(releases, budget)
+        order = self._order(noise, n_rows, steps)
+        self.coef_ = mechanism.release(output_of(run, Z, y, order), noise)
+        self.printed_ = printed
+        self.certificate_ = self._certify(
+            releases,
+            noise,
+            public=self._public(n_rows, steps, features, printed),
+            errata=_OUTPUT_ERRATA,
+            unproved=[] if mechanism.profile().supports(budget) else [NOT_SUPPORTED],
+        )
+        return self
+
+
+_OUTPUT_ERRATA = (
+    "erratum 002-0: the Gaussian lemma is proved for epsilon <= 1 only",
+    "erratum 002-1: without a radius, C_alpha of Lemma 20 lost its step size and grows without"
+    " bound as alpha tends to 1, if L > 1",
+    "erratum 002-2: the sensitivity of Theorem 7 holds and is loose; the noise is 41 times what is"
+    " needed for alpha >= 1/2, 2.7 times for alpha = 0, at T = n = 10^4",
+)

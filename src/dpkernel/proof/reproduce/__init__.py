@@ -1,0 +1,113 @@
+"""The published figures and tables again, with corrected algorithms and dpkernel's on the same axes.
+
+    python -m dpkernel.proof.reproduce lee-park-ahn fig1 --quick
+    python -m dpkernel.proof.reproduce all --quick
+
+Each item writes a PNG and a CSV. Repetitions are kept under ``cells/`` of the output folder: a second
+call goes on where the first stopped, and figures that share an experiment share its repetitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from dpkernel.foundations.errors import ParameterError, parameter_message
+from dpkernel.foundations.types import is_whole
+from dpkernel.proof.reproduce import errata, lee_park_ahn, wang_lei
+from dpkernel.proof.reproduce.design import DIMENSIONS
+from dpkernel.proof.reproduce.request import Request
+
+__all__ = ["FIGURES", "needs_songs", "reproduce"]
+
+REPETITIONS, QUICK = 100, 10
+
+FIGURES: dict[tuple[str, str], Callable[[Request], list[Path]]] = {
+    ("lee-park-ahn", "fig1"): lee_park_ahn.figure_1,
+    ("lee-park-ahn", "fig2"): lee_park_ahn.figure_2,
+    ("lee-park-ahn", "fig3"): lee_park_ahn.figure_3,
+    **{
+        ("lee-park-ahn", item): partial(lee_park_ahn.dimension_figure, item, d)
+        for item, d in zip(("fig4", "fig5", "fig6"), DIMENSIONS, strict=True)
+    },
+    ("lee-park-ahn", "fig7"): lee_park_ahn.figure_7,
+    **{
+        ("lee-park-ahn", f"fig{8 + k}"): partial(lee_park_ahn.width_figure, f"fig{8 + k}", width)
+        for k, width in enumerate(lee_park_ahn.WIDTHS)
+    },
+    ("wang-lei", "fig1"): wang_lei.figure_1,
+    ("wang-lei", "table1"): wang_lei.table_one,
+    ("errata", "table"): errata.errata_table,
+}
+
+
+def needs_songs(paper: str, item: str) -> bool:
+    """Whether an item needs the Million Song table."""
+    return paper == "lee-park-ahn" and item in ("fig3", *(f"fig{k}" for k in range(7, 13)))
+
+
+def reproduce(
+    paper: str,
+    item: str = "",
+    *,
+    out: Path,
+    quick: bool = False,
+    data: Path | None = None,
+    repetitions: int | None = None,
+    progress: bool = True,
+    n_jobs: int = 2,
+) -> list[Path]:
+    """Reproduce one figure or table; return the files written.
+
+    Parameters
+    ----------
+    paper, item : str
+        A key of ``FIGURES``; a paper with one item needs none.
+    out : Path
+        The folder for PNG, CSV and the repetitions that are kept.
+    quick : bool
+        10 repetitions in place of 100, and fewer trials of attacks.
+    data : Path, optional
+        The Million Song table as UCI text or zip, CSV (year first, then 90 columns) or NPZ (X, y).
+        Without it UCI's file is downloaded to ``out/data``.
+    repetitions : int, optional
+        In place of 100 or 10.
+    progress : bool
+        Show a progress bar.
+    n_jobs : int
+        Processes, one thread each.
+    """
+    items = [name for key, name in FIGURES if key == paper]
+    if not items:
+        allowed = "one of " + ", ".join(dict.fromkeys(repr(key) for key, _ in FIGURES))
+        raise ParameterError(parameter_message("reproduce", "paper", allowed, paper))
+    item = items[0] if len(items) == 1 and item in ("", paper) else item
+    if item not in items:
+        allowed = "one of " + ", ".join(map(repr, items))
+        raise ParameterError(parameter_message("reproduce", "item", allowed, item))
+    if repetitions is None:
+        repetitions = QUICK if quick else REPETITIONS
+    for name, value in (("repetitions", repetitions), ("n_jobs", n_jobs)):
+        if not (is_whole(value) and value >= 1):
+            raise ParameterError(parameter_message("reproduce", name, "an int >= 1", value))
+    try:
+        Path(out).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        allowed = "a folder that is there or can be made"
+        raise ParameterError(parameter_message("reproduce", "out", allowed, str(out))) from error
+    command = f"python -m dpkernel.proof.reproduce {paper} {item}{' --quick' if quick else ''}"
+    if needs_songs(paper, item):
+        command += " --data PATH" if data is not None else ""
+    if repetitions != (QUICK if quick else REPETITIONS):
+        command += f" --repetitions {repetitions}"
+    request = Request(
+        Path(out),
+        command,
+        repetitions,
+        quick=quick,
+        data=None if data is None else Path(data),
+        progress=progress,
+        n_jobs=n_jobs,
+    )
+    return FIGURES[paper, item](request)

@@ -1,0 +1,35 @@
+"""How a reproduction is to be run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dpkernel.proof.reproduce.design import EPSILONS, REGULARISATIONS, ROWS
+from dpkernel.proof.reproduce.repetitions import Grid
+from dpkernel.proof.reproduce.songs import Songs, fetch_songs, load_songs
+
+# the paper: M "from 10 to 1000", lambda in n^(-i/10), i = 0 .. 10
+FEATURES = (10, 20, 30, 50, 100, 200, 300, 500, 1000)
+GRID = Grid(ROWS, EPSILONS, FEATURES, REGULARISATIONS)
+
+
+@dataclass
+class Request:
+    """How a reproduction is to be run."""
+
+    out: Path
+    command: str
+    repetitions: int
+    quick: bool = False
+    data: Path | None = None
+    progress: bool = True
+    n_jobs: int = 2
+    grid: Grid = GRID
+    _songs: list[Songs] = field(default_factory=list)
+
+    def songs(self) -> Songs:
+        """Return the Million Song table, read once."""
+        if not self._songs:
+            self._songs.append(load_songs(self.data or fetch_songs(self.out / "data")))
+        return self._songs[0]
