@@ -38,10 +38,12 @@ def test_every_mutant_was_killed(tool):
 
 
 def test_a_text_that_is_not_there_once_is_an_error(tool):
-    missing = tool.Mutant("x", "Nothing.", "foundations/types.py", "no such line", "", ("test_types.py",))
+    missing = tool.Mutant(
+        "x", "Nothing.", "foundations/types.py", "no such line", "", ("test_types.py",)
+    )
     with pytest.raises(ValueError, match="occurs 0 times in"):
         missing.mutated()
-    often = tool.Mutant("x", "Nothing.", "foundations/types.py", "return", "", ("test_types.py",))
+    often = tool.Mutant("x", "Nothing.", file, "return", "", tests)
     with pytest.raises(ValueError, match="occurs [0-9]+ times in"):
         often.mutated()
 
@@ -64,7 +66,9 @@ def test_a_text_that_is_not_there_once_is_an_error(tool):
 def test_verdicts(tool, tmp_path, old, new, verdict):
     """A test that sees the change kills; an equal program survives; a slip proves nothing."""
     only = "TestNeighbours"
-    mutant = tool.Mutant("x", "Something.", "foundations/types.py", old, new, ("test_types.py",), only)
+    mutant = tool.Mutant(
+        "x", "Something.", "foundations/types.py", old, new, ("test_types.py",), only
+    )
     row = tool.Workshop(tmp_path, 1, [mutant]).judge(mutant)
     assert row["verdict"] == verdict
     if verdict == "killed":

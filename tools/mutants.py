@@ -52,7 +52,10 @@ _PRELOADED = (
     "rich.progress", "typer",
 )  # fmt: skip
 _SERVER = multiprocessing.get_context("forkserver")
-_COMPILED = ("solvers/sgd_compiled.py", "models/losses/slope.py")  # their numba caches are kept apart
+_COMPILED = (
+    "solvers/sgd_compiled.py",
+    "models/losses/slope.py",
+)  # their numba caches are kept apart
 # a failure of this kind is a slip in the mutant, not something that a test has seen
 _SLIPS = re.compile(
     r"^E\s+(NameError|UnboundLocalError|SyntaxError|ImportError|ModuleNotFoundError)", re.M

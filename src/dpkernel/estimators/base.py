@@ -1,8 +1,8 @@
-"""What every private estimator does in the same way.
+"""The one way from rows to a certified model, which every private estimator takes.
 
-Validate parameters and data before anything is spent, resolve bounds into a ``Domain``, go
-through the ledger, and leave a ``certificate_``. The conventions are listed in CONTRIBUTING.md and
-held by ``tests/test_estimator_contract.py``.
+``PrivateEstimator._fit`` is that way. An estimator says what it plans (``_make_plan``) and how that
+runs (its ``FitPlan``); it never says when. The conventions are listed in CONTRIBUTING.md and held by
+``tests/test_estimator_contract.py``.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ import logging
 import uuid
 import warnings
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, ClassVar
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from dpkernel.data.domain import Domain, Interval, Levels
@@ -57,6 +58,40 @@ class CountedClones(BaseEstimator):
         if not hasattr(self, "certificate_"):
             _count_fit(self)
         return super().__getstate__()
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What a fit leaves.
+
+    Parameters
+    ----------
+    attributes : mapping
+        The estimator's new attributes, by name.
+    public, free_statistics, reference
+        What the certificate says besides the releases: see ``Certificate.issue``.
+    """
+
+    attributes: Mapping[str, Any]
+    public: Mapping[str, Any]
+    free_statistics: Mapping[str, Any] = field(default_factory=dict)
+    reference: str = ""
+
+
+class FitPlan(ABC):
+    """What one fit is going to release, and how.
+
+    It is made from public numbers, before any row is read.
+    """
+
+    releases: Sequence[Release]
+
+    def prepare(self) -> None:  # noqa: B027 (a plan may have nothing to prepare)
+        """Read the rows as far as no noise is needed. A table that fails here has cost nothing."""
+
+    @abstractmethod
+    def run(self, noise: Noise) -> Fitted:
+        """Draw every release and put the model together. The budget is spent."""
 
 
 class PrivateEstimator(CountedClones):
@@ -124,52 +159,96 @@ class PrivateEstimator(CountedClones):
         check_is_fitted(self)
         return checked_table(self, X, sparse_too=True, reset=False)
 
+    # --- the one fit ------------------------------------------------------------------------------
+
+    def _fit(self, X: Any, y: Any = None, **given: Any) -> Self:
+        """Check parameters, open the table, plan, ask the ledger, prepare, spend, run, certify."""
+        try:
+            return self._complete(*self._planned_fit(X, y, **given))
+        finally:
+            self.__dict__.pop("_set_aside", None)
+
+    def _complete(self, budget: Budget, plan: FitPlan) -> Self:
+        """Carry a plan out and take over what it leaves."""
+        found, certificate = self._carry_out(plan, budget)
+        self._set_columns()
+        self._adopt(found, certificate)
+        return self
+
+    def _planned_fit(self, X: Any, y: Any = None, **given: Any) -> tuple[Budget, FitPlan]:
+        """Return what is asked for and the plan for this table, after checking both."""
+        budget, relation = self._check_parameters()
+        table = self._open_table(X, y, **given)
+        return budget, self._make_plan(table, budget, relation)
+
+    def _carry_out(
+        self, plan: FitPlan, budget: Budget, subject: str | None = None
+    ) -> tuple[Fitted, Certificate]:
+        """Pay for a plan and run it. This is the only place where an estimator spends."""
+        self._check_ledger(plan.releases, budget)
+        plan.prepare()
+        noise = self._spend(plan.releases, budget)
+        found = plan.run(noise)
+        certificate = Certificate.issue(
+            subject or type(self).__name__,
+            budget,
+            plan.releases,
+            noise,
+            public=found.public,
+            free_statistics=found.free_statistics,
+            reference=found.reference,
+        )
+        return found, certificate
+
+    def _open_table(self, X: Any, y: Any) -> Any:
+        """Return the checked table with its public sizes, or raise before anything is spent."""
+        raise NotImplementedError
+
+    def _make_plan(self, table: Any, budget: Budget, relation: Neighbours) -> FitPlan:
+        """Return the plan for a table of these public sizes; it reads no row."""
+        raise NotImplementedError
+
+    def _adopt(self, found: Fitted, certificate: Certificate) -> None:
+        """Take over what a fit left."""
+        for name, value in found.attributes.items():
+            setattr(self, name, value)
+        self.certificate_ = certificate
+
     def _planned(self, X: Any, y: Any) -> tuple[Release, ...]:
         """Return what a fit to these data would release, after checking them; nothing is spent."""
-        draft = clone(self)
-        draft._only_plans = True
+        if type(self)._make_plan is PrivateEstimator._make_plan:
+            raise ParameterError(
+                f"{type(self).__name__} does not say in advance what a fit would release."
+            )
         try:
-            draft.fit(X, y)
-        except _Planned as planned:
-            if self._plan(planned.releases)[1].nothing_proved:
-                raise ParameterError(
-                    f"What {type(self).__name__} releases has no proved guarantee to build on."
-                ) from None
-            return planned.releases
-        raise ParameterError(f"{type(self).__name__} does not say what a fit would release.")
+            return tuple(self._planned_fit(X, y)[1].releases)
+        finally:
+            self.__dict__.pop("_set_aside", None)
+
+    def _planned_spending(self, X: Any, y: Any) -> Plan:
+        """Return what a fit to these data would ask of a ledger."""
+        return self._spending(self._planned(X, y))[1]
+
+    # --- the ledger -------------------------------------------------------------------------------
 
     def _spend(self, releases: Sequence[Release], request: Budget) -> Noise:
         """Reserve every release of this fit in one atomic spend."""
-        self._stop_if_planning(releases)
         _count_fit(self)
-        ledger, plan, relation = self._plan(releases)
+        ledger, plan, relation = self._spending(releases)
         source = self.noise.restarted() if isinstance(self.noise, SeededNoise) else self.noise
         label = type(self).__name__
         return ledger.spend(plan, label, claim=request, neighbours=relation, noise=source)
 
     def _check_ledger(self, releases: Sequence[Release], request: Budget) -> None:
         """Raise now, before a long pass over the data, if the ledger would refuse the fit."""
-        self._stop_if_planning(releases)
-        ledger, plan, relation = self._plan(releases)
+        ledger, plan, relation = self._spending(releases)
         ledger.check(plan, type(self).__name__, claim=request, neighbours=relation)
 
-    def _stop_if_planning(self, releases: Sequence[Release]) -> None:
-        if self.__dict__.get("_only_plans", False):
-            raise _Planned(tuple(releases))
-
-    def _plan(self, releases: Sequence[Release]) -> tuple[Ledger, Plan, Neighbours]:
+    def _spending(self, releases: Sequence[Release]) -> tuple[Ledger, Plan, Neighbours]:
         parts = tuple(Part(r.label, r.mechanism.profile(), r.draws, r.folds) for r in releases)
         relation: Neighbours = releases[0].mechanism.sensitivity.neighbours
         ledger = Ledger(neighbours=relation) if self.ledger is None else self.ledger
         return ledger, Plan(parts), relation
-
-
-class _Planned(Exception):  # noqa: N818 (no error)
-    """Ends a fit that was only asked what it would release."""
-
-    def __init__(self, releases: tuple[Release, ...]) -> None:
-        super().__init__("planned")
-        self.releases = releases
 
 
 _families: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()

@@ -12,10 +12,10 @@ from scipy.special import log_expit, softmax
 
 from dpkernel.data.domain import Domain, Levels
 from dpkernel.estimators.kernel_model import LabelModel
-from dpkernel.estimators.labels import as_labels, classes_of
-from dpkernel.estimators.objective_model import ObjectiveModel
+from dpkernel.estimators.labels import classes_of
+from dpkernel.estimators.objective_model import ObjectiveModel, Problems
 from dpkernel.estimators.records import Targets
-from dpkernel.estimators.sources import open_source
+from dpkernel.estimators.sources import Source, open_source
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import JSON, Array, Neighbours, is_real
 from dpkernel.foundations.validation import Choice, Real
@@ -58,30 +58,27 @@ class MarginClassifier(LabelModel, ObjectiveModel):
 
         Nothing is spent if an argument or the data are refused.
         """
-        try:
-            return self._fit(X, y)
-        finally:
-            self.__dict__.pop("_set_aside", None)
+        return self._fit(X, y)
 
-    def _fit(self, X: Any, y: Any) -> Any:
-        budget, relation = self._check_parameters()
+    def _open_table(self, X: Any, y: Any) -> Source:
         levels = self._declared()
-        weights = self._weights(levels)
-        source = open_source(self, X, y, again=True, several=False, classes=levels)
+        self._weights(levels)
+        return open_source(self, X, y, again=True, several=False, classes=levels)
+
+    def _problems(self) -> Problems:
+        levels = self._declared()
+        weights, loss = self._weights(levels), self._loss()
         places = (1,) if len(levels.values) == 2 else range(len(levels.values))
-        loss = self._loss()
-        tasks = [("decision function", loss, OneAgainstRest(p, weights)) for p in places]
-        domain, features, coef, intercept, certificate = self._solve(
-            source, levels, budget, relation, tasks, signal=_SIGNAL, centred=True
+        return Problems(
+            levels,
+            tuple(("decision function", loss, OneAgainstRest(p, weights)) for p in places),
+            signal=_SIGNAL,
+            solver=self.solver,
+            ridge=self._ridge,
+            accept=tuple(self.accept),
+            centred=True,
+            single=len(places) == 1,
         )
-        self._set_columns()
-        self._domain, self.feature_map_ = domain, features
-        binary = len(tasks) == 1
-        self.coef_ = coef[:, 0] if binary else coef
-        self.intercept_ = float(intercept[0]) if binary else intercept
-        self.classes_ = as_labels(levels)
-        self.certificate_ = certificate
-        return self
 
     def _declared(self) -> Levels:
         """Return the declared classes."""
@@ -121,13 +118,6 @@ class MarginClassifier(LabelModel, ObjectiveModel):
         given, classes = self.class_weight, self._domain.target.values
         weights = None if given is None else [float(given.get(value, 1.0)) for value in classes]
         return {**header, "class_weight": weights}, arrays
-
-    @classmethod
-    def _from_state(cls, header: JSON, arrays: dict[str, Array]) -> Any:
-        model = super()._from_state(header, arrays)
-        assert isinstance(model._domain.target, Levels)
-        model.classes_ = as_labels(model._domain.target)
-        return model
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -15,8 +15,9 @@ from sklearn.utils.validation import check_is_fitted
 from dpkernel.data.blocks import dense_rows
 from dpkernel.data.domain import Domain
 from dpkernel.data.tables import as_floats
+from dpkernel.estimators.base import FitPlan, Fitted
 from dpkernel.estimators.curator_file import Answer, CuratorFile
-from dpkernel.estimators.rkhs import FunctionModel
+from dpkernel.estimators.rkhs import FunctionModel, FunctionProblem, FunctionTable
 from dpkernel.foundations.entropy import this_process
 from dpkernel.foundations.errors import (
     CertificateError,
@@ -25,7 +26,7 @@ from dpkernel.foundations.errors import (
     ParameterError,
     parameter_message,
 )
-from dpkernel.foundations.types import Array, Budget, Neighbours
+from dpkernel.foundations.types import JSON, Array, Budget, Neighbours
 from dpkernel.foundations.validation import Choice, Kind, Whole
 from dpkernel.models.kernels import Kernel, kernel_from_dict
 from dpkernel.privacy.certificate import Certificate, Release
@@ -37,7 +38,7 @@ from dpkernel.privacy.mechanisms import (
     mechanism_from_dict,
     require_accepted,
 )
-from dpkernel.privacy.noise import NoiseSource
+from dpkernel.privacy.noise import Noise, NoiseSource
 from dpkernel.privacy.sensitivity import erm_prediction
 
 
@@ -158,37 +159,29 @@ class PrivateCurator(FunctionModel):
 
     def fit(self, X: Any, y: Any) -> PrivateCurator:
         """Fit the function and pay for all answers. Nothing is spent if anything is refused."""
-        try:
-            return self._fit(X, y)
-        finally:
-            self.__dict__.pop("_set_aside", None)
+        return self._fit(X, y)
 
-    def _fit(self, X: Any, y: Any) -> PrivateCurator:
-        budget, relation = self._check_parameters()
+    def _open_table(self, X: Any, y: Any) -> FunctionTable:
         require_accepted(FunctionalGaussian, self.accept)
-        domain, problem, rows, targets = self._prepare(X, y, budget)
+        return super()._open_table(X, y)
+
+    def _make_plan(self, table: FunctionTable, budget: Budget, relation: Neighbours) -> FitPlan:
+        problem = self._problem_for(table, budget)
         mechanism = FunctionalGaussian.calibrate(
             problem.sensitivity(relation),
             budget,
             dimension=int(self.most_answers),
             accept=tuple(self.accept),
         )
+        if self.path is not None:
+            CuratorFile(Path(self.path)).refuse_if_there()
+        public = self._public(table, problem, kernel=problem.kernel.to_dict())
+        return AnswersPlan(table, problem, mechanism, public)
+
+    def _adopt(self, found: Fitted, certificate: Certificate) -> None:
+        """Keep what answers questions, in a file if there is one."""
+        rows, alpha, key = (found.attributes[name] for name in ("rows", "alpha", "key"))
         file = None if self.path is None else CuratorFile(Path(self.path))
-        if file is not None:
-            file.refuse_if_there()
-        releases = [Release("answers", mechanism)]
-        self._check_ledger(releases, budget)
-        alpha = problem.fit(rows, targets)
-        noise = self._spend(releases, budget)
-        key = mechanism.key(noise)
-        certificate = Certificate.issue(
-            type(self).__name__,
-            budget,
-            releases,
-            noise,
-            public=self._public(domain, problem, kernel=problem.kernel.to_dict()),
-        )
-        self._set_columns()
         if file is not None:
             names = getattr(self, "feature_names_in_", None)
             header = {
@@ -196,8 +189,10 @@ class PrivateCurator(FunctionModel):
                 "columns": None if names is None else [str(name) for name in names],
             }
             file.create(header, {"rows": rows, "alpha": alpha, "key": np.frombuffer(key)})
-        self._begin(domain, problem.kernel, mechanism, certificate, rows, alpha, key, file)
-        return self
+        domain, kernel, mechanism = (
+            found.attributes[name] for name in ("domain", "kernel", "mechanism")
+        )
+        self._begin(domain, kernel, mechanism, certificate, rows, alpha, key, file)
 
     def _begin(
         self,
@@ -313,39 +308,29 @@ class PrivateCurator(FunctionModel):
         Pure epsilon; delta is not used. One number for one answer is all that it protects: a second
         call is a second spend, and adding one number to a whole function protects nothing.
         """
+        request = Budget(self.epsilon)
         try:
             _, relation = self._check_parameters()
             require_accepted(L2Gamma, self.accept)
-            domain, problem, rows, targets = self._prepare(X, y, Budget(self.epsilon))
+            table = super()._open_table(X, y)
+            problem = self._problem_for(table, request)
             asked = np.atleast_2d(as_floats(point, "point"))
-            if (
-                asked.shape != (1, self._set_aside["n_features_in_"])
-                or not np.isfinite(asked).all()
-            ):
+            if asked.shape != (1, table.n_columns) or not np.isfinite(asked).all():
                 allowed = "one finite number a column"
                 got = f"shape {np.shape(point)}"
                 raise ParameterError(
                     parameter_message("predict_once", "point", allowed, got, "Ask one question.")
                 )
-            at = domain.to_unit(asked)
             moved = erm_prediction(problem.sensitivity(relation), reach=problem.kappa, norm="l2")
-            mechanism = L2Gamma.calibrate(
-                moved, Budget(self.epsilon), dimension=1, accept=tuple(self.accept)
-            )
-            releases, request = [Release("one prediction", mechanism)], Budget(self.epsilon)
-            self._check_ledger(releases, request)
-            value = problem.kernel(at, rows) @ problem.fit(rows, targets)
-            noise = self._spend(releases, request)
-            noisy = float(np.clip(mechanism.release(value, noise), -1.0, 1.0)[0])
+            mechanism = L2Gamma.calibrate(moved, request, dimension=1, accept=tuple(self.accept))
             public = self._public(
-                domain, problem, kernel=problem.kernel.to_dict(), point=asked[0].tolist()
+                table, problem, kernel=problem.kernel.to_dict(), point=asked[0].tolist()
             )
-            certificate = Certificate.issue(
-                "one prediction", request, releases, noise, public=public
-            )
-            return Prediction(float(domain.target.from_unit(noisy)), certificate)  # type: ignore
+            plan = OneAnswerPlan(table, problem, mechanism, public, asked)
+            found, certificate = self._carry_out(plan, request, "one prediction")
         finally:
             self.__dict__.pop("_set_aside", None)
+        return Prediction(found.attributes["value"], certificate)
 
     def _to_state(self) -> Any:
         raise ParameterError(
@@ -362,3 +347,61 @@ class PrivateCurator(FunctionModel):
                 " differently. Give it a path."
             )
         return PrivateCurator.open, (self._file.path,)
+
+
+@dataclass
+class AnswersPlan(FitPlan):
+    """A function that is fitted once, and a key from which the noise of every answer is drawn."""
+
+    table: FunctionTable
+    problem: FunctionProblem
+    mechanism: FunctionalGaussian
+    public: JSON
+    solved: Any = None
+
+    @property
+    def releases(self) -> list[Release]:  # type: ignore[override]
+        """The line of the certificate."""
+        return [Release("answers", self.mechanism)]
+
+    def prepare(self) -> None:
+        """Fit the function."""
+        self.solved = self.table.solved(self.problem)
+
+    def run(self, noise: Noise) -> Fitted:
+        """Draw the key."""
+        rows, alpha = self.solved
+        secret = {"rows": rows, "alpha": alpha, "key": self.mechanism.key(noise)}
+        known = {
+            "domain": self.table.domain,
+            "kernel": self.problem.kernel,
+            "mechanism": self.mechanism,
+        }
+        return Fitted({**secret, **known}, self.public)
+
+
+@dataclass
+class OneAnswerPlan(FitPlan):
+    """The value of the function at one point."""
+
+    table: FunctionTable
+    problem: FunctionProblem
+    mechanism: L2Gamma
+    public: JSON
+    point: Array
+    value: Any = None
+
+    @property
+    def releases(self) -> list[Release]:  # type: ignore[override]
+        """The line of the certificate."""
+        return [Release("one prediction", self.mechanism)]
+
+    def prepare(self) -> None:
+        """Fit the function and take its value."""
+        rows, alpha = self.table.solved(self.problem)
+        self.value = self.problem.kernel(self.table.domain.to_unit(self.point), rows) @ alpha
+
+    def run(self, noise: Noise) -> Fitted:
+        """Add noise to the value."""
+        noisy = np.clip(self.mechanism.release(self.value, noise), -1.0, 1.0)
+        return Fitted({"value": float(self.table.target.from_unit(noisy)[0])}, self.public)

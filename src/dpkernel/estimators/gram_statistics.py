@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from sklearn.base import clone
 
+from dpkernel.estimators.base import FitPlan, Fitted
 from dpkernel.estimators.gram_pass import sum_blocks
-from dpkernel.estimators.ridge import PrivateKernelRidge
+from dpkernel.estimators.ridge import GramPlan, PrivateKernelRidge
 from dpkernel.estimators.sources import Source, chunk_block
 from dpkernel.foundations.errors import DataError, LedgerError, ParameterError, parameter_message
 from dpkernel.foundations.types import is_whole
 from dpkernel.privacy.folds import GramFolds
 from dpkernel.privacy.ledger import Ledger
+from dpkernel.privacy.noise import Noise
 
 
 class GramStatistics:
@@ -69,16 +72,19 @@ class GramStatistics:
         shape = () if n_targets is None else (int(n_targets),)
         source = Source("pieces", int(n_rows), int(n_columns), shape, None)
         self._shape = shape
-        self._set_up = self._model._set_up(source, budget, relation)
-        self._sum: GramFolds | None = GramFolds(self._set_up.recipe.layout)
+        self._plan = self._model._plan_gram(source, budget, relation)
+        self._sum: GramFolds | None = GramFolds(self._plan.recipe.layout)
 
     def update(self, X: Any, y: Any) -> GramStatistics:
         """Add rows that were not added before: X of shape (n, columns), y (n,) or (n, targets)."""
         whole = self._open()
         for block in chunk_block(X, y):
-            if block[0].shape[1] != self._set_up.n_columns or block[1].shape[1:] != self._shape:
+            if (
+                block[0].shape[1] != self._plan.source.n_columns
+                or block[1].shape[1:] != self._shape
+            ):
                 raise DataError("X or y has other columns than these statistics declare.")
-            whole.merge(sum_blocks([block], self._set_up.recipe))
+            whole.merge(sum_blocks([block], self._plan.recipe))
         return self
 
     def merge(self, other: GramStatistics) -> GramStatistics:
@@ -87,7 +93,7 @@ class GramStatistics:
         The other one is empty afterwards.
         """
         mine, theirs = self._open(), other._open()
-        first, second = self._set_up, other._set_up
+        first, second = self._plan, other._plan
         same = first.features.to_dict() == second.features.to_dict()
         if other is self or not same or first.domain != second.domain:
             raise DataError("Only statistics of the same model and sizes can be merged, once.")
@@ -101,17 +107,14 @@ class GramStatistics:
         All declared rows must be there. The statistics can't be used again.
         """
         whole, model = self._open(), self._model
-        if whole._rows != self._set_up.n_records:
+        if whole._rows != self._plan.source.n_rows:
             raise DataError(
                 "The statistics do not hold the declared number of rows, so nothing was spent."
             )
         if ledger is not None:
             model.ledger = ledger
         budget, _ = model._check_parameters()
-        noise = model._spend(self._set_up.releases, budget)
-        self._sum = None
-        grams = whole.release(self._set_up.mechanism, noise)
-        return model._conclude(self._set_up, grams, noise, budget, rows_added_by="caller")
+        return model._complete(budget, _Gathered(self._plan, whole, self))
 
     def _open(self) -> GramFolds:
         if self._sum is None:
@@ -119,10 +122,24 @@ class GramStatistics:
         return self._sum
 
     def __repr__(self) -> str:
-        n = self._set_up.n_records
-        return (
-            f"<GramStatistics for {n} rows of {self._set_up.n_columns} columns; sums are not shown>"
-        )
+        n, columns = self._plan.source.n_rows, self._plan.source.n_columns
+        return f"<GramStatistics for {n} rows of {columns} columns; sums are not shown>"
 
     def __reduce__(self) -> str:
         raise LedgerError("Un-noised statistics can't be pickled or copied. Release them instead.")
+
+
+class _Gathered(FitPlan):
+    """A plan whose rows are summed up already."""
+
+    def __init__(self, plan: GramPlan, sums: GramFolds, statistics: GramStatistics) -> None:
+        self._plan, self._sums, self._statistics = plan, sums, statistics
+        self.releases = plan.releases
+
+    def run(self, noise: Noise) -> Fitted:
+        """Release the sums, which can't be used again."""
+        self._statistics._sum = None
+        self._plan.sums = self._sums
+        found = self._plan.run(noise)
+        self._plan.sums = None
+        return replace(found, public={**found.public, "rows_added_by": "caller"})

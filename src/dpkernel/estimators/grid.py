@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from dpkernel.data.domain import Domain, Interval
+from dpkernel.estimators.base import FitPlan, Fitted
 from dpkernel.estimators.kernel_model import KernelModel
-from dpkernel.estimators.rkhs import FunctionModel
+from dpkernel.estimators.rkhs import FunctionModel, FunctionProblem, FunctionTable
 from dpkernel.foundations.errors import ParameterError, parameter_message
-from dpkernel.foundations.types import JSON, Array, Neighbours
+from dpkernel.foundations.types import JSON, Array, Budget, Neighbours
 from dpkernel.foundations.validation import Choice, Whole
-from dpkernel.models.features import PublicNystroem
-from dpkernel.privacy.certificate import Certificate, Release
+from dpkernel.models.features import FeatureMap, PublicNystroem
+from dpkernel.privacy.certificate import Release
 from dpkernel.privacy.ledger import Ledger
 from dpkernel.privacy.mechanisms import FunctionalGaussian, require_accepted
-from dpkernel.privacy.noise import NoiseSource
+from dpkernel.privacy.noise import Noise, NoiseSource
 
 _AUTO_SIDE = {1: 33, 2: 17, 3: 9}
 _MOST_POINTS = 4096
@@ -111,40 +113,22 @@ class PrivateGridRegressor(FunctionModel, KernelModel):
 
     def fit(self, X: Any, y: Any) -> PrivateGridRegressor:
         """Fit the function and release its values on the grid."""
-        try:
-            return self._fit(X, y)
-        finally:
-            self.__dict__.pop("_set_aside", None)
+        return self._fit(X, y)
 
-    def _fit(self, X: Any, y: Any) -> PrivateGridRegressor:
-        budget, relation = self._check_parameters()
+    def _open_table(self, X: Any, y: Any) -> FunctionTable:
         require_accepted(FunctionalGaussian, self.accept)
-        domain, problem, rows, targets = self._prepare(X, y, budget)
-        grid = self._grid(rows.shape[1])
-        features = PublicNystroem(landmarks=grid.tolist(), kernel=problem.kernel).build(
-            rows.shape[1]
-        )
+        return super()._open_table(X, y)
+
+    def _make_plan(self, table: FunctionTable, budget: Budget, relation: Neighbours) -> FitPlan:
+        problem = self._problem_for(table, budget)
+        n_inputs = table.domain.n_unit_columns
+        grid = self._grid(n_inputs)
+        features = PublicNystroem(landmarks=grid.tolist(), kernel=problem.kernel).build(n_inputs)
         mechanism = FunctionalGaussian.calibrate(
             problem.sensitivity(relation), budget, dimension=len(grid), accept=tuple(self.accept)
         )
-        releases = [Release("values on the grid", mechanism)]
-        self._check_ledger(releases, budget)
-        values = problem.kernel(grid, rows) @ problem.fit(rows, targets)
-        # coordinates on the features, which are orthonormal on the span of the grid
-        coordinates = features.coordinates(values)
-        noise = self._spend(releases, budget)
-        self.coef_, self.intercept_ = mechanism.release(coordinates, noise), 0.0
-        self.certificate_ = Certificate.issue(
-            type(self).__name__,
-            budget,
-            releases,
-            noise,
-            public=self._public(domain, problem, feature_map=features.to_dict()),
-        )
-        self._set_columns()
-        self._domain, self.feature_map_, self.grid_points_ = domain, features, grid
-        self.grid_values_ = self._in_units(features.transform_block(grid) @ self.coef_)
-        return self
+        public = self._public(table, problem, feature_map=features.to_dict())
+        return GridPlan(table, problem, grid, features, mechanism, public)
 
     def _grid(self, n_inputs: int) -> Array:
         if self.side == "auto" and n_inputs not in _AUTO_SIDE:
@@ -159,13 +143,9 @@ class PrivateGridRegressor(FunctionModel, KernelModel):
         ticks = np.linspace(-1.0, 1.0, side)
         return np.array(list(itertools.product(ticks, repeat=n_inputs)))
 
-    def _in_units(self, scores: Array) -> Array:
-        inside = np.clip(scores, -1.0, 1.0)
-        return np.asarray(self._domain.target.from_unit(inside))  # type: ignore[union-attr]
-
     def predict(self, X: Any) -> Array:
         """Return the interpolated values, inside ``y_bounds``."""
-        return self._in_units(self._linear(X))
+        return _in_units(self._domain, self._linear(X))
 
     @classmethod
     def _from_state(cls, header: JSON, arrays: dict[str, Array]) -> PrivateGridRegressor:
@@ -176,7 +156,7 @@ class PrivateGridRegressor(FunctionModel, KernelModel):
         model.side = round(len(model.grid_points_) ** (1 / model.grid_points_.shape[1]))
         model.kernel, model.length_scale = features.kernel, 1.0  # the kernel holds its own
         values = features.transform_block(model.grid_points_) @ model.coef_
-        model.grid_values_ = model._in_units(values)
+        model.grid_values_ = _in_units(model._domain, values)
         return model
 
     @classmethod
@@ -191,3 +171,48 @@ class PrivateGridRegressor(FunctionModel, KernelModel):
             "regularisation": public["regularisation"],
             "accept": tuple(header["certificate"]["assumptions"]),
         }
+
+
+@dataclass
+class GridPlan(FitPlan):
+    """The values of the function on the grid, released as coordinates on the span of the grid."""
+
+    table: FunctionTable
+    problem: FunctionProblem
+    grid: Array
+    features: FeatureMap
+    mechanism: FunctionalGaussian
+    public: JSON
+    coordinates: Any = None
+
+    @property
+    def releases(self) -> list[Release]:  # type: ignore[override]
+        """The line of the certificate."""
+        return [Release("values on the grid", self.mechanism)]
+
+    def prepare(self) -> None:
+        """Fit the function and take its coordinates on the features, orthonormal on that span."""
+        rows, alpha = self.table.solved(self.problem)
+        assert isinstance(self.features, PublicNystroem)
+        self.coordinates = self.features.coordinates(self.problem.kernel(self.grid, rows) @ alpha)
+
+    def run(self, noise: Noise) -> Fitted:
+        """Add noise to the coordinates."""
+        coef = self.mechanism.release(self.coordinates, noise)
+        values = self.features.transform_block(self.grid) @ coef
+        return Fitted(
+            {
+                "_domain": self.table.domain,
+                "feature_map_": self.features,
+                "coef_": coef,
+                "intercept_": 0.0,
+                "grid_points_": self.grid,
+                "grid_values_": _in_units(self.table.domain, values),
+            },
+            self.public,
+        )
+
+
+def _in_units(domain: Domain, scores: Array) -> Array:
+    inside = np.clip(scores, -1.0, 1.0)
+    return np.asarray(domain.target.from_unit(inside))  # type: ignore[union-attr]

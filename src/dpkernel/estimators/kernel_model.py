@@ -15,8 +15,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpkernel.data.blocks import dense_rows, rows_a_block
 from dpkernel.data.domain import Domain, Interval, Levels
-from dpkernel.estimators.base import PrivateEstimator, resolve_domain
+from dpkernel.estimators.base import Fitted, PrivateEstimator, resolve_domain
 from dpkernel.estimators.feature_choice import MAPS, choose_features
+from dpkernel.estimators.labels import as_labels
 from dpkernel.estimators.sources import Source
 from dpkernel.foundations.errors import (
     CertificateError,
@@ -205,6 +206,20 @@ class LabelModel(ClassifierMixin, KernelModel):
     """A classifier by the largest of the linear functions that were released, or by the sign of one."""
 
     classes_: Any
+
+    def _adopt(self, found: Fitted, certificate: Certificate) -> None:
+        super()._adopt(found, certificate)
+        self._set_classes()
+
+    @classmethod
+    def _from_state(cls, header: JSON, arrays: dict[str, Array]) -> Self:
+        model = super()._from_state(header, arrays)
+        model._set_classes()
+        return model
+
+    def _set_classes(self) -> None:
+        assert isinstance(self._domain.target, Levels)
+        self.classes_ = as_labels(self._domain.target)
 
     def decision_function(self, X: Any) -> Array:
         """Return f(x): positive for the second of two classes; one column a class for more."""

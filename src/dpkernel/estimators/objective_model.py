@@ -15,7 +15,7 @@ import numpy as np
 from rich.console import Console
 
 from dpkernel.data.domain import Domain, Interval, Levels
-from dpkernel.estimators.base import logger
+from dpkernel.estimators.base import FitPlan, Fitted, logger
 from dpkernel.estimators.kernel_model import KernelModel
 from dpkernel.estimators.objective_plan import (
     ROW_BOUND,
@@ -28,10 +28,9 @@ from dpkernel.estimators.records import STEPS, RecordRecipe, RecordStore, Target
 from dpkernel.estimators.sources import Source
 from dpkernel.foundations.types import JSON, Array, Budget, Neighbours
 from dpkernel.foundations.validation import Choice, Constraint, Kind, Real
-from dpkernel.models.features import FeatureMap
 from dpkernel.models.features.normalised import shrunk_centre
 from dpkernel.models.losses import Loss
-from dpkernel.privacy.certificate import Certificate, Release
+from dpkernel.privacy.certificate import Release
 from dpkernel.privacy.mechanisms import L2Gamma, PureObjectivePerturbation, require_accepted
 from dpkernel.privacy.noise import Noise
 from dpkernel.privacy.profiles import gaussian_mu
@@ -42,7 +41,6 @@ _CENTRE_SHARE = 0.1
 
 Task = tuple[str, Loss, Targets]  # a label for the certificate, a loss, a view of the targets
 Show = Callable[[Sequence[Task]], Iterable[Task]]
-Solved = tuple[Domain, FeatureMap, Array, Array, Certificate]  # coefficients, intercepts before it
 
 
 class ObjectiveModel(KernelModel):
@@ -69,23 +67,16 @@ class ObjectiveModel(KernelModel):
             require_accepted(L2Gamma if output else PureObjectivePerturbation, self.accept)
         return budget, relation
 
-    def _solve(
-        self,
-        source: Source,
-        target: Interval | Levels,
-        budget: Budget,
-        relation: Neighbours,
-        tasks: Sequence[Task],
-        *,
-        signal: float,
-        centred: bool = False,
-    ) -> Solved:
-        """Return what ``solve_tasks`` does, with the parameters of this estimator."""
-        ridge = None if self.regularisation == "auto" else float(self.regularisation)
-        rest = self.solver, ridge, tuple(self.accept), self.verbose
-        return solve_tasks(
-            self, source, target, budget, relation, tasks, *rest, signal=signal, centred=centred
-        )
+    def _make_plan(self, table: Source, budget: Budget, relation: Neighbours) -> FitPlan:
+        return ConvexPlan(self, table, budget, relation, self._problems())
+
+    def _problems(self) -> Problems:
+        """Return the convex problems of this estimator, from its parameters."""
+        raise NotImplementedError
+
+    @property
+    def _ridge(self) -> float | None:
+        return None if self.regularisation == "auto" else float(self.regularisation)
 
     @classmethod
     def _saved_parameters(cls, header: JSON, domain: Domain) -> dict[str, Any]:
@@ -95,84 +86,117 @@ class ObjectiveModel(KernelModel):
         return found
 
 
-def solve_tasks(
-    model: KernelModel,
-    source: Source,
-    target: Interval | Levels,
-    budget: Budget,
-    relation: Neighbours,
-    tasks: Sequence[Task],
-    solver: str,
-    ridge: float | None,
-    accept: tuple[str, ...],
-    verbose: bool,
-    *,
-    signal: float,
-    centred: bool = False,
-) -> Solved:
-    """Return domain, features, coefficients, intercepts and the certificate of a fit of the model.
+@dataclass(frozen=True)
+class Problems:
+    """Convex problems on one set of records, inside one budget.
 
-    Tasks with one label have one loss and share a line of the certificate. ``ridge`` is Lambda, None to
-    have it chosen. ``centred`` spends a share on the mean of the rows and scales every row around it to
-    norm 1: for losses in which only the sign of a prediction counts.
+    Parameters
+    ----------
+    target : Interval or Levels
+    tasks : tuple of Task
+        Tasks with one label have one loss and share a line of the certificate.
+    signal : float
+        The variance that a good prediction is taken to have.
+    solver : {"objective", "output"}
+    ridge : float or None
+        Lambda; None to have it chosen.
+    accept : tuple of str
+        Assumptions that the user has signed.
+    centred : bool
+        Spend a share on the mean of the rows, and scale every row around it to norm 1: for losses in
+        which only the sign of a prediction counts.
+    single : bool
+        There is one problem, so that ``coef_`` is a vector.
     """
-    domain = model._resolve_domain(source, target)
-    n_inputs = source.n_columns if domain.columns is None else domain.n_unit_columns
-    size = auto_size(source.n_rows, n_inputs, budget)
-    features = model._choose_features(domain, source, size)
-    recipe, powers = RecordRecipe.choose(domain, features, source.n_rows, ROW_BOUND)
-    owner = type(model).__name__
-    share = _centre_share(source.n_rows, n_inputs, budget) if centred and recipe.scale else 0.0
-    sizes = source.n_rows, powers, signal
-    setting = Setting(owner, budget, relation, *sizes, centre_share=share)
-    losses = [loss for _, loss, _ in tasks]
-    approach: _Approach
-    if solver == "output":
-        plan, centre = plan_outputs(setting, losses, ridge, accept)
-        approach = _Output(tasks, plan)
-    else:
-        plans, centre = plan_objectives(setting, losses, ridge)
-        approach = _Objective(tasks, plans)
-    releases = [Release("centre", centre)] if centre else []
-    releases += approach.releases()
-    model._check_ledger(releases, budget)
-    logger.info("%d problem(s) on %d rows", len(tasks), source.n_rows)
-    shift = np.zeros(recipe.n_coordinates - 1)
-    store = RecordStore(source, recipe)
-    if centred:
-        recipe.around(shift)  # what can't be built is refused before anything is spent
-    if centre:
-        total = store.sum_rows()
-        noise = model._spend(releases, budget)
-        unit = 1 / (STEPS * source.n_rows)
-        noisy, spread = centre.release(total, noise) * unit, centre.noise_scale * unit
-        shift = shrunk_centre(noisy, spread, powers[1:], n_inputs + 1)
-    if centred:
-        recipe = recipe.around(shift)
-        features, store = recipe.features, RecordStore(source, recipe)
-    store.prepare()
-    if not centre:
-        noise = model._spend(releases, budget)
-    show = _announced if verbose else _silent
-    solutions = [recipe.coefficients(beta) for beta in approach.solve(store, noise, show)]
-    certificate = Certificate.issue(
-        owner,
-        budget,
-        releases,
-        noise,
-        public={
-            "n_rows": source.n_rows,
-            "n_columns": source.n_columns,
-            "domain": domain.to_dict(),
-            "feature_map": features.to_dict(),
-            "losses": [loss.to_dict() for loss in approach.ridges()],
-            "regularisation": list(approach.ridges().values()),
-            "solver": solver,
-        },
-    )
-    coef = np.column_stack([solution[0] for solution in solutions])
-    intercept = np.array([solution[1] for solution in solutions])
-    return domain, features, coef, intercept, certificate
+
+    target: Interval | Levels
+    tasks: tuple[Task, ...]
+    signal: float
+    solver: str = "objective"
+    ridge: float | None = None
+    accept: tuple[str, ...] = ()
+    centred: bool = False
+    single: bool = True
+
+
+class ConvexPlan(FitPlan):
+    """Solve problems with noise inside them, or on their solutions."""
+
+    def __init__(
+        self,
+        model: KernelModel,
+        source: Source,
+        budget: Budget,
+        relation: Neighbours,
+        problems: Problems,
+    ) -> None:
+        self._source, self._problems, self._verbose = source, problems, model.verbose
+        self._domain = domain = model._resolve_domain(source, problems.target)
+        n, owner = source.n_rows, type(model).__name__
+        n_inputs = source.n_columns if domain.columns is None else domain.n_unit_columns
+        features = model._choose_features(domain, source, auto_size(n, n_inputs, budget))
+        recipe, self._powers = RecordRecipe.choose(domain, features, n, ROW_BOUND)
+        self._recipe, self._n_inputs = recipe, n_inputs
+        share = _centre_share(n, n_inputs, budget) if problems.centred and recipe.scale else 0.0
+        sizes = n, self._powers, problems.signal
+        setting = Setting(owner, budget, relation, *sizes, centre_share=share)
+        losses = [loss for _, loss, _ in problems.tasks]
+        self._approach: _Approach
+        if problems.solver == "output":
+            plan, self._centre = plan_outputs(setting, losses, problems.ridge, problems.accept)
+            self._approach = _Output(problems.tasks, plan)
+        else:
+            plans, self._centre = plan_objectives(setting, losses, problems.ridge)
+            self._approach = _Objective(problems.tasks, plans)
+        self.releases = [Release("centre", self._centre)] if self._centre else []
+        self.releases += self._approach.releases()
+
+    def prepare(self) -> None:
+        """Make the records; where they need a centre first, sum up the rows for it."""
+        logger.info("%d problem(s) on %d rows", len(self._problems.tasks), self._source.n_rows)
+        if self._problems.centred:
+            # what can't be built is refused before anything is spent
+            around_zero = self._recipe.around(np.zeros(self._recipe.n_coordinates - 1))
+            self._recipe = self._recipe if self._centre else around_zero
+        self._store = RecordStore(self._source, self._recipe)
+        if self._centre:
+            self._total = self._store.sum_rows()
+        else:
+            self._store.prepare()
+
+    def run(self, noise: Noise) -> Fitted:
+        """Release the centre, if there is one, and the solutions."""
+        if self._centre:
+            unit = 1 / (STEPS * self._source.n_rows)
+            noisy = self._centre.release(self._total, noise) * unit
+            spread = self._centre.noise_scale * unit
+            shift = shrunk_centre(noisy, spread, self._powers[1:], self._n_inputs + 1)
+            self._recipe = self._recipe.around(shift)
+            self._store = RecordStore(self._source, self._recipe)
+            self._store.prepare()
+        show = _announced if self._verbose else _silent
+        betas = self._approach.solve(self._store, noise, show)
+        solutions = [self._recipe.coefficients(beta) for beta in betas]
+        coef = np.column_stack([solution[0] for solution in solutions])
+        intercept = np.array([solution[1] for solution in solutions])
+        single, features = self._problems.single, self._recipe.features
+        return Fitted(
+            {
+                "_domain": self._domain,
+                "feature_map_": features,
+                "coef_": coef[:, 0] if single else coef,
+                "intercept_": float(intercept[0]) if single else intercept,
+            },
+            {
+                "n_rows": self._source.n_rows,
+                "n_columns": self._source.n_columns,
+                "domain": self._domain.to_dict(),
+                "feature_map": features.to_dict(),
+                "losses": [loss.to_dict() for loss in self._approach.ridges()],
+                "regularisation": list(self._approach.ridges().values()),
+                "solver": self._problems.solver,
+            },
+        )
 
 
 class _Approach(Protocol):

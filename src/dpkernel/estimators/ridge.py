@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -10,22 +11,22 @@ import numpy as np
 from sklearn.base import MultiOutputMixin, RegressorMixin
 
 from dpkernel.data.domain import Domain, Interval
-from dpkernel.estimators.base import interval_of, logger
+from dpkernel.estimators.base import FitPlan, Fitted, interval_of, logger
 from dpkernel.estimators.gram_pass import Recipe, sum_source
 from dpkernel.estimators.group_pass import open_units, sum_units, unit_layout
 from dpkernel.estimators.kernel_model import KernelModel
-from dpkernel.estimators.ridge_output import fit_output
+from dpkernel.estimators.ridge_output import plan_output, ridge_of
 from dpkernel.estimators.sources import Source, open_source
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import JSON, Array, Budget, Neighbours
 from dpkernel.foundations.validation import Choice, Whole
 from dpkernel.models.features import FeatureMap
-from dpkernel.privacy.certificate import Certificate, Release
+from dpkernel.privacy.certificate import Release
 from dpkernel.privacy.ledger import Ledger
 from dpkernel.privacy.mechanisms import SymmetricGaussian
 from dpkernel.privacy.noise import Noise, NoiseSource
 from dpkernel.privacy.profiles import gaussian_mu
-from dpkernel.privacy.statistics import GramLayout, NoisyGram
+from dpkernel.privacy.statistics import GramLayout
 from dpkernel.privacy.unit_statistics import UnitGramLayout
 from dpkernel.solvers.ridge_folds import FoldedSolution, solve_folds
 
@@ -181,47 +182,48 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
 
         Nothing is spent if an argument or the data are refused, or if a Dask graph fails.
         """
+        return self._fit(X, y, groups=groups)
+
+    def _open_table(self, X: Any, y: Any, groups: Any = None) -> Source:
+        if self.solver == "output":
+            ridge_of(self, groups)  # refuses what output perturbation can't do
+            interval_of(self.y_bounds, self.bounds, type(self).__name__)
+            return open_source(self, X, y, again=True)
+        if groups is None:
+            return open_source(self, X, y)
+        self._refuse_folds_of_units()
+        return open_units(self, X, y, groups)
+
+    def _make_plan(self, table: Source, budget: Budget, relation: Neighbours) -> FitPlan:
+        if self.solver == "output":
+            return plan_output(self, table, budget, relation)
+        return self._plan_gram(table, budget, relation)
+
+    def _fit_choosing(
+        self, X: Any, y: Any, choices: Sequence[tuple[float | None, int | None]]
+    ) -> int:
+        """Fit on folds and choose among pairs (Lambda, number of leading features), at no cost.
+
+        The choice is read off the released matrices. Returns its place among the choices.
+        """
         try:
-            return self._fit(X, y, groups)
+            budget, plan = self._planned_fit(X, y)
+            assert isinstance(plan, GramPlan)
+            plan.choices = tuple(choices)
+            self._complete(budget, plan)
         finally:
             self.__dict__.pop("_set_aside", None)
-
-    def _fit(self, X: Any, y: Any, groups: Any) -> PrivateKernelRidge:
-        budget, relation = self._check_parameters()
-        if self.solver == "output":
-            fit_output(self, X, y, groups, budget, relation)
-            return self
-        by_unit = groups is not None
-        if by_unit:
-            self._refuse_folds_of_units()
-        source = open_units(self, X, y, groups) if by_unit else open_source(self, X, y)
-        set_up = self._set_up(source, budget, relation)
-        self._check_ledger(set_up.releases, budget)
-        logger.info("one pass over %d %s", source.n_rows, "units" if by_unit else "rows")
-        if isinstance(set_up.layout, UnitGramLayout):
-            of_units = sum_units(source, set_up.domain, set_up.features, set_up.layout)
-            noise = self._spend(set_up.releases, budget)
-            grams = [of_units.release(set_up.mechanism, noise)]
-        else:
-            of_rows = sum_source(source, set_up.recipe, progress=self.verbose)
-            noise = self._spend(set_up.releases, budget)
-            grams = of_rows.release(set_up.mechanism, noise)
-        return self._conclude(set_up, grams, noise, budget)
+        assert plan.choice is not None
+        return plan.choice
 
     def _check_parameters(self) -> tuple[Budget, Neighbours]:
         budget, relation = super()._check_parameters()
         self._refuse_private_n(relation)
         return budget, relation
 
-    def _set_up(self, source: Source, budget: Budget, relation: Neighbours) -> SetUp:
-        """Return everything public about a fit to a table of these sizes."""
+    def _plan_gram(self, source: Source, budget: Budget, relation: Neighbours) -> GramPlan:
         by_unit, n, owner = source.shares is not None, source.n_rows, type(self).__name__
-        target = interval_of(self.y_bounds, self.bounds, owner)
-        if not target.half_width <= 1e150:
-            allowed = "less than 2e150 wide, so that squares are numbers"
-            got = (target.low, target.high)
-            raise ParameterError(parameter_message(owner, "y_bounds", allowed, got))
-        domain = self._resolve_domain(source, target)
+        domain = self._resolve_domain(source, squared_interval(self))
         features = self._choose_features(domain, source, auto_size(n, budget))
         n_targets = source.target_shape[0] if source.target_shape else 1
         layout: GramLayout | UnitGramLayout
@@ -230,74 +232,16 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
         else:
             bound = features.row_norm_bound
             layout = GramLayout.choose(features.n_outputs, n_targets, bound, relation, n, budget)
-        return SetUp(
-            source.n_columns,
-            n,
-            bool(source.target_shape),
+        return GramPlan(
+            source,
             domain,
             features,
             layout,
             layout.mechanism(budget),
             int(self.folds),
             self._given_regularisation(features),
+            self.verbose,
         )
-
-    def _conclude(
-        self, set_up: SetUp, grams: list[NoisyGram], noise: Noise, budget: Budget, **public: Any
-    ) -> PrivateKernelRidge:
-        """Solve for the model from what was released, and certify it with these public facts, too."""
-        layout, mechanism, n = set_up.layout, set_up.mechanism, set_up.n_records
-        by_unit, folds = isinstance(layout, UnitGramLayout), set_up.folds
-        found = solve_folds(
-            grams,
-            n,
-            layout,
-            mechanism.noise_scale,
-            regularisation=set_up.regularisation,
-            spectrum=getattr(set_up.features, "spectrum", None),
-            choices=self.__dict__.pop("_fold_choices", ()),
-        )
-        if found.choice is not None:
-            self._fold_choice = found.choice
-        target = set_up.domain.target
-        assert isinstance(target, Interval)
-        solution, scale = found.solution, target.half_width**2
-        free = folds > 1 and set_up.regularisation is None
-        self.certificate_ = Certificate.issue(
-            type(self).__name__,
-            budget,
-            set_up.releases,
-            noise,
-            public={
-                **({"unit": "group", "n_units": n} if by_unit else {"n_rows": n}),
-                "n_columns": set_up.n_columns,
-                "domain": set_up.domain.to_dict(),
-                "feature_map": set_up.features.to_dict(),
-                "regularisation": "chosen on held-out folds" if free else solution.regularisation,
-                **({} if by_unit else {"folds": {"count": folds, "rule": _FOLD_RULE}}),
-                "record_scale" if by_unit else "integer_grid": {
-                    "row": layout.row,
-                    "target": layout.target,
-                    "constant": layout.constant,
-                },
-                **public,
-            },
-            free_statistics={
-                **_training_error(
-                    found, layout, mechanism.noise_scale * math.sqrt(folds), scale, n
-                ),
-                **found.statistics(scale),
-            },
-            reference="Lee, Park & Ahn, Algorithms 1 and 3, corrected: joint release of the augmented"
-            f" Gram matrix{', averaged over the rows of each unit' if by_unit else ''}; "
-            + mechanism.reference,
-        )
-        self._set_columns()
-        self._domain, self.feature_map_ = set_up.domain, set_up.features
-        several = set_up.several_targets
-        self.coef_ = solution.coefficients if several else solution.coefficients[:, 0]
-        self.intercept_ = solution.intercepts if several else float(solution.intercepts[0])
-        return self
 
     def _refuse_folds_of_units(self) -> None:
         if self.folds > 1:
@@ -343,33 +287,108 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
         return tags
 
 
-@dataclass(frozen=True)
-class SetUp:
-    """Everything public about one fit."""
+@dataclass
+class GramPlan(FitPlan):
+    """One noisy Gram matrix, or one per fold, and the model that is solved from it."""
 
-    n_columns: int
-    n_records: int
-    several_targets: bool
+    source: Source
     domain: Domain
     features: FeatureMap
     layout: GramLayout | UnitGramLayout
     mechanism: SymmetricGaussian
     folds: int
     regularisation: float | None
+    verbose: bool = False
+    choices: tuple[tuple[float | None, int | None], ...] = ()
+    choice: int | None = None  # the place of the chosen pair, after the run
+    sums: Any = None
 
     @property
-    def releases(self) -> list[Release]:
+    def by_unit(self) -> bool:
+        """Whether a unit with all its rows is protected, and not a row."""
+        return isinstance(self.layout, UnitGramLayout)
+
+    @property
+    def releases(self) -> list[Release]:  # type: ignore[override]
         """The lines of the certificate."""
-        by_unit = isinstance(self.layout, UnitGramLayout)
-        label = "gram matrix of units" if by_unit else "gram matrix"
+        label = "gram matrix of units" if self.by_unit else "gram matrix"
         return [Release(label, self.mechanism, folds=self.folds)]
 
     @property
     def recipe(self) -> Recipe:
         """How a row becomes a record on the integer grid."""
         assert isinstance(self.layout, GramLayout)
-        dtype = record_precision(self.n_records)
+        dtype = record_precision(self.source.n_rows)
         return Recipe(self.domain, self.features, self.layout, dtype, self.folds)
+
+    def prepare(self) -> None:
+        """Sum up the rows in one pass."""
+        n = self.source.n_rows
+        logger.info("one pass over %d %s", n, "units" if self.by_unit else "rows")
+        if isinstance(self.layout, UnitGramLayout):
+            self.sums = sum_units(self.source, self.domain, self.features, self.layout)
+        else:
+            self.sums = sum_source(self.source, self.recipe, progress=self.verbose)
+
+    def run(self, noise: Noise) -> Fitted:
+        """Release the matrices and solve for the model."""
+        released = self.sums.release(self.mechanism, noise)
+        found = solve_folds(
+            [released] if self.by_unit else released,
+            self.source.n_rows,
+            self.layout,
+            self.mechanism.noise_scale,
+            regularisation=self.regularisation,
+            spectrum=getattr(self.features, "spectrum", None),
+            choices=self.choices,
+        )
+        self.choice = found.choice
+        several, solution = bool(self.source.target_shape), found.solution
+        return Fitted(
+            {
+                "_domain": self.domain,
+                "feature_map_": self.features,
+                "coef_": solution.coefficients if several else solution.coefficients[:, 0],
+                "intercept_": solution.intercepts if several else float(solution.intercepts[0]),
+            },
+            self._public(solution.regularisation),
+            self._statistics(found),
+            "Lee, Park & Ahn, Algorithms 1 and 3, corrected: joint release of the augmented Gram"
+            f" matrix{', averaged over the rows of each unit' if self.by_unit else ''}; "
+            + self.mechanism.reference,
+        )
+
+    def _public(self, regularisation: float) -> JSON:
+        layout, n = self.layout, self.source.n_rows
+        free = self.folds > 1 and self.regularisation is None
+        grid = {"row": layout.row, "target": layout.target, "constant": layout.constant}
+        return {
+            **({"unit": "group", "n_units": n} if self.by_unit else {"n_rows": n}),
+            "n_columns": self.source.n_columns,
+            "domain": self.domain.to_dict(),
+            "feature_map": self.features.to_dict(),
+            "regularisation": "chosen on held-out folds" if free else regularisation,
+            **({} if self.by_unit else {"folds": {"count": self.folds, "rule": _FOLD_RULE}}),
+            "record_scale" if self.by_unit else "integer_grid": grid,
+        }
+
+    def _statistics(self, found: FoldedSolution) -> JSON:
+        assert isinstance(self.domain.target, Interval)
+        scale = self.domain.target.half_width**2
+        sigma = self.mechanism.noise_scale * math.sqrt(self.folds)
+        error = _training_error(found, self.layout, sigma, scale, self.source.n_rows)
+        return {**error, **found.statistics(scale)}
+
+
+def squared_interval(model: Any) -> Interval:
+    """Return the declared range of y, or refuse one whose squares are no numbers."""
+    owner = type(model).__name__
+    target = interval_of(model.y_bounds, model.bounds, owner)
+    if not target.half_width <= 1e150:
+        allowed = "less than 2e150 wide, so that squares are numbers"
+        got = (target.low, target.high)
+        raise ParameterError(parameter_message(owner, "y_bounds", allowed, got))
+    return target
 
 
 def record_precision(n_rows: int) -> str:

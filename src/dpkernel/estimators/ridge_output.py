@@ -7,10 +7,11 @@ from typing import Any
 
 from dpkernel.data.domain import Interval
 from dpkernel.estimators.base import interval_of
-from dpkernel.estimators.objective_model import Task, solve_tasks
+from dpkernel.estimators.kernel_model import KernelModel
+from dpkernel.estimators.objective_model import ConvexPlan, Problems
 from dpkernel.estimators.records import Targets
 from dpkernel.estimators.robust import UnitTarget
-from dpkernel.estimators.sources import open_source
+from dpkernel.estimators.sources import Source
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import Array, Budget, Neighbours
 from dpkernel.models.losses import Squared
@@ -31,44 +32,32 @@ class UnitColumn(Targets):
         return self.interval.to_unit(y[:, self.place]), None
 
 
-def fit_output(
-    model: Any, X: Any, y: Any, groups: Any, budget: Budget, relation: Neighbours
-) -> None:
-    """Minimise sum_i omega_i (y_i - <z_i, beta>)^2 / 2 + Lambda ||beta||^2 / 2 and add noise.
+def plan_output(
+    model: KernelModel, source: Source, budget: Budget, relation: Neighbours
+) -> ConvexPlan:
+    """Plan to minimise sum_i omega_i (y_i - <z_i, beta>)^2 / 2 + Lambda ||beta||^2 / 2 and add noise.
 
-    The solutions for several targets are one vector. Nothing is spent if an argument or the data are
-    refused.
+    The solutions for several targets are one vector.
     """
-    ridge = _ridge(model, groups)
     target = interval_of(model.y_bounds, model.bounds, type(model).__name__)
-    source = open_source(model, X, y, again=True)
     several = bool(source.target_shape)
     views = (
         [UnitColumn(target, place) for place in range(source.target_shape[0])]
         if several
         else [UnitTarget(target)]
     )
-    tasks: list[Task] = [("coefficients", Squared(), view) for view in views]
-    domain, features, coef, intercept, certificate = solve_tasks(
-        model,
-        source,
+    problems = Problems(
         target,
-        budget,
-        relation,
-        tasks,
-        "output",
-        ridge,
-        (),
-        model.verbose,
+        tuple(("coefficients", Squared(), view) for view in views),
         signal=_SIGNAL,
+        solver="output",
+        ridge=ridge_of(model),
+        single=not several,
     )
-    model._set_columns()
-    model._domain, model.feature_map_, model.certificate_ = domain, features, certificate
-    model.coef_ = coef if several else coef[:, 0]
-    model.intercept_ = intercept if several else float(intercept[0])
+    return ConvexPlan(model, source, budget, relation, problems)
 
 
-def _ridge(model: Any, groups: Any) -> float | None:
+def ridge_of(model: Any, groups: Any = None) -> float | None:
     """Return Lambda, None for "auto"; refuse what output perturbation can't do."""
     owner = type(model).__name__
     if groups is not None:

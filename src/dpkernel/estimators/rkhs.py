@@ -88,6 +88,28 @@ class FunctionProblem:
         return np.asarray(slopes / self.ridge)  # at the minimiser beta = rows^T alpha
 
 
+@dataclass(frozen=True)
+class FunctionTable:
+    """A checked table in memory, in the units of its owner, and the domain that bounds it."""
+
+    domain: Domain
+    target: Interval
+    n_columns: int
+    X: Array
+    y: Array
+
+    @property
+    def n_rows(self) -> int:
+        """The number of rows, which is public."""
+        return len(self.X)
+
+    def solved(self, problem: FunctionProblem) -> tuple[Array, Array]:
+        """Return the rows in the unit box, and the coefficients of the solution on them."""
+        logger.info("one fit of %d rows in the kernel's space", self.n_rows)
+        rows = self.domain.to_unit(self.X)
+        return rows, problem.fit(rows, self.target.to_unit(self.y))
+
+
 class FunctionModel(RegressorMixin, PrivateEstimator):
     """Base class: parameters and data of regressions in a reproducing kernel space."""
 
@@ -135,10 +157,7 @@ class FunctionModel(RegressorMixin, PrivateEstimator):
         tags.regressor_tags.poor_score = True
         return tags
 
-    def _prepare(
-        self, X: Any, y: Any, budget: Budget
-    ) -> tuple[Domain, FunctionProblem, Array, Array]:
-        """Return the domain, the problem, and the rows and targets in units of it."""
+    def _open_table(self, X: Any, y: Any) -> FunctionTable:
         owner = type(self).__name__
         target = interval_of(self.y_bounds, self.bounds, owner)
         rows, targets = self._check_training_data(X, y)
@@ -154,22 +173,23 @@ class FunctionModel(RegressorMixin, PrivateEstimator):
             raise DataError(
                 f"{owner} takes at most {MOST_ROWS} rows: its cost grows with their cube."
             )
-        problem = self._problem(domain, target, len(rows), budget)
-        logger.info("one fit of %d rows in the kernel's space", len(rows))
-        unit = domain.to_unit(rows)
-        return domain, problem, unit, target.to_unit(targets)
+        return FunctionTable(domain, target, rows.shape[1], rows, targets)
 
-    def _public(self, domain: Domain, problem: FunctionProblem, **more: Any) -> JSON:
+    def _public(self, table: FunctionTable, problem: FunctionProblem, **more: Any) -> JSON:
         """Return what a certificate says of the problem, and more."""
         return {
             "n_rows": problem.n_rows,
-            "n_columns": self._set_aside["n_features_in_"],
-            "domain": domain.to_dict(),
+            "n_columns": table.n_columns,
+            "domain": table.domain.to_dict(),
             "loss": self.loss,
             "threshold": problem.threshold,
             "regularisation": problem.ridge,
             **more,
         }
+
+    def _problem_for(self, table: FunctionTable, budget: Budget) -> FunctionProblem:
+        """Return the problem on a table of this size."""
+        return self._problem(table.domain, table.target, table.n_rows, budget)
 
     def _problem(self, domain: Domain, target: Interval, n: int, budget: Budget) -> FunctionProblem:
         width = domain.n_unit_columns

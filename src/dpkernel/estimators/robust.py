@@ -12,9 +12,9 @@ from sklearn.metrics import d2_pinball_score
 
 from dpkernel.data.domain import Domain, Interval
 from dpkernel.estimators.base import interval_of
-from dpkernel.estimators.objective_model import ObjectiveModel, Task
+from dpkernel.estimators.objective_model import ObjectiveModel, Problems, Task
 from dpkernel.estimators.records import Targets
-from dpkernel.estimators.sources import open_source
+from dpkernel.estimators.sources import Source, open_source
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import JSON, Array, Neighbours, is_real
 from dpkernel.foundations.validation import Choice, Kind, Real
@@ -54,26 +54,23 @@ class RobustModel(RegressorMixin, ObjectiveModel):
 
         Nothing is spent if an argument or the data are refused.
         """
-        try:
-            return self._fit(X, y)
-        finally:
-            self.__dict__.pop("_set_aside", None)
+        return self._fit(X, y)
 
-    def _fit(self, X: Any, y: Any) -> Any:
-        budget, relation = self._check_parameters()
+    def _open_table(self, X: Any, y: Any) -> Source:
+        self._problems()  # refuses parameters before data
+        return open_source(self, X, y, again=True, several=False)
+
+    def _problems(self) -> Problems:
         target = interval_of(self.y_bounds, self.bounds, type(self).__name__)
-        tasks = self._tasks(target)
-        source = open_source(self, X, y, again=True, several=False)
-        domain, features, coef, intercept, certificate = self._solve(
-            source, target, budget, relation, tasks, signal=_SIGNAL
+        return Problems(
+            target,
+            tuple(self._tasks(target)),
+            signal=_SIGNAL,
+            solver=self.solver,
+            ridge=self._ridge,
+            accept=tuple(self.accept),
+            single=self._single,
         )
-        self._set_columns()
-        self._domain, self.feature_map_ = domain, features
-        single = self._single
-        self.coef_ = coef[:, 0] if single else coef
-        self.intercept_ = float(intercept[0]) if single else intercept
-        self.certificate_ = certificate
-        return self
 
     @property
     def _single(self) -> bool:

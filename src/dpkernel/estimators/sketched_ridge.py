@@ -10,16 +10,16 @@ from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from dpkernel.data.domain import Domain, Interval
-from dpkernel.estimators.base import interval_of, logger
+from dpkernel.estimators.base import FitPlan, Fitted, logger
 from dpkernel.estimators.gram_pass import Recipe, sum_source
 from dpkernel.estimators.kernel_model import KernelModel
-from dpkernel.estimators.ridge import auto_size, record_precision
+from dpkernel.estimators.ridge import auto_size, record_precision, squared_interval
 from dpkernel.estimators.sources import Source, open_source
-from dpkernel.foundations.errors import CertificateError, ParameterError, parameter_message
+from dpkernel.foundations.errors import CertificateError
 from dpkernel.foundations.types import JSON, Array, Budget, Neighbours
 from dpkernel.foundations.validation import Choice, Kind, Whole, check_parameters
 from dpkernel.models.features import FeatureMap
-from dpkernel.privacy.certificate import Certificate, Release
+from dpkernel.privacy.certificate import Release
 from dpkernel.privacy.ledger import Ledger
 from dpkernel.privacy.mechanisms import IDEALISED, GaussianMixing, require_accepted
 from dpkernel.privacy.noise import Noise, NoiseSource
@@ -162,21 +162,10 @@ class PrivateSketchedRidge(RegressorMixin, MultiOutputMixin, KernelModel):
 
         Nothing is spent if an argument or the data are refused, or if a Dask graph fails.
         """
-        try:
-            return self._fit(X, y)
-        finally:
-            self.__dict__.pop("_set_aside", None)
+        return self._fit(X, y)
 
-    def _fit(self, X: Any, y: Any) -> PrivateSketchedRidge:
-        budget, relation = self._check_parameters()
-        source = open_source(self, X, y)
-        set_up = self._set_up(source, budget, relation)
-        self._check_ledger(set_up.releases, budget)
-        logger.info("one pass over %d rows", source.n_rows)
-        sums = sum_source(source, set_up.recipe, progress=self.verbose)
-        noise = self._spend(set_up.releases, budget)
-        sketch = sums.sketch(set_up.mechanism, noise)
-        return self._conclude(set_up, sketch, noise, budget)
+    def _open_table(self, X: Any, y: Any) -> Source:
+        return open_source(self, X, y)
 
     def _check_parameters(self) -> tuple[Budget, Neighbours]:
         budget, relation = super()._check_parameters()
@@ -184,83 +173,19 @@ class PrivateSketchedRidge(RegressorMixin, MultiOutputMixin, KernelModel):
         require_accepted(GaussianMixing, self.accept)
         return budget, relation
 
-    def _set_up(self, source: Source, budget: Budget, relation: Neighbours) -> SetUp:
-        """Return everything public about a fit to a table of these sizes."""
-        n, owner = source.n_rows, type(self).__name__
-        target = interval_of(self.y_bounds, self.bounds, owner)
-        if not target.half_width <= 1e150:
-            allowed = "less than 2e150 wide, so that squares are numbers"
-            got = (target.low, target.high)
-            raise ParameterError(parameter_message(owner, "y_bounds", allowed, got))
-        domain = self._resolve_domain(source, target)
-        features = self._choose_features(domain, source, auto_size(n, budget))
-        n_targets = source.target_shape[0] if source.target_shape else 1
+    def _make_plan(self, table: Source, budget: Budget, relation: Neighbours) -> FitPlan:
+        n = table.n_rows
+        domain = self._resolve_domain(table, squared_interval(self))
+        features = self._choose_features(domain, table, auto_size(n, budget))
+        n_targets = table.target_shape[0] if table.target_shape else 1
         bound = features.row_norm_bound
         layout = GramLayout.choose(features.n_outputs, n_targets, bound, relation, n, budget)
         rows = min(_ROWS_A_COLUMN * layout.side, _MOST_AUTO_ROWS)
         if self.n_sketch != "auto":
             rows = int(self.n_sketch)
-        return SetUp(
-            source.n_columns,
-            n,
-            bool(source.target_shape),
-            domain,
-            features,
-            layout,
-            layout.mixing(budget, rows, (IDEALISED,)),
-        )
-
-    def _conclude(
-        self, set_up: SetUp, sketch: Array, noise: Noise, budget: Budget
-    ) -> PrivateSketchedRidge:
-        """Solve for the model from what was released, and certify it."""
-        layout, mechanism = set_up.layout, set_up.mechanism
-        target = set_up.domain.target
-        assert isinstance(target, Interval)
+        mechanism = layout.mixing(budget, rows, (IDEALISED,))
         given = None if self.regularisation == "auto" else float(self.regularisation)
-        found = solve_sketch(
-            sketch,
-            set_up.n_records,
-            set_up.scale,
-            regularisation=given,
-            spectrum=getattr(set_up.features, "spectrum", None),
-        )
-        self.certificate_ = Certificate.issue(
-            type(self).__name__,
-            budget,
-            set_up.releases,
-            noise,
-            public={
-                "n_rows": set_up.n_records,
-                "n_columns": set_up.n_columns,
-                "domain": set_up.domain.to_dict(),
-                "feature_map": set_up.features.to_dict(),
-                "regularisation": "chosen on held-out rows of the sketch"
-                if given is None
-                else given,
-                "integer_grid": {
-                    "row": layout.row,
-                    "target": layout.target,
-                    "constant": layout.constant,
-                },
-            },
-            free_statistics=_statistics(found, target.half_width**2),
-            reference="Gaussian mixing of feature rows, targets and a constant; "
-            + mechanism.reference,
-        )
-        self._set_columns()
-        self._domain, self.feature_map_ = set_up.domain, set_up.features
-        root = np.sqrt(mechanism.rows)
-        self.sketch_ = sketch / root
-        self.sketch_noise_ = mechanism.sigma * layout.units
-        self._several = set_up.several_targets
-        self._set_solution(found)
-        return self
-
-    def _set_solution(self, found: SketchedSolution) -> None:
-        several = self._several
-        self.coef_ = found.coefficients if several else found.coefficients[:, 0]
-        self.intercept_ = found.intercepts if several else float(found.intercepts[0])
+        return SketchPlan(table, domain, features, layout, mechanism, given, self.verbose)
 
     def refit(self, regularisation: float | str = "auto") -> PrivateSketchedRidge:
         """Solve again, with another Lambda, from the sketch alone; return the model, changed.
@@ -282,7 +207,8 @@ class PrivateSketchedRidge(RegressorMixin, MultiOutputMixin, KernelModel):
             regularisation=None if regularisation == "auto" else float(regularisation),
             spectrum=getattr(self.feature_map_, "spectrum", None),
         )
-        self._set_solution(found)
+        for name, value in _solution(found, self._several).items():
+            setattr(self, name, value)
         return self
 
     def predict(self, X: Any) -> Array:
@@ -317,33 +243,77 @@ class PrivateSketchedRidge(RegressorMixin, MultiOutputMixin, KernelModel):
         return tags
 
 
-@dataclass(frozen=True)
-class SetUp:
-    """Everything public about one fit."""
+@dataclass
+class SketchPlan(FitPlan):
+    """One sketch of the table, and the model that is solved from it."""
 
-    n_columns: int
-    n_records: int
-    several_targets: bool
+    source: Source
     domain: Domain
     features: FeatureMap
     layout: GramLayout
     mechanism: GaussianMixing
+    regularisation: float | None
+    verbose: bool
+    sums: Any = None
 
     @property
-    def releases(self) -> list[Release]:
+    def releases(self) -> list[Release]:  # type: ignore[override]
         """The line of the certificate."""
         return [Release("sketch", self.mechanism)]
 
-    @property
-    def recipe(self) -> Recipe:
-        """How a row becomes a record on the integer grid."""
-        return Recipe(self.domain, self.features, self.layout, record_precision(self.n_records))
+    def prepare(self) -> None:
+        """Sum up the rows in one pass."""
+        logger.info("one pass over %d rows", self.source.n_rows)
+        dtype = record_precision(self.source.n_rows)
+        recipe = Recipe(self.domain, self.features, self.layout, dtype)
+        self.sums = sum_source(self.source, recipe, progress=self.verbose)
 
-    @property
-    def scale(self) -> SketchScale:
-        """The units of the sketch."""
-        layout = self.layout
-        return SketchScale(layout.n_features, layout.n_targets, layout.units, self.mechanism.sigma)
+    def run(self, noise: Noise) -> Fitted:
+        """Release the sketch and solve for the model."""
+        layout, mechanism, given = self.layout, self.mechanism, self.regularisation
+        sketch = self.sums.sketch(mechanism, noise)
+        found = solve_sketch(
+            sketch,
+            self.source.n_rows,
+            SketchScale(layout.n_features, layout.n_targets, layout.units, mechanism.sigma),
+            regularisation=given,
+            spectrum=getattr(self.features, "spectrum", None),
+        )
+        several = bool(self.source.target_shape)
+        assert isinstance(self.domain.target, Interval)
+        return Fitted(
+            {
+                "_domain": self.domain,
+                "feature_map_": self.features,
+                "sketch_": sketch / np.sqrt(mechanism.rows),
+                "sketch_noise_": mechanism.sigma * layout.units,
+                "_several": several,
+                **_solution(found, several),
+            },
+            {
+                "n_rows": self.source.n_rows,
+                "n_columns": self.source.n_columns,
+                "domain": self.domain.to_dict(),
+                "feature_map": self.features.to_dict(),
+                "regularisation": "chosen on held-out rows of the sketch"
+                if given is None
+                else given,
+                "integer_grid": {
+                    "row": layout.row,
+                    "target": layout.target,
+                    "constant": layout.constant,
+                },
+            },
+            _statistics(found, self.domain.target.half_width**2),
+            "Gaussian mixing of feature rows, targets and a constant; " + mechanism.reference,
+        )
+
+
+def _solution(found: SketchedSolution, several: bool) -> dict[str, Any]:
+    return {
+        "coef_": found.coefficients if several else found.coefficients[:, 0],
+        "intercept_": found.intercepts if several else float(found.intercepts[0]),
+    }
 
 
 def _statistics(found: SketchedSolution, scale: float) -> dict[str, Any]:

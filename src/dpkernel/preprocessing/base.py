@@ -18,9 +18,9 @@ from dpkernel.foundations.errors import CertificateError, ParameterError, parame
 from dpkernel.foundations.types import JSON, Array, Budget, Neighbours
 from dpkernel.foundations.validation import Choice, Constraint, Kind, Real
 from dpkernel.preprocessing.rows import Rows, refuse_stream, rows_of_stream, rows_of_table
-from dpkernel.privacy.certificate import Certificate, Release
+from dpkernel.privacy.certificate import Certificate
 from dpkernel.privacy.ledger import Ledger
-from dpkernel.privacy.noise import Noise, NoiseSource, SeededNoise
+from dpkernel.privacy.noise import NoiseSource, SeededNoise
 from dpkernel.privacy.profiles import gaussian_mu
 
 _ROOM = 1 - 1e-9  # of mu, left for the rounding of composed parts
@@ -50,14 +50,10 @@ class PrivateTransformer(TransformerMixin, PrivateEstimator):
         X is an array, sparse matrix, data frame, Dask array or data frame, or a ``BlockStream`` that can
         be read again; a stream carries its targets.
         """
-        try:
-            self._fit(X, y)
-        finally:
-            self.__dict__.pop("_set_aside", None)
-        return self
+        return self._fit(X, y)
 
-    def _fit(self, X: Any, y: Any) -> None:
-        raise NotImplementedError
+    def _open_table(self, X: Any, y: Any) -> Rows:
+        return self._open(X)
 
     def _check_parameters(self) -> tuple[Budget, Neighbours]:
         budget, relation = super()._check_parameters()
@@ -121,14 +117,6 @@ class PrivateTransformer(TransformerMixin, PrivateEstimator):
             check_width(owner, "bounds", column)
             found.append(column)
         return found
-
-    def _certify(
-        self, budget: Budget, releases: Sequence[Release], noise: Noise, public: Mapping[str, Any]
-    ) -> None:
-        self.certificate_ = Certificate.issue(
-            type(self).__name__, budget, releases, noise, public=public
-        )
-        self._set_columns()
 
     def _to_state(self) -> tuple[JSON, dict[str, Array]]:
         """Return what a model file holds: a JSON header and arrays."""

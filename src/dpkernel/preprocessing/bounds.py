@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -10,12 +11,12 @@ from sklearn.base import OneToOneFeatureMixin
 from dpkernel.data.blocks import BlockStream, is_stream
 from dpkernel.data.domain import Domain, Interval
 from dpkernel.data.tables import as_floats
-from dpkernel.estimators.base import interval_of
+from dpkernel.estimators.base import FitPlan, interval_of
 from dpkernel.foundations.errors import DataError
-from dpkernel.foundations.types import JSON, Array, Neighbours
+from dpkernel.foundations.types import JSON, Array, Budget, Neighbours
 from dpkernel.preprocessing.base import PrivateTransformer, check_width, ranges_as_json
 from dpkernel.preprocessing.rows import Rows, rows_of_table
-from dpkernel.preprocessing.search import Column, ColumnSearch
+from dpkernel.preprocessing.search import Column, ColumnSearch, ColumnsPlan
 from dpkernel.privacy.ledger import Ledger
 from dpkernel.privacy.noise import NoiseSource
 
@@ -92,44 +93,42 @@ class PrivateBounds(OneToOneFeatureMixin, PrivateTransformer):
         self.ledger = ledger
         self.noise = noise
 
-    def _fit(self, X: Any, y: Any) -> None:
-        rows, ranges, target = self._with_target(X, y)
-        columns = self._search(rows, ranges)
-        found = columns[:-1] if target is not None else columns
-        self.bounds_ = _as_pair(found)
-        self.y_bounds_ = None if target is None else _target_bounds(columns[-1], target)
-
-    def _with_target(self, X: Any, y: Any) -> tuple[Rows, list[Interval], Interval | None]:
+    def _open_table(self, X: Any, y: Any) -> Rows:
         """Return the table, with the target as its last column if its range is to be found."""
-        self._check_parameters()
-        given, owner = getattr(self, "y_range", None), type(self).__name__
-        if given is None:
-            rows = self._open(X)
-            return rows, self._ranges(rows.n_columns), None
-        target = interval_of(given, None, owner)
-        check_width(owner, "y_range", target)
+        owner, target = type(self).__name__, self._target_range()
+        if target is None:
+            return self._open(X)
         if y is None and not isinstance(X, BlockStream):
             raise DataError(f"{owner} with 'y_range' needs y, the target whose range it finds.")
         if is_stream(X):
-            rows = self._open(X, y)
-        else:
-            table = self._check_table(X)
-            values = as_floats(y, "y")
-            if values.shape != (table.shape[0],) or not np.isfinite(values).all():
-                raise DataError("y must be one finite number a row.")
-            rows = rows_of_table(table, values)
-        return rows, [*self._ranges(rows.n_columns - 1), target], target
+            return self._open(X, y)
+        table = self._check_table(X)
+        values = as_floats(y, "y")
+        if values.shape != (table.shape[0],) or not np.isfinite(values).all():
+            raise DataError("y must be one finite number a row.")
+        return rows_of_table(table, values)
 
-    def _search(self, rows: Rows, ranges: list[Interval]) -> list[Column]:
-        """Spend, release and certify; return what was found of every column."""
-        budget, relation = self._check_parameters()
-        search = ColumnSearch(ranges, rows.n_rows, budget, relation)
-        self._check_ledger(search.releases, budget)
-        noise = self._spend(search.releases, budget)
-        columns = search.run(rows, noise)
-        public = {"n_rows": rows.n_rows, "ranges": ranges_as_json(ranges)}
-        self._certify(budget, search.releases, noise, public)
-        return columns
+    def _target_range(self) -> Interval | None:
+        """Return the public range inside which that of the target is searched, if it is."""
+        given, owner = getattr(self, "y_range", None), type(self).__name__
+        if given is None:
+            return None
+        target = interval_of(given, None, owner)
+        check_width(owner, "y_range", target)
+        return target
+
+    def _make_plan(self, table: Rows, budget: Budget, relation: Neighbours) -> FitPlan:
+        target = self._target_range()
+        ranges = self._ranges(table.n_columns - (target is not None))
+        ranges = ranges if target is None else [*ranges, target]
+        search = ColumnSearch(ranges, table.n_rows, budget, relation)
+        public = {"n_rows": table.n_rows, "ranges": ranges_as_json(ranges)}
+        return ColumnsPlan(search, table, public, partial(self._found, target=target))
+
+    def _found(self, columns: list[Column], target: Interval | None) -> dict[str, Any]:
+        found = columns if target is None else columns[:-1]
+        own = None if target is None else _target_bounds(columns[-1], target)
+        return {"bounds_": _as_pair(found), "y_bounds_": own}
 
     def transform(self, X: Any) -> Array:
         """Return the columns clipped to ``bounds_``."""
@@ -215,10 +214,12 @@ class PrivateMinMaxScaler(PrivateBounds):
         self.ledger = ledger
         self.noise = noise
 
-    def _fit(self, X: Any, y: Any) -> None:
-        self._range()
-        rows, ranges, _ = self._with_target(X, None)
-        self.bounds_ = _as_pair(self._search(rows, ranges))
+    def _open_table(self, X: Any, y: Any) -> Rows:
+        self._range()  # refused before the data
+        return super()._open_table(X, y)
+
+    def _found(self, columns: list[Column], target: Interval | None) -> dict[str, Any]:
+        return {"bounds_": _as_pair(columns)}
 
     def _range(self) -> Interval:
         return interval_of(self.feature_range, None, type(self).__name__)

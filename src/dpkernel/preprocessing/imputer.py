@@ -7,10 +7,12 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.base import OneToOneFeatureMixin
 
-from dpkernel.foundations.types import Array, Neighbours
+from dpkernel.estimators.base import FitPlan
+from dpkernel.foundations.types import Array, Budget, Neighbours
 from dpkernel.foundations.validation import Choice
 from dpkernel.preprocessing.base import PrivateTransformer, ranges_as_json
-from dpkernel.preprocessing.search import ColumnSearch
+from dpkernel.preprocessing.rows import Rows
+from dpkernel.preprocessing.search import Column, ColumnSearch, ColumnsPlan
 from dpkernel.privacy.ledger import Ledger
 from dpkernel.privacy.noise import NoiseSource
 
@@ -89,19 +91,19 @@ class PrivateImputer(OneToOneFeatureMixin, PrivateTransformer):
         self.ledger = ledger
         self.noise = noise
 
-    def _fit(self, X: Any, y: Any) -> None:
-        budget, relation = self._check_parameters()
-        rows = self._open(X)
-        ranges, n = self._ranges(rows.n_columns), rows.n_rows
+    def _make_plan(self, table: Rows, budget: Budget, relation: Neighbours) -> FitPlan:
+        ranges, n = self._ranges(table.n_columns), table.n_rows
         by_mean = self.strategy == "mean"
         search = ColumnSearch(ranges, n, budget, relation, moments=by_mean, missing=True)
-        self._check_ledger(search.releases, budget)
-        noise = self._spend(search.releases, budget)
-        columns = search.run(rows, noise)
         public = {"n_rows": n, "ranges": ranges_as_json(ranges), "strategy": self.strategy}
-        self._certify(budget, search.releases, noise, public)
-        self.statistics_ = np.array([c.mean if by_mean else c.median for c in columns])
-        self.missing_ = np.array([1 - c.present / n for c in columns])
+
+        def conclude(columns: list[Column]) -> dict[str, Any]:
+            return {
+                "statistics_": np.array([c.mean if by_mean else c.median for c in columns]),
+                "missing_": np.array([1 - c.present / n for c in columns]),
+            }
+
+        return ColumnsPlan(search, table, public, conclude)
 
     def transform(self, X: Any) -> Array:
         """Return the columns with missing values replaced."""

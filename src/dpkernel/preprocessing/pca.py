@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -11,13 +12,16 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpkernel.data.domain import Domain
 from dpkernel.data.tables import as_floats
+from dpkernel.estimators.base import FitPlan, Fitted
 from dpkernel.foundations.errors import CertificateError, ParameterError, parameter_message
-from dpkernel.foundations.types import JSON, Array, Neighbours
+from dpkernel.foundations.types import JSON, Array, Budget, Neighbours
 from dpkernel.foundations.validation import Choice, Real, Whole
 from dpkernel.preprocessing.base import PrivateTransformer, ranges_as_json
+from dpkernel.preprocessing.rows import Rows
 from dpkernel.privacy.certificate import Release
 from dpkernel.privacy.ledger import Ledger
-from dpkernel.privacy.noise import NoiseSource
+from dpkernel.privacy.mechanisms import SymmetricGaussian
+from dpkernel.privacy.noise import Noise, NoiseSource
 from dpkernel.privacy.statistics import GramLayout, GramSum
 
 
@@ -81,6 +85,8 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, PrivateTransformer):
         "row_bound": (Choice("auto"), Real(0, 1e100)),
     }
 
+    _domain: Domain
+
     def __init__(
         self,
         n_components: int | None = None,
@@ -102,31 +108,14 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, PrivateTransformer):
         self.ledger = ledger
         self.noise = noise
 
-    def _fit(self, X: Any, y: Any) -> None:
-        budget, relation = self._check_parameters()
-        rows = self._open(X)
-        n, columns = rows.n_rows, rows.n_columns
+    def _make_plan(self, table: Rows, budget: Budget, relation: Neighbours) -> FitPlan:
+        columns = table.n_columns
         ranges, kept = self._ranges(columns), self._n_outputs(columns)
         bound = math.sqrt(columns / 3) if self.row_bound == "auto" else float(self.row_bound)
-        layout = GramLayout.choose(columns, 0, bound, relation, n, budget)
+        layout = GramLayout.choose(columns, 0, bound, relation, table.n_rows, budget)
+        public = {"n_rows": table.n_rows, "ranges": ranges_as_json(ranges), "row_bound": bound}
         mechanism = layout.mechanism(budget)
-        releases = [Release("gram matrix", mechanism)]
-        self._check_ledger(releases, budget)
-        domain = Domain(tuple(ranges))
-        total = GramSum(layout)
-        for block in rows.blocks(spent=False):
-            total = total.update(domain.to_unit(block), np.empty((len(block), 0)))
-        noise = self._spend(releases, budget)
-        gram = total.release(mechanism, noise)
-        public = {"n_rows": n, "ranges": ranges_as_json(ranges), "row_bound": bound}
-        self._certify(budget, releases, noise, public)
-        self._domain = domain
-        self.mean_ = np.clip(gram.feature_sum / n, -1.0, 1.0)
-        values, vectors = np.linalg.eigh(gram.features / n - np.outer(self.mean_, self.mean_))
-        leading = vectors[:, ::-1][:, :kept].T
-        largest = leading[np.arange(kept), np.argmax(np.abs(leading), axis=1)]
-        self.components_ = leading * np.where(largest < 0, -1.0, 1.0)[:, None]
-        self.explained_variance_ = np.maximum(values[::-1][:kept], 0.0)
+        return _ComponentsPlan(table, Domain(tuple(ranges)), layout, mechanism, kept, public)
 
     def transform(self, X: Any) -> Array:
         """Return the components of clipped and scaled rows."""
@@ -178,3 +167,46 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, PrivateTransformer):
             return -1.0, 1.0
         half = 3 * np.sqrt(np.maximum(self.explained_variance_, 1e-4))
         return -half, half
+
+
+@dataclass
+class _ComponentsPlan(FitPlan):
+    """The noisy Gram matrix of the columns, and its leading directions."""
+
+    rows: Rows
+    domain: Domain
+    layout: GramLayout
+    mechanism: SymmetricGaussian
+    kept: int
+    public: JSON
+    total: GramSum | None = None
+
+    @property
+    def releases(self) -> list[Release]:  # type: ignore[override]
+        """The line of the certificate."""
+        return [Release("gram matrix", self.mechanism)]
+
+    def prepare(self) -> None:
+        """Sum up the rows in one pass."""
+        total = GramSum(self.layout)
+        for block in self.rows.blocks(spent=False):
+            total = total.update(self.domain.to_unit(block), np.empty((len(block), 0)))
+        self.total = total
+
+    def run(self, noise: Noise) -> Fitted:
+        """Release the matrix and take its directions."""
+        assert self.total is not None
+        gram, n, kept = self.total.release(self.mechanism, noise), self.rows.n_rows, self.kept
+        mean = np.clip(gram.feature_sum / n, -1.0, 1.0)
+        values, vectors = np.linalg.eigh(gram.features / n - np.outer(mean, mean))
+        leading = vectors[:, ::-1][:, :kept].T
+        largest = leading[np.arange(kept), np.argmax(np.abs(leading), axis=1)]
+        return Fitted(
+            {
+                "_domain": self.domain,
+                "mean_": mean,
+                "components_": leading * np.where(largest < 0, -1.0, 1.0)[:, None],
+                "explained_variance_": np.maximum(values[::-1][:kept], 0.0),
+            },
+            self.public,
+        )

@@ -7,9 +7,11 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.base import OneToOneFeatureMixin
 
-from dpkernel.foundations.types import Array, Neighbours
+from dpkernel.estimators.base import FitPlan
+from dpkernel.foundations.types import Array, Budget, Neighbours
 from dpkernel.preprocessing.base import PrivateTransformer, ranges_as_json
-from dpkernel.preprocessing.search import ColumnSearch
+from dpkernel.preprocessing.rows import Rows
+from dpkernel.preprocessing.search import Column, ColumnSearch, ColumnsPlan
 from dpkernel.privacy.ledger import Ledger
 from dpkernel.privacy.noise import NoiseSource
 
@@ -78,18 +80,18 @@ class PrivateStandardScaler(OneToOneFeatureMixin, PrivateTransformer):
         self.ledger = ledger
         self.noise = noise
 
-    def _fit(self, X: Any, y: Any) -> None:
-        budget, relation = self._check_parameters()
-        rows = self._open(X)
-        ranges = self._ranges(rows.n_columns)
-        search = ColumnSearch(ranges, rows.n_rows, budget, relation, moments=True)
-        self._check_ledger(search.releases, budget)
-        noise = self._spend(search.releases, budget)
-        columns = search.run(rows, noise)
-        public = {"n_rows": rows.n_rows, "ranges": ranges_as_json(ranges)}
-        self._certify(budget, search.releases, noise, public)
-        self.mean_ = np.array([column.mean for column in columns])
-        self.scale_ = np.array([max(column.spread, 1e-300) for column in columns])
+    def _make_plan(self, table: Rows, budget: Budget, relation: Neighbours) -> FitPlan:
+        ranges = self._ranges(table.n_columns)
+        search = ColumnSearch(ranges, table.n_rows, budget, relation, moments=True)
+        public = {"n_rows": table.n_rows, "ranges": ranges_as_json(ranges)}
+
+        def conclude(columns: list[Column]) -> dict[str, Any]:
+            return {
+                "mean_": np.array([column.mean for column in columns]),
+                "scale_": np.array([max(column.spread, 1e-300) for column in columns]),
+            }
+
+        return ColumnsPlan(search, table, public, conclude)
 
     def transform(self, X: Any) -> Array:
         """Return the columns centred and scaled; they are not clipped."""

@@ -8,14 +8,15 @@ for, has the sums of the values and of their squares, clipped to where the first
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from dpkernel.data.domain import Interval
-from dpkernel.foundations.types import Array, Budget, IntArray, Neighbours
+from dpkernel.estimators.base import FitPlan, Fitted
+from dpkernel.foundations.types import JSON, Array, Budget, IntArray, Neighbours
 from dpkernel.preprocessing.base import shares_of_mu
 from dpkernel.preprocessing.grids import Cells, coarse_edges, fine_edges, widened
 from dpkernel.preprocessing.locate import (
@@ -234,3 +235,22 @@ def _fine_cells(ratio: float) -> int:
     return (
         128 if ratio > 300 else 64 if ratio > 150 else 32 if ratio > 60 else 16 if ratio > 25 else 8
     )
+
+
+@dataclass
+class ColumnsPlan(FitPlan):
+    """Histograms and moments of the columns, from which ``conclude`` takes what is wanted."""
+
+    search: ColumnSearch
+    rows: Rows
+    public: JSON
+    conclude: Callable[[list[Column]], Mapping[str, Any]]
+
+    @property
+    def releases(self) -> Sequence[Release]:  # type: ignore[override]
+        """The lines of the certificate."""
+        return self.search.releases
+
+    def run(self, noise: Noise) -> Fitted:
+        """Release the histograms and moments."""
+        return Fitted(self.conclude(self.search.run(self.rows, noise)), self.public)

@@ -6,6 +6,7 @@ what the search costs, can't depend on what the rows hold.
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -13,7 +14,12 @@ from typing import Any
 from sklearn.base import clone
 
 from dpkernel.data.tables import quietly
-from dpkernel.foundations.errors import DataError, DPKernelError, ParameterError
+from dpkernel.foundations.errors import (
+    BudgetExceededError,
+    DataError,
+    DPKernelError,
+    ParameterError,
+)
 from dpkernel.foundations.types import Budget, Neighbours
 from dpkernel.privacy.certificate import Release
 from dpkernel.privacy.ledger import Ledger
@@ -45,7 +51,13 @@ class Fits:
         """Return what a fit of this candidate releases, to all rows or to those that train."""
         key = i, budget, everything
         if key not in self._known:
-            self._known[key] = self._candidate(i, budget)._planned(*self.blank(everything))
+            model = self._candidate(i, budget)
+            releases = model._planned(*self.blank(everything))
+            if model._spending(releases)[1].nothing_proved:
+                raise ParameterError(
+                    f"What {type(model).__name__} releases has no proved guarantee to build on."
+                )
+            self._known[key] = releases
         return self._known[key]
 
     def lines(self, i: int, budget: Budget, everything: bool) -> Fit:
@@ -59,7 +71,7 @@ class Fits:
         The search has paid for it: nothing further is recorded.
         """
         model = self._candidate(i, budget)
-        plan = model._plan(self.planned(i, budget, everything))[1]
+        plan = model._spending(self.planned(i, budget, everything))[1]
         own = Ledger(neighbours=self.relation)
         granted, _ = own.reserve({_FIT: plan}, type(model).__name__, claim=budget, noise=source)
         return model.set_params(ledger=granted[_FIT], noise=source)
@@ -96,7 +108,10 @@ class Fits:
         failed = ""
         try:
             with quietly():
-                releases = self._candidate(i, budget)._planned(X, y)
+                model = self._candidate(i, budget)
+                releases = model._planned(X, y)
+                if not type(model).fit.__module__.startswith("dpkernel."):
+                    _fit_as_far_as_the_ledger(model, X, y)
         except DPKernelError:
             raise
         except Exception as error:
@@ -116,3 +131,10 @@ class Fits:
         own = Ledger(neighbours=self.relation)
         budgets = {"epsilon": budget.epsilon, "delta": budget.delta}
         return found.set_params(**budgets, ledger=own, noise=None, verbose=False)
+
+
+def _fit_as_far_as_the_ledger(model: Any, X: Any, y: Any) -> None:
+    """Let a ``fit`` that a user has written refuse the rows now; a ledger without budget ends it."""
+    nothing = Ledger(budget=Budget(5e-324), neighbours=model.ledger.neighbours)
+    with contextlib.suppress(BudgetExceededError):
+        model.set_params(ledger=nothing).fit(X, y)

@@ -38,6 +38,7 @@ class Search:
     ) -> None:
         self._fits, self._tables, self._validation = fits, tables, validation
         self._loss, self._plan = loss, plan
+        self.candidates = fits.candidates
 
     def check(self) -> None:
         """Raise if a fit that this search may run refuses its rows; called before the spend."""

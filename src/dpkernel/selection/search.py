@@ -20,7 +20,7 @@ from dpkernel.foundations.types import Array, Budget, Neighbours, is_whole
 from dpkernel.foundations.validation import Choice, Constraint, Kind, Real, Whole, check_parameters
 from dpkernel.privacy.certificate import Certificate, Release
 from dpkernel.privacy.ledger import Ledger
-from dpkernel.privacy.noise import Noise, NoiseSource, SeededNoise
+from dpkernel.privacy.noise import Noise, NoiseSource, Plan, SeededNoise
 from dpkernel.privacy.profiles import StoppingLaw
 from dpkernel.selection.candidates import (
     blank_table,
@@ -315,25 +315,11 @@ class PrivateSearchCV(MetaEstimatorMixin, CountedClones):
         """
         budget, relation, candidates = self._check()
         X, y = in_memory(X, y)
-        n, n_columns = X.shape
-        blank = partial(blank_table, self.estimator, n_columns=n_columns, like=(X, y))
         if self._strategy(candidates) == "free":
-            plan, _ = self._plan(n, blank, budget, relation, candidates)
-            _count_fit(self)
-            return self._fit_free(X, y, plan, budget, candidates)
-        loss = self._loss()
-        plan, fits = self._plan(n, blank, budget, relation, candidates, (X, y))
+            return self._fit_free(X, y, budget, relation, candidates)
+        search, plan, loss = self._prepared(X, y, budget, relation, candidates)
         mechanism = plan.mechanism
         assert mechanism is not None
-        train, validation = self._rows(n)
-        search = Search(
-            fits,
-            {True: (X, y), False: (take_rows(X, train), take_rows(y, train))},
-            (take_rows(X, validation), take_rows(y, validation)),
-            loss,
-            plan,
-        )
-        search.check()
         release = Release(LABEL, mechanism)
         ledger = self._book(relation)
         _count_fit(self)
@@ -344,24 +330,72 @@ class PrivateSearchCV(MetaEstimatorMixin, CountedClones):
         with quiet():
             place, model, score = search.run(mechanism, noise)
         if score is not None and plan.refit is None:
-            self.best_score_: float | None = -loss.mean(-score, len(validation))
+            self.best_score_: float | None = -loss.mean(-score, plan.n_validation)
             if loss.name == "accuracy":
                 self.best_score_ = 1 + self.best_score_
         else:
             self.best_score_ = None
         certificate = self._certify(model, plan, release, noise, budget)
-        self._keep(model, fits.candidates[place], plan, certificate)
+        self._keep(model, search.candidates[place], plan, certificate)
         return self
+
+    def _prepared(
+        self,
+        X: Any,
+        y: Any,
+        budget: Budget,
+        relation: Neighbours,
+        candidates: list[dict[str, Any]],
+    ) -> tuple[Search, SearchPlan, RowLoss]:
+        """Return a search that was checked on these data, its plan and its loss; nothing is spent."""
+        n, n_columns = X.shape
+        blank = partial(blank_table, self.estimator, n_columns=n_columns, like=(X, y))
+        loss = self._loss()
+        plan, fits = self._plan(n, blank, budget, relation, candidates, (X, y))
+        train, validation = self._rows(n)
+        search = Search(
+            fits,
+            {True: (X, y), False: (take_rows(X, train), take_rows(y, train))},
+            (take_rows(X, validation), take_rows(y, validation)),
+            loss,
+            plan,
+        )
+        search.check()
+        return search, plan, loss
+
+    def _planned_spending(self, X: Any, y: Any) -> Plan:
+        """Return what a fit to these data would ask of a ledger."""
+        budget, relation, candidates = self._check()
+        X, y = in_memory(X, y)
+        if self._strategy(candidates) == "free":
+            model, _ = self._free_model(budget, candidates)
+            found: Plan = model._planned_spending(X, y)
+            return found
+        plan = self._prepared(X, y, budget, relation, candidates)[1]
+        assert plan.mechanism is not None
+        return Plan.of(plan.mechanism.profile(), LABEL)
 
     def _fit_free(
         self,
         X: Any,
         y: Any,
-        plan: SearchPlan,
         budget: Budget,
+        relation: Neighbours,
         candidates: list[dict[str, Any]],
     ) -> PrivateSearchCV:
         """Fit once, on folds, and read the choice off the released matrices."""
+        blank = partial(blank_table, self.estimator, n_columns=X.shape[1], like=(X, y))
+        plan, _ = self._plan(X.shape[0], blank, budget, relation, candidates)
+        _count_fit(self)
+        model, choices = self._free_model(budget, candidates)
+        place = model._fit_choosing(X, y, choices)
+        model.set_params(**candidates[place])
+        self.best_score_ = None
+        self._keep(model, candidates[place], plan, model.certificate_)
+        return self
+
+    def _free_model(self, budget: Budget, candidates: list[dict[str, Any]]) -> tuple[Any, Any]:
+        """Return the one model that is fitted, on folds, and the choices that are read off it."""
         choices = free_choices(self.estimator, candidates)
         assert choices is not None
         model = clone(self.estimator)
@@ -377,13 +411,7 @@ class PrivateSearchCV(MetaEstimatorMixin, CountedClones):
             noise=self.noise,
         )
         model._family_counted = True  # the search is
-        model._fold_choices = choices
-        model.fit(X, y)
-        place = int(model.__dict__.pop("_fold_choice"))
-        model.set_params(**candidates[place])
-        self.best_score_ = None
-        self._keep(model, candidates[place], plan, model.certificate_)
-        return self
+        return model, choices
 
     def _keep(
         self, model: Any, params: Mapping[str, Any], plan: SearchPlan, certificate: Certificate

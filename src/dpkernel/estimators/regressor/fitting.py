@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from dpkernel.data.domain import Domain, Interval
+from dpkernel.data.domain import Domain, Interval, Levels
+from dpkernel.estimators.base import FitPlan, Fitted, logger
 from dpkernel.estimators.passes import Passes
 from dpkernel.estimators.regressor import calibration, inputs, location, scale
 from dpkernel.estimators.regressor.budget_plan import BudgetPlan
+from dpkernel.estimators.regressor.kernel_choice import Choice
 from dpkernel.estimators.regressor.posterior import PosteriorStage
 from dpkernel.estimators.regressor.releases import (
     moments_of,
@@ -25,9 +27,10 @@ from dpkernel.estimators.regressor.releases import (
 )
 from dpkernel.estimators.regressor.stage import Stage, State, first_state, stage_records
 from dpkernel.estimators.sources import Source, unit_inputs
-from dpkernel.foundations.types import Array, Budget, Neighbours
+from dpkernel.foundations.types import JSON, Array, Budget, Neighbours
 from dpkernel.models.features import FeatureMap, WhitenedFeatures
 from dpkernel.models.losses import Huber
+from dpkernel.privacy.certificate import Release
 from dpkernel.privacy.mechanisms import Mechanism, ObjectivePerturbation
 from dpkernel.privacy.noise import Noise
 from dpkernel.privacy.profiles import gaussian_mu
@@ -67,7 +70,7 @@ class Sizes:
 AnyStage = Stage | PosteriorStage
 
 
-class Fitting:
+class Fitting(FitPlan):
     """Everything public about one fit, and how to run it."""
 
     def __init__(
@@ -94,6 +97,9 @@ class Fitting:
         self.mechanisms: dict[str, Mechanism] = plan_releases(
             plan, n, d, k, sizes.n_features + 1, budget, relation
         )
+        self.releases = [Release(label, found) for label, found in self.mechanisms.items()]
+        self._source, self._domain, self._target = source, domain, target
+        self.choice: Choice | None = None  # of a kernel, where one is learned
         if self._layout is None:
             _ = self._for_the_box  # what a bad kernel raises is raised before anything is spent
         else:
@@ -110,10 +116,38 @@ class Fitting:
         return found
 
     def prepare(self) -> None:
-        """Read the table now, before anything is spent: one that fails here costs nothing."""
+        """Read the table."""
+        logger.info("%d releases on %d rows", len(self.releases), self._sizes.n_rows)
         self._passes.prepare()
 
-    def run(self, noise: Noise) -> tuple[FeatureMap, list[State]]:
+    def run(self, noise: Noise) -> Fitted:
+        """Draw every release and put the model together."""
+        features, states = self._states(noise)
+        several = bool(self._source.target_shape)
+        take = slice(None) if several else 0
+        coefficients = np.column_stack([state.coefficients for state in states])
+        intercept = coefficients[0, take]
+        return Fitted(
+            {
+                "_domain": self._domain,
+                "feature_map_": features,
+                "budget_plan_": self.plan,
+                "coef_": coefficients[1:, take],
+                "intercept_": intercept if several else float(intercept),
+                "_variances": np.column_stack([state.variances for state in states])[:, take],
+                "_scales": np.array([state.scale for state in states])[take],
+            },
+            {
+                "n_rows": self._source.n_rows,
+                "n_columns": self._source.n_columns,
+                "domain": self._domain.to_dict(),
+                "budget_plan": None if self.plan is None else self.plan.to_dict(),
+            },
+            _residual_scales(states, self._target.half_width)
+            | _learned_numbers(self.choice, self._domain),
+        )
+
+    def _states(self, noise: Noise) -> tuple[FeatureMap, list[State]]:
         """Draw every release; return the features and the final state of every target."""
         targets = range(self._sizes.n_targets)
         if self.plan is None:
@@ -247,6 +281,44 @@ def stage_of(
     """Return the stage that follows on a state."""
     output = mechanism.output_sigma * mechanism.output_grid
     return Stage.choose(state, n_rows, plan.clip, mechanism.sigma, mechanism.ridge, output)
+
+
+def _residual_scales(states: Sequence[State], unit: float) -> JSON:
+    """Return the scales of the residuals in units of y, with intervals where they were released."""
+    known = [state.scale_interval for state in states]
+    return {
+        "residual_scale": [state.scale * unit for state in states],
+        "residual_scale_interval": [
+            None if found is None else [end * unit for end in found] for found in known
+        ],
+    }
+
+
+def _learned_numbers(choice: Choice | None, domain: Domain) -> JSON:
+    """Return what was learned of the kernel; the places of one column's levels count together."""
+    if choice is None:
+        return {}
+    found = zip(choice.components, choice.variances, strict=True)
+    return {
+        "kernel": {
+            "components": {component.name: share for component, share in found},
+            "relevance": _by_column(choice.relevance, domain),
+            "directions": [
+                [float(share), direction.tolist()]
+                for share, direction in zip(choice.strengths, choice.directions, strict=True)
+            ],
+        }
+    }
+
+
+def _by_column(values: Array, domain: Domain) -> list[float]:
+    """Return the sum over the places of each column: one an interval, one a level."""
+    found, place = [], 0
+    for column in domain.columns or ():
+        width = len(column.values) if isinstance(column, Levels) else 1
+        found.append(float(values[place : place + width].sum()))
+        place += width
+    return found
 
 
 # what every block of rows goes through; module-level, so that Dask workers find them

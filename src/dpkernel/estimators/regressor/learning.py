@@ -23,7 +23,6 @@ from dpkernel.estimators.regressor.kernel_choice import (
     FIRST_FEATURES,
     PRIOR_SIGNAL,
     SAMPLE,
-    Choice,
     Released,
     choose_kernel,
     component_matrices,
@@ -43,9 +42,7 @@ _DOUBT = 0.1  # of the prior variance, added to what is not known after the firs
 class LearnedFitting(Fitting):
     """Everything public about a fit that learns its kernel, and how to run it."""
 
-    choice: Choice | None = None
-
-    def run(self, noise: Noise) -> tuple[FeatureMap, list[State]]:
+    def _states(self, noise: Noise) -> tuple[FeatureMap, list[State]]:
         """Draw every release; return the features and the final state of the target."""
         plan, n = self.plan, self._sizes.n_rows
         assert plan is not None

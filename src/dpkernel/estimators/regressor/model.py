@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -12,24 +11,22 @@ import numpy as np
 from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from dpkernel.data.domain import Domain, Interval, Levels
-from dpkernel.estimators.base import interval_of, logger, resolve_domain
+from dpkernel.data.domain import Domain, Interval
+from dpkernel.estimators.base import FitPlan, Fitted, interval_of, resolve_domain
 from dpkernel.estimators.kernel_model import KernelModel
 from dpkernel.estimators.regressor.budget_plan import MOST_LEARNING_INPUTS, BudgetPlan
 from dpkernel.estimators.regressor.fitting import Fitting, Sizes
-from dpkernel.estimators.regressor.kernel_choice import Choice as KernelChoice
 from dpkernel.estimators.regressor.learning import LearnedFitting
 from dpkernel.estimators.regressor.outlook import Outlook, outlook
 from dpkernel.estimators.regressor.releases import plan_releases
-from dpkernel.estimators.regressor.stage import State
-from dpkernel.estimators.sources import open_source
+from dpkernel.estimators.sources import Source, open_source
 from dpkernel.foundations.errors import CertificateError, ParameterError, parameter_message
 from dpkernel.foundations.types import JSON, Array, Budget, Neighbours, is_whole
 from dpkernel.foundations.validation import Choice, Constraint, Kind, Real, Whole
 from dpkernel.models.features import WhitenedFeatures
 from dpkernel.models.kernels import REGISTRY as KERNELS
 from dpkernel.models.kernels import Kernel, kernel_from_dict
-from dpkernel.privacy.certificate import Certificate, Release
+from dpkernel.privacy.certificate import Certificate
 from dpkernel.privacy.ledger import Ledger
 from dpkernel.privacy.noise import NoiseSource
 
@@ -168,54 +165,28 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
 
         Nothing is spent if an argument or the data are refused.
         """
-        try:
-            return self._fit(X, y)
-        finally:
-            self.__dict__.pop("_set_aside", None)
+        return self._fit(X, y)
 
-    def _fit(self, X: Any, y: Any) -> PrivateKernelRegressor:
-        budget, relation = self._check_parameters()
+    def _check_parameters(self) -> tuple[Budget, Neighbours]:
+        budget, relation = super()._check_parameters()
         self._refuse_private_n(relation)
+        return budget, relation
+
+    def _open_table(self, X: Any, y: Any) -> Source:
+        interval_of(self.y_bounds, self.bounds, type(self).__name__)
+        return open_source(self, X, y, again=True)
+
+    def _make_plan(self, table: Source, budget: Budget, relation: Neighbours) -> FitPlan:
         target = interval_of(self.y_bounds, self.bounds, type(self).__name__)
-        source = open_source(self, X, y, again=True)
-        domain = self._box(self._resolve_domain(source, target))
-        sizes, plan = self._sizes(source.n_rows, domain, source.target_shape, budget)
-        features = self._unbuilt(sizes)
-        setting = (source, domain, target, sizes, plan, budget, relation, features)
+        domain = self._box(self._resolve_domain(table, target))
+        sizes, plan = self._sizes(table.n_rows, domain, table.target_shape, budget)
+        setting = (table, domain, target, sizes, plan, budget, relation, self._unbuilt(sizes))
         kind = LearnedFitting if plan is not None and plan.learns else Fitting
-        fitting = kind(*setting, verbose=self.verbose)
-        releases = [Release(label, mechanism) for label, mechanism in fitting.mechanisms.items()]
-        self._check_ledger(releases, budget)
-        logger.info("%d releases on %d rows", len(releases), source.n_rows)
-        fitting.prepare()
-        noise = self._spend(releases, budget)
-        feature_map, states = fitting.run(noise)
-        certificate = Certificate.issue(
-            type(self).__name__,
-            budget,
-            releases,
-            noise,
-            public={
-                "n_rows": source.n_rows,
-                "n_columns": source.n_columns,
-                "domain": domain.to_dict(),
-                "budget_plan": None if plan is None else plan.to_dict(),
-            },
-            free_statistics=_residual_scales(states, target.half_width)
-            | _learned_numbers(getattr(fitting, "choice", None), domain),
-        )
-        self._set_columns()
-        self._domain, self.feature_map_, self.budget_plan_ = domain, feature_map, plan
-        several = bool(source.target_shape)
-        self._keep(
-            np.column_stack([state.coefficients for state in states]),
-            np.column_stack([state.variances for state in states]),
-            np.array([state.scale for state in states]),
-            several,
-        )
-        self.certificate_ = certificate
+        return kind(*setting, verbose=self.verbose)
+
+    def _adopt(self, found: Fitted, certificate: Certificate) -> None:
+        super()._adopt(found, certificate)
         self._show_learned()
-        return self
 
     def _show_learned(self) -> None:
         """Set what was learned of the kernel, from the certificate."""
@@ -227,13 +198,6 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
             self.relevant_directions_ = [
                 (float(share), np.array(direction)) for share, direction in found["directions"]
             ]
-
-    def _keep(self, coefficients: Array, variances: Array, scales: Array, several: bool) -> None:
-        """Set what predictions need, with one column a target if there are several."""
-        take = slice(None) if several else 0
-        self.coef_ = coefficients[1:, take]
-        self.intercept_ = coefficients[0, take] if several else float(coefficients[0, 0])
-        self._variances, self._scales = variances[:, take], scales[take]
 
     def _box(self, domain: Domain) -> Domain:
         if domain.columns is None:
@@ -319,7 +283,6 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
         3
         """
         budget, relation = self._check_parameters()
-        self._refuse_private_n(relation)
         owner = type(self).__name__
         for name, value in (
             ("n_rows", n_rows),
@@ -419,44 +382,6 @@ def _inside(target: Interval, scores: Array) -> Array:
     """Return scores in the target's units, inside its bounds."""
     values = target.from_unit(np.clip(scores, -1.0, 1.0))
     return np.asarray(np.clip(values, target.low, target.high))
-
-
-def _residual_scales(states: Sequence[State], unit: float) -> JSON:
-    """Return the scales of the residuals in units of y, with intervals where they were released."""
-    known = [state.scale_interval for state in states]
-    return {
-        "residual_scale": [state.scale * unit for state in states],
-        "residual_scale_interval": [
-            None if found is None else [end * unit for end in found] for found in known
-        ],
-    }
-
-
-def _learned_numbers(choice: KernelChoice | None, domain: Domain) -> JSON:
-    """Return what was learned of the kernel; the places of one column's levels count together."""
-    if choice is None:
-        return {}
-    found = zip(choice.components, choice.variances, strict=True)
-    return {
-        "kernel": {
-            "components": {component.name: share for component, share in found},
-            "relevance": _by_column(choice.relevance, domain),
-            "directions": [
-                [float(share), direction.tolist()]
-                for share, direction in zip(choice.strengths, choice.directions, strict=True)
-            ],
-        }
-    }
-
-
-def _by_column(values: Array, domain: Domain) -> list[float]:
-    """Return the sum over the places of each column: one an interval, one a level."""
-    found, place = [], 0
-    for column in domain.columns or ():
-        width = len(column.values) if isinstance(column, Levels) else 1
-        found.append(float(values[place : place + width].sum()))
-        place += width
-    return found
 
 
 def _draw_shares(rows: list[dict[str, Any]], certificate: Certificate, path: Path) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from inspect import signature
 from typing import Any, ClassVar
 
 import numpy as np
 
 from dpkernel.data.domain import Domain, Interval, Levels
-from dpkernel.estimators.base import logger
+from dpkernel.estimators.base import FitPlan, Fitted, logger
 from dpkernel.estimators.kernel_model import KernelModel
 from dpkernel.estimators.objective_model import auto_size
 from dpkernel.estimators.records import RecordRecipe, Targets
@@ -22,9 +22,9 @@ from dpkernel.estimators.sources import Source
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import JSON, Array, Budget, Neighbours
 from dpkernel.foundations.validation import Choice, Constraint, Kind, Real, Whole
-from dpkernel.models.features import FeatureMap
 from dpkernel.models.losses import REGISTRY, Loss, loss_from_dict
-from dpkernel.privacy.certificate import Certificate, Release
+from dpkernel.privacy.certificate import Release
+from dpkernel.privacy.noise import Noise
 from dpkernel.solvers.sgd_presets import PRESETS, Preset, preset
 
 _OUTPUT_ORDERS = ("auto", "shuffle", "fixed", "replacement")
@@ -116,59 +116,28 @@ class SGDModel(KernelModel):
         """Return a loss with the parameters that suit this estimator."""
         return cls()
 
-    def _descend(
-        self,
-        source: Source,
-        target: Interval | Levels,
-        budget: Budget,
-        relation: Neighbours,
-        loss: Loss,
-        tasks: list[Targets],
-        *,
-        signal: float,
-    ) -> tuple[Domain, FeatureMap, Array, Array, Certificate]:
-        """Return domain, features, coefficients, intercepts and the certificate of the fit."""
-        owner = type(self).__name__
-        domain = self._resolve_domain(source, target)
-        n_inputs = source.n_columns if domain.columns is None else domain.n_unit_columns
-        size = auto_size(source.n_rows, n_inputs, budget)
-        preset = self._preset(source.n_rows, budget, loss, dimension=size)
+    def _problem(self) -> Problem:
+        """Return what is minimised, from the parameters of this estimator."""
+        raise NotImplementedError
+
+    def _make_plan(self, table: Source, budget: Budget, relation: Neighbours) -> FitPlan:
+        problem, n = self._problem(), table.n_rows
+        domain = self._resolve_domain(table, problem.target)
+        n_inputs = table.n_columns if domain.columns is None else domain.n_unit_columns
+        size = auto_size(n, n_inputs, budget)
+        preset = self._preset(n, budget, problem.loss, dimension=size)
         if preset is not None and preset.n_features is not None:
             size = min(max(preset.n_features, 2), 10_000)
-        features = self._choose_features(domain, source, size)
-        preset = self._preset(source.n_rows, budget, loss, dimension=features.n_outputs + 1)
-        recipe, powers = RecordRecipe.choose(domain, features, source.n_rows, ROW_BOUND)
-        table = RecordTable(source, recipe)
-        setting = self._setting(source, budget, relation, powers, loss, len(tasks), signal, preset)
-        if not (table.any_order if self.perturbation == "output" else table.kept):
-            setting = _as_they_come(setting, self.perturbation, owner)
-        fit = OutputFit if self.perturbation == "output" else GradientFit
-        run = fit(setting, table, tasks, self.random_state, self.verbose)
-        releases = [Release(run.label, run.mechanism, run.draws)]
-        self._check_ledger(releases, budget)
-        logger.info("%d step(s) on %d rows", run.plan.n_steps, source.n_rows)
-        run.prepare()
-        noise = self._spend(releases, budget)
-        table.spent = True
-        solutions = run.release(noise)
-        certificate = Certificate.issue(
-            owner,
-            budget,
-            releases,
-            noise,
-            public={
-                "n_rows": source.n_rows,
-                "n_columns": source.n_columns,
-                "domain": domain.to_dict(),
-                "feature_map": features.to_dict(),
-                "loss": loss.to_dict(),
-                "scheme": run.scheme(),
-                "preset": None if preset is None else preset.name,
-            },
-        )
-        found = [recipe.coefficients(beta) for beta in solutions]
-        coef = np.column_stack([coefficients for coefficients, _ in found])
-        return domain, features, coef, np.array([b for _, b in found]), certificate
+        features = self._choose_features(domain, table, size)
+        preset = self._preset(n, budget, problem.loss, dimension=features.n_outputs + 1)
+        recipe, powers = RecordRecipe.choose(domain, features, n, ROW_BOUND)
+        records = RecordTable(table, recipe)
+        setting = self._setting(table, budget, relation, powers, problem, preset)
+        if not (records.any_order if self.perturbation == "output" else records.kept):
+            setting = _as_they_come(setting, self.perturbation, type(self).__name__)
+        run = OutputFit if self.perturbation == "output" else GradientFit
+        fit = run(setting, records, list(problem.tasks), self.random_state, self.verbose)
+        return SGDPlan(fit, table, domain, recipe, records, problem, preset)
 
     def _preset(self, n_rows: int, budget: Budget, loss: Loss, *, dimension: int) -> Preset | None:
         """Return the schedule of a theorem, given what this fit knows of its numbers."""
@@ -195,9 +164,7 @@ class SGDModel(KernelModel):
         budget: Budget,
         relation: Neighbours,
         powers: Array,
-        loss: Loss,
-        problems: int,
-        signal: float,
+        problem: Problem,
         preset: Preset | None,
     ) -> Setting:
         def given(name: str, kind: Callable[[Any], Any] = float) -> Any:
@@ -239,9 +206,9 @@ class SGDModel(KernelModel):
             relation,
             source.n_rows,
             powers,
-            signal,
-            loss,
-            problems,
+            problem.signal,
+            problem.loss,
+            len(problem.tasks),
             accept=tuple(self.accept),
             **values,
         )
@@ -264,6 +231,74 @@ class SGDModel(KernelModel):
         header, arrays = super()._to_state()
         own = asdict(self.preset) if isinstance(self.preset, Preset) else None
         return {**header, "preset": own}, arrays
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What SGD minimises: one loss, for each of several views of the targets.
+
+    ``signal`` is the variance that a good prediction is taken to have; ``single`` says that there is one
+    task, so that ``coef_`` is a vector.
+    """
+
+    target: Interval | Levels
+    loss: Loss
+    tasks: tuple[Targets, ...]
+    signal: float
+
+    @property
+    def single(self) -> bool:
+        """Whether there is one task."""
+        return len(self.tasks) == 1
+
+
+class SGDPlan(FitPlan):
+    """One run of SGD on a table."""
+
+    def __init__(
+        self,
+        fit: OutputFit | GradientFit,
+        source: Source,
+        domain: Domain,
+        recipe: RecordRecipe,
+        records: RecordTable,
+        problem: Problem,
+        preset: Preset | None,
+    ) -> None:
+        self.releases = [Release(fit.label, fit.mechanism, fit.draws)]
+        self._fit, self._source, self._domain = fit, source, domain
+        self._recipe, self._records = recipe, records
+        self._problem, self._preset = problem, preset
+
+    def prepare(self) -> None:
+        """Make the records."""
+        logger.info("%d step(s) on %d rows", self._fit.plan.n_steps, self._source.n_rows)
+        self._fit.prepare()
+
+    def run(self, noise: Noise) -> Fitted:
+        """Take the steps."""
+        self._records.spent = True
+        found = [self._recipe.coefficients(beta) for beta in self._fit.release(noise)]
+        coef = np.column_stack([coefficients for coefficients, _ in found])
+        intercept = np.array([b for _, b in found])
+        single, features = self._problem.single, self._recipe.features
+        return Fitted(
+            {
+                "_domain": self._domain,
+                "feature_map_": features,
+                "coef_": coef[:, 0] if single else coef,
+                "intercept_": float(intercept[0]) if single else intercept,
+            },
+            {
+                "n_rows": self._source.n_rows,
+                "n_columns": self._source.n_columns,
+                "domain": self._domain.to_dict(),
+                "feature_map": features.to_dict(),
+                "loss": self._problem.loss.to_dict(),
+                "scheme": self._fit.scheme(),
+                "preset": None if self._preset is None else self._preset.name,
+            },
+        )
 
 
 def _read_preset(data: JSON | None) -> dict[str, Any]:

@@ -11,10 +11,9 @@ from sklearn.utils.metaestimators import available_if
 from dpkernel.data.domain import Domain, Levels
 from dpkernel.estimators.classifier import OneAgainstRest
 from dpkernel.estimators.kernel_model import LabelModel
-from dpkernel.estimators.labels import as_labels, classes_of
-from dpkernel.estimators.records import Targets
-from dpkernel.estimators.sgd.base import SGDModel
-from dpkernel.estimators.sources import open_source
+from dpkernel.estimators.labels import classes_of
+from dpkernel.estimators.sgd.base import Problem, SGDModel
+from dpkernel.estimators.sources import Source, open_source
 from dpkernel.foundations.types import JSON, Array, Neighbours
 from dpkernel.foundations.validation import Kind
 from dpkernel.models.losses import Logistic, Loss, SmoothedHinge
@@ -157,29 +156,18 @@ class PrivateSGDClassifier(LabelModel, SGDModel):
 
         Nothing is spent if an argument or the data are refused.
         """
-        try:
-            return self._fit(X, y)
-        finally:
-            self.__dict__.pop("_set_aside", None)
+        return self._fit(X, y)
 
-    def _fit(self, X: Any, y: Any) -> PrivateSGDClassifier:
-        budget, relation = self._check_parameters()
+    def _open_table(self, X: Any, y: Any) -> Source:
+        levels = self._problem().target  # refuses parameters before data
+        assert isinstance(levels, Levels)
+        return open_source(self, X, y, again=True, several=False, classes=levels)
+
+    def _problem(self) -> Problem:
         levels = classes_of(self.classes, self.bounds, type(self).__name__)
         loss = self._loss_named(labels=True)
-        source = open_source(self, X, y, again=True, several=False, classes=levels)
         places = (1,) if len(levels.values) == 2 else range(len(levels.values))
-        tasks: list[Targets] = [OneAgainstRest(place) for place in places]
-        domain, features, coef, intercept, certificate = self._descend(
-            source, levels, budget, relation, loss, tasks, signal=_SIGNAL
-        )
-        self._set_columns()
-        self._domain, self.feature_map_ = domain, features
-        binary = len(tasks) == 1
-        self.coef_ = coef[:, 0] if binary else coef
-        self.intercept_ = float(intercept[0]) if binary else intercept
-        self.classes_ = as_labels(levels)
-        self.certificate_ = certificate
-        return self
+        return Problem(levels, loss, tuple(OneAgainstRest(place) for place in places), _SIGNAL)
 
     def _default(self, cls: type[Loss]) -> Loss:
         return SmoothedHinge(1.0) if cls is SmoothedHinge else cls()
@@ -199,13 +187,6 @@ class PrivateSGDClassifier(LabelModel, SGDModel):
             **super()._saved_parameters(header, domain),
             "classes": list(domain.target.values),
         }
-
-    @classmethod
-    def _from_state(cls, header: JSON, arrays: dict[str, Array]) -> PrivateSGDClassifier:
-        model = super()._from_state(header, arrays)
-        assert isinstance(model._domain.target, Levels)
-        model.classes_ = as_labels(model._domain.target)
-        return model
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

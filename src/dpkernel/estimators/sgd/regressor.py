@@ -10,8 +10,8 @@ from sklearn.base import RegressorMixin
 from dpkernel.data.domain import Domain, Interval
 from dpkernel.estimators.base import interval_of
 from dpkernel.estimators.robust import UnitTarget
-from dpkernel.estimators.sgd.base import SGDModel
-from dpkernel.estimators.sources import open_source
+from dpkernel.estimators.sgd.base import Problem, SGDModel
+from dpkernel.estimators.sources import Source, open_source
 from dpkernel.foundations.types import JSON, Array, Neighbours
 from dpkernel.foundations.validation import Kind
 from dpkernel.models.losses import Huber, Loss
@@ -162,24 +162,15 @@ class PrivateSGDRegressor(RegressorMixin, SGDModel):
 
         Nothing is spent if an argument or the data are refused.
         """
-        try:
-            return self._fit(X, y)
-        finally:
-            self.__dict__.pop("_set_aside", None)
+        return self._fit(X, y)
 
-    def _fit(self, X: Any, y: Any) -> PrivateSGDRegressor:
-        budget, relation = self._check_parameters()
+    def _open_table(self, X: Any, y: Any) -> Source:
+        self._problem()  # refuses parameters before data
+        return open_source(self, X, y, again=True, several=False)
+
+    def _problem(self) -> Problem:
         target = interval_of(self.y_bounds, self.bounds, type(self).__name__)
-        loss = self._loss_named(labels=False)
-        source = open_source(self, X, y, again=True, several=False)
-        domain, features, coef, intercept, certificate = self._descend(
-            source, target, budget, relation, loss, [UnitTarget(target)], signal=_SIGNAL
-        )
-        self._set_columns()
-        self._domain, self.feature_map_ = domain, features
-        self.coef_, self.intercept_ = coef[:, 0], float(intercept[0])
-        self.certificate_ = certificate
-        return self
+        return Problem(target, self._loss_named(labels=False), (UnitTarget(target),), _SIGNAL)
 
     def _default(self, cls: type[Loss]) -> Loss:
         return Huber(_THRESHOLD) if cls is Huber else cls()
