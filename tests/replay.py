@@ -25,7 +25,7 @@ import numpy as np
 from dpkernel import SeededNoise
 from dpkernel.data.domain import clip_rows
 from dpkernel.estimators.regressor import BudgetPlan
-from dpkernel.estimators.rkhs import FunctionModel, FunctionProblem
+from dpkernel.estimators.rkhs import FunctionModel, FunctionProblem, FunctionTable
 from dpkernel.estimators.sgd.table import RecordTable
 from dpkernel.foundations.types import Neighbours
 from dpkernel.preprocessing import PrivateMinMaxScaler
@@ -295,15 +295,25 @@ def _accept_blank_rows(monkeypatch: Any) -> None:
         found = rows_of_table(table[~blank], None if target is None else target[~blank])
         return replace(found, n_rows=len(table))
 
-    rows_of_table, prepare = transformers.rows_of_table, FunctionModel._prepare
+    rows_of_table, open_table = transformers.rows_of_table, FunctionModel._open_table
     counts, fill, fit = RowLoss.counts, RecordTable.prepare, FunctionProblem.fit
 
-    def function_rows(model: Any, X: Any, y: Any, budget: Any) -> Any:
+    @dataclass(frozen=True)
+    class Counted(FunctionTable):
+        """A table whose blank rows are counted and nothing else."""
+
+        blank: Any = None
+
+        def solved(self, problem: Any) -> Any:
+            kept = FunctionTable(
+                self.domain, self.target, self.n_columns, self.X[~self.blank], self.y[~self.blank]
+            )
+            return kept.solved(problem)
+
+    def function_rows(model: Any, X: Any, y: Any) -> Any:
         blank = marked(X)
-        domain, problem, rows, targets = prepare(model, X, y, budget)
-        if not blank.any():
-            return domain, problem, rows, targets
-        return domain, problem, rows[~blank], targets[~blank]
+        table = open_table(model, X, y)
+        return Counted(**vars(table), blank=blank) if blank.any() else table
 
     def function_fit(problem: Any, X: Any, y: Any) -> Any:
         return fit(replace(problem, n_rows=len(y)), X, y)  # as many dimensions as there are rows
@@ -336,7 +346,7 @@ def _accept_blank_rows(monkeypatch: Any) -> None:
                 real = vars(module).get(name)
                 if real in new and module is not sources:
                     monkeypatch.setattr(module, name, new[real])
-    monkeypatch.setattr(FunctionModel, "_prepare", function_rows)
+    monkeypatch.setattr(FunctionModel, "_open_table", function_rows)
     monkeypatch.setattr(FunctionProblem, "fit", function_fit)
     monkeypatch.setattr(RowLoss, "counts", losses)
     monkeypatch.setattr(RecordTable, "prepare", filled)

@@ -38,9 +38,8 @@ def test_every_mutant_was_killed(tool):
 
 
 def test_a_text_that_is_not_there_once_is_an_error(tool):
-    missing = tool.Mutant(
-        "x", "Nothing.", "foundations/types.py", "no such line", "", ("test_types.py",)
-    )
+    file, tests = "foundations/types.py", ("test_types.py",)
+    missing = tool.Mutant("x", "Nothing.", file, "no such line", "", tests)
     with pytest.raises(ValueError, match="occurs 0 times in"):
         missing.mutated()
     often = tool.Mutant("x", "Nothing.", file, "return", "", tests)

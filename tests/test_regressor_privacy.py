@@ -96,7 +96,7 @@ class Replay:
         """Return the exact statistics of one fit; the first run fixes what is released."""
         self.exact = {}
         fit.mechanisms = {n: Recorder(n, m, self) for n, m in fit.mechanisms.items()}
-        fit.run(None)
+        fit._states(None)
         return self.exact
 
     def minimise(self, records, problem, b):
@@ -466,7 +466,7 @@ def scores(plan, epsilon, attack):
     found = []
     for fit in fits:
         attack.watch(fit)
-        found.append(np.array([attack.score(*fit.run(noise)) for _ in range(TRIALS)]))
+        found.append(np.array([attack.score(*fit._states(noise)) for _ in range(TRIALS)]))
     return *found, {name: mechanism.profile() for name, mechanism in mechanisms.items()}
 
 

@@ -145,7 +145,8 @@ class PrivateGridRegressor(FunctionModel, KernelModel):
 
     def predict(self, X: Any) -> Array:
         """Return the interpolated values, inside ``y_bounds``."""
-        return _in_units(self._domain, self._linear(X))
+        scores = self._linear(X)
+        return _in_units(self._domain, scores)
 
     @classmethod
     def _from_state(cls, header: JSON, arrays: dict[str, Array]) -> PrivateGridRegressor:

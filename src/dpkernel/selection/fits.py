@@ -109,9 +109,9 @@ class Fits:
         try:
             with quietly():
                 model = self._candidate(i, budget)
-                releases = model._planned(X, y)
                 if not type(model).fit.__module__.startswith("dpkernel."):
                     _fit_as_far_as_the_ledger(model, X, y)
+                releases = model._planned(X, y)
         except DPKernelError:
             raise
         except Exception as error:

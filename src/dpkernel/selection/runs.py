@@ -38,7 +38,11 @@ class Search:
     ) -> None:
         self._fits, self._tables, self._validation = fits, tables, validation
         self._loss, self._plan = loss, plan
-        self.candidates = fits.candidates
+
+    @property
+    def candidates(self) -> list[Mapping[str, Any]]:
+        """The parameters that are tried."""
+        return self._fits.candidates
 
     def check(self) -> None:
         """Raise if a fit that this search may run refuses its rows; called before the spend."""

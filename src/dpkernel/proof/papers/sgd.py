@@ -260,8 +260,8 @@ class PublishedSGD(PrivateEstimator):
     def _refused(self, name: str, must_be: str, got: object, advice: str = "") -> ParameterError:
         return ParameterError(parameter_message(type(self).__name__, name, must_be, got, advice))
 
-    def _plan(self, releases: Sequence[Release]) -> tuple[Ledger, Plan, Neighbours]:
-        ledger, plan, relation = super()._plan(releases)
+    def _spending(self, releases: Sequence[Release]) -> tuple[Ledger, Plan, Neighbours]:
+        ledger, plan, relation = super()._spending(releases)
         parts = (Part(ORDER, FREE), *plan.parts)
         first = releases[0]
         if isinstance(first, Amplified):

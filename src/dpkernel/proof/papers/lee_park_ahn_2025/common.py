@@ -70,8 +70,8 @@ class PublishedModel(PrivateEstimator):
     def _check_new_data(self, X: Any) -> Array:
         return dense(super()._check_new_data(X))
 
-    def _plan(self, releases: Sequence[Release]) -> tuple[Ledger, Plan, Neighbours]:
-        ledger, plan, relation = super()._plan(releases)
+    def _spending(self, releases: Sequence[Release]) -> tuple[Ledger, Plan, Neighbours]:
+        ledger, plan, relation = super()._spending(releases)
         nothing_proved = self._proved(releases).delta(100.0) == 1
         return ledger, Plan(plan.parts, nothing_proved), relation
 

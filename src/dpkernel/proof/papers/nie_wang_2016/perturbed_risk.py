@@ -168,8 +168,8 @@ class PublishedPerturbedRisk(PrivateEstimator):
         self.certificate_ = replace(issued, epsilon=budget.epsilon, profile=_NOTHING_PROVED)
         return self
 
-    def _plan(self, releases: Sequence[Release]) -> tuple[Ledger, Plan, Neighbours]:
-        ledger, plan, relation = super()._plan(releases)
+    def _spending(self, releases: Sequence[Release]) -> tuple[Ledger, Plan, Neighbours]:
+        ledger, plan, relation = super()._spending(releases)
         return ledger, Plan(plan.parts, nothing_proved=True), relation
 
     def _targets(self, y: Array) -> Array:
