@@ -955,13 +955,13 @@ def test_a_reserved_step_draws_its_own_noise_once():
     assert len(ledger.spends) == 1 and [p.label for p in whole.plan.parts] == ["a: x", "b: x"]
     with pytest.raises(NoiseError, match="drawn already"):
         one.release(np.zeros(1), whole)
-    with pytest.raises(LedgerError, match="other releases than were reserved"):
+    with pytest.raises(LedgerError, match="other releases than those reserved"):
         steps["a"].spend(two.profile(), "x")
     noise = steps["a"].spend(one.profile(), "x")
     one.release(np.zeros(1), noise)
     with pytest.raises(NoiseError, match="drawn already"):
         one.release(np.zeros(1), noise)
-    with pytest.raises(LedgerError, match="or a second time"):
+    with pytest.raises(LedgerError, match="or asks a second time"):
         steps["a"].spend(one.profile(), "x")
     with pytest.raises(LedgerError, match="can't be pickled"):
         pickle.dumps(steps["b"])

@@ -991,7 +991,7 @@ def test_a_forged_certificate_is_found_out():
 def test_mechanisms_refuse_parts_that_do_not_belong_together():
     parts = stopping_parts()
     other = Gaussian.with_mu(loss_sensitivity(Neighbours.ZERO_OUT), 0.3, dimension=1, integer=True)
-    with pytest.raises(ParameterError, match="must protect one relation"):
+    with pytest.raises(ParameterError, match="must protect the same relation"):
         RandomStopping(parts[0], 2, ((Line("fit", other),),), (), parts[4], POISSON)
     with pytest.raises(ParameterError, match="must be that of its score"):
         RandomStopping(*parts[:4], other, POISSON)
