@@ -196,7 +196,7 @@ def test_text_that_is_no_certificate():
         (b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}", "it is nested too deep"),
         (b"{" + b" " * 2**24 + b"}", "more than 16777216 bytes"),
         (b'{"schema": NaN}', "not finite"),
-        (b'{"schema": 1, "schema": 1}', "gives one name twice"),
+        (b'{"schema": 1, "schema": 1}', "contains the same name twice"),
         (b'{"a": "\xff"}', "utf-8"),
         ('{"a": "\ud800"}', "utf-8"),
     ],

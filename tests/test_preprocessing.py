@@ -312,7 +312,7 @@ def test_noise_and_ledger(build, rng):
         ({"delta": 0.0}, None, "'delta' parameter"),
         ({"bounds": None}, None, "needs 'bounds'.*never read from the data"),
         ({"bounds": (3, -3)}, None, "low < high"),
-        ({"bounds": ([0, 1], [1, 2])}, None, "3 numbers, one a column"),
+        ({"bounds": ([0, 1], [1, 2])}, None, "3 numbers, one per column"),
         ({"bounds": (0, 1e200)}, None, "at most 1e100"),
         ({}, lambda X: np.where(X > 1, np.inf, X), "public constants"),
         ({}, lambda X: X[:0], "0 sample"),

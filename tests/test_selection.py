@@ -733,7 +733,7 @@ def test_tables_that_are_not_in_memory_are_refused():
 
 def test_columns_of_one_name_are_refused_for_that():
     X, y = wave(600, 2)
-    with pytest.raises(DataError, match="Two columns of X have one name"):
+    with pytest.raises(DataError, match="Two columns of X have the same name"):
         search().fit(pd.DataFrame(X, columns=["a", "a"]), y)
 
 

@@ -1,8 +1,8 @@
 """Kernels: their values, bounds on their diagonal and their spectral distributions.
 
-A kernel is a frozen value. ``length_scale`` is one number, or one number per column. Every column is
-first divided by its length scale, so a kernel with length scales l at (x, y) is the kernel with length
-scale 1 at (x/l, y/l).
+A kernel is a frozen value. ``length_scale`` is one number, or one number per column. Every column
+is first divided by its length scale, so a kernel with length scales l at (x, y) is the kernel with
+length scale 1 at (x/l, y/l).
 
 Not handled: kernels on anything but rows of numbers, gradients, and length scales learnt from data.
 """
@@ -127,8 +127,8 @@ class ShiftInvariant(Kernel):
     def frequencies(self, uniforms: Array, n_inputs: int) -> Array:
         """Return one frequency per row of uniforms, (n, n_inputs).
 
-        Uniform rows give frequencies of the spectral distribution. The map is a transport of the unit
-        cube, so quasi-random points give quasi-random frequencies.
+        Uniform rows give frequencies of the spectral distribution. The map is a transport of the
+        unit cube, so quasi-random points give quasi-random frequencies.
         """
 
     def sample_frequencies(self, n: int, n_inputs: int, uniforms: Uniforms) -> Array:
@@ -141,8 +141,8 @@ class ShiftInvariant(Kernel):
 class Isotropic(ShiftInvariant):
     r"""A kernel of ||x - y|| whose spectral distribution is a mixture of Gaussians, w = t g / l.
 
-    Here g is standard normal and t > 0 is an independent variable with a distribution of its own, so
-    k(x, y) = E exp(-t^2 r^2 / 2) with r = ||(x - y) / l||.
+    Here g is standard normal and t > 0 is an independent variable with a distribution of its own,
+    so k(x, y) = E exp(-t^2 r^2 / 2) with r = ||(x - y) / l||.
     """
 
     @abstractmethod

@@ -1,10 +1,10 @@
 """Check that the public parameters of a certificate agree with its releases.
 
-A certificate states some numbers twice: under ``public`` and in its releases. ``_SAME`` lists the plain
-numbers: a place in ``public`` and the names under which the releases state the same number. The
-functions after it compare values that follow from several numbers. A place that is missing, or that
-no release mentions, contradicts nothing. docs/certificate.md lists these places for each estimator,
-and the tests check the list.
+A certificate states some numbers twice: under ``public`` and in its releases. ``_SAME`` lists the
+plain numbers: a place in ``public`` and the names under which the releases state the same number.
+The functions after it compare values that follow from several numbers. A place that is missing, or
+that no release mentions, contradicts nothing. docs/certificate.md lists these places for each
+estimator, and the tests check the list.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """The certificate: what was released, with which noise, and why the release is private.
 
 A certificate is a frozen value. It prints in six lines, is stored as JSON (the schema is in
-docs/certificate.md) and can be checked by anyone: ``verify`` recomputes sensitivity, profile, epsilon
-and delta from the stated parameters alone. Verifying shows that the numbers agree with each other,
-not who computed them. It can't detect a consistent forgery, because whoever writes the file could
-have written other parameters.
+docs/certificate.md) and can be checked by anyone: ``verify`` recomputes sensitivity, profile,
+epsilon and delta from the stated parameters alone. Verifying shows that the numbers agree with each
+other, not who computed them. It can't detect a consistent forgery, because whoever writes the file
+could have written other parameters.
 
 Two flags say what a certificate is worth::
 

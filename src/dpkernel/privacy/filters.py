@@ -1,17 +1,17 @@
 r"""Ceilings that stay valid when each spend is chosen after seeing the earlier results.
 
-A composition theorem assumes a plan that is fixed in advance. A ledger, however, records spends that
-people choose as they go. A *filter* is a rule that admits or refuses each spend such that the whole
-stays (epsilon, delta)-DP whatever is chosen::
+A composition theorem assumes a plan that is fixed in advance. A ledger, however, records spends
+that people choose as they go. A *filter* is a rule that admits or refuses each spend such that the
+whole stays (epsilon, delta)-DP whatever is chosen::
 
     gaussian   sum of mu^2 at most mu_*(epsilon, delta)^2; for Gaussian and pure spends
     renyi      sum of Renyi divergences at one order, fixed by the ceiling alone
     basic      sum of epsilons and sum of deltas; for any spend
 
-Only one rule may govern a ledger. "Whichever rule admits it" is not a filter: an adversary could pick
-the rule after seeing results, and then the deltas of the rules would add up. With
-``accounting="auto"`` the first spend fixes the rule, because it is chosen before any result was seen:
-Gaussian for a Gaussian spend, basic otherwise.
+Only one rule may govern a ledger. "Whichever rule admits it" is not a filter: an adversary could
+pick the rule after seeing results, and then the deltas of the rules would add up. With
+``accounting="auto"`` the first spend fixes the rule, because it is chosen before any result was
+seen: Gaussian for a Gaussian spend, basic otherwise.
 
 References
 ----------
@@ -71,8 +71,8 @@ class Filter(ABC):
     def remaining(self, charges: Sequence[Charge]) -> Budget | None:
         """Return the largest further spend that certainly fits, or None if nothing is left.
 
-        For the Gaussian and Renyi rules this is a Gaussian release at the ceiling's delta. For basic
-        composition it is what is left of the two sums.
+        For the Gaussian and Renyi rules this is a Gaussian release at the ceiling's delta. For
+        basic composition it is what is left of the two sums.
         """
         found, shrink = self._estimate(charges), 1e-15
         while found is not None and shrink < 1e-3:
@@ -134,10 +134,10 @@ class RenyiFilter(Filter):
     Notes
     -----
     The divergence of a profile may hold only outside an event of probability ``rdp_miss``. Let t be
-    the sum of these probabilities along a path. Then both distributions of the whole are within t of
-    distributions to which the Renyi filter applies, so
-    P(S) <= e^epsilon Q(S) + delta' + (1 + e^epsilon) t. A millionth of delta is kept for the last
-    term, and a spend that would need more is refused.
+    the sum of these probabilities along a path. Then both distributions of the whole are within t
+    of distributions to which the Renyi filter applies, so P(S) <= e^epsilon Q(S) + delta' + (1 +
+    e^epsilon) t. A millionth of delta is kept for the last term, and a spend that would need more
+    is refused.
     """
 
     name = "renyi"

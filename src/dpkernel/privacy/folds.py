@@ -2,13 +2,13 @@
 
 The fold of a row is its position modulo the number of folds. This rule has three advantages. It is
 the same for arrays, streams, Dask chunks and tensors, whatever their blocks. It spreads runs of
-similar rows, as in tables kept in the order of arrival, over all folds, which contiguous pieces would
-not do. And it does not look at the row. Two neighbouring data sets with a public number of rows
-differ at one position and therefore in one fold.
+similar rows, as in tables kept in the order of arrival, over all folds, which contiguous pieces
+would not do. And it does not look at the row. Two neighbouring data sets with a public number of
+rows differ at one position and therefore in one fold.
 
-Two cases are not handled. Under add-remove, a removed row moves all later rows into other folds; the
-ledger and the certificate refuse it. And a record that somebody adds at two positions may be in two
-folds.
+Two cases are not handled. Under add-remove, a removed row moves all later rows into other folds;
+the ledger and the certificate refuse it. And a record that somebody adds at two positions may be in
+two folds.
 """
 
 from __future__ import annotations

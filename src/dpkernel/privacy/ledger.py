@@ -1,8 +1,9 @@
 """The ledger: it records every release of a data set, and it is the only source of noise.
 
 ``noise = ledger.spend(profile, label)`` first checks the ceiling, then records the spend, and only
-then returns the object that can draw noise. A fit passes its whole ``Plan`` to one call of ``spend``.
-So either everything that the fit will release is reserved before the first draw, or nothing is::
+then returns the object that can draw noise. A fit passes its whole ``Plan`` to one call of
+``spend``. So either everything that the fit will release is reserved before the first draw, or
+nothing is::
 
     ledger = Ledger("study.db", dataset="patients-2026", budget=Budget(3, 1e-6))
     mechanism = mechanisms.Gaussian.calibrate(1.0, Budget(1, 1e-7), dimension=2)
@@ -126,9 +127,8 @@ class Ledger:
     Notes
     -----
     Copying a ledger, as scikit-learn's ``clone`` does, returns the same ledger and not a second
-    budget. A ledger in a file can be pickled: the copy opens the same file. A ledger in memory can't
-    be pickled.
-    Examples
+    budget. A ledger in a file can be pickled: the copy opens the same file. A ledger in memory
+    can't be pickled. Examples
     --------
     >>> from dpkernel import Budget, Ledger, mechanisms
     >>> ledger = Ledger(budget=Budget(2.0, 1e-6))

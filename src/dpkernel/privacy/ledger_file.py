@@ -2,16 +2,16 @@
 
 A store is just a path and the name of a data set. Every call opens its own connection, so there is
 no state that a fork, a thread or a pickle could corrupt. A spend is one ``BEGIN IMMEDIATE``
-transaction: read what was spent, decide, insert, and commit with ``synchronous=EXTRA`` on a rollback
-journal (write-ahead logging breaks on network drives). Noise is handed out only after the commit, so
-``kill -9`` or a power cut loses no spend at any moment. A spend that was committed but never drawn
-stays spent.
+transaction: read what was spent, decide, insert, and commit with ``synchronous=EXTRA`` on a
+rollback journal (write-ahead logging breaks on network drives). Noise is handed out only after the
+commit, so ``kill -9`` or a power cut loses no spend at any moment. A spend that was committed but
+never drawn stays spent.
 
 During a transaction a second lock is held, on the file NAME-lock beside the ledger. It is needed
 because the operating system drops SQLite's own lock when the same process opens and closes the file
-by other means (a backup, a hash). A new file is built under another name and then linked into place,
-so an existing ledger is never empty: an empty file is a damaged one. Rows are chained by hashes, so a
-row that was removed or edited is noticed.
+by other means (a backup, a hash). A new file is built under another name and then linked into
+place, so an existing ledger is never empty: an empty file is a damaged one. Rows are chained by
+hashes, so a row that was removed or edited is noticed.
 
 Not handled: a file system whose locks do not work (some network drives); a person who restores an
 older copy or recomputes the chain; a ledger file that is mounted or moved without its folder (its

@@ -186,10 +186,10 @@ _ALIKE = ("LATIN", "GREEK", "CYRILLIC", "ARMENIAN", "COPTIC", "CHEROKEE")
 def canonical_name(name: object, parameter: str) -> str:
     """Return the one spelling of a new name; refuse names that look like another name.
 
-    Letters are composed and brought to their usual width (NFKC), and runs of spaces become one space.
-    Invisible characters are refused, and so are mixtures of alphabets with letters that look alike.
-    A word written entirely in look-alike letters of another alphabet can't be recognised with the
-    tables of Python.
+    Letters are composed and brought to their usual width (NFKC), and runs of spaces become one
+    space. Invisible characters are refused, and so are mixtures of alphabets with letters that look
+    alike. A word written entirely in look-alike letters of another alphabet can't be recognised
+    with the tables of Python.
     """
     text = _plain(name) if isinstance(name, str) else ""
     if not text or any(_hidden(letter) for letter in text):

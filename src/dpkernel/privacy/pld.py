@@ -1,9 +1,10 @@
 """Privacy loss distributions: the one place that calls dp-accounting.
 
-Two pitfalls of that library are avoided here. First, under REPLACE_ONE its PLD accountant doubles the
-sensitivity of a Gaussian and its Renyi accountant does not. Therefore our own sensitivity is always
-passed under ADD_OR_REMOVE_ONE, and tests compare the result with the closed form. Second, FFT
-convolution has an additive error of about 1e-16 per step in delta. Therefore 1e-15 per step is added.
+Two pitfalls of that library are avoided here. First, under REPLACE_ONE its PLD accountant doubles
+the sensitivity of a Gaussian and its Renyi accountant does not. Therefore our own sensitivity is
+always passed under ADD_OR_REMOVE_ONE, and tests compare the result with the closed form. Second,
+FFT convolution has an additive error of about 1e-16 per step in delta. Therefore 1e-15 per step is
+added.
 
 dp-accounting takes two seconds to import, so it is imported when it is first needed.
 """
@@ -132,11 +133,11 @@ def from_laws(laws: Sequence[Law], step: float, count: int, order: float) -> Dis
 def _power(law: Law, step: float, count: int, order: float) -> Any:
     """Return the distribution of the sum of ``count`` independent losses.
 
-    It uses one FFT on a ring of losses. Chernoff bounds near this order (any positive order is valid)
-    choose a ring with little mass outside. Mass above the ring would come back at its bottom, so its
-    probability is added to the mass at infinity. Mass below the ring comes back at its top, which is
-    pessimistic. dp-accounting's own power is not used, because it chooses the ring by orders that
-    suit short sums.
+    It uses one FFT on a ring of losses. Chernoff bounds near this order (any positive order is
+    valid) choose a ring with little mass outside. Mass above the ring would come back at its
+    bottom, so its probability is added to the mass at infinity. Mass below the ring comes back at
+    its top, which is pessimistic. dp-accounting's own power is not used, because it chooses the
+    ring by orders that suit short sums.
     """
     from dp_accounting.pld import pld_pmf
 

@@ -7,21 +7,22 @@ The distributions are::
     Categorical        P(i) proportional to exp(rate * utility_i).
     Batches            uniform indices, permutations and subsets; independent coins.
 
-**Method.** Write |y| = j w + x with w a power of two and 0 <= x < w. The bucket j comes from a table of
-cumulative weights of the points j w. The offset x is uniform, and the pair is accepted with
-probability weight(j w + x) / weight(j w). The sign is a coin toss, and "minus zero" is rejected. For
-both distributions this gives P(y) and accepts 65 to 91 % of the attempts.
+**Method.** Write |y| = j w + x with w a power of two and 0 <= x < w. The bucket j comes from a
+table of cumulative weights of the points j w. The offset x is uniform, and the pair is accepted
+with probability weight(j w + x) / weight(j w). The sign is a coin toss, and "minus zero" is
+rejected. For both distributions this gives P(y) and accepts 65 to 91 % of the attempts.
 
 **Exactness.** Of a uniform variable U, only the first 32 bits are drawn at first. They decide a
 comparison of U with a real number unless they coincide with the first bits of that number. If they
 coincide (about once in 10^8 draws), more words are drawn, and the comparison is settled in decimal
 arithmetic whose precision grows with the number of bits. No probability is ever rounded and no tail
 is cut. Given independent uniform words, the distribution is therefore exactly the stated one, and
-nothing has to be added to delta for the sampler. (A sampler with 64-bit thresholds and a tail cut at
+nothing has to be added to delta for the sampler. (A sampler with 64-bit thresholds and a tail cut
+at
 9.3 standard deviations would cost (1 + e^epsilon) 3e-18 per draw.)
 
-**Not handled:** constant time. How long integer noise takes depends on the noise, not on the data. A
-choice among utilities takes longer if they are huge.
+**Not handled:** constant time. How long integer noise takes depends on the noise, not on the data.
+A choice among utilities takes longer if they are huge.
 """
 
 from __future__ import annotations
@@ -64,7 +65,8 @@ def categorical(utilities: Array, rate: float, source: WordSource) -> int:
     """Draw an index i with probability proportional to exp(rate * utilities[i]), exactly.
 
     The distribution is that of the index of the largest ``rate * utilities[i] + Gumbel_i``. Drawing
-    it through one uniform variable keeps the probabilities exact, which float Gumbel noise would not.
+    it through one uniform variable keeps the probabilities exact, which float Gumbel noise would
+    not.
     """
     with np.errstate(
         all="ignore"
@@ -131,9 +133,9 @@ def permutation(n: int, source: WordSource) -> IntArray:
 def subset(n: int, size: int, source: WordSource) -> IntArray:
     """Draw a uniform subset of 0 .. n - 1 of this size, in increasing order.
 
-    A small subset consists of the first ``size`` different values among uniform indices. A large one
-    consists of the places of the ``size`` smallest of n words, all redrawn if the next word ties.
-    Both ways treat all indices alike, so all subsets are equally likely.
+    A small subset consists of the first ``size`` different values among uniform indices. A large
+    one consists of the places of the ``size`` smallest of n words, all redrawn if the next word
+    ties. Both ways treat all indices alike, so all subsets are equally likely.
     """
     _check_size("n", n, 1, _INT64 // 2)
     _check_size("size", size, 0, n)
@@ -157,7 +159,8 @@ def subset(n: int, size: int, source: WordSource) -> IntArray:
 def poisson_subset(n: int, rate: float, source: WordSource) -> IntArray:
     """Include each of 0 .. n - 1 independently, with probability floor(2^64 rate) / 2^64 <= rate.
 
-    The first 16 bits of an index's uniform variable nearly always decide; 48 more follow if they tie.
+    The first 16 bits of an index's uniform variable nearly always decide; 48 more follow if they
+    tie.
     """
     _check_size("n", n, 0, _INT64 // 2)
     if not 0 <= rate <= 1:
@@ -366,9 +369,9 @@ def normals(count: int, source: WordSource) -> Array:
 def normals_of(words: np.ndarray) -> Array:
     """Return one normal variable per 64-bit word, by the inverse of the distribution function.
 
-    Like ``l2_gamma`` this is not exact. Mechanisms that use it ask the user to accept idealised reals
-    and round to a grid that is coarse compared with the 2^-52 between neighbouring values. One word
-    must not make two variables: with few bits each, a pair could be recognised as noise.
+    Like ``l2_gamma`` this is not exact. Mechanisms that use it ask the user to accept idealised
+    reals and round to a grid that is coarse compared with the 2^-52 between neighbouring values.
+    One word must not make two variables: with few bits each, a pair could be recognised as noise.
     """
     tail = ((words >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-53
     sign = 1.0 - 2.0 * (words & np.uint64(1)).astype(np.float64)

@@ -1,15 +1,15 @@
 r"""One-pass, mergeable sums that know their sensitivity.
 
-``GramSum`` accumulates sum_i v_i v_i^T with v = (features, targets, constant). Every record is first
-quantised to integers inside its norm ball. Sums of integers are exact, so the program has the
+``GramSum`` accumulates sum_i v_i v_i^T with v = (features, targets, constant). Every record is
+first quantised to integers inside its norm ball. Sums of integers are exact, so the program has the
 sensitivity of the mathematical query, whatever the order and the number of blocks or threads.
 
-Whoever adds rows must not add a row twice: a record that is in a sum k times moves it k times as far
-as the sensitivity says.
+Whoever adds rows must not add a row twice: a record that is in a sum k times moves it k times as
+far as the sensitivity says.
 
-The sum without noise can't be printed, pickled or read. There are only two ways out: ``release``, which
-adds noise to the matrix, and ``sketch``, which draws rows with the distribution of a Gaussian mixing of
-the records.
+The sum without noise can't be printed, pickled or read. There are only two ways out: ``release``,
+which adds noise to the matrix, and ``sketch``, which draws rows with the distribution of a Gaussian
+mixing of the records.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ class GramLayout:
     """The integer grid of one Gram release. It depends on public numbers only.
 
     A record is (z, y_1 .. y_k, 1) with ||z|| <= row_bound and |y_j| <= 1; targets are mapped to
-    [-1, 1] beforehand. It is stored as integers with ||z|| <= row, |y_j| <= target and the constant.
+    [-1, 1] beforehand. It is stored as integers with ||z|| <= row, |y_j| <= target and the
+    constant.
     """
 
     n_features: int

@@ -1,26 +1,27 @@
 r"""The Gram matrix of units. A unit is a person with any number of rows, averaged into one record.
 
 ``UnitGramSum`` accumulates S = sum_u (1/m_u) sum_{i in u} v_i v_i^T, v = (features, targets,
-constant), over units u of m_u rows each. Neighbouring data sets differ in one whole unit, whose number
-of rows may change. The number of units is public; the number of rows is not.
+constant), over units u of m_u rows each. Neighbouring data sets differ in one whole unit, whose
+number of rows may change. The number of units is public; the number of rows is not.
 
-**Sensitivity.** (1/m_u) sum v_i v_i^T lies in the convex hull of the matrices v v^T of single records.
-A norm of a difference is convex, so over two such hulls it is largest at two single records. Hence
-the sensitivity of one record against another, ``sensitivity.augmented_gram``, is also that of one unit
-against another, whatever their numbers of rows. For a blanked unit one term is missing.
+**Sensitivity.** (1/m_u) sum v_i v_i^T lies in the convex hull of the matrices v v^T of single
+records. A norm of a difference is convex, so over two such hulls it is largest at two single
+records. Hence the sensitivity of one record against another, ``sensitivity.augmented_gram``, is
+also that of one unit against another, whatever their numbers of rows. For a blanked unit one term
+is missing.
 
-**Numerics.** If a unit gets more rows, all later rows move to other places of a matrix product, which
-then rounds them differently. So the computed sum does not change in one term only, as a sum of
-integers would, and rounding rows to integers could turn a different last bit into a whole step.
+**Numerics.** If a unit gets more rows, all later rows move to other places of a matrix product,
+which then rounds them differently. So the computed sum does not change in one term only, as a sum
+of integers would, and rounding rows to integers could turn a different last bit into a whole step.
 Instead, S is summed in float64 without rounding rows. A bound rho on the distance of the computed S
 from the exact S, valid for every table, is passed to the mechanism, which adds 2 rho to the
-sensitivity. Let u = 2^-53, gamma(k) = k u / (1 - k u), M the number of features, N the bound on ||v||,
-B the bound on a row of features, e their ``evaluation_error`` and n the number of units:
+sensitivity. Let u = 2^-53, gamma(k) = k u / (1 - k u), M the number of features, N the bound on
+||v||, B the bound on a row of features, e their ``evaluation_error`` and n the number of units:
 
 1. Exact records. z* = phi*(x) is a function of its row with ||z*|| <= B. Inputs and targets are
-   clipped and scaled entry by entry, which gives the same bits wherever they stand. So
-   v* = (z*/B, t, c), with t the scaled target and c the constant, is a function of its row alone, and
-   ||v*|| <= N. S is the sum over these.
+   clipped and scaled entry by entry, which gives the same bits wherever they stand. So v* = (z*/B,
+   t, c), with t the scaled target and c the constant, is a function of its row alone, and ||v*|| <=
+   N. S is the sum over these.
 2. Computed records. A row z is divided by max(||z||, B). This is the projection of z/B on the unit
    ball, which moves no two points apart, so the result is within e/B of z*/B. Then it is multiplied
    by (1/m_u)^(1/2). The computed norm errs by gamma(M + 1); the quotient, the root of the share and
@@ -29,13 +30,13 @@ B the bound on a row of features, e their ``evaluation_error`` and n the number 
    ||sum r_i r_i^T - S||_F <= n (2 N E + E^2).
 3. Products of blocks of b = 4096 rows err by gamma(b) sum_i |r_i| |r_i|^T, entry by entry, in any
    order of summation. In norm this is gamma(b) n (N + E)^2.
-4. Blocks are added up. The error of each addition is itself a float, and these errors are added up in
-   a second sum. For K blocks the total errs by u + gamma(K)^2 of the sum of absolute values. 2^-49
-   covers K = 2^28, which is 2^40 rows.
+4. Blocks are added up. The error of each addition is itself a float, and these errors are added up
+   in a second sum. For K blocks the total errs by u + gamma(K)^2 of the sum of absolute values.
+   2^-49 covers K = 2^28, which is 2^40 rows.
 
 rho is 1.01 times the sum of 2, 3 and 4. It depends on public numbers only. For 100,000 units it is
-near 1e-7, compared with a sensitivity of 2.5. ``dpkernel.foundations.rounding`` states what is assumed
-about the machine.
+near 1e-7, compared with a sensitivity of 2.5. ``dpkernel.foundations.rounding`` states what is
+assumed about the machine.
 """
 
 from __future__ import annotations
@@ -168,7 +169,8 @@ class UnitGramLayout:
     def records(self, features: Array, targets: Array, shares: Array) -> Array:
         """Return the rows r_i: features inside the ball, times the root of their share.
 
-        A row that is not finite becomes zero. A feature map with an ``evaluation_error`` gives none.
+        A row that is not finite becomes zero. A feature map with an ``evaluation_error`` gives
+        none.
         """
         features = np.ascontiguousarray(features, dtype=np.float64)
         roots = np.sqrt(shares)

@@ -26,8 +26,8 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     """A data-independent map phi with ||phi(x)|| <= row_norm_bound for every x.
 
     It is a scikit-learn transformer. ``fit`` uses the number of columns and nothing else;
-    ``build(n_inputs)`` does the same without data. Everything in the map follows from its parameters
-    and its public seed, so a model file stores the recipe and no row.
+    ``build(n_inputs)`` does the same without data. Everything in the map follows from its
+    parameters and its public seed, so a model file stores the recipe and no row.
 
     Notes
     -----
@@ -70,10 +70,10 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
 
         Matrix products round the last bits of a row differently, depending on the other rows. The
         result e bounds this: there is a map phi* with ||phi*(x)|| <= row_norm_bound such that, for
-        float64 rows in the unit box, every row of ``transform_block`` is within e of phi* in l2 norm.
-        This holds for any other rows, in any number and order, and for any memory layout and number
-        of threads. None means that no bound is known. ``dpkernel.foundations.rounding`` states what
-        is assumed about the machine. Available after ``build``.
+        float64 rows in the unit box, every row of ``transform_block`` is within e of phi* in l2
+        norm. This holds for any other rows, in any number and order, and for any memory layout and
+        number of threads. None means that no bound is known. ``dpkernel.foundations.rounding``
+        states what is assumed about the machine. Available after ``build``.
         """
         return None
 
@@ -122,8 +122,8 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     def _public_uniforms(self) -> np.random.Generator:
         """Return the public generator of this map, which follows from its kind and ``random_state``.
 
-        Maps of two kinds with the same seed draw independent numbers. Only uniform numbers are drawn,
-        because their stream does not change between versions of NumPy.
+        Maps of two kinds with the same seed draw independent numbers. Only uniform numbers are
+        drawn, because their stream does not change between versions of NumPy.
         """
         seed = getattr(self, "random_state", 0)
         if not is_whole(seed) or not 0 <= seed < 2**64:
@@ -173,9 +173,9 @@ def shrink_rows(rows: Array, bound: float) -> Array:
 def shrinking_error(bound: float, length: int) -> float:
     """Return how far ``shrink_rows`` in float64 can be from the exact projection on the ball.
 
-    For a row that is not longer than the bound, the computed norm errs by gamma(length + 1), and the
-    quotient and the product by one rounding each. The projection itself moves no two rows apart, so
-    it does not enlarge an error of its input.
+    For a row that is not longer than the bound, the computed norm errs by gamma(length + 1), and
+    the quotient and the product by one rounding each. The projection itself moves no two rows
+    apart, so it does not enlarge an error of its input.
     """
     return bound * gamma(length + 4)
 

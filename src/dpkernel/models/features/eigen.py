@@ -49,8 +49,8 @@ class PublicEigenfeatures(FeatureMap):
     length_scale : float or sequence of floats
         Columns are first divided by it.
     measure : "uniform" or "gaussian"
-        The measure P: uniform on [-1, 1]^d, or N(0, scale^2 I). Inputs are clipped to the box, or to
-        six standard deviations.
+        The measure P: uniform on [-1, 1]^d, or N(0, scale^2 I). Inputs are clipped to the box, or
+        to six standard deviations.
     scale : float
         The standard deviation of the Gaussian measure.
     random_state : int
@@ -157,9 +157,10 @@ class PublicEigenfeatures(FeatureMap):
 class _Products:
     """The eigenfunctions of a product kernel: products of one-dimensional eigenfunctions.
 
-    Let e_{j,a} = sqrt(mu_{j,a}) psi_{j,a} for column j. A feature is the product of all e_{j,0} and of
-    the ratios e_{j,a} / e_{j,0} for the few columns whose order a is not 0. Leaving out the last of
-    these ratios gives its parent: a feature with a larger eigenvalue, which is therefore also used.
+    Let e_{j,a} = sqrt(mu_{j,a}) psi_{j,a} for column j. A feature is the product of all e_{j,0} and
+    of the ratios e_{j,a} / e_{j,0} for the few columns whose order a is not 0. Leaving out the last
+    of these ratios gives its parent: a feature with a larger eigenvalue, which is therefore also
+    used.
     """
 
     def __init__(self, kernel: Kernel, measure: str, scale: float, n_inputs: int, n: int) -> None:
@@ -225,12 +226,12 @@ class _Products:
 
         Notes
         -----
-        A feature is the product of one factor per column: e_{j,a} clipped to [-1, 1] and, for a = 0,
-        kept above a floor. Each factor errs by eta_{j,a}, and clipping does not enlarge that error.
-        The product is computed as prod_j e_{j,0} times the ratios e_{j,a} / e_{j,0}. The same computed
-        e_{j,0} stands in the product and below the ratio, so its error cancels and only roundings are
-        left: at most 2 d + 2 for a product of d columns in groups, and 2 for each ratio. Factors are
-        at most 1, so their errors add up to ::
+        A feature is the product of one factor per column: e_{j,a} clipped to [-1, 1] and, for a =
+        0, kept above a floor. Each factor errs by eta_{j,a}, and clipping does not enlarge that
+        error. The product is computed as prod_j e_{j,0} times the ratios e_{j,a} / e_{j,0}. The
+        same computed e_{j,0} stands in the product and below the ratio, so its error cancels and
+        only roundings are left: at most 2 d + 2 for a product of d columns in groups, and 2 for
+        each ratio. Factors are at most 1, so their errors add up to ::
 
             sum_{j: a = 0} eta_{j,0} + sum_{j: a > 0} eta_{j,a} + gamma(2 d + 2 ratios + 3).
 
@@ -252,8 +253,8 @@ class _Products:
 class _Sample:
     """Kernel principal components of a public sample: phi_l(x) = sum_i v_il k(x, u_i) / sqrt(N mu_l).
 
-    mu_l and v_l are eigenpairs of K / N. The features are coordinates of the projection of k(x, .) on
-    the span of the sample, so their norm is at most sqrt k(x, x). They use double precision.
+    mu_l and v_l are eigenpairs of K / N. The features are coordinates of the projection of k(x, .)
+    on the span of the sample, so their norm is at most sqrt k(x, x). They use double precision.
     """
 
     def __init__(self, kernel: Kernel, sample: Array, n: int) -> None:

@@ -50,8 +50,8 @@ class FourierFeatures(FeatureMap):
 
     Notes
     -----
-    The additive kernel gives each column its own M/2d frequencies. Its sum over columns is therefore
-    exact, and only the one-dimensional kernels are estimated.
+    The additive kernel gives each column its own M/2d frequencies. Its sum over columns is
+    therefore exact, and only the one-dimensional kernels are estimated.
 
     Numerics
         One matrix product gives the phases, and cosine and sine are computed while these are in the
@@ -153,12 +153,14 @@ class FourierFeatures(FeatureMap):
         Phase: |p^ - p| <= gamma(d) ||w_j||_1 for a product of d terms; halving it is exact.
 
         Tangent: t = tan(p^/2) (1 + r) with |r| <= 16 u is the tangent of an angle that is off by at
-        most |r t| / (1 + t^2) (1 + 2 |r|) <= |r| (1 + 2 |r|) / 2, so the doubled angle is off by 17 u.
+        most |r t| / (1 + t^2) (1 + 2 |r|) <= |r| (1 + 2 |r|) / 2, so the doubled angle is off by 17
+        u.
 
         Pair: 2 / (1 + t^2) is accurate to gamma(3). The sine, times its amplitude, is accurate to
         gamma(5) of itself; the cosine, a difference from 1, to 8 u; together 10 u.
 
-        A pair is therefore off by at most a_j (gamma(d) ||w_j||_1 + 32 u). It is also off by at most
+        A pair is therefore off by at most a_j (gamma(d) ||w_j||_1 + 32 u). It is also off by at
+        most
         2.1 a_j, because both points lie on the circle. The squares of the amplitudes add up to 1
         except for rounding; the projection on the ball cuts off the excess, and so moves the row by
         as much.

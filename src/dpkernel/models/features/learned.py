@@ -34,7 +34,8 @@ class Component:
     family : "linear", "gaussian" or "laplace"
         The kind of kernel.
     scale : float
-        The length scale in units of sqrt(d), the root mean square distance of a point from the mean.
+        The length scale in units of sqrt(d), the root mean square distance of a point from the
+        mean.
     metric : bool
         Whether inputs are first multiplied by the learned metric. Gaussian kernels use the full
         matrix. Laplace kernels use its column norms, because their distance is taken column by
@@ -84,8 +85,8 @@ def kernel_matrices(
     """Yield (component, kernel values) on standardised rows, without the weights.
 
     Components with the same family and metric share their distances. If the exponent of one is a
-    whole multiple of the previous one's, its values are a power of the previous values. Each yielded
-    array is overwritten by the next one.
+    whole multiple of the previous one's, its values are a power of the previous values. Each
+    yielded array is overwritten by the next one.
     """
     size = X.shape[1]
     for family, learned in sorted({(c.family, c.metric) for c in components}):
@@ -122,11 +123,11 @@ def kernel_matrices(
 class LearnedFeatures(FeatureMap):
     r"""The leading eigenfunctions phi of a mixture of kernels, orthonormal for released inputs.
 
-    The mixture is k(x, x') = sum_c weight_c k_c(x, x') on inputs in standard deviations, where some of
-    the k_c use a learned metric. phi(x) has M coordinates with E phi_l = 0 and
-    E phi_l phi_m = 1{l = m} for inputs from a stated distribution: one histogram per column, joined
-    by a Gaussian copula. Each coordinate is clipped to [-4, 4]. All numbers in the map were released
-    or are public.
+    The mixture is k(x, x') = sum_c weight_c k_c(x, x') on inputs in standard deviations, where some
+    of the k_c use a learned metric. phi(x) has M coordinates with E phi_l = 0 and E phi_l phi_m =
+    1{l = m} for inputs from a stated distribution: one histogram per column, joined by a Gaussian
+    copula. Each coordinate is clipped to [-4, 4]. All numbers in the map were released or are
+    public.
 
     Parameters
     ----------

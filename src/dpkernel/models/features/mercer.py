@@ -1,8 +1,9 @@
 """Eigenfunctions of one-dimensional kernels, and the leading products of them.
 
-The kernel operator under a public measure P is (T f)(x) = E_{y ~ P} k(x, y) f(y). It has eigenvalues
-mu_0 > mu_1 > ... and eigenfunctions psi_a, orthonormal under P. For a product kernel and a product
-measure, the eigenfunctions in d columns are all products of one-dimensional eigenfunctions.
+The kernel operator under a public measure P is (T f)(x) = E_{y ~ P} k(x, y) f(y). It has
+eigenvalues mu_0 > mu_1 > ... and eigenfunctions psi_a, orthonormal under P. For a product kernel
+and a product measure, the eigenfunctions in d columns are all products of one-dimensional
+eigenfunctions.
 """
 
 from __future__ import annotations
@@ -67,8 +68,8 @@ class Spectrum1D:
         """Return, for every order a, how far ``evaluate`` can be from a function of x, in float64.
 
         Legendre polynomials are computed entry by entry and clipped to [-1, 1]. Their product with
-        the coefficients errs by gamma(terms) times the sum of the absolute coefficients. Waves err by
-        the error of the cosine or sine and one rounding.
+        the coefficients errs by gamma(terms) times the sum of the absolute coefficients. Waves err
+        by the error of the cosine or sine and one rounding.
         """
         sizes: Array = np.abs(self.coefficients)
         if self.waves is not None:
@@ -155,10 +156,10 @@ def _exponential_uniform(rate: float) -> Spectrum1D:
 def leading_products(spectra: list[Array], n: int) -> list[tuple[tuple[int, int], ...]]:
     """Return the multi-indices of the n largest products with one eigenvalue per column.
 
-    Each multi-index is a tuple of (column, order) with order >= 1, in the column order of the search.
-    Columns that are not named have order 0. A heap finds them without enumeration, in O(n log n)
-    steps for any number of columns. Ties are broken by the index, so the list is the same on every
-    machine.
+    Each multi-index is a tuple of (column, order) with order >= 1, in the column order of the
+    search. Columns that are not named have order 0. A heap finds them without enumeration, in O(n
+    log n) steps for any number of columns. Ties are broken by the index, so the list is the same on
+    every machine.
     """
     costs = [np.rint(np.log(mu[0] / mu) * _GRID).astype(np.int64).tolist() for mu in spectra]
     usable = sorted((c[1], j) for j, c in enumerate(costs) if len(c) > 1)

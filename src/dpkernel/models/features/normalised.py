@@ -18,9 +18,9 @@ from dpkernel.models.features.linear import LinearFeatures
 class NormalisedFeatures(FeatureMap):
     r"""z(x) = (c, s (phi(x) - m)) / ||(c, s (phi(x) - m))|| for another map phi.
 
-    The sign of a linear decision does not depend on the length of a row, and noise is calibrated for
-    rows of norm 1, so short rows would waste privacy. Relative to the centre of the data, most of a
-    row is what distinguishes it from other rows.
+    The sign of a linear decision does not depend on the length of a row, and noise is calibrated
+    for rows of norm 1, so short rows would waste privacy. Relative to the centre of the data, most
+    of a row is what distinguishes it from other rows.
 
     Parameters
     ----------

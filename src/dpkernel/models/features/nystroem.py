@@ -42,8 +42,8 @@ class PublicNystroem(FeatureMap):
     Landmarks never come from the rows that are protected.
 
     Numerics
-        The inverse root is the symmetric one of K_UU + j I with j = 1e-12 of the largest eigenvalue,
-        in double precision. Rows are clipped to kappa.
+        The inverse root is the symmetric one of K_UU + j I with j = 1e-12 of the largest
+        eigenvalue, in double precision. Rows are clipped to kappa.
 
     References
     ----------

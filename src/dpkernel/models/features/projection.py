@@ -35,8 +35,8 @@ class RandomProjection(FeatureMap):
     If the entries of R are independent N(0, 1), every coordinate of sqrt(M) h, before clipping, is
     exactly a draw of the centred Gaussian process with covariance k_D = <phi, phi>, because it is a
     linear combination of Gaussian variables. So M ||h(x)||^2 / ||phi(x)||^2 is chi-square with M
-    degrees of freedom. The textbook construction, a path sampled at the training points, has the same
-    distribution, but it can't be evaluated anywhere else and costs O(n^3).
+    degrees of freedom. The textbook construction, a path sampled at the training points, has the
+    same distribution, but it can't be evaluated anywhere else and costs O(n^3).
 
     Parameters
     ----------
@@ -46,9 +46,9 @@ class RandomProjection(FeatureMap):
         The map phi. If None: ``FourierFeatures(4096)``.
     structure : "gaussian" or "hadamard"
         With "gaussian", R has independent N(0, 1) entries, which costs O(D M) per row. With
-        "hadamard", R consists of M random rows of blocks H S, where H is a Walsh-Hadamard matrix and
-        S holds random signs, which costs O(D log D) per row. Then E <h, h'> = <phi, phi'> as before,
-        but the coordinates are only approximately Gaussian.
+        "hadamard", R consists of M random rows of blocks H S, where H is a Walsh-Hadamard matrix
+        and S holds random signs, which costs O(D log D) per row. Then E <h, h'> = <phi, phi'> as
+        before, but the coordinates are only approximately Gaussian.
     random_state : int
         The public seed of R. The base map has its own seed.
 
@@ -139,8 +139,9 @@ class RandomProjection(FeatureMap):
     def evaluation_error(self) -> float | None:
         r"""Return (e + gamma(k) (kappa + e)) ||R||_F / sqrt(M) plus the error of shrinking.
 
-        e is the error of the base map. An entry is a sum over D features with k <= 2 D + 4 roundings
-        (Walsh-Hadamard factors have sums over a padded length below 2 D, and one over the signs).
+        e is the error of the base map. An entry is a sum over D features with k <= 2 D + 4
+        roundings (Walsh-Hadamard factors have sums over a padded length below 2 D, and one over the
+        signs).
         """
         base = self._base.evaluation_error()
         if base is None:

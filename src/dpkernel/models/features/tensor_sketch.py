@@ -21,9 +21,9 @@ class TensorSketch(FeatureMap):
     r"""phi(x) = F^{-1} prod_{q <= p} F C_q u, clipped to kappa: a sketch of the p-fold tensor of u.
 
     u is the vector for which the polynomial kernel is <u, u'>^p (see ``PolynomialMap``), F is the
-    Fourier transform of length M, and C_q are independent count sketches: entry j of u is added, with
-    a random sign s_q(j), to coordinate h_q(j). Before clipping, <phi(x), phi(x')> is an unbiased
-    estimate of the kernel with variance at most (2 + 3^p) kappa^4 / M.
+    Fourier transform of length M, and C_q are independent count sketches: entry j of u is added,
+    with a random sign s_q(j), to coordinate h_q(j). Before clipping, <phi(x), phi(x')> is an
+    unbiased estimate of the kernel with variance at most (2 + 3^p) kappa^4 / M.
 
     Parameters
     ----------

@@ -28,8 +28,8 @@ class WhitenedFeatures(FeatureMap):
     r"""The leading eigenfunctions of a kernel, orthonormal among themselves and to the constant.
 
     phi(x) has M coordinates with E phi_l = 0 and E phi_l phi_m = 1{l = m} for inputs from a stated
-    distribution: uniform on [-1, 1]^d, or normal with a given mean and covariance and clipped to that
-    box. Each coordinate is clipped to [-4, 4].
+    distribution: uniform on [-1, 1]^d, or normal with a given mean and covariance and clipped to
+    that box. Each coordinate is clipped to [-4, 4].
 
     Parameters
     ----------

@@ -15,8 +15,8 @@ depend on y s; regression losses depend on the residual y - s. The constants are
 Every constant is attained. Where a loss has a kink, ``derivative`` is one of its subgradients and
 ``curvature`` is a generalised second derivative (0 on straight parts).
 
-To add a loss, write a class in this package and add a line to the registry at the foot of this file.
-The contract tests then compare its constants with finite differences and a random search.
+To add a loss, write a class in this package and add a line to the registry at the foot of this
+file. The contract tests then compare its constants with finite differences and a random search.
 """
 
 from __future__ import annotations

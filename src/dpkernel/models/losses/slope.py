@@ -1,7 +1,7 @@
 """The derivative of every loss as one scalar function, which a compiler can inline.
 
-A loss states its slope in v (the margin or the residual) as a ``Form``: a shape and four numbers. The
-shapes are::
+A loss states its slope in v (the margin or the residual) as a ``Form``: a shape and four numbers.
+The shapes are::
 
     LOGISTIC        -1 / (1 + e^v)
     RAMP            (v - a) b, clipped to [low, high]

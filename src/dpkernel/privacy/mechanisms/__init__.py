@@ -17,10 +17,10 @@ The available mechanisms are::
     RandomStopping, HeldOutChoice
                        searches over private fits, each a whole procedure
 
-Every released number lies on a grid. Except for the mechanisms marked "idealised reals", the noise is
-an exact integer draw, so the guarantee holds for the floating-point program and not only on paper.
-Calibration ends on the private side: ``profile().epsilon(delta) <= epsilon`` holds as a comparison of
-floats.
+Every released number lies on a grid. Except for the mechanisms marked "idealised reals", the noise
+is an exact integer draw, so the guarantee holds for the floating-point program and not only on
+paper. Calibration ends on the private side: ``profile().epsilon(delta) <= epsilon`` holds as a
+comparison of floats.
 
 To add a mechanism, write a class with the decorator ``register`` and import it here. The contract
 tests then cover it.

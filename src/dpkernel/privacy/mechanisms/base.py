@@ -153,8 +153,8 @@ def scale(sigma: float) -> float:
 def choose_grid(sensitivity: float, spread: float, mu: float, magnitude: float | None) -> float:
     """Return the power of two to which values are rounded; it depends on public numbers only.
 
-    The grid is near 2^-20 of the sensitivity. It is coarser if the noise or the values would not fit
-    in 62 bits, and finer if the noise would span less than 8 steps.
+    The grid is near 2^-20 of the sensitivity. It is coarser if the noise or the values would not
+    fit in 62 bits, and finer if the noise would span less than 8 steps.
     """
     wanted = math.log2(sensitivity) - 20 - math.log2(spread)
     coarse_enough = math.log2(sensitivity) - math.log2(mu) - 56

@@ -43,9 +43,9 @@ _OWN = 1e-7  # share of k(x, x): variance of the independent noise of each answe
 class FunctionalGaussian(Mechanism):
     r"""Add sigma times a Gaussian process with the kernel's covariance to a function of its space.
 
-    ``release`` takes orthonormal coordinates of the function on a fixed public grid. ``key`` pays for
-    a function that is queried point by point; see ``NoisyFunction``. ``dimension`` is the largest
-    number of coordinates or answers.
+    ``release`` takes orthonormal coordinates of the function on a fixed public grid. ``key`` pays
+    for a function that is queried point by point; see ``NoisyFunction``. ``dimension`` is the
+    largest number of coordinates or answers.
 
     Notes
     -----

@@ -40,9 +40,9 @@ from dpkernel.privacy.sensitivity import RandomSensitivity, Sensitivity
 class _GridGaussian(Mechanism):
     """The shared part of the Gaussian mechanisms: the grid, the enlarged sensitivity, the scale.
 
-    ``sigma`` is the continuous calibration in grid steps. Up to a factor 1 +- 2.1e-34 per coordinate,
-    the discrete Gaussian with parameter sqrt(sigma^2 + 4) is a post-processing of N(0, sigma^2). The
-    margin inside the Gaussian profile covers that factor.
+    ``sigma`` is the continuous calibration in grid steps. Up to a factor 1 +- 2.1e-34 per
+    coordinate, the discrete Gaussian with parameter sqrt(sigma^2 + 4) is a post-processing of N(0,
+    sigma^2). The margin inside the Gaussian profile covers that factor.
     """
 
     sensitivity: Any
@@ -222,8 +222,8 @@ class SymmetricGaussian(_GridGaussian):
 
     Notes
     -----
-    Independent entries with these variances are isotropic in Frobenius norm on the space of symmetric
-    matrices. This is therefore the Gaussian mechanism on that space, with p(p+1)/2 draws.
+    Independent entries with these variances are isotropic in Frobenius norm on the space of
+    symmetric matrices. This is therefore the Gaussian mechanism on that space, with p(p+1)/2 draws.
 
     Guarantee
         That of ``Gaussian`` with mu = Delta_F/sigma.

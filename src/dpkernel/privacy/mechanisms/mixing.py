@@ -107,11 +107,11 @@ class GaussianMixing(Mechanism):
         Notes
         -----
         There are two ways to compute the sketch, with the same distribution. If the sketch has at
-        least a third as many rows as columns, X^T X is summed block by block and the sketch is drawn
-        given this sum; this takes n dimension^2 operations and rows * dimension normal variables. For
-        a shorter sketch, the part of S that belongs to a block is drawn when the block arrives and
-        is never kept; this takes memory for two million entries of S, 2 n rows dimension operations
-        and n * rows normal variables.
+        least a third as many rows as columns, X^T X is summed block by block and the sketch is
+        drawn given this sum; this takes n dimension^2 operations and rows * dimension normal
+        variables. For a shorter sketch, the part of S that belongs to a block is drawn when the
+        block arrives and is never kept; this takes memory for two million entries of S, 2 n rows
+        dimension operations and n * rows normal variables.
         """
         blocks: Iterable[Any] = value
         if not isinstance(value, Iterable) or hasattr(value, "shape"):
@@ -155,8 +155,9 @@ class GaussianMixing(Mechanism):
         """Return a sketch of records whose Gram matrix X^T X is known.
 
         The rows of a sketch are independent draws of N(0, X^T X + sigma_0^2 I). Here they are drawn
-        directly, with rows * dimension normal variables instead of rows * n. The distribution is that
-        of ``release``. The caller is responsible for the norm of the records in the Gram matrix.
+        directly, with rows * dimension normal variables instead of rows * n. The distribution is
+        that of ``release``. The caller is responsible for the norm of the records in the Gram
+        matrix.
         """
         if np.shape(gram) != (self.dimension, self.dimension):
             allowed = f"an array of shape ({self.dimension}, {self.dimension})"

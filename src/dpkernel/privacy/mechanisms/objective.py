@@ -1,9 +1,9 @@
 r"""Objective perturbation: noise inside an optimisation problem, and a little on its solution.
 
-A release is a minimiser of F_D(beta) + <b, beta> for a random b, where F_D is a sum of convex losses
-with bounded gradients plus a ridge. The exact minimiser would be private with b alone. A computed
-minimiser is private for two reasons: for every data set it reaches a public tolerance, and noise that
-hides this tolerance is added to the solution.
+A release is a minimiser of F_D(beta) + <b, beta> for a random b, where F_D is a sum of convex
+losses with bounded gradients plus a ridge. The exact minimiser would be private with b alone. A
+computed minimiser is private for two reasons: for every data set it reaches a public tolerance, and
+noise that hides this tolerance is added to the solution.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ class ObjectivePerturbation(Mechanism):
     Notes
     -----
     Guarantee
-        ``ObjectiveProfile`` of one stage with m = sensitivity / sigma and x = curvature / ridge, and
-        the output noise as a Gaussian release.
+        ``ObjectiveProfile`` of one stage with m = sensitivity / sigma and x = curvature / ridge,
+        and the output noise as a Gaussian release.
     Sensitivity
         Of the solution given b. Take the ideal minimiser for the real-valued b that rounds to the
         drawn one. It lies within (error + sqrt(d) grid / 2 + u reach sigma) / ridge of the computed
@@ -231,9 +231,9 @@ class PureObjectivePerturbation(Mechanism):
     Notes
     -----
     Guarantee
-        epsilon = sensitivity / s + log(1 + curvature / ridge) + output_epsilon. In the coordinates in
-        which both data sets have densities, the log-densities of b differ by at most sensitivity / s,
-        and the volumes by a factor of at most 1 + curvature / ridge.
+        epsilon = sensitivity / s + log(1 + curvature / ridge) + output_epsilon. In the coordinates
+        in which both data sets have densities, the log-densities of b differ by at most sensitivity
+        / s, and the volumes by a factor of at most 1 + curvature / ridge.
     Numerics
         Idealised real arithmetic: no finite-precision theorem covers real-valued noise.
 

@@ -50,8 +50,8 @@ class Laplace(Mechanism):
         L1: Delta = sup ||f(D) - f(D')||_1.
     Numerics
         Values are rounded to a power-of-two grid h, which enlarges Delta by 2 rounding + d h. The
-        noise is an exact discrete Laplace variable, whose probability ratio at an integer shift k is
-        exactly e^(k/t).
+        noise is an exact discrete Laplace variable, whose probability ratio at an integer shift k
+        is exactly e^(k/t).
 
     References
     ----------

@@ -57,18 +57,19 @@ class SampledGaussian(Mechanism):
     batch : int or float
         The size of a batch; for Poisson batches its mean.
     sampling : {"fixed", "poisson"}
-        With "fixed", all sets of ``batch`` records are equally likely; for replace-one and zero-out.
-        With "poisson", each record is included independently with probability batch / n_rows; for
-        zero-out, where it needs at most about half the noise of "fixed".
+        With "fixed", all sets of ``batch`` records are equally likely; for replace-one and
+        zero-out. With "poisson", each record is included independently with probability batch /
+        n_rows; for zero-out, where it needs at most about half the noise of "fixed".
 
     Notes
     -----
     Guarantee
         One step has delta(eps) = p G(log(1 + (e^eps - 1)/p); mu) for eps >= 0, mirrored below 0,
-        where mu = Delta/sigma and p is the probability that a record is in the batch. Under zero-out,
-        batches of fixed size cost more: a batch with the record is also compared with a batch that
-        holds another record in its place, 2 Delta away. Many steps compose by their privacy losses
-        (``SampledGaussianProfile``). Each step draws its own batch, which stays secret.
+        where mu = Delta/sigma and p is the probability that a record is in the batch. Under
+        zero-out, batches of fixed size cost more: a batch with the record is also compared with a
+        batch that holds another record in its place, 2 Delta away. Many steps compose by their
+        privacy losses (``SampledGaussianProfile``). Each step draws its own batch, which stays
+        secret.
     Sensitivity
         L2: Delta is how far the sum over one batch that holds the record moves, for example
         ``bounded_sum`` for records clipped to a norm. Under zero-out, no record may add more than
@@ -175,8 +176,8 @@ class SampledGaussian(Mechanism):
         sensitivity : Sensitivity or float
             The l2 sensitivity of the sum over one batch. A plain float is recorded as "declared".
         budget : Budget
-            The budget of all steps together. Its delta must be positive, and at least 1e-13 per step
-            unless the batches hold all rows.
+            The budget of all steps together. Its delta must be positive, and at least 1e-13 per
+            step unless the batches hold all rows.
         steps : int
             The planned number of releases. Spend ``profile()`` that often.
 

@@ -120,9 +120,9 @@ class RandomStopping(_Selection):
     r"""Run random candidates a random number of times and release the run with the best score.
 
     A run draws a candidate uniformly, trains it on the training rows and releases its score on the
-    validation rows with noise. A record is either a training or a validation row, so a run costs the
-    larger of the two. The best run is released completely, with its score. The number of runs and
-    all other runs stay secret.
+    validation rows with noise. A record is either a training or a validation row, so a run costs
+    the larger of the two. The best run is released completely, with its score. The number of runs
+    and all other runs stay secret.
 
     Notes
     -----

@@ -1,8 +1,8 @@
 r"""Privacy profiles: delta as a function of epsilon, for one release or many.
 
 A profile is a frozen value. ``delta(epsilon)`` is an upper bound on the hockey-stick divergence
-sup_S P(S) - e^epsilon Q(S) over neighbouring data sets, in both directions. ``epsilon(delta)`` is the
-upper end of a bisection. All rounding goes in the direction that claims less privacy.
+sup_S P(S) - e^epsilon Q(S) over neighbouring data sets, in both directions. ``epsilon(delta)`` is
+the upper end of a bisection. All rounding goes in the direction that claims less privacy.
 
 The available profiles are::
 

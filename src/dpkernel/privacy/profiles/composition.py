@@ -122,8 +122,9 @@ def compose(profiles: Sequence[PrivacyProfile]) -> PrivacyProfile:
     """Return the profile of all of these in a row (adaptively chosen mechanisms, fixed plan).
 
     Gaussian profiles add their mu^2 exactly. Gaussians and mixtures convolve their distributions of
-    mu^2. Objective perturbations absorb Gaussian profiles. Equal sampled steps are counted together,
-    and mixings with the same ratio add their rows. Anything else becomes a ``ComposedProfile``.
+    mu^2. Objective perturbations absorb Gaussian profiles. Equal sampled steps are counted
+    together, and mixings with the same ratio add their rows. Anything else becomes a
+    ``ComposedProfile``.
     """
     flat: list[PrivacyProfile] = []
     for profile in profiles:

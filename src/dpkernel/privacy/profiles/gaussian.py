@@ -27,9 +27,9 @@ def gaussian_delta(epsilon: float | Array, mu: float | Array) -> Any:
 
     Notes
     -----
-    G = e^a (1 - e^(b - a)), where a and b come from log Phi. Their error, from rounded arguments and
-    from log Phi itself, is below 16 u (|a| + |b| + epsilon + 1) with u = 2^-53. It is added where it
-    enlarges the result. Where G can't be computed, the result is 1.
+    G = e^a (1 - e^(b - a)), where a and b come from log Phi. Their error, from rounded arguments
+    and from log Phi itself, is below 16 u (|a| + |b| + epsilon + 1) with u = 2^-53. It is added
+    where it enlarges the result. Where G can't be computed, the result is 1.
 
     References
     ----------
@@ -131,11 +131,12 @@ class MixtureProfile(PrivacyProfile):
 
     It applies to algorithmic randomness I, such as a sampling order, which is drawn afresh for this
     run, has the same distribution on both data sets, and gives the sensitivity Delta_j(I) for a
-    change of record j. If I were released as well, the pair would be a mixture of Gaussian pairs, and
-    dropping I is post-processing. ``tail`` is the probability that was cut off; it is added to delta.
+    change of record j. If I were released as well, the pair would be a mixture of Gaussian pairs,
+    and dropping I is post-processing. ``tail`` is the probability that was cut off; it is added to
+    delta.
 
-    A mixture has no mu, so its mu^2 must never be added up. Given all the I, everything is Gaussian,
-    so mixtures compose by the distribution of mu^2.
+    A mixture has no mu, so its mu^2 must never be added up. Given all the I, everything is
+    Gaussian, so mixtures compose by the distribution of mu^2.
     """
 
     kind: ClassVar[str] = "gaussian-mixture"

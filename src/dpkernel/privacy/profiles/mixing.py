@@ -2,8 +2,8 @@ r"""The profile of Gaussian mixing: k random combinations of all records, plus n
 
 The rows of the release S X + sigma_0 N are independent draws of N(0, X^T X + sigma_0^2 I). After
 whitening by the Gram matrix of the other records, one record of norm at most C turns k draws of
-N(0, 1) into k draws of N(0, 1 + t) with t <= C^2 / sigma_0^2. The profile therefore depends on k and
-t only.
+N(0, 1) into k draws of N(0, 1 + t) with t <= C^2 / sigma_0^2. The profile therefore depends on k
+and t only.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class MixingProfile(PrivacyProfile):
 
     Notes
     -----
-    Under zero-out and add-remove a record is present or absent. Let l = k/2 log(1 + t), let F be the
-    chi-squared distribution function with k degrees of freedom, let
-    w = 2 (1 + t)/t (epsilon + l)_+ and let w' be the same with l - epsilon. Then ::
+    Under zero-out and add-remove a record is present or absent. Let l = k/2 log(1 + t), let F be
+    the chi-squared distribution function with k degrees of freedom, let w = 2 (1 + t)/t (epsilon +
+    l)_+ and let w' be the same with l - epsilon. Then ::
 
         delta_+ = 1 - F(w/(1 + t)) - e^epsilon (1 - F(w)),   delta_- = F(w') - e^epsilon F(w'/(1 + t))
 

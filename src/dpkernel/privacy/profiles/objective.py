@@ -1,8 +1,8 @@
 r"""The profile of objective perturbation: one release or many, together with Gaussian releases.
 
-One release minimises sum_i loss(y_i, <h_i, beta>) + Lambda ||beta||^2 / 2 + <b, beta> with a Gaussian
-b. Its privacy loss is bounded by a random variable with a known distribution, whatever the data and
-whatever was released before::
+One release minimises sum_i loss(y_i, <h_i, beta>) + Lambda ||beta||^2 / 2 + <b, beta> with a
+Gaussian b. Its privacy loss is bounded by a random variable with a known distribution, whatever the
+data and whatever was released before::
 
     replace-one          log(1 + x) + m^2/2 + m R,  m = 2 c_1 B / sigma,  P(R > t) <= S(t)
     zero-out, adding     log(1 + x) + max(0, m^2/2 + m Z),  m = c_1 B / sigma
@@ -12,11 +12,11 @@ with x = c_2 B^2 / Lambda, Z standard normal and ::
 
     S(t) = sup over phi in [0, pi/4] of 1 - (1 - 2 Q(t / cos phi)) (1 - 2 Q(t / sin phi)).
 
-Several such releases, and Gaussian ones of total mu, compose to delta(epsilon) = E G(epsilon - sum of
-these losses; mu). The reason: given the first release, the hockey-stick divergence of the rest is the
-expectation of a decreasing function of the loss, so a larger loss is worse. For Gaussian releases
-this function is convex in e^epsilon, and the Gaussian pair is the worst one. Under zero-out, all
-releases together have the same direction, so the larger of the two totals counts.
+Several such releases, and Gaussian ones of total mu, compose to delta(epsilon) = E G(epsilon - sum
+of these losses; mu). The reason: given the first release, the hockey-stick divergence of the rest
+is the expectation of a decreasing function of the loss, so a larger loss is worse. For Gaussian
+releases this function is convex in e^epsilon, and the Gaussian pair is the worst one. Under
+zero-out, all releases together have the same direction, so the larger of the two totals counts.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ class ObjectiveProfile(PrivacyProfile):
     Notes
     -----
     Guarantee
-        delta(epsilon) as above at epsilon - slack, plus e^(epsilon + log_miss), times e^slack; or the
-        same at a smaller epsilon.
+        delta(epsilon) as above at epsilon - slack, plus e^(epsilon + log_miss), times e^slack; or
+        the same at a smaller epsilon.
     Numerics
         Distributions are tabulated with the mass of every cell on its upper edge, and S(t) is
         bounded from above on cells of phi. What is cut off is added. The profile has no mu, because
@@ -382,8 +382,8 @@ def _convolve(
     """Return the distribution of the sum, and a bound on the probability that it misses.
 
     With FFTs the entries err by at most 24 log2(n) u ||a|| ||b|| sqrt(n) in Euclidean norm (Higham
-    2002, Theorem 24.2, for three transforms and a product), and hence by sqrt(n) times that in total.
-    The atoms at 0 would make these norms large, so they are multiplied separately.
+    2002, Theorem 24.2, for three transforms and a product), and hence by sqrt(n) times that in
+    total. The atoms at 0 would make these norms large, so they are multiplied separately.
     """
     (a, cut_a), (b, cut_b) = one, two
     size = len(a) + len(b) - 1

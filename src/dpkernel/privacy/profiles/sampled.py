@@ -1,9 +1,9 @@
 r"""Profiles of Gaussian releases of sums over random batches, for one step or many.
 
-**One step.** A record is in the batch with probability p. Given the rest of the batch, each data set
-gives a mixture of a common part with weight 1 - p and a Gaussian with weight p, and the two Gaussians
-are at most Delta apart. Advanced joint convexity (Balle, Barthe & Gaboardi 2018) then gives, with
-mu = Delta/sigma, ::
+**One step.** A record is in the batch with probability p. Given the rest of the batch, each data
+set gives a mixture of a common part with weight 1 - p and a Gaussian with weight p, and the two
+Gaussians are at most Delta apart. Advanced joint convexity (Balle, Barthe & Gaboardi 2018) then
+gives, with mu = Delta/sigma, ::
 
     delta(epsilon) = p G(log(1 + (e^epsilon - 1)/p); mu),  epsilon >= 0,
     delta(-epsilon) = 1 - e^-epsilon + e^-epsilon delta(epsilon).
@@ -14,20 +14,21 @@ alpha = 1 + (e^epsilon - 1)/p and beta = e^epsilon/alpha. Advanced joint convexi
 
     D(e^epsilon) <= p [(1 - beta) D_alpha(mu_1 || mu_0) + beta D_alpha(mu_1 || mu_1')].
 
-Let Delta be the most that one record adds. In mu_1 against mu_0, the record is exchanged for another
-one of the batch, so the two are 2 Delta apart. In mu_1 against mu_1', the record is blanked, so they
-are Delta apart. From the blanked side both distances are Delta. So, for epsilon >= 0 and with
-c = Delta/sigma, ::
+Let Delta be the most that one record adds. In mu_1 against mu_0, the record is exchanged for
+another one of the batch, so the two are 2 Delta apart. In mu_1 against mu_1', the record is
+blanked, so they are Delta apart. From the blanked side both distances are Delta. So, for epsilon >=
+0 and with c = Delta/sigma, ::
 
     with the record against without:  p [(1 - beta) G(log alpha; 2c) + beta G(log alpha; c)],
     without against with:             p G(log alpha; c),
 
-and at negative epsilon each is the mirror image of the other. The true profile is convex in e^epsilon
-and below these functions, so it is also below their convex envelope, which is what is composed.
+and at negative epsilon each is the mirror image of the other. The true profile is convex in
+e^epsilon and below these functions, so it is also below their convex envelope, which is what is
+composed.
 
-**Many steps.** The privacy loss of the pair ((1 - p) N(0, 1) + p N(mu, 1), N(0, 1)) at x is
-l(x) = log(1 - p + p e^(mu x - mu^2/2)). A batch of fixed size is dominated by the symmetric pair that
-has the upper half of this distribution, its mirror image, and the rest at loss 0. Poisson batches are
+**Many steps.** The privacy loss of the pair ((1 - p) N(0, 1) + p N(mu, 1), N(0, 1)) at x is l(x) =
+log(1 - p + p e^(mu x - mu^2/2)). A batch of fixed size is dominated by the symmetric pair that has
+the upper half of this distribution, its mirror image, and the rest at loss 0. Poisson batches are
 this pair itself, in both directions, which are composed separately. So are the two envelopes of a
 blanked record.
 
@@ -303,9 +304,9 @@ def _envelope(above: Array, below: Array, grown: Array, step: float) -> pld.Law:
 
     ``above`` holds delta at the grid's losses from 0 on. ``below`` holds the delta of the other
     direction, whose mirror image applies at the losses below 0. The slopes of the envelope are the
-    isotonic regression of the slopes between neighbouring points. The probability of a loss is e^loss
-    times the increase of the slope there. Probabilities below the grid are moved up to its lowest
-    loss.
+    isotonic regression of the slopes between neighbouring points. The probability of a loss is
+    e^loss times the increase of the slope there. Probabilities below the grid are moved up to its
+    lowest loss.
     """
     gamma = 1 + grown
     mirrored = (below / gamma)[::-1]  # delta(-loss) - (1 - e^-loss)

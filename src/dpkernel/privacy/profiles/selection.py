@@ -1,8 +1,8 @@
 r"""Profiles of a choice among private runs: random stopping, and the maximum over disjoint parts.
 
-A base mechanism draws a candidate at random, trains it with noise and scores it with noise. It is run
-K times with fresh randomness. The run with the best score is released completely; K and all other
-runs stay secret. The distribution of K is fixed in advance::
+A base mechanism draws a candidate at random, trains it with noise and scores it with noise. It is
+run K times with fresh randomness. The run with the best score is released completely; K and all
+other runs stay secret. The distribution of K is fixed in advance::
 
     negative-binomial  truncated at K >= 1, P(k) proportional to (1 - g)^k prod_{l<k} (l + eta)/(l + 1);
                        eta = 0 is the logarithmic distribution, eta = 1 the geometric one
@@ -217,8 +217,8 @@ class StoppingProfile(PrivacyProfile):
 
         rho'(a) = rho(a) + m d + log m / (a - 1).
 
-    ``delta`` converts this curve and adds the probability of the event on which the base's curve may
-    fail. With the negative binomial, a pure base costs (2 + eta) epsilon.
+    ``delta`` converts this curve and adds the probability of the event on which the base's curve
+    may fail. With the negative binomial, a pure base costs (2 + eta) epsilon.
 
     References
     ----------

@@ -10,13 +10,13 @@ gives ::
 
     strength ||f - g||^2 <= [loss(g; z) - loss(f; z)] + [loss(f; z') - loss(g; z')],
 
-with one bracket for each record that is present on one side only: two for a replaced record, one for
-a blanked, added or removed record. Neither smoothness nor differentiability is used. A bound on the
-slope bounds a bracket by slope row ||f - g||, and a bounded loss bounds it by its bound.
+with one bracket for each record that is present on one side only: two for a replaced record, one
+for a blanked, added or removed record. Neither smoothness nor differentiability is used. A bound on
+the slope bounds a bracket by slope row ||f - g||, and a bounded loss bounds it by its bound.
 
 If ``problems`` minimisers on the same records are released as one vector, it moves sqrt(problems)
-times as far. If the gradient at a computed minimiser is at most ``tolerance`` for every data set, the
-computed minimiser is off by at most tolerance / strength on either side.
+times as far. If the gradient at a computed minimiser is at most ``tolerance`` for every data set,
+the computed minimiser is off by at most tolerance / strength on either side.
 """
 
 from __future__ import annotations

@@ -1,22 +1,22 @@
 r"""How far the iterates of stochastic gradient descent move when one record changes.
 
-A *hit* is a step whose batch holds the changed record. Before the first hit the two runs coincide. A
-hit moves them apart by at most a = r step G / b. Here G bounds the gradient of a record, b is the
+A *hit* is a step whose batch holds the changed record. Before the first hit the two runs coincide.
+A hit moves them apart by at most a = r step G / b. Here G bounds the gradient of a record, b is the
 nominal batch size, by which every batch is divided, even a short one, and r is 2 if a record is
 replaced and 1 if it is blanked. Between hits both runs take the same step on the same records:
 
-- If the gradient is L-Lipschitz in w and the step is at most 2/L, the runs do not move further apart,
-  so k hits give a k. Each iterate after a hit carries it, so the mean of all iterates carries a hit at
-  step t with weight (T - t + 1)/T.
+- If the gradient is L-Lipschitz in w and the step is at most 2/L, the runs do not move further
+  apart, so k hits give a k. Each iterate after a hit carries it, so the mean of all iterates
+  carries a hit at step t with weight (T - t + 1)/T.
 - If the gradient is Hölder continuous with exponent below 1, a distance D becomes at most
   sqrt(D^2 + c^2). Because sqrt((D + a)^2 + c^2) <= sqrt(D^2 + c^2) + a, the worst order is one hit,
   then all other steps, then the other hits: sqrt(a^2 + (T - k) c^2) + (k - 1) a. In a batch of
   several records, the unchanged ones expand the distance as well, and T - k becomes T - 1.
 - With a ridge and steps min(1/(C + ridge), 1/(ridge t)), where C is the largest curvature, a hit at
-  step t counts step_t prod_{s > t} (1 - ridge step_s). This grows with t, so each hit counts at most
-  the last step.
-- With a ridge and a constant step of at most 1/(C + ridge), the e-th last hit is followed by at least
-  e epochs, and each step of them shrinks it by the factor (1 - step ridge).
+  step t counts step_t prod_{s > t} (1 - ridge step_s). This grows with t, so each hit counts at
+  most the last step.
+- With a ridge and a constant step of at most 1/(C + ridge), the e-th last hit is followed by at
+  least e epochs, and each step of them shrinks it by the factor (1 - step ridge).
 
 Several problems on the same batches (one per class) count as one vector, which moves sqrt(problems)
 times as far.
@@ -237,8 +237,8 @@ def _sampled(neighbours: Neighbours, p: Parameters) -> tuple[list[float], list[f
 def _shuffled(neighbours: Neighbours, p: Parameters) -> tuple[list[float], list[float], float]:
     """Return the law of an averaged iterate over secret permutations, one per epoch.
 
-    In epoch e a record is at a uniform place u = 1 .. N and counts (T - e N - u + 1)/T, if that step
-    is taken at all.
+    In epoch e a record is at a uniform place u = 1 .. N and counts (T - e N - u + 1)/T, if that
+    step is taken at all.
     """
     path = _read(p)
     if not path.averaged or not path._shuffles_evenly:

@@ -39,10 +39,10 @@ def augmented_gram(
 
     Notes
     -----
-    With ||features|| <= row, each |target| <= target and the constant coordinate, the largest squared
-    norm of v is N^2 = row^2 + targets target^2 + constant^2. For a replaced record,
-    ||v v^T - v' v'^T||_F^2 = ||v||^4 + ||v'||^4 - 2 <v, v'>^2 <= 2 N^4, which is attained if v and v'
-    can be orthogonal. For a blanked, added or removed record only one term remains.
+    With ||features|| <= row, each |target| <= target and the constant coordinate, the largest
+    squared norm of v is N^2 = row^2 + targets target^2 + constant^2. For a replaced record, ||v v^T
+    - v' v'^T||_F^2 = ||v||^4 + ||v'||^4 - 2 <v, v'>^2 <= 2 N^4, which is attained if v and v' can
+    be orthogonal. For a blanked, added or removed record only one term remains.
     """
     values = {"row": row, "target": target, "targets": targets, "constant": constant}
     parameters = tuple((name, float(value)) for name, value in values.items())
@@ -52,8 +52,8 @@ def augmented_gram(
 def loss_gradient(neighbours: Neighbours, *, slope: float, row: float) -> Sensitivity:
     """Return how far the gradient of sum_i loss(y_i, <h_i, beta>) moves at any one beta.
 
-    Each record adds a vector of norm at most slope * row. The gradient moves by twice that if a record
-    is replaced, and by once that if it is blanked, added or removed.
+    Each record adds a vector of norm at most slope * row. The gradient moves by twice that if a
+    record is replaced, and by once that if it is blanked, added or removed.
     """
     parameters = (("slope", float(slope)), ("row", float(row)))
     return Sensitivity("loss-gradient", neighbours, parameters)
@@ -138,7 +138,8 @@ def unit_gram(
     Notes
     -----
     The mean of a unit lies in the convex hull of the matrices v v^T of single records, however many
-    rows it has. ||A - A'||_F is convex in (A, A'), so over two hulls it is largest at single records.
+    rows it has. ||A - A'||_F is convex in (A, A'), so over two hulls it is largest at single
+    records.
     """
     single = augmented_gram(neighbours, row=row, target=target, targets=targets, constant=constant)
     return Sensitivity("unit-gram", neighbours, single.parameters)
