@@ -2,8 +2,9 @@ r"""Bounds on the rounding errors of float64 programs, for guarantees that must 
 
 They assume three things of the machine:
 
-- IEEE arithmetic: the result of every +, -, *, / and square root is the exact result rounded to
-  nearest. So an elementwise array operation is a function of each element, wherever it stands.
+- IEEE arithmetic: the result of every ``+``, ``-``, ``*``, ``/`` and square root is the exact
+  result rounded to nearest. So an elementwise array operation is a function of each element,
+  wherever it stands.
 - Matrix products in which every entry is a sum of products, in some order, with or without fused
   operations: no Strassen-type kernel and no reduced precision.
 - Elementary functions that are accurate to ``MATH_ULPS`` units in the last place.

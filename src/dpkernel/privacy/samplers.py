@@ -7,7 +7,7 @@ The distributions are::
     Categorical        P(i) proportional to exp(rate * utility_i).
     Batches            uniform indices, permutations and subsets; independent coins.
 
-**Method.** Write |y| = j w + x with w a power of two and 0 <= x < w. The bucket j comes from a
+**Method.** Write ``|y| = j w + x`` with w a power of two and 0 <= x < w. The bucket j comes from a
 table of cumulative weights of the points j w. The offset x is uniform, and the pair is accepted
 with probability weight(j w + x) / weight(j w). The sign is a coin toss, and "minus zero" is
 rejected. For both distributions this gives P(y) and accepts 65 to 91 % of the attempts.

@@ -41,8 +41,8 @@ CONSTANT_SHARE = 0.5
 class GramLayout:
     """The integer grid of one Gram release. It depends on public numbers only.
 
-    A record is (z, y_1 .. y_k, 1) with ||z|| <= row_bound and |y_j| <= 1; targets are mapped to
-    [-1, 1] beforehand. It is stored as integers with ||z|| <= row, |y_j| <= target and the
+    A record is (z, y_1 .. y_k, 1) with ||z|| <= row_bound and ``|y_j| <= 1``; targets are mapped to
+    [-1, 1] beforehand. It is stored as integers with ||z|| <= row, ``|y_j| <= target`` and the
     constant.
     """
 

@@ -28,8 +28,8 @@ sensitivity. Let u = 2^-53, gamma(k) = k u / (1 - k u), M the number of features
    the product err by 4 roundings: r_i = (1/m_u)^(1/2) (v*_i + d_i) with
    ||d_i|| <= E = e/B + gamma(M + 6) N. Because sum_i 1/m_u = n,
    ||sum r_i r_i^T - S||_F <= n (2 N E + E^2).
-3. Products of blocks of b = 4096 rows err by gamma(b) sum_i |r_i| |r_i|^T, entry by entry, in any
-   order of summation. In norm this is gamma(b) n (N + E)^2.
+3. Products of blocks of b = 4096 rows err by ``gamma(b) sum_i |r_i| |r_i|^T``, entry by entry, in
+   any order of summation. In norm this is gamma(b) n (N + E)^2.
 4. Blocks are added up. The error of each addition is itself a float, and these errors are added up
    in a second sum. For K blocks the total errs by u + gamma(K)^2 of the sum of absolute values.
    2^-49 covers K = 2^28, which is 2^40 rows.
@@ -67,7 +67,7 @@ class UnitGramLayout:
     """The scale of one release of a Gram matrix of units. It depends on public numbers only.
 
     A record is (z / row_bound, target y_1 .. target y_k, constant) with ||z|| <= row_bound and
-    |y_j| <= 1. ``feature_error`` is the ``evaluation_error`` of the feature map.
+    ``|y_j| <= 1``. ``feature_error`` is the ``evaluation_error`` of the feature map.
     """
 
     n_features: int

@@ -72,7 +72,7 @@ class Problem:
     ridge : ndarray
         Lambda_l > 0, one per coordinate.
     target_bound : float
-        A bound on |y|, for the loss of the prediction 0; inf if there is no such bound.
+        A bound on ``|y|``, for the loss of the prediction 0; inf if there is no such bound.
     largest_b : float
         R_b, the largest possible norm of b.
     block_rows : int

@@ -43,7 +43,7 @@ class OutputSGD:
     row_bound : float
         kappa.
     target_bound : float
-        A bound c on |y|; 1 for margin losses.
+        A bound c on ``|y|``; 1 for margin losses.
     batch : int
         The nominal batch size. The gradient of a short batch is also divided by it.
     n_steps : int

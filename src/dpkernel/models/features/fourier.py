@@ -148,13 +148,13 @@ class FourierFeatures(FeatureMap):
 
         Notes
         -----
-        Let u = 2^-53 and |x_i| <= 1.
+        Let u = 2^-53 and ``|x_i| <= 1``.
 
-        Phase: |p^ - p| <= gamma(d) ||w_j||_1 for a product of d terms; halving it is exact.
+        Phase: ``|p^ - p| <= gamma(d) ||w_j||_1`` for a product of d terms; halving it is exact.
 
-        Tangent: t = tan(p^/2) (1 + r) with |r| <= 16 u is the tangent of an angle that is off by at
-        most |r t| / (1 + t^2) (1 + 2 |r|) <= |r| (1 + 2 |r|) / 2, so the doubled angle is off by 17
-        u.
+        Tangent: t = tan(p^/2) (1 + r) with ``|r| <= 16 u`` is the tangent of an angle that is off
+        by at most ``|r t| / (1 + t^2) (1 + 2 |r|) <= |r| (1 + 2 |r|) / 2``, so the doubled angle is
+        off by 17 u.
 
         Pair: 2 / (1 + t^2) is accurate to gamma(3). The sine, times its amplitude, is accurate to
         gamma(5) of itself; the cosine, a difference from 1, to 8 u; together 10 u.

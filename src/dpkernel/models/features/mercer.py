@@ -41,7 +41,7 @@ class Spectrum1D:
     waves: Array | None = None
 
     def evaluate(self, x: Array, n: int) -> Array:
-        """Return sqrt(mu_a) psi_a(x) for a < n, (n, *x.shape), in the dtype of x."""
+        """Return sqrt(mu_a) psi_a(x) for a < n, ``(n, *x.shape)``, in the dtype of x."""
         x = np.clip(x, -self.reach, self.reach)
         number = x.dtype.type
         out = np.empty((n, *x.shape), x.dtype)

@@ -25,7 +25,7 @@ class PolynomialMap(FeatureMap):
 
     With u = (sqrt(offset), x/(l sqrt d)) / sqrt(offset + 1), the kernel
     ((offset + <x/l, x'/l> / d) / (offset + 1))^p is <u, u'>^p, and the features are
-    sqrt(p! / alpha!) u^alpha over all multi-indices |alpha| = p. Entries of x are clipped to
+    sqrt(p! / alpha!) u^alpha over all multi-indices ``|alpha| = p``. Entries of x are clipped to
     [-1, 1]; for length scale 1 the norm is then at most 1. Degree 1 with offset 0 is the linear
     kernel.
 

@@ -129,7 +129,7 @@ class Pinball(ResidualLoss):
 
 @dataclass(frozen=True)
 class SmoothedPinball(ResidualLoss):
-    """Pinball loss whose kink is replaced by a parabola on |r| <= width / 2."""
+    """Pinball loss whose kink is replaced by a parabola on ``|r| <= width / 2``."""
 
     kind: ClassVar[str] = "smoothed_pinball"
     quantile: float = 0.5
@@ -180,7 +180,7 @@ class SmoothedPinball(ResidualLoss):
 
 @dataclass(frozen=True)
 class Absolute(ResidualLoss):
-    """Absolute loss |r|, or max(0, |r| - tube) with an insensitive tube."""
+    """Absolute loss ``|r|``, or ``max(0, |r| - tube)`` with an insensitive tube."""
 
     kind: ClassVar[str] = "absolute"
     tube: float = 0.0
@@ -219,7 +219,7 @@ class Absolute(ResidualLoss):
 
 @dataclass(frozen=True)
 class SmoothedInsensitive(ResidualLoss):
-    """max(0, |r| - tube), with each kink replaced by a parabola of this width outside the tube."""
+    """``max(0, |r| - tube)``, with each kink replaced by a parabola of this width outside the tube."""
 
     kind: ClassVar[str] = "smoothed_insensitive"
     tube: float = 0.1
@@ -251,8 +251,8 @@ class SmoothedInsensitive(ResidualLoss):
     def derivative(self, y: Array, s: Array) -> Array:
         """Return the derivative in s, from a residual without rounding error.
 
-        If the tube is much wider than the parabola, |r| - tube cancels, and the rounding error of
-        y - s would be multiplied by tube / width.
+        If the tube is much wider than the parabola, ``|r| - tube`` cancels, and the rounding error
+        of y - s would be multiplied by tube / width.
         """
         with np.errstate(over="ignore", invalid="ignore"):
             r = y - s
@@ -277,7 +277,7 @@ class SmoothedInsensitive(ResidualLoss):
 
 @dataclass(frozen=True)
 class PowerAbsolute(ResidualLoss):
-    """Power of the absolute residual, |r|^q with 1 <= q <= 2."""
+    """Power of the absolute residual, ``|r|^q`` with 1 <= q <= 2."""
 
     kind: ClassVar[str] = "power_absolute"
     q: float = 1.5

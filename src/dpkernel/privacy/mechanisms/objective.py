@@ -76,9 +76,9 @@ class ObjectivePerturbation(Mechanism):
         minimiser, where u = 2^-53 because a drawn b beyond 2^53 steps is rounded to a float. The
         output noise therefore hides a shift of twice that, plus sqrt(d) output_grid for rounding.
     Numerics
-        The drawn b has probabilities within e^slack of those of a rounded Gaussian, with
-        slack = (d + 2 reach^2) / (8 s^2) and s = sigma / grid, because the mean of
-        e^(-(2 y v + v^2) / 2 s^2) over |v| <= 1/2 lies between e^(-1 / 8 s^2) and e^(y^2 / 8 s^4).
+        The drawn b has probabilities within e^slack of those of a rounded Gaussian, with slack = (d
+        + 2 reach^2) / (8 s^2) and s = sigma / grid, because the mean of e^(-(2 y v + v^2) / 2 s^2)
+        over ``|v| <= 1/2`` lies between e^(-1 / 8 s^2) and e^(y^2 / 8 s^4).
 
     References
     ----------

@@ -28,7 +28,7 @@ def gaussian_delta(epsilon: float | Array, mu: float | Array) -> Any:
     Notes
     -----
     G = e^a (1 - e^(b - a)), where a and b come from log Phi. Their error, from rounded arguments
-    and from log Phi itself, is below 16 u (|a| + |b| + epsilon + 1) with u = 2^-53. It is added
+    and from log Phi itself, is below ``16 u (|a| + |b| + epsilon + 1)`` with u = 2^-53. It is added
     where it enlarges the result. Where G can't be computed, the result is 1.
 
     References

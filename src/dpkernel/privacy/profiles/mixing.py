@@ -46,8 +46,8 @@ class MixingProfile(PrivacyProfile):
     Numerics
         w and F are known up to 1e-11 + 2^-50 (k + w) of their values, and this error is added where
         it enlarges delta. For the product pair, delta is an expectation of the convex function
-        delta_-. It is bounded by chords between 3000 nodes, which costs at most 1e-4 of it. Where
-        delta can't be computed, it counts as 1.
+        ``delta_-``. It is bounded by chords between 3000 nodes, which costs at most 1e-4 of it.
+        Where delta can't be computed, it counts as 1.
     Composition
         k draws and k' draws at the same ratio are k + k' draws. Otherwise a PLD or Renyi bounds are
         used.
@@ -147,7 +147,7 @@ class MixingProfile(PrivacyProfile):
 
 
 def growing_delta(rows: int, ratio: float, epsilon: Array) -> Array:
-    """Return delta_+, the hockey-stick divergence of N(0, 1 + t)^k from N(0, 1)^k, rounded up."""
+    """Return ``delta_+``, the hockey-stick divergence of N(0, 1 + t)^k from N(0, 1)^k, rounded up."""
     shift = rows / 2 * math.log1p(ratio)
     # the threshold of the squared norm over 1 + t; the loss is known to a few ulps of both terms
     near = 2 / ratio * np.maximum(epsilon + shift, 0.0)
@@ -158,7 +158,7 @@ def growing_delta(rows: int, ratio: float, epsilon: Array) -> Array:
 
 
 def shrinking_delta(rows: int, ratio: float, epsilon: Array) -> Array:
-    """Return delta_-, the hockey-stick divergence of N(0, 1)^k from N(0, 1 + t)^k, rounded up."""
+    """Return ``delta_-``, the hockey-stick divergence of N(0, 1)^k from N(0, 1 + t)^k, rounded up."""
     shift = rows / 2 * math.log1p(ratio)
     near = 2 / ratio * np.maximum(shift - epsilon, 0.0)
     loss = np.maximum(2.0**-50 * (np.abs(epsilon) + shift) * 2 / ratio, 0.0)

@@ -83,7 +83,7 @@ def erm_ridge(
     r"""Return the sensitivity of ridge regression.
 
     The objective is sum_i (y_i - <h_i, beta>)^2 / 2 + strength ||beta||^2 / 2. With
-    |y| <= target = M, kappa = row and rho = kappa sqrt(n_rows / strength), the sensitivity is
+    ``|y| <= target = M``, kappa = row and rho = kappa sqrt(n_rows / strength), the sensitivity is
     (kappa M / strength) min(2 + rho / 2, 2 psi(rho)) for a replaced record and
     (kappa M / strength) psi(rho) otherwise, where psi(rho) = max_a a (1 + rho sqrt(a (1 - a))) is
     computed from above. Under add-remove, ``n_rows`` is a public bound on the number of rows.

@@ -39,7 +39,7 @@ def augmented_gram(
 
     Notes
     -----
-    With ||features|| <= row, each |target| <= target and the constant coordinate, the largest
+    With ||features|| <= row, each ``|target| <= target`` and the constant coordinate, the largest
     squared norm of v is N^2 = row^2 + targets target^2 + constant^2. For a replaced record, ||v v^T
     - v' v'^T||_F^2 = ||v||^4 + ||v'||^4 - 2 <v, v'>^2 <= 2 N^4, which is attained if v and v' can
     be orthogonal. For a blanked, added or removed record only one term remains.
@@ -99,13 +99,13 @@ def column_histograms(neighbours: Neighbours, *, columns: int) -> Sensitivity:
 def column_moments(neighbours: Neighbours, *, columns: int, bound: int) -> Sensitivity:
     r"""Return the l2 sensitivity of sums of pairs (u, v), one pair per column, as one vector.
 
-    u is an integer with |u| <= bound, and v = rint(3/2 (u^2/bound - bound/2)). The result is
+    u is an integer with ``|u| <= bound``, and v = rint(3/2 (u^2/bound - bound/2)). The result is
     sqrt(columns) times the sensitivity of one column.
 
     Notes
     -----
     Without the rounding, the squared distance of two pairs is bound^2 p^2 (1 + 9/4 s^2) with
-    p = |u - u'|/bound and s = |u + u'|/bound <= 2 - p. With p = 1 + t,
+    ``p = |u - u'|/bound`` and ``s = |u + u'|/bound <= 2 - p``. With p = 1 + t,
     4 - p^2 (1 + 9/4 (2 - p)^2) = (1 - t) (3 + t - 9/4 (1 - t)(1 + t)^2) >= 0 on [-1, 1],
     so two pairs are at most 2 bound apart: the squares cost nothing in addition to the values. The
     norm of one pair is at most 5/4 bound. Rounding adds at most 1 to either number.
