@@ -175,7 +175,13 @@ class Isotropic(ShiftInvariant):
 
 @dataclass(frozen=True)
 class Gaussian(Isotropic):
-    r"""Gaussian kernel exp(-r^2 / 2), r = ||(x - y) / l||. Its frequencies are N(0, I)."""
+    r"""Gaussian kernel exp(-r^2 / 2), r = ||(x - y) / l||. Its frequencies are N(0, I).
+
+    Parameters
+    ----------
+    length_scale : float or sequence of floats
+        The length scale l: one number, or one number per column.
+    """
 
     kind: ClassVar[str] = "gaussian"
     is_product: ClassVar[bool] = True
@@ -208,7 +214,13 @@ class _Matern(Isotropic):
 
 @dataclass(frozen=True)
 class Matern12(_Matern):
-    r"""Matern kernel exp(-r) of smoothness 1/2: its paths are continuous, nowhere differentiable."""
+    r"""Matern kernel exp(-r) of smoothness 1/2: its paths are continuous, nowhere differentiable.
+
+    Parameters
+    ----------
+    length_scale : float or sequence of floats
+        The length scale l: one number, or one number per column.
+    """
 
     kind: ClassVar[str] = "matern12"
     smoothness: ClassVar[float] = 0.5
@@ -219,7 +231,13 @@ class Matern12(_Matern):
 
 @dataclass(frozen=True)
 class Matern32(_Matern):
-    r"""Matern kernel (1 + z) exp(-z) of smoothness 3/2, with z = sqrt(3) r."""
+    r"""Matern kernel (1 + z) exp(-z) of smoothness 3/2, with z = sqrt(3) r.
+
+    Parameters
+    ----------
+    length_scale : float or sequence of floats
+        The length scale l: one number, or one number per column.
+    """
 
     kind: ClassVar[str] = "matern32"
     smoothness: ClassVar[float] = 1.5
@@ -230,7 +248,13 @@ class Matern32(_Matern):
 
 @dataclass(frozen=True)
 class Matern52(_Matern):
-    r"""Matern kernel (1 + z + z^2 / 3) exp(-z) of smoothness 5/2, with z = sqrt(5) r."""
+    r"""Matern kernel (1 + z + z^2 / 3) exp(-z) of smoothness 5/2, with z = sqrt(5) r.
+
+    Parameters
+    ----------
+    length_scale : float or sequence of floats
+        The length scale l: one number, or one number per column.
+    """
 
     kind: ClassVar[str] = "matern52"
     smoothness: ClassVar[float] = 2.5
@@ -244,6 +268,13 @@ class RationalQuadratic(Isotropic):
     r"""Rational quadratic kernel (1 + r^2 / (2 alpha))^-alpha; "cauchy" is alpha = 1.
 
     t^2 is a Gamma(alpha) variable with mean 1.
+
+    Parameters
+    ----------
+    length_scale : float or sequence of floats
+        The length scale l: one number, or one number per column.
+    alpha : float
+        The shape of the distribution of t^2.
     """
 
     alpha: float = 1.0
@@ -270,6 +301,11 @@ class Laplace(ShiftInvariant):
     r"""Laplace kernel exp(-||(x - y) / l||_1), a product of one exponential per column.
 
     Its frequencies are independent Cauchy variables, one per column.
+
+    Parameters
+    ----------
+    length_scale : float or sequence of floats
+        The length scale l: one number, or one number per column.
     """
 
     kind: ClassVar[str] = "laplace"
@@ -294,6 +330,13 @@ class Additive(ShiftInvariant):
     r"""Additive kernel (1/d) sum_j k_base(x_j / l_j, y_j / l_j): one base kernel per column.
 
     A frequency consists of a uniformly chosen column and a frequency of the base kernel there.
+
+    Parameters
+    ----------
+    length_scale : float or sequence of floats
+        The length scale l: one number, or one number per column.
+    base : ShiftInvariant
+        The kernel of each column.
     """
 
     base: ShiftInvariant = field(default_factory=Gaussian)
@@ -342,7 +385,13 @@ class OnBox(Kernel):
 
 @dataclass(frozen=True)
 class Linear(OnBox):
-    r"""Linear kernel <x/l, y/l> / d: at most 1 on the unit box for length scale 1."""
+    r"""Linear kernel <x/l, y/l> / d: at most 1 on the unit box for length scale 1.
+
+    Parameters
+    ----------
+    length_scale : float or sequence of floats
+        The length scale l: one number, or one number per column.
+    """
 
     kind: ClassVar[str] = "linear"
 
@@ -359,6 +408,15 @@ class Polynomial(OnBox):
     r"""Polynomial kernel ((offset + <x/l, y/l> / d) / (offset + 1))^degree.
 
     It is at most 1 on the unit box for length scale 1.
+
+    Parameters
+    ----------
+    length_scale : float or sequence of floats
+        The length scale l: one number, or one number per column.
+    degree : int
+        The degree.
+    offset : float
+        The weight of lower degrees.
     """
 
     degree: int = 2
@@ -395,6 +453,13 @@ class ArcCosine(OnBox):
     Let theta be the angle between x/l and y/l. Degree 0 is 1 - theta/pi, and degree 1 is
     ||x/l|| ||y/l|| (sin theta + (pi - theta) cos theta) / (pi d). By convention, a zero row has
     theta = pi/2 with every other row, and theta = 0 with a zero row.
+
+    Parameters
+    ----------
+    length_scale : float or sequence of floats
+        The length scale l: one number, or one number per column.
+    degree : int
+        0 or 1.
     """
 
     degree: int = 1

@@ -44,6 +44,19 @@ class GramLayout:
     A record is (z, y_1 .. y_k, 1) with ||z|| <= row_bound and ``|y_j| <= 1``; targets are mapped to
     [-1, 1] beforehand. It is stored as integers with ||z|| <= row, ``|y_j| <= target`` and the
     constant.
+
+    Parameters
+    ----------
+    n_features, n_targets : int
+        The numbers of features and of targets.
+    row_bound : float
+        The bound on the norm of the features.
+    row, target, constant : int
+        The bounds on features and targets, and the constant, in integer steps.
+    neighbours : Neighbours
+        The neighbouring relation.
+    n_max : int
+        The largest number of rows.
     """
 
     n_features: int
@@ -244,7 +257,15 @@ class GramLayout:
 
 @dataclass(frozen=True)
 class NoisyGram:
-    """A released Gram matrix in natural units. Everything computed from it is post-processing."""
+    """A released Gram matrix in natural units. Everything computed from it is post-processing.
+
+    Attributes
+    ----------
+    matrix : ndarray
+        The noisy matrix in natural units.
+    n_features, n_targets : int
+        The numbers of features and of targets.
+    """
 
     matrix: Array
     n_features: int
@@ -286,6 +307,11 @@ class GramSum:
 
     ``update`` adds rows and ``merge`` adds another statistic with the same layout. Several threads
     may call ``update`` at the same time. The sum can be released once, and nothing else reads it.
+
+    Parameters
+    ----------
+    layout : GramLayout
+        The integer grid of the records.
     """
 
     def __init__(self, layout: GramLayout) -> None:

@@ -68,6 +68,19 @@ class UnitGramLayout:
 
     A record is (z / row_bound, target y_1 .. target y_k, constant) with ||z|| <= row_bound and
     ``|y_j| <= 1``. ``feature_error`` is the ``evaluation_error`` of the feature map.
+
+    Parameters
+    ----------
+    n_features, n_targets : int
+        The numbers of features and of targets.
+    row_bound : float
+        The bound on the norm of the features.
+    neighbours : Neighbours
+        The neighbouring relation.
+    n_units : int
+        The number of units.
+    feature_error : float
+        The ``evaluation_error`` of the feature map.
     """
 
     n_features: int
@@ -197,6 +210,11 @@ class UnitGramSum:
     """The sum of v v^T over the rows added so far, each row weighted by its share of a unit.
 
     The sum can be released once, and nothing else reads it.
+
+    Parameters
+    ----------
+    layout : UnitGramLayout
+        The scale of the records.
     """
 
     def __init__(self, layout: UnitGramLayout) -> None:

@@ -84,6 +84,21 @@ def wang_guo_theorem_1(
     (1/2, 1] is the regularity of the regression function and a is the capacity, with
     (4-4r)/(3-2r) < a < 1. The last iterate is released.
 
+    Parameters
+    ----------
+    n_rows : int
+        The number n of rows.
+    r, capacity : float
+        The regularity r and the capacity a.
+    kappa : float
+        A bound on the norm of a row.
+    confidence : float
+        The number in log(n/confidence), in (0, 1).
+    small_steps : bool
+        Which of the two schedules to use.
+    step_constant, feature_constant : float
+        The constants c_1 and c_2.
+
     Notes
     -----
     The theorem leaves open the constants c_1 and c_2, and also r and a, which no public number
@@ -133,6 +148,19 @@ def holder_theorem_9(
     otherwise; eta = n^(1/(3+alpha)) / (T log(1/gamma)^(1/(3+alpha))). gamma is the probability with
     which the risk bound may fail; the theorem assumes gamma > 4 max(e^(-d/8), delta).
 
+    Parameters
+    ----------
+    n_rows : int
+        The number n of rows.
+    alpha, L : float
+        The exponent and the constant of the Hölder continuity of the gradient.
+    gamma : float
+        The probability with which the risk bound may fail.
+    steps_constant : float
+        The constant c of the number of steps.
+    as_printed : bool
+        Whether to require the step of Theorem 7.
+
     Notes
     -----
     The theorem leaves c open. The schedule depends neither on epsilon nor on d nor on delta. The
@@ -171,6 +199,23 @@ def holder_theorem_10(
     a = sqrt(log(n/delta) log(n) log(1/gamma)) / sqrt(n) and
     b = (d log(1/delta))^(1/4) sqrt(log(n/delta)) log(1/gamma)^(1/8) / sqrt(n epsilon).
 
+    Parameters
+    ----------
+    n_rows, dimension : int
+        The numbers n of rows and d of coefficients.
+    epsilon, delta : float
+        The privacy parameters.
+    alpha, L : float
+        The exponent and the constant of the Hölder continuity of the gradient.
+    radius : float
+        The radius of the ball.
+    gamma : float
+        The probability with which the risk bound may fail.
+    steps_constant : float
+        The constant c of the number of steps.
+    as_printed : bool
+        Whether to require the step of Theorem 7.
+
     Notes
     -----
     The theorem leaves c and the radius open. With a projection, eta <= 2/L suffices if alpha = 1.
@@ -207,6 +252,23 @@ def holder_theorem_12(
     log(1/delta)) log(1/gamma)^(1/4) / (n epsilon)). With ``reading="proof"``, eta = 1/(T m), at
     which the derivative in the proof vanishes. The theorem prints eta = m/T ("printed"). Then the
     term ||w*||^2 / (T eta) of its own bound (38) is ||w*||^2 / m, which does not go to 0.
+
+    Parameters
+    ----------
+    n_rows, dimension : int
+        The numbers n of rows and d of coefficients.
+    epsilon, delta : float
+        The privacy parameters.
+    alpha : float
+        The exponent of the Hölder continuity of the gradient.
+    radius : float
+        The radius of the ball.
+    gamma : float
+        The probability with which the risk bound may fail.
+    steps_constant : float
+        The constant c of the number of steps.
+    reading : {"proof", "printed"}
+        Which step to use.
 
     Notes
     -----

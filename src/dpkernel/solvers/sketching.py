@@ -30,7 +30,14 @@ from dpkernel.models.losses import Loss
 class Sketch:
     """A random matrix S (n x m) with E S S^T = I, represented by two functions.
 
-    ``right(A)`` is A S for A with n columns; ``expand(alpha)`` is S alpha.
+    Attributes
+    ----------
+    n, m : int
+        The shape of S.
+    right : callable
+        Returns A S for a matrix A with n columns.
+    expand : callable
+        Returns S alpha.
     """
 
     n: int
@@ -43,7 +50,14 @@ class Sketch:
 class SketchedMinimiser:
     """The last Newton iterate f(x) = sum_i coefficients_i k(x, x_i).
 
-    The coefficients are S alpha / sqrt n.
+    Attributes
+    ----------
+    alpha, coefficients : ndarray
+        The solution, and S alpha / sqrt n.
+    gradient_norm : float
+        The norm of the gradient at the solution.
+    steps : int
+        The number of steps taken.
     """
 
     alpha: Array
@@ -53,14 +67,30 @@ class SketchedMinimiser:
 
 
 def gaussian_sketch(n: int, m: int, seed: int) -> Sketch:
-    """Return a matrix of independent N(0, 1/m) entries, the sketch of the paper."""
+    """Return a matrix of independent N(0, 1/m) entries, the sketch of the paper.
+
+    Parameters
+    ----------
+    n, m : int
+        The shape (n, m) of the matrix.
+    seed : int
+        The public seed.
+    """
     _check_sizes(n, m)
     S = np.random.default_rng(seed).standard_normal((n, m)) / math.sqrt(m)
     return Sketch(n, m, lambda A: A @ S, lambda alpha: S @ alpha)
 
 
 def count_sketch(n: int, m: int, seed: int) -> Sketch:
-    """Return a matrix with one entry +1 or -1 per row, at a random place."""
+    """Return a matrix with one entry +1 or -1 per row, at a random place.
+
+    Parameters
+    ----------
+    n, m : int
+        The shape (n, m) of the matrix.
+    seed : int
+        The public seed.
+    """
     _check_sizes(n, m)
     rng = np.random.default_rng(seed)
     signs, places = 2.0 * rng.integers(0, 2, n) - 1, rng.integers(0, m, n)
@@ -69,7 +99,15 @@ def count_sketch(n: int, m: int, seed: int) -> Sketch:
 
 
 def hadamard_sketch(n: int, m: int, seed: int) -> Sketch:
-    """Return D H P / sqrt(m): signs and m columns of the Walsh-Hadamard matrix (a power of two)."""
+    """Return D H P / sqrt(m): signs and m columns of the Walsh-Hadamard matrix (a power of two).
+
+    Parameters
+    ----------
+    n, m : int
+        The shape (n, m) of the matrix.
+    seed : int
+        The public seed.
+    """
     _check_sizes(n, m)
     rng = np.random.default_rng(seed)
     signs = 2.0 * rng.integers(0, 2, n) - 1

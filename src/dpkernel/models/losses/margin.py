@@ -52,7 +52,13 @@ class Logistic(MarginLoss):
 
 @dataclass(frozen=True)
 class SmoothedHinge(MarginLoss):
-    """Hinge loss whose kink is replaced by a parabola on [1 - width, 1]."""
+    """Hinge loss whose kink is replaced by a parabola on [1 - width, 1].
+
+    Parameters
+    ----------
+    width : float
+        The width of the parabola.
+    """
 
     kind: ClassVar[str] = "smoothed_hinge"
     width: float = 0.5
@@ -97,6 +103,11 @@ class SquaredHinge(MarginLoss):
     """Half the squared hinge for margins above -reach, and a straight line below.
 
     The straight part bounds the slope.
+
+    Parameters
+    ----------
+    reach : float
+        The straight line begins at the margin -reach.
     """
 
     kind: ClassVar[str] = "squared_hinge"
@@ -173,7 +184,13 @@ class Hinge(MarginLoss):
 
 @dataclass(frozen=True)
 class PowerHinge(MarginLoss):
-    """Power of the hinge loss, max(0, 1 - u)^q with 1 <= q <= 2."""
+    """Power of the hinge loss, max(0, 1 - u)^q with 1 <= q <= 2.
+
+    Parameters
+    ----------
+    q : float
+        The exponent.
+    """
 
     kind: ClassVar[str] = "power_hinge"
     q: float = 1.5

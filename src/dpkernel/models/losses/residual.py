@@ -50,7 +50,13 @@ class Squared(ResidualLoss):
 
 @dataclass(frozen=True)
 class Huber(ResidualLoss):
-    """Huber loss: half the squared residual up to the threshold, a straight line beyond it."""
+    """Huber loss: half the squared residual up to the threshold, a straight line beyond it.
+
+    Parameters
+    ----------
+    threshold : float
+        The residual at which the straight line begins.
+    """
 
     kind: ClassVar[str] = "huber"
     threshold: float = 1.0
@@ -90,7 +96,13 @@ class Huber(ResidualLoss):
 
 @dataclass(frozen=True)
 class Pinball(ResidualLoss):
-    """Pinball loss of a quantile: quantile * r for r above 0, (quantile - 1) * r below 0."""
+    """Pinball loss of a quantile: quantile * r for r above 0, (quantile - 1) * r below 0.
+
+    Parameters
+    ----------
+    quantile : float
+        The quantile to estimate, in (0, 1).
+    """
 
     kind: ClassVar[str] = "pinball"
     quantile: float = 0.5
@@ -129,7 +141,15 @@ class Pinball(ResidualLoss):
 
 @dataclass(frozen=True)
 class SmoothedPinball(ResidualLoss):
-    """Pinball loss whose kink is replaced by a parabola on ``|r| <= width / 2``."""
+    """Pinball loss whose kink is replaced by a parabola on ``|r| <= width / 2``.
+
+    Parameters
+    ----------
+    quantile : float
+        The quantile to estimate, in (0, 1).
+    width : float
+        The width of the parabola.
+    """
 
     kind: ClassVar[str] = "smoothed_pinball"
     quantile: float = 0.5
@@ -180,7 +200,13 @@ class SmoothedPinball(ResidualLoss):
 
 @dataclass(frozen=True)
 class Absolute(ResidualLoss):
-    """Absolute loss ``|r|``, or ``max(0, |r| - tube)`` with an insensitive tube."""
+    """Absolute loss ``|r|``, or ``max(0, |r| - tube)`` with an insensitive tube.
+
+    Parameters
+    ----------
+    tube : float
+        Half the width of the interval in which residuals cost nothing.
+    """
 
     kind: ClassVar[str] = "absolute"
     tube: float = 0.0
@@ -219,7 +245,15 @@ class Absolute(ResidualLoss):
 
 @dataclass(frozen=True)
 class SmoothedInsensitive(ResidualLoss):
-    """``max(0, |r| - tube)``, with each kink replaced by a parabola of this width outside the tube."""
+    """``max(0, |r| - tube)``, with each kink replaced by a parabola of this width outside the tube.
+
+    Parameters
+    ----------
+    tube : float
+        Half the width of the interval in which residuals cost nothing.
+    width : float
+        The width of each parabola.
+    """
 
     kind: ClassVar[str] = "smoothed_insensitive"
     tube: float = 0.1
@@ -277,7 +311,13 @@ class SmoothedInsensitive(ResidualLoss):
 
 @dataclass(frozen=True)
 class PowerAbsolute(ResidualLoss):
-    """Power of the absolute residual, ``|r|^q`` with 1 <= q <= 2."""
+    """Power of the absolute residual, ``|r|^q`` with 1 <= q <= 2.
+
+    Parameters
+    ----------
+    q : float
+        The exponent.
+    """
 
     kind: ClassVar[str] = "power_absolute"
     q: float = 1.5

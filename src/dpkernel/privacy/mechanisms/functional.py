@@ -47,6 +47,17 @@ class FunctionalGaussian(Mechanism):
     for a function that is queried point by point; see ``NoisyFunction``. ``dimension`` is the
     largest number of coordinates or answers.
 
+    Parameters
+    ----------
+    sensitivity : Sensitivity
+        The sensitivity in the norm of the reproducing kernel space.
+    dimension : int
+        The largest number of coordinates or answers.
+    sigma : float
+        The factor of the Gaussian process.
+    accepted : tuple of str
+        The accepted assumptions, which must be ("idealised-arithmetic",).
+
     Notes
     -----
     Guarantee

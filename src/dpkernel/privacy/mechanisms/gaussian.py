@@ -184,6 +184,21 @@ class _GridGaussian(Mechanism):
 class Gaussian(_GridGaussian):
     r"""Add discrete N(0, sigma^2 I) noise to a vector.
 
+    Parameters
+    ----------
+    sensitivity : Sensitivity
+        The l2 sensitivity Delta.
+    dimension : int
+        The length of the vector.
+    sigma : float
+        The standard deviation of the continuous calibration, in grid steps.
+    grid : float
+        The power of two to which values are rounded.
+    rounding : float
+        A bound on the l2 distance between the computed and the exact value.
+    integer : bool
+        Whether the value consists of exactly computed integers, so that no grid is needed.
+
     Notes
     -----
     Guarantee
@@ -219,6 +234,21 @@ class Gaussian(_GridGaussian):
 @dataclass(frozen=True)
 class SymmetricGaussian(_GridGaussian):
     r"""Add a symmetric Gaussian matrix: variance sigma^2 on the diagonal, sigma^2/2 off it.
+
+    Parameters
+    ----------
+    sensitivity : Sensitivity
+        The sensitivity Delta_F in Frobenius norm.
+    dimension : int
+        The side of the matrix.
+    sigma : float
+        The standard deviation of the continuous calibration, in grid steps.
+    grid : float
+        The power of two to which values are rounded.
+    rounding : float
+        A bound on the Frobenius distance between the computed and the exact value.
+    integer : bool
+        Whether the value consists of exactly computed integers, so that no grid is needed.
 
     Notes
     -----
@@ -256,6 +286,21 @@ class SymmetricGaussian(_GridGaussian):
 @dataclass(frozen=True)
 class MixtureGaussian(_GridGaussian):
     r"""Add discrete N(0, sigma^2 I) noise to a vector whose sensitivity is random.
+
+    Parameters
+    ----------
+    sensitivity : RandomSensitivity
+        The distribution of the l2 sensitivity.
+    dimension : int
+        The length of the vector.
+    sigma : float
+        The standard deviation of the continuous calibration, in grid steps.
+    grid : float
+        The power of two to which values are rounded.
+    rounding : float
+        A bound on the l2 distance between the computed and the exact value.
+    integer : bool
+        Whether the value consists of exactly computed integers, so that no grid is needed.
 
     Notes
     -----

@@ -47,6 +47,21 @@ class GaussianMixing(Mechanism):
     present if they are many. sigma_0 N hides a record that is alone in some direction; without this
     noise a sketch is not private.
 
+    Parameters
+    ----------
+    sensitivity : Sensitivity
+        The largest norm C of a record.
+    rows : int
+        The number of rows of the sketch.
+    dimension : int
+        The number of columns of a record.
+    sigma : float
+        The standard deviation sigma_0 of the added noise.
+    grid : float
+        The power of two to which the sketch is rounded.
+    accepted : tuple of str
+        The accepted assumptions, which must be ("idealised-arithmetic",).
+
     Notes
     -----
     Guarantee

@@ -228,6 +228,25 @@ class ObjectivePerturbation(Mechanism):
 class PureObjectivePerturbation(Mechanism):
     r"""Objective perturbation with noise of density proportional to e^(-||b|| / s): pure epsilon.
 
+    Parameters
+    ----------
+    sensitivity : Sensitivity
+        The sensitivity of the gradient of the sum of losses at any beta.
+    dimension : int
+        The length of beta.
+    curvature : float
+        A bound on the Hessian of the loss of one record.
+    ridge : float
+        Lambda, the smallest Lambda_l.
+    scale : float
+        The scale s of the norm of b.
+    reach : float
+        b is drawn again while its norm exceeds reach * s.
+    error : float
+        A bound on the gradient at the computed solution, for every data set and every such b.
+    output_scale : float
+        The scale of the noise on the solution.
+
     Notes
     -----
     Guarantee

@@ -42,6 +42,19 @@ from dpkernel.privacy.sensitivity import Sensitivity
 class Laplace(Mechanism):
     r"""Add discrete Laplace noise to a vector; pure epsilon-DP, also in floating point.
 
+    Parameters
+    ----------
+    sensitivity : Sensitivity
+        The l1 sensitivity Delta.
+    dimension : int
+        The length of the vector.
+    scale : float
+        The parameter of the discrete Laplace distribution, in grid steps.
+    grid : float
+        The power of two to which values are rounded.
+    rounding : float
+        A bound on the l1 distance between the computed and the exact value.
+
     Notes
     -----
     Guarantee
@@ -122,6 +135,19 @@ class Laplace(Mechanism):
 class L2Gamma(Mechanism):
     r"""Add noise with density proportional to exp(-eps ||v||_2 / Delta) to a vector.
 
+    Parameters
+    ----------
+    sensitivity : Sensitivity
+        The l2 sensitivity Delta.
+    dimension : int
+        The length of the vector.
+    scale : float
+        The scale Delta/eps of the radius.
+    grid : float
+        The power of two to which values are rounded.
+    accepted : tuple of str
+        The accepted assumptions, which must be ("idealised-arithmetic",).
+
     Notes
     -----
     Guarantee
@@ -200,6 +226,19 @@ class L2Gamma(Mechanism):
 @dataclass(frozen=True)
 class Exponential(Mechanism):
     r"""Choose a candidate with probability proportional to exp(rate * utility).
+
+    Parameters
+    ----------
+    sensitivity : Sensitivity
+        The sensitivity of the utilities.
+    rate : float
+        The factor of the utility in the exponent.
+    candidates : int
+        The number of candidates.
+    monotone : bool
+        Whether all utilities move in the same direction between neighbours.
+    rounding : float
+        A bound on the error of each computed utility.
 
     Notes
     -----

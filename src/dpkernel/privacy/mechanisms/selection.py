@@ -124,6 +124,21 @@ class RandomStopping(_Selection):
     the larger of the two. The best run is released completely, with its score. The number of runs
     and all other runs stay secret.
 
+    Parameters
+    ----------
+    sensitivity : Sensitivity
+        The sensitivity of the score.
+    candidates : int
+        The number of candidates.
+    training : tuple of fits
+        Everything that the fits of the candidates release.
+    refit : tuple of fits
+        Everything that the fit on all rows releases; empty if there is none.
+    score : Mechanism
+        The mechanism that releases the score of a run.
+    law : StoppingLaw
+        The distribution of the number of runs.
+
     Notes
     -----
     Guarantee
@@ -194,6 +209,19 @@ class RandomStopping(_Selection):
 @dataclass(frozen=True)
 class HeldOutChoice(_Selection):
     r"""Train every candidate on the training rows; choose one by its error on the validation rows.
+
+    Parameters
+    ----------
+    sensitivity : Sensitivity
+        The sensitivity of the sum of clipped losses.
+    candidates : int
+        The number of candidates.
+    training : tuple of fits
+        Everything that the fit of each candidate releases.
+    refit : tuple of fits
+        Everything that the fit on all rows releases; empty if there is none.
+    choice : Exponential
+        The mechanism that chooses among the candidates.
 
     Notes
     -----

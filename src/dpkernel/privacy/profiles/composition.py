@@ -28,6 +28,11 @@ class ComposedProfile(PrivacyProfile):
     If every part has a privacy loss distribution, these are convolved (PLD composition). Otherwise
     the better of Renyi and basic composition counts. The parts are fixed in advance, but each
     mechanism may depend on the outputs before it.
+
+    Parameters
+    ----------
+    parts : tuple of PrivacyProfile
+        The profiles to compose.
     """
 
     kind: ClassVar[str] = "composed"

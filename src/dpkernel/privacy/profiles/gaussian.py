@@ -73,7 +73,13 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
 
 @dataclass(frozen=True)
 class GaussianProfile(PrivacyProfile):
-    """The profile of the Gaussian mechanism with mu = sensitivity / sigma, exact at every epsilon."""
+    """The profile of the Gaussian mechanism with mu = sensitivity / sigma, exact at every epsilon.
+
+    Parameters
+    ----------
+    mu_value : float
+        The ratio of sensitivity and sigma.
+    """
 
     kind: ClassVar[str] = "gaussian"
     mu_value: float
@@ -137,6 +143,15 @@ class MixtureProfile(PrivacyProfile):
 
     A mixture has no mu, so its mu^2 must never be added up. Given all the I, everything is
     Gaussian, so mixtures compose by the distribution of mu^2.
+
+    Parameters
+    ----------
+    mus : tuple of float
+        The possible values of mu.
+    weights : tuple of float
+        Their probabilities, which add up to 1 with the tail.
+    tail : float
+        The probability that was cut off.
     """
 
     kind: ClassVar[str] = "gaussian-mixture"

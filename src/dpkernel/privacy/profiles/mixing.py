@@ -31,6 +31,15 @@ _CUT = 1e-26  # nodes lie between these quantiles of the losses
 class MixingProfile(PrivacyProfile):
     r"""``rows`` draws of N(0, 1 + ratio) against as many of N(0, 1), at every epsilon.
 
+    Parameters
+    ----------
+    rows : int
+        The number k of rows of the sketch.
+    ratio : float
+        The ratio t = C^2 / sigma_0^2.
+    neighbours : str
+        The neighbouring relation.
+
     Notes
     -----
     Under zero-out and add-remove a record is present or absent. Let l = k/2 log(1 + t), let F be

@@ -241,6 +241,21 @@ def objective_multiplier(
     ``gaussian`` is the weight of all Gaussian releases together: their mu is kappa sqrt(gaussian).
     The result is the lower end of a bisection to the given relative precision. It is 0 if nothing
     fits; then x is too large, because log(1 + x) must stay below epsilon.
+
+    Parameters
+    ----------
+    budget : Budget
+        The budget of all releases together.
+    weights, x : sequence of float
+        The weight and the x of each stage.
+    neighbours : Neighbours
+        The neighbouring relation.
+    gaussian : float
+        The weight of all Gaussian releases together.
+    slack, log_miss : float
+        See ``ObjectiveProfile``.
+    precision : float
+        The relative precision of the bisection.
     """
     stages = tuple(weights), tuple(x)
     return _multiplier(budget, *stages, neighbours.value, gaussian, slack, log_miss, precision)

@@ -16,7 +16,13 @@ from dpkernel.privacy.profiles.base import PrivacyProfile
 
 @dataclass(frozen=True)
 class PureProfile(PrivacyProfile):
-    """Pure epsilon-DP, which is dominated by randomised response with this epsilon."""
+    """Pure epsilon-DP, which is dominated by randomised response with this epsilon.
+
+    Parameters
+    ----------
+    epsilon_value : float
+        The epsilon of the mechanism.
+    """
 
     kind: ClassVar[str] = "pure"
     epsilon_value: float
@@ -86,7 +92,13 @@ class PureProfile(PrivacyProfile):
 
 @dataclass(frozen=True)
 class ApproximateProfile(PrivacyProfile):
-    """A mechanism for which only one point (epsilon, delta) is known."""
+    """A mechanism for which only one point (epsilon, delta) is known.
+
+    Parameters
+    ----------
+    epsilon_value, delta_value : float
+        The known point.
+    """
 
     kind: ClassVar[str] = "approximate"
     epsilon_value: float

@@ -44,6 +44,11 @@ class MaximumProfile(PrivacyProfile):
 
     It applies to disjoint sets of rows, because a record is in one set only, and to a choice of
     mechanism that does not depend on the data.
+
+    Parameters
+    ----------
+    parts : tuple of PrivacyProfile
+        The profiles of the parts.
     """
 
     kind: ClassVar[str] = "maximum"
@@ -206,6 +211,13 @@ class StoppingLaw:
 @dataclass(frozen=True)
 class StoppingProfile(PrivacyProfile):
     r"""The best of a random number K of runs of a base mechanism, by Renyi divergence.
+
+    Parameters
+    ----------
+    base : PrivacyProfile
+        The profile of one run.
+    law : StoppingLaw
+        The distribution of the number of runs.
 
     Notes
     -----

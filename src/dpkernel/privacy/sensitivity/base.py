@@ -108,6 +108,19 @@ class RandomSensitivity:
     probability ``probabilities[i]``. ``tail`` is the probability that was cut off. Use
     ``RandomSensitivity.of`` for a registered law, which a certificate can compute again.
 
+    Parameters
+    ----------
+    neighbours : Neighbours
+        The neighbouring relation, under which the number of rows must be public.
+    values, probabilities : tuple of float
+        The possible sensitivities and their probabilities.
+    tail : float
+        The probability that was cut off.
+    norm : str
+        The norm in which the query moves.
+    formula, parameters
+        The name and the public parameters of a registered law, if it is one.
+
     Notes
     -----
     The value is void if the randomness is not drawn afresh for the release, or if its distribution

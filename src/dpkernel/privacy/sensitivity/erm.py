@@ -49,6 +49,21 @@ def erm_lipschitz(
     It is 2 slope row / strength for a replaced record and half of that otherwise. Losses that are
     linear near the minimisers, such as the hinge, attain it. Several problems with different slopes
     count as one with the root of the sum of their squares.
+
+    Parameters
+    ----------
+    neighbours : Neighbours
+        The neighbouring relation.
+    slope : float
+        A bound on the slope of the loss.
+    row : float
+        A bound on the norm of a row.
+    strength : float
+        The strong convexity of the regulariser.
+    problems : int
+        The number of minimisers on the same records that are released as one vector.
+    tolerance : float
+        A bound on the gradient at the computed minimiser, for every data set.
     """
     values = {"slope": slope, "row": row}
     return _erm("erm-lipschitz", neighbours, values, strength, problems, tolerance)
@@ -66,6 +81,19 @@ def erm_bounded(
 
     It is sqrt(2 bound / strength) for a replaced record, and without the factor 2 otherwise. The
     bound must hold at every minimiser and for every record of the domain.
+
+    Parameters
+    ----------
+    neighbours : Neighbours
+        The neighbouring relation.
+    bound : float
+        The largest value of the loss.
+    strength : float
+        The strong convexity of the regulariser.
+    problems : int
+        The number of minimisers on the same records that are released as one vector.
+    tolerance : float
+        A bound on the gradient at the computed minimiser, for every data set.
     """
     return _erm("erm-bounded", neighbours, {"bound": bound}, strength, problems, tolerance)
 
@@ -87,6 +115,21 @@ def erm_ridge(
     (kappa M / strength) min(2 + rho / 2, 2 psi(rho)) for a replaced record and
     (kappa M / strength) psi(rho) otherwise, where psi(rho) = max_a a (1 + rho sqrt(a (1 - a))) is
     computed from above. Under add-remove, ``n_rows`` is a public bound on the number of rows.
+
+    Parameters
+    ----------
+    neighbours : Neighbours
+        The neighbouring relation.
+    row, target : float
+        Bounds on the norm of a row and on the absolute value of a target.
+    strength : float
+        The strong convexity of the regulariser.
+    n_rows : int
+        The number of rows.
+    problems : int
+        The number of minimisers on the same records that are released as one vector.
+    tolerance : float
+        A bound on the gradient at the computed minimiser, for every data set.
     """
     values = {"row": row, "target": target, "n_rows": n_rows}
     return _erm("erm-ridge", neighbours, values, strength, problems, tolerance)
@@ -97,6 +140,15 @@ def erm_prediction(minimiser: Sensitivity, *, reach: float, norm: str = "l1") ->
 
     It is ``reach`` times that of the minimiser. The prediction is a single number, so this holds in
     every norm. It protects one prediction, never the whole function.
+
+    Parameters
+    ----------
+    minimiser : Sensitivity
+        The sensitivity of the minimiser f.
+    reach : float
+        A bound on the norm of phi(x).
+    norm : str
+        The norm of the result.
     """
     values = {**dict(minimiser.parameters), "reach": float(reach)}
     return Sensitivity("erm-prediction", minimiser.neighbours, tuple(values.items()), norm)

@@ -17,7 +17,17 @@ UNIT_FORMULAS = ("unit-gram",)  # queries that treat a unit with any number of r
 def declared(
     value: float, neighbours: Neighbours = Neighbours.REPLACE_ONE, norm: str = "l2"
 ) -> Sensitivity:
-    """Return a sensitivity that the caller vouches for; no formula proves it."""
+    """Return a sensitivity that the caller vouches for; no formula proves it.
+
+    Parameters
+    ----------
+    value : float
+        The sensitivity.
+    neighbours : Neighbours
+        The neighbouring relation.
+    norm : {"l2", "l1", "score"}
+        The norm in which the query moves.
+    """
     if not is_real(value) or not 0 < value < math.inf:
         raise ParameterError(
             parameter_message("declared", "value", "a float in the range (0, inf)", value)
@@ -37,6 +47,19 @@ def augmented_gram(
 
     It is sqrt(2) N^2 for replace-one and N^2 for zero-out and add-remove.
 
+    Parameters
+    ----------
+    neighbours : Neighbours
+        The neighbouring relation.
+    row : float
+        A bound on the norm of the features of a record.
+    target : float
+        A bound on the absolute value of each target.
+    targets : int
+        The number of targets.
+    constant : float
+        The value of the constant coordinate.
+
     Notes
     -----
     With ||features|| <= row, each ``|target| <= target`` and the constant coordinate, the largest
@@ -54,6 +77,15 @@ def loss_gradient(neighbours: Neighbours, *, slope: float, row: float) -> Sensit
 
     Each record adds a vector of norm at most slope * row. The gradient moves by twice that if a
     record is replaced, and by once that if it is blanked, added or removed.
+
+    Parameters
+    ----------
+    neighbours : Neighbours
+        The neighbouring relation.
+    slope : float
+        A bound on the slope of the loss.
+    row : float
+        A bound on the norm of a row h_i.
     """
     parameters = (("slope", float(slope)), ("row", float(row)))
     return Sensitivity("loss-gradient", neighbours, parameters)
@@ -71,6 +103,19 @@ def record_norm(
 
     It is N = sqrt(row^2 + targets target^2 + constant^2) under every relation. A replaced record
     costs more, but the profile of the mechanism accounts for that.
+
+    Parameters
+    ----------
+    neighbours : Neighbours
+        The neighbouring relation.
+    row : float
+        A bound on the norm of the features of a record.
+    target : float
+        A bound on the absolute value of each target.
+    targets : int
+        The number of targets.
+    constant : float
+        The value of the constant coordinate.
     """
     values = {"row": row, "target": target, "targets": targets, "constant": constant}
     parameters = tuple((name, float(value)) for name, value in values.items())
@@ -82,6 +127,11 @@ def histogram(neighbours: Neighbours) -> Sensitivity:
 
     A replaced record leaves one cell and enters another, which gives sqrt(2). A blanked, added or
     removed record changes one count by 1.
+
+    Parameters
+    ----------
+    neighbours : Neighbours
+        The neighbouring relation.
     """
     return Sensitivity("histogram", neighbours, ())
 
@@ -92,6 +142,13 @@ def column_histograms(neighbours: Neighbours, *, columns: int) -> Sensitivity:
     A record is in one cell per column. A replaced record leaves one cell per column and enters
     another, which gives sqrt(2 columns). A blanked, added or removed record changes one count per
     column, which gives sqrt(columns).
+
+    Parameters
+    ----------
+    neighbours : Neighbours
+        The neighbouring relation.
+    columns : int
+        The number of columns.
     """
     return Sensitivity("column-histograms", neighbours, (("columns", float(columns)),))
 
@@ -101,6 +158,15 @@ def column_moments(neighbours: Neighbours, *, columns: int, bound: int) -> Sensi
 
     u is an integer with ``|u| <= bound``, and v = rint(3/2 (u^2/bound - bound/2)). The result is
     sqrt(columns) times the sensitivity of one column.
+
+    Parameters
+    ----------
+    neighbours : Neighbours
+        The neighbouring relation.
+    columns : int
+        The number of columns.
+    bound : int
+        A bound on the absolute value of u.
 
     Notes
     -----
@@ -119,6 +185,15 @@ def bounded_sum(neighbours: Neighbours, *, bound: float, norm: str = "l2") -> Se
 
     It is twice the bound for replace-one and the bound otherwise. With norm "score" it is the
     sensitivity of several sums of numbers, each at most ``bound`` in absolute value.
+
+    Parameters
+    ----------
+    neighbours : Neighbours
+        The neighbouring relation.
+    bound : float
+        A bound on the norm of each term.
+    norm : {"l2", "score"}
+        The norm in which the sum moves.
     """
     return Sensitivity("bounded-sum", neighbours, (("bound", float(bound)),), norm)
 
@@ -134,6 +209,19 @@ def unit_gram(
     r"""Return the Frobenius sensitivity of sum_u mean_{i in u} v_i v_i^T, one term per unit.
 
     The value is that of ``augmented_gram``, but it protects all rows of a unit.
+
+    Parameters
+    ----------
+    neighbours : Neighbours
+        The neighbouring relation.
+    row : float
+        A bound on the norm of the features of a record.
+    target : float
+        A bound on the absolute value of each target.
+    targets : int
+        The number of targets.
+    constant : float
+        The value of the constant coordinate.
 
     Notes
     -----
