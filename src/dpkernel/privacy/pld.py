@@ -114,7 +114,7 @@ def convolve(distributions: Sequence[Distribution]) -> Distribution:
 
 
 @dataclass(frozen=True)
-class Law:
+class LossLaw:
     """A distribution of losses on the grid: ``masses[i]`` at ``first + i`` steps, the rest infinite."""
 
     first: int
@@ -122,7 +122,7 @@ class Law:
     infinity: float
 
 
-def from_laws(laws: Sequence[Law], step: float, count: int, order: float) -> Distribution:
+def from_laws(laws: Sequence[LossLaw], step: float, count: int, order: float) -> Distribution:
     """Return ``count`` copies of a mechanism with one (symmetric) or two (remove, add) laws."""
     library, _ = _library()
     return Distribution(
@@ -130,7 +130,7 @@ def from_laws(laws: Sequence[Law], step: float, count: int, order: float) -> Dis
     )
 
 
-def _power(law: Law, step: float, count: int, order: float) -> Any:
+def _power(law: LossLaw, step: float, count: int, order: float) -> Any:
     """Return the distribution of the sum of ``count`` independent losses.
 
     It uses one FFT on a ring of losses. Chernoff bounds near this order (any positive order is

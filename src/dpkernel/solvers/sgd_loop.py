@@ -25,7 +25,7 @@ _SHORT = 2048  # largest number of coordinates for which w stays in the fastest 
 
 
 @dataclass
-class State:
+class RunState:
     """The state of a run between two blocks of records."""
 
     weights: Array
@@ -34,7 +34,7 @@ class State:
     counts: IntArray = field(default_factory=lambda: np.zeros(2, np.int64))  # steps, records
 
     @classmethod
-    def start(cls, n_coordinates: int) -> State:
+    def start(cls, n_coordinates: int) -> RunState:
         """Return the state before the first step, with w = 0."""
         return cls(np.zeros(n_coordinates), np.zeros(n_coordinates), np.zeros(n_coordinates))
 
@@ -81,7 +81,7 @@ class Steps:
     averaged: bool
 
     def run(
-        self, state: State, z: Array, rows: IntArray, y: Array, weights: Array, last: bool
+        self, state: RunState, z: Array, rows: IntArray, y: Array, weights: Array, last: bool
     ) -> None:
         """Process the records ``rows`` of a block in this order; ``last`` completes a short batch.
 

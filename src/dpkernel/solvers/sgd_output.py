@@ -20,7 +20,7 @@ from dpkernel.foundations.types import Array, IntArray, Neighbours
 from dpkernel.models.losses import Loss
 from dpkernel.privacy.sensitivity import Path, RandomSensitivity, Sensitivity
 from dpkernel.privacy.sensitivity.sgd import Order
-from dpkernel.solvers.sgd_loop import State, Steps
+from dpkernel.solvers.sgd_loop import RunState, Steps
 
 _UNIT = 2.0**-53
 _BLOCK = 8192
@@ -294,7 +294,7 @@ class OutputSGD:
             self.radius,
             self.averaged,
         )
-        state = State.start(self.n_coordinates)
+        state = RunState.start(self.n_coordinates)
         for epoch in epochs:
             if self.drop_last:
                 state.drop_batch()

@@ -300,10 +300,10 @@ def _bound_of(profile: ObjectiveProfile, epsilon: float) -> tuple[float, float]:
 
 # --- distributions of the losses ------------------------------------------------------------------
 
-Law = tuple[float, Array, Array, float]  # shift, losses, their probabilities, cut-off probability
+TotalLaw = tuple[float, Array, Array, float]  # shift, losses, probabilities, cut-off
 
 
-def _laws(stages: tuple[Stage, ...], neighbours: str) -> list[Law]:
+def _laws(stages: tuple[Stage, ...], neighbours: str) -> list[TotalLaw]:
     """Return the distribution of the total loss, for each direction that has to be covered."""
     two = neighbours == Neighbours.REPLACE_ONE.value
     names = ["two records"] if two else ["add", "remove"]
@@ -325,7 +325,7 @@ def _lowest_at(profile: ObjectiveProfile) -> float:
 
 
 @lru_cache(maxsize=64)
-def _total_law(stages: tuple[Stage, ...], name: str) -> Law:
+def _total_law(stages: tuple[Stage, ...], name: str) -> TotalLaw:
     """Return shift, losses and probabilities of the total loss of all stages, bounded from above."""
     shift = 0.0 if name == "remove" else math.fsum(math.log1p(x) for _, x in stages)
     ms = [m for m, _ in stages]

@@ -240,7 +240,7 @@ def _composed(profile: SampledGaussianProfile, step: float) -> pld.Distribution:
     return pld.from_laws(laws, step, profile.steps, order)
 
 
-def _laws(mu: float, rate: float, sampling: str, step: float) -> list[pld.Law]:
+def _laws(mu: float, rate: float, sampling: str, step: float) -> list[pld.LossLaw]:
     """Return the distribution of one step: of the symmetric pair, or of removing and adding."""
     if sampling == BLANKED:
         return _blanked_laws(mu, rate, step)
@@ -271,16 +271,16 @@ def _laws(mu: float, rate: float, sampling: str, step: float) -> list[pld.Law]:
     mirrored = np.append(lower - far, ndtr(-at[-1]))
     mirrored[1:] += far
     if sampling == "poisson":
-        down = pld.Law(-last, mirrored[::-1], float(ndtr(at[0])))
-        return [pld.Law(first, masses, beyond), down]
+        down = pld.LossLaw(-last, mirrored[::-1], float(ndtr(at[0])))
+        return [pld.LossLaw(first, masses, beyond), down]
     both = np.zeros(2 * last + 1)
     both[last:] += masses
     both[: last + 1] += mirrored[::-1]
     both[last] += (1 - rate) * float(erf(mu / math.sqrt(8.0)))
-    return [pld.Law(-last, both, beyond)]
+    return [pld.LossLaw(-last, both, beyond)]
 
 
-def _blanked_laws(mu: float, rate: float, step: float) -> list[pld.Law]:
+def _blanked_laws(mu: float, rate: float, step: float) -> list[pld.LossLaw]:
     """Return the distributions for a blanked record in a batch of fixed size: removing and adding."""
     last = max(math.ceil(_loss(_highest(2 * mu, rate), 2 * mu, rate) / step), 1)
     grown = np.expm1(np.arange(last + 1) * step)  # e^loss - 1
@@ -299,7 +299,7 @@ def _blanked_laws(mu: float, rate: float, step: float) -> list[pld.Law]:
     return [_envelope(remove, add, grown, step), _envelope(add, remove, grown, step)]
 
 
-def _envelope(above: Array, below: Array, grown: Array, step: float) -> pld.Law:
+def _envelope(above: Array, below: Array, grown: Array, step: float) -> pld.LossLaw:
     """Return the distribution of the convex envelope, in e^epsilon, of a profile on the grid.
 
     ``above`` holds delta at the grid's losses from 0 on. ``below`` holds the delta of the other
@@ -323,7 +323,7 @@ def _envelope(above: Array, below: Array, grown: Array, step: float) -> pld.Law:
     masses[len(lower)] += max(
         1.0 - above[-1] - math.fsum(masses), 0.0
     )  # rounding errors go to loss 0
-    return pld.Law(1 - len(gamma), masses, float(above[-1]))
+    return pld.LossLaw(1 - len(gamma), masses, float(above[-1]))
 
 
 def _cells(edges: Array) -> tuple[Array, Array]:

@@ -12,11 +12,11 @@ from dpkernel.foundations.types import JSON, Neighbours
 
 Parameters = Mapping[str, float]
 Formula = Callable[[Neighbours, Parameters], float]
-Law = Callable[[Neighbours, Parameters], tuple[list[float], list[float], float]]
+LawRule = Callable[[Neighbours, Parameters], tuple[list[float], list[float], float]]
 
 _FORMULAS: dict[str, Formula] = {}
 _NORMS: dict[str, tuple[str, ...]] = {}
-_LAWS: dict[str, Law] = {}
+_LAWS: dict[str, LawRule] = {}
 
 
 def formula(name: str, *norms: str) -> Callable[[Formula], Formula]:
@@ -29,10 +29,10 @@ def formula(name: str, *norms: str) -> Callable[[Formula], Formula]:
     return register
 
 
-def law(name: str) -> Callable[[Law], Law]:
+def law(name: str) -> Callable[[LawRule], LawRule]:
     """Register a rule (neighbours, parameters) -> (values, probabilities, tail) for a random l2 one."""
 
-    def register(rule: Law) -> Law:
+    def register(rule: LawRule) -> LawRule:
         _LAWS[name] = rule
         return rule
 
