@@ -155,13 +155,13 @@ def test_steps_that_the_transform_can_not_account_for():
 
 
 def test_a_delta_that_would_allow_publication():
-    """A record that is looked at with probability delta needs no noise at all: refused."""
+    """A record that is used with probability delta needs no noise at all: refused."""
     with pytest.raises(ParameterError) as error:
         calibrated(Budget(1.0, 2e-3), n_rows=10_000, batch=1, steps=10)
     assert str(error.value) == (
         "The 'delta' parameter of SampledGaussian must be below 0.00099955, the probability that a"
-        " record is looked at. Got 0.002. Otherwise a record that is looked at could be published."
-        " Pass a smaller delta."
+        " record is used. Got 0.002. Otherwise every used record could be published as it is. Pass a"
+        " smaller delta."
     )
     calibrated(Budget(1.0, 9.9e-4), n_rows=10_000, batch=1, steps=10)
 

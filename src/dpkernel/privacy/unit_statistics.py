@@ -19,9 +19,9 @@ sensitivity. Let u = 2^-53, gamma(k) = k u / (1 - k u), M the number of features
 ||v||, B the bound on a row of features, e their ``evaluation_error`` and n the number of units:
 
 1. Exact records. z* = phi*(x) is a function of its row with ||z*|| <= B. Inputs and targets are
-   clipped and scaled entry by entry, which gives the same bits wherever they stand. So v* = (z*/B,
-   t, c), with t the scaled target and c the constant, is a function of its row alone, and ||v*|| <=
-   N. S is the sum over these.
+   clipped and scaled entry by entry, which gives the same bits wherever they stand. Let t be the
+   scaled target and c the constant. Then v* = (z*/B, t, c) is a function of its row alone, and
+   ||v*|| <= N. S is the sum over these.
 2. Computed records. A row z is divided by max(||z||, B). This is the projection of z/B on the unit
    ball, which moves no two points apart, so the result is within e/B of z*/B. Then it is multiplied
    by (1/m_u)^(1/2). The computed norm errs by gamma(M + 1); the quotient, the root of the share and
@@ -111,7 +111,7 @@ class UnitGramLayout:
                     "feature_error, n_units",
                     f"such that rounding errors stay below {_MOST_ROUNDING:g} of the sensitivity",
                     f"{share:.3g} of it",
-                    "Take a wider kernel, or features of a smaller error: 'fourier' or 'eigen'.",
+                    "Use a wider kernel, or features with a smaller error: 'fourier' or 'eigen'.",
                 )
             )
 

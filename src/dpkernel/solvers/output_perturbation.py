@@ -18,8 +18,8 @@ original loss does.
 whose objective is at most that of 0 has norm at most R = M sqrt(n / Lambda). There the gradient of
 a record is at most omega ||h|| M + omega ||h||^2 R <= B (M + B R). So the solver runs with the
 constants of a Huber loss with that threshold. Weights change nothing: if their root is moved into
-row and target, a record is one of plain least squares with sqrt(omega) ||h|| <= B and ``sqrt(omega)
-|y| <= M``, and the same stability bound holds.
+row and target, a record is one of plain least squares with sqrt(omega) ||h|| <= B and
+``sqrt(omega) |y| <= M``, and the same stability bound holds.
 
 Least squares is one system of linear equations. Let q = 8 u kappa (20 M^(3/2) + k) be at most 1,
 where k is the longest chain of additions in a sum of outer products. Then the computed Hessian and

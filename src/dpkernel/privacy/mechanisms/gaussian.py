@@ -364,9 +364,9 @@ class MixtureGaussian(_GridGaussian):
         pairs = zip(sensitivity.values, sensitivity.probabilities, strict=True)
         looked_at = math.fsum(p for value, p in pairs if value > 0) + sensitivity.tail
         if not budget.delta < looked_at:
-            allowed = f"below {looked_at:g}, the probability that a record is looked at"
+            allowed = f"below {looked_at:g}, the probability that a record is used"
             advice = (
-                "Otherwise a record that is looked at could be published. Pass a smaller delta."
+                "Otherwise every used record could be published as it is. Pass a smaller delta."
             )
             raise ParameterError(
                 parameter_message(cls.__name__, "delta", allowed, budget.delta, advice)

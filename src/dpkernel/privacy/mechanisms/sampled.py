@@ -205,9 +205,9 @@ class SampledGaussian(Mechanism):
         looked_at = 1.0 if unit.rate == 1 else -math.expm1(steps * math.log1p(-unit.rate))
         if not budget.delta < looked_at:
             advice = (
-                "Otherwise a record that is looked at could be published. Pass a smaller delta."
+                "Otherwise every used record could be published as it is. Pass a smaller delta."
             )
-            allowed = f"below {looked_at:g}, the probability that a record is looked at"
+            allowed = f"below {looked_at:g}, the probability that a record is used"
             raise ParameterError(
                 parameter_message(cls.__name__, "delta", allowed, budget.delta, advice)
             )

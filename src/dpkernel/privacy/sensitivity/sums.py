@@ -63,9 +63,9 @@ def augmented_gram(
     Notes
     -----
     With ||features|| <= row, each ``|target| <= target`` and the constant coordinate, the largest
-    squared norm of v is N^2 = row^2 + targets target^2 + constant^2. For a replaced record, ||v v^T
-    - v' v'^T||_F^2 = ||v||^4 + ||v'||^4 - 2 <v, v'>^2 <= 2 N^4, which is attained if v and v' can
-    be orthogonal. For a blanked, added or removed record only one term remains.
+    squared norm of v is N^2 = row^2 + targets target^2 + constant^2. For a replaced record,
+    ||v v^T - v' v'^T||_F^2 = ||v||^4 + ||v'||^4 - 2 <v, v'>^2 <= 2 N^4. This is attained if v and
+    v' can be orthogonal. For a blanked, added or removed record only one term remains.
     """
     values = {"row": row, "target": target, "targets": targets, "constant": constant}
     parameters = tuple((name, float(value)) for name, value in values.items())
