@@ -223,7 +223,9 @@ def _sampled(neighbours: Neighbours, p: Parameters) -> tuple[list[float], list[f
         cells = min(_CELLS, max(8, 2**17 // most))
         return _scaled(_positions(path.steps, rate, cells), a / cells)
     if most > _MOST_HITS:
-        raise ParameterError("A record would be used too often for a law of its hits: take fewer steps.")
+        raise ParameterError(
+            "A record would be used too often for a law of its hits: take fewer steps."
+        )
     # with so many hits, an average counts as the last iterate, which moves slightly further
     hits = np.arange(most + 1)
     weights = binom.pmf(hits, path.steps, rate)
