@@ -110,24 +110,24 @@ def hostile(parts: dict[str, bytes], path: Path) -> dict[str, tuple[Path, str]]:
     put("fields", "of a kind that no model has", {"coef.npy": fields})
     code = npy(b"__import__('os').system('true')")
     put("code", "of a kind that no model has", {"coef.npy": code})
-    put("version-2", "no array in NumPy's format", {"coef.npy": npy(b"", version=b"\x02\x00")})
-    put("no-array", "no array in NumPy's format", {"coef.npy": b"hello"})
+    put("version-2", "not an array in NumPy's format", {"coef.npy": npy(b"", version=b"\x02\x00")})
+    put("no-array", "not an array in NumPy's format", {"coef.npy": b"hello"})
     truth = {"flags.npy": npy(describe("(2,)", "'|b1'"), b"\x00\x07")}
-    put("truth", "truth values that are none", truth)
+    put("truth", "truth values other than 0 and 1", truth)
     for place, name in enumerate(
         ("../coef.npy", "/etc/a.npy", "a/b.npy", "C:a.npy", "a.py", "a.npy/")
     ):
-        put(f"path-{place}", "a name that no part has", {name: b""})
+        put(f"path-{place}", "a name that no part can have", {name: b""})
     put("many", "directory has an impossible size", {f"a{i}.npy": b"" for i in range(5000)})
     put("no-json", "JSONDecodeError", {"header.json": b"\x00\x01"})
-    put("list", "no JSON object", {"header.json": b"[1]"})
+    put("list", "not a JSON object", {"header.json": b"[1]"})
     put("deep", "nested too deep", {"header.json": b"[" * 100_000 + b"]" * 100_000})
     put("wide", "too many parts", {"header.json": b'{"a":[' + b"[]," * 1_200_000 + b"1]}"})
     put("long", "header has more than", {"header.json": b" " * (2**24 + 1)})
     put("nan", "not finite", {"header.json": b'{"format": NaN}'})
     put("infinite", "not finite", {"header.json": b'{"format": 1e999}'})
     put("digits", "ValueError", {"header.json": b'{"format": ' + b"9" * 100_000 + b"}"})
-    put("twice-in-json", "one name twice", {"header.json": b'{"format": 2, "format": 2}'})
+    put("twice-in-json", "the same name twice", {"header.json": b'{"format": 2, "format": 2}'})
     bare = {name: value for name, value in parts.items() if name != "manifest.json"}
     found["no-manifest"] = zipped(path / "bare.dpk", bare), "has no manifest"
     short = zipped(path / "short.dpk", {**bare, "manifest.json": b'{"sha256": {}}'})
@@ -181,9 +181,9 @@ def test_hostile_files_get_one_sentence_and_little_memory(kept, tmp_path):
 
     for change, message in (
         (encrypted, "is encrypted"),
-        (larger, "parts lie over each other"),
+        (larger, "parts overlap"),
         (too_long, "parts are longer than the file"),
-        (overlapping, "lie over each other"),
+        (overlapping, "overlap"),
         (huge_directory, "directory has an impossible size"),
         (commented, "end is missing"),
     ):
@@ -193,7 +193,7 @@ def test_hostile_files_get_one_sentence_and_little_memory(kept, tmp_path):
     (tmp_path / "zip64.dpk").write_bytes(content[:-22] + b"PK\x06\x07" + bytes(16) + content[-22:])
     cases["zip64"] = tmp_path / "zip64.dpk", "form for huge archives"
     os.mkfifo(tmp_path / "pipe.dpk")
-    cases["pipe"] = tmp_path / "pipe.dpk", "no regular file"
+    cases["pipe"] = tmp_path / "pipe.dpk", "not a regular file"
 
     for name, (path, message) in cases.items():
         tracemalloc.start()

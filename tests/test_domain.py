@@ -150,7 +150,7 @@ class TestDomain:
         with pytest.raises(ParameterError) as error:
             Domain((Interval(0, 1), Interval(0, 1)), names=("a",))
         assert str(error.value) == (
-            "The 'names' parameter of Domain must be 2 names, one a column. Got '1 names'."
+            "The 'names' parameter of Domain must be 2 names, one per column. Got '1 names'."
         )
 
     @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ class TestDomain:
             Domain.box(0, 1, n_columns=2).to_unit(np.zeros(shape))
         assert str(error.value) == (
             f"X has shape {shape}, but the domain declares 2 column(s)."
-            " Declare one interval or list of levels a column."
+            " Declare one interval or list of levels per column."
         )
 
     def test_an_error_never_shows_a_value(self):

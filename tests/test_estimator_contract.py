@@ -119,7 +119,7 @@ BAD_FITS = {
     "bounds missing": ({"y_bounds": None}, None, "needs 'y_bounds'.*y_bounds=\\(0, 120\\)"),
     "bounds not a pair": ({"y_bounds": 3.0}, None, "must be a pair"),
     "bounds nan": ({"y_bounds": (0, float("nan"))}, None, "low < high"),
-    "column bounds": ({"bounds": ([0, 1], [1, 2])}, None, "3 numbers, one a column"),
+    "column bounds": ({"bounds": ([0, 1], [1, 2])}, None, "3 numbers, one per column"),
     "neighbours": ({"neighbours": "friends"}, None, "one of 'replace-one'"),
     "ledger": ({"ledger": "file.db"}, None, "'ledger' parameter"),
     "noise": ({"noise": 7}, None, "'noise' parameter"),

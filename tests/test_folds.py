@@ -166,7 +166,7 @@ def test_un_noised_folds_stay_inside(records):
         with pytest.raises(LedgerError, match="can't be pickled or copied"):
             attempt(statistics)
     for other in (statistics, GramFolds(layout_of(), 3)):
-        with pytest.raises(DataError, match="as many folds"):
+        with pytest.raises(DataError, match="the same number of folds"):
             statistics.merge(other)
-    with pytest.raises(DataError, match="one layout"):
+    with pytest.raises(DataError, match="the same layout"):
         statistics.merge(GramFolds(layout_of(row=128), 2))

@@ -104,8 +104,8 @@ def test_parquet_and_arrow(data, tmp_path):
 
 
 BAD_STREAMS = {
-    "too few rows": (lambda X, y: [(X, y)], 9001, "n_rows=9001 and has fewer rows"),
-    "too many rows": (lambda X, y: [(X, y), (X, y)], 9000, "n_rows=9000 and has more rows"),
+    "too few rows": (lambda X, y: [(X, y)], 9001, "n_rows=9001 but has fewer rows"),
+    "too many rows": (lambda X, y: [(X, y), (X, y)], 9000, "n_rows=9000 but has more rows"),
     "nothing": (lambda X, y: [], 1, "has fewer rows"),
     "no pair": (lambda X, y: [X], 9000, "Block 0 of the stream is not a pair"),
     "lengths": (lambda X, y: [(X, y[:-1])], 9000, "has shapes"),

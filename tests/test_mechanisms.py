@@ -375,7 +375,7 @@ class TestReleaseContract:
             found.release(value_of(found), noise)
         assert str(error.value) == (
             "No undrawn part of this spend has the profile of the release: it was drawn already,"
-            " or another profile was recorded. Spend the mechanism's own profile() once a release."
+            " or another profile was recorded. Spend the mechanism's own profile() once per release."
         )
 
     def test_the_spend_must_be_of_this_profile(self, kind):
@@ -984,9 +984,9 @@ class TestL2Gamma:
         with pytest.raises(AssumptionError) as error:
             L2Gamma.calibrate(1.0, BUDGET, dimension=3, accept=accept)
         assert str(error.value) == (
-            "The l2-gamma mechanism rests on the assumption 'idealised-arithmetic', which no"
-            " theorem of this library removes. Pass accept=('idealised-arithmetic',) to accept it;"
-            " the certificate will say so."
+            "The l2-gamma mechanism rests on the assumption 'idealised-arithmetic', which this library"
+            " can't prove. Pass accept=('idealised-arithmetic',) to accept it; the certificate will name"
+            " it."
         )
 
     def test_others_rest_on_nothing(self):

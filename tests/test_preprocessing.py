@@ -312,7 +312,7 @@ def test_noise_and_ledger(build, rng):
         ({"delta": 0.0}, None, "'delta' parameter"),
         ({"bounds": None}, None, "needs 'bounds'.*never read from the data"),
         ({"bounds": (3, -3)}, None, "low < high"),
-        ({"bounds": ([0, 1], [1, 2])}, None, "3 numbers, one a column"),
+        ({"bounds": ([0, 1], [1, 2])}, None, "3 numbers, one per column"),
         ({"bounds": (0, 1e200)}, None, "at most 1e100"),
         ({}, lambda X: np.where(X > 1, np.inf, X), "public constants"),
         ({}, lambda X: X[:0], "0 sample"),
@@ -955,13 +955,13 @@ def test_a_reserved_step_draws_its_own_noise_once():
     assert len(ledger.spends) == 1 and [p.label for p in whole.plan.parts] == ["a: x", "b: x"]
     with pytest.raises(NoiseError, match="drawn already"):
         one.release(np.zeros(1), whole)
-    with pytest.raises(LedgerError, match="other releases than were reserved"):
+    with pytest.raises(LedgerError, match="other releases than those reserved"):
         steps["a"].spend(two.profile(), "x")
     noise = steps["a"].spend(one.profile(), "x")
     one.release(np.zeros(1), noise)
     with pytest.raises(NoiseError, match="drawn already"):
         one.release(np.zeros(1), noise)
-    with pytest.raises(LedgerError, match="or a second time"):
+    with pytest.raises(LedgerError, match="or asks a second time"):
         steps["a"].spend(one.profile(), "x")
     with pytest.raises(LedgerError, match="can't be pickled"):
         pickle.dumps(steps["b"])

@@ -148,20 +148,20 @@ def test_the_rate_is_rounded_up():
 
 def test_steps_that_the_transform_can_not_account_for():
     with pytest.raises(
-        ParameterError, match="at least 1e-13 a step, 1e-08 for these. Got 1e-10. Take"
+        ParameterError, match="at least 1e-13 per step, 1e-08 for these. Got 1e-10. Take"
     ):
         calibrated(Budget(1.0, 1e-10), n_rows=10**5, batch=1, steps=10**5)
     calibrated(Budget(1.0, 1e-10), batch=50, steps=10**5)  # full batches need no transform
 
 
 def test_a_delta_that_would_allow_publication():
-    """A record that is looked at with probability delta needs no noise at all: refused."""
+    """A record that is used with probability delta needs no noise at all: refused."""
     with pytest.raises(ParameterError) as error:
         calibrated(Budget(1.0, 2e-3), n_rows=10_000, batch=1, steps=10)
     assert str(error.value) == (
         "The 'delta' parameter of SampledGaussian must be below 0.00099955, the probability that a"
-        " record is looked at. Got 0.002. Otherwise a record that is looked at could be published."
-        " Pass a smaller delta."
+        " record is used. Got 0.002. Otherwise every used record could be published as it is. Pass a"
+        " smaller delta."
     )
     calibrated(Budget(1.0, 9.9e-4), n_rows=10_000, batch=1, steps=10)
 
@@ -196,7 +196,7 @@ def test_relations_without_a_bound():
         calibrated(sampling="poisson")
     assert str(error.value) == (
         "The 'sampling' parameter of SampledGaussian must be 'fixed' for replace-one. Got 'poisson'."
-        " Pass 'fixed': for a replaced record Poisson batches have no bound here."
+        " Pass 'fixed': for a replaced record, no bound for Poisson batches is known here."
     )
     for kind in ("fixed", "poisson"):
         with pytest.raises(ParameterError) as error:

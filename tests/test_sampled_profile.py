@@ -390,7 +390,7 @@ def exact_power(law, count):
 def test_what_is_cut_off_counts_as_infinite(cut, order, monkeypatch):
     """With a coarse cut the ring is short and losses come round: delta must still be an upper bound."""
     monkeypatch.setattr(pld, "_CUT", cut)
-    law, step = pld.Law(-2, np.array([0.05, 0.2, 0.4, 0.2, 0.1]), 0.05), 0.3
+    law, step = pld.LossLaw(-2, np.array([0.05, 0.2, 0.4, 0.2, 0.1]), 0.05), 0.3
     for count in (1, 2, 5, 12):
         masses, infinity = exact_power(law, count)
         losses = step * (-2 * count + np.arange(len(masses)))

@@ -744,7 +744,7 @@ def test_tables_that_are_not_in_memory_are_refused():
 
 def test_columns_of_one_name_are_refused_for_that():
     X, y = wave(600, 2)
-    with pytest.raises(DataError, match="Two columns of X have one name"):
+    with pytest.raises(DataError, match="Two columns of X have the same name"):
         search().fit(pd.DataFrame(X, columns=["a", "a"]), y)
 
 
@@ -1006,7 +1006,7 @@ def test_a_forged_certificate_is_found_out():
 def test_mechanisms_refuse_parts_that_do_not_belong_together():
     parts = stopping_parts()
     other = Gaussian.with_mu(loss_sensitivity(Neighbours.ZERO_OUT), 0.3, dimension=1, integer=True)
-    with pytest.raises(ParameterError, match="must protect one relation"):
+    with pytest.raises(ParameterError, match="must protect the same relation"):
         RandomStopping(parts[0], 2, ((Line("fit", other),),), (), parts[4], POISSON)
     with pytest.raises(ParameterError, match="must be that of its score"):
         RandomStopping(*parts[:4], other, POISSON)

@@ -202,7 +202,7 @@ def test_problems_of_different_slopes_are_one_vector():
     assert least < found <= (least + 2 * tolerance * math.sqrt(3) / 5) * (1 + 1e-12)
     equal = stacked([risks[0]] * 9, REPLACE).value
     assert equal == pytest.approx(3 * risks[0].sensitivity(REPLACE).value, rel=1e-12)
-    with pytest.raises(ParameterError, match="one row bound, one ridge"):
+    with pytest.raises(ParameterError, match="the same row bound, the same ridge"):
         stacked([risks[0], Risk(Pinball(0.1), 50, 2, 1.0, 6.0)], REPLACE)
     squares = Risk(Squared(), 50, 2, 1.0, 5.0)
     with pytest.raises(ParameterError, match="bounded slope"):

@@ -313,7 +313,7 @@ REFUSALS = {
     "delta of many steps": (
         {"delta": 1e-13, "batch_size": 9, "max_iter": 1},
         ParameterError,
-        "at least 1e-13 a step",
+        "at least 1e-13 per step",
     ),
     "too many fresh rows": (
         {**OUTPUT, "sampling": "replacement", "max_iter": 10**6, "batch_size": N, "eta0": 1e-9},

@@ -692,7 +692,7 @@ def test_long_runs_have_laws_too(steps):
         mean = math.fsum(v * p for v, p in zip(law.values, law.probabilities, strict=True))
         expected = 2 * steps / n / (2 if averaged and steps // n == 100 else 1)
         assert 1.0 <= mean / expected < 1.02
-    with pytest.raises(ParameterError, match="met too often"):
+    with pytest.raises(ParameterError, match="used too often"):
         Path(1, 1, 10**8, "replacement", gradient=1.0, step=1.0).sensitivity(Neighbours.ZERO_OUT)
 
 

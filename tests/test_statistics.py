@@ -329,7 +329,7 @@ class TestSum:
     def test_only_one_layout_merges(self):
         with pytest.raises(DataError) as error:
             GramSum(layout_of()).merge(GramSum(layout_of(row_bound=2.0)))
-        assert str(error.value) == "Only statistics of one layout can be merged."
+        assert str(error.value) == "Only statistics with the same layout can be merged."
 
     @pytest.mark.parametrize(
         ("features", "targets"),

@@ -339,7 +339,7 @@ def test_foreign_and_damaged_files_are_refused(tmp_path, bounds):
         with pytest.raises(ParameterError, match="one character"):
             open_table(tmp_path / "t.csv", delimiter=delimiter)
     np.savez(tmp_path / "o.npz", a=np.array([{}], dtype=object))
-    with pytest.raises(DataError, match="no Python objects"):
+    with pytest.raises(DataError, match="not Python objects"):
         open_table(tmp_path / "o.npz")
     np.savez(tmp_path / "l.npz", a=np.ones(2), b=np.ones(3))
     with pytest.raises(DataError, match="same number of rows"):

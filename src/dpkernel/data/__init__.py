@@ -1,1 +1,1 @@
-"""From somebody's rows to bounded numbers, one row at a time: cells, tables, domains, blocks, files."""
+"""Data: turns a user's rows into bounded numbers, each row independent of the others."""

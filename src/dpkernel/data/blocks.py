@@ -1,7 +1,8 @@
 """Tables as streams of row blocks: NumPy, SciPy sparse, memory maps, Arrow and Parquet, iterators.
 
-A ``BlockStream`` hands out (X, y) blocks one after the other, so that a pass over the data needs the
-memory of one block. It knows the number of rows beforehand: sizes and grids follow from it.
+A ``BlockStream`` hands out (X, y) blocks one after the other, so a pass over the data needs the
+memory of one block only. The number of rows is known beforehand, because sizes and grids follow
+from it.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from dpkernel.foundations.errors import DataError, ParameterError, parameter_mes
 from dpkernel.foundations.types import Array, IntArray, is_whole
 
 BLOCK_ROWS = 4096
-_BLOCK_ENTRIES = 1 << 22  # of a dense block: 32 MB in double precision
+_BLOCK_ENTRIES = 1 << 22  # largest number of entries of a dense block: 32 MB in double precision
 
 Block = tuple[Any, Any]
 
 
 def rows_a_block(n_columns: int) -> int:
-    """Return how many rows are worked on at once: 4096, or fewer of wide tables; a power of two."""
+    """Return the number of rows per block: 4096, or a smaller power of two for wide tables."""
     most = max(1, _BLOCK_ENTRIES // max(n_columns, 1))
     return min(BLOCK_ROWS, 1 << (most.bit_length() - 1))
 
@@ -42,13 +43,14 @@ class BlockStream:
     Parameters
     ----------
     source : callable or iterable
-        A function that returns a new iterator of (X, y) blocks, or an iterable of them. An iterator
-        can be read once, which is all that a ridge needs. Most estimators read the stream several times:
-        it must give the same rows in the same order each time. That rests on your word, as it does for
-        the graph of a Dask table: rows that are drawn or shuffled anew are no one data set.
+        A function that returns a new iterator of (X, y) blocks, or an iterable of them. A plain
+        iterator can be read once, which is enough for ridge regression. Most estimators read the
+        stream several times, and it must give the same rows in the same order each time. The
+        library relies on your word for this, as for the graph of a Dask table: rows that are
+        sampled or shuffled anew in every pass are not one data set.
     n_rows : int
-        The number of rows, declared. Fitting fails, before anything is spent, if the stream has
-        another number.
+        The declared number of rows. If the stream has another number of rows, fitting fails before
+        anything is spent.
 
     Examples
     --------
@@ -82,11 +84,11 @@ class BlockStream:
 
     @property
     def can_be_read_again(self) -> bool:
-        """Whether a second pass is possible: not for a plain iterator."""
+        """Whether a second pass is possible, which is not the case for a plain iterator."""
         return callable(self._source) or iter(self._source) is not self._source
 
     def map_targets(self, function: Callable[[Any], Any]) -> BlockStream:
-        """Return the same stream with each block's targets replaced."""
+        """Return the same stream with the targets of each block replaced by ``function`` of them."""
 
         def read() -> Iterator[Block]:
             for X, y in self:
@@ -96,7 +98,7 @@ class BlockStream:
 
     @classmethod
     def from_arrays(cls, X: Any, y: Any) -> BlockStream:
-        """Return slices of two tables in memory (also memory maps, sparse X); arrays are not copied."""
+        """Return a stream over two tables in memory (or memory maps, or a sparse X), without a copy."""
         X = as_table(X) if sparse.issparse(X) else X
         n_rows = X.shape[0] if sparse.issparse(X) else len(X)
 
@@ -111,10 +113,10 @@ class BlockStream:
     def from_parquet(
         cls, path: Any, target: str | Sequence[str], columns: Sequence[str] | None = None
     ) -> BlockStream:
-        """Return the row groups of a Parquet file or folder; needs pyarrow.
+        """Return a stream over the row groups of a Parquet file or folder; needs pyarrow.
 
-        ``target`` names the column or columns of y; ``columns`` those of X, by default all others in
-        the order of the file.
+        ``target`` names the column or columns of y. ``columns`` names those of X; by default they
+        are all other columns in the order of the file.
         """
         dataset = _arrow("dataset").dataset(path, format="parquet")
         return cls._from_batches(
@@ -129,7 +131,7 @@ class BlockStream:
     def from_arrow(
         cls, table: Any, target: str | Sequence[str], columns: Sequence[str] | None = None
     ) -> BlockStream:
-        """Return the batches of an Arrow table; needs pyarrow."""
+        """Return a stream over the batches of an Arrow table; needs pyarrow."""
         return cls._from_batches(
             table.schema.names,
             table.num_rows,
@@ -163,7 +165,7 @@ class BlockStream:
 
 
 def _matrix(batch: Any, names: Sequence[str]) -> Array:
-    """Return columns of an Arrow batch as a float64 matrix; nulls become NaN and are refused later."""
+    """Return columns of an Arrow batch as a float64 matrix; nulls become NaN, to be refused later."""
     out = np.empty((batch.num_rows, len(names)))
     for i, name in enumerate(names):
         try:
@@ -177,13 +179,11 @@ def _matrix(batch: Any, names: Sequence[str]) -> Array:
 
 
 def checked_blocks(stream: BlockStream, *, missing: bool = False) -> Iterator[tuple[Any, Array]]:
-    """Yield blocks as finite two-dimensional arrays of equal width; check the declared rows.
+    """Yield blocks as finite two-dimensional arrays of equal width, and check the number of rows.
 
-    ``dense_rows`` cuts X, which is CSR or an array of numbers, and y is float64. ``missing`` allows
-    NaN in X.
-
-    Everything that is wrong raises DataError without a value of the data in its text, and the
-    caller has spent nothing by then.
+    X is CSR or an array of numbers, to be read with ``dense_rows``; y is float64. ``missing``
+    allows NaN in X. Every problem raises DataError without a data value in its text, and before the
+    caller has spent anything.
     """
     seen, shape = 0, None
     for number, block in enumerate(stream):
@@ -191,7 +191,7 @@ def checked_blocks(stream: BlockStream, *, missing: bool = False) -> Iterator[tu
             raise DataError(f"Block {number} of the stream is not a pair (X, y).")
         try:
             X = summed_duplicates(as_table(block[0]))
-            y = np.array(as_numbers(block[1]))  # a copy: the stream may use its memory again
+            y = np.array(as_numbers(block[1]))  # a copy, because the stream may reuse its memory
         except DataError as error:
             raise DataError(f"Block {number} of the stream: {error}") from None
         if X.ndim != 2 or y.ndim not in (1, 2) or X.shape[0] != len(y):
@@ -217,18 +217,18 @@ def checked_blocks(stream: BlockStream, *, missing: bool = False) -> Iterator[tu
     if seen != stream.n_rows:
         more = "more" if seen > stream.n_rows else "fewer"
         raise DataError(
-            f"The stream was declared with n_rows={stream.n_rows} and has {more} rows. Declare the"
+            f"The stream was declared with n_rows={stream.n_rows} but has {more} rows. Declare the"
             " true number: it is public under this neighbouring relation."
         )
 
 
 def library_of(value: Any) -> str:
-    """Return the top-level package of a value's class: "numpy", "dask", "torch", ..."""
+    """Return the top-level package of a value's class, such as "numpy", "dask" or "torch"."""
     return type(value).__module__.partition(".")[0]
 
 
 def is_stream(value: Any) -> bool:
-    """Whether a table is read block by block."""
+    """Return whether a table is a stream, read block by block."""
     return isinstance(value, BlockStream) or library_of(value) == "dask"
 
 

@@ -1,16 +1,18 @@
-"""The one door for rows: what a cell of a user's table becomes, cell by cell.
+"""The only module that converts a user's rows: it turns cells into numbers, places and ids.
 
-The sensitivity of every release rests on one assumption: what a row contributes is a function of that
-row and of public things. A container can break it before any mathematics starts. NumPy turns a whole
-list into texts because of one text, pandas turns whole numbers into floats because of one missing value,
-and a narrower type rounds all rows differently. So no other module converts a user's rows. Here
+The sensitivity of every release rests on one assumption: what a row contributes is a function of
+that row and of public things. A container can break this assumption before any mathematics starts.
+NumPy turns a whole list into texts because of one text. pandas turns whole numbers into floats
+because of one missing value. A narrower type rounds all rows differently. Therefore no other module
+converts a user's rows. Here
 
-- a number is the float64 nearest to the cell's own value, whatever type the column has;
-- the place of a label or a level among the declared ones (``Places``) is a function of the cell and of
-  what is declared, and the id of a unit (``identity``) is a function of the cell;
-- a cell that can't be used raises ``DataError`` before anything is spent, and the text never quotes it.
+- a number becomes the float64 nearest to the cell's own value, whatever the type of its column;
+- the place of a label or a level among the declared ones (``Places``) depends only on the cell and
+  on the declaration, and the id of a unit (``identity``) depends only on the cell;
+- a cell that can't be used raises ``DataError`` before anything is spent, and the text never quotes
+  the cell.
 
-Nothing here knows what the columns mean; that is declared in ``domain``.
+This module does not know what the columns mean; that is declared in ``domain``.
 """
 
 from __future__ import annotations
@@ -34,10 +36,10 @@ from scipy import sparse
 from dpkernel.foundations.errors import DataError, DataTypeError
 from dpkernel.foundations.types import Array, IntArray
 
-_NUMBERS = "biuf"  # kinds of NumPy whose entries are real numbers
+_NUMBERS = "biuf"  # NumPy kinds whose entries are real numbers
 _EXACT = frozenset(np.dtype(kind) for kind in ("?", "i1", "i2", "i4", "i8", "f2", "f4", "f8")) | {
     np.dtype(kind) for kind in ("u1", "u2", "u4", "u8")
-}  # one rounding from each of these gives the float64 nearest to the entry
+}  # types from which one rounding gives the float64 nearest to the entry
 _PLAIN = frozenset((bool, int, float, *(np.dtype(kind).type for kind in "?bhilqBHILQefd")))
 _DATES = (
     datetime.date,
@@ -46,7 +48,7 @@ _DATES = (
     np.datetime64,
     np.timedelta64,
 )
-_MISSING_KINDS = ("NAType", "NaTType")  # of pandas, which need not be installed
+_MISSING_KINDS = ("NAType", "NaTType")  # class names of pandas, which may not be installed
 
 NOT_A_NUMBER = (
     "X or y has an entry that is not a number: each argument must be a string of digits or a real"
@@ -54,50 +56,50 @@ NOT_A_NUMBER = (
 )
 A_DATE = (
     "X or y has an entry that is a date or a time. How a date becomes a number would depend on the unit"
-    " that its whole column is stored in. Turn dates into numbers first, for example days since a public"
-    " day."
+    " in which its whole column is stored. Turn dates into numbers first, for example days since a"
+    " public day."
 )
 RAGGED = "The rows of X have different lengths. Every row needs one entry per column."
 AMBIGUOUS = (
-    "A column holds a float from 2^53 on where texts of whole numbers are declared as levels, and that"
-    " float stands for several of them. Pass the column as texts or as whole numbers."
+    "A column holds a float of 2^53 or more, but its declared levels are texts of whole numbers, and"
+    " this float stands for several of them. Pass the column as texts or as whole numbers."
 )
 NARROW = (
     "A column holds numbers in single or half precision, in which declared levels can't be told apart or"
-    " have no value. Pass the column in double precision, as whole numbers or as texts."
+    " don't exist. Pass the column in double precision, as whole numbers or as texts."
 )
 NARROW_IDS = (
     "The ids in groups are floats of a type in which different whole numbers are the same float. Use"
     " whole numbers or texts."
 )
 NESTED = (
-    "A column is declared to hold lists or records: one such cell may have made the others of its column"
-    " missing. Pass numbers or texts."
+    "A column is declared to hold lists or records: one such cell may have turned the others of its"
+    " column into missing values. Pass numbers or texts."
 )
 DURATIONS = (
-    "An array of NumPy's durations can't be used: one duration makes durations of all whole numbers"
-    " beside it. Pass numbers or texts."
+    "An array of NumPy's durations can't be used: one duration turns all whole numbers in the array into"
+    " durations. Pass numbers or texts."
 )
 
-# of None, NaN, NaT and NA alike: which of them a cell is, its column decides
+# the key of None, NaN, NaT and NA alike, because the column decides which of them a cell becomes
 MISSING_KEY = ("missing",)
-UNKNOWN_KEY = ("unknown",)  # of a cell that can't be compared; no level has it
-_LARGEST_FLOAT_ID = 2.0**53  # from here on whole numbers have no float of their own
+UNKNOWN_KEY = ("unknown",)  # the key of a cell that can't be compared; no level has it
+_LARGEST_FLOAT_ID = 2.0**53  # above it, several whole numbers share one float
 _NUMERAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _WORDS = {"true": 1.0, "false": 0.0, "inf": math.inf, "-inf": -math.inf, "nan": MISSING_KEY}
 _WRITTEN = re.compile(
     r"-?(0|[1-9]\d*)(\.\d+)?(e[+-]\d+)?", re.ASCII
-)  # how NumPy writes a number as a text
+)  # how NumPy writes a number as text
 _MICROSECONDS = {"W": 604800e6, "D": 86400e6, "h": 3600e6, "m": 60e6, "s": 1e6, "ms": 1e3, "us": 1}
-_LONGEST = 4000  # digits of a text that Python makes a whole number of
-_FINER = {"ns": 10**3, "ps": 10**6, "fs": 10**9, "as": 10**12}  # of them a microsecond has
+_LONGEST = 4000  # largest number of digits that Python converts to a whole number
+_FINER = {"ns": 10**3, "ps": 10**6, "fs": 10**9, "as": 10**12}  # how many make a microsecond
 
 
 # --- one cell ----------------------------------------------------------------------------------
 
 
 def is_missing(cell: Any) -> bool:
-    """Whether a cell is None, NaN, NaT or pandas' NA."""
+    """Return whether a cell is None, NaN, NaT or pandas' NA."""
     if cell is None or type(cell).__name__ in _MISSING_KINDS or cell is np.ma.masked:
         return True
     if isinstance(cell, Decimal):
@@ -108,9 +110,10 @@ def is_missing(cell: Any) -> bool:
 
 
 def number(cell: Any) -> float:
-    """Return the float64 nearest to a cell, NaN for a missing one, or raise.
+    """Return the float64 nearest to a cell, or NaN for a missing cell.
 
-    Texts are read as Python reads a float. A number beyond float64 is infinite.
+    Texts are read as Python's ``float`` reads them. A number beyond the range of float64 becomes
+    infinite. Anything else raises an error.
     """
     if type(cell) in _PLAIN or isinstance(cell, (int, float, Fraction)):
         return _nearest(cell)
@@ -142,11 +145,12 @@ def _nearest(cell: Any) -> float:
 
 
 def key(cell: Any) -> Hashable:
-    """Return what a cell is compared with declared levels by; equal keys are one level.
+    """Return the key by which a cell is compared with declared levels; equal keys are one level.
 
-    Numbers and truth values are compared as float64, whatever type their column has; texts as they
-    are, and bytes in ASCII as texts; dates and durations to the microsecond; tuples entry by entry. All
-    missing cells have one key, and all cells that can't be compared another, which no level has.
+    Numbers and truth values are compared as float64, whatever the type of their column. Texts are
+    compared as they are, and ASCII bytes as texts; dates and durations to the microsecond; tuples
+    entry by entry. All missing cells share one key. All cells that can't be compared share another
+    key, which no level has.
     """
     if isinstance(cell, str):
         return _text(cell)
@@ -176,9 +180,10 @@ def key(cell: Any) -> Hashable:
 
 
 def meaning(cell: Any) -> Hashable:
-    """Return the ``key`` of a cell, and that of the number for a text that stands for a number.
+    """Return the ``key`` of a cell, or the key of the number if the cell is a text for a number.
 
-    NumPy, pandas and Dask make texts of all numbers of a column when one of its cells is a text.
+    This is needed because NumPy, pandas and Dask turn all numbers of a column into texts if one of
+    its cells is a text.
     """
     found = key(cell)
     if not isinstance(found, str):
@@ -190,7 +195,7 @@ def meaning(cell: Any) -> Hashable:
 
 
 def _text(cell: str | bytes) -> str | bytes:
-    """Return a text as an array of texts holds it: without NUL at its end, bytes in ASCII as text."""
+    """Return a text as an array would hold it: no trailing NUL characters, ASCII bytes as text."""
     if isinstance(cell, bytes):
         if not cell.isascii():
             return bytes(cell)
@@ -199,8 +204,8 @@ def _text(cell: str | bytes) -> str | bytes:
 
 
 def _duration(cell: Any) -> Hashable:
-    """Return whole microseconds, rounded down; months and years can't be compared."""
-    if isinstance(cell, datetime.timedelta):  # of pandas, too, whose nanoseconds are left out
+    """Return a duration in whole microseconds, rounded down; months and years can't be compared."""
+    if isinstance(cell, datetime.timedelta):  # also pandas' class, whose nanoseconds are dropped
         return ("time", (cell.days * 86400 + cell.seconds) * 10**6 + cell.microseconds)
     unit, count = np.datetime_data(cell.dtype)
     ticks = int(cell.astype(np.int64)) * count
@@ -212,15 +217,21 @@ def _duration(cell: Any) -> Hashable:
 class Places:
     """The place of a cell among declared levels: a function of the cell and of the levels.
 
-    A text is first compared with the levels as it is. A number, or a text that stands for one, is the
-    level that is this number, or the one text among the levels that stands for it. Where several do
-    ("1" and "01"), it is the one that is written like the number. A fraction such as 0.1 is the level
-    with the same float32: a column that is narrowed where its values allow it loses the other digits.
+    A text is first compared with the levels as it is. A number, or a text for a number, matches the
+    level that equals this number, or else the only text level that stands for it. If several texts
+    stand for it ("1" and "01"), it matches the one that is written like the number. A fraction such
+    as 0.1 also matches the level with the same float32, because a column that was narrowed to
+    single precision has lost the other digits.
+
+    Parameters
+    ----------
+    levels : sequence
+        The declared levels.
 
     Raises
     ------
     ValueError
-        If two levels can't be told apart, whatever type their column has.
+        If two levels can't be told apart, whatever the type of their column.
     """
 
     def __init__(self, levels: Sequence[Any]) -> None:
@@ -234,7 +245,7 @@ class Places:
         self._several = {means for means, group in groups.items() if len(group) > 1}
         for means in self._several:
             if sum(not isinstance(one, str) or _is_written(one) for one in groups[means]) > 1:
-                raise ValueError("two levels are one number")
+                raise ValueError("two levels are the same number")
         self._wide = [means for means in groups if isinstance(means, float)]
         self._fractions: dict[float, int] = {}
         alike = Counter(_in_single(means) for means in self._wide)
@@ -245,7 +256,7 @@ class Places:
         }
 
     def of(self, cell: Any) -> int:
-        """Return the place of a cell, -1 for one that was not declared."""
+        """Return the place of a cell, or -1 if the cell is not a declared level."""
         own = key(cell)
         found = self._exact.get(own)
         if found is not None:
@@ -267,13 +278,13 @@ class Places:
         raise DataError(AMBIGUOUS)
 
     def __call__(self, values: Any) -> IntArray:
-        """Return the places of all cells, in their shape; tuples in a list are cells."""
+        """Return the places of all cells, in the same shape; a tuple in a list counts as one cell."""
         found = untouched(values, whole=True)
         self._check_type(found.dtype)
-        if found.dtype != object:  # the same places as below, faster
+        if found.dtype != object:  # gives the same places as below, but faster
             known, back = np.unique(found, return_inverse=True)
             return self(known.astype(object))[back].reshape(found.shape)
-        texts: dict[str, int] = {}  # of a column of levels there are few different ones
+        texts: dict[str, int] = {}  # a cache: such a column has few different texts
         each = np.empty(found.size, dtype=np.int64)
         for row, cell in enumerate(_flat(found)):
             if type(cell) is not str:
@@ -285,7 +296,7 @@ class Places:
         return each.reshape(found.shape)
 
     def _check_type(self, kind: Any) -> None:
-        """Raise for a narrow type in which a level may be another number, or two levels one."""
+        """Raise for a narrow type that can't represent a level, or can't tell two levels apart."""
         if kind.kind != "f" or kind.itemsize >= 8:
             return
         with np.errstate(all="ignore"):
@@ -302,14 +313,14 @@ def _in_single(means: float) -> float:
 
 
 def _as_written(means: Hashable) -> str:
-    """Return the text of a number below 2^53, or of a missing cell."""
+    """Return the text that NumPy writes for a number below 2^53, or for a missing cell."""
     if not isinstance(means, float):
         return "nan"
     return str(int(means)) if means == int(means) else repr(means)
 
 
 def _is_written(text: str) -> bool:
-    """Whether a number below 2^53 is written like this, as a whole number, a float or a bool."""
+    """Return whether NumPy writes a number below 2^53 like this: as an int, a float or a bool."""
     means = meaning(text)
     if isinstance(means, float) and not abs(means) < _LARGEST_FLOAT_ID:
         return False
@@ -330,9 +341,10 @@ _IDS = "numbers, texts, dates or tuples of them, without missing parts"
 def identity(cell: Any) -> Hashable:
     """Return the canonical id of a unit: equal for equal numbers, texts, dates and tuples of them.
 
-    A text that is written like a number is that number, so that a column of numbers has the same units
-    when one text makes texts of all. A missing id, or one with a missing part, is refused: nothing says
-    whose row it is. So is a float from 2^53 on, which may stand for several whole numbers.
+    A text that is written like a number counts as that number. So a column of numbers has the same
+    units if one text turns all its numbers into texts. A missing id, or one with a missing part, is
+    refused, because nothing says whose row it is. A float of 2^53 or more is also refused, because
+    it may stand for several whole numbers.
     """
     if isinstance(cell, np.ndarray) and cell.ndim == 0:
         return identity(cell.item())
@@ -350,7 +362,7 @@ def identity(cell: Any) -> Hashable:
         value = _nearest(cell)
         if not abs(value) < _LARGEST_FLOAT_ID:
             raise DataError(
-                "An id in groups is a float from 2^53 on, where different whole numbers are the same"
+                "An id in groups is a float of 2^53 or more, where different whole numbers are the same"
                 " float. Use whole numbers or texts."
             )
         return int(value) if value == int(value) else value
@@ -368,7 +380,7 @@ def identity(cell: Any) -> Hashable:
 
 
 def _text_identity(text: str | bytes) -> Hashable:
-    """Return the id that a text is: one of a number if NumPy writes that number so."""
+    """Return the id of a text: that of a number if NumPy writes the number like this text."""
     if isinstance(text, bytes):
         return text
     if text in ("True", "False"):
@@ -386,9 +398,12 @@ def _text_identity(text: str | bytes) -> Hashable:
 
 
 def as_numbers(values: Any) -> Array:
-    """Return a table or a target as float64, in its shape; NaN for missing cells.
+    """Return a table or a target as float64, in the same shape, with NaN for missing cells.
 
-    Raises ``DataError`` for a cell that is no number, for dates and for rows of different lengths.
+    Raises
+    ------
+    DataError
+        If a cell is not a number, if it is a date, or if the rows have different lengths.
     """
     columns = _frame_columns(values)
     if columns is None:
@@ -400,10 +415,11 @@ def as_numbers(values: Any) -> Array:
 
 
 def as_table(X: Any) -> Any:
-    """Return X as numbers: an array of real numbers as it is, a sparse table as CSR, all else float64.
+    """Return X as numbers that ``blocks.dense_rows`` can read block by block.
 
-    An array that keeps a narrower type is read through ``blocks.dense_rows``, which makes float64 of
-    it row by row: a block at a time needs less memory than a copy.
+    An array of real numbers stays as it is, a sparse table becomes CSR, and anything else becomes
+    float64. An array of a narrower type is converted to float64 by ``dense_rows``, one block at a
+    time, which needs less memory than a copy of the whole.
     """
     if sparse.issparse(X):
         return _sparse_table(X)
@@ -416,16 +432,17 @@ def _sparse_table(X: Any) -> Any:
         raise DataError("Complex data not supported.")
     if X.dtype.kind not in _NUMBERS:
         raise DataTypeError(NOT_A_NUMBER)
-    # entries of one place are added on the way to CSR, which a narrow type would round or wrap
+    # the conversion to CSR adds entries at the same place, which a narrow type would round or wrap
     kept = X.format in ("csr", "csc") and X.dtype in _EXACT
     with np.errstate(all="ignore"):
         return (X if kept else X.astype(np.float64)).tocsr()
 
 
 def with_doubles(X: Any) -> Any:
-    """Return X in its own container with its columns of numbers in float64, all else as it is.
+    """Return X in its own container, with columns of numbers in float64 and all else unchanged.
 
-    For models of others, which compute in the type that they are given: one row can decide about it.
+    This is for models of other libraries. They compute in the type that they are given, and one row
+    can decide which type that is.
     """
     if sparse.issparse(X):
         return _sparse_table(X).astype(np.float64)
@@ -448,9 +465,9 @@ def with_doubles(X: Any) -> Any:
 
 
 def cell_columns(X: Any) -> list[Any]:
-    """Return the columns of a table, each as an array of numbers or of untouched cells.
+    """Return the columns of a table, each as an array of numbers or of unconverted cells.
 
-    No column is converted because of another, and no cell because of another cell.
+    No column is converted because of another column, and no cell because of another cell.
     """
     if sparse.issparse(X):
         raise DataError(
@@ -471,10 +488,10 @@ def cell_columns(X: Any) -> list[Any]:
 
 
 def untouched(values: Any, *, whole: bool = False) -> Any:
-    """Return an array of real numbers as it is, and anything else as an array of its own objects.
+    """Return an array of real numbers as it is, and anything else as an array of its objects.
 
-    A list of lists, tuples or arrays has two dimensions; with ``whole`` the entries of a list are
-    cells, whatever they are, but for lists and arrays.
+    A list of lists, tuples or arrays has two dimensions. With ``whole``, the entries of a list are
+    cells even if they are tuples; only lists and arrays still count as rows.
     """
     columns = _frame_columns(values)
     if columns is not None:
@@ -504,7 +521,7 @@ def untouched(values: Any, *, whole: bool = False) -> Any:
 
 
 def meanings(values: Any) -> list[Hashable]:
-    """Return the ``meaning`` of every cell, fractions as float32; tuples in a list are cells."""
+    """Return the ``meaning`` of every cell, with fractions as float32; tuples in a list are cells."""
     found = [meaning(cell) for cell in _flat(untouched(values, whole=True))]
     return [
         _in_single(one) if isinstance(one, float) and one != np.trunc(one) else one for one in found
@@ -512,7 +529,7 @@ def meanings(values: Any) -> list[Hashable]:
 
 
 def units(groups: Any) -> tuple[IntArray, int]:
-    """Return the unit of every row as a number from 0, and how many units there are."""
+    """Return the unit of every row, numbered from 0, and the number of units."""
     found = untouched(groups, whole=True)
     if found.ndim != 1:
         raise DataError("groups must have one dimension: one id per row.")
@@ -528,7 +545,7 @@ def units(groups: Any) -> tuple[IntArray, int]:
 
 
 def shape_of(values: Any) -> tuple[int, ...]:
-    """Return the sizes of a table or a target without converting it; () for what is neither."""
+    """Return the shape of a table or a target without converting it, or () for anything else."""
     shape = getattr(values, "shape", None)
     if shape is not None:
         return tuple(int(size) for size in shape)
@@ -541,7 +558,7 @@ def shape_of(values: Any) -> tuple[int, ...]:
 
 
 def take_rows(table: Any, rows: Sequence[int] | IntArray | slice) -> Any:
-    """Return some rows of a table or target in its own container, by position; no cell changes."""
+    """Return some rows of a table or target by position, in its own container; no cell changes."""
     if hasattr(table, "iloc"):
         return table.iloc[rows]
     if sparse.issparse(table):
@@ -559,7 +576,7 @@ def take_rows(table: Any, rows: Sequence[int] | IntArray | slice) -> Any:
 
 
 def _frame_columns(values: Any) -> list[Any] | None:
-    """Return the columns of a data frame or an Arrow table, None for anything else."""
+    """Return the columns of a data frame or an Arrow table, or None for anything else."""
     if isinstance(values, np.ndarray) or sparse.issparse(values):
         return None
     if hasattr(values, "iloc") and hasattr(values, "columns"):
@@ -594,7 +611,7 @@ def _of_array(values: Any) -> Any:
 
 
 def _own_array(values: Any, make: Callable[[Any], Any]) -> Any:
-    """Return what a foreign container makes of itself; what it says may quote the data."""
+    """Convert a foreign container by its own method; hide its errors, which may quote the data."""
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         with contextlib.suppress(Exception):
@@ -603,7 +620,7 @@ def _own_array(values: Any, make: Callable[[Any], Any]) -> Any:
 
 
 def _unmasked(values: Any) -> Any:
-    """Return the data of a masked array; what is hidden is missing."""
+    """Return the data of a masked array, with masked entries as missing."""
     data, hidden = _of_array(np.asarray(values.data)), np.ma.getmaskarray(values)
     if hidden.dtype.names is not None:
         raise DataError("A masked array of records can't be used. Pass one column per field.")
@@ -615,7 +632,7 @@ def _unmasked(values: Any) -> Any:
 
 
 def _of_series(values: Any) -> Any:
-    """Return a column of pandas or polars."""
+    """Return the cells of a pandas or polars column."""
     kind = values.dtype
     if isinstance(kind, np.dtype):
         return _of_array(values.to_numpy())
@@ -630,7 +647,7 @@ def _of_series(values: Any) -> Any:
 
 
 def _of_arrow(values: Any) -> Any:
-    """Return a column of Arrow; a cell that Arrow itself can't read is missing."""
+    """Return the cells of an Arrow column; a cell that Arrow itself can't read is missing."""
     import pyarrow
 
     if pyarrow.types.is_nested(values.type):
@@ -639,9 +656,10 @@ def _of_arrow(values: Any) -> Any:
 
 
 def arrow_cells(column: Any, objects: Callable[[list[Any]], Any]) -> Any:
-    """Return an Arrow column as an array of numbers, or ``objects`` of its Python values.
+    """Return an Arrow column as an array of numbers, or as ``objects`` of its Python values.
 
-    A cell that Arrow can't turn into a value, such as invalid UTF-8 or a date out of range, is None.
+    A cell that Arrow can't turn into a value, such as invalid UTF-8 or a date out of range, becomes
+    None.
     """
     import pyarrow
 
@@ -666,7 +684,7 @@ def _arrow_value(cell: Any) -> Any:
 
 
 def _of_list(values: Sequence[Any], whole: bool) -> Any:
-    """Return a list of cells, or of rows, as an array of its objects."""
+    """Return a list of cells, or a list of rows, as an array of its objects."""
     kinds = (list, np.ndarray) if whole else (list, tuple, np.ndarray)
     rows = [_is_row(value, kinds) for value in values]
     if not any(rows):
@@ -698,13 +716,13 @@ def _objects(values: Sequence[Any]) -> Any:
 
 
 def _numbers_of(values: Any) -> Array:
-    """Return an array of numbers or of untouched cells as float64."""
+    """Return an array of numbers or of unconverted cells as float64."""
     if values.dtype != object:
         with np.errstate(all="ignore"):
             return np.asarray(values, dtype=np.float64)
     flat = _flat(values)
     found = None
-    if _PLAIN.issuperset(map(type, flat)):  # the same numbers as below, faster
+    if _PLAIN.issuperset(map(type, flat)):  # gives the same numbers as below, but faster
         try:
             found = np.array(flat, dtype=np.float64) if flat else np.empty(0)
         except OverflowError:
@@ -715,5 +733,5 @@ def _numbers_of(values: Any) -> Array:
 
 
 def _flat(values: Any) -> list[Any]:
-    """Return the cells one after the other; objects stay what they are."""
+    """Return all cells as a flat list; objects are not converted."""
     return list(values.ravel().tolist())

@@ -1,8 +1,8 @@
-"""The declared domain: what is publicly known of the data, enforced by clipping.
+"""The declared domain: what is publicly known about the data, enforced by clipping.
 
-Bounds, levels and classes are stated by the user and never read from the data; there is no
-"warn and look" path. Clipping is safe to the last bit: what comes out satisfies the bound as
-floating-point numbers, also for entries near 1e308 and for denormals.
+Bounds, levels and classes are stated by the user and never read from the data, not even with a
+warning. Clipping is exact to the last bit: the result satisfies the bound as a floating-point
+number, also for entries near 1e308 and for denormal numbers.
 """
 
 from __future__ import annotations
@@ -29,7 +29,13 @@ Level = str | int | float | bool | tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Interval:
-    """Real values from ``low`` to ``high``."""
+    """Real values from ``low`` to ``high``.
+
+    Parameters
+    ----------
+    low, high : float
+        The ends, finite, with low < high.
+    """
 
     low: float
     high: float
@@ -61,13 +67,16 @@ class Interval:
         return (self.high - self.low) / 2
 
     def to_unit(self, values: Array) -> Array:
-        """Clip to the interval and map it onto [-1, 1], which the result never leaves; NaN becomes 0."""
+        """Clip values to the interval and map it onto [-1, 1]; NaN becomes 0.
+
+        The result never leaves [-1, 1].
+        """
         clipped = np.clip(values, self.low, self.high)
         unit = np.nan_to_num((clipped - self.middle) / self.half_width)
         return np.asarray(np.clip(unit, -1.0, 1.0))
 
     def from_unit(self, values: Array) -> Array:
-        """Map [-1, 1] back onto the interval; other values follow the same line."""
+        """Map [-1, 1] back onto the interval; values outside follow the same line."""
         return np.asarray(values * self.half_width + self.middle)
 
     def to_dict(self) -> JSON:
@@ -77,7 +86,13 @@ class Interval:
 
 @dataclass(frozen=True)
 class Levels:
-    """A declared, finite set of values: the levels of a column or the classes of a target."""
+    """A declared finite set of values: the levels of a column or the classes of a target.
+
+    Parameters
+    ----------
+    values : tuple
+        The different values, at least one. Numbers are compared in double precision.
+    """
 
     values: tuple[Level, ...]
 
@@ -94,9 +109,10 @@ class Levels:
         return Places(self.values)
 
     def indices(self, values: Any) -> IntArray:
-        """Return the position of each cell among the levels, -1 for one that was not declared.
+        """Return the position of each cell among the levels, or -1 if it was not declared.
 
-        The position has the shape of ``values`` and depends on that cell alone, see ``cells.Places``.
+        The result has the shape of ``values``. Each position depends on its cell alone; see
+        ``cells.Places``.
         """
         return self._places(values)
 
@@ -115,14 +131,15 @@ class Domain:
     Parameters
     ----------
     columns : tuple of Interval or Levels, optional
-        One a column of X. None: any real numbers (kernels that are bounded everywhere).
+        The declared values of each column of X. None allows any real numbers, for kernels that are
+        bounded everywhere.
     target : Interval, Levels or None
-        Bounds of a regression target, or the classes.
+        The bounds of a regression target, or the classes.
     n_max : int, optional
-        A public upper limit on the number of rows (of units, with groups), needed where n itself
-        is private.
+        A public upper limit on the number of rows (with groups: of units). It is needed if the
+        number itself is private.
     names : tuple of str, optional
-        The columns' names.
+        The names of the columns.
 
     Examples
     --------
@@ -143,7 +160,7 @@ class Domain:
         named = self.names is not None and self.columns is not None
         if named and len(self.names or ()) != len(self.columns or ()):
             got = f"{len(self.names or ())} names"
-            allowed = f"{len(self.columns or ())} names, one a column"
+            allowed = f"{len(self.columns or ())} names, one per column"
             raise ParameterError(parameter_message("Domain", "names", allowed, got))
 
     @classmethod
@@ -157,13 +174,13 @@ class Domain:
         n_max: int | None = None,
         names: tuple[str, ...] | None = None,
     ) -> Domain:
-        """Return a domain of intervals; scalars are used for every column."""
+        """Return a domain of intervals; a single number is used for every column."""
         lows, highs = np.atleast_1d(np.asarray(low)), np.atleast_1d(np.asarray(high))
         count = n_columns if n_columns is not None else max(len(lows), len(highs))
         for name, values in (("low", lows), ("high", highs)):
             if values.ndim != 1 or len(values) not in (1, count):
                 got = f"shape {values.shape}"
-                allowed = f"a number or {count} numbers, one a column"
+                allowed = f"a number or {count} numbers, one per column"
                 raise ParameterError(parameter_message("Domain.box", name, allowed, got))
             if not np.issubdtype(values.dtype, np.number):
                 got = f"dtype {values.dtype}"
@@ -179,13 +196,13 @@ class Domain:
 
     @property
     def n_unit_columns(self) -> int:
-        """The number of columns of ``to_unit``: one an interval, one a level."""
+        """The number of columns of ``to_unit``: one per interval and one per level."""
         return sum(len(c.values) if isinstance(c, Levels) else 1 for c in self.columns or ())
 
     def to_unit(self, X: Any) -> Array:
-        """Clip X to the domain and map it into [-1, 1]: intervals scaled, levels one-hot.
+        """Clip X to the domain and map it into [-1, 1]; intervals are scaled, levels become one-hot.
 
-        A level that was not declared becomes a row of zeros.
+        The columns of a level that was not declared are all zero.
         """
         columns = self._require_columns(X)
         if all(isinstance(c, Interval) for c in columns):
@@ -206,7 +223,7 @@ class Domain:
         return out
 
     def _box_to_unit(self, X: Array) -> Array:
-        """Return what ``to_unit`` returns, all columns at once."""
+        """Do the same as ``to_unit``, for all columns at once."""
         low, high, middle, half = self._box
         with np.errstate(all="ignore"):
             out = np.clip(X, low, high)
@@ -216,7 +233,7 @@ class Domain:
 
     @cached_property
     def _box(self) -> tuple[Array, ...]:
-        """Low and high ends, middles and half widths of intervals."""
+        """The low and high ends, middles and half widths of the intervals."""
         intervals = [c for c in self.columns or () if isinstance(c, Interval)]
         return tuple(
             np.array([getattr(c, name) for c in intervals], dtype=np.float64)
@@ -230,7 +247,7 @@ class Domain:
         if len(shape) != 2 or shape[1] != len(self.columns):
             raise DataError(
                 f"X has shape {shape}, but the domain declares {len(self.columns)} column(s)."
-                " Declare one interval or list of levels a column."
+                " Declare one interval or list of levels per column."
             )
         return self.columns
 
@@ -259,23 +276,23 @@ class Domain:
 
 
 def clip_rows(rows: Array, bound: float) -> Array:
-    """Return the rows with l2 norm at most ``bound``, as a computed and as a real number.
+    """Return the rows scaled to an l2 norm of at most ``bound``, both as computed and in truth.
 
-    Rows inside, by a few ulps, stay as they are; others are scaled. Entries near 1e308 do not
-    overflow, rows that are not finite become zero, and scaling repeats until the computed norm,
-    with its rounding error on top, is within the bound.
+    Rows inside the bound by a few ulps stay as they are; others are scaled. Entries near 1e308 do
+    not overflow, and rows that are not finite become zero. Scaling repeats until the computed norm
+    plus its rounding error is within the bound.
     """
     if not is_real(bound) or not 1e-142 <= bound <= 1e150:
         allowed = "a float in the range [1e-142, 1e150]"
         raise ParameterError(parameter_message("clip_rows", "bound", allowed, bound))
     rows = np.ascontiguousarray(rows, dtype=np.float64)
-    # a computed norm below this share of the bound proves the real one
+    # a computed norm below this share of the bound proves that the real norm is within the bound
     target = bound * (1 - (rows.shape[1] + 4) * 2.0**-53)
     finite = np.atleast_1d(np.isfinite(rows).all(axis=1))
     if not finite.all():
         rows = np.where(finite[:, None], rows, 0.0)
-    # rows whose squares would over- or underflow are divided by their largest entry first; all
-    # others by exactly 1, so that no row changes, even in its last bit, because of another one
+    # rows whose squares would over- or underflow are first divided by their largest entry, and all
+    # others by exactly 1, so that no row changes, even in its last bit, because of another row
     peak = np.abs(rows).max(axis=1, initial=0.0)
     divisor = np.where((peak == 0) | ((peak > 1e-150) & (peak < 1e150)), 1.0, peak)
     scaled = rows / divisor[:, None]
@@ -298,10 +315,10 @@ def clip_rows(rows: Array, bound: float) -> Array:
 
 
 def row_squares(rows: Array) -> Array:
-    """Return the sum of squares of every row, each a function of its own row to the last bit.
+    """Return the sum of squares of every row, which depends on that row only, to the last bit.
 
-    Rows must be C-contiguous: then every row is summed in the same order, whatever the number of
-    rows and what stands in the others.
+    The rows must be C-contiguous. Then every row is summed in the same order, whatever the number
+    of rows and the content of the others.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         return np.asarray(np.add.reduce(rows * rows, axis=1))

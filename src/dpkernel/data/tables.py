@@ -1,8 +1,9 @@
-"""Tables as scikit-learn takes them, checked without a value of the data in any message.
+"""Tables as scikit-learn takes them, checked without a data value in any message.
 
-Errors before a spend are seen by the adversary of our threat model, and scikit-learn's own texts quote
-arrays and entries. Cells become numbers in ``cells``; scikit-learn only sees the result, and every text
-of its own is replaced by a sentence of ours that knows shapes, dtypes and column names only.
+In our threat model the adversary sees errors that occur before a spend, and scikit-learn's own
+messages quote arrays and entries. Therefore ``cells`` turns cells into numbers, scikit-learn only
+sees the result, and each of its messages is replaced by one of ours, which mentions shapes, dtypes
+and column names only.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ MISSING = (
     " filling them from the data would leak. Fill them with public constants first, or drop those rows"
     " for a reason that is public."
 )
-# whole texts of scikit-learn that hold counts, shapes and class names alone
+# complete messages of scikit-learn that contain only counts, shapes and class names
 _SAFE = tuple(
     re.compile(pattern)
     for pattern in (
@@ -44,14 +45,14 @@ _SAFE = tuple(
         r"y should be a 1d array, got an array of shape \([\d, ]*\) instead\.?",
     )
 )
-# texts that begin like this go on with advice or with column names, which are public
+# messages with these beginnings continue with advice or with column names, which are public
 _SAFE_STARTS = (
     "Sparse data was passed",
     "The feature names should match those that were passed during fit.",
     "Feature names are only supported if all input features have string names",
 )
-NO_TARGET = "no_validation"  # stands for y where there is none, as in scikit-learn
-_CHECKED_ROWS = 1 << 16  # looked at together when missing values are searched for
+NO_TARGET = "no_validation"  # stands for y if there is none, as in scikit-learn
+_CHECKED_ROWS = 1 << 16  # rows that are searched for missing values at one time
 
 
 def checked_table(
@@ -65,28 +66,28 @@ def checked_table(
     narrow: bool = False,
     reset: bool = True,
 ) -> Any:
-    """Return X, or X and y, as numbers, or raise DataError in our own words.
+    """Return X, or X and y, as numbers, or raise DataError with a message that quotes no data.
 
     Parameters
     ----------
     estimator : scikit-learn estimator
-        It learns, or with ``reset=False`` checks, the number and the names of the columns.
+        It learns the number and the names of the columns or, with ``reset=False``, checks them.
     X, y : table and target of any kind
-        They become float64 cell by cell, see ``cells``. Without y only X is checked.
+        They become float64 cell by cell; see ``cells``. Without y only X is checked.
     sparse_too : bool
-        Whether a sparse X is taken; it becomes CSR with one entry per place.
+        Whether X may be sparse. It then becomes CSR with one entry per place.
     missing : {"refused", "nan", "any"}
-        "nan" allows NaN in X, and "any" infinities, too. They are always refused in y.
+        "nan" allows NaN in X, and "any" also allows infinities. Both are always refused in y.
     several : bool
         Whether y may have several columns.
     narrow : bool
         Whether an array of narrower numbers may stay as it is, to be read with ``dense_rows``.
     """
     failed = (
-        None  # raised outside of ``except``: the foreign error would stay reachable as a context
+        None  # raised after ``except``, because the foreign error would stay reachable as a context
     )
     try:
-        with np.errstate(all="ignore"):  # a floating-point warning would tell of the data
+        with np.errstate(all="ignore"):  # a warning would reveal something of the data
             found, target = _checked(estimator, X, y, sparse_too, several, reset)
     except DataError:
         raise
@@ -106,7 +107,7 @@ def checked_table(
 def _checked(
     estimator: Any, X: Any, y: Any, sparse_too: bool, several: bool, reset: bool
 ) -> tuple[Any, Any]:
-    """Return X and y as numbers after scikit-learn has looked at their shapes and names."""
+    """Return X and y as numbers, after scikit-learn has checked their shapes and names."""
     if sparse.issparse(X) and not sparse_too:
         raise TypeError("Sparse data was passed, but dense data is required. Use '.toarray()'.")
     options: dict[str, Any] = {"dtype": None, "ensure_all_finite": False, "estimator": estimator}
@@ -130,9 +131,9 @@ def _checked(
 
 
 def check_columns(estimator: Any, X: Any, *, reset: bool = True) -> list[Any]:
-    """Return the columns of X as untouched cells, see ``cells.cell_columns``.
+    """Return the columns of X as unconverted cells; see ``cells.cell_columns``.
 
-    The estimator learns, or with ``reset=False`` checks, their number and names.
+    The estimator learns their number and names or, with ``reset=False``, checks them.
     """
     columns = cell_columns(X)
     for count, what in ((len(columns), "feature"), (len(columns[0]) if columns else 1, "sample")):
@@ -152,9 +153,9 @@ def check_columns(estimator: Any, X: Any, *, reset: bool = True) -> list[Any]:
 
 
 def refuse_missing(values: Any, missing: str = "refused") -> None:
-    """Raise DataError for NaN and infinities, or with "nan" for infinities alone; "any" allows all.
+    """Raise DataError for NaN and infinities; "nan" allows NaN, and "any" allows both.
 
-    Scikit-learn can be configured to skip this check; a private estimator can't be.
+    scikit-learn can be configured to skip this check. A private estimator can't.
     """
     entries = values.data if sparse.issparse(values) else np.atleast_1d(values)
     if missing == "any" or entries.dtype.kind != "f":
@@ -167,9 +168,9 @@ def refuse_missing(values: Any, missing: str = "refused") -> None:
 
 
 def summed_duplicates(X: Any) -> Any:
-    """Return a CSR table with one entry per place, the caller's own unchanged; arrays as they are.
+    """Return a CSR table with one entry per place, and leave arrays as they are.
 
-    Entries of one place are added in float64.
+    Entries at the same place are added in float64. The caller's table stays unchanged.
     """
     if not sparse.issparse(X) or X.has_canonical_format:
         return X
@@ -180,16 +181,16 @@ def summed_duplicates(X: Any) -> Any:
 
 @contextlib.contextmanager
 def quietly() -> Iterator[None]:
-    """Keep warnings inside, those of floating point included: they may tell of the data."""
+    """Suppress warnings, also those of floating point, because they may reveal something of the data."""
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
 
 
 def without_traps(function: F) -> F:
-    """Return a function in which no floating-point error raises or warns, whatever mode NumPy is in.
+    """Return a function in which no floating-point error raises or warns, in any mode of NumPy.
 
-    A user's ``np.seterr(all="raise")`` must not end a fit that has been paid for.
+    A user's ``np.seterr(all="raise")`` must not end a fit that is already paid for.
     """
 
     @functools.wraps(function)
@@ -201,7 +202,7 @@ def without_traps(function: F) -> F:
 
 
 def as_floats(values: Any, name: str) -> Array:
-    """Return values as float64, or raise without quoting one."""
+    """Return values as float64, or raise an error that does not quote them."""
     if sparse.issparse(values):
         raise DataError(f"{name} must be a dense array, not a sparse one.")
     try:
@@ -221,5 +222,5 @@ def _own_words(error: Exception, X: Any) -> DataError:
             " per record, one column per variable."
         )
     if not getattr(getattr(X, "columns", None), "is_unique", True):
-        return DataError("Two columns of X have one name. Give each column a name of its own.")
+        return DataError("Two columns of X have the same name. Give each column its own name.")
     return DataTypeError(NOT_A_NUMBER) if isinstance(error, TypeError) else DataError(NOT_A_NUMBER)

@@ -1,1 +1,1 @@
-"""What knows neither data nor privacy: types, errors, validation, rounding, entropy, archives."""
+"""Foundations that know neither data nor privacy: types, errors, validation, rounding, entropy."""

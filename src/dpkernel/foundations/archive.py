@@ -1,16 +1,16 @@
 """The container of a model file: one JSON header and named arrays, read within bounds.
 
-An uncompressed zip archive with
+It is an uncompressed zip archive with these members::
 
     header.json     one JSON object
     NAME.npy        an array each, in NumPy's format 1.0
     manifest.json   the SHA-256 of every other member
 
-The reader trusts nothing. Every size is compared with the size of the file before memory is taken;
-compressed, encrypted, repeated, overlapping and strangely named members, links, archives with anything
-before or behind them, and arrays of Python objects are refused. Nothing is unpacked to disk.
+The reader trusts nothing. It compares every size with the size of the file before it takes memory.
+It refuses compressed, encrypted, repeated, overlapping and strangely named members, links, archives
+with anything before or after them, and arrays of Python objects. Nothing is unpacked to disk.
 
-What is not handled: a forger who writes a new manifest. Hashes find accidents and half-changed files.
+Not handled: a forger who writes a new manifest. The hashes only find accidents and partial changes.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from dpkernel.foundations.errors import ModelFileError, ParameterError
 from dpkernel.foundations.types import JSON, Array
 
 HEADER, MANIFEST = "header.json", "manifest.json"
-MOST_HEADER = 2**24  # bytes of a JSON member
-MOST_PARTS = 1_000_000  # lists, objects and texts in a JSON member
+MOST_HEADER = 2**24  # largest number of bytes of a JSON member
+MOST_PARTS = 1_000_000  # largest number of lists, objects and texts in a JSON member
 MOST_DEPTH = 64
 MOST_MEMBERS = 4096
-_DIRECTORY = 512 * MOST_MEMBERS  # bytes
+_DIRECTORY = 512 * MOST_MEMBERS  # largest size in bytes
 _MEMBER = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,119}\.npy")
 _END = struct.Struct("<4s4H2LH")  # the last record of a zip archive without a comment
 _ARRAY = re.compile(
@@ -50,7 +50,7 @@ _ARRAY = re.compile(
 )
 
 
-# what zipfile and json raise for bytes that make no sense; RecursionError is a RuntimeError
+# what zipfile and json raise for malformed bytes; RecursionError is a RuntimeError
 _DAMAGE = (
     ValueError,
     KeyError,
@@ -65,7 +65,7 @@ _DAMAGE = (
 
 @dataclass(frozen=True)
 class Archive:
-    """What a container holds."""
+    """The content of a container."""
 
     header: JSON
     arrays: dict[str, Array]
@@ -74,7 +74,7 @@ class Archive:
 
 
 def write_archive(path: Path, header: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
-    """Write a container; an existing file is replaced in one step, or stays as it is."""
+    """Write a container; an existing file is replaced in one step or stays as it is."""
     members = {HEADER: _header_bytes(header)}
     for name, values in arrays.items():
         members[f"{name}.npy"] = _array_bytes(name, values)
@@ -85,7 +85,7 @@ def write_archive(path: Path, header: Mapping[str, Any], arrays: Mapping[str, Ar
         with draft.open("xb") as file:
             with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
                 for name, content in members.items():
-                    archive.writestr(zipfile.ZipInfo(name), content)  # always of 1 January 1980
+                    archive.writestr(zipfile.ZipInfo(name), content)  # dated 1 January 1980
             file.flush()
             os.fsync(file.fileno())
         draft.replace(path)
@@ -94,13 +94,13 @@ def write_archive(path: Path, header: Mapping[str, Any], arrays: Mapping[str, Ar
 
 
 def read_archive(path: Path, max_bytes: int, *, only_header: bool = False) -> Archive:
-    """Return what a container holds, or raise ``ModelFileError``.
+    """Return the content of a container, or raise ``ModelFileError``.
 
-    Containers of format 1 are NumPy archives: the header is the array ``header``, without a manifest.
-    With ``only_header`` the arrays are left out; hashes are compared all the same.
+    A container of format 1 is a NumPy archive: its header is the array ``header``, and it has no
+    manifest. With ``only_header`` the arrays are left out, but hashes are still compared.
     """
     if path.exists() and not stat.S_ISREG(path.stat().st_mode):
-        raise ModelFileError(f"{path.name} is not a model file: it is no regular file.")
+        raise ModelFileError(f"{path.name} is not a model file: it is not a regular file.")
     with path.open("rb") as file:
         try:
             with zipfile.ZipFile(_checked_ends(file, max_bytes)) as archive:
@@ -117,16 +117,16 @@ def read_archive(path: Path, max_bytes: int, *, only_header: bool = False) -> Ar
 
 
 class _Refused(ValueError):  # noqa: N818 (becomes one)
-    """What is wrong with a container, in half a sentence."""
+    """A problem with a container, described in half a sentence."""
 
 
 def _checked_ends(file: IO[bytes], max_bytes: int) -> IO[bytes]:
-    """Return the file if it is one zip archive from its first byte to its last, of bounded size."""
+    """Return the file if it is one zip archive, from first to last byte, of bounded size."""
     size = os.fstat(file.fileno()).st_size
     if size > max_bytes:
         raise _Refused(f"it has {size} bytes, more than the max_bytes={max_bytes} allowed")
     if size < _END.size or file.read(4) != b"PK\x03\x04":
-        raise _Refused("it does not begin as one")
+        raise _Refused("it does not begin like a model file")
     file.seek(-min(size, _END.size + 20), os.SEEK_END)
     tail = file.read()
     if len(tail) > _END.size and tail[:4] == b"PK\x06\x07":
@@ -176,13 +176,13 @@ def _read_members(archive: zipfile.ZipFile, only_header: bool) -> Archive:
 
 
 def _checked_members(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
-    """Return the members by name, after comparing everything the directory says with the file."""
+    """Return the members by name, after checking every statement of the directory."""
     found: dict[str, zipfile.ZipInfo] = {}
     place = 0
     for info in sorted(archive.infolist(), key=lambda info: info.header_offset):
         name = info.orig_filename
         if name not in (HEADER, MANIFEST) and not _MEMBER.fullmatch(name):
-            raise _Refused("it has a part with a name that no part has")
+            raise _Refused("it has a part with a name that no part can have")
         if name in found:
             raise _Refused(f"it has the part {name} twice")
         if info.flag_bits & 0x1:
@@ -192,7 +192,7 @@ def _checked_members(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
         if stat.S_IFMT(info.external_attr >> 16) not in (0, stat.S_IFREG):
             raise _Refused(f"its part {name} is a link or a folder")
         if info.header_offset < place:
-            raise _Refused("its parts lie over each other")
+            raise _Refused("its parts overlap")
         place = info.header_offset + 30 + len(name) + info.file_size
         found[name] = info
     whole = sum(info.file_size for info in found.values())
@@ -218,11 +218,11 @@ def _hashed_array(stream: IO[bytes], size: int, name: str) -> tuple[Array, str]:
 
 
 def _read_array(stream: io.BytesIO, size: int, name: str) -> Array:
-    """Return an array in NumPy's format, after comparing its shape with the bytes that there are."""
+    """Return an array in NumPy's format, after comparing its shape with the number of bytes."""
     start = stream.read(10)
     length = int.from_bytes(start[8:], "little")
     if start[:8] != b"\x93NUMPY\x01\x00" or length > 1024:
-        raise _Refused(f"its part {name} is no array in NumPy's format 1.0")
+        raise _Refused(f"its part {name} is not an array in NumPy's format 1.0")
     found = _ARRAY.fullmatch(stream.read(length))
     if found is None:
         raise _Refused(f"its part {name} is an array of a kind that no model has")
@@ -233,7 +233,7 @@ def _read_array(stream: io.BytesIO, size: int, name: str) -> Array:
         raise _Refused(f"the shape of its part {name} does not fit its size")
     flat: Array = np.frombuffer(stream.getbuffer()[10 + length :], dtype=dtype)
     if dtype == np.bool_ and flat.view(np.uint8).max(initial=0) > 1:
-        raise _Refused(f"its part {name} holds truth values that are none")
+        raise _Refused(f"its part {name} holds truth values other than 0 and 1")
     return flat.reshape(shape, order="F" if fortran == b"True" else "C").copy()
 
 
@@ -261,8 +261,8 @@ def _header_bytes(header: Mapping[str, Any]) -> bytes:
         read_json(content)
     except (TypeError, ValueError, RecursionError) as error:
         raise ParameterError(
-            f"What is saved in the header of a model file must be plain JSON values, at most"
-            f" {MOST_HEADER} bytes and {MOST_DEPTH} levels of them ({error})."
+            f"The header of a model file must consist of plain JSON values, with at most"
+            f" {MOST_HEADER} bytes and {MOST_DEPTH} levels of nesting ({error})."
         ) from error
     return content
 
@@ -270,7 +270,12 @@ def _header_bytes(header: Mapping[str, Any]) -> bytes:
 def read_json(text: bytes, what: str = "its header") -> JSON:
     """Return the JSON object in a text of bounded size, without repeated names or infinities.
 
-    Raises ``ValueError``; ``what`` is what its words call the text.
+    ``what`` names the text in error messages.
+
+    Raises
+    ------
+    ValueError
+        If the text is not such an object.
     """
     if len(text) > MOST_HEADER:
         raise _Refused(f"{what} has more than {MOST_HEADER} bytes")
@@ -285,12 +290,12 @@ def read_json(text: bytes, what: str = "its header") -> JSON:
         parse_float=partial(_finite, what),
     )
     if not isinstance(found, dict):
-        raise _Refused(f"{what} is no JSON object")
+        raise _Refused(f"{what} is not a JSON object")
     return found
 
 
 def _depth(text: bytes) -> int:
-    """Return an upper bound on the nesting of a JSON text; brackets inside of texts do not count."""
+    """Return an upper bound on the nesting of a JSON text; brackets inside texts do not count."""
     bare = re.sub(rb'"(?:[^"\\]++|\\.)*+"', b"", text)
     depth = most = 0
     for mark in re.findall(rb"[\[\]{}]", bare):
@@ -302,7 +307,7 @@ def _depth(text: bytes) -> int:
 def _no_repeats(what: str, pairs: list[tuple[str, Any]]) -> JSON:
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise _Refused(f"{what} gives one name twice")
+        raise _Refused(f"{what} contains the same name twice")
     return found
 
 

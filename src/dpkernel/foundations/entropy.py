@@ -1,13 +1,12 @@
 """Random words: from the operating system, or seeded and therefore not private.
 
-``SystemEntropy`` asks the operating system's cryptographic generator for every
-word and keeps no state, so that nothing can be repeated after a fork, shared
-between threads by accident, or read out of the process. ``SeededEntropy`` is
-for tests and reproductions: whatever it touches is marked "not private".
-``KeyedEntropy`` expands a secret key that came from one of the two.
-``this_process`` tells a forked child from its parent, for rights that must not be used in both.
+``SystemEntropy`` asks the operating system's cryptographic generator for every word. It keeps no
+state, so nothing can be repeated after a fork, shared between threads by accident, or read out of
+the process. ``SeededEntropy`` is for tests and reproductions; whatever uses it is marked "not
+private". ``KeyedEntropy`` expands a secret key that came from one of the two. ``this_process``
+tells a forked child from its parent, for rights that must not be used in both.
 
-What is not handled: a broken or unseeded operating system generator.
+Not handled: a broken or unseeded generator of the operating system.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from numpy.typing import NDArray
 
 Words = NDArray[np.uint64]
 
-_forks = 0  # how many forks lie between the first process and this one
+_forks = 0  # the number of forks between the first process and this one
 
 
 def _count_fork() -> None:
@@ -30,15 +29,15 @@ def _count_fork() -> None:
     _forks += 1
 
 
-if hasattr(os, "register_at_fork"):  # systems without it do not fork
+if hasattr(os, "register_at_fork"):  # systems without this function do not fork
     os.register_at_fork(after_in_child=_count_fork)
 
 
 def this_process() -> tuple[int, int]:
-    """Return what no other process that holds a copy of this one's memory returns.
+    """Return a value that differs between all processes that hold copies of the same memory.
 
-    A process id alone can come back: a grandchild may get the id of its dead grandparent. The number of
-    forks grows with each of them.
+    A process id alone is not enough, because it can be reused: a grandchild may get the id of its
+    dead grandparent. Therefore the number of forks is included, which grows with each fork.
     """
     return os.getpid(), _forks
 
@@ -56,8 +55,8 @@ class WordSource(Protocol):
 class SystemEntropy:
     """Words from the operating system's cryptographic generator (``os.urandom``).
 
-    Stateless on purpose: a generator without state can't repeat itself in a forked
-    worker. It is also what bounds the speed of the samplers.
+    It has no state on purpose: a generator without state can't repeat itself in a forked worker.
+    The price is speed, which it limits for all samplers.
     """
 
     private = True
@@ -69,7 +68,7 @@ class SystemEntropy:
 
 
 class SeededEntropy:
-    """Words from NumPy's PCG64: repeatable, hence never private."""
+    """Words from NumPy's PCG64, which are repeatable and therefore never private."""
 
     private = False
     generator = "numpy PCG64, seeded"
@@ -86,9 +85,9 @@ class SeededEntropy:
 
 
 class KeyedEntropy:
-    """Words that follow from a secret key and a label (SHAKE-256): as secret as the key is."""
+    """Words that follow from a secret key and a label (SHAKE-256); as secret as the key."""
 
-    private = False  # by itself: where the key came from decides
+    private = False  # the source of the key decides, not this class
     generator = "SHAKE-256 of a key"
 
     def __init__(self, key: bytes, label: bytes) -> None:

@@ -1,7 +1,7 @@
-"""Exceptions, warnings, and the one form every error sentence takes.
+"""Exceptions and warnings, and the common form of all error messages.
 
-An error says what is wrong, what it got, and what to do. It never prints a
-data value: shapes, dtypes and column positions only.
+An error says what is wrong, what was passed and what to do. It never prints a data value, only
+shapes, dtypes and column positions.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ class DPKernelError(Exception):
 
 
 class ParameterError(DPKernelError, ValueError):
-    """A parameter is outside the values it may take."""
+    """A parameter has a value that is not allowed."""
 
 
 class DataError(DPKernelError, ValueError):
-    """The data can't be used as they are. Nothing was spent, unless the text says otherwise."""
+    """The data can't be used as they are. Nothing was spent, unless the message says otherwise."""
 
 
 class DataTypeError(DataError, TypeError):
@@ -24,15 +24,15 @@ class DataTypeError(DataError, TypeError):
 
 
 class AssumptionError(DPKernelError, ValueError):
-    """A mechanism rests on an assumption that the user has not signed."""
+    """A mechanism rests on an assumption that the user has not accepted."""
 
 
 class NoiseError(DPKernelError, RuntimeError):
-    """Noise was asked for in a way that no recorded spend covers."""
+    """Noise was requested that no recorded spend pays for."""
 
 
 class LedgerError(DPKernelError, RuntimeError):
-    """The ledger can't do what was asked of it."""
+    """The ledger can't do what was requested."""
 
 
 class BudgetExceededError(LedgerError):
@@ -48,15 +48,26 @@ class CertificateError(DPKernelError, ValueError):
 
 
 class ModelFileError(CertificateError):
-    """A model file is damaged, was changed, or is none."""
+    """A model file is damaged or was changed, or the file is not a model file."""
 
 
 class PrivacyWarning(UserWarning):
-    """Something the user does is allowed but weakens what is protected."""
+    """The user does something that is allowed but weakens the protection."""
 
 
 def parameter_message(owner: str, name: str, must_be: str, got: object, advice: str = "") -> str:
-    """Return the one sentence form: what, got, do.
+    """Return the common form of an error message: what is wrong, what was passed, what to do.
+
+    Parameters
+    ----------
+    owner, name : str
+        The class or function, and its parameter.
+    must_be : str
+        What is allowed.
+    got : object
+        What was passed. It must not be a data value.
+    advice : str, optional
+        What to do.
 
     Examples
     --------

@@ -1,7 +1,7 @@
-"""Modules under the names they had before they moved into rooms.
+"""Imports of modules by the names that they had before they moved into subpackages ("rooms").
 
-``import dpkernel.ledger`` gives the module ``dpkernel.privacy.ledger`` itself, not a copy, so that
-programs and pickles written before version 0.3 go on working.
+``import dpkernel.ledger`` gives the module ``dpkernel.privacy.ledger`` itself, not a copy. So
+programs and pickles written before version 0.3 continue to work.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ ROOM_OF = {
 
 
 class OldPaths(MetaPathFinder):
-    """Finds a module in its room when it is imported by its old name."""
+    """Finds a module in its room if it is imported by its old name."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return where the module is now, or None for a module that did not move."""
+        """Return the present place of the module, or None for a module that did not move."""
         package, _, rest = name.partition(".")
         room = ROOM_OF.get(rest.partition(".")[0]) if package == "dpkernel" else None
         if room is None:
@@ -44,7 +44,7 @@ class OldPaths(MetaPathFinder):
         now = find_spec(f"dpkernel.{room}.{rest}")
         if now is None:
             return None
-        if rest.endswith(".__main__"):  # python -m runs the file under the name it was asked for
+        if rest.endswith(".__main__"):  # python -m runs the file under the requested name
             return spec_from_file_location(name, now.origin)
         is_package = now.submodule_search_locations is not None
         return ModuleSpec(name, _SameModule(now), origin=now.origin, is_package=is_package)
@@ -59,11 +59,11 @@ class _SameModule(Loader):
         return import_module(self.now.name)
 
     def exec_module(self, module: ModuleType) -> None:
-        """Run nothing again; give the module back what the import system has overwritten."""
+        """Run nothing again; restore what the import system has overwritten in the module."""
         module.__spec__ = self.now
 
 
 def install() -> None:
-    """Let the old names be found, before the folders of the package are searched for them."""
+    """Make the old names importable, before the folders of the package are searched."""
     if not any(isinstance(finder, OldPaths) for finder in sys.meta_path):
         sys.meta_path.insert(0, OldPaths())

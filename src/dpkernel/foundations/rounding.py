@@ -1,21 +1,24 @@
-r"""Bounds on rounding errors of float64 programs, for guarantees that have to count them.
+r"""Bounds on the rounding errors of float64 programs, for guarantees that must include them.
 
-They rest on three facts about the machine: IEEE arithmetic (every +, -, *, / and square root is the
-exact result rounded to nearest, so an array operation element by element is a function of each
-element, wherever it stands); matrix products in which every entry is a sum of products, in some
-order, with or without fused operations (no Strassen-type kernel, no reduced precision); and
-elementary functions within ``MATH_ULPS`` units in the last place.
+They assume three things of the machine:
+
+- IEEE arithmetic: the result of every ``+``, ``-``, ``*``, ``/`` and square root is the exact
+  result rounded to nearest. So an elementwise array operation is a function of each element,
+  wherever it stands.
+- Matrix products in which every entry is a sum of products, in some order, with or without fused
+  operations: no Strassen-type kernel and no reduced precision.
+- Elementary functions that are accurate to ``MATH_ULPS`` units in the last place.
 """
 
 from __future__ import annotations
 
 HALF_ULP = 2.0**-53  # u: the largest relative error of one rounding
-MATH_ULPS = 8  # what is asked of tan, cos and sin; their libraries state 1 to 4
+MATH_ULPS = 8  # required of tan, cos and sin; their libraries state 1 to 4
 MATH_ERROR = 2 * MATH_ULPS * HALF_ULP  # the same as a relative error
 
 
 def gamma(roundings: int) -> float:
-    """Return k u / (1 - k u), rounded up: the relative error that k roundings in a row can reach.
+    """Return k u / (1 - k u), rounded up: the largest relative error of k roundings in a row.
 
     A sum of k products, in any order, errs by at most gamma(k) times the sum of their absolute
     values.

@@ -1,6 +1,6 @@
-"""Blocks of rows on several threads: NumPy works on a block with one thread, BLAS apart.
+"""Blocks of rows on several threads. NumPy itself, except for BLAS, uses one thread per block.
 
-Results come in the order of the blocks, so sums of them do not depend on which thread was first.
+Results come in the order of the blocks, so their sums do not depend on which thread was first.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from threadpoolctl import ThreadpoolController
 
 _MOST_THREADS = 8
-_MOST_BYTES = 1 << 28  # of the blocks that are worked on at once
+_MOST_BYTES = 1 << 28  # largest total size of the blocks that are processed at one time
 
 _taken = threading.Lock()
 T = TypeVar("T")
@@ -23,11 +23,11 @@ T = TypeVar("T")
 
 @contextlib.contextmanager
 def block_threads(n_blocks: int, bytes_a_block: int) -> Iterator[int]:
-    """Yield how many blocks may be worked on at once; meanwhile they share the threads of BLAS.
+    """Yield how many blocks may be processed at the same time; they share the threads of BLAS.
 
-    That many as BLAS may use now (one under OPENBLAS_NUM_THREADS=1), at most 8, and so few that
-    their blocks take no more than 256 MB together. One where BLAS is unknown, or where another pass
-    in this process has the threads.
+    This is the number of threads that BLAS may use now (one under OPENBLAS_NUM_THREADS=1), but at
+    most 8, and such that all blocks together take at most 256 MB. It is 1 if BLAS is unknown, or if
+    another pass in this process already uses the threads.
     """
     if not _taken.acquire(blocking=False):
         yield 1
@@ -44,9 +44,10 @@ def block_threads(n_blocks: int, bytes_a_block: int) -> Iterator[int]:
 def in_threads(
     work: Callable[..., T], tasks: Iterable[tuple[Any, ...]], threads: int
 ) -> Iterator[T]:
-    """Yield work(*task) for every task, in their order; so many tasks exist at once as threads.
+    """Yield ``work(*task)`` for every task, in order, with at most one task per thread at a time.
 
-    Tasks are taken here, one after the other, and must not change after that.
+    Tasks are taken from the iterable in this thread, one after the other. They must not change
+    later.
     """
     if threads == 1:
         for task in tasks:
@@ -55,7 +56,7 @@ def in_threads(
 
     blas, share = _blas()
 
-    def limit() -> None:  # some BLAS libraries count threads for each thread that calls them
+    def limit() -> None:  # some BLAS libraries have a limit for each calling thread
         blas.limit(limits=share)
 
     running: deque[Future[T]] = deque()
@@ -68,6 +69,6 @@ def in_threads(
 
 
 def _blas() -> tuple[ThreadpoolController, int]:
-    """Return what sets the threads of BLAS, and how many they are now."""
+    """Return the object that sets the threads of BLAS, and their present number."""
     blas = ThreadpoolController().select(user_api="blas")
     return blas, max((library["num_threads"] or 1 for library in blas.info()), default=1)

@@ -1,4 +1,4 @@
-"""The words every other file speaks: arrays, budgets, neighbouring relations."""
+"""Types that every other module uses: arrays, budgets, neighbouring relations."""
 
 from __future__ import annotations
 
@@ -20,13 +20,18 @@ JSON = dict[str, Any]
 
 
 class Neighbours(enum.Enum):
-    """Which two data sets count as neighbours: the unit that is protected.
+    """The neighbouring relation: which two data sets count as neighbours, and so what is protected.
 
-    REPLACE_ONE  one record is replaced by any other; the number of rows n is public.
-    ZERO_OUT     one record is replaced by a null record that contributes nothing;
-                 n is public, and the null record keeps its place in batches and folds.
-    ADD_REMOVE   one record is added or removed; n is private, so nothing may divide
-                 by the true n or derive a size from it.
+    Attributes
+    ----------
+    REPLACE_ONE
+        One record is replaced by any other. The number of rows n is public.
+    ZERO_OUT
+        One record is replaced by a null record that contributes nothing. n is public, and the null
+        record keeps its place in batches and folds.
+    ADD_REMOVE
+        One record is added or removed. n is private, so nothing may divide by the true n or derive
+        a size from it.
     """
 
     REPLACE_ONE = "replace-one"
@@ -40,7 +45,7 @@ class Neighbours(enum.Enum):
 
     @classmethod
     def resolve(cls, value: Neighbours | str) -> Neighbours:
-        """Return the relation for a member or its name (``"replace-one"``)."""
+        """Return the relation for a member or its name, such as ``"replace-one"``."""
         if isinstance(value, cls):
             return value
         for member in cls:
@@ -52,14 +57,14 @@ class Neighbours(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """An (epsilon, delta) request or ceiling; ``delta=0`` asks for pure epsilon.
+    """An (epsilon, delta) request or ceiling; ``delta=0`` asks for pure epsilon-DP.
 
     Parameters
     ----------
     epsilon : float
-        In (0, inf).
+        The privacy loss, in (0, inf).
     delta : float
-        In [0, 1).
+        The failure probability, in [0, 1).
 
     Examples
     --------
@@ -88,7 +93,7 @@ class Budget:
         return self.delta == 0.0
 
     def split(self, weights: Sequence[float]) -> tuple[Budget, ...]:
-        """Return one budget a weight; in real arithmetic they add up to at most this one.
+        """Return one budget per weight; in real arithmetic they add up to at most this budget.
 
         Shares are rounded down, so basic composition of the parts never exceeds the whole.
         """
@@ -110,7 +115,7 @@ class Budget:
 
 
 def is_real(value: object) -> bool:
-    """Whether ``value`` is a real number that a float can hold (a bool is not one)."""
+    """Return whether ``value`` is a real number that a float can hold. A bool is not one."""
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
         return False
     try:
@@ -121,5 +126,5 @@ def is_real(value: object) -> bool:
 
 
 def is_whole(value: object) -> bool:
-    """Whether ``value`` is an integer (a bool is not one)."""
+    """Return whether ``value`` is an integer. A bool is not one."""
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)

@@ -1,8 +1,9 @@
-"""Parameter constraints as data, next to the class that they speak of.
+"""Parameter constraints as data, next to the class that they belong to.
+
+A class states its constraints as a dict, and ``check_parameters`` checks them all and raises an
+error of the common form::
 
     _constraints = {"epsilon": Real(0, inf), "kernel": Choice("gaussian", "linear")}
-
-and one function that checks them all and raises the one error sentence.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from dpkernel.foundations.types import is_real
 
 @dataclass(frozen=True)
 class Real:
-    """A real number between ``low`` and ``high``; each end closed or open."""
+    """A real number between ``low`` and ``high``; each end may be included or not."""
 
     low: float = -math.inf
     high: float = math.inf
@@ -27,7 +28,7 @@ class Real:
     closed_high: bool = False
 
     def holds(self, value: object) -> bool:
-        """Whether the value satisfies the constraint."""
+        """Return whether the value satisfies the constraint."""
         if not is_real(value):
             return False
         above = self.low <= value if self.closed_low else self.low < value  # type: ignore[operator]
@@ -47,7 +48,7 @@ class Whole:
     high: float = math.inf
 
     def holds(self, value: object) -> bool:
-        """Whether the value satisfies the constraint."""
+        """Return whether the value satisfies the constraint."""
         whole = isinstance(value, (int, np.integer)) and not isinstance(value, (bool, np.bool_))
         return whole and self.low <= value <= self.high  # type: ignore[operator]
 
@@ -63,7 +64,7 @@ class Choice:
         self.options = options
 
     def holds(self, value: object) -> bool:
-        """Whether the value satisfies the constraint."""
+        """Return whether the value satisfies the constraint."""
         return any(
             value is option or (type(value) is type(option) and value == option)
             for option in self.options
@@ -74,13 +75,13 @@ class Choice:
 
 
 class Kind:
-    """An instance of one of some classes."""
+    """An instance of one of several classes."""
 
     def __init__(self, *classes: type) -> None:
         self.classes = classes
 
     def holds(self, value: object) -> bool:
-        """Whether the value satisfies the constraint."""
+        """Return whether the value satisfies the constraint."""
         return isinstance(value, self.classes)
 
     def __str__(self) -> str:

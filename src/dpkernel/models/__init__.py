@@ -1,1 +1,1 @@
-"""Public functions of parameters, never of data: kernels, feature maps, losses."""
+"""Kernels, feature maps and losses: functions of public parameters, never of data."""

@@ -1,10 +1,10 @@
-"""Kernels: values, bounds on the diagonal, spectral laws.
+"""Kernels: their values, bounds on their diagonal and their spectral distributions.
 
-A kernel is a frozen value. ``length_scale`` is one number or one a column: every column is divided
-by its own before anything else, so a kernel with length scales l at (x, y) is the kernel with
+A kernel is a frozen value. ``length_scale`` is one number, or one number per column. Every column
+is first divided by its length scale, so a kernel with length scales l at (x, y) is the kernel with
 length scale 1 at (x/l, y/l).
 
-Not here: kernels on anything but rows of numbers, gradients, length scales learnt from data.
+Not handled: kernels on anything but rows of numbers, gradients, and length scales learnt from data.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SMALLEST_UNIFORM = 2.0**-54
 
 
 class Uniforms(Protocol):
-    """Whatever gives numbers in [0, 1): a pseudo-random generator."""
+    """A source of numbers in [0, 1), such as a pseudo-random generator."""
 
     def random(self, size: tuple[int, ...]) -> Array:
         """Return an array of independent uniform numbers."""
@@ -39,17 +39,19 @@ class Kernel(ABC):
     Parameters
     ----------
     length_scale : float or sequence of floats
-        l, one number or one a column.
+        The length scale l: one number, or one number per column.
 
+    Notes
+    -----
     ``kernel(X, Y)`` is the matrix of values, in the dtype of X (float32 or float64). A huge entry
-    gives some finite value, never an error, a warning or a NaN, if ``diagonal_bound`` is at most
-    1e30 (it is 1, but for kernels on the unit box with tiny length scales).
+    gives some finite value, never an error, a warning or a NaN, provided that ``diagonal_bound`` is
+    at most 1e30. (It is 1, except for kernels on the unit box with tiny length scales.)
     """
 
     length_scale: float | Sequence[float] = 1.0
 
     kind: ClassVar[str]
-    is_product: ClassVar[bool] = False  # k(x, y) is a product of one factor a column
+    is_product: ClassVar[bool] = False  # whether k(x, y) is a product with one factor per column
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "length_scale", _length_scale(self.length_scale, self._owner))
@@ -59,28 +61,28 @@ class Kernel(ABC):
         return f"the {self.kind} kernel"
 
     def __call__(self, X: Array, Y: Array | None = None) -> Array:
-        """Return the matrix k(x_i, y_j); Y = X when it is not given."""
+        """Return the matrix k(x_i, y_j). By default Y is X."""
         left = self._scaled(X)
         return self._values(left, left if Y is None else self._scaled(Y))
 
     @abstractmethod
     def _values(self, X: Array, Y: Array) -> Array:
-        """Return the matrix of k_1 for rows that are divided by their length scales."""
+        """Return the matrix of k_1 for rows that were divided by their length scales."""
 
     @abstractmethod
     def diagonal_bound(self, n_inputs: int) -> float:
-        """Return kappa^2, a bound on k(x, x) over every x that ``kernel(X, Y)`` accepts."""
+        """Return kappa^2, a bound on k(x, x) for every x that ``kernel(X, Y)`` accepts."""
 
     def scales(self, n_inputs: int) -> Array:
-        """Return one length scale a column."""
+        """Return one length scale per column."""
         if isinstance(self.length_scale, tuple) and len(self.length_scale) != n_inputs:
-            allowed = f"one number, or {n_inputs} numbers, one a column"
+            allowed = f"one number, or {n_inputs} numbers, one per column"
             got = f"{len(self.length_scale)} numbers"
             raise ParameterError(parameter_message(self._owner, "length_scale", allowed, got))
         return np.broadcast_to(np.asarray(self.length_scale, np.float64), (n_inputs,))
 
     def rescaled(self, factor: float | Sequence[float]) -> Any:
-        """Return this kernel with every length scale multiplied by the factor (or one a column)."""
+        """Return this kernel with every length scale multiplied by a factor, or by one per column."""
         checked = np.asarray(_length_scale(factor, self._owner))
         product = np.asarray(self.length_scale) * checked
         return replace(self, length_scale=product.tolist())
@@ -96,7 +98,7 @@ class Kernel(ABC):
         return {"kind": self.kind, **values}
 
     def _scaled(self, X: Array) -> Array:
-        """Return X / l, every entry clipped so that no later square overflows."""
+        """Return X / l, with every entry clipped such that no later square overflows."""
         X = np.asarray(X)
         if X.dtype != np.float32:
             X = X.astype(np.float64, copy=False)
@@ -108,21 +110,25 @@ class Kernel(ABC):
 
 @dataclass(frozen=True)
 class ShiftInvariant(Kernel):
-    r"""k(x, y) = E cos(w^T (x - y)) for frequencies w of the kernel's spectral law; k(x, x) = 1."""
+    r"""A kernel k(x, y) = E cos(w^T (x - y)), where w follows the kernel's spectral distribution.
+
+    On the diagonal k(x, x) = 1.
+    """
 
     def diagonal_bound(self, n_inputs: int) -> float:
-        """1, for every x."""
+        """Return 1, which holds for every x."""
         return 1.0
 
     @abstractmethod
     def n_uniforms(self, n_inputs: int) -> int:
-        """How many uniform numbers one frequency takes."""
+        """Return the number of uniform variables that one frequency needs."""
 
     @abstractmethod
     def frequencies(self, uniforms: Array, n_inputs: int) -> Array:
-        """Return one frequency a row of uniforms, (n, n_inputs): its law if they are uniform.
+        """Return one frequency per row of uniforms, (n, n_inputs).
 
-        A transport of the unit cube, so that quasi-random points give quasi-random frequencies.
+        Uniform rows give frequencies of the spectral distribution. The map is a transport of the
+        unit cube, so quasi-random points give quasi-random frequencies.
         """
 
     def sample_frequencies(self, n: int, n_inputs: int, uniforms: Uniforms) -> Array:
@@ -133,10 +139,10 @@ class ShiftInvariant(Kernel):
 
 @dataclass(frozen=True)
 class Isotropic(ShiftInvariant):
-    r"""A kernel of ||x - y|| whose spectral law is a mixture of Gaussians, w = t g / l.
+    r"""A kernel of ||x - y|| whose spectral distribution is a mixture of Gaussians, w = t g / l.
 
-    g is standard normal and t > 0 an independent number of the kernel's own law, so that
-    k(x, y) = E exp(-t^2 r^2 / 2), r = ||(x - y) / l||.
+    Here g is standard normal and t > 0 is an independent variable with a distribution of its own,
+    so k(x, y) = E exp(-t^2 r^2 / 2) with r = ||(x - y) / l||.
     """
 
     @abstractmethod
@@ -144,24 +150,24 @@ class Isotropic(ShiftInvariant):
         """Return the kernel as a function of r^2."""
 
     def _mixing(self, uniforms: Array) -> Array:
-        """Return t for every uniform number: the quantile function of its law."""
+        """Return t for every uniform number: the quantile function of t."""
         return np.ones_like(uniforms)
 
     def _values(self, X: Array, Y: Array) -> Array:
         return self._profile(square_distances(X, Y))
 
     def n_uniforms(self, n_inputs: int) -> int:
-        """One for t, one a column."""
+        """Return 1 for t plus 1 per column."""
         return n_inputs + 1
 
     def frequencies(self, uniforms: Array, n_inputs: int) -> Array:
-        """Return t g / l."""
+        """Return the frequencies t g / l."""
         open_uniforms = np.maximum(uniforms, _SMALLEST_UNIFORM)
         t = self._mixing(open_uniforms[:, :1])
         return np.asarray(t * special.ndtri(open_uniforms[:, 1:]) / self.scales(n_inputs))
 
     def radii(self, uniforms: Array, n_inputs: int) -> Array:
-        """Return ||t g|| for two uniform numbers a row: the radial law before length scales."""
+        """Return ||t g|| for two uniform numbers per row: the radius before length scales."""
         open_uniforms = np.maximum(uniforms, _SMALLEST_UNIFORM)
         chi_square = 2 * special.gammaincinv(n_inputs / 2, open_uniforms[:, 1])
         return np.asarray(self._mixing(open_uniforms[:, 0]) * np.sqrt(chi_square))
@@ -169,7 +175,13 @@ class Isotropic(ShiftInvariant):
 
 @dataclass(frozen=True)
 class Gaussian(Isotropic):
-    r"""exp(-r^2 / 2), r = ||(x - y) / l||. Frequencies: N(0, I)."""
+    r"""Gaussian kernel exp(-r^2 / 2), r = ||(x - y) / l||. Its frequencies are N(0, I).
+
+    Parameters
+    ----------
+    length_scale : float or sequence of floats
+        The length scale l: one number, or one number per column.
+    """
 
     kind: ClassVar[str] = "gaussian"
     is_product: ClassVar[bool] = True
@@ -180,9 +192,10 @@ class Gaussian(Isotropic):
 
 @dataclass(frozen=True)
 class _Matern(Isotropic):
-    r"""Matern kernel of smoothness nu. Frequencies: multivariate t with 2 nu degrees of freedom.
+    r"""Matern kernel of smoothness nu.
 
-    1/t^2 is chi-square with 2 nu degrees of freedom, over 2 nu.
+    Its frequencies are multivariate t with 2 nu degrees of freedom: 1/t^2 is a chi-square variable
+    with 2 nu degrees of freedom, divided by 2 nu.
     """
 
     smoothness: ClassVar[float]
@@ -196,12 +209,18 @@ class _Matern(Isotropic):
 
     @abstractmethod
     def _polynomial(self, z: Array) -> Array:
-        """Return what stands before exp(-z), z = sqrt(2 nu) r."""
+        """Return the factor of exp(-z), where z = sqrt(2 nu) r."""
 
 
 @dataclass(frozen=True)
 class Matern12(_Matern):
-    r"""exp(-r): continuous, nowhere differentiable paths."""
+    r"""Matern kernel exp(-r) of smoothness 1/2: its paths are continuous, nowhere differentiable.
+
+    Parameters
+    ----------
+    length_scale : float or sequence of floats
+        The length scale l: one number, or one number per column.
+    """
 
     kind: ClassVar[str] = "matern12"
     smoothness: ClassVar[float] = 0.5
@@ -212,7 +231,13 @@ class Matern12(_Matern):
 
 @dataclass(frozen=True)
 class Matern32(_Matern):
-    r"""(1 + z) exp(-z), z = sqrt(3) r."""
+    r"""Matern kernel (1 + z) exp(-z) of smoothness 3/2, with z = sqrt(3) r.
+
+    Parameters
+    ----------
+    length_scale : float or sequence of floats
+        The length scale l: one number, or one number per column.
+    """
 
     kind: ClassVar[str] = "matern32"
     smoothness: ClassVar[float] = 1.5
@@ -223,7 +248,13 @@ class Matern32(_Matern):
 
 @dataclass(frozen=True)
 class Matern52(_Matern):
-    r"""(1 + z + z^2 / 3) exp(-z), z = sqrt(5) r."""
+    r"""Matern kernel (1 + z + z^2 / 3) exp(-z) of smoothness 5/2, with z = sqrt(5) r.
+
+    Parameters
+    ----------
+    length_scale : float or sequence of floats
+        The length scale l: one number, or one number per column.
+    """
 
     kind: ClassVar[str] = "matern52"
     smoothness: ClassVar[float] = 2.5
@@ -234,7 +265,17 @@ class Matern52(_Matern):
 
 @dataclass(frozen=True)
 class RationalQuadratic(Isotropic):
-    r"""(1 + r^2 / (2 alpha))^-alpha; "cauchy" is alpha = 1. t^2 is Gamma(alpha), of mean 1."""
+    r"""Rational quadratic kernel (1 + r^2 / (2 alpha))^-alpha; "cauchy" is alpha = 1.
+
+    t^2 is a Gamma(alpha) variable with mean 1.
+
+    Parameters
+    ----------
+    length_scale : float or sequence of floats
+        The length scale l: one number, or one number per column.
+    alpha : float
+        The shape of the distribution of t^2.
+    """
 
     alpha: float = 1.0
 
@@ -257,9 +298,14 @@ class RationalQuadratic(Isotropic):
 
 @dataclass(frozen=True)
 class Laplace(ShiftInvariant):
-    r"""exp(-||(x - y) / l||_1), a product of one exponential a column.
+    r"""Laplace kernel exp(-||(x - y) / l||_1), a product of one exponential per column.
 
-    Frequencies: independent Cauchy numbers, one a column.
+    Its frequencies are independent Cauchy variables, one per column.
+
+    Parameters
+    ----------
+    length_scale : float or sequence of floats
+        The length scale l: one number, or one number per column.
     """
 
     kind: ClassVar[str] = "laplace"
@@ -270,20 +316,27 @@ class Laplace(ShiftInvariant):
         return np.asarray(np.exp(-distances), dtype=X.dtype)
 
     def n_uniforms(self, n_inputs: int) -> int:
-        """One a column."""
+        """Return 1 per column."""
         return n_inputs
 
     def frequencies(self, uniforms: Array, n_inputs: int) -> Array:
-        """Return Cauchy numbers, by their quantile function."""
+        """Return Cauchy variables by their quantile function."""
         open_uniforms = np.maximum(uniforms, _SMALLEST_UNIFORM)
         return np.asarray(-1 / np.tan(np.pi * open_uniforms) / self.scales(n_inputs))
 
 
 @dataclass(frozen=True)
 class Additive(ShiftInvariant):
-    r"""(1/d) sum_j k_base(x_j / l_j, y_j / l_j): one shift-invariant kernel a column.
+    r"""Additive kernel (1/d) sum_j k_base(x_j / l_j, y_j / l_j): one base kernel per column.
 
-    Frequencies: a column chosen uniformly, and a frequency of the base kernel there.
+    A frequency consists of a uniformly chosen column and a frequency of the base kernel there.
+
+    Parameters
+    ----------
+    length_scale : float or sequence of floats
+        The length scale l: one number, or one number per column.
+    base : ShiftInvariant
+        The kernel of each column.
     """
 
     base: ShiftInvariant = field(default_factory=Gaussian)
@@ -305,11 +358,11 @@ class Additive(ShiftInvariant):
         return total / X.dtype.type(X.shape[1])
 
     def n_uniforms(self, n_inputs: int) -> int:
-        """One for the column, and those of the base kernel."""
+        """Return 1 for the column plus the number that the base kernel needs."""
         return 1 + self.base.n_uniforms(1)
 
     def frequencies(self, uniforms: Array, n_inputs: int) -> Array:
-        """Return frequencies with one entry that is not zero."""
+        """Return frequencies with exactly one entry that is not zero."""
         column = np.minimum((uniforms[:, 0] * n_inputs).astype(np.intp), n_inputs - 1)
         out = np.zeros((len(uniforms), n_inputs))
         values = self.base.frequencies(uniforms[:, 1:], 1)[:, 0]
@@ -319,20 +372,26 @@ class Additive(ShiftInvariant):
 
 @dataclass(frozen=True)
 class OnBox(Kernel):
-    """A kernel on the unit box: entries are clipped to [-1, 1] before the length scales."""
+    """A kernel on the unit box: entries are clipped to [-1, 1] before they are scaled."""
 
     def __call__(self, X: Array, Y: Array | None = None) -> Array:
-        """Return the matrix k(x_i, y_j) of rows clipped to the box."""
+        """Return the matrix k(x_i, y_j) for rows clipped to the box."""
         return super().__call__(np.clip(X, -1, 1), None if Y is None else np.clip(Y, -1, 1))
 
     def _corner(self, n_inputs: int) -> float:
-        """Return the largest <x/l, x/l> / d on the box; 1 for length scale 1."""
+        """Return the largest <x/l, x/l> / d on the box, which is 1 for length scale 1."""
         return float(np.mean(self.scales(n_inputs) ** -2.0))
 
 
 @dataclass(frozen=True)
 class Linear(OnBox):
-    r"""<x/l, y/l> / d: at most 1 on the unit box for length scale 1."""
+    r"""Linear kernel <x/l, y/l> / d: at most 1 on the unit box for length scale 1.
+
+    Parameters
+    ----------
+    length_scale : float or sequence of floats
+        The length scale l: one number, or one number per column.
+    """
 
     kind: ClassVar[str] = "linear"
 
@@ -340,13 +399,25 @@ class Linear(OnBox):
         return (X @ Y.T) / X.dtype.type(X.shape[1])
 
     def diagonal_bound(self, n_inputs: int) -> float:
-        """Return its value in a corner."""
+        """Return the value in a corner of the box."""
         return self._corner(n_inputs)
 
 
 @dataclass(frozen=True)
 class Polynomial(OnBox):
-    r"""((offset + <x/l, y/l> / d) / (offset + 1))^degree: at most 1 on the box for l = 1."""
+    r"""Polynomial kernel ((offset + <x/l, y/l> / d) / (offset + 1))^degree.
+
+    It is at most 1 on the unit box for length scale 1.
+
+    Parameters
+    ----------
+    length_scale : float or sequence of floats
+        The length scale l: one number, or one number per column.
+    degree : int
+        The degree.
+    offset : float
+        The weight of lower degrees.
+    """
 
     degree: int = 2
     offset: float = 1.0
@@ -370,7 +441,7 @@ class Polynomial(OnBox):
         return np.asarray(base**self.degree)
 
     def diagonal_bound(self, n_inputs: int) -> float:
-        """Return its value in a corner."""
+        """Return the value in a corner of the box."""
         share = (self.offset + self._corner(n_inputs)) / (self.offset + 1)
         return math.exp(min(self.degree * math.log(share), 700.0))  # finite, or far too large
 
@@ -379,9 +450,16 @@ class Polynomial(OnBox):
 class ArcCosine(OnBox):
     r"""The kernel of an infinite layer of step (degree 0) or rectified linear (degree 1) units.
 
-    With theta the angle between x/l and y/l: degree 0 is 1 - theta/pi, and degree 1 is
-    ||x/l|| ||y/l|| (sin theta + (pi - theta) cos theta) / (pi d). A zero row has theta = pi/2 with
-    every other row, and 0 with a zero row.
+    Let theta be the angle between x/l and y/l. Degree 0 is 1 - theta/pi, and degree 1 is
+    ||x/l|| ||y/l|| (sin theta + (pi - theta) cos theta) / (pi d). By convention, a zero row has
+    theta = pi/2 with every other row, and theta = 0 with a zero row.
+
+    Parameters
+    ----------
+    length_scale : float or sequence of floats
+        The length scale l: one number, or one number per column.
+    degree : int
+        0 or 1.
     """
 
     degree: int = 1
@@ -407,12 +485,15 @@ class ArcCosine(OnBox):
         return np.asarray(inner * left[:, None] * (right * number(1 / (math.pi * X.shape[1]))))
 
     def diagonal_bound(self, n_inputs: int) -> float:
-        """1 for degree 0; for degree 1 the value in a corner."""
+        """Return 1 for degree 0 and the value in a corner of the box for degree 1."""
         return 1.0 if self.degree == 0 else self._corner(n_inputs)
 
 
 def square_distances(X: Array, Y: Array) -> Array:
-    """Return ||x_i - y_j||^2 by one matrix product, from the centre of Y; exactly 0 for Y is X."""
+    """Return ||x_i - y_j||^2 by one matrix product.
+
+    Distances are measured from the centre of Y. They are exactly 0 on the diagonal if Y is X.
+    """
     centre = Y.mean(axis=0) if len(Y) else Y.sum(axis=0)
     left = X - centre
     right = left if X is Y else Y - centre
@@ -435,20 +516,27 @@ def _unit(X: Array, norms: Array) -> Array:
 
 
 def _length_scale(value: object, owner: str) -> float | tuple[float, ...]:
-    """Return a positive float or a tuple of them."""
+    """Return a positive float, or a tuple of positive floats."""
     if is_real(value) and 1e-30 <= value <= 1e30:  # type: ignore[operator]
         return float(value)  # type: ignore[arg-type]
     if isinstance(value, (Sequence, np.ndarray)) and not isinstance(value, str) and len(value):
         items = value.tolist() if isinstance(value, np.ndarray) else list(value)
         if all(is_real(item) and 1e-30 <= item <= 1e30 for item in items):
             return tuple(float(item) for item in items)
-    allowed = "a float in the range [1e-30, 1e30], or a sequence of them, one a column"
+    allowed = "a float in the range [1e-30, 1e30], or a sequence of them, one per column"
     got = value if is_real(value) else type(value).__name__
     raise ParameterError(parameter_message(owner, "length_scale", allowed, got))
 
 
 def resolve_kernel(kernel: str | Kernel, length_scale: float | Sequence[float] = 1.0) -> Kernel:
-    """Return the kernel for a name or a kernel, after dividing columns by ``length_scale``.
+    """Return a kernel, given by name or as a value, after dividing columns by ``length_scale``.
+
+    Parameters
+    ----------
+    kernel : str or Kernel
+        A name in the registry, or a kernel.
+    length_scale : float or sequence of floats
+        A factor for all length scales of the kernel, or one factor per column.
 
     Examples
     --------

@@ -1,1 +1,1 @@
-"""How much noise, who draws it and who records it: sensitivities to certificates."""
+"""Privacy: how much noise is needed, who draws it and who records it."""

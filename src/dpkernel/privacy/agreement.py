@@ -1,9 +1,10 @@
-"""What a certificate says twice must agree: the numbers under ``public`` and those of its releases.
+"""Check that the public parameters of a certificate agree with its releases.
 
-``_SAME`` is the rule for plain numbers: what stands at a place of ``public`` is what the releases state
-under a name. The functions after it compare what follows from several numbers. A place that is not
-there, or that no release speaks of, contradicts nothing; which places those are for each estimator is
-listed in docs/certificate.md and held to by the tests.
+A certificate states some numbers twice: under ``public`` and in its releases. ``_SAME`` lists the
+plain numbers: a place in ``public`` and the names under which the releases state the same number.
+The functions after it compare values that follow from several numbers. A place that is missing, or
+that no release mentions, contradicts nothing. docs/certificate.md lists these places for each
+estimator, and the tests check the list.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from dpkernel.foundations.errors import CertificateError
 from dpkernel.foundations.types import JSON, is_real
 from dpkernel.models.losses import Loss, loss_from_dict
 
-Line = Mapping[str, Any]  # what one release states, by name
-Comparisons = Iterator[tuple[str, Any, Any]]  # a place, what it shows, what it must show
+Line = Mapping[str, Any]  # the values that one release states, by name
+Comparisons = Iterator[tuple[str, Any, Any]]  # a place, its value, the value it must have
 
 _SAME: dict[tuple[str, ...], tuple[str, ...]] = {
     ("n_rows",): ("n_rows",),
@@ -45,8 +46,9 @@ _SAME: dict[tuple[str, ...], tuple[str, ...]] = {
 def check_agreement(public: JSON, releases: Sequence[JSON]) -> None:
     """Raise unless everything under ``public`` agrees with the releases, given as JSON values.
 
-    A search states the releases of all its candidates, of which ``public`` describes the chosen one.
-    There a number must be among those that are stated, and elsewhere it must be all of them.
+    Usually a number must equal every number that the releases state for it. A search is different:
+    its releases belong to all candidates, and ``public`` describes the chosen one. There the number
+    must equal one of those that are stated.
     """
     lines = [line for release in releases for line in _lines(release)]
     for place, names in _SAME.items():
@@ -63,24 +65,24 @@ def check_agreement(public: JSON, releases: Sequence[JSON]) -> None:
                 _disagree(what, shown, stated)
 
 
-# --- rules that need several numbers; each yields (what, what is shown, what it must be) ----------
+# --- rules that need several numbers; each yields (place, value, value it must have) --------------
 
 
 def _sizes(public: JSON, lines: Sequence[Line], releases: Sequence[JSON]) -> Comparisons:
-    """Columns are counted in several places; a full batch is all rows."""
+    """Compare the numbers of columns and the batch size; a full batch has all rows."""
     width, declared = public.get("n_columns"), _at(public, ("domain", "columns"))
     inputs = _at(public, ("feature_map", "n_inputs"))
     if width is not None and isinstance(declared, list):
         yield "domain.columns", len(declared), width
     levels = isinstance(declared, list) and any("levels" in column for column in declared)
-    if width is not None and inputs is not None and not levels:  # a level is a column of its own
+    if width is not None and inputs is not None and not levels:  # each level adds a column
         yield "feature_map.n_inputs", inputs, width
     for columns in _stated(lines, ("columns",)) if isinstance(public.get("ranges"), list) else ():
         yield "ranges", len(public["ranges"]), columns
 
 
 def _losses(public: JSON, lines: Sequence[Line], releases: Sequence[JSON]) -> Comparisons:
-    """A sensitivity by the slope of a loss names the slope, and its mechanism the curvature."""
+    """Compare the loss with the slope in the sensitivity and the curvature in the mechanism."""
     formulas = {line["formula"] for line in lines}
     if isinstance(public.get("loss"), str):
         if formulas & {"erm-ridge", "erm-lipschitz"}:
@@ -102,7 +104,7 @@ def _losses(public: JSON, lines: Sequence[Line], releases: Sequence[JSON]) -> Co
 
 
 def _is_of(loss: Loss, line: Line) -> bool:
-    """Whether a loss has the slope and the curvature that a release states."""
+    """Return whether a loss has the slope and the curvature that a release states."""
     bend = line.get("curvature")
     return _equal(loss.lipschitz, line["slope"]) and (
         bend is None or _equal(loss.smoothness * line["row"] ** 2, bend)
@@ -110,7 +112,7 @@ def _is_of(loss: Loss, line: Line) -> bool:
 
 
 def _scheme(public: JSON, lines: Sequence[Line], releases: Sequence[JSON]) -> Comparisons:
-    """The schedule of a stochastic gradient method, in units of its loss."""
+    """Compare the schedule of a stochastic gradient method, in units of its loss."""
     scheme = public.get("scheme")
     if not isinstance(scheme, dict) or len(lines) != 1 or "perturbation" not in scheme:
         return
@@ -138,7 +140,7 @@ def _scheme(public: JSON, lines: Sequence[Line], releases: Sequence[JSON]) -> Co
 
 
 def _selection(public: JSON, lines: Sequence[Line], releases: Sequence[JSON]) -> Comparisons:
-    """How a candidate was chosen, and on how many rows."""
+    """Compare how a candidate was chosen, and on how many rows."""
     plan = public.get("selection")
     if not isinstance(plan, dict):
         return
@@ -154,7 +156,7 @@ def _selection(public: JSON, lines: Sequence[Line], releases: Sequence[JSON]) ->
 
 
 def _steps(public: JSON, lines: Sequence[Line], releases: Sequence[JSON]) -> Comparisons:
-    """The private steps of a pipeline are those that release something."""
+    """Compare the private steps of a pipeline with the steps that release something."""
     if not isinstance(public.get("budgets"), dict):
         return
     names = list(dict.fromkeys(release["label"].partition(": ")[0] for release in releases))
@@ -164,7 +166,7 @@ def _steps(public: JSON, lines: Sequence[Line], releases: Sequence[JSON]) -> Com
 
 
 def _score(public: JSON, lines: Sequence[Line], releases: Sequence[JSON]) -> Comparisons:
-    """A score is labelled by its metric."""
+    """Compare the metric of a score with the label of its release."""
     if "metric" in public and len(releases) == 1:
         yield "metric", f"{public['metric']} of held-out rows", releases[0]["label"]
 
@@ -173,7 +175,7 @@ def _score(public: JSON, lines: Sequence[Line], releases: Sequence[JSON]) -> Com
 
 
 def _lines(release: JSON) -> Iterator[Line]:
-    """Yield what a release states by name, and what those inside it do."""
+    """Yield the named values of a release, and those of the releases inside it."""
     sensitivity = release["sensitivity"]
     plain = {name: value for name, value in release.items() if not isinstance(value, (dict, list))}
     derived = {"formula": sensitivity["formula"], "value": sensitivity["value"]}
@@ -192,7 +194,7 @@ def _at(public: JSON, place: Sequence[str]) -> Any:
 
 
 def _numbers(value: Any) -> list[float] | None:
-    """Return a number, or the numbers of a list; None for what is not made of numbers."""
+    """Return a number, or the numbers of a list, as a list; None for anything else."""
     values = value if isinstance(value, list) else [value]
     fine = all(is_real(one) or isinstance(one, bool) for one in values)
     return [float(one) for one in values] if fine else None
@@ -220,9 +222,10 @@ def _equal(one: Any, other: Any, tolerance: float = 1e-9) -> bool:
 
 
 def same_values(given: JSON, derived: JSON, optional: Sequence[str] = ()) -> str | None:
-    """Return the first name whose value is not the derived one; None if all are, and maybe more.
+    """Return the first name whose given value differs from the derived one, or None.
 
-    Another processor may round the last bits of a derived number in another way.
+    The given values may contain further names. A small difference is allowed, because another
+    processor may round the last bits of a derived number differently.
     """
     for name, value in derived.items():
         there = name in given or name in optional
@@ -233,7 +236,7 @@ def same_values(given: JSON, derived: JSON, optional: Sequence[str] = ()) -> str
 
 def _disagree(what: str, shown: Any, stated: Any) -> None:
     raise CertificateError(
-        f"The certificate contradicts itself: public.{what} is {_short(shown)}, and its releases say"
+        f"The certificate contradicts itself: public.{what} is {_short(shown)}, but its releases say"
         f" {_short(stated)}."
     )
 

@@ -1,17 +1,20 @@
-"""The certificate: what was released, with which noise, and why that is private.
+"""The certificate: what was released, with which noise, and why the release is private.
 
-A frozen value that prints in six lines, travels as JSON (schema in docs/certificate.md) and can be
-checked by anyone: ``verify`` computes sensitivity, profile, epsilon and delta again from the
-parameters alone. It can't detect a consistent forgery: whoever writes the file could have written
-other parameters. It says that the numbers support each other, not who computed them.
+A certificate is a frozen value. It prints in six lines, is stored as JSON (the schema is in
+docs/certificate.md) and can be checked by anyone: ``verify`` recomputes sensitivity, profile,
+epsilon and delta from the stated parameters alone. Verifying shows that the numbers agree with each
+other, not who computed them. It can't detect a consistent forgery, because whoever writes the file
+could have written other parameters.
+
+Two flags say what a certificate is worth::
 
     private  valid   meaning
-    true     true    the guarantee holds: real entropy, proved claim
-    false    true    a test or reproduction: seeded noise, or something left without noise;
-                     the claim would hold for the same release with real entropy
-    true     false   real noise, but the claimed (epsilon, delta) is not proved (a published
-                     algorithm whose proof fails); do not rely on it
-    false    false   neither
+    true     true    The guarantee holds: the noise is real and the claim is proved.
+    false    true    A test or a reproduction: the noise was seeded, or something was released
+                     without noise. With real noise on everything, the claim would hold.
+    true     false   The noise is real, but the claimed (epsilon, delta) is not proved, as for a
+                     published algorithm whose proof fails. Do not rely on it.
+    false    false   Neither holds.
 """
 
 from __future__ import annotations
@@ -47,15 +50,24 @@ ON_THE_CALLERS_WORD = {
     "disjoint-ledger-parts": "no record is in two of the parts that the ledger was divided into",
     "each-row-once": "no row was added twice to the statistics, or to two that were merged",
     "predicts-row-by-row": "what the scored model predicts for a row does not depend on other rows",
-}  # what no line of this library can check
+}  # assumptions that this library can't check
 
 
 @dataclass(frozen=True)
 class Release:
-    """One line of a certificate: a mechanism, and how often it was drawn.
+    """One line of a certificate: a mechanism and how often it was used.
 
-    ``folds`` says that it was drawn so on each of several disjoint sets of row positions; a record
-    is in one of them and is touched by ``draws`` releases.
+    Attributes
+    ----------
+    label : str
+        The name of the release.
+    mechanism : Mechanism
+        The mechanism with its parameters.
+    draws : int
+        How many of these releases touch one record.
+    folds : int
+        The number of disjoint sets of row positions. The mechanism was used ``draws`` times on each
+        of them, but a record is in one set only.
     """
 
     label: str
@@ -82,7 +94,7 @@ class Release:
 
     @property
     def title(self) -> str:
-        """The label, with the numbers of draws and of disjoint folds where there are several."""
+        """The label, followed by the numbers of draws and of disjoint folds if they exceed 1."""
         draws = f" ({self.draws} draws)" if self.draws > 1 else ""
         return self.label + draws + (f" ({self.folds} disjoint folds)" if self.folds > 1 else "")
 
@@ -98,17 +110,42 @@ class Certificate:
 
     Attributes
     ----------
+    subject : str
+        What the certificate is about, for example the name of an estimator.
     epsilon, delta : float
-        The claim, at most what was asked for.
-    private : bool
-        Real entropy, and nothing computed from the data left without noise.
-    valid : bool
-        The claim is proved. See the truth table at the head of this module.
+        The claim. It is never larger than what was asked for.
+    neighbours : Neighbours
+        The neighbouring relation of the claim.
+    releases : tuple of Release
+        Everything that was released with noise.
     profile : PrivacyProfile
-        Delta at every epsilon.
+        The composed profile of all releases: delta as a function of epsilon.
+    private : bool
+        True if the noise came from real entropy and nothing computed from the data was released
+        without noise.
+    valid : bool
+        True if the claim is proved. The table at the head of this module combines both flags.
+    generator, sampler : str
+        Where the random numbers came from, and the algorithm that turned them into noise.
+    public : mapping
+        The public parameters, such as sizes and bounds.
+    free_statistics : mapping
+        Released statistics that cost nothing further.
+    assumptions : tuple of str
+        What the proof relies on, by name.
+    reasons : tuple of str
+        Why the certificate is not private or not valid. Empty if it is both.
+    not_covered : tuple of str
+        What the guarantee does not cover.
+    reference : str
+        The literature that the claim rests on.
+    versions : mapping
+        The versions of Python and of the libraries that were used.
+    schema : int
+        The version of the file format.
     digest : str
-        A hash of everything else. It shows that a number was changed, not by whom: whoever changes
-        one can compute it again. Empty in certificates of older versions.
+        A hash of everything else. It reveals that a number was changed, but not by whom: whoever
+        changes a number can also recompute the hash. Empty in certificates of older versions.
     """
 
     subject: str
@@ -145,10 +182,35 @@ class Certificate:
         invalid_because: Sequence[str] = (),
         not_private_because: Sequence[str] = (),
     ) -> Certificate:
-        """Return the certificate of the releases that ``noise`` was paid for.
+        """Return the certificate of the releases that ``noise`` paid for.
 
-        If it was paid for in a part of a ledger, ``public`` gets the part's name as ``ledger_part``, and
-        the assumptions say that the parts are disjoint: that is the word of whoever divided the ledger.
+        Parameters
+        ----------
+        subject : str
+            What the certificate is about.
+        request : Budget
+            What was asked for. The claim is at most this, at the same delta.
+        releases : sequence of Release
+            Everything that was released with noise. They must be the paid parts of ``noise``.
+        noise : Noise
+            The noise of the recorded spend.
+        public : mapping
+            The public parameters. If the spend was made in a part of a ledger, the name of the part
+            is added as ``ledger_part``, and the certificate names the assumption that the parts are
+            disjoint. For that it relies on the word of whoever divided the ledger.
+        free_statistics : mapping, optional
+            Released statistics that cost nothing further.
+        reference : str, optional
+            The literature. By default the references of the mechanisms.
+        invalid_because : sequence of str, optional
+            Why the claim is not proved.
+        not_private_because : sequence of str, optional
+            Why the release is not private.
+
+        Raises
+        ------
+        CertificateError
+            If the releases are not those that the noise was spent for, or do not support the claim.
         """
         if type(noise) is not Noise:
             raise CertificateError("A certificate needs the noise of a recorded spend.")
@@ -168,8 +230,8 @@ class Certificate:
             )
         if any(m.sensitivity.neighbours is not noise.neighbours for m in mechanisms):
             raise CertificateError(
-                f"The noise was spent for {noise.neighbours.value!r} neighbours, and a release was"
-                " calibrated for others."
+                f"The noise was spent for {noise.neighbours.value!r} neighbours, but a release was"
+                " calibrated for another relation."
             )
         profile = _compose(releases)
         part = {} if noise.ledger_part is None else {"ledger_part": noise.ledger_part}
@@ -207,12 +269,17 @@ class Certificate:
         return found
 
     def verify(self) -> Budget:
-        """Recompute the claim from the parameters; return what they prove.
+        """Recompute the claim from the stated parameters.
+
+        Returns
+        -------
+        Budget
+            What the parameters prove, at the delta of the certificate.
 
         Raises
         ------
         CertificateError
-            The parameters do not support the claim, or the claim is marked as not proved.
+            If the parameters do not support the claim, or if the claim is marked as not proved.
         """
         if not self.valid:
             why = _shown("; ".join(self.reasons)) or "no reason given"
@@ -223,8 +290,8 @@ class Certificate:
             relation = release.mechanism.sensitivity.neighbours
             if relation is not self.neighbours:
                 raise CertificateError(
-                    f"The release {release.label!r} was calibrated for {relation.value!r} neighbours"
-                    f" and the certificate claims {self.neighbours.value!r}."
+                    f"The release {release.label!r} was calibrated for {relation.value!r} neighbours,"
+                    f" but the certificate claims {self.neighbours.value!r}."
                 )
         self._verify_unit()
         needed, named = set(_assumptions(self.releases, self.public)), set(self.assumptions)
@@ -234,8 +301,8 @@ class Certificate:
             )
         if named - needed:
             raise CertificateError(
-                f"The certificate names the assumptions {sorted(named - needed)}, on which nothing in it"
-                " rests."
+                f"The certificate names the assumptions {sorted(named - needed)}, but nothing in it"
+                " depends on them."
             )
         if self.private and TRUSTED_SOURCES.get(self.generator) != self.sampler:
             raise CertificateError(
@@ -243,9 +310,9 @@ class Certificate:
                 " says 'private'."
             )
         if not self.private and not self.reasons:
-            raise CertificateError("The certificate says 'not private' and gives no reason.")
+            raise CertificateError("The certificate says 'not private' but gives no reason.")
         if self.private and self.reasons:
-            raise CertificateError("The certificate says 'private' and gives reasons against it.")
+            raise CertificateError("The certificate says 'private' but gives reasons against it.")
         self._verify_public()
         profile = _compose(self.releases)
         proved = profile.delta(self.epsilon)
@@ -264,30 +331,30 @@ class Certificate:
             )
         if self.digest and self.digest != self._digest():
             raise CertificateError(
-                "The certificate was changed after it was issued: its digest is that of other values."
+                "The certificate was changed after it was issued: its digest does not match its values."
             )
         return Budget(max(profile.epsilon(self.delta), 1e-300), self.delta)
 
     def _verify_public(self) -> None:
-        """Raise unless what stands under ``public`` agrees with the releases."""
+        """Raise unless the public parameters agree with the releases."""
         try:
             check_agreement(dict(self.public), [release.to_dict() for release in self.releases])
         except (KeyError, TypeError, ValueError, ArithmeticError) as error:
             if isinstance(error, CertificateError):
                 raise
             raise CertificateError(
-                f"What the certificate says under 'public' can't be compared ({error!r})."
+                f"The values under 'public' can't be compared with the releases ({error!r})."
             ) from error
 
     def _digest(self) -> str:
-        """Return the hash of the canonical JSON text of everything else."""
+        """Return the hash of the canonical JSON text of everything but the digest."""
         content = {name: value for name, value in self.to_dict().items() if name != "digest"}
         text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
     @property
     def unit(self) -> str:
-        """What is one record: a "row", or a "group", all rows of one unit (a person)."""
+        """What counts as one record: "row", or "group" for all rows of one unit (a person)."""
         return str(self.public.get("unit", "row"))
 
     def _verify_unit(self) -> None:
@@ -308,13 +375,13 @@ class Certificate:
                 )
             if self.unit == "group" and release.folds > 1:
                 raise CertificateError(
-                    f"The release {release.label!r} names folds of rows, in several of which the rows"
-                    " of one unit can lie."
+                    f"The release {release.label!r} names folds of rows, but the rows of one unit can"
+                    " lie in several folds."
                 )
 
     @property
     def verdict(self) -> str:
-        """One line: that the guarantee holds, or why not. Verifies first."""
+        """Verify the certificate and say in one line whether the guarantee holds, or why not."""
         try:
             self.verify()
         except CertificateError as error:
@@ -336,14 +403,14 @@ class Certificate:
         return plain
 
     def to_json(self) -> str:
-        """Return the certificate as JSON text; floats survive the round trip exactly."""
+        """Return the certificate as JSON text. Floats survive the round trip exactly."""
         return json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n"
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Certificate:
-        """Return the certificate in a JSON text. Call ``verify`` on it before trusting it.
+        """Read a certificate from JSON text. Call ``verify`` before you trust it.
 
-        At most 16 MiB and 64 levels of nesting are read.
+        Texts above 16 MiB or with more than 64 levels of nesting are refused.
         """
         try:
             content = text.encode() if isinstance(text, str) else bytes(text)
@@ -359,7 +426,7 @@ class Certificate:
         """Return the certificate described by JSON values."""
         names = {f.name for f in dataclasses.fields(cls)}
         if isinstance(data, dict):
-            data = {"digest": "", **data}  # certificates of older versions have none
+            data = {"digest": "", **data}  # certificates of older versions have no digest
         if not isinstance(data, dict) or not names <= set(data):
             missing = sorted(names - set(data)) if isinstance(data, dict) else "everything"
             raise CertificateError(f"This is not a certificate of dpkernel: {missing} is missing.")
@@ -374,7 +441,7 @@ class Certificate:
             values["neighbours"] = Neighbours.resolve(data["neighbours"])
             values["profile"] = profile_from_dict(data["profile"])
             if same_values(data["profile"], values["profile"].to_dict()) is not None:
-                raise CertificateError("The profile can't be read: it states more than it has.")
+                raise CertificateError("The profile can't be read: it states unknown values.")
             values["assumptions"] = tuple(data["assumptions"])
             values["reasons"] = tuple(data["reasons"])
             values["not_covered"] = tuple(data["not_covered"])
@@ -382,7 +449,7 @@ class Certificate:
             values["releases"] = tuple(_read_release(line) for line in data["releases"])
             if not (0 <= values["epsilon"] < math.inf and 0 <= values["delta"] < 1):
                 raise CertificateError(
-                    "The certificate's epsilon or delta is no privacy parameter."
+                    "The certificate's epsilon or delta is not a valid privacy parameter."
                 )
         except (KeyError, TypeError, ValueError) as error:
             if isinstance(error, CertificateError):
@@ -411,7 +478,7 @@ class Certificate:
 
 
 def _shown(text: str) -> str:
-    """Return a text of somebody else's for a terminal: what is no visible letter is spelt out."""
+    """Return a foreign text safe for a terminal: invisible characters are written as escapes."""
     return "".join(
         letter if letter.isprintable() else letter.encode("unicode_escape").decode()
         for letter in text
@@ -435,7 +502,7 @@ _PROTECTS = {
 
 
 def _compose(releases: Sequence[Release]) -> PrivacyProfile:
-    """Return the profile of everything that touches one record: one fold of each release."""
+    """Return the composed profile of what touches one record: one fold of each release."""
     return compose([r.mechanism.profile().repeat(r.draws) for r in releases])
 
 
@@ -480,7 +547,7 @@ def _read_release(line: JSON) -> Release:
 
 
 def _assumptions(releases: Sequence[Release], public: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return what the mechanisms rest on, and what the caller answers for."""
+    """Return the assumptions of the mechanisms and those that the caller answers for."""
     found = [name for r in releases for name in r.mechanism.assumptions]
     found += ["disjoint-ledger-parts"] if "ledger_part" in public else []
     found += ["each-row-once"] if public.get("rows_added_by") == "caller" else []
@@ -489,13 +556,13 @@ def _assumptions(releases: Sequence[Release], public: Mapping[str, Any]) -> tupl
 
 
 def _plain(values: Mapping[str, Any]) -> JSON:
-    """Return what a reader of the file gets: JSON values and nothing else."""
+    """Return plain JSON values, as a reader of the file would get them."""
     found: JSON = json.loads(json.dumps(dict(values), allow_nan=False))
     return found
 
 
 def _finite(value: Any) -> Any:
-    """Return released numbers with None for those beyond a float: they must not fail a paid fit."""
+    """Replace released numbers that overflowed by None, so that a paid fit does not fail."""
     if isinstance(value, Mapping):
         return {name: _finite(part) for name, part in value.items()}
     if isinstance(value, (list, tuple)):

@@ -1,20 +1,22 @@
-r"""Ceilings that stay valid when every spend is chosen after seeing the results before it.
+r"""Ceilings that stay valid when each spend is chosen after seeing the earlier results.
 
-A composition theorem speaks of a plan fixed in advance; a ledger meets spends that people choose
-as they go. A *filter* is a rule "admit or refuse" under which the whole stays (epsilon, delta)-DP
-whatever is chosen:
+A composition theorem assumes a plan that is fixed in advance. A ledger, however, records spends
+that people choose as they go. A *filter* is a rule that admits or refuses each spend such that the
+whole stays (epsilon, delta)-DP whatever is chosen::
 
     gaussian   sum of mu^2 at most mu_*(epsilon, delta)^2; for Gaussian and pure spends
     renyi      sum of Renyi divergences at one order, fixed by the ceiling alone
-    basic      sum of epsilons and sum of deltas; for anything
+    basic      sum of epsilons and sum of deltas; for any spend
 
-Only one rule may govern a ledger. "Whichever rule admits it" is not a filter: the adversary
-would pick the rule by what was seen, and the deltas of the rules add up. With
-``accounting="auto"`` the first spend, chosen before anything was seen, fixes the rule: Gaussian
-for a Gaussian spend, basic otherwise.
+Only one rule may govern a ledger. "Whichever rule admits it" is not a filter: an adversary could
+pick the rule after seeing results, and then the deltas of the rules would add up. With
+``accounting="auto"`` the first spend fixes the rule, because it is chosen before any result was
+seen: Gaussian for a Gaussian spend, basic otherwise.
 
-References: Rogers, Roth, Ullman & Vadhan (2016), basic; Feldman & Zrnic (2021) and Lecuyer (2021),
-Renyi at a fixed order; Smith & Thakurta (2022) and Koskela, Tobaben & Honkela (2023), Gaussian.
+References
+----------
+Basic: Rogers, Roth, Ullman & Vadhan (2016). Renyi at a fixed order: Feldman & Zrnic (2021) and
+Lecuyer (2021). Gaussian: Smith & Thakurta (2022) and Koskela, Tobaben & Honkela (2023).
 """
 
 from __future__ import annotations
@@ -38,19 +40,20 @@ from dpkernel.privacy.profiles import (
 )
 from dpkernel.privacy.sensitivity import round_up
 
-_MISS_SHARE = 1e-6  # of a Renyi ledger's delta, for events outside of which its bounds hold
+# share of a Renyi ledger's delta that is kept for the events on which its bounds may fail
+_MISS_SHARE = 1e-6
 
 
 @dataclass(frozen=True)
 class Charge:
-    """What a filter needs to know of a spend: its profile and the point that it claims."""
+    """What a filter needs to know about a spend: its profile and the point that it claims."""
 
     profile: PrivacyProfile
     claim: Budget | None = None
 
 
 class Filter(ABC):
-    """A rule that admits or refuses spends under a ceiling."""
+    """Base class of the rules that admit or refuse spends under a ceiling."""
 
     name: ClassVar[str]
 
@@ -59,17 +62,17 @@ class Filter(ABC):
 
     @abstractmethod
     def spent(self, charges: Sequence[Charge]) -> Budget | None:
-        """Return the total as (epsilon, delta) with delta at most the ceiling's; None for nothing."""
+        """Return the total at a delta of at most the ceiling's, or None if nothing was spent."""
 
     @abstractmethod
     def _estimate(self, charges: Sequence[Charge]) -> Budget | None:
-        """Return what is left, up to rounding."""
+        """Return what is left, up to rounding errors."""
 
     def remaining(self, charges: Sequence[Charge]) -> Budget | None:
-        """Return a largest further spend that really fits, or None for nothing left.
+        """Return the largest further spend that certainly fits, or None if nothing is left.
 
-        For the Gaussian and Renyi rules a Gaussian release at the ceiling's delta; for basic
-        composition what is left of the two sums.
+        For the Gaussian and Renyi rules this is a Gaussian release at the ceiling's delta. For
+        basic composition it is what is left of the two sums.
         """
         found, shrink = self._estimate(charges), 1e-15
         while found is not None and shrink < 1e-3:
@@ -81,7 +84,7 @@ class Filter(ABC):
         return None
 
     def admits(self, charges: Sequence[Charge]) -> bool:
-        """Whether these spends together stay under the ceiling."""
+        """Return whether these spends together stay under the ceiling."""
         total = self.spent(charges)
         if total is None:
             return True
@@ -89,7 +92,7 @@ class Filter(ABC):
 
 
 class GaussianFilter(Filter):
-    """The sum of mu^2, reported at the ceiling's delta."""
+    """Add up mu^2 and report the total at the ceiling's delta."""
 
     name = "gaussian"
 
@@ -98,27 +101,27 @@ class GaussianFilter(Filter):
         _needs_delta(ceiling, self.name)
 
     def _estimate(self, charges: Sequence[Charge]) -> Budget | None:
-        """Return epsilon at the ceiling's delta of the mu that is left."""
+        """Return the epsilon, at the ceiling's delta, of the mu that is left."""
         whole = gaussian_mu(self.ceiling.epsilon, self.ceiling.delta)
         used = math.fsum((charge.profile.mu or 0.0) ** 2 for charge in charges)
         return _gaussian_left(whole**2 - used, self.ceiling.delta)
 
     def spent(self, charges: Sequence[Charge]) -> Budget | None:
-        """Return epsilon of the composed Gaussian at the ceiling's delta."""
+        """Return the epsilon of the composed Gaussian at the ceiling's delta."""
         if not charges:
             return None
         mus = [charge.profile.mu for charge in charges]
         if any(mu is None for mu in mus):
             raise LedgerError(
                 "This ledger adds up mu^2 (accounting='gaussian', asked for or fixed by its first"
-                " spend), and this spend has no mu. Open a ledger with accounting='renyi' or 'basic'"
+                " spend), but this spend has no mu. Open a ledger with accounting='renyi' or 'basic'"
                 " to mix mechanisms of this kind with Gaussian ones. Nothing was spent."
             )
         total = compose([GaussianProfile(mu) for mu in mus if mu is not None])
         return _at_delta(total, self.ceiling.delta)
 
     def admits(self, charges: Sequence[Charge]) -> bool:
-        """Whether the composed Gaussian supports the ceiling."""
+        """Return whether the composed Gaussian supports the ceiling."""
         if self.spent(charges) is None:
             return True
         total = compose([GaussianProfile(c.profile.mu or 0.0) for c in charges])
@@ -126,12 +129,15 @@ class GaussianFilter(Filter):
 
 
 class RenyiFilter(Filter):
-    """The sum of Renyi divergences at the order that is best for a Gaussian filling the ceiling.
+    """Add up Renyi divergences at one order: the best one for a Gaussian that fills the ceiling.
 
-    A profile may state its divergence outside an event of probability ``rdp_miss``. Both laws of
-    the whole are then within t, the sum of these along every path, of laws to which the Renyi filter
-    applies, so P(S) <= e^epsilon Q(S) + delta' + (1 + e^epsilon) t; a millionth of delta is kept
-    for the last term, and what needs more is refused.
+    Notes
+    -----
+    The divergence of a profile may hold only outside an event of probability ``rdp_miss``. Let t be
+    the sum of these probabilities along a path. Then both distributions of the whole are within t
+    of distributions to which the Renyi filter applies, so P(S) <= e^epsilon Q(S) + delta' + (1 +
+    e^epsilon) t. A millionth of delta is kept for the last term, and a spend that would need more
+    is refused.
     """
 
     name = "renyi"
@@ -143,23 +149,23 @@ class RenyiFilter(Filter):
         self._offset = self._offset_at(self.order)
 
     def _offset_at(self, order: float) -> float:
-        """Return epsilon - rho of the conversion at the ceiling's delta, less a millionth."""
+        """Return epsilon - rho of the conversion at the ceiling's delta, less a millionth of it."""
         spent = math.log(self.ceiling.delta * (1 - _MISS_SHARE)) + math.log(order)
         return math.log1p(-1 / order) - spent / (order - 1)
 
     def _best_order(self) -> float:
-        """Return the order at which the largest Gaussian fits; found on a fixed, public grid."""
+        """Return the order at which the largest Gaussian fits, from a fixed public grid."""
         orders = [float(1 + 10.0 ** (e / 100)) for e in range(-300, 601)]
         return max(orders, key=lambda a: (self.ceiling.epsilon - self._offset_at(a)) / a)
 
     def spent(self, charges: Sequence[Charge]) -> Budget | None:
-        """Return the Renyi sum converted to epsilon at the ceiling's delta."""
+        """Return the sum of Renyi divergences, converted to epsilon at the ceiling's delta."""
         if not charges:
             return None
         rho = math.fsum(charge.profile.rdp(self.order) for charge in charges)
         if not rho < math.inf:
             raise LedgerError(
-                "This ledger adds up Renyi divergences (accounting='renyi'), and this spend has"
+                "This ledger adds up Renyi divergences (accounting='renyi'), but this spend has"
                 " none at the ledger's order. Open a ledger with accounting='basic' for it."
                 " Nothing was spent."
             )
@@ -175,14 +181,14 @@ class RenyiFilter(Filter):
         return Budget(epsilon, self.ceiling.delta)
 
     def _estimate(self, charges: Sequence[Charge]) -> Budget | None:
-        """Return epsilon at the ceiling's delta of the Gaussian that still fits."""
+        """Return the epsilon, at the ceiling's delta, of the Gaussian that still fits."""
         used = math.fsum(charge.profile.rdp(self.order) for charge in charges)
         left = self.ceiling.epsilon - self._offset - used
         return _gaussian_left(2 * left / self.order, self.ceiling.delta)
 
 
 class BasicFilter(Filter):
-    """The sums of the epsilons and of the deltas that the spends claim."""
+    """Add up the epsilons and the deltas that the spends claim."""
 
     name = "basic"
 
@@ -207,7 +213,7 @@ class BasicFilter(Filter):
         return Budget(epsilon, delta) if epsilon > 0 else None
 
     def point(self, charge: Charge, delta_spent: float) -> Budget:
-        """Return the point of the spend's profile that is charged."""
+        """Return the point of the spend's profile that is charged for it."""
         if charge.claim is not None:
             delta = charge.claim.delta
         elif epsilon_at(charge.profile, 0.0) < math.inf:
@@ -229,9 +235,9 @@ def resolve_filter(
     first: PrivacyProfile | None,
     renyi_order: float | None = None,
 ) -> Filter:
-    """Return the filter of this name; "auto" is fixed by the kind of the first spend.
+    """Return the filter of this name; for "auto" the kind of the first spend decides.
 
-    ``renyi_order`` keeps the order of the first ceiling when the ceiling was changed since.
+    ``renyi_order`` is the order of the first ceiling. It is kept even if the ceiling has changed.
     """
     if accounting == "auto":
         gaussian = isinstance(first, GaussianProfile) and ceiling.delta > 0
@@ -243,15 +249,15 @@ def resolve_filter(
 
 @lru_cache(maxsize=65_536)
 def epsilon_at(profile: PrivacyProfile, delta: float) -> float:
-    """Return profile.epsilon(delta), once for each different profile: histories are long."""
+    """Return ``profile.epsilon(delta)``, cached because the same profiles recur in a history."""
     return profile.epsilon(delta)
 
 
 def _usual_release(budget: Budget) -> PrivacyProfile:
-    """Return the profile of a release calibrated to this budget, Gaussian where delta allows."""
+    """Return the profile of a release with this budget; Gaussian if delta is positive."""
     if budget.delta == 0:
         return PureProfile(budget.epsilon)
-    # a mechanism's own mu may end some ulps above the one that it was calibrated to
+    # a mechanism's own mu may end a few ulps above the mu that it was calibrated to
     return GaussianProfile(gaussian_mu(budget.epsilon, budget.delta) * (1 + 1e-14))
 
 

@@ -1,12 +1,14 @@
-"""Gram sums of disjoint folds of rows, one noisy matrix each, for the privacy of one.
+"""Gram sums of disjoint folds of rows: one noisy matrix per fold for the privacy cost of one.
 
-The fold of a row is its position modulo the number of folds. That is the same rule for arrays,
-streams, Dask chunks and tensors, whatever their blocks; runs of like rows, as in tables kept in the
-order of arrival, are spread over all folds, as contiguous pieces would not be; and it does not look
-at a row. Neighbours with a public number of rows differ in one position and so in one fold.
+The fold of a row is its position modulo the number of folds. This rule has three advantages. It is
+the same for arrays, streams, Dask chunks and tensors, whatever their blocks. It spreads runs of
+similar rows, as in tables kept in the order of arrival, over all folds, which contiguous pieces
+would not do. And it does not look at the row. Two neighbouring data sets with a public number of
+rows differ at one position and therefore in one fold.
 
-What is not handled: add-remove neighbours, where a removed row moves all later ones. The ledger and
-the certificate refuse it. And a record that somebody adds at two positions: it may be in two folds.
+Two cases are not handled. Under add-remove, a removed row moves all later rows into other folds;
+the ledger and the certificate refuse it. And a record that somebody adds at two positions may be in
+two folds.
 """
 
 from __future__ import annotations
@@ -26,20 +28,31 @@ def fold_of(position: int, folds: int) -> int:
 
 
 def fold_sizes(n_rows: int, folds: int) -> list[int]:
-    """Return how many of so many rows each fold holds."""
+    """Return the number of rows in each fold of a table with ``n_rows`` rows."""
     return [len(range(fold, n_rows, folds)) for fold in range(folds)]
 
 
 class GramFolds:
-    """One ``GramSum`` a fold; a row is added to that of its position.
+    """One ``GramSum`` per fold; the position of a row decides to which sum it is added.
 
-    ``update`` adds rows, from several threads if each names the position of its first row; ``merge``
-    appends the rows of another value, whose positions follow those that are here. The size of blocks
-    does not matter.
+    ``update`` adds rows. Several threads may call it if each names the position of its first row.
+    ``merge`` appends the rows of another instance, whose positions follow those already added. The
+    size of the blocks does not matter.
 
-    Guarantee    the noisy matrices of all folds have together the profile of one of them: replacing
-                 or blanking a row changes one sum, by the sensitivity of the layout.
-    Sensitivity  of the stacked sums that of one sum, ``layout.sensitivity``.
+    Parameters
+    ----------
+    layout : GramLayout
+        The columns and the sensitivity of each sum.
+    folds : int
+        The number of folds.
+
+    Notes
+    -----
+    Guarantee
+        The noisy matrices of all folds together have the profile of one of them, because replacing
+        or blanking a row changes one sum only, by at most the sensitivity of the layout.
+    Sensitivity
+        The sensitivity of the stacked sums is that of one sum, ``layout.sensitivity``.
     """
 
     def __init__(self, layout: GramLayout, folds: int = 1) -> None:
@@ -51,14 +64,14 @@ class GramFolds:
         return sum(fold._rows for fold in self._folds)
 
     def _from(self, position: int) -> list[GramSum]:
-        """Return the folds in the order in which rows from this position on go to them."""
+        """Return the folds in the order in which the rows from this position on go to them."""
         folds = len(self._folds)
         return [self._folds[fold_of(position + offset, folds)] for offset in range(folds)]
 
     def update(self, features: Array, targets: Array, position: int | None = None) -> GramFolds:
         """Add rows of features (n, M) and of targets in [-1, 1] (n, k).
 
-        ``position`` is that of the first row; without it they follow the rows that are here.
+        ``position`` is that of the first row. By default the rows follow those already added.
         """
         start, folds = self._rows if position is None else position, len(self._folds)
         for offset, fold in enumerate(self._from(start)):
@@ -67,30 +80,30 @@ class GramFolds:
         return self
 
     def merge(self, other: GramFolds) -> GramFolds:
-        """Append the rows of another value of the same layout and number of folds."""
+        """Append the rows of another instance with the same layout and number of folds."""
         if other is self or len(other._folds) != len(self._folds):
-            raise DataError("Only other statistics with as many folds can be merged.")
+            raise DataError("Only statistics with the same number of folds can be merged.")
         for fold, following in zip(self._from(self._rows), other._folds, strict=True):
             fold.merge(following)
         self._check_rows()
         return self
 
     def _add_sums(self, totals: list[IntArray], rows: int) -> None:
-        """Append rows whose sums, one a fold in the order of positions, another library computed."""
+        """Append rows whose sums, one per fold in order, were computed by another library."""
         sizes = fold_sizes(rows, len(self._folds))
         for fold, total, size in zip(self._from(self._rows), totals, sizes, strict=True):
             fold._add_sum(total, size)
         self._check_rows()
 
     def _check_rows(self) -> None:
-        """Raise for more rows than declared: a fold by itself would have room for all of them."""
+        """Raise if there are more rows than declared; a single fold could not notice it."""
         if self._rows > self.layout.n_max:
             raise DataError(
                 f"The statistic was laid out for at most {self.layout.n_max} rows and gets more."
             )
 
     def _pack(self) -> Packed:
-        """Return the un-noised sums for the way between workers of one cluster, and nowhere else."""
+        """Return the sums without noise, to be sent between workers of one cluster only."""
         return [fold._pack() for fold in self._folds]
 
     @classmethod
@@ -100,13 +113,13 @@ class GramFolds:
         return found
 
     def release(self, mechanism: SymmetricGaussian, noise: Noise) -> list[NoisyGram]:
-        """Return one noisy matrix a fold. The spend must name the folds: ``Part(..., folds=K)``."""
+        """Return one noisy matrix per fold. The spend must name the folds: ``Part(..., folds=K)``."""
         return [fold.release(mechanism, noise) for fold in self._folds]
 
     def sketch(self, mechanism: GaussianMixing, noise: Noise) -> Array:
-        """Return a sketch of the rows of all folds, in natural units; there must be one fold."""
+        """Return a sketch of all rows in natural units. The statistic must have one fold."""
         if len(self._folds) != 1:
-            raise DataError("A sketch is drawn of a statistic with one fold.")
+            raise DataError("A sketch needs a statistic with one fold.")
         return self._folds[0].sketch(mechanism, noise)
 
     def __repr__(self) -> str:

@@ -1,16 +1,17 @@
-"""The one door between data and the world.
+"""The ledger: it records every release of a data set, and it is the only source of noise.
 
-``noise = ledger.spend(profile, label)`` checks the ceiling, records the spend, and only then
-returns the object that can draw. A fit hands in its whole ``Plan`` and so reserves everything it
-will release before its first draw, or nothing.
+``noise = ledger.spend(profile, label)`` first checks the ceiling, then records the spend, and only
+then returns the object that can draw noise. A fit passes its whole ``Plan`` to one call of
+``spend``. So either everything that the fit will release is reserved before the first draw, or
+nothing is::
 
     ledger = Ledger("study.db", dataset="patients-2026", budget=Budget(3, 1e-6))
     mechanism = mechanisms.Gaussian.calibrate(1.0, Budget(1, 1e-7), dimension=2)
     noise = ledger.spend(mechanism.profile(), "column means")
     released = mechanism.release(means, noise)
 
-Without a file name the ledger lives in this process; with one it is shared by every process, script
-and person that opens the file.
+Without a file name, the ledger lives in the memory of this process. With a file name, it is shared
+by every process, script and person that opens the file.
 """
 
 from __future__ import annotations
@@ -67,7 +68,20 @@ from dpkernel.privacy.profiles import PrivacyProfile
 
 @dataclass(frozen=True)
 class Forecast:
-    """What a plan would do to a ledger, before anything is spent."""
+    """What a plan would do to a ledger, computed before anything is spent.
+
+    Attributes
+    ----------
+    fits : bool
+        Whether the plan fits under the ceiling.
+    spent : Budget or None
+        The total after the plan, by the ledger's rule. None if the plan does not fit.
+    remaining : Budget or None
+        What would still fit after the plan. None if nothing is left, if no ceiling is set, or if
+        the plan does not fit.
+    naive : Budget or None
+        The plain sums of epsilon and delta after the plan, for comparison.
+    """
 
     fits: bool
     spent: Budget | None
@@ -76,41 +90,45 @@ class Forecast:
 
 
 class Ledger:
-    """A privacy budget, what was spent of it, and the only source of noise.
+    """A privacy budget, the record of what was spent of it, and the only source of noise.
 
     Parameters
     ----------
     path : str or Path, optional
-        A file that all processes share. Without one the ledger lives in this process.
+        The file that holds the ledger. All processes that open it share one budget. Without a file,
+        the ledger lives in the memory of this process.
     dataset : str, optional
-        The data set the budget belongs to. A file may hold several; the name may be left out when
-        it holds one. Capitals, spaces around it and the width of letters do not make another name, and
-        characters that do not show are refused: what looks like one name is one budget.
+        The name of the data set that the budget belongs to. One file may hold several data sets; if
+        it holds only one, the name may be left out. Two names that look the same are the same
+        budget: upper and lower case, surrounding spaces and the width of letters are ignored, and
+        invisible characters are refused.
     budget : Budget, optional
-        The ceiling. A data set is added to a file only when its ceiling is stated (or
-        ``unlimited=True``), so that a misspelt name is an error and no second budget. The file
-        remembers it: later calls may leave it out, and must not contradict it
-        (``change_ceiling``). A ledger in memory without one records and refuses nothing.
-    neighbours : Neighbours or str
-        The relation that all spends of this data set must have been calibrated for; replace-one
-        unless the file says otherwise.
-    accounting : {"auto", "gaussian", "renyi", "basic"}
-        The rule that adds spends up; see ``dpkernel.privacy.filters``. "auto" lets the first spend
-        decide: "gaussian" for a Gaussian one, "basic" otherwise.
+        The ceiling. A data set is added to a file only if its ceiling is stated or
+        ``unlimited=True``; otherwise a misspelt name would silently open a second budget. The file
+        remembers the ceiling: later calls may leave it out but must not contradict it (use
+        ``change_ceiling``). A ledger in memory without a ceiling records every spend and refuses
+        none.
+    neighbours : Neighbours or str, optional
+        The neighbouring relation that all spends of this data set must be calibrated for. The
+        default is the relation in the file, or "replace-one" for a new ledger.
+    accounting : {"auto", "gaussian", "renyi", "basic"}, optional
+        The rule that adds up the spends; see ``dpkernel.privacy.filters``. With "auto" the first
+        spend decides: the rule is "gaussian" if that spend is Gaussian and "basic" otherwise.
     parts : sequence of str
-        Names of disjoint parts of the data set, fixed when the ledger is made; see ``part``. That they
-        are disjoint rests on your word.
+        Names of disjoint parts of the data set, fixed when the ledger is created; see ``part``. The
+        ledger can't check that the parts are disjoint and relies on your word.
     unlimited : bool
-        Make a data set without a ceiling.
+        Whether to create a data set without a ceiling.
     read_only : bool
-        Read a file without the right to spend.
+        Whether to open the file for reading only, without the right to spend.
     timeout : float
-        Seconds to wait for another process that is spending.
+        How many seconds to wait while another process is spending.
 
-    Copying a ledger, as scikit-learn's ``clone`` does, gives the same ledger, not a second budget.
-    A ledger with a file can be pickled: the copy opens the same file.
-
-    Examples
+    Notes
+    -----
+    Copying a ledger, as scikit-learn's ``clone`` does, returns the same ledger and not a second
+    budget. A ledger in a file can be pickled: the copy opens the same file. A ledger in memory
+    can't be pickled. Examples
     --------
     >>> from dpkernel import Budget, Ledger, mechanisms
     >>> ledger = Ledger(budget=Budget(2.0, 1e-6))
@@ -140,7 +158,7 @@ class Ledger:
         if path is None:
             if dataset is not None or read_only:
                 raise ParameterError(
-                    "A ledger in memory has no 'dataset' and no 'read_only' mode; pass a file name"
+                    "A ledger in memory has no 'dataset' and no 'read_only' mode. Pass a file name"
                     " as the first argument."
                 )
             names = canonical_names(wanted.parts, "parts")
@@ -177,20 +195,29 @@ class Ledger:
         Parameters
         ----------
         what : Plan or PrivacyProfile
-            Everything that will be released; a profile is a plan with one part.
+            Everything that will be released. A single profile counts as a plan with one part.
         label : str
-            What the history calls it. Public: put nothing of the data into it.
+            The name of this spend in the history. It is public: put nothing of the data into it.
         claim : Budget, optional
-            The point of the profile that basic accounting charges.
-        neighbours : Neighbours, optional
-            The relation the mechanisms were calibrated for; refused unless it is the ledger's.
+            The point (epsilon, delta) of the profile that basic accounting charges.
+        neighbours : Neighbours or str, optional
+            The relation that the mechanisms were calibrated for. The spend is refused if it differs
+            from the relation of the ledger.
         noise : NoiseSource, optional
-            ``SystemNoise()`` by default. A seeded source is recorded as not private.
+            The source of the noise, ``SystemNoise()`` by default. A spend with a seeded source is
+            recorded as not private.
+
+        Returns
+        -------
+        Noise
+            The right to draw the noise of each part of the plan, as often as the plan says.
 
         Raises
         ------
         BudgetExceededError
-            The spend does not fit. Nothing was recorded and nothing can be drawn.
+            If the spend does not fit. Then nothing was recorded and no noise can be drawn.
+        LedgerError
+            If the spend was calibrated for another neighbouring relation.
         """
         source = _checked_source(noise, SystemNoise())
         plan, spend = self._line(what, label, claim, neighbours, is_private(source))
@@ -213,12 +240,19 @@ class Ledger:
         neighbours: Neighbours | str | None = None,
         noise: NoiseSource | None = None,
     ) -> tuple[dict[str, Ledger], Noise]:
-        """Record the plans of several steps in one spend, or nothing; return a ledger for each step.
+        """Record the plans of several steps as one spend, or record nothing.
 
-        A step's ledger refuses everything but its own plan, and that once and in this process: it
-        hands out the noise that this spend paid for and records nothing further. That noise comes from
-        the source that is on record, or from another that is as good. The spend itself, whose parts are
-        labelled "step: part", is returned to be certified; what it could draw is struck off.
+        Each step gets a ledger of its own. That ledger accepts the plan of its step only, once, and
+        only in this process. It then hands out the noise that this spend paid for and records
+        nothing further. The noise comes from the recorded source or from another equally good one.
+
+        Returns
+        -------
+        steps : dict of str to Ledger
+            The ledger of each step.
+        whole : Noise
+            The whole spend, for the certificate. Its parts are labelled "step: part". It can't draw
+            noise itself, because the steps draw instead.
         """
         joined = Plan.joined(plans)
         whole = self.spend(joined, label, claim=claim, neighbours=neighbours, noise=noise)
@@ -237,12 +271,15 @@ class Ledger:
         claim: Budget | None = None,
         neighbours: Neighbours | str | None = None,
     ) -> None:
-        """Raise as ``spend`` would, and record nothing: a look before a long computation."""
+        """Raise an error where ``spend`` would, but record nothing.
+
+        Call it before a long computation whose result could not be paid for.
+        """
         _, spend = self._line(what, label, claim, neighbours, True)
         _admit(self._store.settings(), self.spends, spend)
 
     def forecast(self, what: Plan | PrivacyProfile, *, claim: Budget | None = None) -> Forecast:
-        """Return whether a plan would fit and what would be left; record nothing."""
+        """Return whether a plan would fit and what would be left, and record nothing."""
         _, spend = self._line(what, "forecast", claim, None, True)
         settings, earlier = self._store.settings(), self.spends
         lines = [*earlier, spend]
@@ -255,20 +292,23 @@ class Ledger:
         return Forecast(True, _worst(settings, rule, lines), left, _naive(settings, lines))
 
     def part(self, name: str) -> Ledger:
-        """Return this ledger for a declared disjoint part of the data set (a site, a year).
+        """Return this ledger for one declared, disjoint part of the data set (a site, a year).
 
-        The names were fixed by ``parts=`` when the ledger was made. Spends on different parts count
-        by their maximum: a record is in one part only, so it is touched by that part's spends and by
-        those on the whole. Which part a row belongs to must
-        be public and the same in neighbouring data sets: under replace-one a record is replaced
-        within its part.
+        The names were fixed by ``parts=`` when the ledger was created. A record is in one part
+        only, so it is touched by the spends on that part and by the spends on the whole data set.
+        The total is therefore the maximum over the parts, not the sum.
 
-        That no record is in two parts rests on the caller's word: the ledger never sees rows. One table
-        spent under two parts costs twice what the ledger counts. Certificates of a part name this among
-        their assumptions, as "disjoint-ledger-parts".
+        Notes
+        -----
+        The part that a row belongs to must be public and the same in neighbouring data sets: under
+        replace-one, a record is replaced within its part.
+
+        The ledger never sees rows, so it relies on the caller's word that no record is in two
+        parts. If one table is spent under two parts, it costs twice what the ledger counts. The
+        certificates of a part name this assumption as "disjoint-ledger-parts".
         """
         if self._part is not None:
-            raise LedgerError("Parts are not divided further: name the finer parts directly.")
+            raise LedgerError("A part can't be divided further: declare the finer parts directly.")
         known = self._store.settings().parts
         recorded = recorded_name(name, known, "parts") if _is_text(name) else None
         if recorded is None:
@@ -279,10 +319,10 @@ class Ledger:
         return _reopen(self._store, recorded)
 
     def change_ceiling(self, budget: Budget, reason: str) -> None:
-        """Set another ceiling, for a reason that stays on record.
+        """Set another ceiling and record the reason.
 
-        A ceiling below what is already spent is refused. Raising one is a decision of the data's
-        owner, to be taken for reasons that do not come from the released results.
+        A ceiling below what is already spent is refused. Only the owner of the data should raise
+        the ceiling, and for reasons that do not come from the released results.
         """
         if not isinstance(budget, Budget):
             raise ParameterError(
@@ -325,15 +365,15 @@ class Ledger:
         relation = None if neighbours is None else Neighbours.resolve(neighbours)
         if relation is not None and relation is not self.neighbours:
             raise LedgerError(
-                f"This ledger protects {self.neighbours.value!r} neighbours and the spend was"
-                f" calibrated for {relation.value!r}. One relation a data set: calibrate for it,"
+                f"This ledger protects {self.neighbours.value!r} neighbours, but the spend was"
+                f" calibrated for {relation.value!r}. A data set has one relation: calibrate for it,"
                 " or open another ledger. Nothing was spent."
             )
         plan = Plan.of(what, label)
         if not self.neighbours.n_is_public and any(part.folds > 1 for part in plan.parts):
             raise LedgerError(
                 f"Folds of row positions are not disjoint for {self.neighbours.value!r} neighbours:"
-                " a removed row moves all later ones into other folds. Nothing was spent."
+                " removing a row moves all later rows into other folds. Nothing was spent."
             )
         text = json.dumps(plan.to_dict(), allow_nan=False)
         return plan, Spend(label, text, claim, private, now(), self._part)
@@ -352,12 +392,15 @@ class Ledger:
 
     @property
     def accounting(self) -> str:
-        """The rule, as asked for; ``rule`` names the one in force."""
+        """The accounting rule that was asked for; ``rule`` is the one that applies."""
         return self._store.settings().accounting
 
     @property
     def rule(self) -> str | None:
-        """The rule in force; None before the first spend decides, or without a ceiling."""
+        """The accounting rule that applies.
+
+        It is None without a ceiling, and before the first spend has decided it.
+        """
         settings, spends = self._store.settings(), self.spends
         if settings.accounting == "auto" and not spends:
             return None
@@ -371,19 +414,19 @@ class Ledger:
 
     @property
     def spent(self) -> Budget | None:
-        """What was spent so far, by the ledger's rule; None for nothing.
+        """The total of what was spent so far, by the ledger's rule; None if nothing was spent.
 
-        Parts count by their maximum; on ``ledger.part(name)`` what touches that part. Without a
-        ceiling the naive sums.
+        The total is the maximum over the parts. On ``ledger.part(name)`` it is the total of all
+        spends that touch this part. Without a ceiling it is the naive sum.
         """
         settings, spends = self._store.settings(), self._touching()
         return _worst(settings, _rule(settings, self.spends), spends)
 
     @property
     def remaining(self) -> Budget | None:
-        """What still fits, at the ledger's delta; None when nothing is left or no ceiling is set.
+        """What still fits, at the ledger's delta; None if nothing is left or no ceiling is set.
 
-        On ``ledger.part(name)`` what still fits for that part.
+        On ``ledger.part(name)`` it is what still fits for this part.
         """
         settings, spends = self._store.settings(), self.spends
         rule = _rule(settings, spends)
@@ -391,15 +434,16 @@ class Ledger:
 
     @property
     def naive(self) -> Budget | None:
-        """The plain sums of epsilon and delta at each spend's own claim, for comparison.
+        """The plain sums of epsilon and delta, for comparison.
 
-        A spend without a claim counts at the ledger's delta (1e-6 without a ceiling).
+        Each spend counts at its own claim. A spend without a claim counts at the ledger's delta, or
+        at 1e-6 if there is no ceiling.
         """
         return _naive(self._store.settings(), self._touching())
 
     @property
     def ceilings(self) -> list[tuple[str, Budget, str]]:
-        """Every ceiling there was: since when, how much, and why."""
+        """All ceilings so far, each with its starting time, its budget and its reason."""
         return self._store.ceilings()
 
     def _touching(self) -> list[Spend]:
@@ -407,17 +451,20 @@ class Ledger:
         return spends if self._part is None else [s for s in spends if s.part in (None, self._part)]
 
     def history(self) -> list[JSON]:
-        """Return one row a spend: number, time, label, part, epsilon, delta, private, state."""
+        """Return one row per spend: number, time, label, part, epsilon, delta, private, state."""
         settings = self._store.settings()
         return [_row(settings, spend) for spend in self._touching()]
 
     def export(self, path: str | Path) -> Path:
-        """Write the history as JSON (with every profile) or CSV, by the file name's ending."""
+        """Write the history to a file; the ending of ``path`` (.json or .csv) selects the format.
+
+        Only JSON includes the privacy profiles.
+        """
         path = Path(path)
         own = self._store.path if isinstance(self._store, FileStore) else None
         if own is not None and path.exists() and path.samefile(own):
             raise ParameterError(
-                "The export would overwrite the ledger itself: choose another name."
+                "The export would overwrite the ledger itself. Choose another file name."
             )
         if path.suffix == ".csv":
             columns = ("number", "time", "label", "part", "epsilon", "delta", "private", "state")
@@ -436,9 +483,18 @@ class Ledger:
         return path
 
     def course(self, most: int = 200) -> list[tuple[int, float, float | None]]:
-        """Return (spends so far, naive epsilon, epsilon by the rule) after each spend, or a selection.
+        """Return how the spent epsilon grew from spend to spend.
 
-        The last is None without a ceiling.
+        Parameters
+        ----------
+        most : int
+            The largest number of rows. If there are more spends, evenly spaced ones are returned.
+
+        Returns
+        -------
+        list of tuple
+            The number of spends so far, the naive epsilon and the epsilon by the ledger's rule. The
+            last is None without a ceiling.
         """
         settings, spends = self._store.settings(), self._touching()
         steps = sorted({round(i) for i in np.linspace(1, len(spends), min(len(spends), most))})
@@ -450,7 +506,7 @@ class Ledger:
         return [(i, _epsilon(_naive(settings, spends[:i])), used(i)) for i in steps]
 
     def plot(self, path: str | Path) -> Path:
-        """Draw what was spent, spend by spend, under the ceiling; write it as a picture."""
+        """Plot the spent epsilon after each spend, with the ceiling, and save the picture."""
         from matplotlib.figure import Figure
         from matplotlib.ticker import MaxNLocator
 
@@ -501,12 +557,12 @@ class Ledger:
         accounting: str | None,
         parts: Sequence[str],
     ) -> None:
-        """Raise if the caller expects other settings than those on record."""
+        """Raise an error if the caller expects settings other than the recorded ones."""
         if neighbours is not None and Neighbours.resolve(neighbours) is not recorded.neighbours:
             raise LedgerError(
                 f"This data set is recorded with {recorded.neighbours.value!r} neighbours, not"
-                f" {Neighbours.resolve(neighbours).value!r}. One relation a data set: its guarantee"
-                " would otherwise mean two things."
+                f" {Neighbours.resolve(neighbours).value!r}. A data set has one relation; with two,"
+                " its guarantee would be ambiguous."
             )
         if budget is not None and budget != recorded.budget:
             on_record = (
@@ -563,7 +619,7 @@ class Ledger:
 
 
 class _StepLedger(Ledger):
-    """The ledger of one step of a spend that is on record already."""
+    """The ledger of one step of a spend that is already recorded; see ``Ledger.reserve``."""
 
     def __init__(
         self,
@@ -578,18 +634,18 @@ class _StepLedger(Ledger):
         self._open, self._guard, self._process = True, threading.Lock(), this_process()
 
     def check(self, what: Plan | PrivacyProfile, label: str, **options: Any) -> None:
-        """Raise unless this is the plan that was reserved, in the process that reserved it."""
+        """Raise unless this plan was reserved for the step, in this process, and is unused."""
         refuse_after_fork(self._process)
         plan, _ = self._line(what, label, options.get("claim"), options.get("neighbours"), True)
         if not self._open or plan != self._reserved:
             raise LedgerError(
-                f"The step {self._name!r} asks for other releases than were reserved for it, or a second"
-                " time. What was reserved stays spent."
+                f"The step {self._name!r} asks for other releases than those reserved for it, or asks"
+                " a second time. What was reserved stays spent."
             )
 
     def spend(self, what: Plan | PrivacyProfile, label: str, **options: Any) -> Noise:
-        """Return the noise that was reserved for this step; nothing further is recorded."""
-        refuse_after_fork(self._process)  # before the lock, which a fork may have copied closed
+        """Return the noise that was reserved for this step and record nothing further."""
+        refuse_after_fork(self._process)  # before the lock: a fork may have copied it locked
         source = _checked_source(options.get("noise"), self._source)
         if is_private(self._source) and generator_of(source) != generator_of(self._source):
             raise LedgerError(
@@ -624,7 +680,7 @@ def _rule(settings: Settings, spends: Sequence[Spend]) -> Filter | None:
 
 
 def _charges(spends: Sequence[Spend], part: str | None) -> list[Charge]:
-    """Return what touches a record of this part: its own spends and those on the whole."""
+    """Return what touches a record of this part: spends on the part and on the whole data set."""
     return [s.charge for s in spends if s.part is None or s.part == part]
 
 
@@ -637,7 +693,7 @@ def _fits(rule: Filter, spends: Sequence[Spend]) -> bool:
 
 
 def _worst(settings: Settings, rule: Filter | None, spends: Sequence[Spend]) -> Budget | None:
-    """Return the largest epsilon and the largest delta that any part's records see."""
+    """Return the largest epsilon and the largest delta over the parts."""
     if rule is None:
         return _naive(settings, spends)
     totals = [rule.spent(_charges(spends, part)) for part in _parts(spends)]
@@ -650,7 +706,7 @@ def _worst(settings: Settings, rule: Filter | None, spends: Sequence[Spend]) -> 
 def _left(
     settings: Settings, rule: Filter, spends: Sequence[Spend], part: str | None
 ) -> Budget | None:
-    """Return a further spend that fits: on one part, or on the whole and so on every part."""
+    """Return what can still be spent on this part, or on every part if ``part`` is None."""
     names = [part] if part else [*_parts(spends), *settings.parts]
     left = [rule.remaining(_charges(spends, name)) for name in dict.fromkeys(names)]
     known = [budget for budget in left if budget is not None]
@@ -676,7 +732,7 @@ def _admit(settings: Settings, earlier: Sequence[Spend], spend: Spend) -> None:
 
 
 def _point(settings: Settings, spend: Spend) -> Budget:
-    """Return the (epsilon, delta) that a spend claims, or its point at the ledger's delta."""
+    """Return the (epsilon, delta) of a spend: its claim, or its point at the ledger's delta."""
     profile = spend.profile
     if spend.claim is not None:
         delta = spend.claim.delta
@@ -703,7 +759,7 @@ def _row(settings: Settings, spend: Spend) -> JSON:
 
 
 def _naive(settings: Settings, spends: Sequence[Spend]) -> Budget | None:
-    """Return the sums over all spends, parts or not."""
+    """Return the plain sums over all spends, whichever part they belong to."""
     if not spends:
         return None
     points = [_point(settings, spend) for spend in spends]
@@ -724,7 +780,7 @@ def _is_text(value: object) -> bool:
 
 
 def _checked_source(given: object, default: NoiseSource) -> NoiseSource:
-    """Return the source that noise is drawn from, the default if none is given."""
+    """Return the given source of noise, or the default if none is given."""
     if given is None:
         return default
     if not isinstance(given, NoiseSource):
@@ -775,6 +831,6 @@ def _check_settings(
     relation = Neighbours.REPLACE_ONE if neighbours is None else Neighbours.resolve(neighbours)
     order = None
     if budget is not None and rule != "auto":
-        built = resolve_filter(rule, budget, None)  # refuses an impossible pair now
+        built = resolve_filter(rule, budget, None)  # refuses an impossible combination early
         order = built.order if isinstance(built, RenyiFilter) else None
     return Settings(budget, relation, rule, order, names)

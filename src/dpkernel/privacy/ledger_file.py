@@ -1,19 +1,21 @@
-"""Where a shared ledger lives: one SQLite file, safe against races, crashes and full disks.
+"""The store of a shared ledger: one SQLite file, safe against races, crashes and full disks.
 
-Every call opens its own connection, so a ledger has no state that a fork, a thread or a pickle could
-tear; it is a path and a data set's name. A spend is one ``BEGIN IMMEDIATE`` transaction: read what
-was spent, decide, insert, commit with ``synchronous=EXTRA`` on a rollback journal (write-ahead
-logging breaks on network drives). Only a committed spend hands out noise, so ``kill -9`` or a power
-cut at any moment loses none; one that was committed and never drawn stays spent.
+A store is just a path and the name of a data set. Every call opens its own connection, so there is
+no state that a fork, a thread or a pickle could corrupt. A spend is one ``BEGIN IMMEDIATE``
+transaction: read what was spent, decide, insert, and commit with ``synchronous=EXTRA`` on a
+rollback journal (write-ahead logging breaks on network drives). Noise is handed out only after the
+commit, so ``kill -9`` or a power cut loses no spend at any moment. A spend that was committed but
+never drawn stays spent.
 
-A second lock, on the file NAME-lock beside it, is held during a transaction: the system drops SQLite's
-own lock when the same process opens and closes the file by other means (a backup, a hash). A file is
-created under another name and linked into place, so a ledger never exists empty: an empty file is
-damage. Rows are chained by hashes, so a row that was removed or edited is noticed.
+During a transaction a second lock is held, on the file NAME-lock beside the ledger. It is needed
+because the operating system drops SQLite's own lock when the same process opens and closes the file
+by other means (a backup, a hash). A new file is built under another name and then linked into
+place, so an existing ledger is never empty: an empty file is a damaged one. Rows are chained by
+hashes, so a row that was removed or edited is noticed.
 
-What is not handled: a file system whose locks do not work (some network drives); a person who restores
-an older copy, or who recomputes the chain; a ledger file that is mounted or moved without its folder
-(its journal must lie beside it). Keep it where the data are, under the same access rules.
+Not handled: a file system whose locks do not work (some network drives); a person who restores an
+older copy or recomputes the chain; a ledger file that is mounted or moved without its folder (its
+journal must lie beside it). Keep the file where the data are, under the same access rules.
 """
 
 from __future__ import annotations
@@ -44,12 +46,12 @@ from dpkernel.privacy.ledger_store import (
 
 try:
     import fcntl
-except ImportError:  # not a POSIX system: SQLite's own lock has to do
+except ImportError:  # on systems other than POSIX, SQLite's own lock must suffice
     fcntl = None  # type: ignore[assignment]
 
 APPLICATION = 0x64706B6C  # "dpkl", at byte 68 of the file
 
-# Step i brings a file from version i to version i + 1.
+# Step i upgrades a file from version i to version i + 1.
 _MIGRATIONS = (
     """
     CREATE TABLE datasets (
@@ -97,13 +99,13 @@ class FileStore:
         read_only: bool,
         timeout: float,
     ) -> FileStore:
-        """Open a data set of a file; create it, and the file, if ``settings`` are given."""
+        """Open a data set in a file; create it, and the file, if ``settings`` are given."""
         path = path.absolute()
         store = cls(path, "", read_only, timeout)
         if not _exists(path):
             if settings is None or read_only or not dataset:
                 raise LedgerError(
-                    f"There is no ledger file {path.name} to read, or no right to. To make one, name"
+                    f"There is no ledger file {path.name}, or no right to read it. To make one, name"
                     " the data set and its ceiling: Ledger(path, dataset=..., budget=Budget(...))."
                 )
             store._create_file(canonical_name(dataset, "dataset"), settings)
@@ -130,7 +132,7 @@ class FileStore:
         return cls(path, found, read_only, timeout)
 
     def _create_file(self, dataset: str, settings: Settings) -> None:
-        """Build the file under another name and link it into place, whole."""
+        """Build the complete file under another name, then link it into place."""
         name = str(self.path.with_name(f".{self.path.name}-{uuid.uuid4().hex}"))
         try:
             os.close(os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666))  # the umask applies
@@ -150,12 +152,12 @@ class FileStore:
                 Path(leftover).unlink(missing_ok=True)
 
     def _put_in_place(self, name: str) -> None:
-        """Give the finished file its name, unless another process was faster: then use its file."""
+        """Give the finished file its name, or use the file of another process that was faster."""
         try:
             os.link(name, self.path)
         except FileExistsError:
             return
-        except OSError:  # a file system without hard links: rename, one process at a time
+        except OSError:  # no hard links on this file system: rename, one process at a time
             with side_lock(self.path, self.timeout):
                 if not _exists(self.path):
                     os.rename(name, self.path)
@@ -173,7 +175,7 @@ class FileStore:
                 self._chain_old_rows(connection)
 
     def _chain_old_rows(self, connection: sqlite3.Connection) -> None:
-        """Give the rows of an older file their place in the chain."""
+        """Add the rows of an older file to the hash chain."""
         links: dict[int, str] = {}
         rows = connection.execute(
             f"SELECT id, dataset, {_CONTENT} FROM spends ORDER BY id"
@@ -185,7 +187,7 @@ class FileStore:
             )
 
     def _create(self, connection: sqlite3.Connection, dataset: str, settings: Settings) -> str:
-        """Add a data set, unless another process just did; return its name on record."""
+        """Add a data set, unless another process just did, and return its recorded name."""
         budget, parts = settings.budget, canonical_names(settings.parts, "parts")
         with self._transaction(connection):
             names = [row[0] for row in connection.execute("SELECT name FROM datasets")]
@@ -215,12 +217,12 @@ class FileStore:
     # --- the interface of a store -----------------------------------------------------------------
 
     def settings(self) -> Settings:
-        """Return the ceiling, relation and rule on record."""
+        """Return the recorded settings."""
         with self._connection() as connection:
             return self._settings(connection)
 
     def append(self, spend: Spend, admit: Callable[[Settings, Sequence[Spend]], None]) -> int:
-        """Check and record one spend as one transaction; return its number."""
+        """Check and record one spend in one transaction; return its number."""
         self._refuse_if_read_only()
         with self._connection() as connection, self._transaction(connection):
             earlier, link = self._read(connection)
@@ -245,7 +247,7 @@ class FileStore:
             return number
 
     def mark_drawn(self, number: int, label: str) -> None:
-        """Note that noise of this part of the spend is about to be drawn."""
+        """Record that noise of this part of the spend is about to be drawn."""
         with self._connection() as connection, self._transaction(connection):
             connection.execute(
                 "INSERT OR IGNORE INTO draws (spend, label, time) SELECT s.id, ?, ? FROM spends s"
@@ -261,7 +263,7 @@ class FileStore:
     def change_ceiling(
         self, budget: Budget, reason: str, admit: Callable[[Settings, Sequence[Spend]], None]
     ) -> None:
-        """Set another ceiling, if what was spent fits under it; the change is kept on record."""
+        """Set another ceiling if what was spent fits under it, and record the change."""
         self._refuse_if_read_only()
         with self._connection() as connection, self._transaction(connection):
             settings = self._settings(connection)
@@ -274,7 +276,7 @@ class FileStore:
             _record_ceiling(connection, self.dataset, budget, reason)
 
     def ceilings(self) -> list[tuple[str, Budget, str]]:
-        """Return every ceiling there was: since when, how much, and why."""
+        """Return all ceilings so far, each with its starting time, its budget and its reason."""
         with self._connection() as connection:
             rows = connection.execute(
                 "SELECT c.time, c.epsilon, c.delta, c.reason FROM ceilings c"
@@ -309,7 +311,7 @@ class FileStore:
         return Settings(budget, relation, accounting, order, tuple(json.loads(parts)))
 
     def _read(self, connection: sqlite3.Connection) -> tuple[list[Spend], str]:
-        """Return all spends and the last link of their chain; raise if a row is missing or edited."""
+        """Return all spends and the last hash of their chain; raise if a row is missing or edited."""
         drawn: dict[int, list[str]] = {}
         for spend, label in connection.execute("SELECT spend, label FROM draws ORDER BY rowid"):
             drawn.setdefault(spend, []).append(label)
@@ -340,7 +342,7 @@ class FileStore:
         ).fetchone()
         if count != most:
             raise LedgerError(
-                f"{self.path.name} records {most} spends and holds {count}: rows were removed. Nothing"
+                f"{self.path.name} records {most} spends but holds {count}: rows were removed. Nothing"
                 " was changed; restore the file from a backup that is not older than the last spend."
             )
         return found, link
@@ -385,14 +387,14 @@ class FileStore:
                 f"{self.path.name} is empty, which a ledger never is: it was damaged. Nothing was"
                 " changed; restore it from a backup that is not older than the last spend."
             )
-        for _ in range(50):  # a second name is there for a moment while the file is made
+        for _ in range(50):  # while the file is being created, it briefly has a second name
             if facts.st_nlink == 1:
                 return
             time.sleep(0.01)
             facts = self.path.stat()
         for draft in self.path.parent.glob(
             f".{self.path.name}-*"
-        ):  # left by a kill while it was made
+        ):  # a second name that a killed process left behind while creating the file
             if draft.samefile(self.path):
                 draft.unlink(missing_ok=True)
                 facts = self.path.stat()
@@ -412,7 +414,7 @@ class FileStore:
                 connection.execute("COMMIT")
             except BaseException:
                 if connection.in_transaction:
-                    with contextlib.suppress(sqlite3.Error):  # the journal rolls back on opening
+                    with contextlib.suppress(sqlite3.Error):  # rolled back at the next opening
                         connection.execute("ROLLBACK")
                 raise
 
@@ -454,7 +456,7 @@ class FileStore:
             if self.read_only:
                 return (
                     f"{name} can't be read as it is ({error}): a process was killed while it spent."
-                    " Open it once without read_only=True, which completes or undoes that."
+                    " Open it once without read_only=True, which completes or undoes that spend."
                 )
             return (
                 f"{name} can't be opened for writing ({error}): the file or its folder does not allow"
@@ -470,16 +472,16 @@ _CONTENT = "number, time, label, part, claim_epsilon, claim_delta, private, plan
 
 
 def _link(previous: str, content: Sequence[object]) -> str:
-    """Return the hash of a row's content and of the row before it."""
+    """Return the hash of a row's content and the hash of the previous row."""
     text = json.dumps([previous, *content], ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 @contextlib.contextmanager
 def side_lock(path: Path, timeout: float, mode: int = 0o666) -> Iterator[None]:
-    """Hold an exclusive lock on NAME-lock, beside the ledger, where the system has such locks.
+    """Hold an exclusive lock on the file NAME-lock beside the ledger, where the system has locks.
 
-    ``mode`` is that of a new lock file, before the process's mask.
+    ``mode`` gives the permissions of a new lock file, before the umask of the process applies.
     """
     if fcntl is None:  # type: ignore[unreachable, unused-ignore]
         yield  # type: ignore[unreachable, unused-ignore]
@@ -507,7 +509,7 @@ def side_lock(path: Path, timeout: float, mode: int = 0o666) -> Iterator[None]:
         try:
             yield
         finally:
-            fcntl.flock(handle, fcntl.LOCK_UN)  # closing alone would leave it to a forked child
+            fcntl.flock(handle, fcntl.LOCK_UN)  # after closing alone, a forked child would keep it
     finally:
         os.close(handle)
 
@@ -525,7 +527,7 @@ def _record_ceiling(
 def _exists(path: Path) -> bool:
     try:
         return path.exists()
-    except OSError:  # a folder on the way that may not be entered
+    except OSError:  # a parent folder may not be entered
         return False
 
 

@@ -1,4 +1,4 @@
-"""What a ledger keeps: its settings, its spends, the spelling of names, and the store in memory."""
+"""The content of a ledger: settings, spends, the spelling of names, and the store in memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dpkernel.privacy.profiles import PrivacyProfile, profile_from_dict
 
 @dataclass(frozen=True)
 class Settings:
-    """What a data set's ledger fixes: ceiling, neighbouring relation, rule."""
+    """The settings of a data set: ceiling, neighbouring relation, accounting rule and parts."""
 
     budget: Budget | None
     neighbours: Neighbours
@@ -31,10 +31,11 @@ class Settings:
 
 @dataclass(frozen=True)
 class Spend:
-    """One line of a ledger. ``drawn`` names the parts whose noise was drawn.
+    """One recorded spend of a ledger.
 
-    A spend that was recorded but never drawn stays spent: nobody can prove that nothing left.
-    ``part`` is the declared disjoint part of the data it touched; None for all of it.
+    A spend that was recorded but whose noise was never drawn stays spent, because nobody can prove
+    that nothing was released. ``drawn`` names the parts of the plan whose noise was drawn. ``part``
+    is the declared disjoint part of the data set that the spend touched, or None for all of it.
     """
 
     label: str
@@ -65,28 +66,28 @@ class Spend:
 
     @property
     def charge(self) -> Charge:
-        """What the ceiling's rule needs to know."""
+        """What the accounting rule needs to know about this spend."""
         return Charge(self.profile, self.claim)
 
     @property
     def state(self) -> str:
-        """'drawn', 'partly drawn' or 'recorded, not drawn'."""
+        """One of 'drawn', 'partly drawn' or 'recorded, not drawn'."""
         if not self.drawn:
             return "recorded, not drawn"
         return "drawn" if len(self.drawn) == len(self.plan["parts"]) else "partly drawn"
 
 
 class Store(Protocol):
-    """Where spends are kept: in memory, or in a file that processes share."""
+    """The place where spends are kept: in memory, or in a file that processes share."""
 
     def settings(self) -> Settings:
-        """Return the ceiling, relation and rule on record."""
+        """Return the recorded settings."""
 
     def append(self, spend: Spend, admit: Callable[[Settings, Sequence[Spend]], None]) -> int:
         """Call ``admit`` with all earlier spends and record this one, as one atomic step."""
 
     def mark_drawn(self, number: int, label: str) -> None:
-        """Note that noise of this part of the spend is about to be drawn."""
+        """Record that noise of this part of the spend is about to be drawn."""
 
     def spends(self) -> list[Spend]:
         """Return all spends, oldest first."""
@@ -94,15 +95,15 @@ class Store(Protocol):
     def change_ceiling(
         self, budget: Budget, reason: str, admit: Callable[[Settings, Sequence[Spend]], None]
     ) -> None:
-        """Set another ceiling after ``admit`` agreed, as one atomic step."""
+        """Set another ceiling if ``admit`` agrees, as one atomic step."""
 
     def ceilings(self) -> list[tuple[str, Budget, str]]:
-        """Return every ceiling there was: since when, how much, and why."""
+        """Return all ceilings so far, each with its starting time, its budget and its reason."""
 
 
 @dataclass
 class MemoryStore:
-    """Spends of one process."""
+    """The spends of a ledger that lives in the memory of one process."""
 
     current: Settings
     records: list[Spend] = field(default_factory=list)
@@ -118,8 +119,8 @@ class MemoryStore:
         """Check and record one spend under the lock."""
         if this_process() != self.process:
             raise LedgerError(
-                "A ledger in memory belongs to the process that made it, and this is a forked"
-                " one: two copies would each spend the whole budget. Use a ledger file."
+                "A ledger in memory belongs to the process that made it, and this process is a fork"
+                " of it: two copies would each spend the whole budget. Use a ledger file."
             )
         with self.lock:
             admit(self.current, self.records)
@@ -128,7 +129,7 @@ class MemoryStore:
             return number
 
     def mark_drawn(self, number: int, label: str) -> None:
-        """Note the draw."""
+        """Record the draw."""
         with self.lock:
             spend = self.records[number - 1]
             if label not in spend.drawn:
@@ -156,20 +157,20 @@ class MemoryStore:
 
 
 def order_after_change(settings: Settings, budget: Budget) -> float | None:
-    """Return the Renyi order that stays: that of the first ceiling there was."""
+    """Return the Renyi order after a change of the ceiling: that of the first ceiling stays."""
     if settings.renyi_order is not None or settings.accounting != RenyiFilter.name:
         return settings.renyi_order
     return RenyiFilter(settings.budget or budget).order
 
 
 def now() -> str:
-    """Return the time as ISO text, UTC."""
+    """Return the current time (UTC) as ISO text."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="microseconds")
 
 
 @lru_cache(maxsize=4096)
 def _read_profile(text: str) -> PrivacyProfile:
-    """Return the profile, once for each different plan: a ledger re-reads them at every spend."""
+    """Return the profile of a plan, cached because a ledger reads all plans again at every spend."""
     return profile_from_dict(json.loads(text)["profile"])
 
 
@@ -178,22 +179,23 @@ def _read_profile(text: str) -> PrivacyProfile:
 _HIDDEN = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")  # control, format, private, unassigned
 _BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0") | {
     chr(code) for span in (range(0xFE00, 0xFE10), range(0xE0100, 0xE01F0)) for code in span
-}  # letters and marks that show nothing
+}  # letters and marks that are invisible
 _ALIKE = ("LATIN", "GREEK", "CYRILLIC", "ARMENIAN", "COPTIC", "CHEROKEE")
 
 
 def canonical_name(name: object, parameter: str) -> str:
-    """Return a new name in its one spelling; refuse one that can't be told from another by eye.
+    """Return the one spelling of a new name; refuse names that look like another name.
 
-    Letters are composed and of usual width (NFKC), and runs of spaces are one space. Characters that
-    show nothing are refused, and so are letters of several alphabets that look alike. A word written
-    wholly in the letters of another alphabet can't be told by the tables of Python.
+    Letters are composed and brought to their usual width (NFKC), and runs of spaces become one
+    space. Invisible characters are refused, and so are mixtures of alphabets with letters that look
+    alike. A word written entirely in look-alike letters of another alphabet can't be recognised
+    with the tables of Python.
     """
     text = _plain(name) if isinstance(name, str) else ""
     if not text or any(_hidden(letter) for letter in text):
-        allowed = "a text without characters that do not show"
+        allowed = "a text without invisible characters"
     elif len({_alphabet(letter) for letter in text} & set(_ALIKE)) > 1:
-        allowed = "a name in the letters of one alphabet, since others look alike"
+        allowed = "a name in the letters of one alphabet, because letters of others look alike"
     else:
         return text
     got = ascii(name) if isinstance(name, str) else type(name).__name__
@@ -201,19 +203,19 @@ def canonical_name(name: object, parameter: str) -> str:
 
 
 def canonical_names(names: Iterable[object], parameter: str) -> tuple[str, ...]:
-    """Return several new names in their spelling; no two may be spellings of one."""
+    """Return the spelling of several new names; no two of them may be the same name."""
     found = tuple(canonical_name(name, parameter) for name in names)
     if len({_key(name) for name in found}) != len(found):
-        allowed = "different names (capitals do not count)"
+        allowed = "different names (upper and lower case count as the same)"
         raise ParameterError(parameter_message("Ledger", parameter, allowed, found))
     return found
 
 
 def recorded_name(name: str, known: Sequence[str], parameter: str) -> str | None:
-    """Return the name on record that this one spells, None if there is none.
+    """Return the recorded name that is meant, or None if there is none.
 
-    Width, capitals, spaces and composition do not count. A name that an older version recorded is found
-    under exactly its spelling, even if it would be refused now.
+    Width, case, spaces and the composition of letters are ignored. A name that an older version
+    recorded is found by its exact spelling, even if it would be refused now.
     """
     exact = unicodedata.normalize("NFC", name).strip()
     if exact in known:
@@ -222,8 +224,8 @@ def recorded_name(name: str, known: Sequence[str], parameter: str) -> str | None
     found = [other for other in known if _key(other) == _key(text)]
     if len(found) > 1:
         raise LedgerError(
-            f"The name {text!r} may mean any of {found}, which an older version told apart. Spell it"
-            " as one of them."
+            f"The name {text!r} may mean any of {found}, which an older version kept apart. Spell it"
+            " exactly as one of them."
         )
     return found[0] if found else None
 
@@ -241,6 +243,6 @@ def _alphabet(letter: str) -> str:
 
 
 def _key(name: str) -> str:
-    """Return what all spellings of a name have in common."""
+    """Return a form that is the same for all spellings of a name."""
     seen = "".join(letter for letter in _plain(name) if not _hidden(letter))
     return _plain(unicodedata.normalize("NFKC", seen).casefold())

@@ -1,11 +1,15 @@
-"""Where noise comes from, and the only object that may draw it.
+"""Sources of noise, and ``Noise``, the only object that may draw from them.
 
-A source says how words become noise: ``SystemNoise`` (the default), ``SeededNoise`` (tests and
-reproductions, never private) or ``OpenDPNoise`` (OpenDP's exact sampler, extra ``[exact]``).
-A ``Noise`` is the right to draw what one recorded spend paid for. Only a ledger makes one; every
-mechanism needs one; each part of the spend can be released as often as it was paid for and no more,
-and only in the process that paid. This guards against mistakes, not against a curator who writes
-code to get around it: whoever has the data needs no noise to leak them.
+A source turns random words into noise. There are three: ``SystemNoise`` (the default),
+``SeededNoise`` (for tests and reproductions, never private) and ``OpenDPNoise`` (OpenDP's exact
+sampler, which needs the extra ``[exact]``).
+
+A ``Noise`` is the right to draw what one recorded spend paid for. Only a ledger creates one, and
+every mechanism needs one. Each part of the spend can be released as often as it was paid for and no
+more, and only in the process that paid.
+
+This protects against mistakes. It does not protect against a curator who writes code to get around
+it: whoever has the data can leak them anyway.
 """
 
 from __future__ import annotations
@@ -30,33 +34,39 @@ from dpkernel.privacy import samplers
 from dpkernel.privacy.profiles import ApproximateProfile, GaussianProfile, PrivacyProfile, compose
 
 MOST_DRAWS = 1_000_000
-FREE = GaussianProfile(0.0)  # the profile of draws of which nothing is released
+FREE = GaussianProfile(0.0)  # the profile of random draws that are never released
 
 
 class NoiseSource:
-    """Discrete noise from a source of random words."""
+    """Base class of sources that turn random words into discrete noise.
+
+    Parameters
+    ----------
+    entropy : WordSource
+        The source of uniform 64-bit words.
+    """
 
     def __init__(self, entropy: WordSource) -> None:
         self._entropy = entropy
 
     @property
     def private(self) -> bool:
-        """Whether the noise can't be predicted or repeated: only of the sources of this module."""
+        """Whether the noise can't be predicted or repeated; true only for sources of this module."""
         return is_private(self)
 
     @property
     def generator(self) -> str:
-        """The generator's name, for the certificate."""
+        """The name of the generator, for the certificate."""
         return generator_of(self)
 
     sampler = "exact bucket sampler"
 
     def discrete_gaussian(self, scale: float, size: int) -> IntArray:
-        """Draw independent discrete Gaussians of this parameter."""
+        """Draw independent discrete Gaussian variables with this scale."""
         return samplers.discrete_gaussian(scale, size, self._entropy)
 
     def discrete_laplace(self, scale: float, size: int) -> IntArray:
-        """Draw independent discrete Laplace variables of this parameter."""
+        """Draw independent discrete Laplace variables with this scale."""
         return samplers.discrete_laplace(scale, size, self._entropy)
 
     def categorical(self, utilities: Array, rate: float) -> int:
@@ -80,19 +90,19 @@ class NoiseSource:
         return samplers.subset(n, size, self._entropy)
 
     def poisson_subset(self, n: int, rate: float) -> IntArray:
-        """Draw each of 0 .. n - 1 independently, with this probability or 2^-64 less."""
+        """Include each of 0 .. n - 1 independently, with probability ``rate`` or up to 2^-64 less."""
         return samplers.poisson_subset(n, rate, self._entropy)
 
     def standard_normals(self, count: int) -> Array:
-        """Draw independent standard normals, in float arithmetic."""
+        """Draw independent standard normal variables in floating-point arithmetic."""
         return self.normals_of(self.words(count))
 
     def normals_of(self, words: np.ndarray) -> Array:
-        """Return one normal a word: what takes time, and may be done in another thread."""
+        """Return one normal variable per word. This is the slow part and may run in another thread."""
         return samplers.normals_of(words)
 
     def words(self, count: int) -> np.ndarray:
-        """Draw uniform 64-bit words (folds need them)."""
+        """Draw uniform 64-bit words, which are needed to form folds."""
         return self._entropy.words(count)
 
 
@@ -107,15 +117,15 @@ class SystemNoise(NoiseSource):
 
 
 class SeededNoise(NoiseSource):
-    """Repeatable noise for tests and reproductions.
+    """Repeatable noise for tests and reproductions; it never protects anything.
 
-    Whatever it touches has a certificate that says ``private: false``: whoever knows the seed
-    can subtract the noise.
+    Whoever knows the seed can subtract the noise. Every certificate of a release with seeded noise
+    therefore says ``private: false``.
 
     Parameters
     ----------
     seed : int
-        Two sources with one seed give the same noise. Every fit starts the stream again.
+        Two sources with the same seed give the same noise. Every fit starts the stream again.
     """
 
     def __init__(self, seed: int) -> None:
@@ -125,7 +135,7 @@ class SeededNoise(NoiseSource):
         self.seed = int(seed)
 
     def restarted(self) -> SeededNoise:
-        """Return a new source at the start of the stream."""
+        """Return a new source that starts at the beginning of the stream."""
         return SeededNoise(self.seed)
 
     def __reduce__(self) -> tuple[type[SeededNoise], tuple[int]]:
@@ -138,8 +148,9 @@ class SeededNoise(NoiseSource):
 class OpenDPNoise(SystemNoise):
     """Integer noise from OpenDP's exact samplers (``pip install dpkernel[exact]``).
 
-    About 200 times slower than the default, which is exact as well; for those whose rules name
-    OpenDP. Selection and pure l2 noise, which OpenDP does not have in this form, stay ours.
+    It is about 200 times slower than the default, which is exact as well. Use it if your rules ask
+    for OpenDP. OpenDP has no sampler for selection and for pure l2 noise in the form needed here,
+    so these still come from this library.
     """
 
     sampler = "OpenDP"
@@ -149,11 +160,11 @@ class OpenDPNoise(SystemNoise):
         _opendp()
 
     def discrete_gaussian(self, scale: float, size: int) -> IntArray:
-        """Draw independent discrete Gaussians of this parameter."""
+        """Draw independent discrete Gaussian variables with this scale."""
         return self._draw("make_gaussian", "l2_distance", scale, size)
 
     def discrete_laplace(self, scale: float, size: int) -> IntArray:
-        """Draw independent discrete Laplace variables of this parameter."""
+        """Draw independent discrete Laplace variables with this scale."""
         return self._draw("make_laplace", "l1_distance", scale, size)
 
     def _draw(self, maker: str, metric: str, scale: float, size: int) -> IntArray:
@@ -168,16 +179,16 @@ class OpenDPNoise(SystemNoise):
 
 
 def is_private(source: NoiseSource) -> bool:
-    """Whether a source is one of the library's that draw from the operating system.
+    """Return whether a source is a class of this library that draws from the operating system.
 
-    Asked of the source's type and not of the source: a class of the user's own may say anything.
+    The type of the source decides, not its attributes: a user's class could claim anything.
     """
     fresh = type(getattr(source, "_entropy", None)) is SystemEntropy
     return fresh and type(source) in (SystemNoise, OpenDPNoise)
 
 
 def generator_of(source: NoiseSource) -> str:
-    """Return the name of the generator behind a source, "unknown" for one of the user's own."""
+    """Return the name of the generator behind a source, or "unknown" for a user's own class."""
     entropy = getattr(source, "_entropy", None)
     if is_private(source):
         return "OpenDP and os.urandom" if type(source) is OpenDPNoise else SystemEntropy.generator
@@ -186,17 +197,27 @@ def generator_of(source: NoiseSource) -> str:
 
 @dataclass(frozen=True)
 class Part:
-    """One line of a plan: a release with its profile, drawn ``draws`` times.
+    """One line of a plan: a release with its profile.
 
-    With ``folds`` above 1 it is drawn that often on each of so many disjoint sets of rows. Which
-    rows form a set follows from their positions, so neighbours with a public number of rows differ
-    in one set only: the noise may be drawn draws * folds times, and the profile counts ``draws``.
-    Whoever states folds answers for them being disjoint; a ledger refuses them under add-remove,
-    where a removed row moves all later ones.
+    Attributes
+    ----------
+    label : str
+        The name of the release, different for each part of a plan.
+    profile : PrivacyProfile
+        The profile of one draw. The profile ``FREE`` pays for random words that are not released
+        themselves and whose distribution does not depend on the data, such as the order in which a
+        stochastic method visits the rows. Such a part costs nothing and no certificate lists it.
+    draws : int
+        How many of these releases touch one record.
+    folds : int
+        The number of disjoint sets of rows on which the release is made. The noise may be drawn
+        draws * folds times, but the profile counts ``draws`` only.
 
-    A part with the profile ``FREE`` pays for words that are not released by themselves and have one
-    law whatever the data are, such as the order of a stochastic method's rows. It costs nothing and
-    no certificate lists it.
+    Notes
+    -----
+    The rows of a fold follow from their positions. Two neighbouring data sets with a public number
+    of rows therefore differ in one fold only. Whoever states folds is responsible for their being
+    disjoint. A ledger refuses folds under add-remove, where removing a row moves all later rows.
     """
 
     label: str
@@ -213,16 +234,21 @@ class Part:
 
     @property
     def free(self) -> bool:
-        """Whether nothing is released of what this part draws."""
+        """Whether this part costs nothing because nothing that it draws is released."""
         return self.profile == FREE
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything one fit is going to release, fixed before its first draw.
+    """Everything that one fit is going to release, fixed before its first draw.
 
-    ``nothing_proved`` charges everything, for published algorithms whose claim has no proof and for
-    audits.
+    Attributes
+    ----------
+    parts : tuple of Part
+        The releases.
+    nothing_proved : bool
+        If true, the plan is charged as if it revealed everything. This is for published algorithms
+        whose claim has no proof, and for audits.
     """
 
     parts: tuple[Part, ...]
@@ -239,9 +265,9 @@ class Plan:
 
     @property
     def profile(self) -> PrivacyProfile:
-        """The privacy profile of the whole plan: by default the composition of its parts.
+        """The privacy profile of the whole plan: the composition of its parts.
 
-        Folds do not enter: a record is in one of them.
+        The number of folds has no effect, because a record is in one fold only.
         """
         if self.nothing_proved:
             return ApproximateProfile(0.0, 1.0)
@@ -259,7 +285,7 @@ class Plan:
 
     @classmethod
     def of(cls, what: Plan | PrivacyProfile, label: str) -> Plan:
-        """Return the plan itself, or a plan with this one profile."""
+        """Return a plan unchanged, or turn a profile into a plan with one part."""
         return what if isinstance(what, Plan) else cls((Part(label, what),))
 
     def to_dict(self) -> JSON:
@@ -278,15 +304,25 @@ class Plan:
         }
 
 
-TRUSTED_SOURCES = {  # the sampler that goes with a generator
+TRUSTED_SOURCES = {  # generator: the sampler that belongs to it
     "os.urandom": SystemNoise.sampler,
     "OpenDP and os.urandom": OpenDPNoise.sampler,
 }
-_MINT = object()  # handed to ledger.py: nobody else makes a Noise
+_MINT = object()  # only ledger.py passes this object, so nobody else can create a Noise
 
 
 class Noise:
-    """The right to draw the noise of one recorded spend. Made by ``ledger.spend`` only."""
+    """The right to draw the noise of one recorded spend. Only ``ledger.spend`` creates it.
+
+    Attributes
+    ----------
+    plan : Plan
+        What the spend paid for.
+    neighbours : Neighbours
+        The neighbouring relation of the ledger.
+    ledger_part : str or None
+        The declared disjoint part of the data set that the spend was made on, if any.
+    """
 
     def __init__(
         self,
@@ -305,7 +341,7 @@ class Noise:
         self._source = source
         self.plan = plan
         self.neighbours = neighbours
-        self.ledger_part = ledger_part  # the declared disjoint part of the data that it touches
+        self.ledger_part = ledger_part
         self._left = {part.label: part.draws * part.folds for part in plan.parts}
         self._profiles = {part.label: part.profile for part in plan.parts}
         self._on_draw = on_draw
@@ -333,29 +369,43 @@ class Noise:
 
     @property
     def used(self) -> tuple[object, ...]:
-        """The mechanisms that have drawn, in their order; each stands in the certificate."""
+        """The mechanisms that have drawn, in order. The certificate must list each of them."""
         with self._lock:
             return tuple(self._used)
 
     def claim(
         self, profile: PrivacyProfile, label: str | None = None, mechanism: object = None
     ) -> NoiseSource:
-        """Strike one draw of the part with this profile off the spend; return its source.
+        """Use up one draw of the part with this profile and return the source of noise.
 
-        Called by mechanisms, with themselves and the profile of what they are about to release.
+        Mechanisms call this method just before a release.
+
+        Parameters
+        ----------
+        profile : PrivacyProfile
+            The profile of the release.
+        label : str, optional
+            The label of the part. By default any part with this profile.
+        mechanism : object, optional
+            The mechanism that releases.
+
+        Raises
+        ------
+        NoiseError
+            If no paid draw with this profile is left, or in another process than the one that paid.
         """
         refuse_after_fork(self._process)
         with self._lock:
             for name, left in self._left.items():
                 wanted = label is None or label == name
                 if wanted and left > 0 and self._profiles[name] == profile:
-                    self._on_draw(name, mechanism)  # on record first: if that fails, the draw stays
+                    self._on_draw(name, mechanism)  # first: if it fails, the draw is not lost
                     self._left[name] = left - 1
                     self._note(mechanism)
                     return self._source
         raise NoiseError(
             "No undrawn part of this spend has the profile of the release: it was drawn already, or"
-            " another profile was recorded. Spend the mechanism's own profile() once a release."
+            " another profile was recorded. Spend the mechanism's own profile() once per release."
         )
 
     def _note(self, mechanism: object) -> None:
@@ -363,7 +413,7 @@ class Noise:
             self._used.append(mechanism)
 
     def _hand_over(self) -> Callable[[str, object], None]:
-        """Strike all draws off; return what records them, for the steps that draw instead."""
+        """Give up all draws; return the function by which the steps record theirs instead."""
         with self._lock:
             self._left = dict.fromkeys(self._left, 0)
 
@@ -382,18 +432,18 @@ class Noise:
 
 
 def refuse_after_fork(process: tuple[int, int]) -> None:
-    """Raise in another process than the one that paid: both would draw what was paid for once."""
+    """Raise in a forked process: both processes would draw what was paid for only once."""
     if this_process() != process:
         raise NoiseError(
-            "This noise was paid for in another process (the program forked since). Call"
+            "This noise was paid for in another process (the program has forked since). Call"
             " ledger.spend in the process that draws."
         )
 
 
 def keyed_normals(key: bytes, label: bytes, count: int) -> Array:
-    """Return normal numbers that follow from a secret key and a label.
+    """Return normal variables that are determined by a secret key and a label.
 
-    For noise that was paid for once and is needed in parts, over several processes.
+    They serve noise that is paid for once and then needed piece by piece in several processes.
     """
     return samplers.normals(count, KeyedEntropy(key, label))
 

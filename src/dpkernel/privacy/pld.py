@@ -1,11 +1,12 @@
-"""Privacy loss distributions: dp-accounting, wrapped once.
+"""Privacy loss distributions: the one place that calls dp-accounting.
 
-Two traps of that library are closed here. Under REPLACE_ONE its PLD accountant doubles the
-sensitivity of a Gaussian and its Renyi accountant does not; we always pass our own
-sensitivity under ADD_OR_REMOVE_ONE and test the result against the closed form. And FFT
-convolution carries an additive error of about 1e-16 a step in delta: 1e-15 a step is added.
+Two pitfalls of that library are avoided here. First, under REPLACE_ONE its PLD accountant doubles
+the sensitivity of a Gaussian and its Renyi accountant does not. Therefore our own sensitivity is
+always passed under ADD_OR_REMOVE_ONE, and tests compare the result with the closed form. Second,
+FFT convolution has an additive error of about 1e-16 per step in delta. Therefore 1e-15 per step is
+added.
 
-dp-accounting takes two seconds to import, so it is imported when first needed.
+dp-accounting takes two seconds to import, so it is imported when it is first needed.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from scipy.special import logsumexp
 
 from dpkernel.foundations.types import Array
 
-STEP = 1e-4  # of the grid of privacy losses, unless a part asks for a finer one
+STEP = 1e-4  # grid step of privacy losses, unless a part needs a finer one
 _FINEST = 1e-6
 _FFT_ERROR = 1e-15  # added to delta for every convolution
-_CUT = 1e-16  # probability that a long convolution may cut off at the top, a step
+_CUT = 1e-16  # probability per step that a long convolution may cut off at the top
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ def gaussian(mu: float, step: float = STEP) -> Distribution:
 
 
 def point(epsilon: float, delta: float, step: float = STEP) -> Distribution:
-    """Return the distribution of a mechanism known by one point only."""
+    """Return the distribution of a mechanism for which only one point is known."""
     library, _ = _library()
     from dp_accounting.pld.common import DifferentialPrivacyParameters
 
@@ -83,11 +84,10 @@ def from_profile(
 ) -> Distribution:
     """Return a distribution that dominates a profile known at every real epsilon.
 
-    The profile must bound both directions and be convex in e^epsilon (Zhu, Dong & Wang 2022);
-    its points on the grid -reach .. reach are connected pessimistically, and delta(reach)
-    becomes the mass at infinity. With ``reverse`` the first profile is that of a data set with the
-    record against one without, the second that of the other direction, and each composes with its
-    like.
+    The profile must bound both directions and be convex in e^epsilon (Zhu, Dong & Wang 2022). Its
+    points on the grid -reach .. reach are connected pessimistically, and delta(reach) becomes the
+    mass at infinity. With ``reverse``, the first profile compares a data set with the record to one
+    without it, the second profile is the other direction, and each direction composes separately.
     """
     from dp_accounting.pld import pld_pmf
 
@@ -114,29 +114,30 @@ def convolve(distributions: Sequence[Distribution]) -> Distribution:
 
 
 @dataclass(frozen=True)
-class Law:
-    """A law of privacy losses on the grid: ``masses[i]`` at ``first + i`` steps, the rest infinite."""
+class LossLaw:
+    """A distribution of losses on the grid: ``masses[i]`` at ``first + i`` steps, the rest infinite."""
 
     first: int
     masses: Array
     infinity: float
 
 
-def from_laws(laws: Sequence[Law], step: float, count: int, order: float) -> Distribution:
-    """Return ``count`` copies of a mechanism with one law (symmetric) or two (remove, add)."""
+def from_laws(laws: Sequence[LossLaw], step: float, count: int, order: float) -> Distribution:
+    """Return ``count`` copies of a mechanism with one (symmetric) or two (remove, add) laws."""
     library, _ = _library()
     return Distribution(
         library.PrivacyLossDistribution(*(_power(law, step, count, order) for law in laws)), count
     )
 
 
-def _power(law: Law, step: float, count: int, order: float) -> Any:
-    """Return the law of the sum of ``count`` independent losses.
+def _power(law: LossLaw, step: float, count: int, order: float) -> Any:
+    """Return the distribution of the sum of ``count`` independent losses.
 
-    One FFT on a ring of losses. Chernoff bounds near this order (any positive one is valid) choose a
-    ring outside of which there is little: what is above it would come back at the bottom, so its
-    probability is added to the mass at infinity; what is below it comes back at the top, which is
-    pessimistic. dp-accounting's own power chooses its ring by orders that suit short sums.
+    It uses one FFT on a ring of losses. Chernoff bounds near this order (any positive order is
+    valid) choose a ring with little mass outside. Mass above the ring would come back at its
+    bottom, so its probability is added to the mass at infinity. Mass below the ring comes back at
+    its top, which is pessimistic. dp-accounting's own power is not used, because it chooses the
+    ring by orders that suit short sums.
     """
     from dp_accounting.pld import pld_pmf
 
@@ -144,7 +145,7 @@ def _power(law: Law, step: float, count: int, order: float) -> Any:
     losses = step * np.arange(law.first, last + 1)
     cut = min(_CUT * count, 0.5)
     high, low = count * last, count * law.first
-    for part in range(1 if order * step < 0.1 else 16):  # smaller ones suit a coarse grid
+    for part in range(1 if order * step < 0.1 else 16):  # smaller orders suit a coarse grid
         for sign, power in ((1, order / 4**part), (-1, order / 4**part + 1)):
             log_moment = float(logsumexp(sign * power * losses, b=law.masses))
             end = math.ceil((count * log_moment - math.log(cut)) / power / step)
@@ -154,7 +155,7 @@ def _power(law: Law, step: float, count: int, order: float) -> Any:
     ring[np.arange(law.first, last + 1) % size] = law.masses
     power_of, total = rfft(ring), None
     left = count
-    while left:  # by squaring: complex powers are slower and no better
+    while left:  # by squaring: complex powers are slower and not more accurate
         if left & 1:
             total = power_of if total is None else total * power_of
         left >>= 1
@@ -162,7 +163,7 @@ def _power(law: Law, step: float, count: int, order: float) -> Any:
             power_of = power_of * power_of
     found = np.roll(irfft(total, size), -(low % size))
     infinity = cut - math.expm1(count * math.log1p(-law.infinity))
-    # cells may be negative by the FFT's error, which cancels in sums; cutting them at 0 would not
+    # the FFT's error can make cells negative; these errors cancel in sums, unless cut off at 0
     return pld_pmf.DensePLDPmf(step, low, found, min(infinity, 1.0), True)
 
 

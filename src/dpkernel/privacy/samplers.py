@@ -1,27 +1,28 @@
-r"""Noise drawn exactly, on the integers, from random words.
+r"""Exact samplers for integer noise and random batches, driven by random words.
 
-Discrete Gaussian  P(y) proportional to exp(-y^2 / (2 scale^2)),  y in Z.
-Discrete Laplace   P(y) proportional to exp(-|y| / scale),        y in Z.
-Categorical        P(i) proportional to exp(rate * utility_i).
-Batches            uniform indices, permutations and subsets; independent coins.
+The distributions are::
 
-Method. Write |y| = j w + x with w a power of two and 0 <= x < w. The bucket j
-comes from a table of cumulative weights of the points j w, the offset x is
-uniform, and the pair is accepted with probability weight(j w + x) / weight(j w);
-the sign is a coin and "minus zero" is rejected. For both laws this gives P(y)
-and accepts 65 to 91 % of the attempts.
+    Discrete Gaussian  P(y) proportional to exp(-y^2 / (2 scale^2)),  y in Z.
+    Discrete Laplace   P(y) proportional to exp(-|y| / scale),        y in Z.
+    Categorical        P(i) proportional to exp(rate * utility_i).
+    Batches            uniform indices, permutations and subsets; independent coins.
 
-Exactness. A uniform U is used through its first 32 bits only. Unless these
-bits coincide with those of the real number U is compared with, they decide the
-comparison. If they coincide (about once in 10^8 draws) more words are drawn and
-the comparison is settled in decimal arithmetic whose precision grows with the
-number of bits. No probability is ever rounded and no tail is cut, so the law is
-the stated one, given independent uniform words: nothing has to be added to
-delta for the sampler. (A sampler with 64-bit thresholds and a tail cut at 9.3
-standard deviations would cost (1 + e^epsilon) 3e-18 a draw.)
+**Method.** Write ``|y| = j w + x`` with w a power of two and 0 <= x < w. The bucket j comes from a
+table of cumulative weights of the points j w. The offset x is uniform, and the pair is accepted
+with probability weight(j w + x) / weight(j w). The sign is a coin toss, and "minus zero" is
+rejected. For both distributions this gives P(y) and accepts 65 to 91 % of the attempts.
 
-What is not handled: constant time. How long integer noise takes depends on the
-noise, not on the data; a choice among utilities takes longer when they are huge.
+**Exactness.** Of a uniform variable U, only the first 32 bits are drawn at first. They decide a
+comparison of U with a real number unless they coincide with the first bits of that number. If they
+coincide (about once in 10^8 draws), more words are drawn, and the comparison is settled in decimal
+arithmetic whose precision grows with the number of bits. No probability is ever rounded and no tail
+is cut. Given independent uniform words, the distribution is therefore exactly the stated one, and
+nothing has to be added to delta for the sampler. (A sampler with 64-bit thresholds and a tail cut
+at
+9.3 standard deviations would cost (1 + e^epsilon) 3e-18 per draw.)
+
+**Not handled:** constant time. How long integer noise takes depends on the noise, not on the data.
+A choice among utilities takes longer if they are huge.
 """
 
 from __future__ import annotations
@@ -43,32 +44,33 @@ from dpkernel.foundations.types import Array, IntArray, is_whole
 
 SMALLEST_SCALE = 2.0**-4
 LARGEST_SCALE = 2.0**58
-_ATTEMPTS = 1 << 15  # attempts a pass: the working arrays stay in the cache
-_BAND = 2.0**-45  # relative error allowed to the float acceptance probability; it is below 2^-47
+_ATTEMPTS = 1 << 15  # attempts per pass, so that the working arrays stay in the cache
+_BAND = 2.0**-45  # allowed relative error of the float acceptance probability; it is below 2^-47
 _INT64 = 1 << 64
 
 T = TypeVar("T")
 
 
 def discrete_gaussian(scale: float, size: int, source: WordSource) -> IntArray:
-    """Draw ``size`` independent discrete Gaussians of parameter ``scale``."""
+    """Draw ``size`` independent discrete Gaussian variables with parameter ``scale``."""
     return _fill(_law("gaussian", _checked(scale)), size, source)
 
 
 def discrete_laplace(scale: float, size: int, source: WordSource) -> IntArray:
-    """Draw ``size`` independent discrete Laplace variables of parameter ``scale``."""
+    """Draw ``size`` independent discrete Laplace variables with parameter ``scale``."""
     return _fill(_law("laplace", _checked(scale)), size, source)
 
 
 def categorical(utilities: Array, rate: float, source: WordSource) -> int:
     """Draw an index i with probability proportional to exp(rate * utilities[i]), exactly.
 
-    The law is that of the largest ``rate * utilities[i] + Gumbel_i``; drawing it through
-    one uniform keeps the probabilities exact, which float Gumbel noise would not.
+    The distribution is that of the index of the largest ``rate * utilities[i] + Gumbel_i``. Drawing
+    it through one uniform variable keeps the probabilities exact, which float Gumbel noise would
+    not.
     """
     with np.errstate(
         all="ignore"
-    ):  # a huge utility gives an infinite slack: the exact path decides
+    ):  # a huge utility gives an infinite slack, and then the exact path decides
         exponents = rate * utilities
         reach = float(np.abs(exponents).max())
         cumulative = np.cumsum(np.exp(exponents - exponents.max()))
@@ -88,8 +90,8 @@ def categorical(utilities: Array, rate: float, source: WordSource) -> int:
 def l2_gamma(dimension: int, scale: float, source: WordSource) -> Array:
     """Draw a vector with density proportional to exp(-||v||_2 / scale), in float arithmetic.
 
-    A uniform direction times a Gamma(dimension, scale) radius. Unlike the other samplers of
-    this file it is not exact: mechanisms that use it ask the user to accept idealised reals.
+    It is a uniform direction times a Gamma(dimension, scale) radius. Unlike most samplers of this
+    file it is not exact: mechanisms that use it ask the user to accept idealised reals.
     """
     direction = normals(dimension, source)
     direction /= np.linalg.norm(direction)
@@ -104,11 +106,11 @@ def l2_gamma(dimension: int, scale: float, source: WordSource) -> Array:
 def uniform_indices(n: int, count: int, source: WordSource) -> IntArray:
     """Draw ``count`` independent uniform indices below n, exactly.
 
-    A word is used unless it lies in the incomplete last run of n words below 2^64.
+    A word is rejected if it lies in the last, incomplete run of n words below 2^64.
     """
     _check_size("n", n, 1, _INT64 // 2)
     out = np.empty(count, dtype=np.int64)
-    complete, filled = np.uint64(_INT64 // n * n - 1), 0  # the last word that is used
+    complete, filled = np.uint64(_INT64 // n * n - 1), 0  # the largest word that is accepted
     while filled < count:
         words = source.words(count - filled)
         kept = words[words <= complete] % np.uint64(n)
@@ -118,7 +120,7 @@ def uniform_indices(n: int, count: int, source: WordSource) -> IntArray:
 
 
 def permutation(n: int, source: WordSource) -> IntArray:
-    """Draw a uniform permutation of 0 .. n - 1: the order of n words, all drawn again on a tie."""
+    """Draw a uniform permutation of 0 .. n - 1: the order of n words, redrawn if two are equal."""
     _check_size("n", n, 0, _INT64 // 2)
     while True:
         words = source.words(n)
@@ -131,9 +133,9 @@ def permutation(n: int, source: WordSource) -> IntArray:
 def subset(n: int, size: int, source: WordSource) -> IntArray:
     """Draw a uniform subset of 0 .. n - 1 of this size, in increasing order.
 
-    Where it is small, the first ``size`` different ones among uniform indices; otherwise the places
-    of the ``size`` smallest of n words, all drawn again if the next one ties. Both treat all
-    indices alike, so that every subset is as likely as every other.
+    A small subset consists of the first ``size`` different values among uniform indices. A large
+    one consists of the places of the ``size`` smallest of n words, all redrawn if the next word
+    ties. Both ways treat all indices alike, so all subsets are equally likely.
     """
     _check_size("n", n, 1, _INT64 // 2)
     _check_size("size", size, 0, n)
@@ -145,7 +147,7 @@ def subset(n: int, size: int, source: WordSource) -> IntArray:
             places = np.argpartition(words, size)
             if words[places[:size]].max() < words[places[size]]:
                 return np.asarray(np.sort(places[:size]), dtype=np.int64)
-    chosen = np.empty(0, dtype=np.int64)  # in the order in which they were drawn
+    chosen = np.empty(0, dtype=np.int64)  # in the order of drawing
     while len(chosen) < size:
         more = int(1.1 * (size - len(chosen))) + 8
         drawn = np.concatenate((chosen, uniform_indices(n, more, source)))
@@ -155,9 +157,10 @@ def subset(n: int, size: int, source: WordSource) -> IntArray:
 
 
 def poisson_subset(n: int, rate: float, source: WordSource) -> IntArray:
-    """Draw each of 0 .. n - 1 independently, with probability floor(2^64 rate) / 2^64 <= rate.
+    """Include each of 0 .. n - 1 independently, with probability floor(2^64 rate) / 2^64 <= rate.
 
-    The first 16 bits of an index's uniform decide nearly always; 48 more follow where they tie.
+    The first 16 bits of an index's uniform variable nearly always decide; 48 more follow if they
+    tie.
     """
     _check_size("n", n, 0, _INT64 // 2)
     if not 0 <= rate <= 1:
@@ -173,21 +176,21 @@ def poisson_subset(n: int, rate: float, source: WordSource) -> IntArray:
     return np.flatnonzero(chosen)
 
 
-# --- the two laws on the integers -------------------------------------------------------
+# --- the two distributions on the integers ----------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
 class _Law:
-    """A symmetric law on Z, weight(y) = exp(-exponent(|y|)), cut into buckets of width 2^log_width."""
+    """A symmetric distribution on Z with weight exp(-exponent(|y|)), in buckets of 2^log_width."""
 
     scale: float
     log_width: int
     exponent: Callable[[int], Fraction]
     step: Callable[[Array, Array], Array]  # float exponent(base + x) - exponent(base)
-    thresholds: IntArray  # floor(2^32 * P(bucket <= j)), up to the first that is 2^32 - 1
+    thresholds: IntArray  # floor(2^32 * P(bucket <= j)), up to the first value 2^32 - 1
 
     def decide_bucket(self, first_bits: int, source: WordSource) -> int:
-        """Return the bucket of a uniform that begins with these 32 bits."""
+        """Return the bucket of a uniform variable that begins with these 32 bits."""
 
         def settle(low: Fraction, high: Fraction, digits: int) -> int | None:
             slack = Fraction(1, 10 ** (digits - 5))
@@ -198,7 +201,7 @@ class _Law:
                 edge = upper
             return None
 
-        # The edge below bucket 0 is exactly zero: let the slack not exclude it.
+        # The edge below bucket 0 is exactly zero, so the slack must not exclude it.
         def settle_from_zero(low: Fraction, high: Fraction, digits: int) -> int | None:
             first = _bucket_edges(self, digits)[0]
             if high <= first - Fraction(1, 10 ** (digits - 5)):
@@ -255,7 +258,7 @@ def _law(kind: str, scale: float) -> _Law:
 
 
 def _fill(law: _Law, size: int, source: WordSource) -> IntArray:
-    """Run vectorised attempts until ``size`` of them were accepted."""
+    """Run vectorised attempts until ``size`` of them are accepted."""
     out = np.empty(size, dtype=np.int64)
     filled = 0
     while filled < size:
@@ -267,7 +270,7 @@ def _fill(law: _Law, size: int, source: WordSource) -> IntArray:
 
 
 def _attempt(law: _Law, words: np.ndarray, source: WordSource) -> IntArray:
-    """Return the accepted outcomes of one pass; two words an attempt."""
+    """Return the accepted outcomes of one pass, which uses two words per attempt."""
     half = len(words) // 2
     choice, place = words[:half], words[half:]
     bucket_bits = (choice >> np.uint64(32)).view(np.int64)
@@ -293,7 +296,7 @@ def _attempt(law: _Law, words: np.ndarray, source: WordSource) -> IntArray:
     return np.asarray(signed[accepted])
 
 
-# --- comparing a lazily drawn uniform with a real number ----------------------------------
+# --- comparing a lazily drawn uniform variable with a real number -------------------------
 
 
 def _refine(
@@ -302,10 +305,10 @@ def _refine(
     settle: Callable[[Fraction, Fraction, int], T | None],
     source: WordSource,
 ) -> T:
-    """Draw further bits of the uniform until ``settle(low, high, digits)`` has an answer.
+    """Draw further bits of the uniform variable until ``settle(low, high, digits)`` has an answer.
 
-    ``settle`` knows its real numbers to an error below 10^-(digits - 5) and answers None
-    when the interval [low, high] of the uniform is not clear of them.
+    ``settle`` knows its real numbers to an error below 10^-(digits - 5). It returns None if the
+    interval [low, high] of the uniform variable is too close to one of them.
     """
     while True:
         answer = settle(Fraction(bits, 1 << count), Fraction(bits + 1, 1 << count), 40 + count)
@@ -325,7 +328,7 @@ def _exp(exponent: Fraction, digits: int) -> Fraction:
 
 @lru_cache(maxsize=128)
 def _bucket_edges(law: _Law, digits: int) -> tuple[Fraction, ...]:
-    """Return P(bucket <= j), j = 0, 1, ... until the rest is below 10^-digits."""
+    """Return P(bucket <= j) for j = 0, 1, ... until the remaining probability is below 10^-digits."""
     weights: list[Fraction] = []
     while not weights or weights[-1] * 10 ** (digits + 5) > 1:
         weights.append(_exp(-law.exponent(len(weights) << law.log_width), digits + 5))
@@ -359,16 +362,16 @@ def _categorical_exactly(utilities: Array, rate: float, bits: int, source: WordS
 
 
 def normals(count: int, source: WordSource) -> Array:
-    """Draw independent normal numbers, in float arithmetic: not exact."""
+    """Draw independent normal variables in float arithmetic; they are not exact."""
     return normals_of(source.words(count))
 
 
 def normals_of(words: np.ndarray) -> Array:
-    """Return one normal number for every 64-bit word, by the inverse of their distribution.
+    """Return one normal variable per 64-bit word, by the inverse of the distribution function.
 
-    Like ``l2_gamma`` it is not exact: mechanisms that use it ask the user to accept idealised reals,
-    and round to a grid that is coarse beside the 2^-52 between neighbouring values. A word must not
-    make two numbers: few bits for each would let a pair of them tell whether it is noise.
+    Like ``l2_gamma`` this is not exact. Mechanisms that use it ask the user to accept idealised
+    reals and round to a grid that is coarse compared with the 2^-52 between neighbouring values.
+    One word must not make two variables: with few bits each, a pair could be recognised as noise.
     """
     tail = ((words >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-53
     sign = 1.0 - 2.0 * (words & np.uint64(1)).astype(np.float64)
@@ -376,7 +379,7 @@ def normals_of(words: np.ndarray) -> Array:
 
 
 def _wrap(value: int) -> int:
-    """Reduce to int64, as the sum of value and noise is: a post-processing of the release."""
+    """Reduce to int64, like the sum of value and noise; this is post-processing of the release."""
     return (value + (1 << 63)) % _INT64 - (1 << 63)
 
 

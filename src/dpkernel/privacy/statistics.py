@@ -1,14 +1,15 @@
 r"""One-pass, mergeable sums that know their sensitivity.
 
-``GramSum`` accumulates sum_i v_i v_i^T with v = (features, targets, constant), every record
-quantised to integers inside its norm ball first. Sums of integers are exact, so the sensitivity of
-the real-valued query is that of the program, whatever the order, the number of blocks or threads.
+``GramSum`` accumulates sum_i v_i v_i^T with v = (features, targets, constant). Every record is
+first quantised to integers inside its norm ball. Sums of integers are exact, so the program has the
+sensitivity of the mathematical query, whatever the order and the number of blocks or threads.
 
-Whoever adds rows answers for adding none twice: a record that is in a sum k times moves it k times as
+Whoever adds rows must not add a row twice: a record that is in a sum k times moves it k times as
 far as the sensitivity says.
 
-The un-noised sum can't be printed, pickled or read: the only ways out are ``release``, with noise on
-the matrix, and ``sketch``, rows with the law of a Gaussian mixing of the records.
+The sum without noise can't be printed, pickled or read. There are only two ways out: ``release``,
+which adds noise to the matrix, and ``sketch``, which draws rows with the distribution of a Gaussian
+mixing of the records.
 """
 
 from __future__ import annotations
@@ -29,19 +30,33 @@ from dpkernel.privacy.noise import Noise
 from dpkernel.privacy.profiles import gaussian_mu
 from dpkernel.privacy.sensitivity import Sensitivity
 
-_FINEST = 2**20  # integer radius of the feature ball at most: one part in a million
+_FINEST = 2**20  # largest integer radius of the feature ball: a resolution of one in a million
 _CACHED_ROWS = 128
 _FINEST_FOR_MANY = 2**18  # from a million rows on: blocks of a product can be 16 times longer
-TARGET_SHARE = math.sqrt(0.5)  # of the feature bound: the best for a coefficient norm T/B
+TARGET_SHARE = math.sqrt(0.5)  # relative to the feature bound; best for a coefficient norm T/B
 CONSTANT_SHARE = 0.5
 
 
 @dataclass(frozen=True)
 class GramLayout:
-    """The integer grid of one Gram release. Depends on public numbers only.
+    """The integer grid of one Gram release. It depends on public numbers only.
 
-    A record is (z, y_1 .. y_k, 1) with ||z|| <= row_bound, |y_j| <= 1; it is stored as integers
-    with ||z|| <= row, |y_j| <= target and the constant. Targets are mapped to [-1, 1] before.
+    A record is (z, y_1 .. y_k, 1) with ||z|| <= row_bound and ``|y_j| <= 1``; targets are mapped to
+    [-1, 1] beforehand. It is stored as integers with ||z|| <= row, ``|y_j| <= target`` and the
+    constant.
+
+    Parameters
+    ----------
+    n_features, n_targets : int
+        The numbers of features and of targets.
+    row_bound : float
+        The bound on the norm of the features.
+    row, target, constant : int
+        The bounds on features and targets, and the constant, in integer steps.
+    neighbours : Neighbours
+        The neighbouring relation.
+    n_max : int
+        The largest number of rows.
     """
 
     n_features: int
@@ -96,8 +111,8 @@ class GramLayout:
     ) -> GramLayout:
         """Return the finest grid on which n_max rows and the noise of the budget fit.
 
-        ``constant=False`` leaves the constant coordinate out: sums of features and targets are then
-        not released, and everything else has less noise.
+        ``constant=False`` leaves the constant coordinate out. Then the sums of features and targets
+        are not released, and everything else has less noise.
         """
         mu = gaussian_mu(budget.epsilon, budget.delta)
         share = 1 + CONSTANT_SHARE**2 + TARGET_SHARE**2  # N^2 / row^2
@@ -141,7 +156,7 @@ class GramLayout:
 
     @property
     def units(self) -> Array:
-        """What one integer step of each coordinate is worth; 0 for a constant that is not there."""
+        """The value of one integer step of each coordinate; 0 for a constant that is left out."""
         out = np.full(self.side, self.row_bound / self.row)
         out[self.n_features : -1] = 1.0 / self.target
         out[-1] = 1.0 / self.constant if self.constant else 0.0
@@ -171,7 +186,7 @@ class GramLayout:
 
     @property
     def block_rows(self) -> int:
-        """How many rows a float64 matrix product sums without any rounding."""
+        """The largest number of rows that a float64 matrix product sums without rounding."""
         return int(2**53 // self.norm_square)
 
     def mechanism(self, budget: Budget) -> SymmetricGaussian:
@@ -188,14 +203,14 @@ class GramLayout:
         )
 
     def quantise(self, features: Array, targets: Array) -> Array:
-        """Return integer-valued records inside the bounds, one a row, as float64.
+        """Return integer-valued records inside the bounds, one per row, as float64.
 
-        A record that is not finite becomes zero; every other step only shrinks it.
+        A record that is not finite becomes zero. Every other step only shrinks a record.
         """
         out = np.empty((len(features), self.side))
         for start in range(
             0, len(features), _CACHED_ROWS
-        ):  # a few rows at a time stay in the cache
+        ):  # a few rows at a time, so that they stay in the cache
             rows = slice(start, start + _CACHED_ROWS)
             self._quantise_features(features[rows], out[rows, : self.n_features])
         with np.errstate(invalid="ignore"):
@@ -210,7 +225,7 @@ class GramLayout:
             features = features.astype(np.float64, copy=False)  # float32 squares would underflow
         squares = row_squares(features)
         strange = np.asarray(~(squares < (1e300 if features.dtype == np.float64 else 1e30)))
-        if strange.any():  # huge or not finite; no other row may feel it, not even in its last bit
+        if strange.any():  # such rows must not change any bit of another row
             rows = features[strange].astype(np.float64)
             finite = np.isfinite(rows).all(axis=1, keepdims=True)
             rows = np.where(finite, rows, 0.0)
@@ -220,13 +235,13 @@ class GramLayout:
                 rows * (self.row_bound / np.maximum(largest, self.row_bound))[:, None]
             )
             squares = row_squares(features)
-        # the norm of a float32 row errs by up to 1e-6 of it: shrink by that much more
+        # the norm of a float32 row has a relative error of up to 1e-6: shrink by that much more
         margin = 2.0**-40 if features.dtype == np.float64 else 2.0**-20
         norms = np.sqrt(squares.astype(np.float64))
         factor = self.row * (1 - margin) / np.maximum(norms, self.row_bound)
         np.multiply(features, factor[:, None], out=out)
         np.trunc(out, out=out)
-        for _ in range(64):  # squares are exact integers below 2^53, summed in any order
+        for _ in range(64):  # squares are exact integers below 2^53 in any order of summation
             over = np.einsum("ij,ij->i", out, out) > float(self.row) ** 2
             if not over.any():
                 return
@@ -242,7 +257,15 @@ class GramLayout:
 
 @dataclass(frozen=True)
 class NoisyGram:
-    """A released Gram matrix in natural units; everything computed from it is post-processing."""
+    """A released Gram matrix in natural units. Everything computed from it is post-processing.
+
+    Attributes
+    ----------
+    matrix : ndarray
+        The noisy matrix in natural units.
+    n_features, n_targets : int
+        The numbers of features and of targets.
+    """
 
     matrix: Array
     n_features: int
@@ -250,40 +273,45 @@ class NoisyGram:
 
     @property
     def features(self) -> Array:
-        """Noisy sum of z z^T."""
+        """The noisy sum of z z^T."""
         return self.matrix[: self.n_features, : self.n_features]
 
     @property
     def cross(self) -> Array:
-        """Noisy sum of z y^T, one column a target."""
+        """The noisy sum of z y^T, with one column per target."""
         return self.matrix[: self.n_features, self.n_features : -1]
 
     @property
     def targets(self) -> Array:
-        """Noisy sum of y y^T."""
+        """The noisy sum of y y^T."""
         return self.matrix[self.n_features : -1, self.n_features : -1]
 
     @property
     def feature_sum(self) -> Array:
-        """Noisy sum of z."""
+        """The noisy sum of z."""
         return self.matrix[: self.n_features, -1]
 
     @property
     def target_sum(self) -> Array:
-        """Noisy sum of y."""
+        """The noisy sum of y."""
         return self.matrix[self.n_features : -1, -1]
 
     @property
     def count(self) -> float:
-        """Noisy number of rows."""
+        """The noisy number of rows."""
         return float(self.matrix[-1, -1])
 
 
 class GramSum:
-    """The exact integer sum of v v^T over the rows seen so far.
+    """The exact integer sum of v v^T over the rows added so far.
 
-    A monoid: ``update`` adds rows, ``merge`` adds another statistic of the same layout. Several
-    threads may call ``update`` at once. It can be released once; nothing else reads the sum.
+    ``update`` adds rows and ``merge`` adds another statistic with the same layout. Several threads
+    may call ``update`` at the same time. The sum can be released once, and nothing else reads it.
+
+    Parameters
+    ----------
+    layout : GramLayout
+        The integer grid of the records.
     """
 
     def __init__(self, layout: GramLayout) -> None:
@@ -312,7 +340,7 @@ class GramSum:
         step = layout.block_rows
         for start in range(0, len(features), step):
             block = layout.quantise(features[start : start + step], targets[start : start + step])
-            part = (block.T @ block).astype(np.int64)  # in integers: the total exceeds 2^53
+            part = (block.T @ block).astype(np.int64)  # as integers, because the total exceeds 2^53
             with self._lock:
                 self._sum += part
         return self
@@ -320,15 +348,15 @@ class GramSum:
     def merge(self, other: GramSum) -> GramSum:
         """Add the rows of another statistic."""
         if other.layout != self.layout:
-            raise DataError("Only statistics of one layout can be merged.")
+            raise DataError("Only statistics with the same layout can be merged.")
         if other is self or other._merged or self._merged:
             raise DataError(
-                "A statistic can be merged into another once: its rows would count twice and the"
-                " sensitivity would double."
+                "A statistic can be merged into another one only once: otherwise its rows would count"
+                " twice and the sensitivity would double."
             )
         self._count_rows(other._rows)
         self._sum += other._sum
-        other._sum[:], other._merged = 0, True  # its rows are here now
+        other._sum[:], other._merged = 0, True  # its rows now belong to this statistic
         return self
 
     def _count_rows(self, new: int) -> None:
@@ -341,12 +369,12 @@ class GramSum:
         self._rows += new
 
     def _add_sum(self, total: IntArray, rows: int) -> None:
-        """Add a sum of quantised records of this layout that another library computed."""
+        """Add a sum of quantised records of this layout that was computed by another library."""
         self._count_rows(rows)
         self._sum += total
 
     def _pack(self) -> tuple[GramLayout, bytes, int]:
-        """Return the un-noised sum for the way between workers of one cluster, and nowhere else."""
+        """Return the sum without noise, to be sent between workers of one cluster only."""
         return self.layout, self._sum.tobytes(), self._rows
 
     @classmethod
@@ -358,7 +386,7 @@ class GramSum:
         return found
 
     def release(self, mechanism: SymmetricGaussian, noise: Noise) -> NoisyGram:
-        """Return the noisy sum. One release a statistic: a second one needs a second spend."""
+        """Return the noisy sum. A second release needs a second spend."""
         if mechanism.sensitivity != self.layout.sensitivity:
             raise LedgerError(
                 "The mechanism was not calibrated for the sensitivity of this statistic. Use"
@@ -367,9 +395,10 @@ class GramSum:
         return self.layout.read(mechanism.release(self._sum, noise))
 
     def sketch(self, mechanism: GaussianMixing, noise: Noise) -> Array:
-        """Return rows of a sketch in natural units: features, targets in [-1, 1], constant 1.
+        """Return the rows of a sketch in natural units: features, targets in [-1, 1], constant 1.
 
-        They are drawn from the exact sum and have the law of ``mechanism.release`` on the records.
+        They are drawn from the exact sum and have the distribution of ``mechanism.release`` on the
+        records.
         """
         if mechanism.sensitivity != self.layout.record_norm:
             raise LedgerError(

@@ -1,40 +1,42 @@
-r"""The Gram matrix of units: a unit is a person with any number of rows, averaged into one record.
+r"""The Gram matrix of units. A unit is a person with any number of rows, averaged into one record.
 
 ``UnitGramSum`` accumulates S = sum_u (1/m_u) sum_{i in u} v_i v_i^T, v = (features, targets,
-constant), over units u of m_u rows each. Neighbours differ in one whole unit, whose number of rows
-may change; the number of units is public, the number of rows is not.
+constant), over units u of m_u rows each. Neighbouring data sets differ in one whole unit, whose
+number of rows may change. The number of units is public; the number of rows is not.
 
-Sensitivity. (1/m_u) sum v_i v_i^T lies in the convex hull of the matrices v v^T of single records.
-A norm of a difference is convex, so over two such hulls it is largest at two single records: the
-sensitivity of one record against another, ``sensitivity.augmented_gram``, is that of a unit against
-another, whatever their numbers of rows. A blanked unit is a term that is missing.
+**Sensitivity.** (1/m_u) sum v_i v_i^T lies in the convex hull of the matrices v v^T of single
+records. A norm of a difference is convex, so over two such hulls it is largest at two single
+records. Hence the sensitivity of one record against another, ``sensitivity.augmented_gram``, is
+also that of one unit against another, whatever their numbers of rows. For a blanked unit one term
+is missing.
 
-Numerics. A unit with more rows moves all later rows to other places of a matrix product, which rounds
-them differently. So the sum is not a function of units that differ in one place, as sums of integers
-are, and rounding rows to integers would turn a last bit into a whole step. Instead, S is summed in
-float64 without rounding rows, and a bound rho on the distance of the computed S from the exact S,
-valid for every table, is carried into the mechanism, which adds 2 rho to the sensitivity. With
-u = 2^-53, gamma(k) = k u / (1 - k u), M features, N the bound on ||v||, B that on a row of features,
-e their ``evaluation_error`` and n units:
+**Numerics.** If a unit gets more rows, all later rows move to other places of a matrix product,
+which then rounds them differently. So the computed sum does not change in one term only, as a sum
+of integers would, and rounding rows to integers could turn a different last bit into a whole step.
+Instead, S is summed in float64 without rounding rows. A bound rho on the distance of the computed S
+from the exact S, valid for every table, is passed to the mechanism, which adds 2 rho to the
+sensitivity. Let u = 2^-53, gamma(k) = k u / (1 - k u), M the number of features, N the bound on
+||v||, B the bound on a row of features, e their ``evaluation_error`` and n the number of units:
 
-1. Exact records. z* = phi*(x) is a function of its row with ||z*|| <= B; inputs and targets are
-   clipped and scaled entry by entry, which gives the same bits wherever they stand. So
-   v* = (z*/B, t, c), with t the scaled target and c the constant, is a function of its row alone, and
+1. Exact records. z* = phi*(x) is a function of its row with ||z*|| <= B. Inputs and targets are
+   clipped and scaled entry by entry, which gives the same bits wherever they stand. Let t be the
+   scaled target and c the constant. Then v* = (z*/B, t, c) is a function of its row alone, and
    ||v*|| <= N. S is the sum over these.
-2. Computed records. A row z is divided by max(||z||, B): the projection of z/B on the unit ball, which
-   moves no two points apart, so that it is within e/B of z*/B. Then it is multiplied by
-   (1/m_u)^(1/2). The computed norm errs by gamma(M + 1), the quotient, the root of the share and the
-   product by 4 roundings: r_i = (1/m_u)^(1/2) (v*_i + d_i), ||d_i|| <= E = e/B + gamma(M + 6) N.
-   As sum_i 1/m_u = n, ||sum r_i r_i^T - S||_F <= n (2 N E + E^2).
-3. Products of blocks of b = 4096 rows err by gamma(b) sum_i |r_i| |r_i|^T, entry by entry, in any
-   order of summation: in norm by gamma(b) n (N + E)^2.
-4. Blocks are added with the error of each addition, which is a float itself, added up beside: for K
-   blocks the total errs by u + gamma(K)^2 of the sum of absolute values. 2^-49 covers K = 2^28, which
-   is 2^40 rows.
+2. Computed records. A row z is divided by max(||z||, B). This is the projection of z/B on the unit
+   ball, which moves no two points apart, so the result is within e/B of z*/B. Then it is multiplied
+   by (1/m_u)^(1/2). The computed norm errs by gamma(M + 1); the quotient, the root of the share and
+   the product err by 4 roundings: r_i = (1/m_u)^(1/2) (v*_i + d_i) with
+   ||d_i|| <= E = e/B + gamma(M + 6) N. Because sum_i 1/m_u = n,
+   ||sum r_i r_i^T - S||_F <= n (2 N E + E^2).
+3. Products of blocks of b = 4096 rows err by ``gamma(b) sum_i |r_i| |r_i|^T``, entry by entry, in
+   any order of summation. In norm this is gamma(b) n (N + E)^2.
+4. Blocks are added up. The error of each addition is itself a float, and these errors are added up
+   in a second sum. For K blocks the total errs by u + gamma(K)^2 of the sum of absolute values.
+   2^-49 covers K = 2^28, which is 2^40 rows.
 
-rho is 1.01 times the sum of 2, 3 and 4; it depends on public numbers only. For 100,000 units it is near
-1e-7, against a sensitivity of 2.5. What it takes of the machine stands in
-``dpkernel.foundations.rounding``.
+rho is 1.01 times the sum of 2, 3 and 4. It depends on public numbers only. For 100,000 units it is
+near 1e-7, compared with a sensitivity of 2.5. ``dpkernel.foundations.rounding`` states what is
+assumed about the machine.
 """
 
 from __future__ import annotations
@@ -57,15 +59,28 @@ from dpkernel.privacy.statistics import CONSTANT_SHARE, TARGET_SHARE, NoisyGram
 
 MOST_BLOCKS = 2**28
 _BLOCK_SUM_ERROR = 2.0**-49  # above u + gamma(MOST_BLOCKS)^2
-_MOST_ROUNDING = 0.05  # of the sensitivity: beyond it noise is paid for rounding
+_MOST_ROUNDING = 0.05  # largest share of the sensitivity; beyond it too much noise goes to rounding
 
 
 @dataclass(frozen=True)
 class UnitGramLayout:
-    """The scale of one release of a Gram matrix of units. Depends on public numbers only.
+    """The scale of one release of a Gram matrix of units. It depends on public numbers only.
 
     A record is (z / row_bound, target y_1 .. target y_k, constant) with ||z|| <= row_bound and
-    |y_j| <= 1; ``feature_error`` is the ``evaluation_error`` of the feature map.
+    ``|y_j| <= 1``. ``feature_error`` is the ``evaluation_error`` of the feature map.
+
+    Parameters
+    ----------
+    n_features, n_targets : int
+        The numbers of features and of targets.
+    row_bound : float
+        The bound on the norm of the features.
+    neighbours : Neighbours
+        The neighbouring relation.
+    n_units : int
+        The number of units.
+    feature_error : float
+        The ``evaluation_error`` of the feature map.
     """
 
     n_features: int
@@ -96,18 +111,18 @@ class UnitGramLayout:
                     "feature_error, n_units",
                     f"such that rounding errors stay below {_MOST_ROUNDING:g} of the sensitivity",
                     f"{share:.3g} of it",
-                    "Take a wider kernel, or features of a smaller error: 'fourier' or 'eigen'.",
+                    "Use a wider kernel, or features with a smaller error: 'fourier' or 'eigen'.",
                 )
             )
 
     @property
     def row(self) -> float:
-        """The largest norm of the features' part: 1."""
+        """The largest norm of the feature part of a record: 1."""
         return 1.0
 
     @property
     def target(self) -> float:
-        """What a target of 1 is in the record."""
+        """The value that a target of 1 has in the record."""
         return TARGET_SHARE / math.sqrt(max(self.n_targets, 1))
 
     @property
@@ -127,7 +142,7 @@ class UnitGramLayout:
 
     @property
     def units(self) -> Array:
-        """What 1 of each coordinate is worth."""
+        """The factor that converts each coordinate to natural units."""
         out = np.full(self.side, self.row_bound)
         out[self.n_features : -1] = 1.0 / self.target
         out[-1] = 1.0 / self.constant
@@ -146,7 +161,7 @@ class UnitGramLayout:
 
     @property
     def rounding(self) -> float:
-        """Rho: how far the computed sum can be from S, for every table."""
+        """rho: the largest distance of the computed sum from S, for every table."""
         longest = math.sqrt(self.norm_square)
         record = self.feature_error / self.row_bound + gamma(self.n_features + 6) * longest
         products = gamma(BLOCK_ROWS) + _BLOCK_SUM_ERROR
@@ -165,9 +180,10 @@ class UnitGramLayout:
         return found
 
     def records(self, features: Array, targets: Array, shares: Array) -> Array:
-        """Return the rows r_i, of features inside the ball and times the root of their share.
+        """Return the rows r_i: features inside the ball, times the root of their share.
 
-        A row that is not finite becomes zero; no feature map with an ``evaluation_error`` gives one.
+        A row that is not finite becomes zero. A feature map with an ``evaluation_error`` gives
+        none.
         """
         features = np.ascontiguousarray(features, dtype=np.float64)
         roots = np.sqrt(shares)
@@ -191,9 +207,14 @@ class UnitGramLayout:
 
 
 class UnitGramSum:
-    """The sum of v v^T over the rows seen so far, each times its share of a unit.
+    """The sum of v v^T over the rows added so far, each row weighted by its share of a unit.
 
-    It can be released once; nothing else reads the sum.
+    The sum can be released once, and nothing else reads it.
+
+    Parameters
+    ----------
+    layout : UnitGramLayout
+        The scale of the records.
     """
 
     def __init__(self, layout: UnitGramLayout) -> None:
@@ -203,9 +224,10 @@ class UnitGramSum:
         self._blocks = 0
 
     def update(self, features: Array, targets: Array, shares: Array) -> UnitGramSum:
-        """Add rows of features (n, M) and targets in [-1, 1] (n, k); a share is 1 / rows of the unit.
+        """Add rows of features (n, M) and targets in [-1, 1] (n, k) with their shares.
 
-        The shares of a unit's rows, over all calls, must add up to 1: sensitivity rests on it.
+        The share of a row is 1 / (number of rows of its unit). Over all calls, the shares of a unit
+        must add up to 1: the sensitivity rests on it.
         """
         layout = self.layout
         features, targets = as_floats(features, "The features"), as_floats(targets, "The targets")
@@ -230,14 +252,14 @@ class UnitGramSum:
         new = block.T @ block
         total = self._sum + new
         back = total - self._sum
-        self._rest += (self._sum - (total - back)) + (new - back)  # what the addition lost, exactly
+        self._rest += (self._sum - (total - back)) + (new - back)  # the exact error of the addition
         self._sum = total
 
     def _total(self) -> Array:
         return self._sum + self._rest
 
     def release(self, mechanism: SymmetricGaussian, noise: Noise) -> NoisyGram:
-        """Return the noisy sum. One release a statistic: a second one needs a second spend."""
+        """Return the noisy sum. A second release needs a second spend."""
         layout = self.layout
         fits = mechanism.sensitivity == layout.sensitivity and mechanism.rounding >= layout.rounding
         if not fits:

@@ -1,1 +1,1 @@
-"""Solvers: one algorithm a file, pure functions of released numbers or guarded sums."""
+"""Solvers: one algorithm per file, as pure functions of released numbers or of guarded sums."""

@@ -1,11 +1,14 @@
 r"""The parameter rule of Nie & Wang (2017), Theorem 4: epsilon and lambda from m and beta.
 
+The rule is::
+
     name           theorem
     "nie-wang-4"   epsilon = (lambda m)^(-1/2), lambda = m^(-1/(2 beta + 1))
 
-beta in (0, 1] says how fast the regularised risk approaches the best one as lambda falls:
-D(lambda) <= c_beta lambda^beta; no public number tells it. The rule chooses epsilon for utility: where
-epsilon is given, keep it and take lambda alone. Privacy comes from the mechanism.
+beta in (0, 1] says how fast the regularised risk approaches the best risk as lambda falls:
+D(lambda) <= c_beta lambda^beta. No public number determines it. The rule chooses epsilon for
+utility. If epsilon is given, keep it and take only lambda from the rule. Privacy comes from the
+mechanism.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from dpkernel.foundations.types import is_real, is_whole
 
 @dataclass(frozen=True)
 class RiskPreset:
-    """What the rule gives; all of it public.
+    """The result of the rule; all of it is public.
 
     Attributes
     ----------
@@ -29,14 +32,15 @@ class RiskPreset:
     lam : float
         lambda of the mean form (1/m) sum_i loss + lambda ||f||^2.
     regularisation : float
-        Lambda = lambda gamma m, for ``regularisation=`` of this library's estimators.
+        Lambda = lambda gamma m, for the parameter ``regularisation`` of this library's estimators.
     noise_scale : float
-        Of one prediction, 2 kappa^2 C_L/(lambda gamma m epsilon): twice the printed one.
+        The noise scale of one prediction, 2 kappa^2 C_L/(lambda gamma m epsilon). It is twice the
+        printed one.
     rate : float
         m^(-beta/(2 beta + 1)).
     printed_bound, bound : float
-        On the expected excess risk with noise on one prediction: as printed, and as its proof gives it
-        with the right noise.
+        Bounds on the expected excess risk with noise on one prediction: as printed, and as the
+        proof gives it with the correct noise.
     """
 
     name: str
@@ -51,6 +55,13 @@ class RiskPreset:
 
 def risk_preset(name: str, **numbers: Any) -> RiskPreset:
     """Return the preset of this name.
+
+    Parameters
+    ----------
+    name : str
+        A name in ``PRESETS``.
+    **numbers
+        The arguments of the rule; see ``nie_wang_theorem_4``.
 
     Examples
     --------
@@ -79,17 +90,25 @@ def nie_wang_theorem_4(
 
     Parameters
     ----------
-    m, beta : the number of records, and the approximation exponent in (0, 1]
-    kappa, slope, gamma : kappa, C_L, gamma
-    first_risk, first_penalty : B_0 and Omega(0), the risk and the penalty of f = 0
-    best_loss : B_rho, a bound on the loss of f_lambda
-    c_beta : of D(lambda) <= c_beta lambda^beta
+    m, beta
+        The number of records, and the approximation exponent in (0, 1].
+    kappa, slope, gamma
+        kappa, C_L and gamma of the theorem.
+    first_risk, first_penalty
+        B_0 and Omega(0), the risk and the penalty of f = 0.
+    best_loss
+        B_rho, a bound on the loss of f_lambda.
+    c_beta
+        The constant of D(lambda) <= c_beta lambda^beta.
 
-    Printed: (2 B_0 + 2 Omega(0) + 3 kappa^2 C_L / gamma + c_beta) m^(-beta/(2 beta + 1)). The noise that
-    one prediction needs is twice the printed one, so the third term doubles; it has C_L^2, as the risk
-    moves by C_L E|b| and b has C_L in its scale (Proposition 3 lost one of them); and the sample error
-    2 sqrt(2 pi) B_rho / sqrt(m) of the proof was dropped. With e^epsilon - 1 <= 2 epsilon, for
-    epsilon <= 1, the rest of the proof stands.
+    Notes
+    -----
+    The printed bound is (2 B_0 + 2 Omega(0) + 3 kappa^2 C_L / gamma + c_beta) m^(-beta/(2 beta +
+    1)). It is corrected in three places. The noise that one prediction needs is twice the printed
+    noise, so the third term doubles. This term has C_L^2, because the risk moves by C_L E|b| and b
+    has C_L in its scale (Proposition 3 lost one of them). And the sample error 2 sqrt(2 pi) B_rho /
+    sqrt(m) of the proof was dropped. With e^epsilon - 1 <= 2 epsilon, for epsilon <= 1, the rest of
+    the proof stands.
     """
     owner = "nie_wang_theorem_4"
     if not is_whole(m) or m < 2:

@@ -1,14 +1,16 @@
 r"""Minimise a sum of convex losses plus a ridge plus <b, beta> to a public tolerance, always.
 
-A solver that may fail, or that is more exact on some data sets than on others, leaks. This one
-returns, for every data set, a point at which the gradient is at most ``Problem.tolerance``: damped
-Newton steps first, and gradient descent with a step count known in advance if they did not get
-there. Nothing but that point leaves it, not even the number of steps.
+A solver leaks if it may fail, or if it is more exact on some data sets than on others. This solver
+returns, for every data set, a point at which the gradient is at most ``Problem.tolerance``. It
+first tries damped Newton steps. If they do not succeed, it uses gradient descent with a number of
+steps that is known in advance. Nothing but the point leaves the solver, not even the number of
+steps.
 
-A step count that is known and can't be run is of no use: a fit that ends on one table and not on its
-neighbour tells them apart. The descent needs about 40 steps times the condition number, so the
-estimators refuse problems beyond ``LARGEST_CONDITION`` before anything is spent (``refuse_endless``).
-Up to 3e9, far above it, Newton steps gave up on none of thousands of hostile tables.
+A number of steps that is known but too large to run would not help: a fit that ends on one table
+but not on its neighbour tells them apart. Gradient descent needs about 40 steps times the condition
+number. Therefore the estimators refuse problems beyond ``LARGEST_CONDITION`` before anything is
+spent (``refuse_endless``). Up to a condition of 3e9, far above this limit, Newton steps succeeded
+on each of thousands of hostile tables.
 """
 
 from __future__ import annotations
@@ -30,15 +32,15 @@ from dpkernel.models.losses import Loss
 _UNIT = 2.0**-53
 _NEWTON_STEPS = 1000
 _LINE_STEPS = 60
-_SINGLE_ENOUGH = 1e6  # a Hessian of this condition number may be summed in single precision
-_PATIENCE = 40  # steps that may pass with a Hessian of some blocks, or in single precision
+_SINGLE_ENOUGH = 1e6  # up to this condition number, a Hessian may be summed in single precision
+_PATIENCE = 40  # steps before the Hessian must use all blocks in double precision
 _SLICE = 512  # rows whose double-precision copy stays in the cache
 
-LARGEST_CONDITION = 1e7  # Newton steps gave up on hostile tables from 1e10 on, on none below 3e9
+LARGEST_CONDITION = 1e7  # on hostile tables, Newton steps failed from 1e10 on, never below 3e9
 
-PRECISE = -1  # a stride: every block, in double precision whatever the features are
+PRECISE = -1  # a stride that means every block, in double precision whatever the features are
 
-Record = tuple[Array, Array, Array | None]  # features, targets, weights (None: all 1)
+Record = tuple[Array, Array, Array | None]  # features, targets, weights (None if all are 1)
 
 
 class Records(Protocol):
@@ -47,43 +49,49 @@ class Records(Protocol):
     def sums(
         self, beta: Array, hessian_stride: int = 0, threads: int = 1
     ) -> tuple[Array, Array | None]:
-        """Return the gradient of the sum of losses; with a stride also the Hessian.
+        """Return the gradient of the sum of losses and, with a stride, the Hessian.
 
-        A stride of k takes every k-th block into the Hessian, scaled up, in the precision of the
-        features; ``PRECISE`` takes every block in double precision. It only steers the search.
+        A stride of k uses every k-th block for the Hessian, scaled up, in the precision of the
+        features. ``PRECISE`` uses every block in double precision. The stride only steers the
+        search.
         """
 
 
 @dataclass(frozen=True)
 class Problem:
-    r"""The public side of a problem: from it follow the tolerance and the number of steps.
+    r"""The public part of a problem, which determines the tolerance and the number of steps.
 
     Parameters
     ----------
     loss : Loss
-        With finite ``lipschitz`` c_1 and ``smoothness`` c_2.
+        A loss with finite ``lipschitz`` c_1 and ``smoothness`` c_2.
     n_rows : int
+        The number of rows n.
     row_bound : float
         B: omega_i ||h_i|| <= B and omega_i ||h_i||^2 <= B^2 for the weights omega_i in [0, 1].
     ridge : ndarray
-        Lambda_l > 0, one a coordinate.
+        Lambda_l > 0, one per coordinate.
     target_bound : float
-        |y| at most, for the loss of the prediction 0; inf where there is no such bound.
+        A bound on ``|y|``, for the loss of the prediction 0; inf if there is no such bound.
     largest_b : float
-        R_b, the largest norm that b can have.
+        R_b, the largest possible norm of b.
     block_rows : int
-        The most records whose gradients are added up without compensation. ``sum_blocks`` adds up
-        512 at most, and these sums with compensation, however the records are cut into blocks.
+        The largest number of records whose gradients are added without compensation. ``sum_blocks``
+        adds at most 512 in this way and adds these sums with compensation, however the records are
+        divided into blocks.
     wanted : float
-        A tolerance that would do; the one reached may be larger, where rounding is.
+        A tolerance that would be good enough. The actual tolerance is larger if rounding requires
+        it.
 
-    With u = 2^-53, gamma_k = k u / (1 - k u), L_J = max Lambda_l + n c_2 B^2 and Lambda = min Lambda_l:
-    the minimiser and every point that gradient descent visits have norm at most
-    R = min(2 (n c_1 B + R_b) / Lambda, R_b / Lambda + sqrt(R_b^2 / Lambda^2 + 2 n l_0 / Lambda)), a
-    computed gradient there errs by at most, with k the most records added up without compensation,
-    e = 1.01 [n B (c_2 gamma_M B R + 8 u c_1) + gamma_{k+3} n c_1 B + 4 u (max Lambda R + R_b)
-    + u L_J R], and with tau >= 4 e each step of gradient descent that was not accepted lowers the
-    objective by 3/(4 kappa) of its distance to the minimum, kappa = L_J / Lambda.
+    Notes
+    -----
+    Let u = 2^-53, gamma_k = k u / (1 - k u), L_J = max Lambda_l + n c_2 B^2, Lambda = min Lambda_l
+    and kappa = L_J / Lambda. The minimiser and every point that gradient descent visits have norm
+    at most R = min(2 (n c_1 B + R_b) / Lambda, R_b / Lambda + sqrt(R_b^2 / Lambda^2 + 2 n l_0 /
+    Lambda)). A computed gradient there errs by at most e = 1.01 [n B (c_2 gamma_M B R + 8 u c_1) +
+    gamma_{k+3} n c_1 B + 4 u (max Lambda R + R_b) + u L_J R], where k is the largest number of
+    records added without compensation. If tau >= 4 e, each step of gradient descent from a point
+    that was not accepted lowers the objective by 3/(4 kappa) of its distance to the minimum.
     """
 
     loss: Loss
@@ -128,7 +136,7 @@ class Problem:
 
     @property
     def radius(self) -> float:
-        """R: a bound on the norm of the minimiser and of what gradient descent visits."""
+        """R, a bound on the norm of the minimiser and of every point that gradient descent visits."""
         strength, b = self.strength, self.largest_b
         by_value = 2 * self.n_rows * self.loss.at_zero(self.target_bound) / strength
         return min(
@@ -138,7 +146,7 @@ class Problem:
 
     @property
     def gradient_error(self) -> float:
-        """e: how far a computed gradient can be off."""
+        """e, a bound on the error of a computed gradient."""
         n, bound, loss = self.n_rows, self.row_bound, self.loss
         chain = min(n, max(self.block_rows, _SLICE))
         return 1.01 * (
@@ -151,23 +159,23 @@ class Problem:
 
     @property
     def tolerance(self) -> float:
-        """tau: the gradient's norm at the returned point is at most this, for every data set."""
+        """tau, a bound on the norm of the gradient at the returned point, for every data set."""
         return max(self.wanted, 4 * self.gradient_error)
 
     @property
     def most_steps(self) -> int:
-        """So many steps of gradient descent are enough."""
+        """A number of steps of gradient descent that always suffices."""
         condition = self.condition
         ratio = 4 * condition * (self.first_gradient / self.tolerance) ** 2
         return math.ceil(4 * condition / 3 * math.log(max(ratio, 2.0)))
 
     @property
     def condition(self) -> float:
-        """Kappa: how much more the objective can bend in one direction than in another."""
+        """kappa, the ratio of the largest to the smallest possible curvature of the objective."""
         return self.smoothness / self.strength
 
     def accepts(self, gradient: Array, beta: Array) -> bool:
-        """Whether the computed gradient proves that the true one is within the tolerance."""
+        """Return whether the computed gradient proves that the true one is within the tolerance."""
         limit = (self.tolerance - self.gradient_error) * (1 - _gamma(len(beta) + 3))
         near = float(np.linalg.norm(beta)) <= self.radius * (1 + 2.0**-30)
         return near and float(np.linalg.norm(gradient)) <= limit
@@ -176,7 +184,7 @@ class Problem:
 def minimise(records: Records, problem: Problem, b: Array, start: Array | None = None) -> Array:
     """Return a point at which the gradient of the perturbed objective is within the tolerance.
 
-    ``start`` is where the search begins, 0 by default: a point near the minimiser saves steps.
+    The search begins at ``start``, by default 0. A point near the minimiser saves steps.
     """
     found = search(records, problem, b, start)
     if found is not None:
@@ -188,7 +196,7 @@ def minimise(records: Records, problem: Problem, b: Array, start: Array | None =
 
 
 def refuse_endless(owner: str, problem: Problem, largest: float = LARGEST_CONDITION) -> None:
-    """Raise if no number of steps that can be run is known to be enough; from public numbers alone."""
+    """Raise if no practicable number of steps is known to suffice; uses public numbers only."""
     if problem.condition <= largest:
         return
     least = problem.smoothness / largest
@@ -205,31 +213,32 @@ def refuse_endless(owner: str, problem: Problem, largest: float = LARGEST_CONDIT
 def search(
     records: Records, problem: Problem, b: Array, start: Array | None = None
 ) -> Array | None:
-    """Return a point that Newton steps reach and the tolerance accepts, or None if they don't."""
-    # no floating-point warnings: they would tell of the data
+    """Return a point that Newton steps reach and that is within the tolerance, or None."""
+    # no floating-point warnings, because they would reveal something about the data
     with _threads(len(b)) as threads, np.errstate(all="ignore"):
         return _newton(records, problem, b, threads, start)
 
 
 def _threads(size: int) -> AbstractContextManager[int]:
-    # small products are faster on one thread of BLAS, so the blocks have the threads even if few
+    # small products are faster on one BLAS thread, so blocks use the threads even if they are few
     return block_threads(64, 8 * size * (4096 + 2 * size))
 
 
 def _newton(
     records: Records, problem: Problem, b: Array, threads: int, origin: Array | None = None
 ) -> Array | None:
-    """Return an accepted point, or None: a heuristic on which nothing rests.
+    """Return an accepted point or None. This is a heuristic on which no guarantee rests.
 
-    Newton steps with a line search on the slope along the step, which is exact to rounding where
-    differences of the objective are not. For losses made of parabolas and lines it ends after
-    finitely many steps; 20 are many, and 200 were seen for ramps of width 1e-4.
+    It takes Newton steps with a line search on the slope along the step. The slope is accurate up
+    to rounding where differences of the objective are not. For losses made of parabolas and lines
+    the search ends after finitely many steps. 20 steps are many; 200 were seen for ramps of width
+    1e-4.
     """
     at = _Derivatives(records, problem, b, threads)
     beta: Array = np.zeros(len(b)) if origin is None else origin
     stride = max(1, problem.n_rows // max(32 * len(b), 20_000))
     if problem.smoothness > _SINGLE_ENOUGH * problem.strength:
-        stride = PRECISE  # rounded to single precision a weak ridge is lost
+        stride = PRECISE  # rounding to single precision would lose a weak ridge
     gradient, hessian = at(beta, stride)
     least = math.inf
     for count in range(_NEWTON_STEPS):
@@ -240,14 +249,14 @@ def _newton(
         try:
             factor = cho_factor(hessian, overwrite_a=True, check_finite=False)
             step = -cho_solve(factor, gradient, check_finite=False)
-        except LinAlgError:  # a Hessian in single precision can be indefinite by rounding
+        except LinAlgError:  # rounding can make a Hessian in single precision indefinite
             step = -gradient / problem.smoothness
         start, size = float(gradient @ step), float(np.linalg.norm(gradient))
         least = min(least, size)
         if not start < 0:
             if stride == PRECISE:
                 return None
-            stride = PRECISE  # a Hessian in single precision was nearly singular by rounding
+            stride = PRECISE  # rounding made a Hessian in single precision nearly singular
             gradient, hessian = at(beta, stride)
             continue
         trial: Array = beta + step
@@ -265,10 +274,11 @@ def _newton(
 
 
 def _length(at: _Derivatives, beta: Array, step: Array, start: float, slope: float) -> float:
-    """Return a length at which the slope along the step is negative, and at most a tenth of that at 0.
+    """Return a length at which the slope along the step is negative and small.
 
-    ``start`` and ``slope`` are those at the lengths 0 and 1. The objective is convex: the slope grows,
-    so a negative one at the end means that the objective fell all the way, and no cycle is possible.
+    Small means at most a tenth of the slope at 0. ``start`` and ``slope`` are the slopes at the
+    lengths 0 and 1. The objective is convex, so the slope grows with the length. If it is negative
+    at the end, the objective fell all the way, and no cycle is possible.
     """
     low, high, at_low, at_high, length = 0.0, math.inf, start, 0.0, 1.0
     wanted, same_side = 0.05 * start, 0
@@ -279,9 +289,9 @@ def _length(at: _Derivatives, beta: Array, step: Array, start: float, slope: flo
             low, at_low, same_side = length, slope, min(same_side, 0) - 1
             if slope >= 0.1 * start:
                 break
-        share = min(max((wanted - at_low) / (at_high - at_low), 0.1), 0.9)  # where a chord has it
+        share = min(max((wanted - at_low) / (at_high - at_low), 0.1), 0.9)  # linear interpolation
         if abs(same_side) > 1:
-            share = 0.5 if low else 0.1  # chords creep along where the slope has a step
+            share = 0.5 if low else 0.1  # interpolation is slow where the slope jumps
         length = 4 * length if high == math.inf else low + share * (high - low)
         slope = float(at(beta + length * step)[0] @ step)
     return low
@@ -294,10 +304,10 @@ def _descend(
     threads: int,
     search_from: Callable[[Array], Array | None] = lambda beta: None,
 ) -> Array:
-    """Return the point that gradient descent reaches; it does within ``most_steps``.
+    """Return the point that gradient descent reaches, which takes at most ``most_steps`` steps.
 
-    After 1, 2, 4, 8 ... steps ``search_from`` may find a point that is accepted, too: Newton steps that
-    gave up at 0 often succeed from there.
+    After 1, 2, 4, 8 ... steps ``search_from`` may find an accepted point as well, because Newton
+    steps that failed from 0 often succeed from there.
     """
     at = _Derivatives(records, problem, b, threads)
     beta: Array = np.zeros(len(b))
@@ -315,7 +325,7 @@ def _descend(
 
 @dataclass(frozen=True)
 class _Derivatives:
-    """Gradient of the perturbed objective and, with a stride, the losses' Hessian."""
+    """The gradient of the perturbed objective and, with a stride, the Hessian of the losses."""
 
     records: Records
     problem: Problem
@@ -328,10 +338,10 @@ class _Derivatives:
 
 
 class BlockRecords:
-    """Records in blocks of rows that can be read again, on the threads that BLAS may use.
+    """Records in blocks of rows that can be read repeatedly, on the threads that BLAS may use.
 
-    Features may be float32; every sum that the acceptance rests on is computed in double precision,
-    block after block.
+    Features may be float32. Every sum on which acceptance rests is computed in double precision,
+    block by block.
     """
 
     def __init__(self, blocks: Callable[[], Iterable[Record]], loss: Loss) -> None:
@@ -370,10 +380,10 @@ def sum_blocks(
 def _sum_block(
     block: Record, loss: Loss, beta: Array, hessian_stride: int
 ) -> tuple[Array, Array | None, int]:
-    """Return gradient, Hessian and number of rows of one block."""
+    """Return the gradient, the Hessian and the number of rows of one block."""
     features, targets, weights = block
     gradient, bend = CompensatedSum(len(beta)), np.empty(len(targets))
-    with np.errstate(all="ignore"):  # each thread has its own
+    with np.errstate(all="ignore"):  # each thread has its own setting
         for part in _slices(len(targets)):
             z = features[part].astype(np.float64, copy=False)
             y = targets[part]
@@ -398,7 +408,7 @@ def _sum_block(
 
 
 class CompensatedSum:
-    """A sum of arrays that adds up its rounding errors as well, and so errs like one addition."""
+    """A sum of arrays that also sums its rounding errors, so it errs only like one addition."""
 
     def __init__(self, shape: int | tuple[int, int]) -> None:
         self._total, self._lost = np.zeros(shape), np.zeros(shape)

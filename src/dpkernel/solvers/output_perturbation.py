@@ -1,34 +1,39 @@
-r"""Regularised risk minimisation whose minimiser is released with noise: any loss, smooth or not.
+r"""Regularised risk minimisation whose minimiser is released with noise, for smooth and other losses.
+
+The objective is ::
 
     sum_i omega_i loss(y_i, <h_i, beta>) + Lambda ||beta||^2 / 2
 
-``Risk`` is the public side: which smooth loss is minimised, to which tolerance, in how many steps at
-most, and how far the minimiser moves. ``minimise_risk`` returns, for every data set, a point at which
-the gradient is within the tolerance, so at most tolerance / Lambda from the minimiser: the solver of
-``objective_perturbation`` with no perturbation, which can't fail.
+``Risk`` is the public part: which smooth loss is minimised, to which tolerance, in at most how many
+steps, and how far the minimiser moves. ``minimise_risk`` returns, for every data set, a point at
+which the gradient is within the tolerance, hence at most tolerance / Lambda from the minimiser. It
+uses the solver of ``objective_perturbation`` without a perturbation, which can't fail.
 
-A loss with kinks is replaced by one with parabolas in their place (``smoothed``). The stability bound
-needs convexity and a bound on the slope and both stay the same, so it holds for the minimiser of the
-smoothed problem: privacy does not ask for a small width, only the likeness to the original loss does.
+**Losses with kinks** are replaced by losses with parabolas in their place (``smoothed``). The
+stability bound needs convexity and a bound on the slope. Both stay the same, so the bound holds for
+the minimiser of the smoothed problem. Privacy does not need a small width; only similarity to the
+original loss does.
 
-Least squares has no bounded slope, but it has one wherever the solver goes. A beta whose objective is
-not above that of 0 has norm at most R = M sqrt(n / Lambda), and there a record's gradient is at most
-omega ||h|| M + omega ||h||^2 R <= B (M + B R): the solver runs with the constants of a Huber loss of
-that threshold. Weights change nothing: with their root in row and target a record is one of plain least
-squares, sqrt(omega) ||h|| <= B and sqrt(omega) |y| <= M, and the same stability bound holds.
+**Least squares** has no bounded slope in general, but it has one wherever the solver goes. A beta
+whose objective is at most that of 0 has norm at most R = M sqrt(n / Lambda). There the gradient of
+a record is at most omega ||h|| M + omega ||h||^2 R <= B (M + B R). So the solver runs with the
+constants of a Huber loss with that threshold. Weights change nothing: if their root is moved into
+row and target, a record is one of plain least squares with sqrt(omega) ||h|| <= B and
+``sqrt(omega) |y| <= M``, and the same stability bound holds.
 
-Least squares is one system of linear equations. With q = 8 u kappa (20 M^(3/2) + k) at most 1, k the
-longest chain of additions in a sum of outer products, the computed Hessian and its Cholesky factor are
-off by at most q / 8 of Lambda (Demmel 1989), so each Newton step leaves at most a seventh of the
-gradient and twice the error of a computed one. Before that error is the e of ``Problem`` the iterates
-may be longer than R, and the error grows with them: by at most q / 8 of Lambda for each unit of length,
-which still leaves less than half of the gradient. So the tolerance, which is 4 e or more, is reached in
-a few dozen steps whatever the data are. A product takes at most BLOCK_ROWS rows and blocks are added
-with compensation, however small a stream or a chunk makes them; on a device they are added plainly.
-Losses with other shapes have no such bound and need ``LARGEST_CONDITION``.
+Least squares is one system of linear equations. Let q = 8 u kappa (20 M^(3/2) + k) be at most 1,
+where k is the longest chain of additions in a sum of outer products. Then the computed Hessian and
+its Cholesky factor are off by at most q / 8 of Lambda (Demmel 1989), so each Newton step leaves at
+most a seventh of the gradient plus twice the error of a computed gradient. At first the iterates
+may be longer than R, and this error grows with them: by at most q / 8 of Lambda per unit of length,
+which still leaves less than half of the gradient. Later it is the e of ``Problem``. So the
+tolerance, which is at least 4 e, is reached in a few dozen steps whatever the data are. A product
+takes at most BLOCK_ROWS rows, and blocks are added with compensation, however small a stream or a
+chunk makes them. On a device they are added without compensation. Losses of other shapes have no
+such bound and need ``LARGEST_CONDITION``.
 
-The smaller of the bounds that hold is taken. A loss of bounded slope is also bounded at every minimiser,
-which gives the smaller one where Lambda is below about 2 / n.
+**Sensitivity.** The smallest of the valid bounds is used. A loss of bounded slope is also bounded
+at every minimiser, which gives a smaller bound if Lambda is below about 2 / n.
 """
 
 from __future__ import annotations
@@ -65,14 +70,19 @@ from dpkernel.solvers.objective_perturbation import (
     search,
 )
 
-_ROUGH = 3e-3  # the tolerance of a first rough search, as a share of the first gradient
-_SLACK = 1e-3  # the tolerance as a share of one record's gradient: it costs 0.1 % of noise
+_ROUGH = 3e-3  # tolerance of a first rough search, relative to the first gradient
+_SLACK = 1e-3  # tolerance relative to the gradient of one record; it costs 0.1 % of noise
 
 
 def smoothed(loss: Loss, width: float) -> Loss:
-    """Return the loss itself if it is smooth, or one whose kinks are parabolas of this width.
+    """Return a smooth loss as it is, or replace the kinks of a loss by parabolas of this width.
 
-    The slopes stay within the same bound. Raises for a loss without a bounded slope.
+    The bound on the slope stays the same.
+
+    Raises
+    ------
+    ParameterError
+        If the loss has no bounded slope.
     """
     if loss.lipschitz < math.inf and loss.smoothness < math.inf:
         return loss
@@ -92,27 +102,31 @@ def smoothed(loss: Loss, width: float) -> Loss:
 
 @dataclass(frozen=True)
 class Risk:
-    r"""The public side of a problem.
+    r"""The public part of a problem.
 
     Parameters
     ----------
     loss : Loss
-        Of bounded slope, or ``Squared``.
+        A loss of bounded slope, or ``Squared``.
     n_rows, dimension : int
+        The numbers of records and of coefficients.
     row_bound : float
         B: omega_i ||h_i|| <= B and omega_i ||h_i||^2 <= B^2 for the weights omega_i in [0, 1].
     ridge : float
         Lambda.
     target_bound : float
-        M: |y| at most; 1 for labels.
+        M, a bound on ``|y|``; 1 for labels.
     width : float
-        Of the parabolas that replace kinks, in units of y or of the margin.
+        The width of the parabolas that replace kinks, in units of y or of the margin.
     block_rows : int
-        The most records whose gradients are added up without compensation.
+        The largest number of records whose gradients are added without compensation.
 
-    Sensitivity  2 (c_1 B + tolerance) / Lambda or (c_1 B + 2 tolerance) / Lambda with the largest
-                 slope c_1: ``sensitivity.erm_lipschitz``, or ``sensitivity.erm_bounded`` where it is
-                 smaller; ``sensitivity.erm_ridge`` for least squares.
+    Notes
+    -----
+    Sensitivity
+        2 (c_1 B + tolerance) / Lambda or (c_1 B + 2 tolerance) / Lambda, where c_1 is the largest
+        slope (``sensitivity.erm_lipschitz``), or ``sensitivity.erm_bounded`` if that is smaller.
+        For least squares it is ``sensitivity.erm_ridge``.
     """
 
     loss: Loss
@@ -133,21 +147,21 @@ class Risk:
             raise ParameterError(
                 parameter_message("Risk", "target_bound", allowed, self.target_bound)
             )
-        _ = self.problem  # refuses what makes no sense
+        _ = self.problem  # refuses impossible parameters
 
     @property
     def least_squares(self) -> bool:
-        """Whether the loss is the squared one."""
+        """Whether the loss is the squared loss."""
         return isinstance(self.loss, Squared)
 
     @property
     def smooth_loss(self) -> Loss:
-        """The loss that is minimised."""
+        """The loss that is actually minimised."""
         return self.loss if self.least_squares else smoothed(self.loss, self.width)
 
     @property
     def _constants(self) -> Loss:
-        """A loss with the bounds on slope and curvature that hold wherever the solver goes."""
+        """A loss whose bounds on slope and curvature hold wherever the solver goes."""
         if not self.least_squares:
             return self.smooth_loss
         radius = self.target_bound * math.sqrt(self.n_rows / self.ridge)
@@ -155,12 +169,12 @@ class Risk:
 
     @property
     def slope(self) -> float:
-        """A bound on one record's gradient at 0, over B: what the tolerance is measured against."""
+        """A bound on the gradient of one record at 0, divided by B; the tolerance is relative to it."""
         return self.target_bound if self.least_squares else self.smooth_loss.lipschitz
 
     @property
     def problem(self) -> Problem:
-        """What the solver needs; from it follow the tolerance and the most steps."""
+        """The problem for the solver; the tolerance and the largest number of steps follow from it."""
         return Problem(
             self._constants,
             self.n_rows,
@@ -174,7 +188,7 @@ class Risk:
 
     @property
     def largest_condition(self) -> float:
-        """The condition number up to which the solver ends on every data set, in practice."""
+        """The condition number up to which the solver ends on every data set in practice."""
         if not self.least_squares:
             return LARGEST_CONDITION
         chain = min(self.n_rows, BLOCK_ROWS + self.n_rows / BLOCK_ROWS)
@@ -203,8 +217,8 @@ class Risk:
 def stacked(risks: Iterable[Risk], neighbours: Neighbours) -> Sensitivity:
     """Return how far the minimisers of several problems on the same records move as one vector.
 
-    All have one row bound, one ridge and losses of bounded slope, or all are one and the same least
-    squares problem for several targets.
+    Either all problems have the same row bound, the same ridge and losses of bounded slope, or they
+    are the same least squares problem for several targets.
     """
     each = list(risks)
     first = each[0]
@@ -214,8 +228,8 @@ def stacked(risks: Iterable[Risk], neighbours: Neighbours) -> Sensitivity:
         for risk in each
     ):
         raise ParameterError(
-            "Problems that are released as one vector need one row bound, one ridge and losses of"
-            " bounded slope, or to be one least squares problem for several targets."
+            "Problems that are released as one vector need the same row bound, the same ridge and losses"
+            " of bounded slope, or must be one least squares problem for several targets."
         )
     row, worst = first.row_bound, max(risk.problem.tolerance for risk in each)
     slopes = [risk.smooth_loss.lipschitz for risk in each]
@@ -237,9 +251,9 @@ def stacked(risks: Iterable[Risk], neighbours: Neighbours) -> Sensitivity:
 def minimise_risk(records: Callable[[Loss], Records], risk: Risk) -> Array:
     """Return a point within ``risk.problem.tolerance / risk.ridge`` of the minimiser, always.
 
-    ``records`` returns the sums over the data for a loss. Where parabolas are narrow a wide one is
-    minimised first, roughly: a start from which far fewer passes over the data are needed. Nothing but
-    the point may leave: not the number of steps.
+    ``records`` returns the sums over the data for a given loss. If the parabolas are narrow, a
+    problem with wide parabolas is first solved roughly. From its solution far fewer passes over the
+    data are needed. Only the point may be released, not the number of steps.
     """
     b, start, problem = np.zeros(risk.dimension), None, risk.problem
     wide = _wide(risk.smooth_loss, risk.target_bound)
@@ -252,7 +266,7 @@ def minimise_risk(records: Callable[[Loss], Records], risk: Risk) -> Array:
 
 
 def _wide(loss: Loss, target_bound: float) -> Loss | None:
-    """Return the loss with wider parabolas, or None where they are wide."""
+    """Return the loss with wider parabolas, or None if they are already wide."""
     most = 1.0 if loss.labels else target_bound
     if getattr(loss, "width", math.inf) > 0.5 * most:
         return None

@@ -1,6 +1,6 @@
-"""Ridge regression from the noisy Gram matrices of folds: what to use is chosen on held-out folds.
+"""Ridge regression from the noisy Gram matrices of folds, with choices made on held-out folds.
 
-Everything here reads released matrices and public numbers only, so the choice has no privacy cost.
+Everything here reads only released matrices and public numbers, so the choice has no privacy cost.
 """
 
 from __future__ import annotations
@@ -24,18 +24,19 @@ from dpkernel.solvers.ridge import (
     solve_ridge,
 )
 
-FACTORS = tuple(2.0**i for i in range(4, -5, -1))  # times the default regularisation
-MOST_SIZES = 8  # how many prefixes of the features are tried: all, a half, a quarter ...
-_CAUTION = 3.0  # deviations of the noise that are added to a held-out gain before comparing
+FACTORS = tuple(2.0**i for i in range(4, -5, -1))  # multiples of the default regularisation to try
+MOST_SIZES = 8  # number of prefixes of the features to try: all, a half, a quarter ...
+_CAUTION = 3.0  # standard deviations of the noise to add to a held-out error before comparing
 
 
 @dataclass(frozen=True)
 class FoldedSolution:
-    """The Gram matrix of all folds, its solution, and what the choice rested on.
+    """The Gram matrix of all folds, its solution, and what the choice was based on.
 
-    ``held_out`` is the mean squared error over all rows, each predicted without its fold, one a
-    target, on targets in [-1, 1]; ``held_out_std`` is the deviation that noise gives it. The choice
-    makes it a little too low. None with one fold, where nothing was chosen.
+    ``held_out`` is the mean squared error over all rows, each predicted without its own fold, with
+    one value per target, for targets in [-1, 1]. ``held_out_std`` is its standard deviation due to
+    noise. Because of the choice the error is slightly too low. Both are None with one fold, where
+    nothing is chosen.
     """
 
     gram: NoisyGram
@@ -43,7 +44,7 @@ class FoldedSolution:
     n_leading: int
     held_out: Array | None = None
     held_out_std: Array | None = None
-    choice: int | None = None  # the place of the chosen pair among the choices, if these were given
+    choice: int | None = None  # the index of the chosen pair, if pairs were given
 
     def statistics(self, scale: float) -> JSON:
         """Return the choice and its held-out error times ``scale``; empty with one fold."""
@@ -67,37 +68,45 @@ def solve_folds(
     spectrum: Array | None = None,
     choices: Sequence[tuple[float | None, int | None]] = (),
 ) -> FoldedSolution:
-    r"""Choose Lambda and the number M' of leading features by held-out error, and solve on all folds.
+    r"""Choose Lambda and the number M' of leading features by held-out error; solve on all folds.
 
-    For each fold k, beta_k solves the problem of ``solve_ridge`` on the sum of the other folds'
-    matrices, restricted to the first M' features, and its error is read off the fold's own matrix,
+    For each fold k, beta_k solves the problem of ``solve_ridge`` on the sum of the matrices of the
+    other folds, restricted to the first M' features. Its error is computed from the fold's own
+    matrix, ::
 
         q_k - 2 beta_k^T u_k + beta_k^T C_k beta_k,
 
-    whose noise is independent of beta_k: the estimate has no bias. Chosen is the pair (Lambda, M')
-    with the least sum over folds, plus three times the deviation that noise gives to its difference
-    from the error of predicting 0 (q_k is common to all): the least error alone is often that of
-    large coefficients and lucky noise. With it the sum of all matrices is solved, whose noise has
-    sqrt(K) times the scale of one.
-
-    Lambda is the default rule of ``solve_ridge`` for the noise of the sum that is solved, times a
-    power of two; a given one is kept, in proportion to the rows. M' is M, M/2, M/4 ... for
-    eigenfeatures (with a spectrum), of which the leading ones carry most; other features have no
-    order and are all used. With one fold nothing is chosen.
+    whose noise is independent of beta_k, so the estimate is unbiased. The pair (Lambda, M') with
+    the smallest sum over folds is chosen, after adding a margin for noise. With it the sum of all
+    matrices is solved, whose noise has sqrt(K) times the scale of one matrix. With one fold nothing
+    is chosen.
 
     Parameters
     ----------
     grams : sequence of NoisyGram
-        One a fold.
+        One matrix per fold.
     n_rows : int
-        The number of rows of all folds, public.
+        The number of rows of all folds together, which is public.
     layout : GramLayout
+        The layout of the matrices.
     sigma : float
-        Standard deviation of the noise on the diagonal of each matrix, in the units of the release.
+        The standard deviation of the noise on the diagonal of each matrix, in units of the release.
     regularisation, spectrum
-        As for ``solve_ridge``.
+        See ``solve_ridge``.
     choices : sequence of (Lambda, M')
-        The pairs to choose from, in place of those above; None is the default rule, or all features.
+        The pairs to choose from, instead of the default ones. None for Lambda means the default
+        rule; None for M' means all features.
+
+    Notes
+    -----
+    The margin is three times the standard deviation that noise gives to the difference from the
+    error of predicting 0 (q_k is common to all pairs). Without it, the smallest error is often that
+    of large coefficients and lucky noise.
+
+    By default Lambda is that of ``solve_ridge`` for the noise of the sum that is solved, times a
+    power of two. A given Lambda is kept, in proportion to the number of rows. M' is M, M/2, M/4 ...
+    for eigenfeatures (with a spectrum), whose leading features carry most of the signal. Other
+    features have no order, and all of them are used.
     """
     folds, m, k = len(grams), layout.n_features, layout.n_targets
     unit = layout.row_bound / layout.row
@@ -118,7 +127,7 @@ def solve_folds(
     lambdas = list(dict.fromkeys(value for value, _ in given))
 
     def candidates(size: int, of_folds: int) -> list[float]:
-        """Return every Lambda to try on a sum of so many folds."""
+        """Return every Lambda to try on a sum of ``of_folds`` folds."""
         if regularisation is not None:
             return [regularisation * of_folds / folds]
         if given:
@@ -147,7 +156,7 @@ def solve_folds(
             error[i] += np.diag(fold.targets) - 2 * np.sum(beta * cross[kept], axis=1)
             error[i] += np.sum(beta * (matrix[square] @ beta), axis=1)
             variance[i] += _variance(beta, layout, sigma, constant)
-    worst = np.sum(error + _CAUTION * np.sqrt(variance), axis=2)  # targets share noise: a bound
+    worst = np.sum(error + _CAUTION * np.sqrt(variance), axis=2)  # a bound, as targets share noise
     if given:
         pairs = [(sizes.index(size), lambdas.index(value)) for value, size in given]
         listed = np.full(worst.shape, False)
@@ -159,14 +168,14 @@ def solve_folds(
     beta = np.zeros((m + 1, k))
     beta[kept] = shrunk(whole[square], crosses[kept], weights[kept], [chosen])[0]
     solution = RidgeSolution(beta[:m], constant * beta[m], chosen)
-    spread = np.sqrt(variance[i, j] + folds * sigma**2 * layout.units[m] ** 4)  # q has noise, too
+    spread = np.sqrt(variance[i, j] + folds * sigma**2 * layout.units[m] ** 4)  # q is noisy, too
     choice = pairs.index((i, j)) if given else None
     found = error[i, j] / n_rows, spread / n_rows
     return FoldedSolution(gram, solution, sizes[i], *found, choice)
 
 
 def _prefix(size: int, m: int) -> tuple[Array, tuple[Array, ...]]:
-    """Return the coordinates of the first features and the constant, and the square of them."""
+    """Return the indices of the first features and the constant, and of the matrix over them."""
     kept = np.append(np.arange(size), m)
     return kept, np.ix_(kept, kept)
 
@@ -174,11 +183,12 @@ def _prefix(size: int, m: int) -> tuple[Array, tuple[Array, ...]]:
 def _variance(
     beta: Array, layout: GramLayout | UnitGramLayout, sigma: float, constant: float
 ) -> Array:
-    """Return the variance that a matrix's noise gives an error less q, one a Lambda and target.
+    """Return the variance of (error - q) due to the noise of a matrix, per Lambda and target.
 
-    The error is w^T A w with w = (-beta, 1, -b); less q it is <A, D>, D = w w^T - e e^T, e = (0, 1, 0).
-    Symmetric noise gives it the deviation sigma ||D||_F in the release's units, and ||D||_F^2 =
-    ||w||^4 - ||e||^4. The corner of A, the number of rows, is known and has no noise.
+    The error is w^T A w with w = (-beta, 1, -b). Minus q it is <A, D> with D = w w^T - e e^T and e
+    = (0, 1, 0). Symmetric noise gives it the standard deviation sigma ||D||_F in units of the
+    release, and ||D||_F^2 = ||w||^4 - ||e||^4. The corner of A, the number of rows, is known and
+    has no noise.
     """
     features, target, one = layout.units[[0, layout.n_features, -1]] ** 2
     corner = one * (constant * beta[:, -1]) ** 2

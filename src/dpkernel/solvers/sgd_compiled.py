@@ -1,9 +1,10 @@
-"""What numba compiles: see ``sgd_loop``.
+"""The loops that numba compiles; see ``sgd_loop``.
 
-Batches of one come in two forms that take the same steps. Records that follow one another in memory:
-the update of w by one and the scalar product with the next share a loop, so that w passes through the
-processor once a step. Others, and long ones: four steps at once, from the scalar products of four
-records with w and with each other; four rows are on their way from memory at a time.
+There are two loops for batches of one record, which take the same steps. If records follow one
+another in memory, the update of w by one record and the scalar product with the next share a loop,
+so w passes through the processor once per step. Otherwise, and for long records, four steps are
+taken at once, from the scalar products of four records with w and with each other, so that four
+rows are loaded from memory at the same time.
 """
 
 from __future__ import annotations
@@ -18,22 +19,22 @@ from numba import njit
 from dpkernel.models.losses import slope
 from dpkernel.models.losses.slope import slope_at
 
-_FAST = {"reassoc", "contract", "nsz"}  # sums in any order; infinities and NaN keep their meaning
+_FAST = {"reassoc", "contract", "nsz"}  # allow any order of sums, but respect infinities and NaN
 
 _slope = njit(inline="always")(slope_at)
 
 
 def _kept(function: Any) -> Any:
-    """Compile, and keep the code on disk where there is a place for it.
+    """Compile a function, and keep the code on disk if there is a place for it.
 
-    numba renews it when this file changes. What it holds of ``slope_at`` would stay: where that file is
-    newer than this one, nothing is taken from the disk.
+    numba compiles again if this file changes, but not if ``slope_at``, which is inlined, changes.
+    Therefore the code on disk is not used if the file of ``slope_at`` is newer than this one.
     """
     options: dict[str, Any] = {"fastmath": _FAST, "nogil": True}
     try:
         older = getmtime(slope.__file__) <= getmtime(__file__) + 1
         return njit(cache=older, **options)(function)
-    except (OSError, RuntimeError):  # no folder that can be written to
+    except (OSError, RuntimeError):  # there is no writable folder
         return njit(**options)(function)
 
 
@@ -64,7 +65,7 @@ def _move(w: Any, keep: float, move: float, z: Any, row: int, following: int) ->
 
 @njit(fastmath=_FAST, nogil=True)
 def _move_by(w: Any, keep: float, move: float, gradient: Any) -> None:
-    """Update w by the gradient of a batch, which starts again at 0."""
+    """Update w by the gradient of a batch, and reset the gradient to 0."""
     for j in range(len(w)):
         w[j] = keep * w[j] - move * gradient[j]
         gradient[j] = 0.0
@@ -91,7 +92,7 @@ def _project(w: Any, radius: float) -> None:
 def _pull(
     shape: int, a: float, b: float, low: float, high: float, labels: bool, y: float, s: float
 ) -> float:
-    """Return the derivative of the loss in the prediction s."""
+    """Return the derivative of the loss at the prediction s."""
     if labels:
         return y * _slope(shape, a, b, low, high, y * s)
     return -_slope(shape, a, b, low, high, y - s)
@@ -99,7 +100,7 @@ def _pull(
 
 @njit(fastmath=_FAST, nogil=True)
 def _eta(step: float, ridge: float, decreasing: bool, taken: int) -> float:
-    """Return the length of the step after ``taken`` ones."""
+    """Return the length of the step that follows ``taken`` steps."""
     if decreasing:
         return min(step, 1.0 / (ridge * (taken + 1)))
     return step
@@ -131,7 +132,7 @@ def _four(
         s1 += w[j] * z1[j]
         s2 += w[j] * z2[j]
         s3 += w[j] * z3[j]
-        # float64 as w is: products of float32 entries are exact in it
+        # float64 like w, in which products of float32 entries are exact
         x0, x1 = np.float64(z0[j]), np.float64(z1[j])
         x2, x3 = np.float64(z2[j]), np.float64(z3[j])
         g01 += x0 * x1
@@ -175,7 +176,7 @@ def run_singly(
     decreasing: bool,
     fours: bool,
 ) -> None:
-    """Take steps of one record each, to the last iterate and without a ball."""
+    """Take steps of one record each, without a projection; only the last iterate is kept."""
     shape, a, b, low, high = form
     taken, ends = counts[0], min(len(rows), n_steps - counts[0])
     place = 0
@@ -216,7 +217,7 @@ def run(
     averaged: bool,
     last: bool,
 ) -> None:
-    """Take records one after the other; see ``Steps.run``."""
+    """Process records one after the other; see ``Steps.run``."""
     shape, a, b, low, high = form
     taken, filled = counts[0], counts[1]
     for place in range(len(rows)):
@@ -254,9 +255,9 @@ def gradient_sum(
     unit: float,
     out: Any,
 ) -> None:
-    """Add the clipped integer gradients of some rows to ``out``, one row of it a problem.
+    """Add the clipped integer gradients of some rows to ``out``, which has one row per problem.
 
-    Every product and every sum is of integers below 2^53: exact, in any order.
+    All products and sums are integers below 2^53, so they are exact in any order.
     """
     shape, a, b, low, high = form
     problems = w.shape[0]
@@ -271,9 +272,7 @@ def gradient_sum(
             slopes[k] = pull
             squares += pull * pull
         cap = caps[row]
-        if (
-            not squares < 1e300
-        ):  # a slope that is no number, or beyond all bounds: it counts nothing
+        if not squares < 1e300:  # a slope that is NaN or too large counts as nothing
             continue
         shrink = 1.0
         if squares > cap * cap:

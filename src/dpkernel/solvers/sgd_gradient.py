@@ -1,12 +1,14 @@
 r"""Noisy projected gradient descent: every step releases a sum of clipped gradients.
 
-For a loss of <w, z> a record's gradient is a number times z, so clipping it means clipping that number:
-no gradient of a single record is ever formed. Rows and numbers are integers,
+For a loss of <w, z>, the gradient of a record is a number times z, so clipping the gradient means
+clipping this number. The gradient of a single record is never formed. Rows and numbers are
+integers, ::
 
     g_i = s_i z_i,  z_i = rint(z rows_unit),  s_i = an integer with |s_i| ||z_i|| <= C_int,
 
-and their sum is exact in any order; the noise is a discrete Gaussian on integers. The margin <w, z>
-may carry rounding errors: s_i is a function of its own record, its place and w whatever they are.
+so their sum is exact in any order, and the noise is a discrete Gaussian on the integers. The margin
+<w, z> may have rounding errors. This does no harm, because s_i depends only on its own record, its
+place and w.
 """
 
 from __future__ import annotations
@@ -24,13 +26,13 @@ from dpkernel.foundations.threads import block_threads, in_threads
 from dpkernel.foundations.types import Array, IntArray
 from dpkernel.models.losses import Loss
 
-ROW_STEPS = 2**17  # of a row of norm kappa
-_SLOPE_STEPS = 2**14  # of the largest slope
-_LONGEST = 2**23  # integers up to here are exact in float32; a longer row counts nothing
+ROW_STEPS = 2**17  # integer norm of a row of norm kappa
+_SLOPE_STEPS = 2**14  # integer value of the largest slope
+_LONGEST = 2**23  # integers up to here are exact in float32; a longer row counts as nothing
 _CHUNK = 4096
-_FAR = 1e150  # where coefficients end that a float can't hold
+_FAR = 1e150  # limit for coefficients that a float could not hold
 
-Query = Callable[[IntArray | None], IntArray]  # a batch, or None for all rows, to an exact sum
+Query = Callable[[IntArray | None], IntArray]  # from a batch (None for all rows) to its exact sum
 
 
 @dataclass(frozen=True)
@@ -40,25 +42,32 @@ class GradientSGD:
     Parameters
     ----------
     loss : Loss
+        The loss of a prediction.
     n_coordinates : int
+        The number of coefficients per problem.
     row_bound : float
-        kappa; sets the unit of the rows.
+        kappa, a bound on the norm of a row, which determines the unit of the rows.
     clip : float
-        C, the norm to which a record's gradient is clipped (of all problems together).
+        C, the norm to which the gradient of a record is clipped (for all problems together).
     batch : float
-        By which sums are divided: n for full batches, the fixed size or the mean of others.
+        The divisor of the sums: n for full batches, otherwise the fixed or the mean size.
     n_steps : int
+        The number of steps.
     step : float
+        The length of a step.
     ridge : float
-        The penalty's gradient is added without noise: it does not depend on the data.
+        The strength of the squared penalty. Its gradient is added without noise, because it does
+        not depend on the data.
     radius : float
-        inf for no projection.
+        w is projected on the ball of this radius; inf for no projection.
     averaged : bool
-        The mean of all iterates after a step, in place of the last one.
+        Whether to return the mean of all iterates instead of the last one.
     problems : int
+        The number of vectors that are fitted together.
     momentum : float
-        Gradients are taken at w_t + momentum (w_t - w_{t-1}), as Nesterov does: fewer noisy steps
-        reach as far. It is post-processing, like everything that is done with a noisy gradient.
+        Gradients are taken at w_t + momentum (w_t - w_{t-1}), as in Nesterov's method, so fewer
+        noisy steps reach as far. This is post-processing, like everything done with a noisy
+        gradient.
     """
 
     loss: Loss
@@ -91,22 +100,22 @@ class GradientSGD:
 
     @property
     def row_unit(self) -> float:
-        """Integers a unit of z."""
+        """The number of integer steps per unit of z."""
         return ROW_STEPS / self.row_bound
 
     @property
     def slope_unit(self) -> float:
-        """Integers a unit of slope: 2^14 for a gradient that is just not clipped."""
+        """The number of integer steps per unit of slope: 2^14 for a gradient at the clipping norm."""
         return _SLOPE_STEPS * self.row_bound / self.clip
 
     @property
     def clip_steps(self) -> int:
-        """C_int, the bound on the norm of a record's integer gradient."""
+        """C_int, the bound on the norm of the integer gradient of a record."""
         return math.floor(self.clip * self.row_unit * self.slope_unit)
 
     def rows(self, z: Array) -> tuple[Array, Array]:
-        """Return rows as integers (in float32, exactly) and the largest number each may take."""
-        with np.errstate(all="ignore"):  # a warning would tell of the data
+        """Return rows as integers (stored exactly in float32) and the largest factor for each."""
+        with np.errstate(all="ignore"):  # a warning would reveal something about the data
             whole = np.rint(z.astype(np.float64) * self.row_unit)
             squares = np.add.reduce(whole * whole, axis=1)
         strange = ~(squares < float(_LONGEST) ** 2)
@@ -121,7 +130,7 @@ class GradientSGD:
         release: Callable[[Query], Array],
         progress: Callable[[int], None] | None = None,
     ) -> Array:
-        """Return the coefficients, one row a problem.
+        """Return the coefficients, with one row per problem.
 
         Parameters
         ----------
@@ -130,7 +139,7 @@ class GradientSGD:
         release : callable
             Calls that function on a batch of its choice and returns the sum with noise.
         progress : callable, optional
-            Told the number of steps taken.
+            Called with the number of steps taken so far.
         """
         w = np.zeros((self.problems, self.n_coordinates))
         total = np.zeros_like(w)
@@ -138,7 +147,7 @@ class GradientSGD:
         ahead = w
         for t in range(self.n_steps):
             noisy = release(query(ahead)).reshape(w.shape)
-            with np.errstate(all="ignore"):  # steps that are far too long lead out of the floats
+            with np.errstate(all="ignore"):  # steps that are far too long may overflow
                 moved = (1 - self.step * self.ridge) * ahead - unit * noisy
                 norms = np.sqrt(np.sum(moved * moved, axis=1, keepdims=True))
                 moved = moved * np.minimum(1.0, self.radius / np.maximum(norms, 1e-300))
@@ -154,7 +163,7 @@ class GradientSGD:
 
 @dataclass(frozen=True)
 class Block:
-    """Some records: integer rows, targets (one column a problem), weights, caps."""
+    """Some records: integer rows, targets (one column per problem), weights and caps."""
 
     z: Array
     targets: Array
@@ -162,7 +171,7 @@ class Block:
     caps: Array
 
     def sums(self, plan: GradientSGD, w: Array, rows: IntArray | None) -> IntArray:
-        """Return the exact sum of the clipped integer gradients of these rows (None: all)."""
+        """Return the exact sum of the clipped integer gradients of these rows (None for all)."""
         indices = np.arange(len(self.z)) if rows is None else np.ascontiguousarray(rows)
         scaled = w / plan.row_unit
 
@@ -176,7 +185,7 @@ class Block:
 
         total = np.zeros(w.shape, np.int64)
         starts = [(start,) for start in range(0, len(indices), _CHUNK)]
-        if len(starts) < 4:  # threads would cost more than they save
+        if len(starts) < 4:  # threads would cost more time than they save
             for (start,) in starts:
                 total += part(start)
             return total

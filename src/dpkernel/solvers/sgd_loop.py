@@ -1,11 +1,11 @@
-"""The inner loop of stochastic gradient descent, compiled.
+"""The compiled inner loop of stochastic gradient descent.
 
-One record after another: a scalar product, the slope of the loss, and an update of w or, for a batch
-of several, of its gradient. Records are read where they lie, in float64 or float32; everything else is
-float64. Sums may be taken in any order (that is what makes them fast): the bounds on rounding errors
-that the callers use hold for every order.
+Records are processed one after the other: a scalar product, the slope of the loss, and an update of
+w or, for a batch of several records, of its gradient. Records are read in place, in float64 or
+float32; everything else is float64. For speed, sums may be taken in any order; the bounds on
+rounding errors that the callers use hold for every order.
 
-Compiled code is kept on disk and loaded in the next process.
+Compiled code is kept on disk and loaded by the next process.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ import numpy as np
 from dpkernel.foundations.types import Array, IntArray
 from dpkernel.models.losses import Loss
 
-_SHORT = 2048  # coordinates up to which w stays in the fastest cache
+_SHORT = 2048  # largest number of coordinates for which w stays in the fastest cache
 
 
 @dataclass
-class State:
-    """A run between two blocks of records."""
+class RunState:
+    """The state of a run between two blocks of records."""
 
     weights: Array
-    total: Array  # of the iterates, where they are averaged
-    gradient: Array  # of the batch that is being filled
-    counts: IntArray = field(default_factory=lambda: np.zeros(2, np.int64))  # steps taken, records
+    total: Array  # the sum of the iterates, if they are averaged
+    gradient: Array  # the gradient of the batch that is being filled
+    counts: IntArray = field(default_factory=lambda: np.zeros(2, np.int64))  # steps, records
 
     @classmethod
-    def start(cls, n_coordinates: int) -> State:
-        """Return w = 0 before the first step."""
+    def start(cls, n_coordinates: int) -> RunState:
+        """Return the state before the first step, with w = 0."""
         return cls(np.zeros(n_coordinates), np.zeros(n_coordinates), np.zeros(n_coordinates))
 
     @property
     def steps(self) -> int:
-        """Steps that were taken."""
+        """The number of steps taken so far."""
         return int(self.counts[0])
 
     def drop_batch(self) -> None:
@@ -51,20 +51,24 @@ class State:
 
 @dataclass(frozen=True)
 class Steps:
-    """The public numbers of a run.
+    """The public parameters of a run.
 
     Parameters
     ----------
     loss : Loss
+        The loss of a prediction.
     batch, n_steps : int
+        The number of records per step, and the number of steps.
     step : float
-        The constant step, or the largest where they decrease.
+        The constant step, or the largest step if steps decrease.
     ridge : float
+        The strength of the squared penalty.
     decreasing : bool
-        Steps of at most 1/(ridge t).
+        Whether steps are at most 1/(ridge t).
     radius : float
         w is projected on the ball of this radius after every step; inf for no projection.
     averaged : bool
+        Whether the iterates are averaged.
     """
 
     loss: Loss
@@ -77,11 +81,11 @@ class Steps:
     averaged: bool
 
     def run(
-        self, state: State, z: Array, rows: IntArray, y: Array, weights: Array, last: bool
+        self, state: RunState, z: Array, rows: IntArray, y: Array, weights: Array, last: bool
     ) -> None:
-        """Take the records ``rows`` of a block in this order; ``last`` completes a short batch.
+        """Process the records ``rows`` of a block in this order; ``last`` completes a short batch.
 
-        z holds one record a row; y and the records' weights in [0, 1] are indexed like z.
+        z holds one record per row. y and the weights of the records, in [0, 1], are indexed like z.
         """
         if self.batch == 1 and self.radius == math.inf and not self.averaged:
             in_line = len(rows) > 1 and int(rows[-1] - rows[0]) == len(rows) - 1
@@ -100,5 +104,5 @@ class Steps:
 
 @cache
 def _compiled(name: str) -> Any:
-    """Return a compiled loop. numba takes a moment to import, so it is imported when first needed."""
+    """Return a compiled loop. numba is imported only when it is needed, because that takes time."""
     return getattr(import_module("dpkernel.solvers.sgd_compiled"), name)

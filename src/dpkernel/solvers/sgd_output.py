@@ -1,8 +1,8 @@
 r"""Stochastic gradient descent whose last or averaged iterate is released with noise.
 
-``OutputSGD`` is the public side of a run: it checks the step, bounds gradient, iterates and rounding
-error, and states the sensitivity. ``run`` passes over the records. Nothing in it depends on the data
-but the numbers: no stopping rule, no step chosen by a loss.
+``OutputSGD`` is the public part of a run: it checks the step, bounds the gradient, the iterates and
+the rounding error, and states the sensitivity. ``run`` passes over the records. The course of the
+run does not depend on the data: there is no stopping rule, and no step is chosen by a loss.
 
 Records are (z, y, weight) with weight ||z|| <= kappa and weight ||z||^2 <= kappa^2.
 """
@@ -20,55 +20,62 @@ from dpkernel.foundations.types import Array, IntArray, Neighbours
 from dpkernel.models.losses import Loss
 from dpkernel.privacy.sensitivity import Path, RandomSensitivity, Sensitivity
 from dpkernel.privacy.sensitivity.sgd import Order
-from dpkernel.solvers.sgd_loop import State, Steps
+from dpkernel.solvers.sgd_loop import RunState, Steps
 
 _UNIT = 2.0**-53
 _BLOCK = 8192
-_MOST_GROWTH = 100.0  # logarithm of the largest growth of a squared norm in a step
+_MOST_GROWTH = 100.0  # largest logarithm of the growth of a squared norm in one step
 
-# (z, indices into it in the order of the steps, targets, weights): one part of an epoch
+# one part of an epoch: z, indices into it in the order of the steps, targets, weights
 Part = tuple[Array, IntArray, Array, Array]
 
 
 @dataclass(frozen=True)
 class OutputSGD:
-    r"""A run of projected or unprojected SGD from w = 0, and what is known of it in advance.
+    r"""A run of projected or unprojected SGD from w = 0, and what is known about it in advance.
 
     Parameters
     ----------
     loss : Loss
+        The loss of a prediction.
     n_rows, n_coordinates : int
+        The numbers of records and of coefficients.
     row_bound : float
         kappa.
     target_bound : float
-        |y| at most; margin losses have 1.
+        A bound c on ``|y|``; 1 for margin losses.
     batch : int
-        Nominal: gradients of a short batch are divided by it as well.
+        The nominal batch size. The gradient of a short batch is also divided by it.
     n_steps : int
+        The number T of steps.
     order : {"shuffle", "fixed", "replacement"}
+        The order of the records; see ``sensitivity.Path``.
     step : float or None
-        None: with a ridge min(1/(C + ridge), 1/(ridge t)), C = c_2 kappa^2 the curvature; without
-        one the largest step that is allowed.
+        The length of a step. None with a ridge: min(1/(C + ridge), 1/(ridge t)), where
+        C = c_2 kappa^2 is the curvature. None without a ridge: the largest step that is allowed.
     ridge : float
-        Strength of the squared penalty; needs a smooth loss with bounded slope, or a radius.
+        The strength of the squared penalty. It needs a smooth loss with bounded slope, or a radius.
     radius : float
-        w is projected on this ball; inf for no projection.
+        w is projected on the ball of this radius; inf for no projection.
     averaged, fresh, drop_last, problems
-        As in ``sensitivity.Path``.
+        See ``sensitivity.Path``.
 
-    With (alpha, L) the Hölder constants of the gradient and T steps, G is c_1 kappa for a loss of
-    bounded slope, M + L radius^alpha with a projection, and otherwise M + L R^alpha with
-    R^2 = (T - 1) omega, and R_w^2 = T omega after the last step; omega = (1 - alpha)/(1 + alpha)
-    (L step)^(2/(1 - alpha)) + 2 step M_0 (alpha in (0, 1)); step^2 (M + L)^2 + 2 step M_0
-    (alpha = 0); 2 step M_0 (alpha = 1, for a step of at most 1/L); c^2 step/(2 - step kappa^2) for
-    the squared loss.
-
-    Rounding    with u = 2^-53, gamma_k = k u/(1 - k u) and e = gamma_{M+16} (R_w + 4 step G) +
-                2 u c/kappa, the error of a margin over ||z||, a computed step of a smooth loss is an
-                exact one plus step kappa (c_2 (kappa e + 2 u (c + kappa R_w)) + (12 u + gamma_b)
-                G/kappa) + 4 u R_w; exact steps do not expand, so T of these bound the error of the
-                run. Without smoothness a margin that is off may turn a slope, which adds 8 step G e
-                to c^2 in every step.
+    Notes
+    -----
+    Gradient bound
+        Let (alpha, L) be the Hölder constants of the gradient. G is c_1 kappa for a loss of bounded
+        slope, M + L radius^alpha with a projection, and otherwise M + L R^alpha with
+        R^2 = (T - 1) omega; after the last step R_w^2 = T omega. Here omega is
+        (1 - alpha)/(1 + alpha) (L step)^(2/(1 - alpha)) + 2 step M_0 for alpha in (0, 1);
+        step^2 (M + L)^2 + 2 step M_0 for alpha = 0; 2 step M_0 for alpha = 1 and a step of at most
+        1/L; and c^2 step/(2 - step kappa^2) for the squared loss.
+    Rounding
+        Let u = 2^-53, gamma_k = k u/(1 - k u) and e = gamma_{M+16} (R_w + 4 step G) + 2 u c/kappa,
+        the error of a margin over ||z||. A computed step of a smooth loss is an exact step plus
+        step kappa (c_2 (kappa e + 2 u (c + kappa R_w)) + (12 u + gamma_b) G/kappa) + 4 u R_w. Exact
+        steps do not expand distances, so T times this bounds the error of the run. Without
+        smoothness, an inaccurate margin may flip a slope, which adds 8 step G e to c^2 in every
+        step.
     """
 
     loss: Loss
@@ -110,18 +117,18 @@ class OutputSGD:
 
     @property
     def _curvature(self) -> float:
-        """C, the Lipschitz constant of a record's gradient (smooth losses)."""
+        """C, the Lipschitz constant of the gradient of a record (for smooth losses)."""
         return self.loss.holder(self.row_bound)[1]
 
     @property
     def _bounded(self) -> bool:
-        """Whether the gradient bound does not rest on a bound of the iterates."""
+        """Whether the bound on the gradient holds without a bound on the iterates."""
         return self.loss.lipschitz < math.inf or self.radius < math.inf
 
     @property
     def largest_step(self) -> float:
         """The largest step for which the proof holds."""
-        if not self._smooth:  # expansion and growth stay far from the end of the float range
+        if not self._smooth:  # keeps expansion and growth far below the largest float
             alpha, L = self.loss.holder(self.row_bound)
             return min(1e6, math.exp(_MOST_GROWTH * (1 - alpha) / 2) / L)
         if self.ridge:
@@ -130,7 +137,7 @@ class OutputSGD:
 
     @property
     def eta(self) -> float:
-        """The constant step, or the largest where they decrease."""
+        """The constant step, or the largest step if steps decrease."""
         if self.step is not None:
             return float(self.step)
         if not self._smooth:
@@ -139,12 +146,12 @@ class OutputSGD:
 
     @property
     def decreasing(self) -> bool:
-        """Whether steps decrease: with a ridge, unless a step is given."""
+        """Whether steps decrease, as they do with a ridge unless a step is given."""
         return bool(self.ridge) and self.step is None
 
     @property
     def norm_bound(self) -> float:
-        """R_w, a bound on the norm of every iterate, the last one included."""
+        """R_w, a bound on the norm of every iterate, including the last one."""
         return self._norm_after(self.n_steps)
 
     def _norm_after(self, steps: int) -> float:
@@ -169,7 +176,7 @@ class OutputSGD:
 
     @property
     def _growth(self) -> float:
-        """omega, by which the squared norm of an iterate can grow in a step."""
+        """omega, the largest growth of the squared norm of an iterate in a step."""
         alpha, L = self.loss.holder(self.row_bound)
         c, eta = self.target_bound, self.eta
         start = float(self.loss.at_zero(c))
@@ -186,17 +193,17 @@ class OutputSGD:
 
     @property
     def gradient(self) -> float:
-        """G, a bound on the norm of one record's gradient at every iterate."""
+        """G, a bound on the norm of the gradient of one record at every iterate."""
         if self.loss.lipschitz < math.inf:
             return self.loss.lipschitz * self.row_bound
         alpha, L = self.loss.holder(self.row_bound)
         first = self.loss.slope_at_zero(self.target_bound) * self.row_bound
-        before_last = self._norm_after(self.n_steps - 1)  # the last iterate has no gradient
+        before_last = self._norm_after(self.n_steps - 1)  # no gradient is taken at the last iterate
         return float((first + L * before_last**alpha) * (1 + 1e-9))
 
     @property
     def expansion(self) -> float:
-        """c^2, by which the squared distance of two runs can grow in a step on common records."""
+        """c^2, the largest growth of the squared distance of two runs in a step on common records."""
         alpha, L = self.loss.holder(self.row_bound)
         if alpha == 1:
             return 0.0
@@ -207,10 +214,11 @@ class OutputSGD:
 
     @property
     def _margin_error(self) -> float:
-        """A bound on the error of <z, w>, over ||z||.
+        """A bound on the error of <z, w>, divided by ||z||.
 
-        Where w is the last one but three, <z, w> follows from it and three scalar products with
-        records that moved it by at most step G each. The target is subtracted with one rounding.
+        If four steps are taken at once, <z, w> is computed from an iterate up to three steps back
+        and from scalar products with the records in between, each of which moved w by at most step
+        G. Subtracting the target adds one rounding.
         """
         reach = self.norm_bound + 4 * self.eta * self.gradient
         return (
@@ -221,7 +229,7 @@ class OutputSGD:
     def rounding(self) -> float:
         """A bound on the distance of the computed from the exact output, for every data set.
 
-        Where a loss is not smooth, what ``expansion`` covers is left out.
+        For a loss that is not smooth, errors that ``expansion`` covers are left out.
         """
         reach, kappa, eta, steps = self.norm_bound, self.row_bound, self.eta, self.n_steps
         slopes = (12 * _UNIT + _gamma(self.batch)) * self.gradient / kappa
@@ -238,7 +246,7 @@ class OutputSGD:
 
     @property
     def path(self) -> Path:
-        """What the sensitivity follows from."""
+        """The public description of the run, from which the sensitivity follows."""
         return Path(
             n_rows=self.n_rows,
             batch=self.batch,
@@ -256,12 +264,12 @@ class OutputSGD:
         )
 
     def sensitivity(self, neighbours: Neighbours) -> Sensitivity | RandomSensitivity:
-        """Return how far the output of all problems together moves, as a number or a law."""
+        """Return how far the output of all problems together moves, as a number or a random law."""
         return self.path.sensitivity(neighbours)
 
     @property
     def epochs(self) -> int:
-        """Passes over the rows, the last one perhaps in part."""
+        """The number of passes over the rows; the last one may be incomplete."""
         return self.path.hits
 
     def run(
@@ -272,9 +280,9 @@ class OutputSGD:
         Parameters
         ----------
         epochs : iterable of passes
-            Each yields the records in the order of the steps, in parts of any size.
+            Each pass yields the records in the order of the steps, in parts of any size.
         progress : callable, optional
-            Told the number of steps taken, a public number, after every part.
+            Called after every part with the number of steps taken so far, which is public.
         """
         steps = Steps(
             self.loss,
@@ -286,7 +294,7 @@ class OutputSGD:
             self.radius,
             self.averaged,
         )
-        state = State.start(self.n_coordinates)
+        state = RunState.start(self.n_coordinates)
         for epoch in epochs:
             if self.drop_last:
                 state.drop_batch()
@@ -296,7 +304,7 @@ class OutputSGD:
                     progress(state.steps)
             if state.steps >= self.n_steps:
                 break
-        assert state.steps == self.n_steps  # public: it follows from the sizes
+        assert state.steps == self.n_steps  # does not depend on data: it follows from the sizes
         return state.total / self.n_steps if self.averaged else state.weights
 
 
@@ -304,7 +312,7 @@ def _with_last(parts: Iterable[Part]) -> Iterator[tuple[Part, bool]]:
     """Yield every part that holds records, and whether it is the last one."""
     waiting: Part | None = None
     for part in parts:
-        if not len(part[1]):  # as the last one it would leave a short batch open
+        if not len(part[1]):  # as the last part it would leave a short batch open
             continue
         if waiting is not None:
             yield waiting, False
@@ -318,13 +326,13 @@ def _gamma(count: int) -> float:
 
 
 def public_orders(plan: OutputSGD, seed: int) -> Iterator[IntArray]:
-    """Yield a permutation for every epoch. Its seed is public: use it where no noise relies on it."""
+    """Yield one permutation per epoch. The seed is public, so no noise calibration may rely on it."""
     draws = np.random.default_rng(seed)
     for _ in range(plan.epochs):
         yield draws.permutation(plan.n_rows)
 
 
 def in_parts(rows: IntArray) -> Iterator[IntArray]:
-    """Yield indices a few thousand at a time: so that progress can be told."""
+    """Yield indices a few thousand at a time, so that progress can be reported."""
     for start in range(0, len(rows), _BLOCK):
         yield np.ascontiguousarray(rows[start : start + _BLOCK])

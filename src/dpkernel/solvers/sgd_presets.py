@@ -1,5 +1,7 @@
 r"""The schedules of the convergence theorems: steps, step size and features from public numbers.
 
+The presets are::
+
     name               theorem                                              perturbs
     "wang-guo-1"       Wang & Guo (2024), Theorem 1                         the last iterate
     "holder-9"         Wang, Lei, Ying & Zhang (2022), Theorem 9            the mean, no radius
@@ -7,8 +9,8 @@ r"""The schedules of the convergence theorems: steps, step size and features fro
     "holder-12"        Wang, Lei, Ying & Zhang (2022), Theorem 12           every gradient, in a ball
 
 The theorems fix rates. Constants that they hide in O() or asymp are parameters here, 1 by default.
-A schedule is a recipe for utility; privacy comes from the mechanism that uses it. Steps that its
-proof does not allow are cut to the largest one that it does, and the preset says so.
+A schedule is a recipe for utility; privacy comes from the mechanism that uses it. A step that the
+proof does not allow is cut to the largest one that it allows, and the preset says so.
 """
 
 from __future__ import annotations
@@ -24,17 +26,17 @@ from dpkernel.foundations.types import is_real, is_whole
 
 @dataclass(frozen=True)
 class Preset:
-    """A schedule; all of it public."""
+    """A schedule; all of it is public."""
 
     name: str
     n_steps: int
     step: float
-    n_features: int | None  # None: the theorem does not choose them
-    radius: float | None  # None: no projection
-    average: bool  # the mean of the iterates, or the last one
-    order: str  # how rows are drawn; "replacement" in all of these
+    n_features: int | None  # None if the theorem does not choose it
+    radius: float | None  # None for no projection
+    average: bool  # whether the mean of the iterates is released instead of the last one
+    order: str  # how rows are sampled; "replacement" in all of these
     perturbs: str  # "output" or "gradient"
-    step_cut_from: float | None = None  # the theorem's step, where it was cut
+    step_cut_from: float | None = None  # the step of the theorem, if it was cut
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -45,6 +47,13 @@ class Preset:
 
 def preset(name: str, **numbers: Any) -> Preset:
     """Return the schedule of this name.
+
+    Parameters
+    ----------
+    name : str
+        A name in ``PRESETS``.
+    **numbers
+        The arguments of the schedule's function.
 
     Examples
     --------
@@ -72,12 +81,29 @@ def wang_guo_theorem_1(
 
     eta = c_1 n^-1 and T = n^((2r+a+1)/(2r+a)) (``small_steps``), or eta = c_1 n^(-2r/(2r+a)) and
     T = n^((2r+1)/(2r+a)); M = c_2 n^((1+a(2r-1))/(2r+a)) log(n/confidence) random features. r in
-    (1/2, 1] is the regularity of the regression function and a the capacity, with
+    (1/2, 1] is the regularity of the regression function and a is the capacity, with
     (4-4r)/(3-2r) < a < 1. The last iterate is released.
 
-    Left open there: the constants c_1 and c_2, and r and a themselves, which no public number
-    tells. eta < 1/(kappa^2 (log T + 1)) is asked for; it is stricter than the 1/kappa^2 of the
-    privacy proof, and a step is cut to it.
+    Parameters
+    ----------
+    n_rows : int
+        The number n of rows.
+    r, capacity : float
+        The regularity r and the capacity a.
+    kappa : float
+        A bound on the norm of a row.
+    confidence : float
+        The number in log(n/confidence), in (0, 1).
+    small_steps : bool
+        Which of the two schedules to use.
+    step_constant, feature_constant : float
+        The constants c_1 and c_2.
+
+    Notes
+    -----
+    The theorem leaves open the constants c_1 and c_2, and also r and a, which no public number
+    determines. It requires eta < 1/(kappa^2 (log T + 1)), which is stricter than the 1/kappa^2 of
+    the privacy proof. A larger step is cut to this limit.
     """
     owner = "wang_guo_theorem_1"
     n = _rows(owner, n_rows)
@@ -116,15 +142,30 @@ def holder_theorem_9(
     steps_constant: float = 1.0,
     as_printed: bool = False,
 ) -> Preset:
-    r"""Return the schedule of Wang, Lei, Ying & Zhang (2022), Theorem 9: no projection.
+    r"""Return the schedule of Wang, Lei, Ying & Zhang (2022), Theorem 9: without a projection.
 
-    T = c n^((6 - 3 alpha - alpha^2)/((1+alpha)(3+alpha))) for alpha < (sqrt(73) - 7)/4 and c n else;
-    eta = n^(1/(3+alpha)) / (T log(1/gamma)^(1/(3+alpha))). gamma is the probability with which the
-    risk bound may fail; the theorem speaks of gamma > 4 max(e^(-d/8), delta).
+    T = c n^((6 - 3 alpha - alpha^2)/((1+alpha)(3+alpha))) for alpha < (sqrt(73) - 7)/4 and c n
+    otherwise; eta = n^(1/(3+alpha)) / (T log(1/gamma)^(1/(3+alpha))). gamma is the probability with
+    which the risk bound may fail; the theorem assumes gamma > 4 max(e^(-d/8), delta).
 
-    Left open there: c. Neither epsilon nor d nor delta enters. The bound on iterates without a
-    projection needs eta <= 1/L where alpha = 1; ``as_printed`` asks for Theorem 7's
-    eta < min(1, 1/L) at every alpha.
+    Parameters
+    ----------
+    n_rows : int
+        The number n of rows.
+    alpha, L : float
+        The exponent and the constant of the Hölder continuity of the gradient.
+    gamma : float
+        The probability with which the risk bound may fail.
+    steps_constant : float
+        The constant c of the number of steps.
+    as_printed : bool
+        Whether to require the step of Theorem 7.
+
+    Notes
+    -----
+    The theorem leaves c open. The schedule depends neither on epsilon nor on d nor on delta. The
+    bound on iterates without a projection needs eta <= 1/L if alpha = 1. ``as_printed`` requires
+    eta < min(1, 1/L) as in Theorem 7 for every alpha.
     """
     owner = "holder_theorem_9"
     n = _rows(owner, n_rows)
@@ -154,12 +195,31 @@ def holder_theorem_10(
 ) -> Preset:
     r"""Return the schedule of Wang, Lei, Ying & Zhang (2022), Theorem 10: output, in a ball.
 
-    T = c n^((2-alpha)/(1+alpha)) for alpha < 1/2 and c n else; eta = 1/(T max(a, b)) with
+    T = c n^((2-alpha)/(1+alpha)) for alpha < 1/2 and c n otherwise; eta = 1/(T max(a, b)) with
     a = sqrt(log(n/delta) log(n) log(1/gamma)) / sqrt(n) and
     b = (d log(1/delta))^(1/4) sqrt(log(n/delta)) log(1/gamma)^(1/8) / sqrt(n epsilon).
 
-    Left open there: c and the radius. With a projection eta <= 2/L suffices where alpha = 1;
-    ``as_printed`` asks for Theorem 7's eta < min(1, 1/L).
+    Parameters
+    ----------
+    n_rows, dimension : int
+        The numbers n of rows and d of coefficients.
+    epsilon, delta : float
+        The privacy parameters.
+    alpha, L : float
+        The exponent and the constant of the Hölder continuity of the gradient.
+    radius : float
+        The radius of the ball.
+    gamma : float
+        The probability with which the risk bound may fail.
+    steps_constant : float
+        The constant c of the number of steps.
+    as_printed : bool
+        Whether to require the step of Theorem 7.
+
+    Notes
+    -----
+    The theorem leaves c and the radius open. With a projection, eta <= 2/L suffices if alpha = 1.
+    ``as_printed`` requires eta < min(1, 1/L) as in Theorem 7.
     """
     owner = "holder_theorem_10"
     n = _private(owner, n_rows, dimension, epsilon, delta, gamma)
@@ -188,12 +248,32 @@ def holder_theorem_12(
 ) -> Preset:
     r"""Return the schedule of Wang, Lei, Ying & Zhang (2022), Theorem 12: gradients, in a ball.
 
-    T as in Theorem 10. With m = max(sqrt(log(n) log(n/gamma) log(1/gamma)) / sqrt(n),
-    sqrt(d log(1/delta)) log(1/gamma)^(1/4) / (n epsilon)), eta = 1/(T m), at which the derivative in
-    its proof vanishes (``reading="proof"``). The theorem prints eta = m/T ("printed"): then
-    ||w*||^2 / (T eta) of its own bound (38) is ||w*||^2 / m, which does not go to 0.
+    T is that of Theorem 10. Let m = max(sqrt(log(n) log(n/gamma) log(1/gamma)) / sqrt(n), sqrt(d
+    log(1/delta)) log(1/gamma)^(1/4) / (n epsilon)). With ``reading="proof"``, eta = 1/(T m), at
+    which the derivative in the proof vanishes. The theorem prints eta = m/T ("printed"). Then the
+    term ||w*||^2 / (T eta) of its own bound (38) is ||w*||^2 / m, which does not go to 0.
 
-    Left open there: c and the radius. Privacy allows any step: gradients are bounded and perturbed.
+    Parameters
+    ----------
+    n_rows, dimension : int
+        The numbers n of rows and d of coefficients.
+    epsilon, delta : float
+        The privacy parameters.
+    alpha : float
+        The exponent of the Hölder continuity of the gradient.
+    radius : float
+        The radius of the ball.
+    gamma : float
+        The probability with which the risk bound may fail.
+    steps_constant : float
+        The constant c of the number of steps.
+    reading : {"proof", "printed"}
+        Which step to use.
+
+    Notes
+    -----
+    The theorem leaves c and the radius open. Privacy allows any step, because gradients are bounded
+    and perturbed.
     """
     owner = "holder_theorem_12"
     n = _private(owner, n_rows, dimension, epsilon, delta, gamma)
@@ -223,12 +303,12 @@ def _averaged(name: str, n_steps: int, step: float, radius: float | None, pertur
 
 
 def _allowed(found: Preset, alpha: float, L: float, *, projected: bool, as_printed: bool) -> Preset:
-    """Return the preset with a step that the proof of its privacy allows."""
+    """Return the preset with a step that its privacy proof allows."""
     if as_printed:
         limit = math.nextafter(min(1.0, 1 / L), 0.0)
         return _cut(found, limit, "min(1, 1/L), which Theorem 7 asks for")
     if alpha < 1:
-        return found  # common steps expand by a bounded amount, whatever the step
+        return found  # steps on common records expand by a bounded amount, whatever the step
     bound = (
         "2/L, beyond which a step expands" if projected else "1/L, up to which iterates are bounded"
     )
@@ -293,7 +373,7 @@ def _within(
 
 
 def _whole(value: float) -> int:
-    """Return the nearest whole number from 1 on; 1e12 is taken for a mistake."""
+    """Return the nearest whole number, at least 1; treat 1e12 or more as a mistake."""
     if not value < 1e12:
         allowed = "such that a schedule has fewer than 1e12 steps and features"
         raise ParameterError(parameter_message("preset", "n_rows", allowed, value))

@@ -1,8 +1,8 @@
-r"""Ridge regression from a released sketch: post-processing, free of privacy cost.
+r"""Ridge regression from a released sketch; this is post-processing without privacy cost.
 
-The rows of a sketch are independent draws of N(0, A + tau^2 I), with A = sum_i v_i v_i^T over the
-records and tau the noise of the release. So they are a table of their own: held-out rows of it say,
-without bias and at no cost, how well a model fits the records.
+The rows of a sketch are independent draws of N(0, A + tau^2 I), where A = sum_i v_i v_i^T is the
+sum over the records and tau is the noise of the release. So they form a table of their own. Its
+held-out rows tell, without bias and at no privacy cost, how well a model fits the records.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from dpkernel.foundations.types import Array
 from dpkernel.solvers.ridge import default_regularisation, penalty, shrunk
 from dpkernel.solvers.ridge_folds import FACTORS
 
-FOLDS = 4  # of the rows of the sketch
-SUBTRACTED = (1.0, 0.75, 0.0)  # shares of tau^2 that are taken off the diagonal
-_CAUTION = 3.0  # deviations of the noise that are added to a held-out error before comparing
+FOLDS = 4  # number of folds of the rows of the sketch
+SUBTRACTED = (1.0, 0.75, 0.0)  # shares of tau^2 to try that are subtracted from the diagonal
+_CAUTION = 3.0  # standard deviations of the noise to add to a held-out error before comparing
 
 
 @dataclass(frozen=True)
 class SketchScale:
-    """How a sketch in natural units becomes one whose noise is tau in every column. Public.
+    """The public scaling that turns a sketch in natural units into one with noise tau in each column.
 
-    ``units`` is what a step is worth, one a column (features, targets, constant); ``sigma`` is the
-    deviation of the noise in steps.
+    ``units`` holds the value of one step per column (features, targets, constant). ``sigma`` is the
+    standard deviation of the noise in steps.
     """
 
     n_features: int
@@ -36,21 +36,21 @@ class SketchScale:
 
     @property
     def tau(self) -> float:
-        """The deviation of the noise in the units of a feature."""
+        """The standard deviation of the noise, in the units of a feature."""
         return float(self.sigma * self.units[0])
 
     @property
     def target(self) -> float:
-        """What a target of 1 is in the units of a feature."""
+        """The value of a target of 1, in the units of a feature."""
         return float(self.units[0] / self.units[self.n_features])
 
     @property
     def constant(self) -> float:
-        """What the constant 1 is in the units of a feature."""
+        """The value of the constant 1, in the units of a feature."""
         return float(self.units[0] / self.units[-1])
 
     def split(self, sketch: Array) -> tuple[Array, Array]:
-        """Return the columns of features and constant, and those of the targets, in even units."""
+        """Return the columns of features and constant, and those of targets, in the same units."""
         even = sketch / self.units * self.units[0]
         inputs = np.append(np.arange(self.n_features), -1)
         return even[:, inputs], even[:, self.n_features : -1]
@@ -58,11 +58,11 @@ class SketchScale:
 
 @dataclass(frozen=True)
 class SketchedSolution:
-    """Coefficients on the features, intercepts, and how they were chosen.
+    """Coefficients of the features, intercepts, and how they were chosen.
 
-    ``held_out`` is the mean squared error over all records, one a target, on targets in [-1, 1], with
-    ``held_out_std`` the deviation that the sketch gives it; the choice makes it a little too low. None
-    where the regularisation was given.
+    ``held_out`` is the mean squared error over all records, with one value per target, for targets
+    in [-1, 1]. ``held_out_std`` is its standard deviation due to the sketch. Because of the choice
+    the error is slightly too low. Both are None if the regularisation was given.
     """
 
     coefficients: Array  # (features, targets)
@@ -83,28 +83,35 @@ def solve_sketch(
 ) -> SketchedSolution:
     r"""Minimise the squared error of the records plus Lambda sum_l w_l beta_l^2, as the sketch sees it.
 
-    With G = Y^T Y / k over the k rows of the sketch, beta = ((G_zz - c tau^2 I)_+ + Lambda diag(w))^-1
-    G_zy: the noise acts as a ridge tau^2, of which a share c is taken off. In directions without data
-    what is left of it has deviation tau^2 sqrt(2/k); the rule of ``solve_ridge`` for such noise, times a
-    power of two, gives the candidates for Lambda, and w. Chosen is the pair (c, Lambda) with the least
-    error on held-out rows of the sketch,
+    With G = Y^T Y / k over the k rows of the sketch, beta = ((G_zz - c tau^2 I)_+ + Lambda
+    diag(w))^-1 G_zy. The noise acts as a ridge tau^2, of which a share c is subtracted. The pair
+    (c, Lambda) with the smallest error on held-out rows of the sketch, ::
 
         v^T G' v - tau^2 ||v||^2,  v = (-beta, 1),
 
-    plus three times the deviation that tau gives it: the least error alone is often that of large
-    coefficients and lucky noise. A given Lambda is used with c = 1.
+    is chosen, after adding a margin for noise. A given Lambda is used with c = 1.
 
     Parameters
     ----------
     sketch : array (k, features + targets + 1)
-        In natural units; the last column belongs to the constant.
+        The sketch in natural units. Its last column belongs to the constant.
     n_rows : int
-        Of the table, public.
+        The number of rows of the table, which is public.
     scale : SketchScale
+        The public scaling of the sketch.
     regularisation : float, optional
         Lambda, on the scale of the sum over records.
     spectrum : array, optional
-        Of eigenfeatures, decreasing: it gives w.
+        The eigenvalues of eigenfeatures, decreasing. They determine w.
+
+    Notes
+    -----
+    In directions without data, the rest of the noise has standard deviation tau^2 sqrt(2/k). The
+    rule of ``solve_ridge`` for such noise gives w and, times powers of two, the candidates for
+    Lambda.
+
+    The margin is three times the standard deviation that tau gives to the error. Without it, the
+    smallest error is often that of large coefficients and lucky noise.
     """
     Z, y = scale.split(sketch)
     k, square, weights = len(Z), scale.tau**2, penalty(scale.n_features, spectrum)
@@ -123,7 +130,7 @@ def solve_sketch(
     for fold in range(FOLDS):
         held, targets = Z[fold::FOLDS], y[fold::FOLDS]
         count, share = k - len(held), len(held) / k
-        if count == 0 or len(held) == 0:  # a sketch of fewer rows than folds
+        if count == 0 or len(held) == 0:  # the sketch has fewer rows than folds
             continue
         own_gram, own_cross = held.T @ held, held.T @ targets
         matrix, others = (gram - own_gram) / count, (cross - own_cross) / count

@@ -1,14 +1,15 @@
 r"""Sketched empirical risk minimisation in an RKHS. NOT PRIVATE: nothing here protects a record.
 
-The kernel problem with n coefficients is restricted to beta = S alpha, S (n x m) random, m < n, and
-solved by Newton-Raphson. A sketch saves time; by itself it hides nothing (``papers.ma_2024`` shows two
-tables that it tells apart with certainty). For a sketch that is private see ``GaussianMixing``.
+The kernel problem with n coefficients is restricted to beta = S alpha, where S (n x m) is random
+and m < n, and solved by Newton-Raphson. A sketch saves time, but by itself it hides nothing
+(``papers.ma_2024`` shows two tables that it tells apart with certainty). For a private sketch see
+``GaussianMixing``. The sketches are::
 
     gaussian_sketch    dense, N(0, 1/m)
     hadamard_sketch    signs, a fast Walsh-Hadamard transform, m coordinates (SRHT)
-    count_sketch       one signed entry a row
+    count_sketch       one signed entry per row
 
-The random numbers are public: they have nothing to do with noise.
+The random numbers are public and have nothing to do with noise.
 """
 
 from __future__ import annotations
@@ -27,9 +28,16 @@ from dpkernel.models.losses import Loss
 
 @dataclass(frozen=True)
 class Sketch:
-    """A random matrix S (n x m), known by what it does; E S S^T = I.
+    """A random matrix S (n x m) with E S S^T = I, represented by two functions.
 
-    ``right(A)`` is A S for A with n columns; ``expand(alpha)`` is S alpha.
+    Attributes
+    ----------
+    n, m : int
+        The shape of S.
+    right : callable
+        Returns A S for a matrix A with n columns.
+    expand : callable
+        Returns S alpha.
     """
 
     n: int
@@ -40,7 +48,17 @@ class Sketch:
 
 @dataclass(frozen=True)
 class SketchedMinimiser:
-    """Newton's last iterate: f(x) = sum_i coefficients_i k(x, x_i), coefficients = S alpha / sqrt n."""
+    """The last Newton iterate f(x) = sum_i coefficients_i k(x, x_i).
+
+    Attributes
+    ----------
+    alpha, coefficients : ndarray
+        The solution, and S alpha / sqrt n.
+    gradient_norm : float
+        The norm of the gradient at the solution.
+    steps : int
+        The number of steps taken.
+    """
 
     alpha: Array
     coefficients: Array
@@ -49,14 +67,30 @@ class SketchedMinimiser:
 
 
 def gaussian_sketch(n: int, m: int, seed: int) -> Sketch:
-    """Return a matrix of independent N(0, 1/m), the sketch of the paper."""
+    """Return a matrix of independent N(0, 1/m) entries, the sketch of the paper.
+
+    Parameters
+    ----------
+    n, m : int
+        The shape (n, m) of the matrix.
+    seed : int
+        The public seed.
+    """
     _check_sizes(n, m)
     S = np.random.default_rng(seed).standard_normal((n, m)) / math.sqrt(m)
     return Sketch(n, m, lambda A: A @ S, lambda alpha: S @ alpha)
 
 
 def count_sketch(n: int, m: int, seed: int) -> Sketch:
-    """Return a matrix with one entry +-1 a row, at a random place."""
+    """Return a matrix with one entry +1 or -1 per row, at a random place.
+
+    Parameters
+    ----------
+    n, m : int
+        The shape (n, m) of the matrix.
+    seed : int
+        The public seed.
+    """
     _check_sizes(n, m)
     rng = np.random.default_rng(seed)
     signs, places = 2.0 * rng.integers(0, 2, n) - 1, rng.integers(0, m, n)
@@ -65,7 +99,15 @@ def count_sketch(n: int, m: int, seed: int) -> Sketch:
 
 
 def hadamard_sketch(n: int, m: int, seed: int) -> Sketch:
-    """Return D H P / sqrt(m): signs, and m columns of the Walsh-Hadamard matrix (a power of two)."""
+    """Return D H P / sqrt(m): signs and m columns of the Walsh-Hadamard matrix (a power of two).
+
+    Parameters
+    ----------
+    n, m : int
+        The shape (n, m) of the matrix.
+    seed : int
+        The public seed.
+    """
     _check_sizes(n, m)
     rng = np.random.default_rng(seed)
     signs = 2.0 * rng.integers(0, 2, n) - 1
@@ -116,26 +158,29 @@ def sketched_erm(
 ) -> SketchedMinimiser:
     r"""Minimise (1/n) sum_i loss(y_i, (K S alpha)_i / sqrt n) + (lambda/n) alpha^T S^T K S alpha.
 
-    NOT PRIVATE. Newton-Raphson with steps halved until the objective falls, so that it converges from
-    any start for every convex loss with a bounded curvature.
+    NOT PRIVATE. It uses Newton-Raphson steps, halved until the objective falls. So it converges
+    from any start for every convex loss with bounded curvature.
 
     Parameters
     ----------
     gram : array (n, n)
-        K, positive semidefinite.
+        The kernel matrix K, positive semidefinite.
     y : array (n,)
+        The targets.
     loss : Loss
-        Smooth: ``loss.smoothness`` is finite.
+        A smooth loss, with finite ``loss.smoothness``.
     regularisation : float
         lambda > 0.
     sketch : Sketch
-        From ``SKETCHES``.
+        A sketch from ``SKETCHES``.
     start : array (m,), optional
         alpha_0; zero by default.
     steps : int
-        T, the most steps that are taken.
+        T, the largest number of steps.
 
-    Reference    Ma (2024), Algorithm 1 and problem (3).
+    References
+    ----------
+    Ma (2024), Algorithm 1 and problem (3).
     """
     n = len(y)
     if np.shape(gram) != (n, n) or sketch.n != n:
@@ -153,7 +198,7 @@ def sketched_erm(
     if not is_whole(steps) or steps < 1:
         raise ParameterError(parameter_message("sketched_erm", "steps", "an int >= 1", steps))
     mixed = sketch.right(np.asarray(gram, dtype=np.float64))  # K S
-    inner = sketch.right(mixed.T)  # S^T K S, up to rounding symmetric
+    inner = sketch.right(mixed.T)  # S^T K S, symmetric up to rounding
     inner = (inner + inner.T) / 2
     design, ridge = mixed / math.sqrt(n), 2 * regularisation / n * inner
 
@@ -172,7 +217,7 @@ def sketched_erm(
         before, fall, length = objective(alpha), float(slope @ move), 1.0
         while length > 1e-8 and objective(alpha - length * move) > before - 0.25 * length * fall:
             length /= 2
-        if not length > 1e-8:  # no step of this size helps: rounding is all that is left
+        if not length > 1e-8:  # no step of this size helps, only rounding error is left
             break
         alpha, done = alpha - length * move, done + 1
         slope = gradient(alpha)

@@ -1,6 +1,6 @@
-"""Files of rows as blocks of columns. One block is in memory at a time, whatever the file's size.
+"""Readers of table files, block by block. Whatever the size of a file, one block is in memory.
 
-Errors name the file, never what is in it: all of them come before anything is spent.
+Errors name the file but never its content. All of them occur before anything is spent.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from dpkernel.data.cells import arrow_cells
 from dpkernel.foundations.errors import DataError, ParameterError
 
 BLOCK_ROWS = 8192
-CELL_CHARACTERS = 2**17 - 1  # of a CSV file; a longer cell counts as empty
-_BLOCK_CELLS = 2**19  # of a file with many columns: some 50 MB of text
+CELL_CHARACTERS = 2**17 - 1  # a longer cell of a CSV file counts as empty
+_BLOCK_CELLS = 2**19  # cells per block of a file with many columns: some 50 MB of text
 Columns = dict[str, Any]
 Tell = Callable[[float], None]
 
 
 @dataclass(frozen=True)
 class TableFile:
-    """An open-able table: its column names, and a function that reads some of them in blocks.
+    """A table in a file: its column names, and a function that reads some columns in blocks.
 
-    ``kinds`` names the type of each column where the file itself states it (Parquet, Arrow, NPZ) and
-    is empty where only the values could tell (CSV). ``not_numbers`` are the columns whose stated type
-    can't hold numbers: dates, times, lists and tables.
+    ``kinds`` holds the type of each column if the file states it (Parquet, Arrow, NPZ). It is empty
+    if only the values could tell (CSV). ``not_numbers`` holds the columns whose stated type can't
+    be numbers: dates, times, lists and tables.
     """
 
     name: str
@@ -46,28 +46,28 @@ class TableFile:
 def open_table(
     path: str | Path, *, delimiter: str | None = None, kind: str | None = None
 ) -> TableFile:
-    """Return the table in a file, by its ending (or ``kind``): .csv, .tsv, .parquet, .arrow, .npz.
+    """Return the table in a file with the ending (or ``kind``) .csv, .tsv, .parquet, .arrow or .npz.
 
-    ``read(names, tell)`` yields blocks {name: cells}; ``tell(share)`` is called with the part of the
-    file that is behind, from 0 to 1.
+    ``read(names, tell)`` yields blocks {name: cells}. It calls ``tell(share)`` with the share of
+    the file that was read so far, from 0 to 1.
     """
     path = Path(path)
     ending = (kind or path.suffix.lstrip(".")).lower()
     if ending not in FORMATS:
         raise ParameterError(
-            f"{path.name} has an unknown ending. Known are {', '.join(FORMATS)}; name another file's"
-            " format with --format."
+            f"{path.name} has an unknown ending. Known are {', '.join(FORMATS)}; for another ending,"
+            " name the format with --format."
         )
     if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n'):
         raise ParameterError(
-            "The delimiter must be one character, no quotation mark and no line break."
+            "The delimiter must be one character, but not a quotation mark or a line break."
         )
     return FORMATS[ending](path, delimiter)
 
 
 def _open_csv(path: Path, delimiter: str | None) -> TableFile:
     separator = delimiter or ("\t" if path.suffix.lower() in (".tsv", ".tab") else ",")
-    # what is no UTF-8 becomes a sign of its own: nothing is refused because of a cell
+    # invalid UTF-8 becomes a replacement character, so that no file is refused because of a cell
     binary = path.open("rb")
     file = io.TextIOWrapper(binary, encoding="utf-8-sig", errors="replace", newline="")
     rows = _csv_rows(file, separator, path.name)
@@ -90,15 +90,15 @@ def _open_csv(path: Path, delimiter: str | None) -> TableFile:
 
 
 class _OpenRecord(Exception):  # noqa: N818 (becomes one)
-    """A record does not end with its line."""
+    """A record does not end at the end of its line."""
 
 
 def _csv_rows(file: Any, separator: str, name: str) -> Iterator[list[str]]:
-    """Yield one row a line, the header first; what is malformed is refused without quoting it.
+    """Yield one row per line, the header first; refuse a malformed file without quoting it.
 
-    A quotation mark can't join lines: a cell would swallow the rows after it. The first line that is
-    not blank is the header. Of the later ones a blank line is a row with an empty cell where there is
-    one column, and no row where there are more.
+    A quotation mark can't join lines, because a cell would then swallow the rows after it. The
+    first line that is not blank is the header. A later blank line is a row with an empty cell if
+    the file has one column. If there are more columns, it is skipped.
     """
     lines = _Lines(file)
     rows = csv.reader(lines, delimiter=separator, strict=True)
@@ -111,7 +111,7 @@ def _csv_rows(file: Any, separator: str, name: str) -> Iterator[list[str]]:
         except (csv.Error, _OpenRecord):
             raise DataError(
                 f"{name} can't be read as a table: in some line a quotation mark is never closed or"
-                " stands inside of a quoted field. A record is one line. Nothing was spent."
+                " stands inside a quoted field. A record is one line. Nothing was spent."
             ) from None
         if not row and width == 1:
             row = [""]
@@ -121,7 +121,7 @@ def _csv_rows(file: Any, separator: str, name: str) -> Iterator[list[str]]:
 
 
 class _Lines:
-    """The lines of a file for a csv reader, which may take one a record."""
+    """The lines of a file for a csv reader, which may take only one line per record."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
@@ -139,11 +139,11 @@ class _Lines:
         line: str = next(self._file)
         self._length = len(line)
         if self._length > self._limit:
-            csv.field_size_limit(self._length)  # of the whole process, until the line is read
+            csv.field_size_limit(self._length)  # for the whole process, until the line is read
         return line
 
     def next_of(self, rows: Iterator[list[str]]) -> list[str]:
-        """Return the next row of the reader; a cell that is too long is empty."""
+        """Return the next row of the reader; a cell that is too long becomes empty."""
         self._limit = csv.field_size_limit()
         self._taken, self._length = False, 0
         try:
@@ -190,7 +190,7 @@ def _open_arrow(path: Path, delimiter: str | None, format: str = "ipc") -> Table
         names, types = tuple(table.schema.names), table.schema.types
         n_rows = table.count_rows()
     except (pyarrow.ArrowException, OSError, ValueError):
-        raise DataError(f"{path.name} is no {format} file, or it is damaged.") from None
+        raise DataError(f"{path.name} is not a {format} file, or it is damaged.") from None
 
     def read(wanted: Sequence[str], tell: Tell) -> Iterator[Columns]:
         step = _rows_a_block(len(wanted))
@@ -218,7 +218,7 @@ def _open_parquet(path: Path, delimiter: str | None) -> TableFile:
 
 
 def _open_npz(path: Path, delimiter: str | None) -> TableFile:
-    """Every vector of the archive is a column; a matrix A gives columns A0, A1, ..."""
+    """Open an NPZ archive: a vector is one column, and a matrix A gives the columns A0, A1, ..."""
     members = _npz_members(path)
     lengths = {shape[0] for shape, _ in members.values()}
     if len(lengths) != 1:
@@ -260,7 +260,7 @@ def _open_npz(path: Path, delimiter: str | None) -> TableFile:
 
 
 def _npz_members(path: Path) -> dict[str, tuple[tuple[int, ...], Any]]:
-    """Return shape and dtype of every array, from the headers alone."""
+    """Return the shape and the dtype of every array, read from the headers alone."""
     found = {}
     try:
         with zipfile.ZipFile(path) as archive:
@@ -269,7 +269,7 @@ def _npz_members(path: Path) -> dict[str, tuple[tuple[int, ...], Any]]:
                     shape, fortran, dtype = _npy_header(stream)
                 if dtype.hasobject or dtype.kind not in "fiubU" or len(shape) not in (1, 2):
                     raise DataError(
-                        f"{path.name} must hold vectors and matrices of numbers or texts; no Python"
+                        f"{path.name} must hold vectors and matrices of numbers or texts, not Python"
                         " objects."
                     )
                 if fortran and len(shape) == 2 and min(shape) > 1:
@@ -280,7 +280,7 @@ def _npz_members(path: Path) -> dict[str, tuple[tuple[int, ...], Any]]:
     except (zipfile.BadZipFile, ValueError, EOFError, NotImplementedError, RuntimeError) as error:
         if isinstance(error, DataError):
             raise
-        raise DataError(f"{path.name} is no NPZ archive, or it is damaged.") from None
+        raise DataError(f"{path.name} is not an NPZ archive, or it is damaged.") from None
     return found
 
 

@@ -1,22 +1,25 @@
 """``bounds.toml``: what is public about every column of a file, and how its cells become numbers.
 
-    ignore = ["patient"]            # columns that are not used, declared or not
+An example::
+
+    ignore = ["patient"]            # columns that are not used, whether declared or not
 
     [columns.age]
     low = 0
     high = 110
-    missing = 50                    # what stands for a missing value; the middle if left out
+    missing = 50                    # replaces missing values; by default the middle
 
     [columns.ward]
-    levels = ["north", "south"]     # one column of 0 and 1 a level; other values are none of them
+    levels = ["north", "south"]     # one column of 0 and 1 per level; both are 0 for other values
 
-    [target]                        # or [columns.NAME] like any other
+    [target]                        # or [columns.NAME] like any other column
     name = "days"
     low = 0
     high = 60
 
-Every rule is public and looks at one cell at a time. A cell that is empty, or no number where one is
-declared, counts as missing; nothing is refused because of it and nothing of it is repeated.
+Every rule is public and looks at one cell at a time. A cell counts as missing if it is empty, or if
+it is not a number although numbers are declared. Nothing is refused because of such a cell, and no
+message repeats it.
 """
 
 from __future__ import annotations
@@ -42,10 +45,10 @@ _KEYS = {"low", "high", "levels", "missing"}
 
 @dataclass(frozen=True)
 class ColumnRule:
-    """One column: its name, its declared values, and what stands for a missing one.
+    """One column: its name, its declared values and the replacement of missing values.
 
-    ``values`` is an Interval, Levels, or None for numbers without bounds (new rows of a model that
-    declares none; missing ones are then refused by the model).
+    ``values`` is an Interval, Levels, or None for numbers without bounds. None is for new rows of a
+    model that declares no bounds; the model then refuses missing values.
     """
 
     name: str
@@ -67,21 +70,21 @@ class ColumnRule:
 
     @property
     def names(self) -> list[str]:
-        """The names of the columns that come out: one, or one a level."""
+        """The names of the encoded columns: one, or one per level."""
         if isinstance(self.values, Levels):
             return [f"{self.name}={level}" for level in self.values.values]
         return [self.name]
 
     @property
     def intervals(self) -> list[Interval]:
-        """The bounds of the columns that come out; 0 and 1 of levels stay 0 and 1 after scaling."""
+        """The bounds of the encoded columns; the 0 and 1 of levels stay 0 and 1 after scaling."""
         if isinstance(self.values, Levels):
             return [Interval(-1.0, 1.0)] * len(self.values.values)
         assert self.values is not None
         return [self.values]
 
     def encode(self, cells: Cells) -> Array:
-        """Return the columns that come out, as floats."""
+        """Return the encoded columns as floats."""
         if isinstance(self.values, Levels):
             places = self.places(cells)
             return np.asarray(
@@ -90,7 +93,7 @@ class ColumnRule:
         return self.numbers(cells)[:, None]
 
     def numbers(self, cells: Cells) -> Array:
-        """Return the cells clipped to the interval, missing ones replaced."""
+        """Return the cells as numbers clipped to the interval, with missing ones replaced."""
         found = _as_floats(cells)
         if not isinstance(self.values, Interval):
             return found
@@ -99,7 +102,7 @@ class ColumnRule:
         return np.asarray(np.clip(found, self.values.low, self.values.high))
 
     def places(self, cells: Cells) -> np.ndarray:
-        """Return the place of every cell among the levels, -1 for none of them."""
+        """Return the place of every cell among the levels; others get the ``missing`` level or -1."""
         assert isinstance(self.values, Levels)
         places = Places(self.values.values)
         absent = -1 if self.missing is None else places.of(self.missing)
@@ -123,7 +126,7 @@ class ColumnRule:
 
 @dataclass(frozen=True)
 class Schema:
-    """The declared columns of a table: inputs in their order, the target, and what is ignored."""
+    """The declared columns of a table: inputs in their order, the target, and ignored columns."""
 
     inputs: tuple[ColumnRule, ...]
     target: ColumnRule | None = None
@@ -131,7 +134,7 @@ class Schema:
 
     @property
     def rules(self) -> tuple[ColumnRule, ...]:
-        """Every column that is read."""
+        """The rules of all columns that are read."""
         return self.inputs if self.target is None else (*self.inputs, self.target)
 
     @property
@@ -145,10 +148,10 @@ class Schema:
         return Domain(tuple(columns), names=tuple(self.names_out))
 
     def select(self, header: Sequence[str], owner: str) -> Schema:
-        """Return the schema with inputs in the order of the file; refuse what does not match it.
+        """Return the schema with inputs in the order of the file; refuse a file that does not match.
 
-        A column of the file that is not declared is named by its position only: a file without a
-        header line has data where names should be.
+        A column of the file that is not declared is named by its position only, because a file
+        without a header line has data where names should be.
         """
         known = {rule.name: rule for rule in self.inputs}
         for rule in self.rules:
@@ -163,7 +166,7 @@ class Schema:
         return replace(self, inputs=tuple(known[name] for name in header if name in known))
 
     def refuse_kinds(self, not_numbers: Container[str], owner: str) -> None:
-        """Refuse a column of bounded numbers that, by the type the file states, can't hold any."""
+        """Refuse a column that is declared as numbers but whose type in the file can't be numbers."""
         for rule in self.rules:
             if not isinstance(rule.values, Levels) and rule.name in not_numbers:
                 raise DataError(
@@ -213,9 +216,9 @@ class Schema:
 
 
 def read_schema(path: str | Path, target: str | None = None) -> Schema:
-    """Return what a ``bounds.toml`` declares; ``target`` overrides the name it states.
+    """Read a ``bounds.toml``; ``target`` overrides the name of the target that it states.
 
-    Without either all columns are inputs.
+    If neither names a target, all columns are inputs.
     """
     path = Path(path)
     try:
@@ -270,7 +273,7 @@ def _target(name: str, own: JSON, rules: Mapping[str, ColumnRule], file: str) ->
 def _rule(name: str, table: Any, file: str) -> ColumnRule:
     if not isinstance(table, dict) or set(table) - _KEYS:
         raise ParameterError(
-            f"Column {name!r} of {file} must be a table with low and high, or levels, and perhaps"
+            f"Column {name!r} of {file} must be a table with low and high, or levels, and optionally"
             " missing."
         )
     levels, low, high = (table.get(key) for key in ("levels", "low", "high"))
@@ -303,15 +306,15 @@ def _one_of(header: Sequence[str], name: str, owner: str) -> None:
     count = sum(one == name for one in header)
     if count != 1:
         what = "no column" if not count else f"{count} columns"
-        raise DataError(f"{owner} has {what} named {name!r}, which must be there once.")
+        raise DataError(f"{owner} has {what} named {name!r}, but must have exactly one.")
 
 
 def _as_floats(cells: Cells) -> Array:
-    """Return numbers, NaN for everything that is none."""
+    """Return cells as numbers, with NaN for everything that is not a number."""
     if isinstance(cells, np.ndarray) and cells.dtype.kind in "fiub":
         return as_numbers(cells)
     try:
-        return np.fromiter(map(float, cells), np.float64, len(cells))  # texts, quickly
+        return np.fromiter(map(float, cells), np.float64, len(cells))  # fast path for texts
     except (ValueError, TypeError, OverflowError):
         return np.array([_float(cell) for cell in cells], dtype=np.float64)
 
@@ -324,14 +327,14 @@ def _float(cell: Any) -> float:
 
 
 def _spelled(cell: Any) -> Any:
-    """Return a cell as levels in a file are spelled: texts without blanks around, dates as texts."""
+    """Return a cell as levels in a file are spelled: texts without outer blanks, dates as texts."""
     if isinstance(cell, str):
         return cell.strip()
     return str(cell) if isinstance(cell, datetime.date) else cell
 
 
 def described(rules: Iterable[ColumnRule]) -> list[str]:
-    """Return one line a column, for people."""
+    """Return one readable line per column."""
     lines = []
     for rule in rules:
         if isinstance(rule.values, Levels):

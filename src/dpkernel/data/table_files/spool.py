@@ -1,4 +1,4 @@
-"""An encoded table: in memory where it is small, in a nameless temporary file where it is not."""
+"""An encoded table: in memory if it is small, otherwise in an unnamed temporary file."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from dpkernel.data.table_files.schema import Schema
 from dpkernel.foundations.errors import DataError
 from dpkernel.foundations.types import Array
 
-MEMORY_BYTES = 2**27  # of an encoded table that is kept in memory
+MEMORY_BYTES = 2**27  # largest encoded table that is kept in memory
 
 
 class EncodedTable:
     """Rows of (encoded inputs, target), appended in blocks and read as often as needed.
 
-    Up to ``MEMORY_BYTES`` they stay in memory. Beyond, they go to a temporary file that has no name
-    and that only its owner may read; it is gone when the process ends, however it ends.
+    Up to ``MEMORY_BYTES`` the rows stay in memory. Larger tables go to a temporary file without a
+    name, which only its owner may read. It disappears when the process ends, however it ends.
     """
 
     def __init__(self, schema: Schema, folder: Path | None = None) -> None:
@@ -56,7 +56,7 @@ class EncodedTable:
         return self._file is None
 
     def arrays(self) -> tuple[Array, Array | None]:
-        """Return inputs and targets (numbers, or places among the classes) as arrays or memory maps."""
+        """Return inputs and targets (numbers, or places among the classes); may be memory maps."""
         shape = (self.n_rows, self._width)
         if self._file is None:
             self._blocks = [np.concatenate(self._blocks)]
@@ -66,7 +66,7 @@ class EncodedTable:
         return rows[:, : self.n_columns], rows[:, -1] if self.schema.target is not None else None
 
     def training_data(self) -> tuple[Any, Any]:
-        """Return what ``fit`` takes: two arrays, or a stream and None; labels as they are declared."""
+        """Return the arguments of ``fit``: two arrays, or a stream and None; labels as declared."""
         if self._file is None:
             X, y = self.arrays()
             return np.ascontiguousarray(X), self._labels(y)

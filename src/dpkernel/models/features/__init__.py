@@ -1,4 +1,4 @@
-"""Feature maps: data-independent, seeded by public randomness, with a bound on the row norm."""
+"""Feature maps: independent of the data, seeded by public numbers, with bounded row norms."""
 
 from dpkernel.models.features.base import FeatureMap, feature_map_from_dict, recipe_limit
 from dpkernel.models.features.eigen import PublicEigenfeatures

@@ -1,4 +1,4 @@
-"""What every feature map is: a public recipe from rows of X to bounded vectors."""
+"""The base class of feature maps: public recipes that turn rows of X into bounded vectors."""
 
 from __future__ import annotations
 
@@ -25,21 +25,23 @@ from dpkernel.models.kernels import Kernel, kernel_from_dict
 class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """A data-independent map phi with ||phi(x)|| <= row_norm_bound for every x.
 
-    A scikit-learn transformer whose ``fit`` looks at the number of columns and at nothing else;
-    ``build(n_inputs)`` does the same without data. Everything it holds follows from its
+    It is a scikit-learn transformer. ``fit`` uses the number of columns and nothing else;
+    ``build(n_inputs)`` does the same without data. Everything in the map follows from its
     parameters and its public seed, so a model file stores the recipe and no row.
 
-    The bound holds in real arithmetic; statistics clip to it in code.
+    Notes
+    -----
+    The bound on the norm holds in real arithmetic. Statistics also enforce it by clipping.
 
-    Subclasses set ``kind``, implement ``_build(n_inputs)`` (set ``n_outputs`` and what
-    ``transform_block`` needs), ``transform_block`` and ``row_norm_bound``.
+    A subclass sets ``kind`` and implements ``_build(n_inputs)``, ``transform_block`` and
+    ``row_norm_bound``. ``_build`` sets ``n_outputs`` and everything that ``transform_block`` needs.
     """
 
     kind: ClassVar[str]
 
     @property
     def n_outputs(self) -> int:
-        """The length of phi(x). Available after ``build``."""
+        """The length of phi(x), available after ``build``."""
         return self._n_outputs
 
     @n_outputs.setter
@@ -49,40 +51,41 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     @property
     @abstractmethod
     def row_norm_bound(self) -> float:
-        """The bound on ||phi(x)||, from parameters alone. Available after ``build``."""
+        """The bound on ||phi(x)||, computed from parameters alone. Available after ``build``."""
 
     @abstractmethod
     def _build(self, n_inputs: int) -> None:
-        """Set ``n_outputs`` and everything that ``transform_block`` needs; public numbers only."""
+        """Set ``n_outputs`` and all that ``transform_block`` needs, from public numbers only."""
 
     @abstractmethod
     def transform_block(self, X: Array) -> Array:
         """Return phi of every row, in the dtype of X (float32 or float64), as a new array.
 
-        The inner loop: X is finite and has the right number of columns. A huge entry gives some
-        finite row, never an error, a warning or a NaN. Several threads may call it at once.
+        This is the inner loop: X is finite and has the right number of columns. A huge entry gives
+        some finite row, never an error, a warning or a NaN. Several threads may call it at once.
         """
 
     def evaluation_error(self) -> float | None:
-        """Return how far a computed row can be from a function of that row alone; None: not known.
+        """Return how far a computed row can be from a function of that row alone.
 
-        A number e says: there is a map phi* with ||phi*(x)|| <= row_norm_bound, and for float64
-        rows in the unit box every row of ``transform_block`` is within e of phi*, in l2 norm,
-        whatever the other rows are, however many, in which order, memory layout and number of
-        threads. (Matrix products round a row differently among other rows, in its last bits.)
-        What it rests on stands in ``dpkernel.foundations.rounding``. Available after ``build``.
+        Matrix products round the last bits of a row differently, depending on the other rows. The
+        result e bounds this: there is a map phi* with ||phi*(x)|| <= row_norm_bound such that, for
+        float64 rows in the unit box, every row of ``transform_block`` is within e of phi* in l2
+        norm. This holds for any other rows, in any number and order, and for any memory layout and
+        number of threads. None means that no bound is known. ``dpkernel.foundations.rounding``
+        states what is assumed about the machine. Available after ``build``.
         """
         return None
 
     def building_bytes(self, n_inputs: int) -> int:
-        """Return about how much memory ``build`` takes, from parameters alone, before it is called.
+        """Return about how much memory ``build`` will take, from parameters alone.
 
-        Four numbers an input and output; maps that need more say so.
+        The default is four numbers per input and output. Maps that need more override it.
         """
         return 32 * (n_inputs + 8) * (int(getattr(self, "n_components", 0)) + 8)
 
     def build(self, n_inputs: int) -> Any:
-        """Prepare the map for rows of this length; return it."""
+        """Prepare the map for rows of this length and return it."""
         self.n_features_in_ = int(n_inputs)
         self._build(int(n_inputs))
         self._n_features_out = self.n_outputs
@@ -104,23 +107,23 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         return {"kind": self.kind, "n_inputs": self.n_features_in_, "parameters": self._recipe()}
 
     def _recipe(self) -> JSON:
-        """Return the parameters as JSON values; override where one is not a JSON value."""
+        """Return the parameters as JSON values. Override it if a parameter is not a JSON value."""
         values = self.get_params(deep=False)
         return {name: _to_json(value) for name, value in values.items()}
 
     @classmethod
     def _from_recipe(cls, parameters: JSON) -> Any:
-        """Return the unbuilt map for what ``_recipe`` returned."""
+        """Return the map, not yet built, from the result of ``_recipe``."""
         values = dict(parameters)
         if isinstance(values.get("kernel"), dict):
             values["kernel"] = kernel_from_dict(values["kernel"])
         return cls(**values)
 
     def _public_uniforms(self) -> np.random.Generator:
-        """Return the public generator of this map: a function of its kind and ``random_state``.
+        """Return the public generator of this map, which follows from its kind and ``random_state``.
 
-        Maps of two kinds with one seed draw independent numbers. Only uniform numbers are taken
-        from it, whose stream does not change between versions of NumPy.
+        Maps of two kinds with the same seed draw independent numbers. Only uniform numbers are
+        drawn, because their stream does not change between versions of NumPy.
         """
         seed = getattr(self, "random_state", 0)
         if not is_whole(seed) or not 0 <= seed < 2**64:
@@ -131,11 +134,11 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         return np.random.Generator(np.random.PCG64(sequence))
 
     def public_sample(self, n: int) -> Array:
-        """Return n quasi-random points of the unit box, always the same for one recipe."""
+        """Return n quasi-random points of the unit box, always the same for the same recipe."""
         return 2 * shifted_sobol(n, self.n_features_in_, self._public_uniforms()) - 1
 
     def _require_components(self, least: int = 1, most: int = 1_000_000) -> int:
-        """Return ``n_components`` if it is a whole number between the two."""
+        """Return ``n_components`` if it is a whole number in the allowed range."""
         n: Any = getattr(self, "n_components", None)
         if not is_whole(n) or not least <= n <= most:
             owner, allowed = type(self).__name__, f"an int from {least} to {most}"
@@ -143,7 +146,7 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         return int(n)
 
     def _root_bound(self, kernel: Kernel, n_inputs: int) -> float:
-        """Return kappa, the root of the bound on k(x, x), if it is a number to work with."""
+        """Return kappa, the root of the bound on k(x, x), if it is neither tiny nor huge."""
         bound = kernel.diagonal_bound(n_inputs)
         if not 1e-30 <= bound <= 1e30:
             allowed = "such that k(x, x) is bounded by a number in the range [1e-30, 1e30]"
@@ -155,9 +158,10 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
 
 
 def shrink_rows(rows: Array, bound: float) -> Array:
-    """Scale the rows that are longer than ``bound`` back to it, in place; return them.
+    """Scale rows that are longer than ``bound`` back to it, in place, and return them.
 
-    Each row is a function of itself. Entries must be below 1e18 in float32 (1e150 in float64).
+    Each new row depends on the old row only. Entries must be below 1e18 in float32 (1e150 in
+    float64).
     """
     norms = np.sqrt(np.einsum("ij,ij->i", rows, rows))
     limit = rows.dtype.type(bound)
@@ -167,11 +171,11 @@ def shrink_rows(rows: Array, bound: float) -> Array:
 
 
 def shrinking_error(bound: float, length: int) -> float:
-    """Return how far ``shrink_rows`` in float64 can be from the projection on the ball.
+    """Return how far ``shrink_rows`` in float64 can be from the exact projection on the ball.
 
-    A computed norm errs by gamma(length + 1), its quotient and the product by one rounding each, of
-    a row that is not longer than the bound. The projection itself moves no two rows apart, so an
-    error of the rows before is not enlarged.
+    For a row that is not longer than the bound, the computed norm errs by gamma(length + 1), and
+    the quotient and the product by one rounding each. The projection itself moves no two rows
+    apart, so it does not enlarge an error of its input.
     """
     return bound * gamma(length + 4)
 
@@ -179,8 +183,8 @@ def shrinking_error(bound: float, length: int) -> float:
 def shifted_sobol(n: int, n_columns: int, draws: np.random.Generator) -> Array:
     """Return n points of the unit cube: a Sobol sequence shifted modulo 1 by one uniform vector.
 
-    Each point is uniform, and together they fill the cube evenly. Beyond 20,000 columns they are
-    independent.
+    Each point is uniform, and together they fill the cube evenly. With more than 20,000 columns the
+    points are independent instead.
     """
     if n_columns > 20_000:
         return draws.random((n, n_columns))
@@ -202,14 +206,14 @@ REGISTRY: dict[str, type[FeatureMap]] = {}
 
 
 def register(cls: type[FeatureMap]) -> type[FeatureMap]:
-    """Make a map known by its kind; a class decorator."""
+    """Register a map under its kind; a class decorator."""
     REGISTRY[cls.kind] = cls
     return cls
 
 
 @dataclass
 class _Room:
-    """How much memory the maps of one file may take together, and what is left of it."""
+    """How much memory all maps of one file may take together, and how much of it is left."""
 
     most: int
     left: int
@@ -220,7 +224,7 @@ _room: ContextVar[_Room | None] = ContextVar("recipe_limit", default=None)
 
 @contextmanager
 def recipe_limit(max_bytes: int) -> Iterator[None]:
-    """Refuse recipes that together take more memory to build, while this is entered."""
+    """While this context is active, refuse recipes that together need more memory to build."""
     token = _room.set(_Room(max_bytes, max_bytes))
     try:
         yield
@@ -246,7 +250,7 @@ def feature_map_from_dict(data: JSON) -> FeatureMap:
 
 
 def _take_room(found: FeatureMap, n_inputs: Any, before: int | None) -> None:
-    """Count what a map takes; ``before`` is what was left before the maps inside of it were built."""
+    """Count the memory of a map; ``before`` is what was left before its inner maps were built."""
     if not is_whole(n_inputs) or not n_inputs >= 1:
         raise ParameterError("The number of inputs must be an int >= 1.")
     room = _room.get()

@@ -1,4 +1,4 @@
-"""Leading eigenfunctions of a kernel under a public reference measure."""
+"""The leading eigenfunctions of a kernel under a public reference measure."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from dpkernel.models.features.base import (
 from dpkernel.models.features.mercer import Spectrum1D, leading_products, solve_1d
 from dpkernel.models.kernels import Kernel, resolve_kernel
 
-_FLOOR = 1e-6  # of its largest value, for the first eigenfunction as a divisor
-_ROWS = 256  # rows that are worked on at once, at most
-_MOST_ENTRIES = 1 << 21  # of a temporary array
-_LEAST_SHARE = 1e-9  # of the first eigenvalue, for a sample's eigenvectors
+_FLOOR = 1e-6  # lower limit of the first eigenfunction as a divisor, relative to its maximum
+_ROWS = 256  # largest number of rows that are processed together
+_MOST_ENTRIES = 1 << 21  # largest size of a temporary array
+_LEAST_SHARE = 1e-9  # smallest eigenvalue of a sample that is used, relative to the first
 
 
 @register
@@ -36,38 +36,44 @@ class PublicEigenfeatures(FeatureMap):
     E_{y ~ P} k(x, y) psi_l(y) = mu_l psi_l(x), with psi_l orthonormal under P and mu_l decreasing.
     Then <phi(x), phi(x')> = sum_{l <= M} mu_l psi_l(x) psi_l(x') is the best approximation of k of
     rank M under P x P, and ||phi(x)||^2 <= k(x, x) <= kappa^2. P is public: it is declared, never
-    estimated. Where data follow another law the features are still bounded, only no longer
+    estimated. If the data follow another distribution, the features are still bounded but no longer
     orthogonal.
 
     Parameters
     ----------
     n_components : int
-        M. There are fewer outputs where the kernel has fewer eigenvalues above 1e-9 of the first.
+        The number M of features. There are fewer if the kernel has fewer eigenvalues above 1e-9 of
+        the first one.
     kernel : str or Kernel
         Any kernel of the registry, by name or value.
     length_scale : float or sequence of floats
-        Columns are divided by it first.
+        Columns are first divided by it.
     measure : "uniform" or "gaussian"
-        Uniform on [-1, 1]^d, or N(0, scale^2 I). Inputs are clipped to the box, or to six
-        standard deviations.
+        The measure P: uniform on [-1, 1]^d, or N(0, scale^2 I). Inputs are clipped to the box, or
+        to six standard deviations.
     scale : float
         The standard deviation of the Gaussian measure.
     random_state : int
-        The public seed; used where eigenfunctions come from a sample of P.
+        The public seed. It is used if eigenfunctions come from a sample of P.
 
     Attributes
     ----------
     spectrum : ndarray of shape (n_outputs,)
-        mu_l.
+        The eigenvalues mu_l.
 
-    Numerics     For product kernels (Gaussian, Laplace) psi is a product of one-dimensional
-                 eigenfunctions, from Gauss quadrature (closed form for the Laplace kernel under
-                 the uniform measure), stored as Legendre series; the M largest products are found
-                 without enumeration, for hundreds of columns. For other kernels mu and psi are
-                 those of a quasi-random public sample of P (kernel principal components), with an
-                 error that falls with its size, min(max(2 M, 1000), 3000).
-                 Rows are clipped to kappa.
-    Reference    Mercer's theorem; Williams & Seeger (2001) for eigenfunctions from samples.
+    Notes
+    -----
+    Numerics
+        For product kernels (Gaussian, Laplace), psi is a product of one-dimensional eigenfunctions.
+        These come from Gauss quadrature (in closed form for the Laplace kernel under the uniform
+        measure) and are stored as Legendre series. The M largest products are found without
+        enumeration, even for hundreds of columns. For other kernels, mu and psi are those of a
+        quasi-random public sample of P (kernel principal components). Their error falls with the
+        size of the sample, min(max(2 M, 1000), 3000). Rows are clipped to kappa.
+
+    References
+    ----------
+    Mercer's theorem; Williams & Seeger (2001) for eigenfunctions from samples.
     """
 
     kind: ClassVar[str] = "eigen"
@@ -95,7 +101,7 @@ class PublicEigenfeatures(FeatureMap):
 
     @property
     def row_norm_bound(self) -> float:
-        """Kappa, the root of the bound on k(x, x)."""
+        """kappa, the root of the bound on k(x, x)."""
         return self._kappa
 
     @property
@@ -104,7 +110,7 @@ class PublicEigenfeatures(FeatureMap):
         return self._spectrum.copy()
 
     def building_bytes(self, n_inputs: int) -> int:
-        """Return the size of a sample's kernel matrices, or of the lists of products."""
+        """Return the size of the kernel matrices of a sample, or of the lists of products."""
         n = int(self.n_components)
         size = min(max(2 * n, 1000), 3000)
         return 40 * size * size + 32 * size * n_inputs + 1024 * (n + n_inputs)
@@ -112,7 +118,7 @@ class PublicEigenfeatures(FeatureMap):
     def _build(self, n_inputs: int) -> None:
         n = self._require_components()
         check_parameters(type(self).__name__, vars(self), self._constraints)
-        self._public_uniforms()  # checks the seed, used or not
+        self._public_uniforms()  # checks the seed, even if it is not used
         kernel = resolve_kernel(self.kernel, self.length_scale)
         self._kappa = self._root_bound(kernel, n_inputs)
         self._parts: _Products | _Sample
@@ -131,7 +137,7 @@ class PublicEigenfeatures(FeatureMap):
         return np.asarray(special.ndtri(np.clip(points, 1e-9, 1 - 1e-9)) * self.scale)
 
     def evaluation_error(self) -> float | None:
-        """Return the error of the products and of shrinking; None for functions of a sample."""
+        """Return the error of the products and of shrinking; None for eigenfunctions of a sample."""
         if not isinstance(self._parts, _Products):
             return None
         return self._parts.evaluation_error() + shrinking_error(self._kappa, self.n_outputs)
@@ -149,11 +155,12 @@ class PublicEigenfeatures(FeatureMap):
 
 
 class _Products:
-    """Eigenfunctions of a product kernel: products of one-dimensional ones.
+    """The eigenfunctions of a product kernel: products of one-dimensional eigenfunctions.
 
-    With e_{j,a} = sqrt(mu_{j,a}) psi_{j,a} for column j, a feature is the product of all e_{j,0}
-    times e_{j,a} / e_{j,0} for the few columns whose order a is not 0. Leaving out the last of these
-    ratios gives a feature with a larger eigenvalue, which is therefore there too: its parent.
+    Let e_{j,a} = sqrt(mu_{j,a}) psi_{j,a} for column j. A feature is the product of all e_{j,0} and
+    of the ratios e_{j,a} / e_{j,0} for the few columns whose order a is not 0. Leaving out the last
+    of these ratios gives its parent: a feature with a larger eigenvalue, which is therefore also
+    used.
     """
 
     def __init__(self, kernel: Kernel, measure: str, scale: float, n_inputs: int, n: int) -> None:
@@ -171,7 +178,7 @@ class _Products:
         logs = [first + sum(math.log(spectra[j][a] / spectra[j][0]) for j, a in i) for i in indices]
         self.spectrum = np.exp(np.array(logs))
 
-        # one row of the table of ratios for every (column, order)
+        # the table of ratios has one row per (column, order)
         self.rows: dict[tuple[int, int], int] = {}
         for g, (solved, columns, _) in enumerate(self.groups):
             members = set(columns.tolist())
@@ -196,14 +203,14 @@ class _Products:
             self.levels.append((own, parents, ratios))
 
     def evaluate(self, X: Array, out: Array) -> None:
-        """Write the features of the rows to out."""
+        """Write the features of the rows to ``out``."""
         ratios = np.empty((len(self.rows), len(X)), X.dtype)
         features = np.empty((out.shape[1], len(X)), X.dtype)
         features[0] = 1
         start = 0
         for (solved, columns, top), floor in zip(self.groups, self.floors, strict=True):
             table = solved.evaluate(np.ascontiguousarray(X[:, columns].T), top + 1)
-            if X.dtype == np.float64:  # no more than k(x, x) = 1: ``evaluation_error`` rests on it
+            if X.dtype == np.float64:  # at most k(x, x) = 1, which ``evaluation_error`` relies on
                 np.clip(table, -1.0, 1.0, out=table)
             first = np.maximum(table[0], table[0].dtype.type(floor), out=table[0])
             features[0] *= first.prod(axis=0)
@@ -217,16 +224,18 @@ class _Products:
     def evaluation_error(self) -> float:
         r"""Return how far a row of features, in float64, can be from a function of that row.
 
-        A feature is the product of one factor a column, e_{j,a} clipped to [-1, 1] and, where a = 0,
-        kept above a floor; each factor errs by eta_{j,a}, and clipping does not enlarge that. It is
-        computed as prod_j e_{j,0} times ratios e_{j,a} / e_{j,0}: the same computed e_{j,0} stands
-        in the product and below the ratio, so its error cancels there and only roundings are left,
-        at most 2 d + 2 for a product of d columns in groups and 2 for each ratio. Factors are at
-        most 1, so errors of factors add up:
+        Notes
+        -----
+        A feature is the product of one factor per column: e_{j,a} clipped to [-1, 1] and, for a =
+        0, kept above a floor. Each factor errs by eta_{j,a}, and clipping does not enlarge that
+        error. The product is computed as prod_j e_{j,0} times the ratios e_{j,a} / e_{j,0}. The
+        same computed e_{j,0} stands in the product and below the ratio, so its error cancels and
+        only roundings are left: at most 2 d + 2 for a product of d columns in groups, and 2 for
+        each ratio. Factors are at most 1, so their errors add up to ::
 
-            sum_{j: a = 0} eta_{j,0} + sum_{j: a > 0} eta_{j,a} + gamma(2 d + 2 ratios + 3),
+            sum_{j: a = 0} eta_{j,0} + sum_{j: a > 0} eta_{j,a} + gamma(2 d + 2 ratios + 3).
 
-        the last rounding standing for products of hundreds of floors, which may underflow.
+        The last rounding covers products of hundreds of floors, which may underflow.
         """
         errors: dict[int, Array] = {}
         for solved, columns, _ in self.groups:
@@ -244,8 +253,8 @@ class _Products:
 class _Sample:
     """Kernel principal components of a public sample: phi_l(x) = sum_i v_il k(x, u_i) / sqrt(N mu_l).
 
-    mu_l and v_l are eigenpairs of K / N. These are coordinates of the projection of k(x, .) on the
-    span of the sample, so the norm is at most sqrt k(x, x). Computed in double precision.
+    mu_l and v_l are eigenpairs of K / N. The features are coordinates of the projection of k(x, .)
+    on the span of the sample, so their norm is at most sqrt k(x, x). They use double precision.
     """
 
     def __init__(self, kernel: Kernel, sample: Array, n: int) -> None:
@@ -260,5 +269,5 @@ class _Sample:
         self.entries_a_row = len(sample)
 
     def evaluate(self, X: Array, out: Array) -> None:
-        """Write the features of the rows to out."""
+        """Write the features of the rows to ``out``."""
         out[...] = self.kernel(X.astype(np.float64), self.sample) @ self.weights

@@ -15,48 +15,54 @@ from dpkernel.foundations.types import Array
 from dpkernel.models.features.base import FeatureMap, register, shifted_sobol
 from dpkernel.models.kernels import Additive, Isotropic, Kernel, ShiftInvariant, resolve_kernel
 
-_MOST_FREQUENCY = 1e18  # far beyond it every phase is noise in double precision
+_MOST_FREQUENCY = 1e18  # for larger frequencies every phase is noise in double precision
 _MOST_PHASE = 1e30
-_CHUNK = 1 << 15  # phases that are worked on at once: they stay in the cache
+_CHUNK = 1 << 15  # phases that are processed together, so that they stay in the cache
 
 
 @register
 class FourierFeatures(FeatureMap):
-    r"""Paired features a_j (cos w_j^T x, sin w_j^T x), j <= M/2: the norm is exactly 1.
+    r"""Paired Fourier features phi(x) = a_j (cos w_j^T x, sin w_j^T x), j <= M/2, of norm exactly 1.
 
-    <phi(x), phi(x')> = sum_j a_j^2 cos w_j^T (x - x') estimates a shift-invariant kernel
-    k(x, x') = E cos w^T (x - x') without bias, with a_j^2 = 2/M. (Features
-    sqrt(2/M) cos(w^T x + b), the other textbook form, have norm up to sqrt 2: more noise.)
+    <phi(x), phi(x')> = sum_j a_j^2 cos w_j^T (x - x') with a_j^2 = 2/M is an unbiased estimate of a
+    shift-invariant kernel k(x, x') = E cos w^T (x - x'). The other textbook form,
+    sqrt(2/M) cos(w^T x + b), has norms up to sqrt 2 and would need more noise.
 
     Parameters
     ----------
     n_components : int
-        M, even.
+        The number M of features, which must be even.
     kernel : str or ShiftInvariant
         A name ("gaussian", "laplace", "matern12", "matern32", "matern52", "rational_quadratic",
         "cauchy", "additive") or a kernel.
     length_scale : float or sequence of floats
-        Columns are divided by it first (by one number, or each by its own).
+        Columns are first divided by this number, or each column by its own.
     orthogonal : bool
-        Take the directions of isotropic kernels from orthogonal blocks: w = r q / length_scale, q
-        the columns of independent Haar-distributed orthogonal matrices, r the kernel's own radial
-        law (chi with d degrees of freedom for the Gaussian). Every w_j keeps its law, so the
-        estimate stays unbiased; its variance falls. No effect on other kernels.
+        Whether to take the directions of isotropic kernels from orthogonal blocks:
+        w = r q / length_scale, where q are the columns of independent Haar-distributed orthogonal
+        matrices and r has the kernel's own radial distribution (chi with d degrees of freedom for
+        the Gaussian kernel). Every w_j keeps its distribution, so the estimate stays unbiased, and
+        its variance decreases. No effect on other kernels.
     quasi : bool
-        Frequencies from a randomly shifted Sobol sequence instead, for small d.
+        Whether to take frequencies from a randomly shifted Sobol sequence instead, for small d.
     random_state : int
-        The public seed: part of the model.
+        The public seed, which is part of the model.
 
-    Numerics     One matrix product, then cosine and sine of its result while it is in the cache,
-                 written to their place. In double precision both come from t = tan(phase / 2) as
-                 (1 - t^2, 2t) / (1 + t^2): one function instead of two, accurate to 2 ulp of 1,
-                 and their squares add to 1 whatever the tangent's own error.
-                 Inputs are clipped where a phase would exceed 1e30.
-    Reference    Rahimi & Recht (2007), in the paired form; Yu et al. (2016) for orthogonal blocks;
-                 Avron et al. (2016) for quasi-Monte Carlo.
+    Notes
+    -----
+    The additive kernel gives each column its own M/2d frequencies. Its sum over columns is
+    therefore exact, and only the one-dimensional kernels are estimated.
 
-    The additive kernel gives each column its own M/2d frequencies, so its sum over columns is
-    exact and only the one-dimensional kernels are estimated.
+    Numerics
+        One matrix product gives the phases, and cosine and sine are computed while these are in the
+        cache. In double precision both come from t = tan(phase / 2) as (1 - t^2, 2t) / (1 + t^2).
+        This needs one function instead of two, is accurate to 2 ulp of 1, and the squares add up to
+        1 whatever the error of the tangent. Inputs are clipped where a phase would exceed 1e30.
+
+    References
+    ----------
+    Rahimi & Recht (2007), in the paired form; Yu et al. (2016) for orthogonal blocks; Avron et al.
+    (2016) for quasi-Monte Carlo.
     """
 
     kind: ClassVar[str] = "fourier"
@@ -80,7 +86,7 @@ class FourierFeatures(FeatureMap):
 
     @property
     def row_norm_bound(self) -> float:
-        """1: cos^2 + sin^2."""
+        """The bound 1, because cos^2 + sin^2 = 1."""
         return 1.0
 
     def _build(self, n_inputs: int) -> None:
@@ -120,9 +126,9 @@ class FourierFeatures(FeatureMap):
         }
 
     def _by_column(self, kernel: Additive, n: int, n_inputs: int) -> tuple[Array, Array]:
-        """Return frequencies of one column each, column by column, and their amplitudes."""
+        """Return frequencies that belong to one column each, column by column, and amplitudes."""
         if n < n_inputs:
-            allowed = f"at least {2 * n_inputs}, a pair a column, for the additive kernel"
+            allowed = f"at least {2 * n_inputs}, a pair per column, for the additive kernel"
             raise ParameterError(
                 parameter_message("FourierFeatures", "n_components", allowed, self.n_components)
             )
@@ -140,15 +146,24 @@ class FourierFeatures(FeatureMap):
     def evaluation_error(self) -> float:
         r"""Return the distance of a computed row from (a_j cos p_j, a_j sin p_j), p_j = w_j^T x.
 
-        With u = 2^-53 and |x_i| <= 1:
-        phase    |p^ - p| <= gamma(d) ||w_j||_1, a product of d terms; halving it is exact.
-        tangent  t = tan(p^/2) (1 + r), |r| <= 16 u, is the tangent of an angle that is off by at most
-                 |r t| / (1 + t^2) (1 + 2 |r|) <= |r| (1 + 2 |r|) / 2; the doubled angle by 17 u.
-        pair     from t: 2 / (1 + t^2) to gamma(3), the sine, times its amplitude, to gamma(5) of
-                 itself, the cosine, a difference from 1, to 8 u; together 10 u.
-        A pair is therefore off by at most a_j (gamma(d) ||w_j||_1 + 32 u), and by 2.1 a_j at most, as
-        both lie on the circle. The amplitudes' squares add to 1 up to rounding: what is more than 1
-        is cut off by the projection on the ball, which moves the row by as much.
+        Notes
+        -----
+        Let u = 2^-53 and ``|x_i| <= 1``.
+
+        Phase: ``|p^ - p| <= gamma(d) ||w_j||_1`` for a product of d terms; halving it is exact.
+
+        Tangent: t = tan(p^/2) (1 + r) with ``|r| <= 16 u`` is the tangent of an angle that is off
+        by at most ``|r t| / (1 + t^2) (1 + 2 |r|) <= |r| (1 + 2 |r|) / 2``, so the doubled angle is
+        off by 17 u.
+
+        Pair: 2 / (1 + t^2) is accurate to gamma(3). The sine, times its amplitude, is accurate to
+        gamma(5) of itself; the cosine, a difference from 1, to 8 u; together 10 u.
+
+        A pair is therefore off by at most a_j (gamma(d) ||w_j||_1 + 32 u). It is also off by at
+        most
+        2.1 a_j, because both points lie on the circle. The squares of the amplitudes add up to 1
+        except for rounding; the projection on the ball cuts off the excess, and so moves the row by
+        as much.
         """
         frequencies, amplitudes = self._tables[np.dtype(np.float64)]
         half = self.n_outputs // 2
@@ -164,11 +179,11 @@ class FourierFeatures(FeatureMap):
         frequencies, amplitudes = self._tables[X.dtype]
         half = self.n_outputs // 2
         limit = X.dtype.type(self._most_input)
-        # whether or not an entry is large: a copy of some blocks only would make BLAS sum their
-        # rows in another order, and one row could be felt by others in the last bit
+        # always, even if no entry is large: if only some blocks were copied, BLAS would sum their
+        # rows in another order, and one row could change the last bit of others
         X = np.ascontiguousarray(np.clip(X, -limit, limit))
         out = np.empty((len(X), self.n_outputs), X.dtype)
-        np.matmul(X, frequencies, out=out[:, :half])  # the phases, where the cosines will stand
+        np.matmul(X, frequencies, out=out[:, :half])  # phases, at the place of the later cosines
         pair = _cos_sin_single if X.dtype == np.float32 else _cos_sin_double
         step = max(_CHUNK // half, 1)
         for start in range(0, len(X), step):
@@ -181,17 +196,17 @@ def _independent(n: int, n_columns: int, draws: np.random.Generator) -> Array:
 
 
 def orthogonal_directions(n: int, n_inputs: int, draws: np.random.Generator) -> Array:
-    """Return n unit vectors, (n, n_inputs): independent Haar frames of at most n_inputs each."""
+    """Return n unit vectors, (n, n_inputs): independent Haar frames of at most n_inputs vectors."""
     size = min(n, n_inputs)
     blocks = -(-n // size)
     uniforms = np.maximum(draws.random((blocks, n_inputs, size)), 2.0**-54)
     q, r = np.linalg.qr(special.ndtri(uniforms))
-    q *= np.sign(np.diagonal(r, axis1=1, axis2=2))[:, None, :]  # unique, and Haar-distributed
+    q *= np.sign(np.diagonal(r, axis1=1, axis2=2))[:, None, :]  # unique and Haar-distributed
     return np.asarray(q.transpose(0, 2, 1).reshape(-1, n_inputs)[:n])
 
 
 def _cos_sin_single(rows: Array, amplitudes: Array) -> None:
-    """Replace (phases, anything) by (cosines, sines) times the amplitudes."""
+    """Replace the first half of each row, the phases, by cosines, and the second half by sines."""
     half = rows.shape[1] // 2
     np.sin(rows[:, :half], out=rows[:, half:])
     np.cos(rows[:, :half], out=rows[:, :half])

@@ -1,4 +1,4 @@
-"""A stated law of the inputs: a histogram of every column, joined by a Gaussian copula."""
+"""A stated distribution of the inputs: one histogram per column, joined by a Gaussian copula."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from dpkernel.foundations.types import Array
 from dpkernel.models.features.base import shifted_sobol
 
 CELLS = 32
-LARGEST = 5.0  # standard deviations, on either side
-_LEAST_TAIL = 0.006  # scores of the outermost cells stay within 2.5
+LARGEST = 5.0  # largest distance from the mean, in standard deviations
+_LEAST_TAIL = 0.006  # keeps the scores of the outermost cells within 2.5
 
 
 @dataclass(frozen=True, eq=False)
 class InputLaw:
-    """Where inputs in the unit box lie, from numbers that are public or released.
+    """The distribution of inputs in the unit box, described by public or released numbers.
 
     Parameters
     ----------
     low, high : ndarray of shape (d,)
-        The range that the histogram of each column covers; values outside count as its ends.
+        The range that the histogram of each column covers. Values outside count as its ends.
     shares : ndarray of shape (d, 32)
-        The share of each of 32 equal cells; every row adds up to 1.
+        The share of each of 32 equal cells. Every row adds up to 1.
     correlation : ndarray of shape (d, d)
-        Of the normal scores of the columns.
+        The correlation of the normal scores of the columns.
     """
 
     low: Array
@@ -37,7 +37,7 @@ class InputLaw:
 
     @property
     def parts(self) -> tuple[Array, Array, Array, Array]:
-        """The numbers it consists of."""
+        """The numbers that define the distribution."""
         return self.low, self.high, self.shares, self.correlation
 
     @cached_property
@@ -47,7 +47,7 @@ class InputLaw:
 
     @cached_property
     def spread(self) -> Array:
-        """The standard deviation of each column; that of one cell at least."""
+        """The standard deviation of each column, at least that of one cell."""
         centred = _MIDDLES - (self.shares @ _MIDDLES)[:, None]
         variance = np.sum(self.shares * centred**2, axis=1) + 1 / (12 * CELLS**2)
         return np.asarray((self.high - self.low) * np.sqrt(variance))
@@ -63,18 +63,18 @@ class InputLaw:
         return np.asarray(np.sum(self.shares * self._middle_scores**2, axis=1))
 
     def standardise(self, X: Array) -> Array:
-        """Return rows in standard deviations from the mean, as float64."""
+        """Return rows as distances from the mean in standard deviations, in float64."""
         inside = np.clip(X, self.low, self.high).astype(np.float64, copy=False)
         return np.asarray(np.clip((inside - self.mean) / self.spread, -LARGEST, LARGEST))
 
     def scores(self, X: Array) -> Array:
-        """Return normal scores of rows: linear between the middles of the cells."""
+        """Return the normal scores of rows, by linear interpolation between cell centres."""
         places = (X.astype(np.float64, copy=False) - self.low) / (self.high - self.low)
         columns = zip(places.T, self._middle_scores, strict=True)
         return np.column_stack([np.interp(x, _MIDDLES, q) for x, q in columns])
 
     def sample(self, n: int, draws: np.random.Generator) -> Array:
-        """Return n quasi-random points of the law, in the unit box."""
+        """Return n quasi-random points of this distribution, in the unit box."""
         uniforms = shifted_sobol(n, len(self.low), draws)
         normals = ndtri(np.clip(uniforms, 1e-9, 1 - 1e-9))
         root = np.linalg.cholesky(self.correlation + 1e-9 * np.eye(len(self.low)))
@@ -87,7 +87,7 @@ class InputLaw:
 
 
 def uniform_law(n_inputs: int) -> InputLaw:
-    """Return the uniform law on the unit box."""
+    """Return the uniform distribution on the unit box."""
     ends = np.ones(n_inputs)
     return InputLaw(-ends, ends, np.full((n_inputs, CELLS), 1 / CELLS), np.eye(n_inputs))
 

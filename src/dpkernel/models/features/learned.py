@@ -1,4 +1,4 @@
-"""Eigenfunctions of a mixture of kernels in a learned metric, under a stated law of the inputs."""
+"""Eigenfunctions of a mixture of kernels in a learned metric, for a stated input distribution."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from dpkernel.models.kernels import square_distances
 FAMILIES = ("linear", "gaussian", "laplace")
 MOST = 2000
 _LARGEST = 4.0
-_LEAST_SHARE = 1e-7  # of the first eigenvalue: eigenfunctions of smaller ones are mostly rounding
-_ROWS = 256  # rows whose kernel values are worked on at once: they stay in the cache
+_LEAST_SHARE = 1e-7  # relative to the first eigenvalue; smaller ones are mostly rounding error
+_ROWS = 256  # rows whose kernel values are processed together, so that they stay in the cache
 
 
 @dataclass(frozen=True)
@@ -32,11 +32,14 @@ class Component:
     Parameters
     ----------
     family : "linear", "gaussian" or "laplace"
+        The kind of kernel.
     scale : float
-        The length scale in units of sqrt(d), the root mean square distance of a point from the mean.
+        The length scale in units of sqrt(d), the root mean square distance of a point from the
+        mean.
     metric : bool
-        Whether inputs are multiplied by the learned metric first: the full matrix for Gaussian
-        kernels, its column norms for Laplace kernels, whose distance is taken column by column.
+        Whether inputs are first multiplied by the learned metric. Gaussian kernels use the full
+        matrix. Laplace kernels use its column norms, because their distance is taken column by
+        column.
     weight : float
         The factor of the kernel in the mixture.
     """
@@ -55,7 +58,7 @@ class Component:
 
     @property
     def name(self) -> str:
-        """What a reader sees of it."""
+        """The name of the kernel for readers."""
         if self.family == "linear":
             return "linear"
         place = ", learned metric" if self.metric else ""
@@ -72,7 +75,7 @@ class Component:
 
 
 def factor_of(family: str, metric: Array) -> Array:
-    """Return the matrix by which rows are multiplied; a Laplace kernel keeps the columns apart."""
+    """Return the matrix that multiplies rows; for a Laplace kernel it is diagonal."""
     return metric if family != "laplace" else np.diag(np.sqrt((metric**2).sum(axis=0)))
 
 
@@ -81,8 +84,9 @@ def kernel_matrices(
 ) -> Iterator[tuple[Component, Array]]:
     """Yield (component, kernel values) on standardised rows, without the weights.
 
-    Components of one family and metric share the distances; where one's exponent is a whole multiple
-    of the one's before, its values are a power of them. The arrays are overwritten by the next one.
+    Components with the same family and metric share their distances. If the exponent of one is a
+    whole multiple of the previous one's, its values are a power of the previous values. Each
+    yielded array is overwritten by the next one.
     """
     size = X.shape[1]
     for family, learned in sorted({(c.family, c.metric) for c in components}):
@@ -117,25 +121,27 @@ def kernel_matrices(
 
 @register
 class LearnedFeatures(FeatureMap):
-    r"""The leading eigenfunctions of a mixture of kernels, orthonormal under a released law.
+    r"""The leading eigenfunctions phi of a mixture of kernels, orthonormal for released inputs.
 
-    k(x, x') = sum_c weight_c k_c(x, x') on inputs in standard deviations, some of the k_c in a
-    learned metric. phi(x) has M coordinates with E phi_l = 0 and E phi_l phi_m = 1{l = m} for inputs
-    from the law: a histogram of every column, joined by a Gaussian copula. Each coordinate is
-    clipped to [-4, 4]. Everything it is made of was released or is public.
+    The mixture is k(x, x') = sum_c weight_c k_c(x, x') on inputs in standard deviations, where some
+    of the k_c use a learned metric. phi(x) has M coordinates with E phi_l = 0 and E phi_l phi_m =
+    1{l = m} for inputs from a stated distribution: one histogram per column, joined by a Gaussian
+    copula. Each coordinate is clipped to [-4, 4]. All numbers in the map were released or are
+    public.
 
     Parameters
     ----------
     n_components : int
-        M, at most 2000; fewer where the kernel has fewer eigenvalues above rounding.
+        The number M of features, at most 2000. There are fewer if the kernel has fewer eigenvalues
+        above rounding error.
     low, high, shares, correlation
-        The law of the inputs, see ``InputLaw``. None for all of them: uniform on [-1, 1]^d.
+        The distribution of the inputs; see ``InputLaw``. If all are None: uniform on [-1, 1]^d.
     components : list of dict or Component, optional
-        See ``Component``. None: a Gaussian kernel of scale 1.2.
+        The kernels; see ``Component``. If None: one Gaussian kernel of scale 1.2.
     metric : (d, d) matrix, optional
-        Rows in standard deviations are multiplied by it.
+        The learned metric, which multiplies rows in standard deviations.
     random_state : int
-        The public seed of the sample of the law from which the eigenfunctions come.
+        The public seed of the sample from which the eigenfunctions are computed.
 
     Attributes
     ----------
@@ -168,7 +174,7 @@ class LearnedFeatures(FeatureMap):
 
     @property
     def row_norm_bound(self) -> float:
-        """4 sqrt(M): what clipping every coordinate leaves."""
+        """The bound 4 sqrt(M), which follows from clipping every coordinate."""
         return _LARGEST * math.sqrt(self.n_outputs)
 
     @property
@@ -177,7 +183,7 @@ class LearnedFeatures(FeatureMap):
         return np.array(self._spectrum)
 
     def building_bytes(self, n_inputs: int) -> int:
-        """Return the size of a few tables of the sample's features, and of the landmarks' kernel."""
+        """Return the size of a few tables of sample features and of the landmarks' kernel matrix."""
         n = int(self.n_components)
         landmarks, size = sizes_of(n)
         return 32 * size * (n + n_inputs) + 40 * _ROWS * landmarks + 48 * landmarks**2
@@ -248,31 +254,31 @@ class LearnedFeatures(FeatureMap):
 
     @property
     def law(self) -> InputLaw:
-        """The law of the inputs."""
+        """The stated distribution of the inputs."""
         return self._law
 
     @property
     def sample(self) -> Array:
-        """The public sample of the law, standardised; its first rows are the landmarks."""
+        """The public, standardised sample of the distribution; its first rows are the landmarks."""
         return self._sample
 
     @property
     def weights(self) -> Array:
-        """The features as combinations of kernel sections: k(x, landmarks) @ weights + a constant."""
+        """The weights of kernel sections: features are k(x, landmarks) @ weights + a constant."""
         return self._weights
 
     @property
     def landmarks(self) -> Array:
-        """The points whose kernel sections span the features, standardised."""
+        """The standardised points whose kernel sections span the features."""
         return self._landmarks
 
     def public_normals(self, n: int, columns: int) -> Array:
-        """Return normal numbers of the public seed, the same for every map with it."""
+        """Return normal variables from the public seed, the same for every map with this seed."""
         uniforms = self._public_uniforms().random((n, columns))
         return np.asarray(ndtri(np.clip(uniforms, 1e-12, 1 - 1e-12)))
 
     def kernel(self, X: Array, Y: Array) -> Array:
-        """Return the mixture's values on standardised rows."""
+        """Return the values of the mixture on standardised rows."""
         total = np.zeros((len(X), len(Y)))
         scaled = np.empty_like(total)
         for component, values in kernel_matrices(self._mixture, X, Y, self._metric):
@@ -280,7 +286,7 @@ class LearnedFeatures(FeatureMap):
         return total
 
     def _combined(self, X: Array, weights: Array) -> Array:
-        """Return k(x, landmarks) @ weights of standardised rows, a few rows at a time."""
+        """Return k(x, landmarks) @ weights for standardised rows, a few rows at a time."""
         out = np.empty((len(X), weights.shape[1]))
         for start in range(0, len(X), _ROWS):
             rows = slice(start, start + _ROWS)
@@ -288,23 +294,23 @@ class LearnedFeatures(FeatureMap):
         return out
 
     def of_standardised(self, X: Array) -> Array:
-        """Return phi of rows in standard deviations, in float64."""
+        """Return phi of rows given in standard deviations, in float64."""
         out = self._combined(X, self._weights)
         out += self._shift
         return np.clip(out, -_LARGEST, _LARGEST, out=out)
 
     def transform_block(self, X: Array) -> Array:
-        """Return phi of every row; small eigenvalues need double precision inside."""
+        """Return phi of every row, computed in double precision because of small eigenvalues."""
         rows = self.of_standardised(self.law.standardise(X))
         return np.asarray(rows.astype(X.dtype, copy=False))
 
 
 def law_sample(law: InputLaw, n: int, random_state: int) -> Array:
-    """Return n points of a law, standardised: the first ones of every map of it with this seed."""
+    """Return n standardised points of a distribution, the same for every map with this seed."""
     draws = LearnedFeatures(random_state=random_state)._public_uniforms()
     return law.standardise(law.sample(n, draws))
 
 
 def sizes_of(n_components: int) -> tuple[int, int]:
-    """Return how many landmarks and how many points of the law so many features come from."""
+    """Return the numbers of landmarks and of sample points from which the features are computed."""
     return max(512, 3 * n_components // 2), 1 << max(12, (4 * n_components - 1).bit_length())

@@ -1,4 +1,4 @@
-"""The linear kernel's own feature map."""
+"""The feature map of the linear kernel."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from dpkernel.models.features.base import FeatureMap, register
 
 @register
 class LinearFeatures(FeatureMap):
-    r"""phi(x) = x / sqrt(d) for x in the unit box [-1, 1]^d, so that ||phi(x)|| <= 1."""
+    r"""Linear features phi(x) = x / sqrt(d) for x in [-1, 1]^d, so that ||phi(x)|| <= 1."""
 
     kind: ClassVar[str] = "linear"
 
     @property
     def row_norm_bound(self) -> float:
-        """1, on the unit box."""
+        """The bound 1, which holds on the unit box."""
         return 1.0
 
     def _build(self, n_inputs: int) -> None:
@@ -28,7 +28,7 @@ class LinearFeatures(FeatureMap):
         self._factor = 1.0 / math.sqrt(n_inputs)
 
     def evaluation_error(self) -> float:
-        """Return 4 roundings: each entry is a function of itself, the norm at most 1 + 3 u."""
+        """Return 4 roundings: each entry is a function of itself, and the norm is at most 1 + 3 u."""
         return gamma(4)
 
     def transform_block(self, X: Array) -> Array:

@@ -1,8 +1,9 @@
 """Eigenfunctions of one-dimensional kernels, and the leading products of them.
 
-The kernel operator under a public measure P is (T f)(x) = E_{y ~ P} k(x, y) f(y), with
-eigenvalues mu_0 > mu_1 > ... and eigenfunctions psi_a orthonormal under P. For a product kernel and
-a product measure the eigenfunctions in d columns are all products of one-dimensional ones.
+The kernel operator under a public measure P is (T f)(x) = E_{y ~ P} k(x, y) f(y). It has
+eigenvalues mu_0 > mu_1 > ... and eigenfunctions psi_a, orthonormal under P. For a product kernel
+and a product measure, the eigenfunctions in d columns are all products of one-dimensional
+eigenfunctions.
 """
 
 from __future__ import annotations
@@ -19,19 +20,19 @@ from dpkernel.foundations.rounding import HALF_ULP, MATH_ERROR, gamma
 from dpkernel.foundations.types import Array
 from dpkernel.models.kernels import Kernel, Laplace
 
-_LEAST_SHARE = 1e-9  # of the first eigenvalue: below it eigenfunctions lose their digits
-_GRID = 2.0**30  # log-eigenvalues are compared on this grid, so that ties are ties on every machine
-_MOST_RESOLUTION = 150.0  # length scales between 0 and the end of the measure
-_WIDTH = 6.0  # standard deviations of the Gaussian measure that are kept on each side
+_LEAST_SHARE = 1e-9  # relative to the first eigenvalue; below it eigenfunctions are inaccurate
+_GRID = 2.0**30  # log-eigenvalues are compared on this grid, so ties are the same on every machine
+_MOST_RESOLUTION = 150.0  # largest number of length scales between 0 and the end of the measure
+_WIDTH = 6.0  # the Gaussian measure is cut off at this many standard deviations
 
 
 @dataclass(frozen=True)
 class Spectrum1D:
     """The leading eigenpairs of a one-dimensional kernel on [-reach, reach].
 
-    ``eigenvalues`` decrease. ``coefficients`` are those of sqrt(mu_a) psi_a, one a column: in
-    Legendre polynomials of x / reach, or, where ``waves`` holds frequencies, of cos(w_a x) (a even)
-    and sin(w_a x) (a odd).
+    ``eigenvalues`` decrease. ``coefficients`` holds those of sqrt(mu_a) psi_a, one function per
+    column. They belong to Legendre polynomials of x / reach or, if ``waves`` holds frequencies, to
+    cos(w_a x) (a even) and sin(w_a x) (a odd).
     """
 
     reach: float
@@ -40,7 +41,7 @@ class Spectrum1D:
     waves: Array | None = None
 
     def evaluate(self, x: Array, n: int) -> Array:
-        """Return sqrt(mu_a) psi_a(x) for a < n, (n, *x.shape), in the dtype of x."""
+        """Return sqrt(mu_a) psi_a(x) for a < n, ``(n, *x.shape)``, in the dtype of x."""
         x = np.clip(x, -self.reach, self.reach)
         number = x.dtype.type
         out = np.empty((n, *x.shape), x.dtype)
@@ -57,7 +58,7 @@ class Spectrum1D:
             np.multiply(terms[1], terms[p], out=terms[p + 1])
             terms[p + 1] *= number((2 * p + 1) / (p + 1))
             terms[p + 1] -= number(p / (p + 1)) * terms[p - 1]
-        if x.dtype == np.float64:  # |P_p| <= 1 to the last bit: ``evaluation_errors`` rests on it
+        if x.dtype == np.float64:  # |P_p| <= 1 exactly, which ``evaluation_errors`` relies on
             np.clip(terms, -1.0, 1.0, out=terms)
         flat = terms.reshape(self.n_terms, -1)
         np.matmul(self.coefficients[:, :n].T.astype(x.dtype), flat, out=out.reshape(n, -1))
@@ -66,9 +67,9 @@ class Spectrum1D:
     def evaluation_errors(self) -> Array:
         """Return, for every order a, how far ``evaluate`` can be from a function of x, in float64.
 
-        Legendre polynomials are computed entry by entry and clipped to [-1, 1]; the product with the
-        coefficients errs by gamma(terms) times the sum of their absolute values. Waves err by the
-        cosine's or sine's own error and one rounding.
+        Legendre polynomials are computed entry by entry and clipped to [-1, 1]. Their product with
+        the coefficients errs by gamma(terms) times the sum of the absolute coefficients. Waves err
+        by the error of the cosine or sine and one rounding.
         """
         sizes: Array = np.abs(self.coefficients)
         if self.waves is not None:
@@ -77,19 +78,20 @@ class Spectrum1D:
 
     @property
     def n_terms(self) -> int:
-        """How many temporary numbers one entry takes."""
+        """The number of temporary values per entry."""
         return 1 if self.waves is not None else len(self.coefficients)
 
     @property
     def peak(self) -> float:
-        """The largest value of sqrt(mu_0) psi_0: it stands at 0."""
+        """The largest value of sqrt(mu_0) psi_0, which is its value at 0."""
         return float(self.evaluate(np.zeros(1), 1)[0, 0])
 
 
 def solve_1d(kernel: Kernel, measure: str, scale: float) -> Spectrum1D:
     """Return the spectrum of a kernel of one column under a measure.
 
-    ``measure`` is "uniform" on [-1, 1], or "gaussian", N(0, scale^2) cut at 6 standard deviations.
+    ``measure`` is "uniform" on [-1, 1], or "gaussian": N(0, scale^2) cut off at 6 standard
+    deviations.
     """
     if isinstance(kernel, Laplace) and measure == "uniform":
         return _exponential_uniform(1 / float(kernel.scales(1)[0]))
@@ -103,7 +105,7 @@ def solve_1d(kernel: Kernel, measure: str, scale: float) -> Spectrum1D:
                 "PublicEigenfeatures", "length_scale", allowed, kernel.length_scale, advice
             )
         )
-    least = 300 if isinstance(kernel, Laplace) else 32  # it has a kink: convergence is slower
+    least = 300 if isinstance(kernel, Laplace) else 32  # its kink makes convergence slower
     m = 2 * int(min(least + 4 * resolution, 600))
     nodes, weights = legendre.leggauss(m)
     weights = weights / 2
@@ -118,7 +120,7 @@ def solve_1d(kernel: Kernel, measure: str, scale: float) -> Spectrum1D:
     kept = min(kept, m // 4)
     eigenvalues, vectors = eigenvalues[:kept], vectors[:, :kept]
     functions = vectors / root[:, None] * np.sqrt(eigenvalues)
-    # the a-th function has a simple zeros, half of them on each side: positive just right of 0
+    # the a-th function has a simple zeros, half on each side; make it positive just right of 0
     functions *= np.where(functions[m // 2] < 0, -1.0, 1.0)
     # Gauss quadrature interpolates: the polynomial of degree m - 1 through the nodes
     basis = legendre.legvander(nodes, m - 1) * legendre.leggauss(m)[1][:, None]
@@ -141,7 +143,7 @@ def _exponential_uniform(rate: float) -> Spectrum1D:
         w = (low + high) / 2
         even = w * np.sin(w) - rate * np.cos(w)
         odd = w * np.cos(w) + rate * np.sin(w)
-        # each changes sign once in its interval; at the right end |w| wins
+        # each function changes sign once in its interval; at the right end |w| dominates
         value = np.where(a % 2, odd, even) * np.where((a // 2) % 2, -1.0, 1.0)
         below = np.where(a % 2, value > 0, value < 0)
         low, high = np.where(below, w, low), np.where(below, high, w)
@@ -152,19 +154,21 @@ def _exponential_uniform(rate: float) -> Spectrum1D:
 
 
 def leading_products(spectra: list[Array], n: int) -> list[tuple[tuple[int, int], ...]]:
-    """Return the multi-indices of the n largest products of one eigenvalue a column.
+    """Return the multi-indices of the n largest products with one eigenvalue per column.
 
-    Each is a tuple of (column, order) with order >= 1, columns in the order of the search; columns
-    that are not named have order 0. Found by a heap, without enumeration: O(n log n) steps for any
-    number of columns. Ties are broken by the index, so the list is the same on every machine.
+    Each multi-index is a tuple of (column, order) with order >= 1, in the column order of the
+    search. Columns that are not named have order 0. A heap finds them without enumeration, in O(n
+    log n) steps for any number of columns. Ties are broken by the index, so the list is the same on
+    every machine.
     """
     costs = [np.rint(np.log(mu[0] / mu) * _GRID).astype(np.int64).tolist() for mu in spectra]
     usable = sorted((c[1], j) for j, c in enumerate(costs) if len(c) > 1)
     columns = [j for _, j in usable]
     heap: list[tuple[int, tuple[tuple[int, int], ...]]] = [(0, ())]
     found: list[tuple[tuple[int, int], ...]] = []
-    # an index is a list of (place in ``columns``, order); its children are: last order + 1, the next
-    # column added, and, where the last order is 1, the last column moved on. All cost as much or more
+    # an index is a list of (place in ``columns``, order). Its children increase the last order, add
+    # the next column or, if the last order is 1, replace the last column by the next one; none of
+    # them costs less than the index itself
     while heap and len(found) < n:
         cost, index = heapq.heappop(heap)
         found.append(tuple((columns[place], order) for place, order in index))

@@ -1,4 +1,4 @@
-"""Features around a centre, with a constant, scaled row by row to norm 1."""
+"""Features relative to a centre, with a constant, scaled row by row to norm 1."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ from dpkernel.models.features.linear import LinearFeatures
 class NormalisedFeatures(FeatureMap):
     r"""z(x) = (c, s (phi(x) - m)) / ||(c, s (phi(x) - m))|| for another map phi.
 
-    A linear decision does not care how long a row is, and noise is made for rows of norm 1: short
-    rows would waste it. Around the centre of the data most of a row is what tells it from others.
+    The sign of a linear decision does not depend on the length of a row, and noise is calibrated
+    for rows of norm 1, so short rows would waste privacy. Relative to the centre of the data, most
+    of a row is what distinguishes it from other rows.
 
     Parameters
     ----------
     base : FeatureMap, optional
-        phi; None is ``LinearFeatures``.
+        The map phi. If None: ``LinearFeatures``.
     centre : array-like, optional
-        m, public or released; None is 0.
+        The centre m, public or released. If None: 0.
     scale, constant : float
         s > 0 and c > 0.
     """
@@ -43,11 +44,11 @@ class NormalisedFeatures(FeatureMap):
 
     @property
     def row_norm_bound(self) -> float:
-        """1; computed rows stay below it."""
+        """The bound 1; computed rows stay below it."""
         return 1.0
 
     def building_bytes(self, n_inputs: int) -> int:
-        """Return what the base map takes; it is built again for another number of inputs."""
+        """Return the memory of this map and of its base, which may have to be built again."""
         return super().building_bytes(n_inputs) + (
             self.base.building_bytes(n_inputs) if isinstance(self.base, FeatureMap) else 0
         )
@@ -78,7 +79,7 @@ class NormalisedFeatures(FeatureMap):
         phi = self._base.transform_block(X)
         out = np.empty((len(phi), self.n_outputs), phi.dtype)
         out[:, 0] = self.constant
-        with np.errstate(all="ignore"):  # a warning would tell of the data
+        with np.errstate(all="ignore"):  # a warning would reveal something about the data
             np.subtract(phi, self._centre.astype(phi.dtype), out=out[:, 1:])
             out[:, 1:] *= phi.dtype.type(self.scale)
             norms = np.sqrt(row_squares(out))
@@ -101,10 +102,10 @@ class NormalisedFeatures(FeatureMap):
 
 
 def shrunk_centre(noisy: Array, noise: float, powers: Array, leading: int) -> Array:
-    """Return a noisy mean, shrunk towards 0 where it could be noise (James and Stein).
+    """Return a noisy mean, shrunk towards 0 as far as it could be noise (James and Stein).
 
-    The ``leading`` coordinates of most power and the others are shrunk apart: the first carry what can
-    be told of the data.
+    The ``leading`` coordinates with the most power and all other coordinates are shrunk separately,
+    because most information about the data is in the former.
     """
     order = np.argsort(-powers, kind="stable")
     out = np.zeros_like(noisy)

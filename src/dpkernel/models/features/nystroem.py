@@ -12,34 +12,42 @@ from dpkernel.foundations.types import Array
 from dpkernel.models.features.base import FeatureMap, register, shifted_sobol, shrink_rows
 from dpkernel.models.kernels import Kernel, resolve_kernel
 
-_JITTER = 1e-12  # of the largest eigenvalue
-_MOST_ENTRIES = 1 << 20  # of the kernel matrix that exist at once
+_JITTER = 1e-12  # relative to the largest eigenvalue
+_MOST_ENTRIES = 1 << 20  # largest part of the kernel matrix that exists at one time
 
 
 @register
 class PublicNystroem(FeatureMap):
-    r"""phi(x) = K_UU^{-1/2} k_U(x) for public landmarks U.
+    r"""Nystroem features phi(x) = K_UU^{-1/2} k_U(x) for public landmarks U.
 
     <phi(x), phi(x')> is the inner product of the projections of k(x, .) and k(x', .) on the span of
-    the landmarks: exact where x is a landmark, and ||phi(x)||^2 <= k(x, x) <= kappa^2.
+    the landmarks. It is exact if x is a landmark, and ||phi(x)||^2 <= k(x, x) <= kappa^2.
 
     Parameters
     ----------
     n_components : int
-        How many landmarks to draw from the box. Not used where landmarks are given.
+        The number of landmarks to draw from the box. Not used if landmarks are given.
     landmarks : "box" or array of shape (m, d)
-        "box": evenly spread over [-1, 1]^d by the public seed. An array: points that were chosen
-        without looking at the private data. They are stored in the model.
+        "box" spreads landmarks evenly over [-1, 1]^d by the public seed. An array must hold points
+        that were chosen without looking at the private data. They are stored in the model.
     kernel : str or Kernel
         Any kernel of the registry, by name or value.
     length_scale : float or sequence of floats
-        Columns are divided by it first.
+        Columns are first divided by it.
     random_state : int
         The public seed.
 
-    Numerics     The inverse root is the symmetric one of K_UU + j I, j = 1e-12 of the largest
-                 eigenvalue, in double precision; rows are clipped to kappa.
-    Reference    Williams & Seeger (2001); landmarks never come from the rows that are protected.
+    Notes
+    -----
+    Landmarks never come from the rows that are protected.
+
+    Numerics
+        The inverse root is the symmetric one of K_UU + j I with j = 1e-12 of the largest
+        eigenvalue, in double precision. Rows are clipped to kappa.
+
+    References
+    ----------
+    Williams & Seeger (2001).
     """
 
     kind: ClassVar[str] = "nystroem"
@@ -61,11 +69,11 @@ class PublicNystroem(FeatureMap):
 
     @property
     def row_norm_bound(self) -> float:
-        """Kappa, the root of the bound on k(x, x)."""
+        """kappa, the root of the bound on k(x, x)."""
         return self._kappa
 
     def building_bytes(self, n_inputs: int) -> int:
-        """Return the size of five kernel matrices of the landmarks, and of the landmarks."""
+        """Return the size of the landmarks and of five kernel matrices of them."""
         given = not isinstance(self.landmarks, str)
         n = len(self.landmarks) if given else int(self.n_components)
         return 40 * n * n + 32 * n * n_inputs
@@ -95,14 +103,14 @@ class PublicNystroem(FeatureMap):
         return points
 
     def coordinates(self, values: Array) -> Array:
-        """Return K_UU^{-1/2} f(U) for values f(U) at the landmarks: coordinates of f's projection.
+        """Return the coordinates K_UU^{-1/2} f(U) of the projection of f, given its values f(U).
 
-        <coordinates, phi(x)> interpolates the values.
+        <coordinates, phi(x)> interpolates the values at the landmarks.
         """
         return np.asarray(self._weights @ values)
 
     def transform_block(self, X: Array) -> Array:
-        """Return the projections of every row on the landmarks."""
+        """Return the projection of every row on the span of the landmarks."""
         X = np.asarray(X)
         out = np.empty((len(X), self.n_outputs), X.dtype)
         step = max(1, _MOST_ENTRIES // self.n_outputs)

@@ -16,25 +16,25 @@ from dpkernel.models.features.base import FeatureMap, register, shrink_rows, shr
 from dpkernel.models.kernels import Polynomial
 
 _MOST_OUTPUTS = 20_000
-_MOST_ENTRIES = 1 << 20  # of the features that are worked on at once
+_MOST_ENTRIES = 1 << 20  # largest number of features that are processed together
 
 
 @register
 class PolynomialMap(FeatureMap):
-    r"""All monomials of x, weighted so that <phi(x), phi(x')> is the polynomial kernel, exactly.
+    r"""Monomials phi(x), weighted such that <phi(x), phi(x')> is the polynomial kernel, exactly.
 
-    With u = (sqrt(offset), x/(l sqrt d)) / sqrt(offset + 1) the kernel
+    With u = (sqrt(offset), x/(l sqrt d)) / sqrt(offset + 1), the kernel
     ((offset + <x/l, x'/l> / d) / (offset + 1))^p is <u, u'>^p, and the features are
-    sqrt(p! / alpha!) u^alpha over all multi-indices |alpha| = p. Entries of x are clipped to
+    sqrt(p! / alpha!) u^alpha over all multi-indices ``|alpha| = p``. Entries of x are clipped to
     [-1, 1]; for length scale 1 the norm is then at most 1. Degree 1 with offset 0 is the linear
     kernel.
 
     Parameters
     ----------
     degree : int
-        p.
+        The degree p.
     offset : float
-        The weight of lower degrees; 0 leaves only degree p.
+        The weight of lower degrees. With 0, only degree p is left.
     length_scale : float or sequence of floats
         Columns are divided by it, after clipping.
     """
@@ -54,12 +54,12 @@ class PolynomialMap(FeatureMap):
 
     @property
     def row_norm_bound(self) -> float:
-        """Kappa, the root of the kernel's largest value on the box."""
+        """kappa, the root of the largest value of the kernel on the box."""
         return self._kappa
 
     def building_bytes(self, n_inputs: int) -> int:
         """Return the size of the lists of monomials."""
-        degree = min(int(self.degree), 100)  # no kernel has more
+        degree = min(int(self.degree), 100)  # the largest degree of a kernel
         outputs = min(math.comb(n_inputs + degree, degree), _MOST_OUTPUTS)
         return 64 * n_inputs + (256 + 64 * degree) * outputs
 
@@ -67,7 +67,7 @@ class PolynomialMap(FeatureMap):
         kernel = Polynomial(self.length_scale, self.degree, self.offset)
         self._kappa = self._root_bound(kernel, n_inputs)
         self._factors = homogeneous_factors(kernel, n_inputs)
-        first = 0 if kernel.offset > 0 else 1  # place 0 is the constant
+        first = 0 if kernel.offset > 0 else 1  # place 0 holds the constant
         width = n_inputs + 1 - first
         outputs = math.comb(width + kernel.degree - 1, kernel.degree)
         if outputs > _MOST_OUTPUTS:
@@ -77,8 +77,8 @@ class PolynomialMap(FeatureMap):
                 parameter_message("PolynomialMap", "degree", allowed, self.degree, advice)
             )
         self.n_outputs = outputs
-        # the monomials of degree q are those of degree q - 1 times one more factor, not before the
-        # last one: two lists of places, for every q
+        # monomials of degree q are those of degree q - 1 times one more factor that does not come
+        # before the last one: two lists of places for every q
         indices: list[tuple[int, ...]] = [(j,) for j in range(first, n_inputs + 1)]
         self._first = first
         self._steps: list[tuple[list[int], list[int]]] = []
@@ -93,7 +93,7 @@ class PolynomialMap(FeatureMap):
         )
 
     def evaluation_error(self) -> float:
-        """Return the error of shrinking: monomials are computed entry by entry."""
+        """Return the error of shrinking, since monomials are computed entry by entry."""
         return shrinking_error(self._kappa, self.n_outputs)
 
     def transform_block(self, X: Array) -> Array:
@@ -112,7 +112,7 @@ class PolynomialMap(FeatureMap):
 
 
 def homogeneous_factors(kernel: Polynomial, n_inputs: int) -> Array:
-    """Return what (1, x) is multiplied with to get u, for which the kernel is <u, u'>^p."""
+    """Return the factors that turn (1, x) into u, for which the kernel is <u, u'>^p."""
     columns = 1 / (kernel.scales(n_inputs) * math.sqrt(n_inputs))
     return np.append(math.sqrt(kernel.offset), columns) / math.sqrt(kernel.offset + 1)
 

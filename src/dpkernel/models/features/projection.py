@@ -23,40 +23,48 @@ from dpkernel.models.features.base import (
 )
 from dpkernel.models.features.fourier import FourierFeatures
 
-_MOST_ENTRIES = 1 << 20  # of the base features that exist at once
+_MOST_ENTRIES = 1 << 20  # largest number of base features that exist at one time
 _QUANTILE = 0.9
-_FACTOR = 64  # side of the Walsh-Hadamard matrices that are multiplied with
+_FACTOR = 64  # side of the Walsh-Hadamard matrices in the matrix products
 
 
 @register
 class RandomProjection(FeatureMap):
-    r"""h(x) = R phi(x) / sqrt(M), rows clipped to B; phi a bounded map with D outputs.
+    r"""h(x) = R phi(x) / sqrt(M) with rows clipped to B, where phi is a bounded map with D outputs.
 
-    With the entries of R independent N(0, 1) every coordinate of sqrt(M) h, before clipping, is a
-    draw of the centred Gaussian process with covariance k_D = <phi, phi>, exactly: a linear
-    combination of Gaussian numbers. So M ||h(x)||^2 / ||phi(x)||^2 is chi-square with M degrees of
-    freedom. A path sampled at the training points, the textbook construction, has the same law but
-    can't be evaluated anywhere else, and costs O(n^3).
+    If the entries of R are independent N(0, 1), every coordinate of sqrt(M) h, before clipping, is
+    exactly a draw of the centred Gaussian process with covariance k_D = <phi, phi>, because it is a
+    linear combination of Gaussian variables. So M ||h(x)||^2 / ||phi(x)||^2 is chi-square with M
+    degrees of freedom. The textbook construction, a path sampled at the training points, has the
+    same distribution, but it can't be evaluated anywhere else and costs O(n^3).
 
     Parameters
     ----------
     n_components : int
-        M.
+        The number M of features.
     base : FeatureMap or None
-        phi. None is ``FourierFeatures(4096)``.
+        The map phi. If None: ``FourierFeatures(4096)``.
     structure : "gaussian" or "hadamard"
-        R of independent N(0, 1) entries, O(D M) a row; or blocks of H S with H a Walsh-Hadamard
-        matrix and S random signs, of which M rows are taken at random: O(D log D) a row, with
-        E <h, h'> = <phi, phi'> as before, but a Gaussian law only approximately.
+        With "gaussian", R has independent N(0, 1) entries, which costs O(D M) per row. With
+        "hadamard", R consists of M random rows of blocks H S, where H is a Walsh-Hadamard matrix
+        and S holds random signs, which costs O(D log D) per row. Then E <h, h'> = <phi, phi'> as
+        before, but the coordinates are only approximately Gaussian.
     random_state : int
-        The public seed of R. The base map has its own.
+        The public seed of R. The base map has its own seed.
 
-    Row bound    B^2 = kappa^2 q / M with q the 0.9-quantile of chi-square with M degrees of freedom
-                 for M < 200, B = kappa for M >= 200, where kappa bounds ||phi||. Mean shrinkage of
-                 the norm is below 1 % and 2 %. Privacy rests on the clipping, not on R.
-    Numerics     Rows are worked on in blocks: no n x D array exists.
-    Reference    Gaussian-process features by Cholesky factors, Lee, Park & Ahn; here with a finite
-                 base map instead. Ailon & Chazelle (2009) for H S.
+    Notes
+    -----
+    Row bound
+        Let kappa bound ||phi||. For M < 200, B^2 = kappa^2 q / M with q the 0.9-quantile of
+        chi-square with M degrees of freedom. For M >= 200, B = kappa. On average this shrinks the
+        norm by less than 1 % and 2 %. Privacy rests on the clipping, not on R.
+    Numerics
+        Rows are processed in blocks, so no n x D array exists.
+
+    References
+    ----------
+    Gaussian-process features by Cholesky factors: Lee, Park & Ahn; a finite base map is used here
+    instead. Ailon & Chazelle (2009) for H S.
     """
 
     kind: ClassVar[str] = "projection"
@@ -80,7 +88,7 @@ class RandomProjection(FeatureMap):
         return self._bound
 
     def building_bytes(self, n_inputs: int) -> int:
-        """Return what the base map takes, and three copies of the matrix."""
+        """Return the memory of the base map and of three copies of the matrix."""
         base = self._given_base()
         width = int(getattr(base, "n_components", getattr(base, "_n_outputs", 20_000)))
         return base.building_bytes(n_inputs) + 24 * (width + 64) * int(self.n_components)
@@ -129,10 +137,11 @@ class RandomProjection(FeatureMap):
         return out
 
     def evaluation_error(self) -> float | None:
-        r"""Return (e + gamma(k) (kappa + e)) ||R||_F / sqrt(M) and the error of shrinking.
+        r"""Return (e + gamma(k) (kappa + e)) ||R||_F / sqrt(M) plus the error of shrinking.
 
-        e is the base map's own error, and an entry is a sum over D features in k <= 2 D + 4 roundings
-        (Walsh-Hadamard factors have sums over a padded length below 2 D, and one over the signs).
+        e is the error of the base map. An entry is a sum over D features with k <= 2 D + 4
+        roundings (Walsh-Hadamard factors have sums over a padded length below 2 D, and one over the
+        signs).
         """
         base = self._base.evaluation_error()
         if base is None:
@@ -174,8 +183,8 @@ class RandomProjection(FeatureMap):
 def walsh_hadamard(rows: Array) -> Array:
     """Return every row times the Walsh-Hadamard matrix (entries +1 and -1, Sylvester's order).
 
-    The number of columns D is a power of two. The matrix is a Kronecker product of matrices of side
-    64 at most, and each of these factors is one matrix product: O(D log D) a row.
+    The number of columns D must be a power of two. The matrix is a Kronecker product of matrices of
+    side at most 64, and each of these factors is one matrix product: O(D log D) per row.
     """
     n, side = rows.shape
     done = min(_FACTOR, side)

@@ -13,28 +13,30 @@ from dpkernel.models.features.base import FeatureMap, register, shrink_rows
 from dpkernel.models.features.polynomial import homogeneous, homogeneous_factors
 from dpkernel.models.kernels import Polynomial
 
-_MOST_ENTRIES = 1 << 19  # of the sketches that exist at once
+_MOST_ENTRIES = 1 << 19  # largest number of entries of sketches that exist at one time
 
 
 @register
 class TensorSketch(FeatureMap):
     r"""phi(x) = F^{-1} prod_{q <= p} F C_q u, clipped to kappa: a sketch of the p-fold tensor of u.
 
-    u is the vector for which the polynomial kernel is <u, u'>^p (see ``PolynomialMap``), F the
-    Fourier transform of length M, and C_q independent count sketches: entry j of u is added, with a
-    random sign s_q(j), to coordinate h_q(j). Before clipping <phi(x), phi(x')> estimates the kernel
-    without bias and with variance at most (2 + 3^p) kappa^4 / M.
+    u is the vector for which the polynomial kernel is <u, u'>^p (see ``PolynomialMap``), F is the
+    Fourier transform of length M, and C_q are independent count sketches: entry j of u is added,
+    with a random sign s_q(j), to coordinate h_q(j). Before clipping, <phi(x), phi(x')> is an
+    unbiased estimate of the kernel with variance at most (2 + 3^p) kappa^4 / M.
 
     Parameters
     ----------
     n_components : int
-        M.
+        The number M of features.
     degree, offset, length_scale
-        Those of the polynomial kernel.
+        The parameters of the polynomial kernel.
     random_state : int
         The public seed of h and s.
 
-    Reference    Pham & Pagh (2013); the variance is from Avron, Nguyen & Woodruff (2014).
+    References
+    ----------
+    Pham & Pagh (2013); the variance is from Avron, Nguyen & Woodruff (2014).
     """
 
     kind: ClassVar[str] = "tensor_sketch"
@@ -56,11 +58,11 @@ class TensorSketch(FeatureMap):
 
     @property
     def row_norm_bound(self) -> float:
-        """Kappa, the root of the kernel's largest value on the box."""
+        """kappa, the root of the largest value of the kernel on the box."""
         return self._kappa
 
     def building_bytes(self, n_inputs: int) -> int:
-        """Return the size of signs and places, one an input and degree."""
+        """Return the size of the signs and places, one of each per input and degree."""
         return 64 * (int(self.degree) + 4) * (n_inputs + 1) + 8 * int(self.n_components)
 
     def _build(self, n_inputs: int) -> None:

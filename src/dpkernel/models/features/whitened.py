@@ -1,4 +1,4 @@
-"""Eigenfunctions made orthonormal, with a constant, under a stated law of the inputs."""
+"""Eigenfunctions made orthonormal, with a constant, for a stated distribution of the inputs."""
 
 from __future__ import annotations
 
@@ -16,41 +16,47 @@ from dpkernel.models.features.base import FeatureMap, register, shifted_sobol
 from dpkernel.models.features.eigen import PublicEigenfeatures
 from dpkernel.models.kernels import Kernel, resolve_kernel
 
-_SAMPLE = 4096  # points, or 8 a component
+_SAMPLE = 4096  # smallest number of sample points; otherwise 8 per component
 _MOST = 2000
 _LANDMARKS = 512
 _LARGEST = 4.0
-_LEAST_SHARE = 1e-9  # of the first eigenvalue: components of smaller ones are mostly rounding
+_LEAST_SHARE = 1e-9  # relative to the first eigenvalue; smaller ones are mostly rounding error
 
 
 @register
 class WhitenedFeatures(FeatureMap):
     r"""The leading eigenfunctions of a kernel, orthonormal among themselves and to the constant.
 
-    phi(x) has M coordinates with E phi_l = 0 and E phi_l phi_m = 1{l = m} for inputs from a law that
-    is stated: uniform on [-1, 1]^d, or normal with a given mean and covariance and clipped to that
-    box. Each coordinate is clipped to [-4, 4].
+    phi(x) has M coordinates with E phi_l = 0 and E phi_l phi_m = 1{l = m} for inputs from a stated
+    distribution: uniform on [-1, 1]^d, or normal with a given mean and covariance and clipped to
+    that box. Each coordinate is clipped to [-4, 4].
 
     Parameters
     ----------
     n_components : int
-        M, at most 2000; fewer where the kernel has fewer eigenvalues above rounding.
+        The number M of features, at most 2000. There are fewer if the kernel has fewer eigenvalues
+        above rounding error.
     kernel : str or Kernel
+        Any kernel of the registry, by name or value.
     length_scale : float or sequence of floats
+        Columns are first divided by it.
     mean, covariance : array-like, optional
-        Of the law of the inputs. None: uniform on the box.
+        The mean and covariance of the inputs. If None: uniform on the box.
     random_state : int
-        The public seed of the sample of that law from which the eigenfunctions come.
+        The public seed of the sample from which the eigenfunctions are computed.
 
     Attributes
     ----------
     spectrum : ndarray of shape (n_outputs,)
         The eigenvalues, decreasing.
 
-    Numerics     For the uniform law the eigenfunctions of ``PublicEigenfeatures``; otherwise kernel
-                 principal components of 512 points of the law with eigenvalues above 1e-9 of the
-                 first, which is why there are at most 511. Made orthonormal on 4096 points of the
-                 law, on 8 M for larger M.
+    Notes
+    -----
+    Numerics
+        For the uniform distribution, the eigenfunctions are those of ``PublicEigenfeatures``.
+        Otherwise they are kernel principal components of 512 points of the distribution with
+        eigenvalues above 1e-9 of the first, which is why there are at most 511. They are made
+        orthonormal on 4096 points of the distribution, or on 8 M points for larger M.
     """
 
     kind: ClassVar[str] = "whitened"
@@ -74,7 +80,7 @@ class WhitenedFeatures(FeatureMap):
 
     @property
     def row_norm_bound(self) -> float:
-        """4 sqrt(M): what clipping every coordinate leaves."""
+        """The bound 4 sqrt(M), which follows from clipping every coordinate."""
         return _LARGEST * math.sqrt(self.n_outputs)
 
     @property
@@ -83,7 +89,7 @@ class WhitenedFeatures(FeatureMap):
         return np.array(self._spectrum)
 
     def check(self, n_inputs: int) -> Kernel:
-        """Return the kernel, or raise for parameters with which the map can't be built."""
+        """Return the kernel, or raise if the map can't be built with these parameters."""
         self._require_components(most=_MOST)
         self._public_uniforms()
         kernel = resolve_kernel(self.kernel, self.length_scale)
@@ -92,7 +98,7 @@ class WhitenedFeatures(FeatureMap):
         return kernel
 
     def building_bytes(self, n_inputs: int) -> int:
-        """Return the size of four tables of the sample's features, and of the sample."""
+        """Return the size of the sample and of four tables of its features."""
         n = int(self.n_components)
         size = max(_SAMPLE, 1 << (8 * n - 1).bit_length())
         return 32 * size * (n + n_inputs) + 32 * _LANDMARKS**2
@@ -127,7 +133,7 @@ class WhitenedFeatures(FeatureMap):
         self.n_outputs = len(self._spectrum)
 
     def _normal_sample(self, n_inputs: int, size: int) -> Array:
-        """Return points of the normal law, clipped to the box."""
+        """Return points of the normal distribution, clipped to the box."""
         mean, covariance = np.asarray(self.mean, float), np.asarray(self.covariance, float)
         fine = mean.shape == (n_inputs,) and covariance.shape == (n_inputs, n_inputs)
         if not fine or not (np.isfinite(mean).all() and np.isfinite(covariance).all()):
@@ -159,7 +165,7 @@ class WhitenedFeatures(FeatureMap):
         return np.asarray(kernel(X, landmarks) @ weights)
 
     def transform_block(self, X: Array) -> Array:
-        """Return phi of every row; small eigenvalues need double precision inside."""
+        """Return phi of every row, computed in double precision because of small eigenvalues."""
         inside = np.clip(X, -1.0, 1.0).astype(np.float64, copy=False)
         out = self._raw(inside) @ self._rotation[1:]
         out += self._rotation[0]

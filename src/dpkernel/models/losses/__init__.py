@@ -2,7 +2,7 @@
 
 A loss is a frozen value. ``value(y, s)``, ``derivative(y, s)`` and ``curvature(y, s)`` are those of
 s -> loss(y, s) at predictions s, entry by entry. Margin losses (``labels = True``) take y = +-1 and
-depend on y s; regression losses depend on the residual y - s.
+depend on y s; regression losses depend on the residual y - s. The constants are::
 
     lipschitz      sup |derivative|; inf if there is none
     smoothness     sup curvature; inf if the derivative jumps
@@ -12,11 +12,11 @@ depend on y s; regression losses depend on the residual y - s.
     at_zero(c)     sup of loss(y, 0) over |y| <= c
     slope_at_zero(c)  sup of |derivative(y, 0)| over |y| <= c
 
-Every constant is attained. Where a loss has a kink, ``derivative`` is one subgradient and
-``curvature`` is that of a generalised second derivative (0 on straight parts).
+Every constant is attained. Where a loss has a kink, ``derivative`` is one of its subgradients and
+``curvature`` is a generalised second derivative (0 on straight parts).
 
-A new loss is a class in this package and a line in the registry at the foot of this file; the
-contract tests then hold its constants against finite differences and random search.
+To add a loss, write a class in this package and add a line to the registry at the foot of this
+file. The contract tests then compare its constants with finite differences and a random search.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What every loss is, and the two kinds there are: of a margin and of a residual."""
+"""The base class of losses, and the two kinds of losses: of a margin and of a residual."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import JSON, Array, is_real
 from dpkernel.models.losses import slope
 
-TINY = 1e-300  # a parameter below it would overflow where something is divided by it
+TINY = 1e-300  # a smaller parameter would overflow in a division by it
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Loss(ABC):
     """A convex, non-negative loss with known constants."""
 
     kind: ClassVar[str]
-    labels: ClassVar[bool]  # y is +1 or -1, and only y s matters
+    labels: ClassVar[bool]  # whether y is +1 or -1, so that only y s matters
 
     @abstractmethod
     def value(self, y: Array, s: Array) -> Array:
@@ -29,7 +29,7 @@ class Loss(ABC):
 
     @abstractmethod
     def derivative(self, y: Array, s: Array) -> Array:
-        """Return a subgradient in s, accurate to 8 ulp of ``lipschitz`` where that is finite."""
+        """Return a subgradient in s, accurate to 8 ulp of ``lipschitz`` if that is finite."""
 
     @abstractmethod
     def curvature(self, y: Array, s: Array) -> Array:
@@ -38,7 +38,7 @@ class Loss(ABC):
     @property
     @abstractmethod
     def lipschitz(self) -> float:
-        """The largest slope."""
+        """The largest absolute slope."""
 
     @property
     @abstractmethod
@@ -48,11 +48,11 @@ class Loss(ABC):
     @property
     @abstractmethod
     def form(self) -> slope.Form:
-        """The derivative in the margin or the residual, as a scalar form for compiled loops."""
+        """The derivative in the margin or in the residual, as a scalar form for compiled loops."""
 
     @abstractmethod
     def holder(self, kappa: float) -> tuple[float, float]:
-        """Return the exponent and the constant of the gradient's Hölder continuity."""
+        """Return the exponent and the constant of the Hölder continuity of the gradient."""
 
     @abstractmethod
     def at_zero(self, c: float) -> float:
@@ -96,7 +96,7 @@ class MarginLoss(Loss):
 
     def value(self, y: Array, s: Array) -> Array:
         """Return the loss of each prediction."""
-        with np.errstate(over="ignore"):  # a warning would tell of the data
+        with np.errstate(over="ignore"):  # a warning would reveal something about the data
             return self._value(y * s)
 
     def derivative(self, y: Array, s: Array) -> Array:
@@ -138,7 +138,7 @@ class ResidualLoss(Loss):
 
     def value(self, y: Array, s: Array) -> Array:
         """Return the loss of each prediction."""
-        with np.errstate(over="ignore"):  # a warning would tell of the data
+        with np.errstate(over="ignore"):  # a warning would reveal something about the data
             return self._value(y - s)
 
     def derivative(self, y: Array, s: Array) -> Array:
@@ -152,16 +152,16 @@ class ResidualLoss(Loss):
             return self._bend(y - s)
 
     def at_zero(self, c: float) -> float:
-        """Return the loss at residual c or -c, whichever is larger."""
+        """Return the larger of the losses at the residuals c and -c."""
         return float(self._value(np.array([-float(c), float(c)])).max())
 
     def slope_at_zero(self, c: float) -> float:
-        """Return the slope at residual c or -c, whichever is larger."""
+        """Return the larger of the absolute slopes at the residuals c and -c."""
         return float(np.abs(self._slope(np.array([-float(c), float(c)]))).max())
 
 
 def power_bend(short: Array, q: float) -> Array:
-    """Return q (q - 1) short^(q - 2), cut off at 1e12 near 0."""
+    """Return q (q - 1) short^(q - 2), bounded by 1e12 near 0."""
     if q == 1:
         return np.zeros_like(short)
     floor = 1e12 ** (1 / min(q - 2, -1e-3))

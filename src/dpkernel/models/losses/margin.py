@@ -1,4 +1,4 @@
-"""Losses of the margin u = y s, y = +-1."""
+"""Losses of the margin u = y s with y = +-1."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from dpkernel.models.losses.base import TINY, MarginLoss, power_bend
 
 @dataclass(frozen=True)
 class Logistic(MarginLoss):
-    """log(1 + e^-u)."""
+    """Logistic loss log(1 + e^-u)."""
 
     kind: ClassVar[str] = "logistic"
 
     @property
     def lipschitz(self) -> float:
-        """The slope for u -> -inf."""
+        """The slope as u tends to -infinity: 1."""
         return 1.0
 
     @property
     def smoothness(self) -> float:
-        """The curvature at 0."""
+        """The curvature at 0: 1/4."""
         return 0.25
 
     @property
@@ -52,7 +52,13 @@ class Logistic(MarginLoss):
 
 @dataclass(frozen=True)
 class SmoothedHinge(MarginLoss):
-    """The hinge with its kink replaced by a parabola on [1 - width, 1]."""
+    """Hinge loss whose kink is replaced by a parabola on [1 - width, 1].
+
+    Parameters
+    ----------
+    width : float
+        The width of the parabola.
+    """
 
     kind: ClassVar[str] = "smoothed_hinge"
     width: float = 0.5
@@ -62,12 +68,12 @@ class SmoothedHinge(MarginLoss):
 
     @property
     def lipschitz(self) -> float:
-        """1, as for the hinge."""
+        """The largest slope, 1 as for the hinge loss."""
         return 1.0
 
     @property
     def smoothness(self) -> float:
-        """1 / width."""
+        """The largest curvature, 1 / width."""
         return 1.0 / self.width
 
     @property
@@ -88,13 +94,21 @@ class SmoothedHinge(MarginLoss):
         return -np.clip((1.0 - u) / self.width, 0.0, 1.0)
 
     def _bend(self, u: Array) -> Array:
-        # margins of 0, where a search starts, count as curved for width 1
+        # for width 1, a margin of 0, where a search starts, counts as curved
         return np.where((u >= 1.0 - self.width) & (u < 1.0), 1.0 / self.width, 0.0)
 
 
 @dataclass(frozen=True)
 class SquaredHinge(MarginLoss):
-    """Half the squared hinge for margins above -reach, straight below: so it has a largest slope."""
+    """Half the squared hinge for margins above -reach, and a straight line below.
+
+    The straight part bounds the slope.
+
+    Parameters
+    ----------
+    reach : float
+        The straight line begins at the margin -reach.
+    """
 
     kind: ClassVar[str] = "squared_hinge"
     reach: float = 1.0
@@ -104,7 +118,7 @@ class SquaredHinge(MarginLoss):
 
     @property
     def lipschitz(self) -> float:
-        """1 + reach."""
+        """The largest slope, 1 + reach."""
         return 1.0 + self.reach
 
     @property
@@ -135,7 +149,7 @@ class SquaredHinge(MarginLoss):
 
 @dataclass(frozen=True)
 class Hinge(MarginLoss):
-    """max(0, 1 - u)."""
+    """Hinge loss max(0, 1 - u)."""
 
     kind: ClassVar[str] = "hinge"
 
@@ -146,7 +160,7 @@ class Hinge(MarginLoss):
 
     @property
     def smoothness(self) -> float:
-        """The slope jumps."""
+        """Infinite, because the slope jumps."""
         return math.inf
 
     @property
@@ -170,7 +184,13 @@ class Hinge(MarginLoss):
 
 @dataclass(frozen=True)
 class PowerHinge(MarginLoss):
-    """max(0, 1 - u)^q, 1 <= q <= 2."""
+    """Power of the hinge loss, max(0, 1 - u)^q with 1 <= q <= 2.
+
+    Parameters
+    ----------
+    q : float
+        The exponent.
+    """
 
     kind: ClassVar[str] = "power_hinge"
     q: float = 1.5
@@ -180,12 +200,12 @@ class PowerHinge(MarginLoss):
 
     @property
     def lipschitz(self) -> float:
-        """1 for the hinge; without bound for q > 1."""
+        """The largest slope: 1 for q = 1, infinite for q > 1."""
         return 1.0 if self.q == 1 else math.inf
 
     @property
     def smoothness(self) -> float:
-        """2 for q = 2; without bound otherwise."""
+        """The largest curvature: 2 for q = 2, infinite otherwise."""
         return 2.0 if self.q == 2 else math.inf
 
     @property

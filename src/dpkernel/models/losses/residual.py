@@ -15,13 +15,13 @@ from dpkernel.models.losses.base import TINY, ResidualLoss, power_bend
 
 @dataclass(frozen=True)
 class Squared(ResidualLoss):
-    """Half the squared residual."""
+    """Half the squared residual, r^2 / 2."""
 
     kind: ClassVar[str] = "squared"
 
     @property
     def lipschitz(self) -> float:
-        """Without bound."""
+        """Infinite, because the slope is unbounded."""
         return math.inf
 
     @property
@@ -50,7 +50,13 @@ class Squared(ResidualLoss):
 
 @dataclass(frozen=True)
 class Huber(ResidualLoss):
-    """Half the squared residual up to the threshold, straight beyond."""
+    """Huber loss: half the squared residual up to the threshold, a straight line beyond it.
+
+    Parameters
+    ----------
+    threshold : float
+        The residual at which the straight line begins.
+    """
 
     kind: ClassVar[str] = "huber"
     threshold: float = 1.0
@@ -60,7 +66,7 @@ class Huber(ResidualLoss):
 
     @property
     def lipschitz(self) -> float:
-        """The threshold."""
+        """The largest slope, which is the threshold."""
         return self.threshold
 
     @property
@@ -90,7 +96,13 @@ class Huber(ResidualLoss):
 
 @dataclass(frozen=True)
 class Pinball(ResidualLoss):
-    """The loss of the ``quantile``: quantile * r above, (quantile - 1) * r below 0."""
+    """Pinball loss of a quantile: quantile * r for r above 0, (quantile - 1) * r below 0.
+
+    Parameters
+    ----------
+    quantile : float
+        The quantile to estimate, in (0, 1).
+    """
 
     kind: ClassVar[str] = "pinball"
     quantile: float = 0.5
@@ -100,12 +112,12 @@ class Pinball(ResidualLoss):
 
     @property
     def lipschitz(self) -> float:
-        """The steeper side."""
+        """The slope of the steeper side."""
         return max(self.quantile, 1 - self.quantile)
 
     @property
     def smoothness(self) -> float:
-        """The slope jumps."""
+        """Infinite, because the slope jumps."""
         return math.inf
 
     @property
@@ -129,7 +141,15 @@ class Pinball(ResidualLoss):
 
 @dataclass(frozen=True)
 class SmoothedPinball(ResidualLoss):
-    """The pinball loss with its kink replaced by a parabola on |r| <= width / 2."""
+    """Pinball loss whose kink is replaced by a parabola on ``|r| <= width / 2``.
+
+    Parameters
+    ----------
+    quantile : float
+        The quantile to estimate, in (0, 1).
+    width : float
+        The width of the parabola.
+    """
 
     kind: ClassVar[str] = "smoothed_pinball"
     quantile: float = 0.5
@@ -141,12 +161,12 @@ class SmoothedPinball(ResidualLoss):
 
     @property
     def lipschitz(self) -> float:
-        """The steeper side."""
+        """The slope of the steeper side."""
         return max(self.quantile, 1 - self.quantile)
 
     @property
     def smoothness(self) -> float:
-        """1 / width."""
+        """The largest curvature, 1 / width."""
         return 1.0 / self.width
 
     @property
@@ -180,7 +200,13 @@ class SmoothedPinball(ResidualLoss):
 
 @dataclass(frozen=True)
 class Absolute(ResidualLoss):
-    """|r|, or max(0, |r| - tube)."""
+    """Absolute loss ``|r|``, or ``max(0, |r| - tube)`` with an insensitive tube.
+
+    Parameters
+    ----------
+    tube : float
+        Half the width of the interval in which residuals cost nothing.
+    """
 
     kind: ClassVar[str] = "absolute"
     tube: float = 0.0
@@ -195,7 +221,7 @@ class Absolute(ResidualLoss):
 
     @property
     def smoothness(self) -> float:
-        """The slope jumps."""
+        """Infinite, because the slope jumps."""
         return math.inf
 
     @property
@@ -219,7 +245,15 @@ class Absolute(ResidualLoss):
 
 @dataclass(frozen=True)
 class SmoothedInsensitive(ResidualLoss):
-    """max(0, |r| - tube) with each kink replaced by a parabola of this width outside the tube."""
+    """``max(0, |r| - tube)``, with each kink replaced by a parabola of this width outside the tube.
+
+    Parameters
+    ----------
+    tube : float
+        Half the width of the interval in which residuals cost nothing.
+    width : float
+        The width of each parabola.
+    """
 
     kind: ClassVar[str] = "smoothed_insensitive"
     tube: float = 0.1
@@ -236,7 +270,7 @@ class SmoothedInsensitive(ResidualLoss):
 
     @property
     def smoothness(self) -> float:
-        """1 / width."""
+        """The largest curvature, 1 / width."""
         return 1.0 / self.width
 
     @property
@@ -249,10 +283,10 @@ class SmoothedInsensitive(ResidualLoss):
         return 1.0, kappa**2 / self.width
 
     def derivative(self, y: Array, s: Array) -> Array:
-        """Return the derivative in s, from a residual without rounding.
+        """Return the derivative in s, from a residual without rounding error.
 
-        |r| - tube cancels where the tube is much wider than the parabola: what y - s loses to
-        rounding would then count tube / width times.
+        If the tube is much wider than the parabola, ``|r| - tube`` cancels, and the rounding error
+        of y - s would be multiplied by tube / width.
         """
         with np.errstate(over="ignore", invalid="ignore"):
             r = y - s
@@ -277,7 +311,13 @@ class SmoothedInsensitive(ResidualLoss):
 
 @dataclass(frozen=True)
 class PowerAbsolute(ResidualLoss):
-    """|r|^q, 1 <= q <= 2."""
+    """Power of the absolute residual, ``|r|^q`` with 1 <= q <= 2.
+
+    Parameters
+    ----------
+    q : float
+        The exponent.
+    """
 
     kind: ClassVar[str] = "power_absolute"
     q: float = 1.5
@@ -287,12 +327,12 @@ class PowerAbsolute(ResidualLoss):
 
     @property
     def lipschitz(self) -> float:
-        """1 for the absolute loss; without bound for q > 1."""
+        """The largest slope: 1 for q = 1, infinite for q > 1."""
         return 1.0 if self.q == 1 else math.inf
 
     @property
     def smoothness(self) -> float:
-        """2 for q = 2; without bound otherwise."""
+        """The largest curvature: 2 for q = 2, infinite otherwise."""
         return 2.0 if self.q == 2 else math.inf
 
     @property

@@ -1,11 +1,12 @@
 """The derivative of every loss as one scalar function, which a compiler can inline.
 
 A loss states its slope in v (the margin or the residual) as a ``Form``: a shape and four numbers.
+The shapes are::
 
     LOGISTIC        -1 / (1 + e^v)
-    RAMP            (v - a) b, cut off at low and high
+    RAMP            (v - a) b, clipped to [low, high]
     STEP            low where v < a, high elsewhere
-    TUBE            sign(v) (|v| - a) b, cut off at 0 and high
+    TUBE            sign(v) (|v| - a) b, where (|v| - a) b is clipped to [0, high]
     POWER_HINGE     -a (1 - v)^(a - 1) where v < 1, 0 elsewhere
     POWER_ABSOLUTE  sign(v) a |v|^(a - 1)
 """
@@ -20,7 +21,7 @@ LOGISTIC, RAMP, STEP, TUBE, POWER_HINGE, POWER_ABSOLUTE = range(6)
 
 
 def slope_at(shape: int, a: float, b: float, low: float, high: float, v: float) -> float:
-    """Return the slope of a form at v. No vectors, no exceptions: this is compiled as it stands."""
+    """Return the slope of a form at v. It is compiled, so it uses no vectors and no exceptions."""
     if shape == RAMP:
         return min(max((v - a) * b, low), high)
     if shape == LOGISTIC:

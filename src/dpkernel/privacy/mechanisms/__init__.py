@@ -1,4 +1,6 @@
-r"""Mechanisms: calibrate to a budget, state a profile, release with noise a ledger handed out.
+r"""Mechanisms: they calibrate noise to a budget, state their profile and release noisy values.
+
+The available mechanisms are::
 
     Gaussian           N(0, sigma^2 I) on a vector
     SymmetricGaussian  on a symmetric matrix, isotropic in Frobenius norm
@@ -15,12 +17,13 @@ r"""Mechanisms: calibrate to a budget, state a profile, release with noise a led
     RandomStopping, HeldOutChoice
                        searches over private fits, each a whole procedure
 
-Every released number lies on a grid and, but for mechanisms of idealised reals, the noise is an exact
-integer draw, so that the guarantee holds for the floating-point program. Calibration
-ends on the private side: ``profile().epsilon(delta) <= epsilon`` holds as a comparison of floats.
+Every released number lies on a grid. Except for the mechanisms marked "idealised reals", the noise
+is an exact integer draw, so the guarantee holds for the floating-point program and not only on
+paper. Calibration ends on the private side: ``profile().epsilon(delta) <= epsilon`` holds as a
+comparison of floats.
 
-A new mechanism is a class with the decorator ``register``, imported here; the contract tests then cover
-it.
+To add a mechanism, write a class with the decorator ``register`` and import it here. The contract
+tests then cover it.
 """
 
 from __future__ import annotations

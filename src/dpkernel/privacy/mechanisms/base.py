@@ -1,4 +1,4 @@
-"""What every mechanism is, and the checks and grids they share."""
+"""The base class of all mechanisms, and the checks and grids that they share."""
 
 from __future__ import annotations
 
@@ -24,12 +24,25 @@ from dpkernel.privacy.profiles import PrivacyProfile
 from dpkernel.privacy.sensitivity import Sensitivity, declared, sensitivity_from_dict
 
 IDEALISED = "idealised-arithmetic"
-LARGEST_INT = 2.0**62  # values are clamped here before noise is added
+LARGEST_INT = 2.0**62  # values are clamped to this size before noise is added
 UP = 1 + 4e-16
 
 
 class Mechanism(ABC):
-    """A way to release a query's value, with the privacy profile that it has."""
+    """A way to release the value of a query with noise, together with its privacy profile.
+
+    Attributes
+    ----------
+    kind : str
+        The name of the mechanism in certificates.
+    sensitivity : Sensitivity
+        How far the value can differ between neighbouring data sets.
+    assumptions : tuple of str
+        The names of the idealised assumptions that the guarantee rests on. The user must accept
+        each of them.
+    reference : str
+        The literature behind the guarantee.
+    """
 
     kind: ClassVar[str]
     reference: ClassVar[str]
@@ -42,7 +55,15 @@ class Mechanism(ABC):
 
     @abstractmethod
     def release(self, value: Any, noise: Noise) -> Any:
-        """Return the noisy value. ``noise`` comes from ``ledger.spend(self.profile(), label)``."""
+        """Return the noisy value.
+
+        Parameters
+        ----------
+        value : array-like
+            The value without noise.
+        noise : Noise
+            The noise of a recorded spend: ``ledger.spend(self.profile(), label)``.
+        """
 
     @property
     @abstractmethod
@@ -50,7 +71,7 @@ class Mechanism(ABC):
         """The scale of the noise in the units of the released value."""
 
     def to_dict(self) -> JSON:
-        """Return the parameters as JSON values, from which ``mechanism_from_dict`` rebuilds it."""
+        """Return the parameters as JSON values; ``mechanism_from_dict`` rebuilds the mechanism."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
         values["sensitivity"] = self.sensitivity.to_dict()
         return {
@@ -69,26 +90,26 @@ class Mechanism(ABC):
             )
         if noise.neighbours is not self.sensitivity.neighbours:
             raise NoiseError(
-                f"The spend was recorded in a ledger of {noise.neighbours.value!r} neighbours and this"
+                f"The spend was recorded in a ledger of {noise.neighbours.value!r} neighbours, but this"
                 f" mechanism was calibrated for {self.sensitivity.neighbours.value!r}."
             )
         return noise.claim(self.profile(), mechanism=self)
 
 
 REGISTRY: dict[str, type[Mechanism]] = {}
-# made of other mechanisms and given a procedure instead of a value
+# mechanisms that are composed of others and release the result of a procedure, not of a value
 PROCEDURES: dict[str, type[Mechanism]] = {}
 Kind = TypeVar("Kind", bound=type[Mechanism])
 
 
 def register(cls: Kind) -> Kind:
-    """Let certificates name a mechanism by its kind; a class decorator."""
+    """Register a mechanism so that certificates can name it by its kind; a class decorator."""
     REGISTRY[cls.kind] = cls
     return cls
 
 
 def register_procedure(cls: Kind) -> Kind:
-    """Let certificates name a procedure that is made of mechanisms; a class decorator."""
+    """Register a procedure composed of mechanisms for certificates; a class decorator."""
     PROCEDURES[cls.kind] = cls
     return cls
 
@@ -114,13 +135,13 @@ def mechanism_from_dict(data: JSON) -> Mechanism:
 
 
 def require_accepted(mechanism: type[Mechanism] | Mechanism, accept: Iterable[str]) -> None:
-    """Raise unless the user signed every assumption that the mechanism rests on."""
+    """Raise unless the user accepted every assumption that the mechanism rests on."""
     missing = [name for name in mechanism.assumptions if name not in set(accept)]
     if missing:
         raise AssumptionError(
-            f"The {mechanism.kind} mechanism rests on the assumption {missing[0]!r}, which no"
-            f" theorem of this library removes. Pass accept=({missing[0]!r},) to accept it; the"
-            " certificate will say so."
+            f"The {mechanism.kind} mechanism rests on the assumption {missing[0]!r}, which this"
+            f" library can't prove. Pass accept=({missing[0]!r},) to accept it; the certificate will"
+            " name it."
         )
 
 
@@ -130,10 +151,10 @@ def scale(sigma: float) -> float:
 
 
 def choose_grid(sensitivity: float, spread: float, mu: float, magnitude: float | None) -> float:
-    """Return the power of two at which values are rounded; it depends on public numbers only.
+    """Return the power of two to which values are rounded; it depends on public numbers only.
 
-    Near 2^-20 of the sensitivity; coarser if the noise or the values would not fit in 62 bits,
-    finer if the noise would be less than 8 steps.
+    The grid is near 2^-20 of the sensitivity. It is coarser if the noise or the values would not
+    fit in 62 bits, and finer if the noise would span less than 8 steps.
     """
     wanted = math.log2(sensitivity) - 20 - math.log2(spread)
     coarse_enough = math.log2(sensitivity) - math.log2(mu) - 56
@@ -159,7 +180,7 @@ def choose_grid(sensitivity: float, spread: float, mu: float, magnitude: float |
 
 
 def as_sensitivity(value: Sensitivity | float, norm: str = "l2") -> Sensitivity:
-    """Return a sensitivity in this norm; a bare number counts as declared."""
+    """Return a sensitivity in this norm; a plain number is recorded as "declared"."""
     if not isinstance(value, Sensitivity):
         return declared(value, norm=norm)
     if value.norm != norm:
@@ -170,7 +191,7 @@ def as_sensitivity(value: Sensitivity | float, norm: str = "l2") -> Sensitivity:
 
 
 def check_common(owner: str, size: int, rounding: float, name: str = "dimension") -> None:
-    """Raise for a size or a rounding that no mechanism can have."""
+    """Raise for a size or a rounding error that is impossible for every mechanism."""
     if not is_whole(size) or not 1 <= size <= 10**13:
         raise ParameterError(parameter_message(owner, name, "an int >= 1", size))
     if not is_real(rounding) or not 0 <= rounding < math.inf:
@@ -178,14 +199,14 @@ def check_common(owner: str, size: int, rounding: float, name: str = "dimension"
 
 
 def check_vector(owner: str, value: Any, length: int) -> None:
-    """Raise for a value of another shape."""
+    """Raise unless the value is a vector of this length."""
     if np.shape(value) != (length,):
         allowed, got = f"an array of shape ({length},)", f"shape {np.shape(value)}"
         raise ParameterError(parameter_message(owner, "value", allowed, got))
 
 
 def check_sensitivity(mechanism: Mechanism, kind: type, norm: str) -> None:
-    """Raise for a sensitivity of another kind or norm."""
+    """Raise unless the sensitivity has this type and this norm."""
     found = mechanism.sensitivity
     if not isinstance(found, kind) or found.norm != norm:  # type: ignore[attr-defined]
         got = f"{type(found).__name__} in the {getattr(found, 'norm', 'unknown')} norm"
@@ -200,7 +221,7 @@ def check_sensitivity(mechanism: Mechanism, kind: type, norm: str) -> None:
 
 
 def check_numbers(mechanism: Any, positive: tuple[str, ...], counts: tuple[str, ...]) -> None:
-    """Check the parameters of a mechanism, also of one read from a file; make counts plain ints."""
+    """Check the parameters of a mechanism, even of one read from a file; turn counts into ints."""
     owner = type(mechanism).__name__
     for name in positive:
         value = getattr(mechanism, name)
@@ -215,18 +236,21 @@ def check_numbers(mechanism: Any, positive: tuple[str, ...], counts: tuple[str, 
         object.__setattr__(mechanism, name, int(getattr(mechanism, name)))
     if hasattr(mechanism, "rounding"):
         object.__setattr__(mechanism, "rounding", float(mechanism.rounding))
-    claimed = mechanism.noise_scale  # overflow or underflow would make a claim of nothing
+    claimed = mechanism.noise_scale  # if it overflowed or underflowed, the claim would be empty
     if not 1e-290 < claimed < 1e290 or not 1e-290 < mechanism.sensitivity.value < 1e290:
         allowed = "such that noise scale and sensitivity lie in (1e-290, 1e290)"
         raise ParameterError(parameter_message(owner, "sensitivity, scale", allowed, claimed))
 
 
 def to_steps(value: Any, grid: float) -> IntArray:
-    """Return values as integers on the grid: clamped, never an error or a warning that tells of data."""
+    """Round values to integers on the grid and clamp them.
+
+    No error or warning depends on the values.
+    """
     value = np.asarray(value)
     if not np.issubdtype(value.dtype, np.integer):
         value = as_floats(value, "The value to release")
-    else:  # beyond 2^53 a float would round: clip, 1-Lipschitz
+    else:  # a float would round integers beyond 2^53; clipping them is 1-Lipschitz
         value = np.clip(value, -(2**53), 2**53)
     with np.errstate(all="ignore"):
         steps = np.nan_to_num(value.astype(np.float64) / grid, nan=0.0)
@@ -234,7 +258,7 @@ def to_steps(value: Any, grid: float) -> IntArray:
 
 
 def end_on_private_side(found: Any, budget: Budget) -> Any:
-    """Enlarge sigma by ulps until the profile supports the budget in both directions."""
+    """Enlarge sigma by single ulps until the profile supports the budget in both directions."""
     factor = UP
     profile = found.profile()
     while not profile.supports(budget) or profile.epsilon(budget.delta) > budget.epsilon:

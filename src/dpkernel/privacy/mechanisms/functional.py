@@ -34,8 +34,8 @@ from dpkernel.privacy.profiles import GaussianProfile, gaussian_mu
 from dpkernel.privacy.sensitivity import Sensitivity
 
 KEY_WORDS = 4
-_FLOOR = 1e-6  # of k(x, x): less variance than this given earlier answers, and they decide alone
-_OWN = 1e-7  # of k(x, x): the variance of noise that every answer has to itself
+_FLOOR = 1e-6  # share of k(x, x): with less variance left, earlier answers determine the new one
+_OWN = 1e-7  # share of k(x, x): variance of the independent noise of each answer
 
 
 @register
@@ -43,18 +43,37 @@ _OWN = 1e-7  # of k(x, x): the variance of noise that every answer has to itself
 class FunctionalGaussian(Mechanism):
     r"""Add sigma times a Gaussian process with the kernel's covariance to a function of its space.
 
-    Guarantee    delta(eps) of the Gaussian mechanism with mu = Delta/sigma, for all values of the
-                 function together: at any points the two values differ by a vector whose norm under the
-                 inverse kernel matrix is at most the distance of the functions.
-    Sensitivity  in the norm of the reproducing kernel space, which is the l2 norm of coordinates in an
-                 orthonormal basis.
-    Numerics     real-valued noise, rounded to a grid afterwards. No finite-precision theorem covers
-                 it: the user accepts 'idealised-arithmetic'.
-    Reference    Hall, Rinaldo & Wasserman (2013).
+    ``release`` takes orthonormal coordinates of the function on a fixed public grid. ``key`` pays
+    for a function that is queried point by point; see ``NoisyFunction``. ``dimension`` is the
+    largest number of coordinates or answers.
 
-    ``release`` takes orthonormal coordinates of the function on a fixed public grid. ``key`` pays for a
-    function that is asked point after point: see ``NoisyFunction``. ``dimension`` is how many
-    coordinates or answers there can be.
+    Parameters
+    ----------
+    sensitivity : Sensitivity
+        The sensitivity in the norm of the reproducing kernel space.
+    dimension : int
+        The largest number of coordinates or answers.
+    sigma : float
+        The factor of the Gaussian process.
+    accepted : tuple of str
+        The accepted assumptions, which must be ("idealised-arithmetic",).
+
+    Notes
+    -----
+    Guarantee
+        delta(eps) of the Gaussian mechanism with mu = Delta/sigma, for all values of the function
+        together. At any points, the values on two neighbouring data sets differ by a vector whose
+        norm under the inverse kernel matrix is at most the distance of the two functions.
+    Sensitivity
+        The norm of the reproducing kernel space, which is the l2 norm of the coordinates in an
+        orthonormal basis.
+    Numerics
+        Real-valued noise, rounded to a grid afterwards. No finite-precision theorem covers this, so
+        the user must accept 'idealised-arithmetic'.
+
+    References
+    ----------
+    Hall, Rinaldo & Wasserman (2013).
     """
 
     sensitivity: Sensitivity
@@ -74,12 +93,12 @@ class FunctionalGaussian(Mechanism):
 
     @property
     def noise_scale(self) -> float:
-        """Sigma, by which a process of covariance k is multiplied."""
+        """The factor sigma of a Gaussian process with covariance k."""
         return self.sigma
 
     @property
     def grid(self) -> float:
-        """What is released lies on multiples of this power of two."""
+        """The power of two of which all released values are multiples."""
         return 2.0 ** (math.floor(math.log2(self.sigma)) - 30)
 
     def profile(self) -> GaussianProfile:
@@ -95,7 +114,7 @@ class FunctionalGaussian(Mechanism):
         return np.asarray(np.rint(noisy / self.grid) * self.grid)
 
     def key(self, noise: Noise) -> bytes:
-        """Return a secret key from which all noise of one function follows; it is never released."""
+        """Return the secret key that determines all noise of one function; it is never released."""
         return self._claim(noise).words(KEY_WORDS).tobytes()
 
     @classmethod
@@ -121,24 +140,29 @@ class FunctionalGaussian(Mechanism):
 
 
 class NoisyFunction:
-    """f + sigma GP(0, k), answered point after point, each answer consistent with all before it.
+    """Answer f + sigma GP(0, k) point by point, each answer consistent with all earlier ones.
 
     Parameters
     ----------
     function : callable
-        f at an array of points.
+        Returns f at an array of points.
     kernel : Kernel
+        The kernel k.
     mechanism : FunctionalGaussian
+        The calibrated mechanism.
     key : bytes
-        What ``mechanism.key`` returned. The noise of an answer follows from it and from the points that
-        were asked up to there, so a function that is opened again goes on where it stopped.
+        The result of ``mechanism.key``. The noise of an answer follows from the key and from all
+        points asked so far, so a function that is opened again continues where it stopped.
 
-    A point at which earlier answers leave almost no variance is answered by interpolating them: that
-    tells nothing new. The same point has the same answer.
+    Notes
+    -----
+    The same point always gets the same answer. If earlier answers leave almost no variance at a new
+    point, its answer interpolates them, which reveals nothing new.
 
-    Every answer has a little noise to itself, so that the covariance is K + 1e-7 diag(K): more noise
-    than the guarantee asks for. Kernel matrices of many points are singular in floating point, and noise
-    drawn with such a factor misses directions in which functions differ.
+    Every answer has a little independent noise, so the covariance is K + 1e-7 diag(K). This is more
+    noise than the guarantee needs. It is added because kernel matrices of many points are singular
+    in floating point, and noise drawn with such a factor would miss directions in which functions
+    differ.
     """
 
     def __init__(
@@ -160,18 +184,18 @@ class NoisyFunction:
         return len(self._points)
 
     def known(self, point: Array) -> float | None:
-        """Return the answer that a point was given before, or None."""
+        """Return the earlier answer at this point, or None."""
         return self._known.get(point.tobytes())
 
     def answer(self, point: Array) -> tuple[float, bool]:
-        """Return the answer at a point, and whether it told something new."""
+        """Return the answer at a point, and whether it revealed something new."""
         found = self.known(point)
         if found is not None:
             return found, False
         row, left = self._row(point)
         size = len(self)
         if left <= (_FLOOR + _OWN) * self._variance(point):
-            value = 0.0  # of every function of the space where k(x, x) = 0
+            value = 0.0  # where k(x, x) = 0, every function of the space is 0
             if size:
                 white = solve_triangular(self._factor[:size, :size], self._answers, lower=True)
                 value = self._rounded(float(row @ white))
@@ -179,8 +203,8 @@ class NoisyFunction:
             return value, False
         if size >= self._mechanism.dimension:
             raise NoiseError(
-                f"This function was paid for {self._mechanism.dimension} answers, and they were given."
-                " Points near those are still answered."
+                f"This function was paid for {self._mechanism.dimension} answers, and all were given."
+                " Points close to earlier ones are still answered."
             )
         draw = self._draw(point)
         process = float(row @ np.asarray(self._draws)) + math.sqrt(left) * draw
@@ -190,7 +214,7 @@ class NoisyFunction:
         return value, True
 
     def replay(self, point: Array, value: float, new: bool) -> None:
-        """Take up an answer that was given before the function was opened again."""
+        """Restore an answer that was given before the function was opened again."""
         if new:
             row, left = self._row(point)
             self._append(point, row, left, self._draw(point), value)
@@ -200,7 +224,7 @@ class NoisyFunction:
         return float(self._kernel(point[None, :])[0, 0])
 
     def _row(self, point: Array) -> tuple[Array, float]:
-        """Return the next row of the covariance's Cholesky factor, and the variance that is left."""
+        """Return the next row of the covariance's Cholesky factor, and the remaining variance."""
         size, own = len(self), self._variance(point) * (1 + _OWN)
         if not size:
             return np.zeros(0), own
@@ -209,7 +233,7 @@ class NoisyFunction:
         return row, own - float(row @ row)
 
     def _draw(self, point: Array) -> float:
-        """Return the normal number of this point after these earlier ones."""
+        """Return the normal variable that belongs to this point after the earlier points."""
         self._next = hashlib.sha256(self._history + point.tobytes()).digest()
         return float(keyed_normals(self._key, self._next, 1)[0])
 

@@ -38,11 +38,11 @@ from dpkernel.privacy.sensitivity import RandomSensitivity, Sensitivity
 
 @dataclass(frozen=True)
 class _GridGaussian(Mechanism):
-    """What the Gaussian mechanisms share: the grid, its enlarged sensitivity, the scale.
+    """The shared part of the Gaussian mechanisms: the grid, the enlarged sensitivity, the scale.
 
-    ``sigma`` is the continuous calibration in grid steps. The discrete Gaussian of parameter
-    sqrt(sigma^2 + 4) is, up to a factor 1 +- 2.1e-34 a coordinate, a post-processing of
-    N(0, sigma^2); that factor is covered by the margin inside the Gaussian profile.
+    ``sigma`` is the continuous calibration in grid steps. Up to a factor 1 +- 2.1e-34 per
+    coordinate, the discrete Gaussian with parameter sqrt(sigma^2 + 4) is a post-processing of N(0,
+    sigma^2). The margin inside the Gaussian profile covers that factor.
     """
 
     sensitivity: Any
@@ -58,7 +58,7 @@ class _GridGaussian(Mechanism):
 
     @property
     def noise_scale(self) -> float:
-        """The standard deviation of the continuous calibration, in the value's units."""
+        """The standard deviation of the continuous calibration, in the units of the value."""
         return self.sigma * self.grid
 
     def __post_init__(self) -> None:
@@ -78,7 +78,7 @@ class _GridGaussian(Mechanism):
             )
 
     def _enlarged(self, sensitivity: float) -> float:
-        """Return the sensitivity after rounding to the grid, with twice the computing error."""
+        """Return the sensitivity after rounding to the grid, plus twice the computing error."""
         if self.integer:
             return sensitivity
         spread = _grid_spread(self.kind, self.dimension)
@@ -88,7 +88,7 @@ class _GridGaussian(Mechanism):
         return self._enlarged(sensitivity) / (self.grid * self.sigma) * UP
 
     def _on_grid(self, value: Any) -> Any:
-        """Return the value as integers on the grid: clamped, never an error that tells of data."""
+        """Return the value as clamped integers on the grid; no error depends on the data."""
         if self.integer:
             return np.asarray(value, dtype=np.int64)
         return to_steps(value, self.grid)
@@ -118,7 +118,7 @@ class _GridGaussian(Mechanism):
         integer: bool,
         magnitude: float | None,
     ) -> Any:
-        """Return the mechanism whose worst sensitivity has at most this mu."""
+        """Return the mechanism whose mu, at the worst sensitivity, is at most this one."""
         check_common(cls.__name__, dimension, rounding)
         dimension, rounding = int(dimension), float(rounding)
         spread = _grid_spread(cls.kind, dimension)
@@ -133,7 +133,7 @@ class _GridGaussian(Mechanism):
     def with_mu(
         cls, sensitivity: Sensitivity, mu: float, *, dimension: int, integer: bool = False
     ) -> Any:
-        """Return the mechanism whose profile has at most this mu, a share of a composed budget."""
+        """Return the mechanism with at most this mu, which is a share of a composed budget."""
         found = cls._calibrated(sensitivity, mu, dimension, 0.0, integer, None)
         while found.profile().mu > mu:
             values = {f.name: getattr(found, f.name) for f in fields(found)}
@@ -157,21 +157,22 @@ class _GridGaussian(Mechanism):
         Parameters
         ----------
         sensitivity : Sensitivity or float
-            L2 (Frobenius for matrices); a float is recorded as "declared".
+            The sensitivity in the l2 norm (for matrices the Frobenius norm). A plain float is
+            recorded as "declared".
         budget : Budget
-            With delta > 0.
+            The budget of one release, with delta > 0.
         dimension : int
-            Length of the vector, or side of the matrix.
+            The length of the vector, or the side of the matrix.
         rounding : float
-            A bound, valid for every data set, on the l2 distance between the value as computed
-            and the value whose sensitivity is stated.
+            A bound on the l2 distance between the computed value and the exact value whose
+            sensitivity is stated. It must hold for every data set.
         integer : bool
-            The value is integers, exactly computed: no grid is needed.
+            Whether the value consists of exactly computed integers. Then no grid is needed.
         magnitude : float, optional
-            A public bound on the entries; a coarser grid is chosen if they need it.
+            A public bound on the entries. If they are large, a coarser grid is chosen.
         """
         sensitivity = as_sensitivity(sensitivity)
-        # beyond it double precision has nothing more to give, and a smaller epsilon is allowed
+        # a smaller epsilon is allowed: double precision can't resolve anything beyond this value
         budget = Budget(min(budget.epsilon, 1e11), budget.delta)
         mu = gaussian_mu(budget.epsilon, budget.delta)
         found = cls._calibrated(sensitivity, mu, dimension, rounding, integer, magnitude)
@@ -181,14 +182,37 @@ class _GridGaussian(Mechanism):
 @register
 @dataclass(frozen=True)
 class Gaussian(_GridGaussian):
-    r"""Add discrete N(0, sigma^2 I) to a vector.
+    r"""Add discrete N(0, sigma^2 I) noise to a vector.
 
-    Guarantee    delta(eps) = Phi(mu/2 - eps/mu) - e^eps Phi(-mu/2 - eps/mu),  mu = Delta/sigma,
-                 exactly, for every eps.
-    Sensitivity  L2, Delta = sup ||f(D) - f(D')||_2 over the stated neighbours.
-    Numerics     values are rounded to a power-of-two grid h; Delta grows by 2 rounding + sqrt(d) h
-                 (about 1e-6 of it); the noise is an exact discrete Gaussian.
-    Reference    Balle & Wang (2018), Theorem 8.
+    Parameters
+    ----------
+    sensitivity : Sensitivity
+        The l2 sensitivity Delta.
+    dimension : int
+        The length of the vector.
+    sigma : float
+        The standard deviation of the continuous calibration, in grid steps.
+    grid : float
+        The power of two to which values are rounded.
+    rounding : float
+        A bound on the l2 distance between the computed and the exact value.
+    integer : bool
+        Whether the value consists of exactly computed integers, so that no grid is needed.
+
+    Notes
+    -----
+    Guarantee
+        delta(eps) = Phi(mu/2 - eps/mu) - e^eps Phi(-mu/2 - eps/mu) with mu = Delta/sigma, exactly,
+        for every eps.
+    Sensitivity
+        L2: Delta = sup ||f(D) - f(D')||_2 over the stated neighbours.
+    Numerics
+        Values are rounded to a power-of-two grid h, which enlarges Delta by 2 rounding + sqrt(d) h
+        (about 1e-6 of it). The noise is an exact discrete Gaussian.
+
+    References
+    ----------
+    Balle & Wang (2018), Theorem 8.
     """
 
     kind: ClassVar[str] = "gaussian"
@@ -211,13 +235,33 @@ class Gaussian(_GridGaussian):
 class SymmetricGaussian(_GridGaussian):
     r"""Add a symmetric Gaussian matrix: variance sigma^2 on the diagonal, sigma^2/2 off it.
 
-    Independent entries with these variances are isotropic in Frobenius norm on the symmetric
-    matrices, so this is the Gaussian mechanism there, with p(p+1)/2 draws.
+    Parameters
+    ----------
+    sensitivity : Sensitivity
+        The sensitivity Delta_F in Frobenius norm.
+    dimension : int
+        The side of the matrix.
+    sigma : float
+        The standard deviation of the continuous calibration, in grid steps.
+    grid : float
+        The power of two to which values are rounded.
+    rounding : float
+        A bound on the Frobenius distance between the computed and the exact value.
+    integer : bool
+        Whether the value consists of exactly computed integers, so that no grid is needed.
 
-    Guarantee    that of ``Gaussian`` with mu = Delta_F/sigma.
-    Sensitivity  Frobenius; sqrt(2) N^2 for a Gram matrix of rows with norm <= N (replace-one). Of a
-                 value that is not symmetric the lower triangle counts, mirrored.
-    Numerics     as ``Gaussian``, with parameters sqrt(sigma^2 + 4) and sqrt(sigma^2/2 + 4).
+    Notes
+    -----
+    Independent entries with these variances are isotropic in Frobenius norm on the space of
+    symmetric matrices. This is therefore the Gaussian mechanism on that space, with p(p+1)/2 draws.
+
+    Guarantee
+        That of ``Gaussian`` with mu = Delta_F/sigma.
+    Sensitivity
+        Frobenius norm; sqrt(2) N^2 for a Gram matrix of rows with norm <= N (replace-one). If a
+        value is not symmetric, its lower triangle counts and is mirrored.
+    Numerics
+        As for ``Gaussian``, with the parameters sqrt(sigma^2 + 4) and sqrt(sigma^2/2 + 4).
     """
 
     kind: ClassVar[str] = "symmetric-gaussian"
@@ -241,11 +285,30 @@ class SymmetricGaussian(_GridGaussian):
 @register
 @dataclass(frozen=True)
 class MixtureGaussian(_GridGaussian):
-    r"""Add discrete N(0, sigma^2 I) to a vector whose sensitivity is random.
+    r"""Add discrete N(0, sigma^2 I) noise to a vector whose sensitivity is random.
 
-    Guarantee    delta(eps) = E_I G(eps; Delta_I/sigma) + tail.
-    Sensitivity  a law: the randomness I is fresh, data-independent and has one law for both
-                 neighbours. It does not compose by mu^2.
+    Parameters
+    ----------
+    sensitivity : RandomSensitivity
+        The distribution of the l2 sensitivity.
+    dimension : int
+        The length of the vector.
+    sigma : float
+        The standard deviation of the continuous calibration, in grid steps.
+    grid : float
+        The power of two to which values are rounded.
+    rounding : float
+        A bound on the l2 distance between the computed and the exact value.
+    integer : bool
+        Whether the value consists of exactly computed integers, so that no grid is needed.
+
+    Notes
+    -----
+    Guarantee
+        delta(eps) = E_I G(eps; Delta_I/sigma) + tail.
+    Sensitivity
+        A probability distribution. The randomness I must be fresh and independent of the data, with
+        the same distribution for both neighbours. The sensitivity does not compose by mu^2.
     """
 
     kind: ClassVar[str] = "mixture-gaussian"
@@ -259,8 +322,8 @@ class MixtureGaussian(_GridGaussian):
     def release(self, value: Array | Callable[[NoiseSource], Array], noise: Noise) -> Array:
         """Return the vector with noise.
 
-        ``value`` may be a function that computes it: it is given the source of the noise, from which
-        the fresh randomness of the law has to come.
+        ``value`` may also be a function that computes the vector. It is called with the source of
+        the noise and must take the fresh randomness I from there.
         """
         if not callable(value):
             return Gaussian.release(self, value, noise)  # type: ignore[arg-type]
@@ -281,7 +344,7 @@ class MixtureGaussian(_GridGaussian):
         integer: bool = False,
         magnitude: float | None = None,
     ) -> MixtureGaussian:
-        """Return the mechanism with the least noise that the budget allows (bisection)."""
+        """Return the mechanism with the least noise that the budget allows, found by bisection."""
         if not isinstance(sensitivity, RandomSensitivity):
             raise ParameterError(
                 parameter_message(
@@ -301,9 +364,9 @@ class MixtureGaussian(_GridGaussian):
         pairs = zip(sensitivity.values, sensitivity.probabilities, strict=True)
         looked_at = math.fsum(p for value, p in pairs if value > 0) + sensitivity.tail
         if not budget.delta < looked_at:
-            allowed = f"below {looked_at:g}, the probability that a record is looked at"
+            allowed = f"below {looked_at:g}, the probability that a record is used"
             advice = (
-                "Otherwise a record that is looked at could be published. Pass a smaller delta."
+                "Otherwise every used record could be published as it is. Pass a smaller delta."
             )
             raise ParameterError(
                 parameter_message(cls.__name__, "delta", allowed, budget.delta, advice)
@@ -315,7 +378,7 @@ class MixtureGaussian(_GridGaussian):
             )
             return found
 
-        # mu of the largest sensitivity: from safe (all at the largest) to not safe
+        # bisect the mu of the largest sensitivity; the start is safe even if every draw is the largest
         low = gaussian_mu(budget.epsilon, budget.delta - sensitivity.tail) * (1 - 1e-9)
         high = low
         while build(high).profile().supports(budget) and high < low * 1e6:
@@ -330,7 +393,7 @@ class MixtureGaussian(_GridGaussian):
 
 
 def _grid_spread(kind: str, dimension: int) -> float:
-    """Return how far rounding to a unit grid can move the difference of two values, in norm."""
+    """Return how far, in norm, rounding to a unit grid can move the difference of two values."""
     if kind == SymmetricGaussian.kind:
         return float(dimension)  # Frobenius norm of a side x side matrix of ones
     return math.sqrt(dimension) * UP

@@ -1,4 +1,4 @@
-"""Gaussian mixing: a private sketch, random combinations of all records with noise on top."""
+"""Gaussian mixing: a private sketch made of noisy random combinations of all records."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from dpkernel.privacy.noise import Noise, NoiseSource
 from dpkernel.privacy.profiles import MixingProfile, mixing_ratio
 from dpkernel.privacy.sensitivity import Sensitivity
 
-_ENTRIES = 1 << 21  # of the part of S that exists at once: 16 MB
+_ENTRIES = 1 << 21  # entries of S that exist at one time: 16 MB
 _MOST_BLOCK_ROWS = 4096
 _MOST_THREADS = 8
-_SHORT = 3  # so many columns a row, and drawing S is faster than summing X^T X
+_SHORT = 3  # with more columns per sketch row than this, drawing S is faster than summing X^T X
 
 
 @register
@@ -42,18 +42,44 @@ _SHORT = 3  # so many columns a row, and drawing S is faster than summing X^T X
 class GaussianMixing(Mechanism):
     r"""Release S X + sigma_0 N: ``rows`` random combinations of the records, with noise.
 
-    X holds one record a row, cut to norm C here; S (rows x n) and N (rows x dimension) are standard
-    normal, drawn for this release and forgotten. S hides which records there are where they are many,
-    and sigma_0 N where a record has a direction to itself: without it a sketch is not private.
+    X holds one record per row, clipped here to norm C. S (rows x n) and N (rows x dimension) are
+    standard normal matrices, drawn for this release and then forgotten. S hides which records are
+    present if they are many. sigma_0 N hides a record that is alone in some direction; without this
+    noise a sketch is not private.
 
-    Guarantee    the profile of ``MixingProfile`` with t = C^2 / sigma_0^2, whatever the data are and
-                 however many: exact for a record that is alone.
-    Sensitivity  L2, C = the largest norm of a record.
-    Numerics     normals in floats (one for each word of the noise's source), sums in float64,
-                 the result rounded to a grid. No finite-precision theorem covers noise that multiplies
-                 the data: the user accepts 'idealised-arithmetic'.
-    Reference    Sheffet (2017, 2019); Lev et al. (2025). A count sketch, a Hadamard sketch or the
-                 sketch of Ma (2024), which has no sigma_0, has no such guarantee.
+    Parameters
+    ----------
+    sensitivity : Sensitivity
+        The largest norm C of a record.
+    rows : int
+        The number of rows of the sketch.
+    dimension : int
+        The number of columns of a record.
+    sigma : float
+        The standard deviation sigma_0 of the added noise.
+    grid : float
+        The power of two to which the sketch is rounded.
+    accepted : tuple of str
+        The accepted assumptions, which must be ("idealised-arithmetic",).
+
+    Notes
+    -----
+    Guarantee
+        The profile of ``MixingProfile`` with t = C^2 / sigma_0^2, for any data and any number of
+        records. It is exact for a single record.
+    Sensitivity
+        L2: C is the largest norm of a record.
+    Numerics
+        Normal variables are drawn in floats (one per word of the source), sums are float64, and the
+        result is rounded to a grid. No finite-precision theorem covers noise that multiplies the
+        data, so the user must accept 'idealised-arithmetic'.
+    Not covered
+        A count sketch, a Hadamard sketch and the sketch of Ma (2024), which has no sigma_0, have no
+        such guarantee.
+
+    References
+    ----------
+    Sheffet (2017, 2019); Lev et al. (2025).
     """
 
     sensitivity: Sensitivity
@@ -75,7 +101,7 @@ class GaussianMixing(Mechanism):
 
     @property
     def noise_scale(self) -> float:
-        """Sigma_0, in the units of the records."""
+        """The noise sigma_0, in the units of the records."""
         return self.sigma
 
     def profile(self) -> MixingProfile:
@@ -84,12 +110,23 @@ class GaussianMixing(Mechanism):
         return MixingProfile(self.rows, share * share * UP, self.sensitivity.neighbours.value)
 
     def release(self, value: Any, noise: Noise) -> Array:
-        """Return the sketch of records, a matrix (n, dimension) or an iterable of blocks of rows.
+        """Return the noisy sketch.
 
-        A sketch with at least a third as many rows as columns is drawn given X^T X, which is summed
-        block by block: n dimension^2 operations and rows * dimension normals. For a shorter one the
-        part of S that belongs to a block is drawn when the block comes, and never kept: memory for two
-        million entries of it, 2 n rows dimension operations and n * rows normals. One law for both.
+        Parameters
+        ----------
+        value : array of shape (n, dimension) or iterable of arrays
+            The records, or blocks of rows of them.
+        noise : Noise
+            The noise of a recorded spend.
+
+        Notes
+        -----
+        There are two ways to compute the sketch, with the same distribution. If the sketch has at
+        least a third as many rows as columns, X^T X is summed block by block and the sketch is
+        drawn given this sum; this takes n dimension^2 operations and rows * dimension normal
+        variables. For a shorter sketch, the part of S that belongs to a block is drawn when the
+        block arrives and is never kept; this takes memory for two million entries of S, 2 n rows
+        dimension operations and n * rows normal variables.
         """
         blocks: Iterable[Any] = value
         if not isinstance(value, Iterable) or hasattr(value, "shape"):
@@ -112,7 +149,7 @@ class GaussianMixing(Mechanism):
             with np.errstate(all="ignore"):
                 return mixing.reshape(self.rows, len(records)) @ records
 
-        # words are drawn here, in the order of the blocks; what is done with them, in threads
+        # words are drawn here, in the order of the blocks; threads turn them into products
         step = max(1, min(_MOST_BLOCK_ROWS, _ENTRIES // self.rows))
         parts = (
             (source.words(self.rows * len(part)), part)
@@ -130,11 +167,12 @@ class GaussianMixing(Mechanism):
         return self._on_grid(total)
 
     def release_gram(self, gram: Array | IntArray, noise: Noise) -> Array:
-        """Return a sketch of records of which the Gram matrix X^T X is known.
+        """Return a sketch of records whose Gram matrix X^T X is known.
 
-        The rows of a sketch are independent draws of N(0, X^T X + sigma_0^2 I): here they are drawn as
-        such, with rows * dimension normals instead of rows * n. The law is that of ``release``. Whoever
-        computed the Gram matrix answers for the norm of the records in it.
+        The rows of a sketch are independent draws of N(0, X^T X + sigma_0^2 I). Here they are drawn
+        directly, with rows * dimension normal variables instead of rows * n. The distribution is
+        that of ``release``. The caller is responsible for the norm of the records in the Gram
+        matrix.
         """
         if np.shape(gram) != (self.dimension, self.dimension):
             allowed = f"an array of shape ({self.dimension}, {self.dimension})"
@@ -143,7 +181,7 @@ class GaussianMixing(Mechanism):
         return self._drawn_given(np.asarray(gram, dtype=np.float64), self._claim(noise))
 
     def _drawn_given(self, gram: Array, source: NoiseSource) -> Array:
-        # a decomposition that always exists: no failure could tell of the data
+        # this decomposition always exists, so no failure can reveal anything about the data
         matrix = np.nan_to_num(gram, posinf=1e150, neginf=-1e150)
         values, vectors = eigh(np.clip(matrix, -1e150, 1e150), check_finite=False)
         root = vectors * np.sqrt(np.maximum(values, 0.0) + self.sigma**2)
@@ -154,7 +192,7 @@ class GaussianMixing(Mechanism):
     def _parts(self, block: Any, step: int) -> Iterator[Array]:
         self._check_block(block)
         for start in range(0, len(block), step):
-            # a copy: whoever hands out blocks may use their memory again for the next one
+            # a copy, because the source of the blocks may reuse their memory for the next one
             yield as_floats(block[start : start + step], "The records to sketch").copy()
 
     def _on_grid(self, sketch: Array) -> Array:
@@ -178,19 +216,21 @@ class GaussianMixing(Mechanism):
         dimension: int,
         accept: Iterable[str] = (),
     ) -> GaussianMixing:
-        """Return the mechanism with the least sigma_0 for a budget and records of norm <= sensitivity.
+        """Return the mechanism with the least sigma_0 for a budget.
 
         Parameters
         ----------
         sensitivity : Sensitivity or float
-            C; ``sensitivity.record_norm`` computes it.
+            C, the largest norm of a record; ``sensitivity.record_norm`` computes it.
+        budget : Budget
+            The budget of the release, with delta > 0.
         rows : int
-            Of the sketch. More rows estimate X^T X better and need a larger sigma_0, about as
-            rows^(1/4).
+            The number of rows of the sketch. More rows estimate X^T X better but need a larger
+            sigma_0, which grows about as rows^(1/4).
         dimension : int
             The number of columns of a record.
         accept : tuple of str
-            ("idealised-arithmetic",), which this mechanism rests on.
+            Must be ("idealised-arithmetic",), the assumption that this mechanism rests on.
         """
         signed = tuple(accept)
         require_accepted(cls, signed)
@@ -198,7 +238,7 @@ class GaussianMixing(Mechanism):
         check_common(cls.__name__, rows, 0.0, "rows")
         check_common(cls.__name__, dimension, 0.0)
         ratio = mixing_ratio(budget.epsilon, budget.delta, int(rows), sensitivity.neighbours)
-        # a hair more, so that epsilon, which is known to 1e-11, ends on the private side at once
+        # slightly more noise: epsilon is known to 1e-11, and so it ends on the private side at once
         sigma = sensitivity.value / math.sqrt(ratio) * (1 + 1e-9)
         grid = 2.0 ** (math.floor(math.log2(sigma)) - 24)
         found: GaussianMixing = end_on_private_side(

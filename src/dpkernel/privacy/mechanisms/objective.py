@@ -1,9 +1,9 @@
 r"""Objective perturbation: noise inside an optimisation problem, and a little on its solution.
 
-A release is a minimiser of F_D(beta) + <b, beta> for a random b, where F_D is a sum of convex losses
-with bounded gradients plus a ridge. The exact minimiser would be private with b alone; a computed
-one is private only because every data set reaches a public tolerance and noise that hides it is
-added to the solution.
+A release is a minimiser of F_D(beta) + <b, beta> for a random b, where F_D is a sum of convex
+losses with bounded gradients plus a ridge. The exact minimiser would be private with b alone. A
+computed minimiser is private for two reasons: for every data set it reaches a public tolerance, and
+noise that hides this tolerance is added to the solution.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from dpkernel.privacy.sensitivity import Sensitivity
 
 Solve = Callable[[Array], Array]
 
-_FINENESS = 2.0**-40  # of the step of b in units of sigma / sqrt(dimension)
+_FINENESS = 2.0**-40  # step of b in units of sigma / sqrt(dimension)
 _UNIT = 2.0**-53
 
 
@@ -49,33 +49,41 @@ class ObjectivePerturbation(Mechanism):
     Parameters
     ----------
     sensitivity : Sensitivity
-        Of the gradient of the sum of losses at any beta: 2 c_1 B or c_1 B.
+        The sensitivity of the gradient of the sum of losses at any beta: 2 c_1 B or c_1 B.
     dimension : int
+        The length of beta.
     curvature : float
-        A bound c_2 B^2 on the Hessian of one record's loss.
+        A bound c_2 B^2 on the Hessian of the loss of one record.
     ridge : float
         Lambda, the smallest Lambda_l.
     sigma, grid : float
-        b is drawn on multiples of ``grid``, a power of two.
+        The standard deviation of b, and the power of two on whose multiples b is drawn.
     reach : float
         b is drawn again while its norm exceeds reach * sigma.
     error : float
-        For every data set and every such b the gradient at the computed solution is at most this.
+        A bound on the gradient at the computed solution, for every data set and every such b.
     output_sigma, output_grid : float
-        Noise on the solution, in steps of a grid that is a power of two.
+        The noise on the solution, in steps of its grid, and this grid, a power of two.
 
-    Guarantee    ``ObjectiveProfile`` of one stage with m = sensitivity / sigma, x = curvature / ridge,
-                 and the output noise as a Gaussian release.
-    Sensitivity  of the solution given b: the ideal minimiser for the real-valued b that rounds to the
-                 drawn one lies within (error + sqrt(d) grid / 2 + u reach sigma) / ridge of the
-                 computed one (u = 2^-53: a drawn b beyond 2^53 steps is rounded to a float), so the
-                 output noise hides a shift of twice that, plus sqrt(d) output_grid for rounding.
-    Numerics     the drawn b has probabilities within e^slack of those of a rounded Gaussian,
-                 slack = (d + 2 reach^2) / (8 s^2), s = sigma / grid, as the mean of
-                 e^(-(2 y v + v^2) / 2 s^2) over |v| <= 1/2 lies between e^(-1 / 8 s^2) and
-                 e^(y^2 / 8 s^4).
-    Reference    Lee, Park & Ahn, Algorithms 2 and 4; Chaudhuri, Monteleoni & Sarwate (2011); Kifer,
-                 Smith & Thakurta (2012); with one dominating loss in place of the printed noise.
+    Notes
+    -----
+    Guarantee
+        ``ObjectiveProfile`` of one stage with m = sensitivity / sigma and x = curvature / ridge,
+        and the output noise as a Gaussian release.
+    Sensitivity
+        Of the solution given b. Take the ideal minimiser for the real-valued b that rounds to the
+        drawn one. It lies within (error + sqrt(d) grid / 2 + u reach sigma) / ridge of the computed
+        minimiser, where u = 2^-53 because a drawn b beyond 2^53 steps is rounded to a float. The
+        output noise therefore hides a shift of twice that, plus sqrt(d) output_grid for rounding.
+    Numerics
+        The drawn b has probabilities within e^slack of those of a rounded Gaussian, with slack = (d
+        + 2 reach^2) / (8 s^2) and s = sigma / grid, because the mean of e^(-(2 y v + v^2) / 2 s^2)
+        over ``|v| <= 1/2`` lies between e^(-1 / 8 s^2) and e^(y^2 / 8 s^4).
+
+    References
+    ----------
+    Lee, Park & Ahn, Algorithms 2 and 4; Chaudhuri, Monteleoni & Sarwate (2011); Kifer, Smith &
+    Thakurta (2012). One dominating loss replaces the noise as printed.
     """
 
     kind: ClassVar[str] = "objective-perturbation"
@@ -120,15 +128,15 @@ class ObjectivePerturbation(Mechanism):
 
     @property
     def log_miss(self) -> float:
-        """A bound on the log-probability that a Gaussian b would be drawn again."""
-        # what is accepted is judged by a computed norm, against reach (1 - 1e-12)
+        """A bound on the log-probability that a Gaussian b has to be drawn again."""
+        # acceptance is decided by a computed norm, compared with reach (1 - 1e-12)
         root = math.sqrt(self.dimension)
         free = self.reach * (1 - 1e-11) - root * (1 + self.grid / self.sigma)
         return -free * free / 2 * (1 - 1e-12) if free > 0 else 0.0
 
     @property
     def slack(self) -> float:
-        """A bound on the log-ratio of drawn to rounded Gaussian probabilities, both data sets."""
+        """A bound on the log-ratio of drawn and rounded Gaussian probabilities, on both data sets."""
         step = self.grid / self.sigma
         rounding = (self.dimension + 2 * self.reach**2) * step * step / 8
         return (rounding + 2 * math.exp(self.log_miss)) * (1 + 1e-9)
@@ -165,9 +173,9 @@ class ObjectivePerturbation(Mechanism):
         Parameters
         ----------
         m, output_mu : float
-            What ``objective_multiplier`` found to fit the budget.
+            The multipliers that ``objective_multiplier`` found for the budget.
         log_miss : float
-            The log-probability with which b may be drawn again.
+            The log-probability with which b may have to be drawn again.
         error : callable
             Maps (sigma, largest ||b||) to the tolerance that every solve reaches.
         """
@@ -200,7 +208,7 @@ class ObjectivePerturbation(Mechanism):
         )
 
     def release(self, value: Solve, noise: Noise) -> Array:
-        """Return the noisy minimiser; ``value`` maps b to the computed one."""
+        """Return the noisy minimiser; ``value`` maps b to the computed minimiser."""
         _check_solver(self, value)
         source = self._claim(noise)
         while True:
@@ -218,13 +226,39 @@ class ObjectivePerturbation(Mechanism):
 @register
 @dataclass(frozen=True)
 class PureObjectivePerturbation(Mechanism):
-    r"""The same with noise of density proportional to e^(-||b|| / s): pure epsilon.
+    r"""Objective perturbation with noise of density proportional to e^(-||b|| / s): pure epsilon.
 
-    Guarantee    epsilon = sensitivity / s + log(1 + curvature / ridge) + output_epsilon. In the
-                 coordinates in which both data sets have densities, log-densities of b differ by at
-                 most sensitivity / s and volumes by a factor of at most 1 + curvature / ridge.
-    Numerics     idealised real arithmetic: real-valued noise has no finite-precision theorem.
-    Reference    Chaudhuri, Monteleoni & Sarwate (2011), with one determinant factor for two.
+    Parameters
+    ----------
+    sensitivity : Sensitivity
+        The sensitivity of the gradient of the sum of losses at any beta.
+    dimension : int
+        The length of beta.
+    curvature : float
+        A bound on the Hessian of the loss of one record.
+    ridge : float
+        Lambda, the smallest Lambda_l.
+    scale : float
+        The scale s of the norm of b.
+    reach : float
+        b is drawn again while its norm exceeds reach * s.
+    error : float
+        A bound on the gradient at the computed solution, for every data set and every such b.
+    output_scale : float
+        The scale of the noise on the solution.
+
+    Notes
+    -----
+    Guarantee
+        epsilon = sensitivity / s + log(1 + curvature / ridge) + output_epsilon. In the coordinates
+        in which both data sets have densities, the log-densities of b differ by at most sensitivity
+        / s, and the volumes by a factor of at most 1 + curvature / ridge.
+    Numerics
+        Idealised real arithmetic: no finite-precision theorem covers real-valued noise.
+
+    References
+    ----------
+    Chaudhuri, Monteleoni & Sarwate (2011), with one determinant factor instead of two.
     """
 
     kind: ClassVar[str] = "pure-objective-perturbation"
@@ -255,7 +289,7 @@ class PureObjectivePerturbation(Mechanism):
 
     @property
     def grid(self) -> float:
-        """What is released lies on multiples of this power of two, far below the output noise."""
+        """The power of two of which released values are multiples, far below the output noise."""
         return 2.0 ** (math.floor(math.log2(self.output_scale)) - 30)
 
     def profile(self) -> PureProfile:
@@ -283,16 +317,16 @@ class PureObjectivePerturbation(Mechanism):
             allowed = f"above {math.log1p(curvature / ridge):.3g}, the cost of this ridge"
             raise ParameterError(parameter_message(cls.__name__, "epsilon", allowed, epsilon))
         s = sensitivity.value / left * (1 + 1e-13)
-        reach = dimension + 12 * math.sqrt(dimension) + 80.0  # of ||b|| / s: beyond it e^-70
+        reach = dimension + 12 * math.sqrt(dimension) + 80.0  # ||b|| / s exceeds it with e^-70
         tolerance = error(s, reach * s)
         output = 2 * tolerance / ridge / (epsilon * output_share) * (1 + 1e-13)
         return cls(sensitivity, dimension, curvature, ridge, s, reach, tolerance, output)
 
     def release(self, value: Solve, noise: Noise) -> Array:
-        """Return the noisy minimiser on a grid; ``value`` maps b to the computed one."""
+        """Return the noisy minimiser on a grid; ``value`` maps b to the computed minimiser."""
         _check_solver(self, value)
         source = self._claim(noise)
-        while True:  # once: the float sampler's longest b is shorter than this
+        while True:  # runs once: the longest b of the float sampler is shorter than this
             b = source.l2_gamma(self.dimension, self.scale)
             if float(np.linalg.norm(b)) <= self.reach * self.scale:
                 break
@@ -301,11 +335,11 @@ class PureObjectivePerturbation(Mechanism):
         limit = LARGEST_INT * self.grid
         exact = np.clip(np.nan_to_num(as_floats(solution, "The solution")), -limit, limit)
         noisy = exact + source.l2_gamma(self.dimension, self.output_scale)
-        return np.asarray(np.rint(noisy / self.grid) * self.grid)  # rounding once, afterwards
+        return np.asarray(np.rint(noisy / self.grid) * self.grid)  # round once, after the noise
 
 
 def _check_solver(mechanism: Mechanism, value: Any) -> None:
-    """Raise before anything is drawn if there is nothing to solve with."""
+    """Raise before anything is drawn if ``value`` is not a solver."""
     if not callable(value):
         allowed, got = "a function from b to the minimiser", type(value).__name__
         raise ParameterError(parameter_message(type(mechanism).__name__, "value", allowed, got))

@@ -1,4 +1,4 @@
-"""Pure epsilon: Laplace, l2 and the choice of one of several candidates."""
+"""Mechanisms with pure epsilon-DP: Laplace noise, l2 noise and the choice among candidates."""
 
 from __future__ import annotations
 
@@ -40,13 +40,35 @@ from dpkernel.privacy.sensitivity import Sensitivity
 @register
 @dataclass(frozen=True)
 class Laplace(Mechanism):
-    r"""Add discrete Laplace noise to a vector: pure epsilon, also in floating point.
+    r"""Add discrete Laplace noise to a vector; pure epsilon-DP, also in floating point.
 
-    Guarantee    epsilon = Delta/b, pure.
-    Sensitivity  L1, Delta = sup ||f(D) - f(D')||_1.
-    Numerics     a power-of-two grid h; Delta grows by 2 rounding + d h; the noise is an exact
-                 discrete Laplace, whose probability ratio at integer shifts is exactly e^(k/t).
-    Reference    Dwork, McSherry, Nissim & Smith (2006); Ghosh, Roughgarden & Sundararajan (2009).
+    Parameters
+    ----------
+    sensitivity : Sensitivity
+        The l1 sensitivity Delta.
+    dimension : int
+        The length of the vector.
+    scale : float
+        The parameter of the discrete Laplace distribution, in grid steps.
+    grid : float
+        The power of two to which values are rounded.
+    rounding : float
+        A bound on the l1 distance between the computed and the exact value.
+
+    Notes
+    -----
+    Guarantee
+        epsilon = Delta/b, pure.
+    Sensitivity
+        L1: Delta = sup ||f(D) - f(D')||_1.
+    Numerics
+        Values are rounded to a power-of-two grid h, which enlarges Delta by 2 rounding + d h. The
+        noise is an exact discrete Laplace variable, whose probability ratio at an integer shift k
+        is exactly e^(k/t).
+
+    References
+    ----------
+    Dwork, McSherry, Nissim & Smith (2006); Ghosh, Roughgarden & Sundararajan (2009).
     """
 
     sensitivity: Sensitivity
@@ -64,7 +86,7 @@ class Laplace(Mechanism):
 
     @property
     def noise_scale(self) -> float:
-        """The Laplace parameter b in the value's units."""
+        """The Laplace parameter b, in the units of the value."""
         return self.scale * self.grid
 
     def _enlarged(self) -> float:
@@ -93,7 +115,7 @@ class Laplace(Mechanism):
         rounding: float = 0.0,
         magnitude: float | None = None,
     ) -> Laplace:
-        """Return the mechanism with the least noise for budget.epsilon; delta is not used."""
+        """Return the mechanism with the least noise for ``budget.epsilon``; delta is not used."""
         sensitivity = as_sensitivity(sensitivity, "l1")
         check_common(cls.__name__, dimension, rounding)
         dimension, rounding = int(dimension), float(rounding)
@@ -113,12 +135,34 @@ class Laplace(Mechanism):
 class L2Gamma(Mechanism):
     r"""Add noise with density proportional to exp(-eps ||v||_2 / Delta) to a vector.
 
-    Guarantee    epsilon, pure, in real arithmetic: by the triangle inequality.
-    Sensitivity  L2.
-    Numerics     a uniform direction times a Gamma(d, Delta/eps) radius, in floats, rounded to a
-                 grid. No finite-precision theorem covers it: the user accepts
-                 'idealised-arithmetic'. Smaller than Gaussian noise only for d up to about 17.
-    Reference    Chaudhuri, Monteleoni & Sarwate (2011); Hardt & Talwar (2010).
+    Parameters
+    ----------
+    sensitivity : Sensitivity
+        The l2 sensitivity Delta.
+    dimension : int
+        The length of the vector.
+    scale : float
+        The scale Delta/eps of the radius.
+    grid : float
+        The power of two to which values are rounded.
+    accepted : tuple of str
+        The accepted assumptions, which must be ("idealised-arithmetic",).
+
+    Notes
+    -----
+    Guarantee
+        Pure epsilon-DP in real arithmetic, by the triangle inequality.
+    Sensitivity
+        L2.
+    Numerics
+        A uniform direction times a Gamma(d, Delta/eps) radius, in floats, rounded to a grid. No
+        finite-precision theorem covers this, so the user must accept 'idealised-arithmetic'.
+
+    The noise is smaller than Gaussian noise only for d up to about 17.
+
+    References
+    ----------
+    Chaudhuri, Monteleoni & Sarwate (2011); Hardt & Talwar (2010).
     """
 
     sensitivity: Sensitivity
@@ -153,7 +197,7 @@ class L2Gamma(Mechanism):
         exact = np.clip(np.nan_to_num(as_floats(value, "The value to release")), -limit, limit)
         source = self._claim(noise)
         noisy = exact + source.l2_gamma(self.dimension, self.scale)
-        return np.asarray(np.rint(noisy / self.grid) * self.grid)  # rounding once, afterwards
+        return np.asarray(np.rint(noisy / self.grid) * self.grid)  # round once, after the noise
 
     @classmethod
     def calibrate(
@@ -164,7 +208,7 @@ class L2Gamma(Mechanism):
         dimension: int,
         accept: Iterable[str] = (),
     ) -> L2Gamma:
-        """Return the mechanism for budget.epsilon; needs ``accept=("idealised-arithmetic",)``."""
+        """Return the mechanism for ``budget.epsilon``; needs ``accept=("idealised-arithmetic",)``."""
         signed = tuple(accept)
         require_accepted(cls, signed)
         sensitivity = as_sensitivity(sensitivity)
@@ -183,13 +227,34 @@ class L2Gamma(Mechanism):
 class Exponential(Mechanism):
     r"""Choose a candidate with probability proportional to exp(rate * utility).
 
-    Guarantee    epsilon = 2 rate (Delta + 2 rounding), pure; rate (Delta + 4 rounding) when all
-                 utilities move the same way between neighbours (``monotone``): errors of the
-                 utilities follow no sign, so they count in full on both sides.
-    Sensitivity  Delta = the most that any one candidate's utility moves.
-    Numerics     the law of argmax(rate * utility + Gumbel), drawn exactly through one lazily
-                 refined uniform; ``rounding`` bounds the error of the utilities.
-    Reference    McSherry & Talwar (2007).
+    Parameters
+    ----------
+    sensitivity : Sensitivity
+        The sensitivity of the utilities.
+    rate : float
+        The factor of the utility in the exponent.
+    candidates : int
+        The number of candidates.
+    monotone : bool
+        Whether all utilities move in the same direction between neighbours.
+    rounding : float
+        A bound on the error of each computed utility.
+
+    Notes
+    -----
+    Guarantee
+        epsilon = 2 rate (Delta + 2 rounding), pure. If all utilities move in the same direction
+        between neighbours (``monotone``), epsilon = rate (Delta + 4 rounding); rounding errors may
+        have any sign, so they count in full on both sides.
+    Sensitivity
+        Delta is the largest change of the utility of any candidate.
+    Numerics
+        The distribution of argmax(rate * utility + Gumbel), drawn exactly from one uniform variable
+        that is refined as needed. ``rounding`` bounds the error of the utilities.
+
+    References
+    ----------
+    McSherry & Talwar (2007).
     """
 
     sensitivity: Sensitivity
@@ -216,7 +281,7 @@ class Exponential(Mechanism):
 
     @property
     def noise_scale(self) -> float:
-        """1 / rate, the scale of the equivalent Gumbel noise."""
+        """The scale of the equivalent Gumbel noise, 1 / rate."""
         return 1.0 / self.rate
 
     def profile(self) -> PureProfile:
@@ -224,7 +289,7 @@ class Exponential(Mechanism):
         return PureProfile(self.rate * _spread(self.sensitivity, self.monotone, self.rounding) * UP)
 
     def release(self, value: Array, noise: Noise) -> int:
-        """Return the index of the chosen candidate; ``value`` holds one utility each."""
+        """Return the index of the chosen candidate; ``value`` holds one utility per candidate."""
         check_vector("Exponential", value, self.candidates)
         utilities = np.clip(np.nan_to_num(as_floats(value, "The utilities")), -1e300, 1e300)
         return self._claim(noise).categorical(utilities, self.rate)
@@ -239,10 +304,10 @@ class Exponential(Mechanism):
         monotone: bool = False,
         rounding: float = 0.0,
     ) -> Exponential:
-        """Return the mechanism for budget.epsilon.
+        """Return the mechanism for ``budget.epsilon``.
 
-        ``monotone`` is only true under zero-out and add-remove, for scores that are sums of
-        terms of one sign; it is refused under replace-one.
+        ``monotone`` holds under zero-out and add-remove for scores that are sums of terms of one
+        sign. It is refused under replace-one.
         """
         sensitivity = as_sensitivity(sensitivity, "score")
         check_common(cls.__name__, candidates, rounding, "candidates")
@@ -258,8 +323,9 @@ class Exponential(Mechanism):
 def _spread(sensitivity: Sensitivity, monotone: bool, rounding: float) -> float:
     """Return how far the difference of two utilities moves between neighbours, rounded up.
 
-    Computed utilities are off by at most ``rounding`` each, on both data sets and in any direction:
-    4 roundings in all. The exact ones move by at most Delta each, in one direction if monotone.
+    Each computed utility is off by at most ``rounding``, on both data sets and in any direction,
+    which adds 4 roundings in all. Each exact utility moves by at most Delta, and all of them in the
+    same direction if monotone.
     """
     exact = sensitivity.value * (1 if monotone else 2)
     return (exact + 4 * rounding) * UP

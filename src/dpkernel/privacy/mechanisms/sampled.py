@@ -33,10 +33,10 @@ from dpkernel.privacy.profiles import SampledGaussianProfile, gaussian_mu
 from dpkernel.privacy.profiles.sampled import BLANKED
 from dpkernel.privacy.sensitivity import Sensitivity, round_up
 
-_FLOOR = 1e-13  # least delta a step: a hundred times what composition by FFT adds
-_CLOSE = 1e-7  # relative, of a calibrated sigma to the least one
+_FLOOR = 1e-13  # smallest delta per step: a hundred times what composition by FFT adds
+_CLOSE = 1e-7  # relative distance of a calibrated sigma to the smallest possible one
 SAMPLINGS = ("fixed", "poisson")
-_SCHEMA = 2  # of cache files; a change of the accounting makes a new one
+_SCHEMA = 2  # version of the cache files, to be increased when the accounting changes
 
 
 @register
@@ -44,36 +44,45 @@ _SCHEMA = 2  # of cache files; a change of the accounting makes a new one
 class SampledGaussian(Mechanism):
     r"""Add discrete N(0, sigma^2 I) to an integer sum over a random batch that it draws itself.
 
-    Guarantee    one step: delta(eps) = p G(log(1 + (e^eps - 1)/p); mu) for eps >= 0, mirrored below,
-                 mu = Delta/sigma, p the probability that a record is in the batch. Under zero-out
-                 batches of fixed size cost more: a batch with the record is also compared with one
-                 that has another record in its place, 2 Delta away. Many steps compose by their
-                 privacy losses (``SampledGaussianProfile``). Each step draws a batch of its own,
-                 which stays secret.
-    Sensitivity  L2, Delta = how far the sum over one batch that holds the record moves:
-                 ``bounded_sum`` for records clipped to a norm. Under zero-out no record may add
-                 more than Delta.
-    Numerics     sums are exact integers and the noise is an exact discrete Gaussian of parameter
-                 sqrt(sigma^2 + 4), a post-processing of N(0, sigma^2) up to 2e-34 a coordinate.
-                 Sum and noise wrap around at 2^64, which can spoil a value but not its privacy.
-    Reference    Balle, Barthe & Gaboardi (2018), batches of fixed size; Zhu, Dong & Wang (2022),
-                 Poisson batches.
-
     Parameters
     ----------
     sensitivity : Sensitivity
+        The l2 sensitivity of the sum over one batch.
     dimension : int
-        Length of the sum.
+        The length of the sum.
     sigma : float
-        Of the continuous calibration, in units of the integers.
+        The standard deviation of the continuous calibration, in units of the integers.
     n_rows : int
-        Number of records, public.
+        The number of records, which is public.
     batch : int or float
-        Size of a batch; for Poisson batches its mean.
+        The size of a batch; for Poisson batches its mean.
     sampling : {"fixed", "poisson"}
-        "fixed": every set of ``batch`` records is as likely; for replace-one and zero-out.
-        "poisson": each record on its own with probability batch / n_rows; for zero-out, where it
-        needs about half the noise of "fixed" or less.
+        With "fixed", all sets of ``batch`` records are equally likely; for replace-one and
+        zero-out. With "poisson", each record is included independently with probability batch /
+        n_rows; for zero-out, where it needs at most about half the noise of "fixed".
+
+    Notes
+    -----
+    Guarantee
+        One step has delta(eps) = p G(log(1 + (e^eps - 1)/p); mu) for eps >= 0, mirrored below 0,
+        where mu = Delta/sigma and p is the probability that a record is in the batch. Under
+        zero-out, batches of fixed size cost more: a batch with the record is also compared with a
+        batch that holds another record in its place, 2 Delta away. Many steps compose by their
+        privacy losses (``SampledGaussianProfile``). Each step draws its own batch, which stays
+        secret.
+    Sensitivity
+        L2: Delta is how far the sum over one batch that holds the record moves, for example
+        ``bounded_sum`` for records clipped to a norm. Under zero-out, no record may add more than
+        Delta.
+    Numerics
+        Sums are exact integers. The noise is an exact discrete Gaussian with parameter
+        sqrt(sigma^2 + 4), a post-processing of N(0, sigma^2) up to 2e-34 per coordinate. Sum and
+        noise wrap around at 2^64, which can spoil a value but not its privacy.
+
+    References
+    ----------
+    Balle, Barthe & Gaboardi (2018) for batches of fixed size; Zhu, Dong & Wang (2022) for Poisson
+    batches.
     """
 
     sensitivity: Sensitivity
@@ -117,17 +126,17 @@ class SampledGaussian(Mechanism):
         return self._profile
 
     @cached_property
-    def _profile(self) -> SampledGaussianProfile:  # asked for at every step
+    def _profile(self) -> SampledGaussianProfile:  # cached, because every step needs it
         mu = self.sensitivity.value / self.sigma * UP
         blanked = self.sensitivity.neighbours is Neighbours.ZERO_OUT and self.sampling == "fixed"
         return SampledGaussianProfile(mu, self.rate, BLANKED if blanked else self.sampling)
 
     def release(self, value: Any, noise: Noise) -> IntArray:
-        """Return the noisy sum over a batch drawn here.
+        """Return the noisy sum over a batch that is drawn here.
 
-        ``value`` is called once, with the indices of the batch in increasing order, and returns the
-        exact integer sum over these records: an array of ``dimension`` integers. It must not keep,
-        show or use the indices in any other way: the guarantee needs them to be secret.
+        ``value`` is called once with the indices of the batch in increasing order. It returns the
+        exact integer sum over these records, an array of ``dimension`` integers. It must not keep,
+        show or use the indices in any other way: the guarantee requires that they stay secret.
         """
         if not callable(value):
             got = type(value).__name__
@@ -162,18 +171,21 @@ class SampledGaussian(Mechanism):
     ) -> SampledGaussian:
         """Return the step with the least noise such that ``steps`` of them fit the budget.
 
-        What was found is kept in a cache folder ($DPKERNEL_CACHE, else dpkernel in $XDG_CACHE_HOME
-        or ~/.cache). A number read from there is only a guess: it is used if the composed profile
-        supports the budget and that of slightly less noise does not.
-
         Parameters
         ----------
         sensitivity : Sensitivity or float
-            L2, of the sum over one batch; a float is recorded as "declared".
+            The l2 sensitivity of the sum over one batch. A plain float is recorded as "declared".
         budget : Budget
-            With delta > 0, and of at least 1e-13 a step unless batches are full.
+            The budget of all steps together. Its delta must be positive, and at least 1e-13 per
+            step unless the batches hold all rows.
         steps : int
-            How many releases are planned: spend ``profile()`` that often.
+            The planned number of releases. Spend ``profile()`` that often.
+
+        Notes
+        -----
+        The result is kept in a cache folder ($DPKERNEL_CACHE, else dpkernel in $XDG_CACHE_HOME or
+        ~/.cache). A number read from the cache is only a guess: it is used if the composed profile
+        supports the budget and the profile with slightly less noise does not.
         """
         sensitivity = as_sensitivity(sensitivity)
         unit = cls(sensitivity, dimension, sensitivity.value, n_rows, batch, sampling)
@@ -185,7 +197,7 @@ class SampledGaussian(Mechanism):
         composed = steps > 1 and unit.rate < 1  # otherwise there is a closed form
         if composed and not budget.delta >= _FLOOR * steps * (1 - 1e-9):
             advice = "Take fewer steps with larger batches, full batches, or a larger delta."
-            allowed = f"at least 1e-13 a step, {_FLOOR * steps:g} for these"
+            allowed = f"at least 1e-13 per step, {_FLOOR * steps:g} for these"
             raise ParameterError(
                 parameter_message(cls.__name__, "delta", allowed, budget.delta, advice)
             )
@@ -193,9 +205,9 @@ class SampledGaussian(Mechanism):
         looked_at = 1.0 if unit.rate == 1 else -math.expm1(steps * math.log1p(-unit.rate))
         if not budget.delta < looked_at:
             advice = (
-                "Otherwise a record that is looked at could be published. Pass a smaller delta."
+                "Otherwise every used record could be published as it is. Pass a smaller delta."
             )
-            allowed = f"below {looked_at:g}, the probability that a record is looked at"
+            allowed = f"below {looked_at:g}, the probability that a record is used"
             raise ParameterError(
                 parameter_message(cls.__name__, "delta", allowed, budget.delta, advice)
             )
@@ -209,7 +221,7 @@ class SampledGaussian(Mechanism):
         if multiplier is None or not (
             excess(multiplier) <= 0 < excess(multiplier * (1 - 10 * _CLOSE))
         ):
-            full = math.sqrt(steps) / mu  # the noise of full batches; about so much less is needed
+            full = math.sqrt(steps) / mu  # the noise for full batches; small batches need less
             multiplier = _least(excess, max(unit.rate * full, min(0.3, full)))
             if composed:
                 _remember(key, multiplier)
@@ -217,14 +229,14 @@ class SampledGaussian(Mechanism):
 
 
 def _excess(step: SampledGaussianProfile, steps: int, budget: Budget) -> float:
-    """Return log(delta / allowed) of so many steps, with room for another machine's rounding."""
+    """Return log(delta / allowed) of the steps, with a margin for rounding on other machines."""
     room = 0.0 if steps == 1 or step.rate == 1 else 5e-16 * steps
     allowed = budget.delta * (1 - 1e-9) - room
     return math.log(max(step.repeat(steps).delta(budget.epsilon), 1e-320) / allowed)
 
 
 def _least(excess: Callable[[float], float], guess: float) -> float:
-    """Return a multiplier that fits, close to the least one."""
+    """Return a multiplier that fits and is close to the smallest one."""
     low = high = guess
     while excess(high) > 0:
         low, high = high, 2 * high
@@ -233,7 +245,7 @@ def _least(excess: Callable[[float], float], guess: float) -> float:
     near = math.exp(
         brentq(lambda x: excess(math.exp(x)), math.log(low), math.log(high), xtol=_CLOSE / 4)
     )
-    # what brentq found is near the edge, which the grid of losses may have moved a little
+    # the root of brentq is near the edge, which the grid of losses may have shifted a little
     width, high = _CLOSE / 2, near
     while excess(high) > 0:
         high, width = high * (1 + width), 2 * width
@@ -263,7 +275,7 @@ def _check_sampling(sampling: str, neighbours: Neighbours) -> None:
             )
         )
     if sampling == "poisson" and neighbours is Neighbours.REPLACE_ONE:
-        advice = "Pass 'fixed': for a replaced record Poisson batches have no bound here."
+        advice = "Pass 'fixed': for a replaced record, no bound for Poisson batches is known here."
         raise ParameterError(
             parameter_message(
                 "SampledGaussian", "sampling", "'fixed' for replace-one", sampling, advice
@@ -285,7 +297,7 @@ def _place(key: tuple[Any, ...]) -> Path:
 
 
 def _recall(key: tuple[Any, ...]) -> float | None:
-    """Return the multiplier in the cache, if there is one that could be right; it proves nothing."""
+    """Return a plausible multiplier from the cache, or None; the caller must still prove it."""
     try:
         found = json.loads(_place(key).read_text(encoding="utf-8"))["multiplier"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
@@ -294,7 +306,7 @@ def _recall(key: tuple[Any, ...]) -> float | None:
 
 
 def _remember(key: tuple[Any, ...], multiplier: float) -> None:
-    """Write the multiplier by atomic replacement; a folder that can't be written to is fine."""
+    """Write the multiplier by atomic replacement; ignore a folder that can't be written to."""
     place = _place(key)
     try:
         place.parent.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
-"""Choosing one of several private fits: whole procedures as one mechanism.
+"""Mechanisms that choose one of several private fits; each is a whole procedure.
 
-Their parameters are the mechanisms of every fit and score that they may run, so that a certificate
-proves the whole again from its parts.
+Their parameters are the mechanisms of every fit and score that they may run, so a certificate can
+prove the guarantee of the whole again from its parts.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Run = Callable[[int, NoiseSource], tuple[float, Any]]  # (candidate, source) -> 
 
 @dataclass(frozen=True)
 class Line:
-    """One release of a fit: a mechanism, drawn ``draws`` times on each of ``folds`` disjoint folds."""
+    """One release of a fit: a mechanism, used ``draws`` times on each of ``folds`` disjoint folds."""
 
     label: str
     mechanism: Mechanism
@@ -41,7 +41,7 @@ class Line:
 
     @property
     def profile(self) -> PrivacyProfile:
-        """What touches one record."""
+        """The profile of everything that touches one record."""
         return self.mechanism.profile().repeat(self.draws)
 
     def to_dict(self) -> JSON:
@@ -50,17 +50,17 @@ class Line:
         return {**counts, "mechanism": self.mechanism.to_dict()}
 
 
-Fit = tuple[Line, ...]  # everything that one fit releases
+Fit = tuple[Line, ...]  # all releases of one fit
 
 
 def fit_profile(fit: Fit) -> PrivacyProfile:
-    """Return the profile of one fit."""
+    """Return the composed profile of one fit."""
     return compose([line.profile for line in fit])
 
 
 @dataclass(frozen=True)
 class _Selection(Mechanism):
-    """What both procedures share: fits that are tried, and a fit of the chosen one on all rows."""
+    """The shared part of both procedures: the fits to try, and the fit of the chosen one on all rows."""
 
     sensitivity: Sensitivity
     candidates: int
@@ -81,7 +81,7 @@ class _Selection(Mechanism):
             )
         relation = self.sensitivity.neighbours
         if any(line.mechanism.sensitivity.neighbours is not relation for line in self._lines()):
-            raise ParameterError(f"All mechanisms of a {owner} must protect one relation.")
+            raise ParameterError(f"All mechanisms of a {owner} must protect the same relation.")
         if any(line.folds > 1 for line in self._lines()) and not relation.n_is_public:
             raise ParameterError("Folds of row positions are not disjoint under this relation.")
 
@@ -90,12 +90,12 @@ class _Selection(Mechanism):
 
     @property
     def assumptions(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Those of every fit."""
+        """The assumptions of all fits together."""
         found = (name for line in self._lines() for name in line.mechanism.assumptions)
         return tuple(dict.fromkeys(found))
 
     def _refit_profiles(self) -> list[PrivacyProfile]:
-        """Return what the fit on all rows costs: nothing, or that of the dearest candidate."""
+        """Return the cost of the fit on all rows: nothing, or that of the most expensive candidate."""
         return [maximum([fit_profile(fit) for fit in self.refit])] if self.refit else []
 
     def to_dict(self) -> JSON:
@@ -117,16 +117,40 @@ class _Selection(Mechanism):
 @register_procedure
 @dataclass(frozen=True)
 class RandomStopping(_Selection):
-    r"""Run a random candidate a random number of times; release the run with the best private score.
+    r"""Run random candidates a random number of times and release the run with the best score.
 
     A run draws a candidate uniformly, trains it on the training rows and releases its score on the
-    validation rows with noise. A record is in one of the two, so a run costs the larger of the two.
-    The best run is released whole, with its score; the number of runs and all other runs are not.
+    validation rows with noise. A record is either a training or a validation row, so a run costs
+    the larger of the two. The best run is released completely, with its score. The number of runs
+    and all other runs stay secret.
 
-    Guarantee    ``StoppingProfile`` of the run, composed with the fit on all rows, if there is one.
-    Sensitivity  that of the score.
-    Numerics     those of the nested mechanisms; the number of runs is drawn exactly.
-    Reference    Papernot & Steinke (2022), Theorems 2 and 6; Liu & Talwar (2019).
+    Parameters
+    ----------
+    sensitivity : Sensitivity
+        The sensitivity of the score.
+    candidates : int
+        The number of candidates.
+    training : tuple of fits
+        Everything that the fits of the candidates release.
+    refit : tuple of fits
+        Everything that the fit on all rows releases; empty if there is none.
+    score : Mechanism
+        The mechanism that releases the score of a run.
+    law : StoppingLaw
+        The distribution of the number of runs.
+
+    Notes
+    -----
+    Guarantee
+        ``StoppingProfile`` of a run, composed with the fit on all rows if there is one.
+    Sensitivity
+        That of the score.
+    Numerics
+        Those of the nested mechanisms. The number of runs is drawn exactly.
+
+    References
+    ----------
+    Papernot & Steinke (2022), Theorems 2 and 6; Liu & Talwar (2019).
     """
 
     score: Gaussian
@@ -144,7 +168,7 @@ class RandomStopping(_Selection):
 
     @property
     def noise_scale(self) -> float:
-        """That of the score."""
+        """The noise scale of the score."""
         return self.score.noise_scale
 
     def profile(self) -> PrivacyProfile:
@@ -158,10 +182,18 @@ class RandomStopping(_Selection):
         noise: Noise,
         finish: Callable[[Any, NoiseSource], Any] = lambda output, source: output,
     ) -> Any:
-        """Return ``finish`` of the output of the best run; of None if the law gave no run at all.
+        """Return ``finish`` of the output of the best run.
 
-        ``value(candidate, source)`` is a run: it returns a score, larger is better, and an output. Of
-        equal scores the earlier run's counts. ``finish`` may fit the chosen candidate on all rows.
+        Parameters
+        ----------
+        value : callable
+            ``value(candidate, source)`` is a run. It returns a score, larger is better, and an
+            output. Among equal scores the earliest run wins.
+        noise : Noise
+            The noise of a recorded spend.
+        finish : callable
+            Receives the output of the best run, or None if the number of runs happens to be 0. It
+            may fit the chosen candidate on all rows.
         """
         source = self._claim(noise)
         best: tuple[float, Any] | None = None
@@ -178,11 +210,32 @@ class RandomStopping(_Selection):
 class HeldOutChoice(_Selection):
     r"""Train every candidate on the training rows; choose one by its error on the validation rows.
 
-    Guarantee    the larger of two compositions: all fits and the fit on all rows for a training
-                 row, the choice and the fit on all rows for a validation row.
-    Sensitivity  that of the sum of clipped losses.
-    Numerics     those of the nested mechanisms.
-    Reference    McSherry & Talwar (2007) for the choice.
+    Parameters
+    ----------
+    sensitivity : Sensitivity
+        The sensitivity of the sum of clipped losses.
+    candidates : int
+        The number of candidates.
+    training : tuple of fits
+        Everything that the fit of each candidate releases.
+    refit : tuple of fits
+        Everything that the fit on all rows releases; empty if there is none.
+    choice : Exponential
+        The mechanism that chooses among the candidates.
+
+    Notes
+    -----
+    Guarantee
+        The larger of two compositions. A training row is touched by all fits and by the fit on all
+        rows; a validation row is touched by the choice and by the fit on all rows.
+    Sensitivity
+        That of the sum of clipped losses.
+    Numerics
+        Those of the nested mechanisms.
+
+    References
+    ----------
+    McSherry & Talwar (2007) for the choice.
     """
 
     choice: Exponential
@@ -203,7 +256,7 @@ class HeldOutChoice(_Selection):
 
     @property
     def noise_scale(self) -> float:
-        """That of the choice."""
+        """The noise scale of the choice."""
         return self.choice.noise_scale
 
     def profile(self) -> PrivacyProfile:
@@ -213,7 +266,7 @@ class HeldOutChoice(_Selection):
         return maximum([compose([*fits, *again]), compose([self.choice.profile(), *again])])
 
     def release(self, value: Callable[[NoiseSource], Any], noise: Noise) -> Any:
-        """Return what ``value(source)`` returns: all fits and the choice, drawn from this source."""
+        """Return ``value(source)``, which makes all fits and the choice with noise from ``source``."""
         return value(self._claim(noise))
 
 

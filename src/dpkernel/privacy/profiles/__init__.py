@@ -1,9 +1,10 @@
 r"""Privacy profiles: delta as a function of epsilon, for one release or many.
 
-A profile is a frozen value. ``delta(epsilon)`` is an upper bound on the
-hockey-stick divergence sup_S P(S) - e^epsilon Q(S) over neighbouring data sets,
-both directions; ``epsilon(delta)`` is the upper end of a bisection. Whatever is
-rounded is rounded towards less privacy claimed.
+A profile is a frozen value. ``delta(epsilon)`` is an upper bound on the hockey-stick divergence
+sup_S P(S) - e^epsilon Q(S) over neighbouring data sets, in both directions. ``epsilon(delta)`` is
+the upper end of a bisection. All rounding goes in the direction that claims less privacy.
+
+The available profiles are::
 
     GaussianProfile     exact; k copies compose to sqrt(k) mu
     MixtureProfile      a Gaussian whose mu is random and data-independent
@@ -13,12 +14,12 @@ rounded is rounded towards less privacy claimed.
                         steps of a Gaussian on a sum over a random batch
     ObjectiveProfile    objective perturbations, alone or with Gaussian releases
     MixingProfile       Gaussian mixing: random combinations of all records plus noise
-    MaximumProfile      disjoint rows: any two neighbours meet one of its parts
+    MaximumProfile      disjoint rows: any two neighbours differ in one of its parts only
     StoppingProfile     the best of a random number of private runs
-    ComposedProfile     the rest: PLD by dp-accounting, Renyi or basic composition,
-                        whichever is smallest
+    ComposedProfile     any other composition: the smallest bound of PLD (by dp-accounting), Renyi
+                        and basic composition
 
-A new profile is a subclass and a line in the registry at the foot of this file.
+To add a profile, write a subclass and add a line to the registry at the foot of this file.
 """
 
 from __future__ import annotations

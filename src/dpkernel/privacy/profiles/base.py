@@ -1,4 +1,4 @@
-"""What every privacy profile is: delta as a function of epsilon, an upper bound."""
+"""The base class of privacy profiles: upper bounds on delta as a function of epsilon."""
 
 from __future__ import annotations
 
@@ -14,36 +14,35 @@ from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import JSON, Array, Budget, is_real
 from dpkernel.privacy import pld
 
-ORDERS = tuple(1 + 10.0**e for e in np.linspace(-2, 4, 121))  # Renyi orders that are tried
+ORDERS = tuple(1 + 10.0**e for e in np.linspace(-2, 4, 121))  # the Renyi orders to try
 
 
 class PrivacyProfile(ABC):
-    """Delta as a function of epsilon; immutable, hashable, serialisable."""
+    """An upper bound on delta as a function of epsilon; immutable, hashable and serialisable."""
 
     kind: ClassVar[str]
-    # set by ``composition``, which knows every profile
+    # set by ``composition``, the module that knows every profile
     all_in_a_row: ClassVar[Callable[[Sequence[PrivacyProfile]], PrivacyProfile]]
-    precision: ClassVar[float] = 0.0  # relative, of ``epsilon``; 0 for the last bit
-    by_renyi: ClassVar[bool] = (
-        False  # composed by ``rdp`` alone where there is no loss distribution
-    )
+    precision: ClassVar[float] = 0.0  # relative precision of ``epsilon``; 0 for the last bit
+    # whether it is composed by ``rdp`` alone if there is no privacy loss distribution
+    by_renyi: ClassVar[bool] = False
 
     @abstractmethod
     def delta(self, epsilon: float) -> float:
-        """Return an upper bound on delta at this epsilon, any real number."""
+        """Return an upper bound on delta at this epsilon, which may be any real number."""
 
     @abstractmethod
     def rdp(self, order: float) -> float:
-        """Return an upper bound on the Renyi divergence of this order > 1 (inf if unknown)."""
+        """Return an upper bound on the Renyi divergence of this order > 1, or inf if unknown."""
 
     @property
     def rdp_miss(self) -> float:
-        """The probability, on either data set, of an event outside of which ``rdp`` holds."""
+        """The probability, on either data set, of the event on which ``rdp`` may fail."""
         return 0.0
 
     @abstractmethod
     def to_dict(self) -> JSON:
-        """Return the parameters as JSON values, with the kind."""
+        """Return the kind and the parameters as JSON values."""
 
     def pld(self, step: float = pld.STEP) -> pld.Distribution | None:
         """Return a dominating privacy loss distribution on a grid, or None if there is none."""
@@ -51,21 +50,21 @@ class PrivacyProfile(ABC):
 
     @property
     def fineness(self) -> float:
-        """The grid step of privacy losses at which this profile is resolved well."""
+        """The grid step of privacy losses that resolves this profile well."""
         return pld.STEP
 
     @property
     def spread(self) -> float:
-        """How far privacy losses reach, roughly: a grid over it has a million cells at most."""
+        """Roughly how far privacy losses reach; a grid over it has at most a million cells."""
         return min(self.epsilon(1e-12), 1e3)
 
     @property
     def mu(self) -> float | None:
-        """The mu of a Gaussian pair that dominates this one, or None: what adds up as mu^2."""
+        """The mu of a Gaussian pair that dominates this profile, or None; mu^2 adds up."""
         return None
 
     def epsilon(self, delta: float) -> float:
-        """Return the smallest epsilon >= 0, rounded up, at which delta is at most this."""
+        """Return the smallest epsilon >= 0, rounded up, at which the bound is at most ``delta``."""
         if not is_real(delta) or not 0 <= delta < 1:
             raise ParameterError(
                 parameter_message(
@@ -83,7 +82,7 @@ class PrivacyProfile(ABC):
         return PrivacyProfile.all_in_a_row((self,) * count)
 
     def supports(self, budget: Budget) -> bool:
-        """Whether this profile proves (epsilon, delta)-DP for the budget."""
+        """Return whether this profile proves (epsilon, delta)-DP for the budget."""
         return self.delta(budget.epsilon) <= budget.delta
 
     def trade_off(self, type_one: Array | Sequence[float] | float) -> Array:
@@ -101,7 +100,7 @@ class PrivacyProfile(ABC):
         return best
 
 
-@lru_cache(maxsize=1024)  # a fit asks again for what its plan, its ledger and its certificate share
+@lru_cache(maxsize=1024)  # plan, ledger and certificate of a fit ask for the same values
 def _least_epsilon(profile: PrivacyProfile, delta: float) -> float:
     if profile.delta(0.0) <= delta:
         return 0.0
@@ -117,9 +116,9 @@ def _least_epsilon(profile: PrivacyProfile, delta: float) -> float:
 def bisect(
     true_below: Callable[[float], bool], low: float, high: float, precision: float = 0.0
 ) -> tuple[float, float]:
-    """Return floats around the point where the predicate turns from true to false.
+    """Return two floats around the point where the predicate turns from true to false.
 
-    They are adjacent, or differ by ``precision`` of the larger one.
+    They are adjacent, or they differ by ``precision`` times the larger one.
     """
     while True:
         middle = low + (high - low) / 2
@@ -134,9 +133,9 @@ def hypot_up(values: Sequence[float]) -> float:
 
 
 def rdp_delta(rdp: Callable[[float], float], epsilon: float) -> float:
-    """Return the least delta that the Renyi curve proves at this epsilon.
+    """Return the smallest delta that the Renyi curve proves at this epsilon.
 
-    From epsilon = rho + log((a - 1)/a) - (log delta + log a)/(a - 1) for every order a.
+    It uses epsilon = rho + log((a - 1)/a) - (log delta + log a)/(a - 1) for every order a.
     """
     best = 1.0
     for order in ORDERS:
@@ -144,6 +143,6 @@ def rdp_delta(rdp: Callable[[float], float], epsilon: float) -> float:
         if not rho < math.inf:
             continue
         log_delta = (order - 1) * (rho - epsilon + math.log1p(-1 / order)) - math.log(order)
-        # a value that underflowed is not zero in truth
+        # a value that underflowed is not really zero
         best = min(best, max(math.exp(min(log_delta, 0.0)) * (1 + 1e-10), 5e-324))
     return best

@@ -1,4 +1,4 @@
-"""Several releases in a row."""
+"""Composition: the profile of several releases in a row."""
 
 from __future__ import annotations
 
@@ -25,9 +25,14 @@ from dpkernel.privacy.sensitivity import round_up
 class ComposedProfile(PrivacyProfile):
     """Several different profiles in a row, by the tightest rule that all of them allow.
 
-    PLD composition when every part has a privacy loss distribution; otherwise the better of
-    Renyi and basic composition. Parts are fixed in advance; each mechanism may still depend on
-    the outputs before it.
+    If every part has a privacy loss distribution, these are convolved (PLD composition). Otherwise
+    the better of Renyi and basic composition counts. The parts are fixed in advance, but each
+    mechanism may depend on the outputs before it.
+
+    Parameters
+    ----------
+    parts : tuple of PrivacyProfile
+        The profiles to compose.
     """
 
     kind: ClassVar[str] = "composed"
@@ -41,7 +46,7 @@ class ComposedProfile(PrivacyProfile):
 
     @property
     def fineness(self) -> float:
-        """The finest step that a part asks for."""
+        """The finest step that any part asks for."""
         return min(part.fineness for part in self.parts)
 
     @property
@@ -50,20 +55,20 @@ class ComposedProfile(PrivacyProfile):
         mus = [part.mu for part in self.parts]
         return None if None in mus else hypot_up([mu for mu in mus if mu is not None])
 
-    @cached_property  # every delta asks for it
+    @cached_property  # every call of ``delta`` needs it
     def spread(self) -> float:
         """The sum over the parts."""
         return sum(part.spread for part in self.parts)
 
     def delta(self, epsilon: float) -> float:
-        """Return delta by the tightest rule available."""
+        """Return delta by the tightest available rule."""
         basic = self._sum_of_points(epsilon)
         if basic == 0:
             return 0.0
         distribution = self.pld()
         if distribution is not None:
             return min(basic, distribution.delta(epsilon))
-        # (1 + e^epsilon) miss: each of the two laws moves by at most that probability
+        # (1 + e^epsilon) miss: each of the two distributions moves by at most that probability
         missed = (1 + math.exp(min(epsilon, 700.0))) * self.rdp_miss
         renyi = min(rdp_delta(self.rdp, epsilon) + missed, 1.0)
         if any(part.by_renyi for part in self.parts):
@@ -85,7 +90,7 @@ class ComposedProfile(PrivacyProfile):
         return _composed_pld(self.parts, max(wanted, self.spread * 1e-6))
 
     def _sum_of_points(self, epsilon: float) -> float:
-        """Return the basic bound when every part is known by one point; 1 otherwise."""
+        """Return the basic bound if only one point of every part is known, and 1 otherwise."""
         total_epsilon, total_delta = Fraction(0), Fraction(0)
         for part in self.parts:
             if not isinstance(part, (PureProfile, ApproximateProfile)):
@@ -96,7 +101,7 @@ class ComposedProfile(PrivacyProfile):
         return ApproximateProfile(round_up(total_epsilon), min(delta, 1.0)).delta(epsilon)
 
     def _basic(self, epsilon: float) -> float:
-        """Return the basic bound: the parts' epsilons at a common delta, by bisection on it."""
+        """Return the basic bound: the sum of the parts' epsilons at a common delta, by bisection."""
         if not epsilon > 0:
             return 1.0
         share = 1.0 / len(self.parts)
@@ -108,7 +113,7 @@ class ComposedProfile(PrivacyProfile):
         low, high = -18.0, 0.0 - 1e-12
         if not fits(high):
             return 1.0
-        for _ in range(26):  # to 1e-6 of delta
+        for _ in range(26):  # until delta is known to 1e-6 of itself
             middle = (low + high) / 2
             low, high = (low, middle) if fits(middle) else (middle, high)
         return float(10.0**high)
@@ -121,9 +126,10 @@ class ComposedProfile(PrivacyProfile):
 def compose(profiles: Sequence[PrivacyProfile]) -> PrivacyProfile:
     """Return the profile of all of these in a row (adaptively chosen mechanisms, fixed plan).
 
-    Gaussians add their mu^2, exactly; Gaussians and mixtures convolve their laws of mu^2;
-    objective perturbations take Gaussians in; sampled steps of one kind are counted together, and
-    mixings at one ratio add their rows; anything else becomes a ComposedProfile.
+    Gaussian profiles add their mu^2 exactly. Gaussians and mixtures convolve their distributions of
+    mu^2. Objective perturbations absorb Gaussian profiles. Equal sampled steps are counted
+    together, and mixings with the same ratio add their rows. Anything else becomes a
+    ``ComposedProfile``.
     """
     flat: list[PrivacyProfile] = []
     for profile in profiles:
@@ -162,7 +168,7 @@ def compose(profiles: Sequence[PrivacyProfile]) -> PrivacyProfile:
 
 
 def _counted(profiles: list[PrivacyProfile]) -> list[PrivacyProfile]:
-    """Return the list with equal sampled steps added up, and full batches as the Gaussians they are."""
+    """Add up equal sampled steps, and replace steps with full batches by plain Gaussian profiles."""
     found: list[PrivacyProfile] = []
     steps: dict[SampledGaussianProfile, int] = {}
     for profile in profiles:
@@ -176,7 +182,7 @@ def _counted(profiles: list[PrivacyProfile]) -> list[PrivacyProfile]:
 
 
 def _added(mixings: Sequence[MixingProfile]) -> list[PrivacyProfile]:
-    """Return one profile a ratio and relation, with all the rows."""
+    """Return one profile per ratio and relation, with the total number of rows."""
     rows: dict[tuple[float, str], int] = {}
     for profile in mixings:
         key = profile.ratio, profile.neighbours

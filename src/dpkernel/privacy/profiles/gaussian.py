@@ -1,4 +1,4 @@
-"""Gaussian releases, and Gaussians whose mu is random."""
+"""Profiles of Gaussian releases, and of Gaussian releases whose mu is random."""
 
 from __future__ import annotations
 
@@ -16,19 +16,24 @@ from dpkernel.foundations.types import JSON, Array, is_real
 from dpkernel.privacy import pld
 from dpkernel.privacy.profiles.base import PrivacyProfile, bisect
 
-_MOST_ATOMS = 2048  # of a mixture; beyond it atoms are merged upwards
+_MOST_ATOMS = 2048  # largest size of a mixture; beyond it atoms are merged upwards
 
 
 def gaussian_delta(epsilon: float | Array, mu: float | Array) -> Any:
     r"""Return an upper bound on G(epsilon; mu), the profile of the Gaussian mechanism.
 
     G(epsilon; mu) = Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu),  mu = Delta/sigma.
+    The function broadcasts over its arguments.
 
-    Numerics    G = e^a (1 - e^(b - a)) with a, b from log Phi. Their error, from rounded arguments
-                and from log Phi itself, is below 16 u (|a| + |b| + epsilon + 1) with u = 2^-53,
-                and is added where it enlarges the result; what can't be computed counts as 1.
-                Broadcasts over its arguments.
-    Reference   Balle & Wang (2018), Theorem 8.
+    Notes
+    -----
+    G = e^a (1 - e^(b - a)), where a and b come from log Phi. Their error, from rounded arguments
+    and from log Phi itself, is below ``16 u (|a| + |b| + epsilon + 1)`` with u = 2^-53. It is added
+    where it enlarges the result. Where G can't be computed, the result is 1.
+
+    References
+    ----------
+    Balle & Wang (2018), Theorem 8.
     """
     epsilon, mu = np.broadcast_arrays(np.asarray(epsilon, float), np.asarray(mu, float))
     e = np.abs(epsilon)
@@ -39,7 +44,7 @@ def gaussian_delta(epsilon: float | Array, mu: float | Array) -> Any:
         error = np.minimum(2.0**-49 * (np.abs(a) + np.abs(b) + e + 1), 1.0)
         value = np.exp(a) * (1 + error) * (error - np.expm1(np.minimum(b - a, 0.0)))
     value = np.where(np.isneginf(a), 0.0, np.where(np.isfinite(value), value, 1.0))
-    # a value that underflowed is not zero in truth: keep the smallest positive number
+    # a value that underflowed is not really zero: keep the smallest positive number
     value = np.where(mu > 0, np.maximum(value, 5e-324), 0.0)
     value = np.minimum(np.minimum(value, at_zero), 1.0)
     # the pair is symmetric: delta(-e) = 1 - e^-e + e^-e delta(e)
@@ -49,9 +54,9 @@ def gaussian_delta(epsilon: float | Array, mu: float | Array) -> Any:
 
 @lru_cache(maxsize=4096)
 def gaussian_mu(epsilon: float, delta: float) -> float:
-    """Return the largest float mu with G(epsilon; mu) <= delta: sigma = Delta / mu.
+    """Return the largest float mu with G(epsilon; mu) <= delta, so that sigma = Delta / mu.
 
-    The lower end of a bisection, so that the mechanism is on the private side.
+    The result is the lower end of a bisection, so the mechanism is on the private side.
     """
     if not 0 < epsilon < math.inf or not 0 < delta < 1:
         advice = "Gaussian noise needs delta > 0; ask for pure epsilon with another mechanism."
@@ -68,7 +73,13 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
 
 @dataclass(frozen=True)
 class GaussianProfile(PrivacyProfile):
-    """The Gaussian mechanism with mu = sensitivity / sigma, exact at every epsilon."""
+    """The profile of the Gaussian mechanism with mu = sensitivity / sigma, exact at every epsilon.
+
+    Parameters
+    ----------
+    mu_value : float
+        The ratio of sensitivity and sigma.
+    """
 
     kind: ClassVar[str] = "gaussian"
     mu_value: float
@@ -84,7 +95,7 @@ class GaussianProfile(PrivacyProfile):
 
     @property
     def mu(self) -> float:
-        """The mu of the pair."""
+        """The parameter mu = sensitivity / sigma."""
         return self.mu_value
 
     def delta(self, epsilon: float) -> float:
@@ -93,7 +104,7 @@ class GaussianProfile(PrivacyProfile):
 
     @property
     def fineness(self) -> float:
-        """A fiftieth of mu, where that is less than usual."""
+        """The usual grid step, or a fiftieth of mu if that is smaller."""
         return min(pld.STEP, self.mu_value / 50 or pld.STEP)
 
     def repeat(self, count: int) -> PrivacyProfile:
@@ -111,7 +122,7 @@ class GaussianProfile(PrivacyProfile):
         return pld.gaussian(self.mu_value, step) if self.mu_value < 20 else None
 
     def trade_off(self, type_one: Array | Sequence[float] | float) -> Array:
-        """Return Phi(Phi^-1(1 - alpha) - mu), the exact curve."""
+        """Return the exact trade-off curve Phi(Phi^-1(1 - alpha) - mu)."""
         alpha = np.atleast_1d(np.asarray(type_one, dtype=np.float64))
         return np.asarray(ndtr(-ndtri(alpha) - self.mu_value))
 
@@ -122,15 +133,25 @@ class GaussianProfile(PrivacyProfile):
 
 @dataclass(frozen=True)
 class MixtureProfile(PrivacyProfile):
-    r"""A Gaussian whose mu is random: delta(epsilon) = sum_i p_i G(epsilon; mu_i) + tail.
+    r"""A Gaussian profile whose mu is random: delta(epsilon) = sum_i p_i G(epsilon; mu_i) + tail.
 
-    For algorithmic randomness I (a sampling order, say) that is drawn afresh for this run, has
-    the same law on both data sets, and gives sensitivity Delta_j(I) for a change of record j.
-    Releasing I as well makes the pair a mixture of Gaussian pairs, and dropping it is
-    post-processing. ``tail`` is probability that was cut off; it is added to delta.
+    It applies to algorithmic randomness I, such as a sampling order, which is drawn afresh for this
+    run, has the same distribution on both data sets, and gives the sensitivity Delta_j(I) for a
+    change of record j. If I were released as well, the pair would be a mixture of Gaussian pairs,
+    and dropping I is post-processing. ``tail`` is the probability that was cut off; it is added to
+    delta.
 
-    It has no mu: never add its mu^2. Given the I's everything is Gaussian, so mixtures compose
-    by the law of mu^2.
+    A mixture has no mu, so its mu^2 must never be added up. Given all the I, everything is
+    Gaussian, so mixtures compose by the distribution of mu^2.
+
+    Parameters
+    ----------
+    mus : tuple of float
+        The possible values of mu.
+    weights : tuple of float
+        Their probabilities, which add up to 1 with the tail.
+    tail : float
+        The probability that was cut off.
     """
 
     kind: ClassVar[str] = "gaussian-mixture"
@@ -161,7 +182,7 @@ class MixtureProfile(PrivacyProfile):
                     f"{weights.size} weights with sum {weights.sum():.12g} for {mus.size} mus",
                 )
             )
-        # what the weights miss by rounding goes to the largest mu
+        # rounding may leave the weights short of 1: the rest goes to the largest mu
         missing = max(0.0, 1 - self.tail - math.fsum(weights))
         weights[int(np.argmax(mus))] += missing * (1 + 1e-15)
         object.__setattr__(self, "_mus", mus)
@@ -179,7 +200,7 @@ class MixtureProfile(PrivacyProfile):
         return self._bounded(total)
 
     def _bounded(self, total: Array) -> Array:
-        floor = 5e-324 if self._mus.max() > 0 else 0.0  # never zero in truth: it may underflow
+        floor = 5e-324 if self._mus.max() > 0 else 0.0  # delta may underflow but is never really 0
         return np.clip(total * (1 + 1e-12), floor, 1.0)
 
     def rdp(self, order: float) -> float:
@@ -208,7 +229,7 @@ class MixtureProfile(PrivacyProfile):
         return total
 
     def combine(self, other: MixtureProfile) -> MixtureProfile:
-        """Return the composition: the law of mu^2 is convolved; cells are rounded up."""
+        """Return the composition: convolve the distributions of mu^2 and round cells up."""
         squares = np.add.outer(self._mus**2, other._mus**2).ravel()
         weights = np.multiply.outer(self._weights, other._weights).ravel()
         mus = np.nextafter(np.sqrt(squares * (1 + 4e-16)), math.inf)

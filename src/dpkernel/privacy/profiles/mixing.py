@@ -1,8 +1,9 @@
-r"""Gaussian mixing: k random combinations of all records, plus noise.
+r"""The profile of Gaussian mixing: k random combinations of all records, plus noise.
 
-The release S X + sigma_0 N has rows that are independent draws of N(0, X^T X + sigma_0^2 I). Whitened
-by the Gram matrix of the other records, one record of norm at most C turns k draws of N(0, 1) into k
-draws of N(0, 1 + t), t <= C^2 / sigma_0^2: the data enter the profile through k and t alone.
+The rows of the release S X + sigma_0 N are independent draws of N(0, X^T X + sigma_0^2 I). After
+whitening by the Gram matrix of the other records, one record of norm at most C turns k draws of
+N(0, 1) into k draws of N(0, 1 + t) with t <= C^2 / sigma_0^2. The profile therefore depends on k
+and t only.
 """
 
 from __future__ import annotations
@@ -21,31 +22,48 @@ from dpkernel.privacy import pld
 from dpkernel.privacy.profiles.base import PrivacyProfile, bisect
 
 _MOST_ROWS = 10**8
-_NODES = (
-    1500  # of the loss of each factor of a product pair; the error of delta falls like its square
-)
-_CUT = 1e-26  # of the losses' quantiles: nodes go no further
+# nodes for the loss of each factor of a product pair; the error of delta falls with their square
+_NODES = 1500
+_CUT = 1e-26  # nodes lie between these quantiles of the losses
 
 
 @dataclass(frozen=True)
 class MixingProfile(PrivacyProfile):
     r"""``rows`` draws of N(0, 1 + ratio) against as many of N(0, 1), at every epsilon.
 
-    Under zero-out and add-remove a record is there or not. With l = k/2 log(1 + t), F the chi-squared
-    distribution function of k degrees, w = 2 (1 + t)/t (epsilon + l)_+ and w' with l - epsilon,
+    Parameters
+    ----------
+    rows : int
+        The number k of rows of the sketch.
+    ratio : float
+        The ratio t = C^2 / sigma_0^2.
+    neighbours : str
+        The neighbouring relation.
+
+    Notes
+    -----
+    Under zero-out and add-remove a record is present or absent. Let l = k/2 log(1 + t), let F be
+    the chi-squared distribution function with k degrees of freedom, let w = 2 (1 + t)/t (epsilon +
+    l)_+ and let w' be the same with l - epsilon. Then ::
 
         delta_+ = 1 - F(w/(1 + t)) - e^epsilon (1 - F(w)),   delta_- = F(w') - e^epsilon F(w'/(1 + t))
 
     are exact for the two directions, and delta is the larger one. A replaced record makes one
-    direction of the whitened covariance larger and one smaller, each by a factor of at most 1 + t: the
-    product of one "+" pair and one "-" pair dominates.
+    direction of the whitened covariance larger and another smaller, each by a factor of at most
+    1 + t, so the product of one "+" pair and one "-" pair dominates.
 
-    Numerics    w and F are known to 1e-11 + 2^-50 (k + w) of their values, which is added where it
-                enlarges delta. For the product pair delta is an expectation of the convex delta_-;
-                it is bounded by chords between 3000 nodes, which costs at most 1e-4 of it. What can't be
-                computed counts as 1.
-    Composition k draws and k' draws at one ratio are k + k' draws; otherwise a PLD or Renyi bounds.
-    Reference   Lev et al. (2025) for the Renyi bound; the profile is derived here.
+    Numerics
+        w and F are known up to 1e-11 + 2^-50 (k + w) of their values, and this error is added where
+        it enlarges delta. For the product pair, delta is an expectation of the convex function
+        ``delta_-``. It is bounded by chords between 3000 nodes, which costs at most 1e-4 of it.
+        Where delta can't be computed, it counts as 1.
+    Composition
+        k draws and k' draws at the same ratio are k + k' draws. Otherwise a PLD or Renyi bounds are
+        used.
+
+    References
+    ----------
+    Lev et al. (2025) for the Renyi bound; the profile is derived here.
     """
 
     kind: ClassVar[str] = "gaussian-mixing"
@@ -80,14 +98,14 @@ class MixingProfile(PrivacyProfile):
         return float(max(sides))
 
     def rdp(self, order: float) -> float:
-        """Return the larger Renyi divergence of both directions, or the sum for a product."""
+        """Return the larger Renyi divergence of the two directions, or their sum for a product."""
         k, t = self.rows, self.ratio
         grown = math.log1p(t)
         plus = minus = math.inf
         if (order - 1) * t < 1:
             plus = k * (-math.log1p(-(order - 1) * t) / (2 * (order - 1)) - grown / 2)
         minus = k * (order * grown - math.log1p(order * t)) / (2 * (order - 1))
-        # both terms of each difference are known to a few ulps; the difference may be far smaller
+        # both terms of each difference are accurate to a few ulps; the difference may be much smaller
         slack = 1e-14 * k * order / (order - 1) * grown + (
             1e-14 * abs(plus) if plus < math.inf else 0
         )
@@ -97,7 +115,7 @@ class MixingProfile(PrivacyProfile):
 
     @property
     def fineness(self) -> float:
-        """A fiftieth of the deviation of the privacy loss, where that is less than usual."""
+        """The usual grid step, or a fiftieth of the loss's standard deviation if that is smaller."""
         return min(pld.STEP, self._deviation / 50)
 
     @property
@@ -105,7 +123,7 @@ class MixingProfile(PrivacyProfile):
         return self.ratio * math.sqrt(self.rows / 2)
 
     def pld(self, step: float = pld.STEP) -> pld.Distribution | None:
-        """Return both directions; of a product pair, the convolution of both factors."""
+        """Return both directions, or for a product pair the convolution of both factors."""
         k, t = self.rows, self.ratio
         reach = MixingProfile(k, t, Neighbours.ZERO_OUT.value).epsilon(1e-17)
         if not reach < 200:
@@ -122,7 +140,7 @@ class MixingProfile(PrivacyProfile):
         return pld.convolve([pld.from_profile(side, reach, step) for side in (grows, shrinks)])
 
     def repeat(self, count: int) -> PrivacyProfile:
-        """Return the profile of ``count`` releases: that many times the rows, exactly."""
+        """Return the profile of ``count`` releases, which exactly has that many times the rows."""
         if count < 1:
             return super().repeat(count)
         return MixingProfile(self.rows * count, self.ratio, self.neighbours)
@@ -138,9 +156,9 @@ class MixingProfile(PrivacyProfile):
 
 
 def growing_delta(rows: int, ratio: float, epsilon: Array) -> Array:
-    """Return delta_+, the hockey stick of N(0, 1 + t)^k over N(0, 1)^k, rounded up."""
+    """Return ``delta_+``, the hockey-stick divergence of N(0, 1 + t)^k from N(0, 1)^k, rounded up."""
     shift = rows / 2 * math.log1p(ratio)
-    # the threshold of the squared norm over 1 + t; the loss is computed to a few ulps of both parts
+    # the threshold of the squared norm over 1 + t; the loss is known to a few ulps of both terms
     near = 2 / ratio * np.maximum(epsilon + shift, 0.0)
     loss = np.maximum(2.0**-50 * (np.abs(epsilon) + shift) * 2 / ratio, 0.0)
     high = _up(rows, near - loss, gammaincc)
@@ -149,7 +167,7 @@ def growing_delta(rows: int, ratio: float, epsilon: Array) -> Array:
 
 
 def shrinking_delta(rows: int, ratio: float, epsilon: Array) -> Array:
-    """Return delta_-, the hockey stick of N(0, 1)^k over N(0, 1 + t)^k, rounded up."""
+    """Return ``delta_-``, the hockey-stick divergence of N(0, 1)^k from N(0, 1 + t)^k, rounded up."""
     shift = rows / 2 * math.log1p(ratio)
     near = 2 / ratio * np.maximum(shift - epsilon, 0.0)
     loss = np.maximum(2.0**-50 * (np.abs(epsilon) + shift) * 2 / ratio, 0.0)
@@ -161,7 +179,7 @@ def shrinking_delta(rows: int, ratio: float, epsilon: Array) -> Array:
 def _stick(high: Array, low: Array, epsilon: Array) -> Array:
     with np.errstate(over="ignore", invalid="ignore"):
         other = np.where(low > 0, np.exp(np.minimum(epsilon, 700.0)) * (1 - 2.0**-49) * low, 0.0)
-        # at least what equal data have, and never zero: a value that underflowed is not zero
+        # at least the delta of equal data, and never 0: a value that underflowed is not really zero
         floor = np.maximum(-np.expm1(np.minimum(epsilon, 0.0)) * (1 + 1e-15), 5e-324)
         value = np.maximum(high - np.where(np.isfinite(other), other, 0.0), floor)
     return np.asarray(np.minimum(value * (1 + 4e-16), 1.0))
@@ -184,36 +202,36 @@ def _down(rows: int, x: Array, function: np.ufunc) -> Array:
 
 @lru_cache(maxsize=4096)
 def _product_delta(rows: int, ratio: float, epsilon: float) -> float:
-    r"""Return delta of the product of a growing and a shrinking pair, rounded up.
+    r"""Return the delta of the product of a growing and a shrinking pair, rounded up.
 
-    With L the loss of the growing pair (P, Q), delta(epsilon) = E_P delta_-(epsilon - L). In
-    gamma = e^(epsilon - L) the function delta_- is convex and falls, so on a cell between two nodes
-    it lies below its chord, whose expectation follows from the cell's masses under P and under Q,
-    as e^-L = dQ/dP.
+    With L the loss of the growing pair (P, Q), delta(epsilon) = E_P delta_-(epsilon - L). As a
+    function of gamma = e^(epsilon - L), delta_- is convex and decreasing, so on a cell between two
+    nodes it lies below its chord. The expectation of the chord follows from the masses of the cell
+    under P and under Q, because e^-L = dQ/dP.
     """
     k, t = rows, ratio
     shift = k / 2 * math.log1p(t)
     slope = t / (2 * (1 + t))  # L = slope s - shift, s the squared norm
     ends = [float(f(k / 2, _CUT)) * 2 for f in (gammaincinv, gammainccinv)]
-    lows, highs = [slope * (1 + t) * end - shift for end in ends]  # of L, under P
-    # where epsilon - L runs through the losses shift - slope s of the other pair
+    lows, highs = [slope * (1 + t) * end - shift for end in ends]  # range of L under P
+    # the range of L in which epsilon - L passes through the losses shift - slope s of the other pair
     others = np.linspace(shift - slope * ends[1], shift - slope * ends[0], _NODES)
     nodes = np.concatenate([np.linspace(lows, highs, _NODES), epsilon - others])
-    # from the smallest loss that is possible to the largest that is looked at
+    # from the smallest possible loss to the largest one that is considered
     nodes = np.unique(np.clip(nodes, max(lows, -shift), max(highs, -shift + 1e-300)))
     s = np.maximum((nodes + shift) / slope, 0.0)
-    values = shrinking_delta(k, t, epsilon - nodes)  # they grow with the node
+    values = shrinking_delta(k, t, epsilon - nodes)  # increasing in the node
     values = np.minimum(np.maximum.accumulate(values), 1.0)
     total = float(values[0]) * float(_up(k, s[:1] / (1 + t), gammainc)[0])
     total += float(_up(k, s[-1:] / (1 + t), gammaincc)[0])
     mass, spread = _cells(k, s / (1 + t))
     other, other_spread = _cells(k, s)
-    # the share of a cell's mass that goes to the node below, where gamma is larger
+    # the share of a cell's mass that goes to its lower node, where gamma is larger
     width = -np.expm1(nodes[:-1] - nodes[1:])  # (gamma_i - gamma_i+1) / gamma_i
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         tilt = np.exp(np.minimum(nodes[:-1], 700.0))  # e^epsilon Q / gamma_i = e^L_i Q
         keep = np.exp(nodes[:-1] - nodes[1:])
-        # E hat_i = (e^L_i Q - e^(L_i - L_i+1) P) / width, less what rounding may have added
+        # E hat_i = (e^L_i Q - e^(L_i - L_i+1) P) / width, minus what rounding may have added
         below = (tilt * other - keep * mass) / width
         doubt = (tilt * other_spread + keep * spread) / width + 1e-12 * mass / width
         below = np.clip(np.nan_to_num(below - doubt, nan=0.0), 0.0, mass)
@@ -227,7 +245,7 @@ def _product_delta(rows: int, ratio: float, epsilon: float) -> float:
 def _cells(rows: int, x: Array) -> tuple[Array, Array]:
     """Return the chi-squared mass between neighbouring points, and a bound on its error.
 
-    Differences of the smaller tail, so that small masses are known as well as large ones.
+    The masses are differences of the smaller tail, so small masses are as accurate as large ones.
     """
     head, tail = gammainc(rows / 2, x / 2), gammaincc(rows / 2, x / 2)
     mass = np.where(head[1:] < 0.5, np.diff(head), -np.diff(tail))

@@ -1,22 +1,22 @@
-r"""Objective perturbation, one release or many, together with Gaussian releases.
+r"""The profile of objective perturbation: one release or many, together with Gaussian releases.
 
-One release minimises sum_i loss(y_i, <h_i, beta>) + Lambda ||beta||^2 / 2 + <b, beta>, b Gaussian.
-Its privacy loss is bounded by a random variable whose law is known, whatever the data and whatever
-was released before:
+One release minimises sum_i loss(y_i, <h_i, beta>) + Lambda ||beta||^2 / 2 + <b, beta> with a
+Gaussian b. Its privacy loss is bounded by a random variable with a known distribution, whatever the
+data and whatever was released before::
 
-    replace-one      log(1 + x) + m^2/2 + m R,  m = 2 c_1 B / sigma,  P(R > t) <= S(t)
+    replace-one          log(1 + x) + m^2/2 + m R,  m = 2 c_1 B / sigma,  P(R > t) <= S(t)
     zero-out, adding     log(1 + x) + max(0, m^2/2 + m Z),  m = c_1 B / sigma
     zero-out, removing   m^2/2 + m |Z|
 
-with x = c_2 B^2 / Lambda, Z standard normal and
+with x = c_2 B^2 / Lambda, Z standard normal and ::
 
     S(t) = sup over phi in [0, pi/4] of 1 - (1 - 2 Q(t / cos phi)) (1 - 2 Q(t / sin phi)).
 
-Several releases and Gaussian ones of total mu compose to delta(epsilon) = E G(epsilon - sum of
-these losses; mu): conditioning on the first release, its hockey-stick divergence is an expectation
-of a decreasing function of the loss, so a larger loss is worse; for Gaussian releases that function
-is convex in e^epsilon and the Gaussian pair is the worst. Under zero-out one of the two directions
-holds for all releases together, so the larger of the two totals counts.
+Several such releases, and Gaussian ones of total mu, compose to delta(epsilon) = E G(epsilon - sum
+of these losses; mu). The reason: given the first release, the hockey-stick divergence of the rest
+is the expectation of a decreasing function of the loss, so a larger loss is worse. For Gaussian
+releases this function is convex in e^epsilon, and the Gaussian pair is the worst one. Under
+zero-out, all releases together have the same direction, so the larger of the two totals counts.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from dpkernel.foundations.types import JSON, Array, Budget, Neighbours, is_real
 from dpkernel.privacy.profiles.base import PrivacyProfile, hypot_up, rdp_delta
 from dpkernel.privacy.profiles.gaussian import gaussian_delta
 
-_FAR = 12.0  # beyond it a normal variable has probability 4e-33, which is added to delta
+_FAR = 12.0  # a normal variable exceeds it with probability 4e-33, which is added to delta
 _STEPS = 12 * 1024
 _ANGLES = 400
-_CELLS = 8192  # of the largest stage's loss, where several are convolved
-_DIRECT = 3  # so many stages are convolved without a Fourier transform, which has absolute errors
-_MOST_STAGES = 128  # beyond them the Renyi bound is used
-_LARGEST_M = 100.0  # epsilon would be 5000 there: nothing is claimed beyond
-_NEVER = -1e300  # the log-probability of what does not happen
+_CELLS = 8192  # grid cells for the loss of the largest stage when several stages are convolved
+_DIRECT = 3  # up to this many stages are convolved without FFT, which has absolute errors
+_MOST_STAGES = 128  # with more stages the Renyi bound is used
+_LARGEST_M = 100.0  # epsilon would be 5000 there, so nothing is claimed for a larger m
+_NEVER = -1e300  # log-probability of an event that does not happen
 
 Stage = tuple[float, float]  # m and x
 
@@ -57,20 +57,24 @@ class ObjectiveProfile(PrivacyProfile):
     Parameters
     ----------
     stages : tuple of (m, x)
-        Fixed in advance; see the head of this module.
+        The objective perturbations, fixed in advance; see the head of this module.
     neighbours : str
-        "replace-one", or "zero-out" and "add-remove", which share their laws.
+        "replace-one", "zero-out" or "add-remove". The last two share their distributions.
     mu_value : float
-        Of all Gaussian releases together, output noise included.
+        The total mu of all Gaussian releases, including the output noise.
     slack, log_miss : float
-        The noise as drawn has probabilities within a factor e^slack (counted for both data sets) of
-        the ideal one, outside an event of probability e^log_miss.
+        The drawn noise has probabilities within a factor e^slack (counted for both data sets) of
+        those of the ideal noise, except on an event of probability e^log_miss.
 
-    Guarantee    delta(epsilon) as above at epsilon - slack, plus e^(epsilon + log_miss), times
-                 e^slack; or the same at a smaller epsilon.
-    Numerics     laws are tabulated with every cell's mass on its upper edge and S(t) bounded from
-                 above on cells of phi; what is cut off is added. Never a mu: it does not compose by
-                 mu^2.
+    Notes
+    -----
+    Guarantee
+        delta(epsilon) as above at epsilon - slack, plus e^(epsilon + log_miss), times e^slack; or
+        the same at a smaller epsilon.
+    Numerics
+        Distributions are tabulated with the mass of every cell on its upper edge, and S(t) is
+        bounded from above on cells of phi. What is cut off is added. The profile has no mu, because
+        it does not compose by mu^2.
     """
 
     kind: ClassVar[str] = "objective-perturbation"
@@ -103,10 +107,11 @@ class ObjectiveProfile(PrivacyProfile):
             object.__setattr__(self, name, float(getattr(self, name)))
 
     def delta(self, epsilon: float) -> float:
-        """Return the bound of the head of this module, rounded up.
+        """Return the bound at the head of this module, rounded up.
 
-        Beyond the epsilon at which the missed event takes over it would rise again; the value there
-        holds for every larger epsilon. It is convex in e^epsilon, so there is one such point.
+        For a very large epsilon the bound would rise again, because the missed event dominates it.
+        The smallest value then holds for every larger epsilon. The bound is convex in e^epsilon, so
+        there is one such point.
         """
         found, missed = _bound_of(self, epsilon)
         if missed > 1e-15 * found and _bound_of(self, epsilon + 0.01)[0] >= found:
@@ -114,13 +119,13 @@ class ObjectiveProfile(PrivacyProfile):
         return found
 
     def _bound(self, epsilon: float) -> tuple[float, float]:
-        """Return the bound at exactly this epsilon, and the part that the missed event has in it."""
+        """Return the bound at exactly this epsilon, and the contribution of the missed event."""
         missed = math.exp(min(epsilon + self.log_miss, 0.0))
         if self.stages[-1][0] > _LARGEST_M:
             return 1.0, missed
         best = 1.0
         if len(self.stages) > _DIRECT:
-            # laws that were convolved by Fourier transforms end at 1e-12
+            # distributions that were convolved by FFT are accurate to 1e-12 only
             growth = 1 + math.exp(min(epsilon, 700.0))
             best = rdp_delta(self.rdp, epsilon) + growth * self.rdp_miss
         if len(self.stages) > _MOST_STAGES:
@@ -137,20 +142,20 @@ class ObjectiveProfile(PrivacyProfile):
         return min(1.0, best, math.exp(self.slack) * (worst * (1 + 1e-11) + missed)), missed
 
     def supports(self, budget: Budget) -> bool:
-        """Whether this profile proves (epsilon, delta)-DP; at this very epsilon, most often."""
+        """Return whether this profile proves (epsilon, delta)-DP, usually at this very epsilon."""
         return _bound_of(self, budget.epsilon)[0] <= budget.delta or super().supports(budget)
 
     @property
     def spread(self) -> float:
-        """The sum of seven deviations of every release."""
+        """The sum of seven standard deviations over all releases."""
         total = math.fsum(math.log1p(x) + m * m / 2 + 7 * m for m, x in self.stages)
         return min(total + self.mu_value * (self.mu_value / 2 + 7), 1e3)
 
     def rdp(self, order: float) -> float:
-        r"""Return the sum of the stages' Renyi bounds, outside the missed event.
+        r"""Return the sum of the Renyi bounds of the stages, outside the missed event.
 
-        Replace-one: log(1 + x) + log(2 e^(a (a-1) m^2 / 2) + 2) / (a - 1). Zero-out: the larger of
-        the two directions, each by the moment of its loss.
+        For replace-one: log(1 + x) + log(2 e^(a (a-1) m^2 / 2) + 2) / (a - 1). For zero-out: the
+        larger of the two directions, each by the moment of its loss.
         """
         total = order * self.mu_value**2 / 2
         for (m, x), count in Counter(self.stages).items():
@@ -171,15 +176,16 @@ class ObjectiveProfile(PrivacyProfile):
 
     @property
     def rdp_miss(self) -> float:
-        """The probability of the event outside of which ``rdp`` holds.
+        """The probability of the event on which ``rdp`` may fail.
 
-        Let b follow the drawn law where it is drawn and the ideal one elsewhere, rescaled: this law
-        is within e^slack of the ideal one everywhere, and the drawn one is it, given that event.
+        Proof: let b follow the drawn distribution where it is drawn and the ideal one elsewhere,
+        rescaled. This distribution is within e^slack of the ideal one everywhere, and the drawn
+        distribution is the same one, conditioned on that event.
         """
         return math.exp(min(self.log_miss + self.slack, 0.0))
 
     def combine(self, *others: ObjectiveProfile) -> ObjectiveProfile:
-        """Return the composition of these; the relation must be one."""
+        """Return the composition of these profiles, which must have the same relation."""
         every = (self, *others)
         if len({profile.neighbours for profile in every}) > 1:
             raise ParameterError(
@@ -232,9 +238,24 @@ def objective_multiplier(
 ) -> float:
     """Return the largest kappa for which stages m_j = kappa sqrt(weights_j) fit the budget.
 
-    ``gaussian`` is the weight of all Gaussian releases: their mu is kappa sqrt(gaussian). The lower
-    end of a bisection to this relative precision; returns 0 if nothing fits (then x is too large:
-    log(1 + x) must stay below epsilon).
+    ``gaussian`` is the weight of all Gaussian releases together: their mu is kappa sqrt(gaussian).
+    The result is the lower end of a bisection to the given relative precision. It is 0 if nothing
+    fits; then x is too large, because log(1 + x) must stay below epsilon.
+
+    Parameters
+    ----------
+    budget : Budget
+        The budget of all releases together.
+    weights, x : sequence of float
+        The weight and the x of each stage.
+    neighbours : Neighbours
+        The neighbouring relation.
+    gaussian : float
+        The weight of all Gaussian releases together.
+    slack, log_miss : float
+        See ``ObjectiveProfile``.
+    precision : float
+        The relative precision of the bisection.
     """
     stages = tuple(weights), tuple(x)
     return _multiplier(budget, *stages, neighbours.value, gaussian, slack, log_miss, precision)
@@ -277,13 +298,13 @@ def _bound_of(profile: ObjectiveProfile, epsilon: float) -> tuple[float, float]:
     return profile._bound(float(epsilon))
 
 
-# --- laws of the losses --------------------------------------------------------------------------
+# --- distributions of the losses ------------------------------------------------------------------
 
-Law = tuple[float, Array, Array, float]  # a shift, losses, their probabilities, what was cut off
+TotalLaw = tuple[float, Array, Array, float]  # shift, losses, probabilities, cut-off
 
 
-def _laws(stages: tuple[Stage, ...], neighbours: str) -> list[Law]:
-    """Return the law of the total loss, for each direction that has to be covered."""
+def _laws(stages: tuple[Stage, ...], neighbours: str) -> list[TotalLaw]:
+    """Return the distribution of the total loss, for each direction that has to be covered."""
     two = neighbours == Neighbours.REPLACE_ONE.value
     names = ["two records"] if two else ["add", "remove"]
     return [_total_law(stages, name) for name in names]
@@ -291,7 +312,10 @@ def _laws(stages: tuple[Stage, ...], neighbours: str) -> list[Law]:
 
 @lru_cache(maxsize=256)
 def _lowest_at(profile: ObjectiveProfile) -> float:
-    """Return the epsilon at which the bound is lowest, by ternary search; a tie is one of ones."""
+    """Return the epsilon at which the bound is lowest, by ternary search.
+
+    Two equal values are both 1, so the search then moves on to larger epsilons.
+    """
     low, high = -50.0, max(-profile.log_miss, 0.0)
     for _ in range(60):
         one, two = low + (high - low) / 3, high - (high - low) / 3
@@ -301,14 +325,14 @@ def _lowest_at(profile: ObjectiveProfile) -> float:
 
 
 @lru_cache(maxsize=64)
-def _total_law(stages: tuple[Stage, ...], name: str) -> Law:
-    """Return shift + losses with probabilities: the loss of all stages, from above."""
+def _total_law(stages: tuple[Stage, ...], name: str) -> TotalLaw:
+    """Return shift, losses and probabilities of the total loss of all stages, bounded from above."""
     shift = 0.0 if name == "remove" else math.fsum(math.log1p(x) for _, x in stages)
     ms = [m for m, _ in stages]
     top = max(ms)
     if name == "add":
         losses, weights, cut = _sum_law(tuple(ms), name, _FAR * top / _CELLS)
-    else:  # m^2/2 + m R: the law of the sum of the R, weighted, does for every size of noise
+    else:  # m^2/2 + m R: one distribution of the weighted sum of the R serves every noise scale
         ratios = tuple(min(math.ceil(m / top * 2**40) / 2**40, 1.0) for m in ms)
         values, weights, cut = _sum_law(ratios, name, _FAR / _CELLS)
         losses = (math.fsum(m * m / 2 for m in ms) + top * values) * (1 + 1e-12)
@@ -317,9 +341,9 @@ def _total_law(stages: tuple[Stage, ...], name: str) -> Law:
 
 @lru_cache(maxsize=64)
 def _sum_law(ms: tuple[float, ...], name: str, step: float) -> tuple[Array, Array, float]:
-    """Return values, probabilities, and the probability cut off, of the sum over stages.
+    """Return values, probabilities and the cut-off probability of the sum over stages.
 
-    One stage keeps its own fine grid; several are put on one with this step.
+    A single stage keeps its own fine grid. Several stages are put on a common grid with this step.
     """
     if len(ms) == 1:
         return _stage_law(name, ms[0])
@@ -339,7 +363,7 @@ def _sum_law(ms: tuple[float, ...], name: str, step: float) -> tuple[Array, Arra
 
 
 def _stage_law(name: str, m: float) -> tuple[Array, Array, float]:
-    """Return values, probabilities, and the probability cut off, of max(0, m^2/2 + m Z) or m R."""
+    """Return values, probabilities and the cut-off probability of max(0, m^2/2 + m Z) or m R."""
     if name == "add":
         edges = np.linspace(-m / 2, _FAR, _STEPS + 1)
         survival = ndtr(-edges) * (1 + 1e-12)
@@ -355,7 +379,7 @@ def _stage_law(name: str, m: float) -> tuple[Array, Array, float]:
 
 @lru_cache(maxsize=1)
 def _survival_of_two() -> Array:
-    """Return an upper bound of S(t) on the grid of t, non-increasing."""
+    """Return a non-increasing upper bound of S(t) on the grid of t."""
     edges = np.linspace(0.0, _FAR, _STEPS + 1)
     angles = np.linspace(0.0, math.pi / 4, _ANGLES + 1)
     best = np.zeros_like(edges)
@@ -370,11 +394,11 @@ def _survival_of_two() -> Array:
 def _convolve(
     one: tuple[Array, float], two: tuple[Array, float], *, direct: bool
 ) -> tuple[Array, float]:
-    """Return the law of the sum, and a bound on the probability that is missing from it.
+    """Return the distribution of the sum, and a bound on the probability that it misses.
 
-    By Fourier transforms the entries err by at most 24 log2(n) u ||a|| ||b|| sqrt(n) in Euclidean norm
-    (Higham 2002, Theorem 24.2, for three transforms and a product), so by sqrt(n) times that
-    altogether. The atoms at 0, which would make these norms large, are multiplied out apart.
+    With FFTs the entries err by at most 24 log2(n) u ||a|| ||b|| sqrt(n) in Euclidean norm (Higham
+    2002, Theorem 24.2, for three transforms and a product), and hence by sqrt(n) times that in
+    total. The atoms at 0 would make these norms large, so they are multiplied separately.
     """
     (a, cut_a), (b, cut_b) = one, two
     size = len(a) + len(b) - 1

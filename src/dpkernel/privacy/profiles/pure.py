@@ -1,4 +1,4 @@
-"""Pure epsilon-DP, and mechanisms of which one point (epsilon, delta) is known."""
+"""Profiles of pure epsilon-DP, and of mechanisms with one known point (epsilon, delta)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,13 @@ from dpkernel.privacy.profiles.base import PrivacyProfile
 
 @dataclass(frozen=True)
 class PureProfile(PrivacyProfile):
-    """Pure epsilon-DP: dominated by randomised response with this epsilon."""
+    """Pure epsilon-DP, which is dominated by randomised response with this epsilon.
+
+    Parameters
+    ----------
+    epsilon_value : float
+        The epsilon of the mechanism.
+    """
 
     kind: ClassVar[str] = "pure"
     epsilon_value: float
@@ -31,12 +37,12 @@ class PureProfile(PrivacyProfile):
 
     @property
     def mu(self) -> float:
-        """The Gaussian pair through the corner of the trade-off curve, rounded up.
+        """The mu of the Gaussian pair through the corner of the trade-off curve, rounded up.
 
-        The curve of randomised response is two chords from (0, 1) and (1, 0) to the corner
-        (a, a), a = 1/(1 + e^epsilon); the convex Gaussian curve through that corner lies below.
+        The curve of randomised response consists of two chords from (0, 1) and (1, 0) to the corner
+        (a, a) with a = 1/(1 + e^epsilon). The convex Gaussian curve through that corner lies below.
         """
-        # -2 Phi^-1(a); for tiny epsilon 2 sqrt(2 pi) (1/2 - a) is a bound that does not cancel
+        # -2 Phi^-1(a); for tiny epsilon, 2 sqrt(2 pi) (1/2 - a) is a bound without cancellation
         corner = -2 * float(ndtri(1 / (1 + math.exp(min(self.epsilon_value, 700.0)))))
         if self.epsilon_value > 700:  # Phi^-1(e^-x) >= -sqrt(2 x)
             corner = 2 * math.sqrt(2 * self.epsilon_value)
@@ -54,22 +60,22 @@ class PureProfile(PrivacyProfile):
         inside = -math.expm1(epsilon - own) / (1 + math.exp(-own)) * (1 + 1e-15)
         return min(
             1.0, math.nextafter(inside, math.inf)
-        )  # a share of a subnormal rounds to nothing
+        )  # because a fraction of a subnormal number rounds to zero
 
     @property
     def fineness(self) -> float:
-        """A twentieth of epsilon, where that is less than usual."""
+        """The usual grid step, or a twentieth of epsilon if that is smaller."""
         return min(pld.STEP, self.epsilon_value / 20 or pld.STEP)
 
     def epsilon(self, delta: float) -> float:
-        """Return the epsilon of this profile, less where delta > 0 buys some."""
+        """Return the epsilon of this profile, or less if delta > 0 allows it."""
         return self.epsilon_value if delta == 0 else super().epsilon(delta)
 
     def rdp(self, order: float) -> float:
         """Return the Renyi divergence of randomised response, at most epsilon."""
         own = self.epsilon_value
         t = (order - 1) * own
-        if t > 300:  # sinh and cosh are e^t / 2 then, to 10^-260
+        if t > 300:  # sinh and cosh then equal e^t / 2 up to 10^-260
             return min(own, (t - math.log1p(math.exp(-own))) / (order - 1) * (1 + 1e-14))
         # log E e^((order-1) loss) = log(cosh t + tanh(own/2) sinh t), written without cancellation
         moment = math.log1p(math.tanh(own / 2) * math.sinh(t) + 2 * math.sinh(t / 2) ** 2)
@@ -86,7 +92,13 @@ class PureProfile(PrivacyProfile):
 
 @dataclass(frozen=True)
 class ApproximateProfile(PrivacyProfile):
-    """A mechanism of which only one point (epsilon, delta) is known."""
+    """A mechanism for which only one point (epsilon, delta) is known.
+
+    Parameters
+    ----------
+    epsilon_value, delta_value : float
+        The known point.
+    """
 
     kind: ClassVar[str] = "approximate"
     epsilon_value: float
@@ -105,7 +117,7 @@ class ApproximateProfile(PrivacyProfile):
 
     @property
     def fineness(self) -> float:
-        """A twentieth of epsilon, where that is less than usual."""
+        """The usual grid step, or a twentieth of epsilon if that is smaller."""
         return min(pld.STEP, self.epsilon_value / 20 or pld.STEP)
 
     @property
@@ -114,14 +126,14 @@ class ApproximateProfile(PrivacyProfile):
         return self.epsilon_value
 
     def delta(self, epsilon: float) -> float:
-        """Return delta_0 plus (1 - delta_0) times that of randomised response."""
+        """Return delta_0 plus (1 - delta_0) times the delta of randomised response."""
         pure = PureProfile(self.epsilon_value).delta(epsilon)
         if pure == 0:
             return self.delta_value
         return min(1.0, (self.delta_value + (1 - self.delta_value) * pure) * (1 + 4e-16))
 
     def rdp(self, order: float) -> float:
-        """Return inf unless delta is 0: the leaked event has no Renyi bound."""
+        """Return inf unless delta is 0, because the leaked event has no Renyi bound."""
         return PureProfile(self.epsilon_value).rdp(order) if self.delta_value == 0 else math.inf
 
     def pld(self, step: float = pld.STEP) -> pld.Distribution | None:

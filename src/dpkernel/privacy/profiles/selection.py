@@ -1,15 +1,18 @@
-r"""Choosing among several private runs: random stopping, and parts of which a record is in one.
+r"""Profiles of a choice among private runs: random stopping, and the maximum over disjoint parts.
 
-A base mechanism draws a candidate at random, trains it with noise and scores it with noise. It is run
-K times with fresh randomness, the run with the best score is released whole, and neither K nor
-the other runs are. K has a law that is fixed in advance:
+A base mechanism draws a candidate at random, trains it with noise and scores it with noise. It is
+run K times with fresh randomness. The run with the best score is released completely; K and all
+other runs stay secret. The distribution of K is fixed in advance::
 
     negative-binomial  truncated at K >= 1, P(k) proportional to (1 - g)^k prod_{l<k} (l + eta)/(l + 1);
-                       eta = 0 is the logarithmic law, eta = 1 the geometric one
+                       eta = 0 is the logarithmic distribution, eta = 1 the geometric one
     poisson            of mean m >= 1; K = 0 releases a fixed output
 
-In Renyi divergence the best of K costs little more than one run. Reference: Papernot & Steinke (2022),
-Theorems 2 and 6; Liu & Talwar (2019).
+In Renyi divergence the best of K runs costs little more than one run.
+
+References
+----------
+Papernot & Steinke (2022), Theorems 2 and 6; Liu & Talwar (2019).
 """
 
 from __future__ import annotations
@@ -32,15 +35,20 @@ from dpkernel.privacy.profiles.pure import PureProfile
 
 LAWS = ("negative-binomial", "poisson")
 _UP = 1 + 1e-12
-_HIGHER = tuple(1 + 10.0**e for e in np.linspace(-2, 6, 321))  # orders for the inner minimum
+_HIGHER = tuple(1 + 10.0**e for e in np.linspace(-2, 6, 321))  # orders tried for the inner minimum
 
 
 @dataclass(frozen=True)
 class MaximumProfile(PrivacyProfile):
-    """Several profiles of which any two neighbours meet one: delta is the largest of theirs.
+    """The largest of several profiles, when two neighbours can differ in one of them only.
 
-    For disjoint sets of rows (a record is in one), and for a choice of mechanism that does not depend
-    on the data.
+    It applies to disjoint sets of rows, because a record is in one set only, and to a choice of
+    mechanism that does not depend on the data.
+
+    Parameters
+    ----------
+    parts : tuple of PrivacyProfile
+        The profiles of the parts.
     """
 
     kind: ClassVar[str] = "maximum"
@@ -78,7 +86,7 @@ class MaximumProfile(PrivacyProfile):
         return max(part.rdp_miss for part in self.parts)
 
     def pld(self, step: float = pld.STEP) -> pld.Distribution | None:
-        """Return a pessimistic discretisation, where every part is Gaussian or pure: cheap profiles."""
+        """Return a pessimistic discretisation if every part is Gaussian or pure, hence cheap."""
         if not all(isinstance(part, (GaussianProfile, PureProfile)) for part in self.parts):
             return None
         reach = self.epsilon(1e-17)
@@ -92,7 +100,7 @@ class MaximumProfile(PrivacyProfile):
 
 
 def maximum(profiles: Sequence[PrivacyProfile]) -> PrivacyProfile:
-    """Return the profile of which any two neighbours meet one of these; Gaussians by the largest mu."""
+    """Return the maximum of these profiles; for Gaussian profiles the one with the largest mu."""
     flat: list[PrivacyProfile] = []
     for profile in profiles:
         flat.extend(profile.parts if isinstance(profile, MaximumProfile) else (profile,))
@@ -107,15 +115,16 @@ def maximum(profiles: Sequence[PrivacyProfile]) -> PrivacyProfile:
 
 @dataclass(frozen=True)
 class StoppingLaw:
-    """The law of the number of runs.
+    """The distribution of the number of runs.
 
     Parameters
     ----------
     name : {"negative-binomial", "poisson"}
+        The family.
     mean : float
-        Expected number of runs, at least 1 (Poisson) or above 1.
+        The expected number of runs: at least 1 (Poisson) or above 1 (negative binomial).
     eta : float
-        Shape of the negative binomial, above -1; larger ones vary less and cost more.
+        The shape of the negative binomial, above -1. A larger value varies less and costs more.
     """
 
     name: str
@@ -145,7 +154,7 @@ class StoppingLaw:
 
     @property
     def log_odds(self) -> float:
-        """log(1 / gamma) of the negative binomial: its mean is at least the one asked for."""
+        """log(1 / gamma) of the negative binomial, such that its mean is at least the requested one."""
         return _log_inverse_gamma(self.eta, self.mean)
 
     @property
@@ -156,7 +165,7 @@ class StoppingLaw:
         return _mean_runs(self.eta, self.log_odds) * (1 + 1e-9)
 
     def probabilities(self, digits: int = 30) -> Iterator[Decimal]:
-        """Yield P(K = 0), P(K = 1), ..., each to about so many digits; without end."""
+        """Yield P(K = 0), P(K = 1), ... without end, each to about this number of digits."""
         with localcontext() as context:
             context.prec = digits + 10
             poisson, eta = self.name == "poisson", Decimal(self.eta)
@@ -177,7 +186,7 @@ class StoppingLaw:
                 term = term * x / k if poisson else term * step * (k + eta) / (k + 1)
 
     def draw(self, words: Callable[[int], Any]) -> int:
-        """Draw K exactly from uniform 64-bit words: more of them, and more digits, where it is close."""
+        """Draw K exactly from uniform 64-bit words, with more words and digits for close decisions."""
         bits, u = 0, 0
         while True:
             for word in words(2):
@@ -191,7 +200,7 @@ class StoppingLaw:
                     slack = (k + 2) * Decimal(10) ** (-bits // 3)
                     if low + unit < total - slack:
                         return k
-                    if low <= total + slack:  # too close to tell
+                    if low <= total + slack:  # too close to decide
                         break
 
     def to_dict(self) -> JSON:
@@ -201,20 +210,31 @@ class StoppingLaw:
 
 @dataclass(frozen=True)
 class StoppingProfile(PrivacyProfile):
-    r"""The best of K runs of a base mechanism, K random; by Renyi divergence.
+    r"""The best of a random number K of runs of a base mechanism, by Renyi divergence.
 
-    With rho the base's Renyi curve, for the truncated negative binomial
+    Parameters
+    ----------
+    base : PrivacyProfile
+        The profile of one run.
+    law : StoppingLaw
+        The distribution of the number of runs.
+
+    Notes
+    -----
+    Let rho be the Renyi curve of the base. For the truncated negative binomial ::
 
         rho'(a) = rho(a) + (1 + eta) min_b [(1 - 1/b) rho(b) + log(1/gamma) / b] + log E K / (a - 1)
 
-    and for the Poisson law, with d the base's delta at log(1 + 1/(a - 1)),
+    and for the Poisson distribution, with d the delta of the base at log(1 + 1/(a - 1)), ::
 
         rho'(a) = rho(a) + m d + log m / (a - 1).
 
-    ``delta`` converts this curve, and adds what the base's curve leaves out. A pure
-    base costs (2 + eta) epsilon with the negative binomial.
+    ``delta`` converts this curve and adds the probability of the event on which the base's curve
+    may fail. With the negative binomial, a pure base costs (2 + eta) epsilon.
 
-    Reference    Papernot & Steinke (2022), Theorems 2 and 6.
+    References
+    ----------
+    Papernot & Steinke (2022), Theorems 2 and 6.
     """
 
     kind: ClassVar[str] = "random-stopping"
@@ -224,7 +244,10 @@ class StoppingProfile(PrivacyProfile):
     law: StoppingLaw
 
     def rdp(self, order: float) -> float:
-        """Return the least bound of the theorem at this order or a larger one, at most the pure one."""
+        """Return the smallest bound of the theorem over this order and all larger ones.
+
+        It is at most the bound for a pure base.
+        """
         orders, bounds = _curve(self)
         place = int(np.searchsorted(orders, order))
         later = bounds[place:]
@@ -253,7 +276,7 @@ class StoppingProfile(PrivacyProfile):
 
     @property
     def rdp_miss(self) -> float:
-        """The base's, once a run."""
+        """The probability for the base, times the expected number of runs."""
         return min(self.law.greatest_mean * self.base.rdp_miss, 1.0)
 
     def delta(self, epsilon: float) -> float:
@@ -264,7 +287,7 @@ class StoppingProfile(PrivacyProfile):
         return min(found + (1 + math.exp(min(epsilon, 700.0))) * self.rdp_miss, 1.0)
 
     def epsilon(self, delta: float) -> float:
-        """Return the smallest epsilon >= 0, rounded up, found near the best order's formula."""
+        """Return the smallest epsilon >= 0, rounded up, searched near the best order's formula."""
         orders, rho = _curve(self)
         if not is_real(delta) or not 0 < delta < 1 or not len(orders):
             return super().epsilon(delta)
@@ -281,14 +304,14 @@ class StoppingProfile(PrivacyProfile):
 
 @lru_cache(maxsize=256)
 def _curve(profile: StoppingProfile) -> tuple[Array, Array]:
-    """Return orders with a finite Renyi bound, and the bounds, which grow with the order."""
+    """Return the orders with a finite Renyi bound, and the bounds, which grow with the order."""
     pairs = [(order, profile._bound(order)) for order in ORDERS]
     known = np.array([pair for pair in pairs if pair[1] < math.inf]).reshape(-1, 2)
     return known[:, 0], np.minimum.accumulate(known[::-1, 1])[::-1]
 
 
 def _converted(profile: StoppingProfile, epsilon: float) -> float:
-    """Return the least delta over the orders, as ``rdp_delta`` does, from a stored curve."""
+    """Return the smallest delta over the orders, as ``rdp_delta`` does, from a stored curve."""
     orders, rho = _curve(profile)
     if not len(orders):
         return 1.0

@@ -1,8 +1,8 @@
-"""Sensitivities as values: a formula's name, its parameters, and the number they give.
+"""Sensitivities as values: the name of a formula, its parameters and the resulting number.
 
-A certificate carries the name and the parameters, and ``verify`` computes the number again.
-Every formula rounds up. To add one, write a function of (neighbours, parameters) and register it
-with ``formula``, or with ``law`` if it is random.
+A certificate contains the name and the parameters, and ``verify`` computes the number again. Every
+formula rounds up. To add one, write a function of (neighbours, parameters) and register it with
+``formula``, or with ``law`` if the sensitivity is random.
 """
 
 from dpkernel.privacy.sensitivity.base import (

@@ -1,4 +1,4 @@
-"""What a sensitivity is, and the register of formulas and laws."""
+"""The types of sensitivities, and the registries of formulas and random laws."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from dpkernel.foundations.types import JSON, Neighbours
 
 Parameters = Mapping[str, float]
 Formula = Callable[[Neighbours, Parameters], float]
-Law = Callable[[Neighbours, Parameters], tuple[list[float], list[float], float]]
+LawRule = Callable[[Neighbours, Parameters], tuple[list[float], list[float], float]]
 
 _FORMULAS: dict[str, Formula] = {}
 _NORMS: dict[str, tuple[str, ...]] = {}
-_LAWS: dict[str, Law] = {}
+_LAWS: dict[str, LawRule] = {}
 
 
 def formula(name: str, *norms: str) -> Callable[[Formula], Formula]:
-    """Register a rule (neighbours, parameters) -> number, rounded up; in l2 unless said otherwise."""
+    """Register a rule (neighbours, parameters) -> number that rounds up; the default norm is l2."""
 
     def register(rule: Formula) -> Formula:
         _FORMULAS[name], _NORMS[name] = rule, norms or ("l2",)
@@ -29,10 +29,10 @@ def formula(name: str, *norms: str) -> Callable[[Formula], Formula]:
     return register
 
 
-def law(name: str) -> Callable[[Law], Law]:
-    """Register a rule (neighbours, parameters) -> (values, probabilities, tail) of a random l2 one."""
+def law(name: str) -> Callable[[LawRule], LawRule]:
+    """Register a rule (neighbours, parameters) -> (values, probabilities, tail) for a random l2 one."""
 
-    def register(rule: Law) -> Law:
+    def register(rule: LawRule) -> LawRule:
         _LAWS[name] = rule
         return rule
 
@@ -41,15 +41,16 @@ def law(name: str) -> Callable[[Law], Law]:
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """How far a query can move between neighbouring data sets, and why.
+    """How far a query can move between neighbouring data sets, and by which formula.
 
     Parameters
     ----------
     formula : str
         A name in the registry of this module.
     neighbours : Neighbours
+        The neighbouring relation.
     parameters : tuple of (name, value)
-        The arguments of the formula; all public.
+        The arguments of the formula, all public.
     norm : {"l2", "l1", "score"}
         The norm in which the query moves.
     """
@@ -60,7 +61,7 @@ class Sensitivity:
     norm: str = "l2"
 
     def __post_init__(self) -> None:
-        value = self.value  # raises for an unknown formula or bad parameters
+        value = self.value  # raises if the formula is unknown or its parameters are bad
         if self.norm not in _NORMS[self.formula]:
             raise ParameterError(
                 parameter_message(
@@ -89,7 +90,7 @@ class Sensitivity:
             ) from error
 
     def to_dict(self) -> JSON:
-        """Return formula, relation, norm, parameters and the value they give."""
+        """Return the formula, relation, norm and parameters, and the resulting value."""
         return {
             "formula": self.formula,
             "neighbours": self.neighbours.value,
@@ -103,10 +104,27 @@ class Sensitivity:
 class RandomSensitivity:
     """A sensitivity that depends on fresh, data-independent randomness of the algorithm.
 
-    For a change of any one record the sensitivity is stochastically at most ``values[i]`` with
-    probability ``probabilities[i]``; ``tail`` is probability that was cut off. Void if the
-    randomness is not drawn afresh for the release, or if its law depends on a private n.
-    ``RandomSensitivity.of`` takes a registered law, which a certificate computes again.
+    For a change of any one record, the sensitivity is stochastically at most ``values[i]`` with
+    probability ``probabilities[i]``. ``tail`` is the probability that was cut off. Use
+    ``RandomSensitivity.of`` for a registered law, which a certificate can compute again.
+
+    Parameters
+    ----------
+    neighbours : Neighbours
+        The neighbouring relation, under which the number of rows must be public.
+    values, probabilities : tuple of float
+        The possible sensitivities and their probabilities.
+    tail : float
+        The probability that was cut off.
+    norm : str
+        The norm in which the query moves.
+    formula, parameters
+        The name and the public parameters of a registered law, if it is one.
+
+    Notes
+    -----
+    The value is void if the randomness is not drawn afresh for the release, or if its distribution
+    depends on a private number of rows.
     """
 
     neighbours: Neighbours
@@ -155,11 +173,11 @@ class RandomSensitivity:
 
     @property
     def value(self) -> float:
-        """The largest sensitivity of the law."""
+        """The largest sensitivity that can occur."""
         return max(self.values)
 
     def to_dict(self) -> JSON:
-        """Return the relation and the law, or what it is computed from, as JSON values."""
+        """Return the relation and the law, or the parameters that define it, as JSON values."""
         declared = {
             "values": list(self.values),
             "probabilities": list(self.probabilities),
@@ -175,9 +193,12 @@ class RandomSensitivity:
 
 
 def sensitivity_from_dict(data: JSON) -> Sensitivity | RandomSensitivity:
-    """Return the sensitivity described, recomputed from its parameters.
+    """Return the described sensitivity, recomputed from its parameters.
 
-    Raises CertificateError when the parameters give more than the stated value.
+    Raises
+    ------
+    CertificateError
+        If it can't be read, or if the parameters give more than the stated value.
     """
     try:
         relation, claimed = Neighbours.resolve(data["neighbours"]), float(data["value"])
@@ -217,7 +238,7 @@ def sensitivity_from_dict(data: JSON) -> Sensitivity | RandomSensitivity:
 
 
 def round_up(value: Fraction) -> float:
-    """Return the least float that is not below an exact number."""
+    """Return the smallest float that is not below an exact number."""
     try:
         near = float(value)
     except OverflowError:

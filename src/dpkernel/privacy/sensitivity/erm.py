@@ -1,20 +1,22 @@
 r"""How far the minimiser of a regularised risk moves when one record changes.
 
-The minimiser of sum_i omega_i loss(y_i, <h_i, beta>) + R(beta), where R has strong convexity
-``strength``, omega_i is in [0, 1] and omega_i ||h_i|| <= ``row``. For the mean form
-(1/m) sum_i loss + lambda Omega with a gamma-strongly convex Omega the strength is lambda gamma m
-(gamma = 2 for ||f||^2). All bounds hold in a reproducing kernel space with row^2 >= k(x, x). Adding up
-the two strong-convexity inequalities at the minimisers f and g of neighbouring data sets gives
+The minimiser of sum_i omega_i loss(y_i, <h_i, beta>) + R(beta) is considered, where R has strong
+convexity ``strength``, omega_i is in [0, 1] and omega_i ||h_i|| <= ``row``. For the mean form
+(1/m) sum_i loss + lambda Omega with a gamma-strongly convex Omega, the strength is lambda gamma m
+(gamma = 2 for ||f||^2). All bounds also hold in a reproducing kernel space with row^2 >= k(x, x).
+
+Adding up the two strong-convexity inequalities at the minimisers f and g of neighbouring data sets
+gives ::
 
     strength ||f - g||^2 <= [loss(g; z) - loss(f; z)] + [loss(f; z') - loss(g; z')],
 
-one bracket for each record that is there on one side only: two for a replaced record, one for a
-blanked, added or removed one. Neither smoothness nor differentiability is used. A slope bounds a bracket
-by slope row ||f - g||, and a bounded loss by its bound.
+with one bracket for each record that is present on one side only: two for a replaced record, one
+for a blanked, added or removed record. Neither smoothness nor differentiability is used. A bound on
+the slope bounds a bracket by slope row ||f - g||, and a bounded loss bounds it by its bound.
 
-``problems`` minimisers on the same records, released as one vector, move sqrt(problems) times as far.
-A computed minimiser at which the gradient is at most ``tolerance``, for every data set, is off by
-tolerance / strength on either side.
+If ``problems`` minimisers on the same records are released as one vector, it moves sqrt(problems)
+times as far. If the gradient at a computed minimiser is at most ``tolerance`` for every data set,
+the computed minimiser is off by at most tolerance / strength on either side.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ from dpkernel.privacy.sensitivity.base import Parameters, Sensitivity, formula, 
 
 _UP = 1 + 1e-12  # covers the rounding of a few dozen operations
 _CELLS = 20_000
-_SEPARATE = 0.32476  # above 3 sqrt(3) / 16, the largest a sqrt(a (1 - a))
+_SEPARATE = 0.32476  # slightly above 3 sqrt(3) / 16, the maximum of a sqrt(a (1 - a))
 
 
 def erm_lipschitz(
@@ -42,10 +44,26 @@ def erm_lipschitz(
     problems: int = 1,
     tolerance: float = 0.0,
 ) -> Sensitivity:
-    """Return that of a loss with slopes of at most ``slope``: 2 slope row / strength, or half of it.
+    """Return the sensitivity for a loss with slopes of at most ``slope``.
 
-    Attained by losses that are linear where the minimisers lie, such as the hinge. Several problems
-    with different slopes count as one with the root of the sum of their squares.
+    It is 2 slope row / strength for a replaced record and half of that otherwise. Losses that are
+    linear near the minimisers, such as the hinge, attain it. Several problems with different slopes
+    count as one with the root of the sum of their squares.
+
+    Parameters
+    ----------
+    neighbours : Neighbours
+        The neighbouring relation.
+    slope : float
+        A bound on the slope of the loss.
+    row : float
+        A bound on the norm of a row.
+    strength : float
+        The strong convexity of the regulariser.
+    problems : int
+        The number of minimisers on the same records that are released as one vector.
+    tolerance : float
+        A bound on the gradient at the computed minimiser, for every data set.
     """
     values = {"slope": slope, "row": row}
     return _erm("erm-lipschitz", neighbours, values, strength, problems, tolerance)
@@ -59,9 +77,23 @@ def erm_bounded(
     problems: int = 1,
     tolerance: float = 0.0,
 ) -> Sensitivity:
-    """Return that of a loss in [0, bound]: sqrt(2 bound / strength), without the 2 for one record.
+    """Return the sensitivity for a loss with values in [0, bound].
 
-    The bound has to hold at every minimiser and every record of the domain.
+    It is sqrt(2 bound / strength) for a replaced record, and without the factor 2 otherwise. The
+    bound must hold at every minimiser and for every record of the domain.
+
+    Parameters
+    ----------
+    neighbours : Neighbours
+        The neighbouring relation.
+    bound : float
+        The largest value of the loss.
+    strength : float
+        The strong convexity of the regulariser.
+    problems : int
+        The number of minimisers on the same records that are released as one vector.
+    tolerance : float
+        A bound on the gradient at the computed minimiser, for every data set.
     """
     return _erm("erm-bounded", neighbours, {"bound": bound}, strength, problems, tolerance)
 
@@ -76,21 +108,47 @@ def erm_ridge(
     problems: int = 1,
     tolerance: float = 0.0,
 ) -> Sensitivity:
-    r"""Return that of least squares, sum_i (y_i - <h_i, beta>)^2 / 2 + strength ||beta||^2 / 2.
+    r"""Return the sensitivity of ridge regression.
 
-    With |y| <= target = M, kappa = row and rho = kappa sqrt(n_rows / strength) it is
+    The objective is sum_i (y_i - <h_i, beta>)^2 / 2 + strength ||beta||^2 / 2. With
+    ``|y| <= target = M``, kappa = row and rho = kappa sqrt(n_rows / strength), the sensitivity is
     (kappa M / strength) min(2 + rho / 2, 2 psi(rho)) for a replaced record and
-    (kappa M / strength) psi(rho) for one, psi(rho) = max_a a (1 + rho sqrt(a (1 - a))) computed from
-    above. Under add-remove ``n_rows`` is a public bound.
+    (kappa M / strength) psi(rho) otherwise, where psi(rho) = max_a a (1 + rho sqrt(a (1 - a))) is
+    computed from above. Under add-remove, ``n_rows`` is a public bound on the number of rows.
+
+    Parameters
+    ----------
+    neighbours : Neighbours
+        The neighbouring relation.
+    row, target : float
+        Bounds on the norm of a row and on the absolute value of a target.
+    strength : float
+        The strong convexity of the regulariser.
+    n_rows : int
+        The number of rows.
+    problems : int
+        The number of minimisers on the same records that are released as one vector.
+    tolerance : float
+        A bound on the gradient at the computed minimiser, for every data set.
     """
     values = {"row": row, "target": target, "n_rows": n_rows}
     return _erm("erm-ridge", neighbours, values, strength, problems, tolerance)
 
 
 def erm_prediction(minimiser: Sensitivity, *, reach: float, norm: str = "l1") -> Sensitivity:
-    """Return that of one value f(x) = <f, phi(x)>, ||phi(x)|| <= reach: reach times the minimiser's.
+    """Return the sensitivity of one prediction f(x) = <f, phi(x)> with ||phi(x)|| <= reach.
 
-    Of a single number, so in every norm. It protects one prediction, never a function.
+    It is ``reach`` times that of the minimiser. The prediction is a single number, so this holds in
+    every norm. It protects one prediction, never the whole function.
+
+    Parameters
+    ----------
+    minimiser : Sensitivity
+        The sensitivity of the minimiser f.
+    reach : float
+        A bound on the norm of phi(x).
+    norm : str
+        The norm of the result.
     """
     values = {**dict(minimiser.parameters), "reach": float(reach)}
     return Sensitivity("erm-prediction", minimiser.neighbours, tuple(values.items()), norm)
@@ -111,12 +169,12 @@ def _erm(
 
 @lru_cache(maxsize=256)
 def psi(rho: float) -> float:
-    """Return max over 0 <= a <= 1 of a (1 + rho sqrt(a (1 - a))), from above.
+    """Return an upper bound on the maximum over 0 <= a <= 1 of a (1 + rho sqrt(a (1 - a))).
 
-    A maximum on a grid would be a lower bound: each cell counts with its right end and the largest
-    root on it.
+    A maximum on a grid would be a lower bound. Therefore each cell counts with its right end and
+    with the largest root on it.
     """
-    a = np.linspace(0.0, 1.0, _CELLS + 1)  # 1/2 is one of these
+    a = np.linspace(0.0, 1.0, _CELLS + 1)  # contains 1/2
     root = np.sqrt(a * (1 - a))
     cells = a[1:] * (1 + rho * np.maximum(root[1:], root[:-1]))
     return min(float(cells.max()), 1 + _SEPARATE * rho) * _UP
@@ -127,7 +185,7 @@ def _records(neighbours: Neighbours) -> int:
 
 
 def _common(p: Parameters, *names: str) -> tuple[float, ...] | None:
-    """Return the named values and strength, problems, tolerance; None if one makes no sense."""
+    """Return the named values, strength, problems and tolerance; None if one of them is invalid."""
     found = tuple(float(p[name]) for name in (*names, "strength", "problems", "tolerance"))
     *values, strength, problems, tolerance = found
     fine = all(0 <= v < math.inf for v in (*values, tolerance))

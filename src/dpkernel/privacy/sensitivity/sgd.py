@@ -1,23 +1,25 @@
 r"""How far the iterates of stochastic gradient descent move when one record changes.
 
-A *hit* is a step whose batch holds the changed record. Before the first hit the two runs coincide. A
-hit moves them apart by at most a = r step G / b: G bounds a record's gradient, b is the nominal batch
-size by which every batch is divided, a short one too, and r is 2 where a record is replaced and 1
-where it is blanked. Between hits both runs take the same step on the same records:
+A *hit* is a step whose batch holds the changed record. Before the first hit the two runs coincide.
+A hit moves them apart by at most a = r step G / b. Here G bounds the gradient of a record, b is the
+nominal batch size, by which every batch is divided, even a short one, and r is 2 if a record is
+replaced and 1 if it is blanked. Between hits both runs take the same step on the same records:
 
-- For a gradient that is L-Lipschitz in w and a step of at most 2/L they do not move apart: k hits
-  give a k. Each iterate after a hit carries it, so the mean of all iterates carries a hit at step t
-  with weight (T - t + 1)/T.
-- For a gradient that is Hölder continuous with exponent below 1, D becomes at most sqrt(D^2 + c^2).
-  As sqrt((D + a)^2 + c^2) <= sqrt(D^2 + c^2) + a, the worst order is one hit, all other steps, the
-  other hits: sqrt(a^2 + (T - k) c^2) + (k - 1) a. In a batch of several records those that did not
-  change expand as well, and T - 1 stands for T - k.
-- With a ridge and steps min(1/(C + ridge), 1/(ridge t)), C the largest curvature, a hit at step t
-  counts step_t prod_{s > t} (1 - ridge step_s), which grows with t: at most the last step each.
-- With a ridge and a constant step of at most 1/(C + ridge) the e-th last hit is followed by at least
-  e epochs, each of which shrinks it by (1 - step ridge) a step.
+- If the gradient is L-Lipschitz in w and the step is at most 2/L, the runs do not move further
+  apart, so k hits give a k. Each iterate after a hit carries it, so the mean of all iterates
+  carries a hit at step t with weight (T - t + 1)/T.
+- If the gradient is Hölder continuous with exponent below 1, a distance D becomes at most
+  sqrt(D^2 + c^2). Because sqrt((D + a)^2 + c^2) <= sqrt(D^2 + c^2) + a, the worst order is one hit,
+  then all other steps, then the other hits: sqrt(a^2 + (T - k) c^2) + (k - 1) a. In a batch of
+  several records, the unchanged ones expand the distance as well, and T - k becomes T - 1.
+- With a ridge and steps min(1/(C + ridge), 1/(ridge t)), where C is the largest curvature, a hit at
+  step t counts step_t prod_{s > t} (1 - ridge step_s). This grows with t, so each hit counts at
+  most the last step.
+- With a ridge and a constant step of at most 1/(C + ridge), the e-th last hit is followed by at
+  least e epochs, and each step of them shrinks it by the factor (1 - step ridge).
 
-Several problems on the same batches (one a class) are one vector: sqrt(problems) times as far.
+Several problems on the same batches (one per class) count as one vector, which moves sqrt(problems)
+times as far.
 """
 
 from __future__ import annotations
@@ -40,42 +42,42 @@ from dpkernel.privacy.sensitivity.base import (
 )
 
 _UP = 1 + 1e-12  # covers the rounding of a few dozen operations
-_CUT = 1e-18  # of a law's tail, which is added to delta
+_CUT = 1e-18  # cut-off tail probability of a distribution, which is added to delta
 _MOST_STEPS = 10**12
-_MANY = 2048  # hits, beyond which a law is made coarser
+_MANY = 2048  # for more hits the distribution is made coarser
 _MOST_HITS = 10**7
-_CELLS = 512  # of a law of positions; values are rounded up to them
+_CELLS = 512  # cells of a distribution of positions; values are rounded up to them
 
 Order = Literal["shuffle", "fixed", "replacement"]
 
 
 @dataclass(frozen=True)
 class Path:
-    """The public side of a run: everything that its sensitivity depends on.
+    """The public description of a run: everything that its sensitivity depends on.
 
     Parameters
     ----------
     n_rows, batch, steps : int
-        Steps of ``batch`` records each. Orders other than "replacement" pass over the rows again and
-        again in epochs.
+        The number of rows, of records per step and of steps. All orders except "replacement" pass
+        over the rows in epochs.
     order : {"shuffle", "fixed", "replacement"}
-        "replacement" takes a fresh uniform batch at every step.
+        "replacement" draws a fresh uniform batch at every step.
     gradient : float
-        G, a bound on the norm of one record's gradient along the whole run.
+        G, a bound on the norm of the gradient of one record along the whole run.
     step : float
-        The constant step; the largest one where steps decrease.
+        The constant step, or the largest step if steps decrease.
     ridge, decreasing
         The strength of the squared penalty, and whether steps decrease with it.
     expansion : float
-        c^2, by which a squared distance can grow in a step that is no hit.
+        c^2, by which a squared distance can grow in a step that is not a hit.
     averaged : bool
-        The mean of all iterates after a step, in place of the last one.
+        Whether the mean of all iterates is released instead of the last iterate.
     fresh : bool
-        The order is drawn for this run alone from the noise source, and nobody sees it.
+        Whether the order is secret and drawn for this run alone from the source of noise.
     drop_last : bool
-        A short batch at the end of an epoch is left out, not divided by b.
+        Whether a short batch at the end of an epoch is left out instead of divided by b.
     problems : int
-        Vectors that are fitted on the same batches.
+        The number of vectors that are fitted on the same batches.
     """
 
     n_rows: int
@@ -94,13 +96,13 @@ class Path:
 
     @property
     def per_epoch(self) -> int:
-        """Steps in which every record is met once."""
+        """The number of steps in which every record is used once."""
         whole, rest = divmod(self.n_rows, self.batch)
         return whole if self.drop_last or not rest else whole + 1
 
     @property
     def hits(self) -> int:
-        """The largest number of steps that can hold one given record, in epochs."""
+        """The largest number of steps that can use one given record, when there are epochs."""
         return -(-self.steps // self.per_epoch)
 
     @property
@@ -111,7 +113,7 @@ class Path:
         return self.step
 
     def sensitivity(self, neighbours: Neighbours) -> Sensitivity | RandomSensitivity:
-        """Return how far the output moves, as a number or as a law."""
+        """Return how far the output moves, as a number or as a random law."""
         self._check()
         names = {
             f.name: float(getattr(self, f.name))
@@ -171,7 +173,7 @@ def _read(p: Parameters) -> Path:
 
 
 def _apart(neighbours: Neighbours, path: Path, step: float) -> float:
-    """Return a, how far one hit moves the runs of all problems apart."""
+    """Return a, the distance by which one hit moves the runs of all problems apart."""
     if not neighbours.n_is_public:
         raise ParameterError(
             "SGD needs neighbours with the same number of rows: a removed row"
@@ -182,7 +184,7 @@ def _apart(neighbours: Neighbours, path: Path, step: float) -> float:
 
 
 def _after(path: Path, a: float, hits: Array) -> Array:
-    """Return the distance after each number of hits, at the last iterate."""
+    """Return the distance at the last iterate, for each number of hits."""
     if not path.expansion:
         return hits * a
     spread = path.expansion * path.problems
@@ -192,12 +194,12 @@ def _after(path: Path, a: float, hits: Array) -> Array:
 
 @formula("sgd-epochs")
 def _epochs(neighbours: Neighbours, p: Parameters) -> float:
-    """Return the worst distance over every order in which each epoch meets a record once."""
+    """Return the worst distance over all orders in which each epoch uses a record once."""
     path = _read(p)
     a = _apart(neighbours, path, path.last_step)
     hits = path.hits
     if path.ridge and not path.decreasing:
-        if path.steps % path.per_epoch:  # nothing is known of what follows a hit
+        if path.steps % path.per_epoch:  # after an incomplete epoch no shrinking is certain
             return a * hits * _UP
         shrink = path.per_epoch * math.log1p(-min(path.step * path.ridge, 1 - 1e-16))
         if not shrink:
@@ -212,7 +214,7 @@ def _epochs(neighbours: Neighbours, p: Parameters) -> float:
 
 @law("sgd-sampled")
 def _sampled(neighbours: Neighbours, p: Parameters) -> tuple[list[float], list[float], float]:
-    """Return the law for fresh uniform batches: the hits are binomial."""
+    """Return the law for fresh uniform batches, where the number of hits is binomial."""
     path = _read(p)
     rate = path.batch / path.n_rows
     a = _apart(neighbours, path, path.last_step)
@@ -221,8 +223,10 @@ def _sampled(neighbours: Neighbours, p: Parameters) -> tuple[list[float], list[f
         cells = min(_CELLS, max(8, 2**17 // most))
         return _scaled(_positions(path.steps, rate, cells), a / cells)
     if most > _MOST_HITS:
-        raise ParameterError("A record would be met too often for a law of hits: take fewer steps.")
-    # so many hits differ little: an average then counts as the last iterate, which moves further
+        raise ParameterError(
+            "A record would be used too often for a law of its hits: take fewer steps."
+        )
+    # with so many hits, an average counts as the last iterate, which moves slightly further
     hits = np.arange(most + 1)
     weights = binom.pmf(hits, path.steps, rate)
     if not path.expansion and most > _MANY:
@@ -233,9 +237,9 @@ def _sampled(neighbours: Neighbours, p: Parameters) -> tuple[list[float], list[f
 
 @law("sgd-shuffled")
 def _shuffled(neighbours: Neighbours, p: Parameters) -> tuple[list[float], list[float], float]:
-    """Return the law of an averaged iterate over secret permutations, one an epoch.
+    """Return the law of an averaged iterate over secret permutations, one per epoch.
 
-    In epoch e a record sits at a uniform place u = 1 .. N and counts (T - e N - u + 1)/T, if that
+    In epoch e a record is at a uniform place u = 1 .. N and counts (T - e N - u + 1)/T, if that
     step is taken at all.
     """
     path = _read(p)
@@ -254,7 +258,7 @@ def _shuffled(neighbours: Neighbours, p: Parameters) -> tuple[list[float], list[
 
 
 def _most(count: int, rate: float, tail: float) -> int:
-    """Return the least number of hits that more are less likely than ``tail``."""
+    """Return the smallest number of hits that is exceeded with probability below ``tail``."""
     low, high = -1, count
     while high - low > 1:
         middle = (low + high) // 2
@@ -263,8 +267,8 @@ def _most(count: int, rate: float, tail: float) -> int:
 
 
 def _positions(steps: int, rate: float, cells: int) -> Array:
-    """Return the law of the sum over hits of (T - t + 1)/T, in so many cells a unit, rounded up."""
-    ends = [cell * steps // cells for cell in range(cells + 1)]  # T - t + 1 up to here is in a cell
+    """Return the law of the sum over hits of (T - t + 1)/T, on a grid per unit, rounded up."""
+    ends = [cell * steps // cells for cell in range(cells + 1)]  # largest T - t + 1 in each cell
     counts = np.diff(np.array(ends), prepend=0)
     reach = cells * _most(steps, rate, _CUT) + 1
     law_of = np.zeros(reach)
@@ -282,7 +286,7 @@ def _positions(steps: int, rate: float, cells: int) -> Array:
 
 
 def _scaled(cells: Array, unit: float) -> tuple[list[float], list[float], float]:
-    """Return the law of multiples of a unit, merged upwards to a few hundred values."""
+    """Return the law of multiples of a unit, merged upwards into a few hundred values."""
     places = np.flatnonzero(cells > 0)
     kept = places[np.unique(np.linspace(0, len(places) - 1, _CELLS).astype(int))]
     starts = np.concatenate(([0], kept[:-1] + 1))
@@ -291,7 +295,7 @@ def _scaled(cells: Array, unit: float) -> tuple[list[float], list[float], float]
 
 
 def _complete(values: Array, weights: Array) -> tuple[list[float], list[float], float]:
-    """Return the law with what is missing to 1, and what was cut off, as its tail."""
+    """Return the law, with the cut-off probability and what is missing to 1 as its tail."""
     tail = max(0.0, 1 - math.fsum(weights)) + 2 * _CUT
     weights = weights * ((1 - tail) / math.fsum(weights))
     return values.tolist(), weights.tolist(), tail

@@ -11,13 +11,23 @@ from dpkernel.privacy.sensitivity.base import Parameters, Sensitivity, formula, 
 
 _ROOT_TWO = Fraction(math.nextafter(math.sqrt(2), math.inf))  # above the square root of 2
 
-UNIT_FORMULAS = ("unit-gram",)  # of queries in which a unit with any number of rows is one record
+UNIT_FORMULAS = ("unit-gram",)  # queries that treat a unit with any number of rows as one record
 
 
 def declared(
     value: float, neighbours: Neighbours = Neighbours.REPLACE_ONE, norm: str = "l2"
 ) -> Sensitivity:
-    """Return a sensitivity that the caller vouches for, with no formula behind it."""
+    """Return a sensitivity that the caller vouches for; no formula proves it.
+
+    Parameters
+    ----------
+    value : float
+        The sensitivity.
+    neighbours : Neighbours
+        The neighbouring relation.
+    norm : {"l2", "l1", "score"}
+        The norm in which the query moves.
+    """
     if not is_real(value) or not 0 < value < math.inf:
         raise ParameterError(
             parameter_message("declared", "value", "a float in the range (0, inf)", value)
@@ -35,11 +45,27 @@ def augmented_gram(
 ) -> Sensitivity:
     r"""Return the Frobenius sensitivity of sum_i v_i v_i^T, v = (features, targets, constant).
 
-    With ||features|| <= row, each |target| <= target and the constant coordinate,
-    N^2 = row^2 + targets target^2 + constant^2, and
-    ||v v^T - v' v'^T||_F^2 = ||v||^4 + ||v'||^4 - 2 <v, v'>^2 <= 2 N^4
-    gives sqrt(2) N^2 (replace-one); one term alone gives N^2 (zero-out, add-remove).
-    Attained when v and v' can be orthogonal.
+    It is sqrt(2) N^2 for replace-one and N^2 for zero-out and add-remove.
+
+    Parameters
+    ----------
+    neighbours : Neighbours
+        The neighbouring relation.
+    row : float
+        A bound on the norm of the features of a record.
+    target : float
+        A bound on the absolute value of each target.
+    targets : int
+        The number of targets.
+    constant : float
+        The value of the constant coordinate.
+
+    Notes
+    -----
+    With ||features|| <= row, each ``|target| <= target`` and the constant coordinate, the largest
+    squared norm of v is N^2 = row^2 + targets target^2 + constant^2. For a replaced record,
+    ||v v^T - v' v'^T||_F^2 = ||v||^4 + ||v'||^4 - 2 <v, v'>^2 <= 2 N^4. This is attained if v and
+    v' can be orthogonal. For a blanked, added or removed record only one term remains.
     """
     values = {"row": row, "target": target, "targets": targets, "constant": constant}
     parameters = tuple((name, float(value)) for name, value in values.items())
@@ -49,8 +75,17 @@ def augmented_gram(
 def loss_gradient(neighbours: Neighbours, *, slope: float, row: float) -> Sensitivity:
     """Return how far the gradient of sum_i loss(y_i, <h_i, beta>) moves at any one beta.
 
-    Each record adds a vector of norm at most slope * row: twice that when one record is replaced,
-    once when it is blanked, added or removed.
+    Each record adds a vector of norm at most slope * row. The gradient moves by twice that if a
+    record is replaced, and by once that if it is blanked, added or removed.
+
+    Parameters
+    ----------
+    neighbours : Neighbours
+        The neighbouring relation.
+    slope : float
+        A bound on the slope of the loss.
+    row : float
+        A bound on the norm of a row h_i.
     """
     parameters = (("slope", float(slope)), ("row", float(row)))
     return Sensitivity("loss-gradient", neighbours, parameters)
@@ -66,8 +101,21 @@ def record_norm(
 ) -> Sensitivity:
     r"""Return the largest norm of a record v = (features, targets, constant), for Gaussian mixing.
 
-    N = sqrt(row^2 + targets target^2 + constant^2), under every relation: what a replaced record costs
-    more is in the profile of the mechanism.
+    It is N = sqrt(row^2 + targets target^2 + constant^2) under every relation. A replaced record
+    costs more, but the profile of the mechanism accounts for that.
+
+    Parameters
+    ----------
+    neighbours : Neighbours
+        The neighbouring relation.
+    row : float
+        A bound on the norm of the features of a record.
+    target : float
+        A bound on the absolute value of each target.
+    targets : int
+        The number of targets.
+    constant : float
+        The value of the constant coordinate.
     """
     values = {"row": row, "target": target, "targets": targets, "constant": constant}
     parameters = tuple((name, float(value)) for name, value in values.items())
@@ -75,10 +123,15 @@ def record_norm(
 
 
 def histogram(neighbours: Neighbours) -> Sensitivity:
-    """Return the l2 sensitivity of counts of records in disjoint cells.
+    """Return the l2 sensitivity of the counts of records in disjoint cells.
 
-    A record that is replaced leaves one cell and enters another: sqrt(2). One that is blanked, added
-    or removed changes one count.
+    A replaced record leaves one cell and enters another, which gives sqrt(2). A blanked, added or
+    removed record changes one count by 1.
+
+    Parameters
+    ----------
+    neighbours : Neighbours
+        The neighbouring relation.
     """
     return Sensitivity("histogram", neighbours, ())
 
@@ -86,30 +139,61 @@ def histogram(neighbours: Neighbours) -> Sensitivity:
 def column_histograms(neighbours: Neighbours, *, columns: int) -> Sensitivity:
     """Return the l2 sensitivity of the histograms of several columns, released as one vector.
 
-    A record is in one cell of each column. Replaced, it leaves one cell a column and enters another:
-    sqrt(2 columns). Blanked, added or removed, it changes one count a column: sqrt(columns).
+    A record is in one cell per column. A replaced record leaves one cell per column and enters
+    another, which gives sqrt(2 columns). A blanked, added or removed record changes one count per
+    column, which gives sqrt(columns).
+
+    Parameters
+    ----------
+    neighbours : Neighbours
+        The neighbouring relation.
+    columns : int
+        The number of columns.
     """
     return Sensitivity("column-histograms", neighbours, (("columns", float(columns)),))
 
 
 def column_moments(neighbours: Neighbours, *, columns: int, bound: int) -> Sensitivity:
-    r"""Return the l2 sensitivity of sums of pairs (u, v), one a column, in one vector.
+    r"""Return the l2 sensitivity of sums of pairs (u, v), one pair per column, as one vector.
 
-    u is an integer with |u| <= bound, and v = rint(3/2 (u^2/bound - bound/2)). Without the rounding
-    two pairs differ by bound^2 p^2 (1 + 9/4 s^2) in squares, p = |u - u'|/bound and
-    s = |u + u'|/bound <= 2 - p. With p = 1 + t
+    u is an integer with ``|u| <= bound``, and v = rint(3/2 (u^2/bound - bound/2)). The result is
+    sqrt(columns) times the sensitivity of one column.
+
+    Parameters
+    ----------
+    neighbours : Neighbours
+        The neighbouring relation.
+    columns : int
+        The number of columns.
+    bound : int
+        A bound on the absolute value of u.
+
+    Notes
+    -----
+    Without the rounding, the squared distance of two pairs is bound^2 p^2 (1 + 9/4 s^2) with
+    ``p = |u - u'|/bound`` and ``s = |u + u'|/bound <= 2 - p``. With p = 1 + t,
     4 - p^2 (1 + 9/4 (2 - p)^2) = (1 - t) (3 + t - 9/4 (1 - t)(1 + t)^2) >= 0 on [-1, 1],
-    so they are at most 2 bound apart: squares cost nothing beside the values. One pair is at most
-    5/4 bound long. Rounding adds at most 1 to either. All columns: sqrt(columns) times that.
+    so two pairs are at most 2 bound apart: the squares cost nothing in addition to the values. The
+    norm of one pair is at most 5/4 bound. Rounding adds at most 1 to either number.
     """
     parameters = (("columns", float(columns)), ("bound", float(bound)))
     return Sensitivity("column-moments", neighbours, parameters)
 
 
 def bounded_sum(neighbours: Neighbours, *, bound: float, norm: str = "l2") -> Sensitivity:
-    """Return the l2 sensitivity of a sum of vectors of norm <= bound: twice the bound, or once.
+    """Return the l2 sensitivity of a sum of vectors of norm <= bound.
 
-    With norm "score" that of several sums of numbers, each at most the bound in size.
+    It is twice the bound for replace-one and the bound otherwise. With norm "score" it is the
+    sensitivity of several sums of numbers, each at most ``bound`` in absolute value.
+
+    Parameters
+    ----------
+    neighbours : Neighbours
+        The neighbouring relation.
+    bound : float
+        A bound on the norm of each term.
+    norm : {"l2", "score"}
+        The norm in which the sum moves.
     """
     return Sensitivity("bounded-sum", neighbours, (("bound", float(bound)),), norm)
 
@@ -122,11 +206,28 @@ def unit_gram(
     targets: int = 1,
     constant: float = 0.0,
 ) -> Sensitivity:
-    r"""Return the Frobenius sensitivity of sum_u mean_{i in u} v_i v_i^T, one term a unit.
+    r"""Return the Frobenius sensitivity of sum_u mean_{i in u} v_i v_i^T, one term per unit.
 
-    A unit's mean lies in the convex hull of the matrices v v^T of single records, however many rows
-    it has. ||A - A'||_F is convex in (A, A'), so over two hulls it is largest at single records:
-    the value is that of ``augmented_gram``, and it protects all rows of a unit.
+    The value is that of ``augmented_gram``, but it protects all rows of a unit.
+
+    Parameters
+    ----------
+    neighbours : Neighbours
+        The neighbouring relation.
+    row : float
+        A bound on the norm of the features of a record.
+    target : float
+        A bound on the absolute value of each target.
+    targets : int
+        The number of targets.
+    constant : float
+        The value of the constant coordinate.
+
+    Notes
+    -----
+    The mean of a unit lies in the convex hull of the matrices v v^T of single records, however many
+    rows it has. ||A - A'||_F is convex in (A, A'), so over two hulls it is largest at single
+    records.
     """
     single = augmented_gram(neighbours, row=row, target=target, targets=targets, constant=constant)
     return Sensitivity("unit-gram", neighbours, single.parameters)
@@ -153,7 +254,7 @@ def _augmented_gram(neighbours: Neighbours, p: Parameters) -> float:
 
 @formula("record-norm")
 def _record_norm(neighbours: Neighbours, p: Parameters) -> float:
-    square = _augmented_gram(Neighbours.ZERO_OUT, p)  # one record: the sum of the squares
+    square = _augmented_gram(Neighbours.ZERO_OUT, p)  # for one record: the sum of the squares
     if not square < math.inf:
         return math.nan
     root = math.sqrt(square)
@@ -188,7 +289,7 @@ def _column_moments(neighbours: Neighbours, p: Parameters) -> float:
 
 
 def _whole(value: float) -> int:
-    """Return a count from 1 to 2^52; a TypeError for anything else, which readers of JSON expect."""
+    """Return a count from 1 to 2^52; raise the TypeError that readers of JSON expect otherwise."""
     if not is_real(value) or not 1 <= value <= 2**52 or float(value) != int(value):
         raise TypeError("columns and bound must be whole numbers from 1 on")
     return int(value)
