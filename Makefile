@@ -7,12 +7,13 @@ BIN := $(VENV)/bin
 # two workers with one BLAS thread each: more threads than cores only wait for each other
 TEST := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1
 
-.PHONY: help demo test test-slow test-oldest torch test-torch check bench guard bench-accuracy bench-diffprivlib audit audit-long audit-diffprivlib mutants reproduce tables gallery lock clean front-door
+.PHONY: help demo test test-slow coverage test-oldest torch test-torch check bench guard bench-accuracy bench-diffprivlib audit audit-long audit-diffprivlib mutants reproduce tables gallery lock clean front-door
 
 help:
 	@echo "make demo         a CSV of patients to a private model, its report and an audit; results in demo/"
 	@echo "make test         run the tests"
 	@echo "make test-slow    run the long statistical tests too"
+	@echo "make coverage     run the tests and show which lines they reach; pages in coverage-report/"
 	@echo "make test-oldest  run the tests with the oldest supported scikit-learn"
 	@echo "make check        style, strict types, documentation"
 	@echo "make front-door   one hostile row in every container to every callable: the full product, an hour"
@@ -40,10 +41,13 @@ demo: $(VENV)/.installed
 	$(BIN)/dpkernel demo --out demo
 
 test: $(VENV)/.installed
-	$(TEST) $(BIN)/python -m pytest -n 2 -q
+	$(TEST) $(BIN)/python -m pytest -n 2 --dist loadgroup -q
 
 test-slow: $(VENV)/.installed
-	$(TEST) $(BIN)/python -m pytest -n 2 -q -m "slow or not slow"
+	$(TEST) $(BIN)/python -m pytest -n 2 --dist loadgroup -q -m "slow or not slow"
+
+coverage: $(VENV)/.installed
+	$(TEST) $(BIN)/python -m pytest -n 2 --dist loadgroup -q --cov --cov-report=term:skip-covered --cov-report=html
 
 $(OLDEST)/.installed: pyproject.toml constraints-oldest.txt
 	$(PYTHON) -m venv $(OLDEST)
@@ -123,4 +127,4 @@ lock: $(VENV)/.installed
 	$(BIN)/python -m pip freeze --exclude-editable > constraints.txt
 
 clean:
-	rm -rf $(VENV) $(OLDEST) demo audit-report bench-report dist docs/_build .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(OLDEST) demo audit-report bench-report coverage-report .coverage dist docs/_build .pytest_cache .mypy_cache .ruff_cache

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+from typer.testing import CliRunner
 
 SECRET = "SECRETCELL"
 BOUNDS = """
@@ -38,6 +39,14 @@ def write_study(folder: Path, n_rows: int = 400) -> None:
         csv.writer(file).writerows([("id", "age", "ward", "sick", "days"), *rows])
     (folder / "days.toml").write_text("ignore = ['id', 'sick']\n" + BOUNDS, encoding="utf-8")
     (folder / "sick.toml").write_text("ignore = ['id', 'days']\n" + BOUNDS, encoding="utf-8")
+
+
+def inside(*arguments: object, **options: object) -> subprocess.CompletedProcess[str]:
+    """Run the command line in this process, which has its modules already."""
+    from dpkernel.cli import app
+
+    done = CliRunner().invoke(app, [str(argument) for argument in arguments], **options)
+    return subprocess.CompletedProcess(arguments, done.exit_code, done.stdout, done.stderr)
 
 
 def run(*arguments: object, **options: object) -> subprocess.CompletedProcess[str]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from sklearn.utils import estimator_checks
 from sklearn.utils.multiclass import type_of_target
 
 import dpkernel.estimators
@@ -141,6 +142,14 @@ REFIT_AND_COMPARE = dict.fromkeys(
         "check_classifier_data_not_an_array",
     ),
     "two fits draw different noise",
+)
+
+# Checks of scikit-learn that ask one fitted model twice, or a copy of it: the answers must agree.
+ASK_TWICE = (
+    estimator_checks.check_dict_unchanged,
+    estimator_checks.check_estimators_pickle,
+    estimator_checks.check_methods_sample_order_invariance,
+    estimator_checks.check_methods_subset_invariance,
 )
 
 # A curator without a file can't be pickled: the copy would answer differently.

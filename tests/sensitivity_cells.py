@@ -246,7 +246,7 @@ def _column_moments(relation, claim):
 
 
 def _tables(rng, relation, labels):
-    """Yield neighbouring tables of rows of norm <= 1 and targets in [-1, 1]."""
+    """Yield tables of rows of norm <= 1 and targets in [-1, 1], and the neighbours of each."""
     for background in ("none", "corner", "opposite", "duplicates", "blank", "free"):
         n = {"none": 0, "free": 4}.get(background, 5)
         own = rng.normal(size=2)
@@ -263,30 +263,30 @@ def _tables(rng, relation, labels):
             rows = rng.normal(size=(n, 2))
             rows = rows / np.maximum(1, np.linalg.norm(rows, axis=1, keepdims=True))
             y = np.sign(rng.normal(size=n)) if labels else rng.uniform(-1, 1, n)
-        for record, target in (
-            (own, 1.0),
-            (-own, 1.0),
-            (own, -1.0),
-            (np.roll(own, 1) * [-1, 1], 1.0),
-        ):
-            one = np.vstack([rows, [own]]), np.append(y, 1.0)
-            if relation is REPLACE:
-                yield one, (np.vstack([rows, [record]]), np.append(y, target))
-            else:
-                yield one, (rows, y)
+        one = np.vstack([rows, [own]]), np.append(y, 1.0)
+        others = [(rows, y)]
+        if relation is REPLACE:
+            turned = np.roll(own, 1) * [-1, 1]
+            others = [
+                (np.vstack([rows, [record]]), np.append(y, target))
+                for record, target in ((own, 1.0), (-own, 1.0), (own, -1.0), (turned, 1.0))
+            ]
+        yield one, others
 
 
 def _minimisers(relation, claim, losses, ridges=(0.3, 5.0)):
     rng = np.random.default_rng(8)
     for loss, ridge in itertools.product(losses, ridges):
-        for one, two in _tables(rng, relation, loss.labels):
+        for one, others in _tables(rng, relation, loss.labels):
             risk = Risk(loss, len(one[1]), 2, 1.0, ridge)
 
             def solved(table, risk=risk):
                 block = (*table, None)
                 return minimise_risk(lambda chosen: BlockRecords(lambda: [block], chosen), risk)
 
-            yield risk, solved(one), solved(two)
+            here = solved(one)
+            for other in others:
+                yield risk, here, solved(other)
 
 
 def _erm_lipschitz(relation, claim):

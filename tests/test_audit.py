@@ -55,7 +55,11 @@ def test_sound_mechanisms_are_not_contradicted_on_real_entropy(case):
 
 @pytest.mark.parametrize("case", TWINS, ids=ids(TWINS))
 def test_broken_twins_are_rejected(case, seed):
-    assert case.audit(trials_of(case), noise=SeededNoise(seed)).violated
+    """A third of the trials is enough for most; the whole number decides about the others."""
+    whole = trials_of(case)
+    assert any(
+        case.audit(trials, noise=SeededNoise(seed)).violated for trials in (whole // 3, whole)
+    )
 
 
 @pytest.mark.slow

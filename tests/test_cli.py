@@ -1,4 +1,8 @@
-"""Every command through its real entry point, as a user would type it."""
+"""Every command as a user would type it.
+
+The steps of the demonstration, and what needs a process of its own (signals, limits), go through the
+real entry point; the rest runs in this process.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +20,20 @@ import numpy as np
 import pytest
 
 import dpkernel
-from cli_tables import SECRET, run, write_study
+from cli_tables import SECRET, inside, run, write_study
 from dpkernel import Budget, Certificate, Ledger
 from dpkernel.data.table_files import read_schema
+
+pytestmark = pytest.mark.xdist_group("demo")  # one worker, so that the fixture runs once
 
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory):
+    """The demonstration, whose steps are processes; with an audit of fewer fits."""
     out = tmp_path_factory.mktemp("demo")
-    result = run("demo", "--out", out)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dpkernel.outputs.demo._AUDIT_TRIALS", 20)
+        result = inside("demo", "--out", out)
     assert result.returncode == 0, result.stderr
     return out, result.stdout
 
@@ -70,13 +79,13 @@ def test_verify_finds_a_changed_byte(demo, tmp_path):
     data = bytearray((demo[0] / "model.dpk").read_bytes())
     data[len(data) // 2] ^= 1
     (tmp_path / "m.dpk").write_bytes(data)
-    result = run("verify", tmp_path / "m.dpk", "--json")
+    result = inside("verify", tmp_path / "m.dpk", "--json")
     assert result.returncode == 1 and json.loads(result.stdout)["ok"] is False
     assert result.stderr.startswith("error: ") and len(result.stderr.splitlines()) == 1
 
 
 def test_show_prints_the_certificate_and_the_columns(demo):
-    result = run("show", demo[0] / "model.dpk", env={**os.environ, "NO_COLOR": "1"})
+    result = inside("show", demo[0] / "model.dpk", env={"NO_COLOR": "1"})
     assert result.returncode == 0 and "\x1b" not in result.stdout
     assert (
         "the guarantee holds" in result.stdout and "target   progression: 0 to 350" in result.stdout
@@ -86,12 +95,12 @@ def test_show_prints_the_certificate_and_the_columns(demo):
 def test_fit_predict_and_report_of_a_classifier(study):
     bounds = ("--bounds", study / "sick.toml", "--target", "sick", "--task", "classification")
     out = ("--out", study / "sick.dpk", "--report", study / "sick.html", "--json")
-    result = run("fit", study / "patients.csv", *bounds, *out, "--epsilon", 3, "--delta", "1e-5")
+    result = inside("fit", study / "patients.csv", *bounds, *out, "--epsilon", 3, "--delta", "1e-5")
     assert result.returncode == 0, result.stderr
     told = json.loads(result.stdout)
     assert told["n_rows"] == 400 and told["n_columns"] == 3 and told["private"] is True
     assert told["epsilon"] <= 3 and (study / "sick.html").stat().st_size > 1000
-    result = run("predict", study / "sick.dpk", study / "patients.csv", "--json")
+    result = inside("predict", study / "sick.dpk", study / "patients.csv", "--json")
     found = json.loads(result.stdout)
     assert found["columns"] == ["prediction"] and found["n_rows"] == 400
     with (study / "patients.csv").open(encoding="utf-8", newline="") as file:
@@ -101,7 +110,7 @@ def test_fit_predict_and_report_of_a_classifier(study):
         > 0.8
     )
     assert SECRET.encode() not in (study / "sick.dpk").read_bytes()
-    assert run("report", study / "sick.dpk", "--out", study / "again.html").returncode == 0
+    assert inside("report", study / "sick.dpk", "--out", study / "again.html").returncode == 0
     for name in ("sick.html", "again.html"):
         page = (study / name).read_text(encoding="utf-8")
         assert " changes with ward." in page and "changes with ward=" not in page
@@ -109,14 +118,14 @@ def test_fit_predict_and_report_of_a_classifier(study):
 
 def test_bounds_writes_names_only_or_spends_what_was_stated(study):
     out = study / "template.toml"
-    result = run("bounds", study / "patients.csv", "--schema", "--out", out)
+    result = inside("bounds", study / "patients.csv", "--schema", "--out", out)
     text = out.read_text(encoding="utf-8")
     assert result.returncode == 0 and "[columns.age]" in text
     assert SECRET not in text and "north" not in text
     options = ("--private", "--wide", study / "days.toml", "--target", "days", "--epsilon", 0.5)
     Ledger(study / "bounds.db", dataset="patients", budget=Budget(2.0, 1e-5))
     book = ("--ledger", study / "bounds.db", "--out", study / "found.toml")
-    result = run("bounds", study / "patients.csv", *options, *book, "--json")
+    result = inside("bounds", study / "patients.csv", *options, *book, "--json")
     assert result.returncode == 0, result.stderr
     assert json.loads(result.stdout)["epsilon"] <= 0.5 and spends(study, "bounds.db") == 1
     found = read_schema(study / "found.toml", "days")
@@ -130,7 +139,7 @@ def test_bounds_writes_names_only_or_spends_what_was_stated(study):
 def test_plan_reads_and_spends_nothing(study):
     sizes = ("--rows", 200, "--rows", 400, "--epsilon", 5, "--epsilon", 50, "--repetitions", 1)
     options = ("--estimator", "PrivateKernelRidge", "--plot", study / "plan.png", "--json")
-    result = run("plan", "--bounds", study / "days.toml", "--target", "days", *sizes, *options)
+    result = inside("plan", "--bounds", study / "days.toml", "--target", "days", *sizes, *options)
     assert result.returncode == 0, result.stderr
     told = json.loads(result.stdout)
     assert [(row["n_rows"], row["epsilon"]) for row in told["expected"]] == [
@@ -144,22 +153,22 @@ def test_plan_reads_and_spends_nothing(study):
 
 
 def test_the_ledger_is_made_listed_exported_and_drawn(demo, tmp_path):
-    made = run(
+    made = inside(
         "ledger", "create", tmp_path / "l.db", "--dataset", "x", "--epsilon", 1, "--delta", 0
     )
     assert made.returncode == 0 and Ledger(tmp_path / "l.db", read_only=True).budget == Budget(1, 0)
     file = demo[0] / "study.db"
-    listed = run("ledger", "list", file)
+    listed = inside("ledger", "list", file)
     assert "diabetes" in listed.stdout and "left nothing" in listed.stdout
-    exported = run("ledger", "export", file, tmp_path / "l.json")
+    exported = inside("ledger", "export", file, tmp_path / "l.json")
     assert exported.returncode == 0
     assert len(json.loads((tmp_path / "l.json").read_text(encoding="utf-8"))["spends"]) == 1
-    assert run("ledger", "plot", file, tmp_path / "l.png").returncode == 0
+    assert inside("ledger", "plot", file, tmp_path / "l.png").returncode == 0
     assert (tmp_path / "l.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_reproduce_writes_a_picture_and_a_table(tmp_path):
-    result = run("reproduce", "wang-lei", "table1", "--quick", "--out", tmp_path, "--json")
+    result = inside("reproduce", "wang-lei", "table1", "--quick", "--out", tmp_path, "--json")
     assert result.returncode == 0, result.stderr
     written = json.loads(result.stdout)["written"]
     assert sorted(path.rsplit(".", 1)[1] for path in written) == ["csv", "png"]
@@ -195,7 +204,7 @@ def test_a_faulty_table_is_one_sentence_and_spends_nothing(fault, study):
         target = "weight"
     Ledger(ledger, dataset="study", budget=Budget(5.0, 1e-5))
     options = ("--bounds", study / "days.toml", "--out", study / "f.dpk", "--ledger", ledger)
-    result = run("fit", data, "--target", target, *options)
+    result = inside("fit", data, "--target", target, *options)
     assert result.returncode == 1 and not (study / "f.dpk").exists()
     assert result.stderr.startswith("error: ") and len(result.stderr.splitlines()) == 1
     assert SECRET not in result.stderr and spends(study, ledger.name) == 0
@@ -204,7 +213,7 @@ def test_a_faulty_table_is_one_sentence_and_spends_nothing(fault, study):
 def test_a_locked_ledger_is_one_sentence(study):
     with (study / "study.db-lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        result = run(*fit_words(study, "--out", study / "locked.dpk", "--wait", 0.2))
+        result = inside(*fit_words(study, "--out", study / "locked.dpk", "--wait", 0.2))
     assert result.returncode == 1 and "busy for 0.2 seconds" in result.stderr
     assert len(result.stderr.splitlines()) == 1 and not (study / "locked.dpk").exists()
 

@@ -487,6 +487,16 @@ def test_loss_distribution_of_a_gaussian_against_the_closed_form(mu):
         assert exact <= distribution.delta(epsilon) <= exact * (1 + 1e-4) + 1e-14
 
 
+@pytest.mark.parametrize("mu", [1e-3, 0.3])
+def test_loss_distribution_of_a_gaussian_has_the_bits_of_dp_accounting(mu):
+    from dp_accounting.pld import privacy_loss_distribution
+
+    theirs = privacy_loss_distribution.from_gaussian_mechanism(1.0, mu)
+    ours = pld.gaussian(mu).inner
+    for epsilon in (0.0, 0.1 * mu, mu, 5 * mu):
+        assert ours.get_delta_for_epsilon(epsilon) == theirs.get_delta_for_epsilon(epsilon)
+
+
 @pytest.mark.parametrize("count", [1, 10])
 def test_loss_distribution_of_a_mixture_against_the_closed_form(count):
     mixture = MixtureProfile((0.2, 0.5), (0.5, 0.5))

@@ -341,7 +341,7 @@ def test_odd_tables_give_sane_models_without_a_warning(rng, name):
     epsilon = 1e4 if name in ("200 columns", "10 rows") else 20.0
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        model = regressor(epsilon, n_features=40).fit(X, y)
+        model = regressor(epsilon, n_features=20).fit(X, y)
         prediction, deviation = model.predict(X, return_std=True)
     assert model.feature_map_.kind == "learned"
     assert model.certificate_.verify().epsilon <= epsilon

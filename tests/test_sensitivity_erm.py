@@ -48,7 +48,7 @@ def test_search_never_exceeds_the_lipschitz_bound(rng, m, loss):
     for kappa, lam in [(1.0, 0.02), (1.0, 1.0), (0.3, 0.1), (3.0, 0.5)]:
         risk = Risk(loss, m, 3, kappa, 2 * lam * m, width=0.01)
         bounds = {r: risk.sensitivity(r).value for r in (REPLACE, ZERO)}
-        for _ in range(6):
+        for _ in range(3):
             z, y = hard_rows(rng, m, kappa, loss.labels)
             other, target = hard_rows(rng, 1, kappa, loss.labels)
             here = minimiser(z, y, risk)

@@ -19,13 +19,14 @@ from scipy.optimize import minimize
 from dpkernel import BlockStream, Budget, Certificate, Ledger, SeededNoise, load, save
 from dpkernel.estimators.records import RecordRecipe
 from dpkernel.estimators.sgd import plan, table
-from dpkernel.estimators.sgd.plan import ROW_BOUND
+from dpkernel.estimators.sgd.plan import ROW_BOUND, Setting, _gradient_errors
 from dpkernel.foundations.errors import (
     AssumptionError,
     BudgetExceededError,
     DataError,
     ParameterError,
 )
+from dpkernel.foundations.types import Neighbours
 from dpkernel.methods import PrivateSGDClassifier, PrivateSGDRegressor
 from dpkernel.models.losses import (
     Absolute,
@@ -920,3 +921,23 @@ def test_noise_is_never_public(data):
         models = [regressor(noise=None, random_state=5, **options).fit(*data) for _ in range(2)]
         assert models[0].certificate_.private
         assert not np.array_equal(models[0].coef_, models[1].coef_)
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_the_error_of_a_plan_does_not_depend_on_the_other_plans(momentum):
+    """All lengths of a step are tried at once; each has the bits that it has alone."""
+    setting = Setting(
+        "test",
+        Budget(1.0, 1e-6),
+        Neighbours.REPLACE_ONE,
+        50,
+        np.array([0.5, 0.3, 0.2]),
+        1.0,
+        Huber(),
+    )
+    counts, spreads, steps = (1, 7, 300), (0.1, 0.2, 0.9), np.array([0.01, 0.5, 1.9, 80.0])
+    whole = _gradient_errors(setting, counts, spreads, steps, 0.1, momentum)
+    for step, row in zip(steps, whole, strict=True):
+        alone = _gradient_errors(setting, counts, spreads, np.array([step]), 0.1, momentum)
+        np.testing.assert_array_equal(alone[0], row)
+    assert np.argmin(whole[:, 1]) in (1, 2) and not np.any(np.isnan(whole))

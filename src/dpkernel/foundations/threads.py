@@ -6,10 +6,12 @@ Results come in the order of the blocks, so their sums do not depend on which th
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from threadpoolctl import ThreadpoolController
@@ -29,7 +31,7 @@ def block_threads(n_blocks: int, bytes_a_block: int) -> Iterator[int]:
     most 8, and such that all blocks together take at most 256 MB. It is 1 if BLAS is unknown, or if
     another pass in this process already uses the threads.
     """
-    if not _taken.acquire(blocking=False):
+    if n_blocks < 2 or not _taken.acquire(blocking=False):
         yield 1
         return
     try:
@@ -70,5 +72,11 @@ def in_threads(
 
 def _blas() -> tuple[ThreadpoolController, int]:
     """Return the object that sets the threads of BLAS, and their present number."""
-    blas = ThreadpoolController().select(user_api="blas")
+    blas = _controller(len(sys.modules))
     return blas, max((library["num_threads"] or 1 for library in blas.info()), default=1)
+
+
+@lru_cache(maxsize=1)
+def _controller(_modules: int) -> ThreadpoolController:
+    """Return what sets the threads of BLAS; looked for again where a new module may bring a library."""
+    return ThreadpoolController().select(user_api="blas")

@@ -2,7 +2,7 @@
 
 Two pitfalls of that library are avoided here. First, under REPLACE_ONE its PLD accountant doubles
 the sensitivity of a Gaussian and its Renyi accountant does not. Therefore our own sensitivity is
-always passed under ADD_OR_REMOVE_ONE, and tests compare the result with the closed form. Second,
+always passed to the pair of one added record, and tests compare the result with the closed form. Second,
 FFT convolution has an additive error of about 1e-16 per step in delta. Therefore 1e-15 per step is
 added.
 
@@ -49,22 +49,27 @@ class Distribution:
 
 def gaussian(mu: float, step: float = STEP) -> Distribution:
     """Return the distribution of the Gaussian pair with this mu."""
-    library, relation = _library()
     if mu == 0:
         return point(0.0, 0.0, step)
-    return Distribution(
-        library.from_gaussian_mechanism(
-            standard_deviation=1.0,
-            sensitivity=mu,
-            value_discretization_interval=rounded(step),
-            neighboring_relation=relation,
-        )
+    from dp_accounting.pld import pld_pmf
+    from dp_accounting.pld.privacy_loss_mechanism import GaussianPrivacyLoss
+
+    # what from_gaussian_mechanism does, bit for bit, but for all losses of the grid at once
+    pair, step = GaussianPrivacyLoss(1.0, sensitivity=mu), rounded(step)
+    ends = pair.connect_dots_bounds()
+    first, last = math.floor(ends.epsilon_lower / step), math.ceil(ends.epsilon_upper / step)
+    losses = np.arange(first, last + 1) * step
+    x = pair.inverse_privacy_loss(losses)
+    deltas = pair.mu_upper_cdf(x) - np.exp(losses + pair.mu_lower_log_cdf(x))
+    pmf = pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(
+        step, first, last, np.clip(deltas, 0, 1)
     )
+    return Distribution(_library().PrivacyLossDistribution(pmf))
 
 
 def point(epsilon: float, delta: float, step: float = STEP) -> Distribution:
     """Return the distribution of a mechanism for which only one point is known."""
-    library, _ = _library()
+    library = _library()
     from dp_accounting.pld.common import DifferentialPrivacyParameters
 
     return Distribution(
@@ -91,7 +96,7 @@ def from_profile(
     """
     from dp_accounting.pld import pld_pmf
 
-    library, _ = _library()
+    library = _library()
     step = rounded(step)
     last = math.ceil(reach / step) + 1
     grid = np.arange(-last, last + 1, dtype=np.float64) * step
@@ -124,7 +129,7 @@ class LossLaw:
 
 def from_laws(laws: Sequence[LossLaw], step: float, count: int, order: float) -> Distribution:
     """Return ``count`` copies of a mechanism with one (symmetric) or two (remove, add) laws."""
-    library, _ = _library()
+    library = _library()
     return Distribution(
         library.PrivacyLossDistribution(*(_power(law, step, count, order) for law in laws)), count
     )
@@ -172,8 +177,7 @@ def rounded(step: float, finest: float = _FINEST) -> float:
     return STEP / 2.0 ** math.ceil(math.log2(STEP / max(step, finest)) - 1e-9)
 
 
-def _library() -> tuple[Any, Any]:
-    from dp_accounting import NeighboringRelation
+def _library() -> Any:
     from dp_accounting.pld import privacy_loss_distribution
 
-    return privacy_loss_distribution, NeighboringRelation.ADD_OR_REMOVE_ONE
+    return privacy_loss_distribution

@@ -19,6 +19,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -118,12 +119,12 @@ class Problem:
                 " at least 1, and finite bounds that are not negative."
             )
 
-    @property
+    @cached_property
     def strength(self) -> float:
         """Lambda, the strong convexity."""
         return float(self.ridge.min())
 
-    @property
+    @cached_property
     def smoothness(self) -> float:
         """L_J."""
         bound = self.row_bound
@@ -134,7 +135,7 @@ class Problem:
         """A bound on the norm of the gradient at 0."""
         return self.n_rows * self.loss.lipschitz * self.row_bound + self.largest_b
 
-    @property
+    @cached_property
     def radius(self) -> float:
         """R, a bound on the norm of the minimiser and of every point that gradient descent visits."""
         strength, b = self.strength, self.largest_b
@@ -144,7 +145,7 @@ class Problem:
             b / strength + math.sqrt((b / strength) ** 2 + by_value),
         )
 
-    @property
+    @cached_property
     def gradient_error(self) -> float:
         """e, a bound on the error of a computed gradient."""
         n, bound, loss = self.n_rows, self.row_bound, self.loss
@@ -157,7 +158,7 @@ class Problem:
             + _UNIT * self.smoothness * self.radius
         )
 
-    @property
+    @cached_property
     def tolerance(self) -> float:
         """tau, a bound on the norm of the gradient at the returned point, for every data set."""
         return max(self.wanted, 4 * self.gradient_error)

@@ -41,6 +41,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -154,7 +155,7 @@ class Risk:
         """Whether the loss is the squared loss."""
         return isinstance(self.loss, Squared)
 
-    @property
+    @cached_property
     def smooth_loss(self) -> Loss:
         """The loss that is actually minimised."""
         return self.loss if self.least_squares else smoothed(self.loss, self.width)
@@ -172,7 +173,7 @@ class Risk:
         """A bound on the gradient of one record at 0, divided by B; the tolerance is relative to it."""
         return self.target_bound if self.least_squares else self.smooth_loss.lipschitz
 
-    @property
+    @cached_property
     def problem(self) -> Problem:
         """The problem for the solver; the tolerance and the largest number of steps follow from it."""
         return Problem(

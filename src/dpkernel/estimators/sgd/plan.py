@@ -241,13 +241,14 @@ def plan_gradient(setting: Setting) -> tuple[GradientSGD, GradientMechanism]:
     units = [batch * draft.row_unit * draft.slope_unit for draft in drafts]
     spreads = [m.noise_scale / unit for m, unit in zip(mechanisms, units, strict=True)]
     best = math.inf, 0, 0.0, 0.0
-    for step in lengths:
-        for momentum in momenta:
-            if momentum and step > 1 / smoothness and setting.step is None:
-                continue
-            errors = _gradient_errors(setting, counts, spreads, float(step), ridge, momentum)
-            place = int(np.argmin(errors))
-            best = min(best, (errors[place], place, float(step), momentum))
+    for momentum in momenta:
+        stable = lengths
+        if momentum and setting.step is None:
+            stable = lengths[lengths <= 1 / smoothness]
+        errors = _gradient_errors(setting, counts, spreads, stable, ridge, momentum)
+        for step, row in zip(stable, errors, strict=True):
+            place = int(np.argmin(row))
+            best = min(best, (float(row[place]), place, float(step), momentum))
     _, place, step, momentum = best
     return replace(drafts[place], step=step, momentum=momentum), mechanisms[place]
 
@@ -280,22 +281,23 @@ def _gradient_errors(
     setting: Setting,
     counts: Sequence[int],
     spreads: Sequence[float],
-    step: float,
+    steps: Array,
     ridge: float,
     momentum: float,
-) -> list[float]:
-    """Return the expected error after each number of steps, with noise of this spread in each.
+) -> Array:
+    """Return the expected error for each length of a step (rows) and number of steps (columns).
 
     A coordinate's error e_t = w_t - w* follows a linear recursion; ``left`` is what it does to a start
     of -1, ``echo`` what it does to a unit of noise in one gradient, t steps later.
     """
     bend = setting.bend + ridge
+    step = steps[:, None]
     keep = 1 - step * bend
     wanted = dict(zip(counts, spreads, strict=True))
     goal = setting.bend / np.maximum(bend, 1e-300)  # a ridge stops short of the coefficients
-    left = old_left = np.ones_like(bend)
-    echo, old_echo = np.full_like(bend, step), np.zeros_like(bend)
-    noise = np.zeros_like(bend)
+    left = old_left = np.ones_like(keep)
+    echo, old_echo = np.zeros_like(keep) + step, np.zeros_like(keep)
+    noise = np.zeros_like(keep)
     found = {}
     with np.errstate(all="ignore"):  # steps far too long have no error that a float could hold
         for t in range(1, max(counts) + 1):
@@ -305,5 +307,6 @@ def _gradient_errors(
             if t in wanted:
                 bias = goal * left + (1 - goal)
                 error = setting.signal * bias**2 + wanted[t] ** 2 * noise
-                found[t] = float(np.nan_to_num(np.sum(setting.powers * error), nan=math.inf))
-    return [found[count] for count in counts]
+                total = np.sum(setting.powers * error, axis=1)
+                found[t] = np.nan_to_num(total, nan=math.inf)
+    return np.stack([found[count] for count in counts], axis=1)

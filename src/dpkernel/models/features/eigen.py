@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -125,7 +126,8 @@ class PublicEigenfeatures(FeatureMap):
         if kernel.is_product:
             self._parts = _Products(kernel, self.measure, self.scale, n_inputs, n)
         else:
-            self._parts = _Sample(kernel, self._sample(min(max(2 * n, 1000), 3000)), n)
+            sample = self._sample(min(max(2 * n, 1000), 3000))
+            self._parts = _components(kernel, sample.tobytes(), n_inputs, n)
         self._spectrum = self._parts.spectrum
         self.n_outputs = len(self._spectrum)
 
@@ -271,3 +273,8 @@ class _Sample:
     def evaluate(self, X: Array, out: Array) -> None:
         """Write the features of the rows to ``out``."""
         out[...] = self.kernel(X.astype(np.float64), self.sample) @ self.weights
+
+
+@lru_cache(maxsize=2)  # an eigenvalue problem of seconds, which the fits of a search have in common
+def _components(kernel: Kernel, sample: bytes, n_inputs: int, n: int) -> _Sample:
+    return _Sample(kernel, np.frombuffer(sample).reshape(-1, n_inputs), n)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import heapq
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.polynomial import legendre
@@ -39,6 +40,11 @@ class Spectrum1D:
     eigenvalues: Array
     coefficients: Array
     waves: Array | None = None
+
+    def __post_init__(self) -> None:
+        for shared in (self.eigenvalues, self.coefficients, self.waves):
+            if shared is not None:
+                shared.setflags(write=False)
 
     def evaluate(self, x: Array, n: int) -> Array:
         """Return sqrt(mu_a) psi_a(x) for a < n, ``(n, *x.shape)``, in the dtype of x."""
@@ -87,6 +93,7 @@ class Spectrum1D:
         return float(self.evaluate(np.zeros(1), 1)[0, 0])
 
 
+@lru_cache(maxsize=64)  # columns, stages and repeated fits ask for the same few
 def solve_1d(kernel: Kernel, measure: str, scale: float) -> Spectrum1D:
     """Return the spectrum of a kernel of one column under a measure.
 

@@ -35,7 +35,7 @@ def gaussian_delta(epsilon: float | Array, mu: float | Array) -> Any:
     ----------
     Balle & Wang (2018), Theorem 8.
     """
-    epsilon, mu = np.broadcast_arrays(np.asarray(epsilon, float), np.asarray(mu, float))
+    epsilon, mu = np.asarray(epsilon, float), np.asarray(mu, float)
     e = np.abs(epsilon)
     at_zero = np.where(mu > 0, erf(mu / math.sqrt(8.0)) * (1 + 2e-15), 0.0)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -47,6 +47,8 @@ def gaussian_delta(epsilon: float | Array, mu: float | Array) -> Any:
     # a value that underflowed is not really zero: keep the smallest positive number
     value = np.where(mu > 0, np.maximum(value, 5e-324), 0.0)
     value = np.minimum(np.minimum(value, at_zero), 1.0)
+    if not np.any(epsilon < 0):
+        return value[()]
     # the pair is symmetric: delta(-e) = 1 - e^-e + e^-e delta(e)
     mirrored = (np.exp(-e) * value - np.expm1(-e)) * (1 + 1e-15)
     return np.where(epsilon < 0, np.minimum(mirrored, 1.0), value)[()]
