@@ -579,3 +579,11 @@ REGISTRY: dict[str, type[Any]] = {
     "arc_cosine": ArcCosine,
     "additive": Additive,
 }
+
+
+def kept(function: Any, kernel: Kernel) -> Any:
+    """Return a function that remembers its results, for kernels of this module; as it was, for others.
+
+    A kernel that a user has written may change, or have no hash.
+    """
+    return function if type(kernel) in REGISTRY.values() else function.__wrapped__

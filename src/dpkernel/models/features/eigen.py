@@ -22,7 +22,7 @@ from dpkernel.models.features.base import (
     shrinking_error,
 )
 from dpkernel.models.features.mercer import Spectrum1D, leading_products, solve_1d
-from dpkernel.models.kernels import Kernel, resolve_kernel
+from dpkernel.models.kernels import Kernel, kept, resolve_kernel
 
 _FLOOR = 1e-6  # lower limit of the first eigenfunction as a divisor, relative to its maximum
 _ROWS = 256  # largest number of rows that are processed together
@@ -127,7 +127,7 @@ class PublicEigenfeatures(FeatureMap):
             self._parts = _Products(kernel, self.measure, self.scale, n_inputs, n)
         else:
             sample = self._sample(min(max(2 * n, 1000), 3000))
-            self._parts = _components(kernel, sample.tobytes(), n_inputs, n)
+            self._parts = kept(_components, kernel)(kernel, sample.tobytes(), n_inputs, n)
         self._spectrum = self._parts.spectrum
         self.n_outputs = len(self._spectrum)
 

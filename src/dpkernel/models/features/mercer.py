@@ -19,7 +19,7 @@ from numpy.polynomial import legendre
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.rounding import HALF_ULP, MATH_ERROR, gamma
 from dpkernel.foundations.types import Array
-from dpkernel.models.kernels import Kernel, Laplace
+from dpkernel.models.kernels import Kernel, Laplace, kept
 
 _LEAST_SHARE = 1e-9  # relative to the first eigenvalue; below it eigenfunctions are inaccurate
 _GRID = 2.0**30  # log-eigenvalues are compared on this grid, so ties are the same on every machine
@@ -93,13 +93,17 @@ class Spectrum1D:
         return float(self.evaluate(np.zeros(1), 1)[0, 0])
 
 
-@lru_cache(maxsize=64)  # columns, stages and repeated fits ask for the same few
 def solve_1d(kernel: Kernel, measure: str, scale: float) -> Spectrum1D:
     """Return the spectrum of a kernel of one column under a measure.
 
     ``measure`` is "uniform" on [-1, 1], or "gaussian": N(0, scale^2) cut off at 6 standard
     deviations.
     """
+    return kept(_solved_1d, kernel)(kernel, measure, scale)
+
+
+@lru_cache(maxsize=64)  # columns, stages and repeated fits ask for the same few
+def _solved_1d(kernel: Kernel, measure: str, scale: float) -> Spectrum1D:
     if isinstance(kernel, Laplace) and measure == "uniform":
         return _exponential_uniform(1 / float(kernel.scales(1)[0]))
     reach = 1.0 if measure == "uniform" else _WIDTH * scale
