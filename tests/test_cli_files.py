@@ -69,7 +69,7 @@ def test_a_result_replaces_no_input_and_no_other_result(study, line):
     shutil.copy(study / "days.toml", study / "days.png")
     before = {path.name: path.read_bytes() for path in study.iterdir()}
     result = call(line)
-    assert result.exit_code == 1 and "choose another name" in result.stderr, result.output
+    assert result.exit_code == 1 and "Choose another name" in result.stderr, result.output
     after = {path.name: path.read_bytes() for path in study.iterdir()}
     assert {k: v for k, v in after.items() if "lock" not in k} == {
         k: v for k, v in before.items() if "lock" not in k

@@ -433,7 +433,7 @@ def test_a_consistent_forgery_shows_in_the_digest_alone(model, kept, tmp_path):
         ({"format": "2"}, "names no format or estimator"),
         ({"estimator": "os.system"}, "estimator one that is not known"),
         ({"estimator": ["a"]}, "names no format or estimator"),
-        ({"metadata": 3}, "metadata are no JSON object"),
+        ({"metadata": 3}, "metadata are not a JSON object"),
         ({"columns": 7}, "columns of this model file do not fit"),
         ({"columns": ["a"]}, "columns of this model file do not fit"),
         ({"n_columns": 3}, "columns of this model file do not fit"),
