@@ -859,7 +859,7 @@ def test_a_row_counts_once_whatever_the_shapes(rng, metric):
             loss.counts(Constant(real=real), rows, target)
     if metric != "log_loss":
         short = Constant(lambda p: p[:1], real)
-        with pytest.raises(DataError, match="one target a row"):
+        with pytest.raises(DataError, match="one target per row"):
             loss.counts(short, X, y)
 
 
