@@ -73,9 +73,9 @@ FIT = "fit patients.csv --bounds days.toml --target days --estimator PrivateKern
         ("bounds patients.csv --schema --out days.toml", "already exists"),
         ("plan --rows 5", "at least 10"),
         ("plan --columns 0", "at least 1"),
-        ("plan --plot p.exe", "ends in .png"),
+        ("plan --plot p.exe", "end in .png"),
         ("ledger list none.db", "dpkernel ledger create"),
-        ("ledger plot none.db p.exe", "ends in .png"),
+        ("ledger plot none.db p.exe", "end in .png"),
         ("reproduce nobody fig1", "nobody"),
     ],
 )
@@ -130,7 +130,7 @@ def test_a_disk_that_fills_up_after_the_spend_does_not_lose_the_model(study, mon
     (study / "rescue").mkdir()
     before = (study / "patients.csv").read_bytes()
     result = call(*words_of(f"{FIT} --out {study / 'model.dpk'}"))
-    assert result.exit_code == 1 and "The budget is spent; the result lies in" in result.stderr
+    assert result.exit_code == 1 and "The budget is spent; the result is in" in result.stderr
     assert call("verify", study / "rescue" / "model.dpk").exit_code == 0
     result = call(
         "predict", study / "rescue" / "model.dpk", "patients.csv", "--out", "patients.csv"

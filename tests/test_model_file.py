@@ -218,7 +218,9 @@ def test_what_has_no_file_is_refused(model, tmp_path):
     class Search:
         best_estimator_ = model
 
-    with pytest.raises(ParameterError, match="class Search has no file format. Save its best_est"):
+    with pytest.raises(
+        ParameterError, match="class Search can't be saved to a file. Save its best_est"
+    ):
         save(Search(), tmp_path / "m.dpk")
     with pytest.raises(FileNotFoundError):
         load(tmp_path / "none.dpk")

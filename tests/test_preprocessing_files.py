@@ -233,7 +233,9 @@ def test_files_that_do_not_fit_together_are_refused(table, fitted_pipelines):
     for n_columns in (None, 0, 1 << 40, "3"):
         told = json.loads(json.dumps(header["steps"]))
         told[0]["header"]["n_columns"] = n_columns
-        with pytest.raises(CertificateError, match="no number of columns, or too large a one"):
+        with pytest.raises(
+            CertificateError, match="no number of columns, or one that is too large"
+        ):
             PrivatePipeline._from_state(changed(steps=told), arrays)
     told = json.loads(json.dumps(header["steps"]))
     told[0]["header"]["parameters"]["kw_args"] = {"out": 1}

@@ -97,9 +97,7 @@ def free_choices(
     names = {name for candidate in candidates for name in candidate}
     if not names <= {"regularisation", "n_features"}:
         return None
-    for candidate in (
-        candidates
-    ):  # a value that the estimator refuses is left to it, so that the error is its own
+    for candidate in candidates:  # the estimator itself raises for values that it refuses
         trial = clone(estimator).set_params(**candidate, folds=1)
         trial._check_parameters()
     sizes = {candidate.get("n_features") for candidate in candidates}

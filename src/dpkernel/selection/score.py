@@ -270,7 +270,7 @@ class _Mean:
         low, high = value - reach, value + reach
         if (
             self.population
-        ):  # the spread of values in [0, bound] is largest if their mean is in the middle
+        ):  # the spread of values in [0, bound] is largest for a mean in the middle
             far = max(min(x, bound - x) for x in np.clip([low, high], 0, bound))
             far = bound / 2 if low < bound / 2 < high else far
             spread = math.hypot(spread, math.sqrt(far * (bound - far) / self.n))
@@ -320,9 +320,8 @@ class _RSquared:
         )
 
     def read(self, noisy: Array, miss: float) -> tuple[float, float, float]:
-        reach = (
-            -ndtri(miss / 6) * self.mechanism.noise_scale * (1 + 1e-6)
-        )  # for three statements at once
+        # the level is split over three statements that hold at once
+        reach = -ndtri(miss / 6) * self.mechanism.noise_scale * (1 + 1e-6)
         sums = np.asarray(noisy, dtype=np.float64)
 
         def error(shift: float) -> float:

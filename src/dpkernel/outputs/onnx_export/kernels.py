@@ -98,9 +98,7 @@ def _polynomial(graph: Graph, kernel: Any, x: str, points: Array) -> str:
     base = graph.product(x, points.T * (scale / points.shape[1]))
     base = graph.add(base, kernel.offset * scale)
     out, power, left = None, base, int(kernel.degree)
-    while (
-        left
-    ):  # by repeated squaring, because the general power loses the sign of negative numbers
+    while left:  # repeated squaring, because the general power loses the sign of negative numbers
         if left % 2:
             out = power if out is None else graph.multiply(out, power)
         left //= 2

@@ -55,9 +55,7 @@ def objections(certificate: Certificate) -> list[str]:
     except CertificateError as error:
         found.append(str(error))
     if not certificate.private:
-        known = (
-            certificate.reasons if certificate.valid else ()
-        )  # otherwise verify has named them all
+        known = certificate.reasons if certificate.valid else ()  # else verify has named them all
         found += [f"Not private: {why}." for why in known] or ["The certificate says: not private."]
     return found
 
