@@ -384,10 +384,13 @@ def test_a_model_from_a_file_has_the_same_page(tmp_path):
         ({"schema": Domain()}, "must be a Schema, a Domain with columns or None. Got 'Domain'"),
         (
             {"schema": Domain((Levels((1, 2, 3)),))},
-            "the 2 columns that the model takes. Got 'one for 3",
+            "the 2 columns that the model takes. Got 'a schema of 3",
         ),
-        ({"schema": Domain((Interval(0, 1),))}, "columns that the model takes. Got 'one for 1"),
-        ({"schema": Domain((Interval(0, 1),) * 3)}, "columns that the model takes. Got 'one for 3"),
+        ({"schema": Domain((Interval(0, 1),))}, "columns that the model takes. Got 'a schema of 1"),
+        (
+            {"schema": Domain((Interval(0, 1),) * 3)},
+            "columns that the model takes. Got 'a schema of 3",
+        ),
         ({"ledger": "study.db"}, "'ledger' parameter of write_report must be a Ledger or None"),
     ],
 )

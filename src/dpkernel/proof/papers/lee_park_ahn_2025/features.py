@@ -26,8 +26,11 @@ def gaussian_process_projection(
     all points and G standard normal; O(points^3). Row i depends on the points up to i only, so
     that training rows do not change with the test points that follow them.
 
-    Numerics    If K is singular to working precision (repeated points) the least of 1e-13, 1e-12,
-                ... that helps is added to its diagonal.
+    Notes
+    -----
+    Numerics
+        If K is singular to working precision (repeated points) the least of 1e-13, 1e-12, ...
+        that helps is added to its diagonal.
     """
     kernel = np.exp(-cdist(points, points, "sqeuclidean") / (2 * length_scale**2))
     factor = _cholesky(kernel)

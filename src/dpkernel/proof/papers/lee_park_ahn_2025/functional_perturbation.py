@@ -58,15 +58,23 @@ class PublishedAlgorithm5(Predictor):
     certificate_ : Certificate
         Never valid.
 
-    Guarantee    none. The printed noise is made for a function that moves by c_1 kappa/(n lambda), and
-                 replacing a record moves it by twice that (erratum 003-11): in real arithmetic delta is
-                 12, 30 and 97 times the claim at epsilon = 0.5, 1 and 2 for delta = 1e-5
-                 (``algorithm_5_delta``). ``PrivateCurator`` has the right noise.
-    Sensitivity  2 c_1 kappa/(n lambda) in the norm of the kernel's space, attained where the loss is
-                 linear: ``sensitivity.erm_lipschitz``. kappa = 1.
-    Numerics     real-valued noise on a grid (``FunctionalGaussian``); f^ is where the gradient is a
-                 rounding error.
-    Reference    Lee, Park & Ahn (2025), A.11, Algorithm 5; Hall, Rinaldo & Wasserman (2013).
+    Notes
+    -----
+    Guarantee
+        None. The printed noise is made for a function that moves by c_1 kappa/(n lambda), and
+        replacing a record moves it by twice that (erratum 003-11): in real arithmetic delta is
+        12, 30 and 97 times the claim at epsilon = 0.5, 1 and 2 for delta = 1e-5
+        (``algorithm_5_delta``). ``PrivateCurator`` has the right noise.
+    Sensitivity
+        2 c_1 kappa/(n lambda) in the norm of the kernel's space, attained where the loss is
+        linear: ``sensitivity.erm_lipschitz``. kappa = 1.
+    Numerics
+        Real-valued noise on a grid (``FunctionalGaussian``); f^ is where the gradient is a
+        rounding error.
+
+    References
+    ----------
+    Lee, Park & Ahn (2025), A.11, Algorithm 5; Hall, Rinaldo & Wasserman (2013).
 
     Examples
     --------

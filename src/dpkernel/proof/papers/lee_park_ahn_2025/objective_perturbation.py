@@ -124,16 +124,24 @@ class PublishedAlgorithm2(OnProjection, _Perturbation):
     certificate_ : Certificate
         Never valid.
 
-    Guarantee    none. The released function contains the training inputs, as that of
-                 ``PublishedAlgorithm1`` (erratum 003-12), so there is ``fit_predict`` and no
-                 ``predict``. Besides, the noise is made for half of the gradient's move (003-7) and
-                 the minimiser is released without noise of its own; see ``PublishedAlgorithm4``.
-    Sensitivity  of the gradient of the sum of losses: 2 c_1 Delta_3 on the event of Lemma 7. Rows
-                 are not clipped to it, and targets are not truncated: the paper does neither.
-    Numerics     b is an exact discrete Gaussian on a grid of 2^-30 of its deviation; beta~ is where
-                 the gradient is a rounding error (``dpkernel.solvers.objective_perturbation``).
-    Reference    Lee, Park & Ahn (2025), Assumptions 1 and 6, Definition 5, Lemma 7, Algorithm 2,
-                 Theorem 9 and Appendix A.13.
+    Notes
+    -----
+    Guarantee
+        None. The released function contains the training inputs, as that of
+        ``PublishedAlgorithm1`` (erratum 003-12), so there is ``fit_predict`` and no ``predict``.
+        Besides, the noise is made for half of the gradient's move (003-7) and the minimiser is
+        released without noise of its own; see ``PublishedAlgorithm4``.
+    Sensitivity
+        Of the gradient of the sum of losses: 2 c_1 Delta_3 on the event of Lemma 7. Rows are not
+        clipped to it, and targets are not truncated: the paper does neither.
+    Numerics
+        B is an exact discrete Gaussian on a grid of 2^-30 of its deviation; beta~ is where the
+        gradient is a rounding error (``dpkernel.solvers.objective_perturbation``).
+
+    References
+    ----------
+    Lee, Park & Ahn (2025), Assumptions 1 and 6, Definition 5, Lemma 7, Algorithm 2, Theorem 9 and
+    Appendix A.13.
 
     Examples
     --------
@@ -222,19 +230,26 @@ class PublishedAlgorithm4(OnFourierFeatures, Predictor, _Perturbation):
     certificate_ : Certificate
         Never valid.
 
-    Guarantee    none. With b on a grid, as computers have it, only the right data set puts the
-                 gradient at the minimiser on that grid, and where a solver stops tells of the data
-                 as well; the paper adds no noise that hides it. Theorem 20 is false also in real
-                 arithmetic: with Huber loss and cosine features delta is at least 1.49 times what
-                 is claimed at (4, 1e-8). Whether it holds for logistic loss is open. With paired
-                 features, whose norm is 1, the noise would be enough for the exact minimiser:
-                 ``exact_minimiser_profile`` has what is proved of it.
-    Sensitivity  of the gradient of the sum of losses: 2 sqrt(2) c_1 for cosine features, 2 c_1 for
-                 paired ones; the printed noise is made for sqrt(2) c_1 (erratum 003-7). Rows are
-                 cut to their norm, which changes nothing but last bits; targets are not truncated.
-    Numerics     as ``PublishedAlgorithm2``.
-    Reference    Lee, Park & Ahn (2025), Assumptions 1 and 6, Definition 15, Algorithm 4,
-                 Theorem 20. Step 4 prints l(y, .) for l(y_i, .).
+    Notes
+    -----
+    Guarantee
+        None. With b on a grid, as computers have it, only the right data set puts the gradient at
+        the minimiser on that grid, and where a solver stops tells of the data as well; the paper
+        adds no noise that hides it. Theorem 20 is false also in real arithmetic: with Huber loss
+        and cosine features delta is at least 1.49 times what is claimed at (4, 1e-8). Whether it
+        holds for logistic loss is open. With paired features, whose norm is 1, the noise would be
+        enough for the exact minimiser: ``exact_minimiser_profile`` has what is proved of it.
+    Sensitivity
+        Of the gradient of the sum of losses: 2 sqrt(2) c_1 for cosine features, 2 c_1 for paired
+        ones; the printed noise is made for sqrt(2) c_1 (erratum 003-7). Rows are cut to their
+        norm, which changes nothing but last bits; targets are not truncated.
+    Numerics
+        As ``PublishedAlgorithm2``.
+
+    References
+    ----------
+    Lee, Park & Ahn (2025), Assumptions 1 and 6, Definition 15, Algorithm 4, Theorem 20. Step 4
+    prints l(y, .) for l(y_i, .).
 
     Examples
     --------

@@ -131,15 +131,23 @@ class PublishedAlgorithm1(OnProjection, _Statistics):
     certificate_ : Certificate
         Never valid.
 
-    Guarantee    none. The claim, (epsilon, delta)-DP of beta~^T h_M (Theorem 8), speaks of a path
-                 that is drawn without looking at the data. No such path can be written down: its
-                 value at a new point is drawn conditionally on its values at the training inputs,
-                 so that the released function contains them (erratum 003-12). For the same
-                 reason there is ``fit_predict`` and no ``predict``. Besides, Lemma 7 bounds
-                 ||h_M(x)|| in probability over a fresh projection; rows are not clipped to it.
-    Sensitivity  Delta_1 = 2 B^2 (sqrt(2) B^2 is enough, 003-1) and Delta_2 = 2 T B, as printed.
-    Noise        (E + E^T)/2 has variance 1 on the diagonal and 1/2 off it: ``SymmetricGaussian``.
-    Reference    Lee, Park & Ahn (2025), Definition 5, Lemma 7, Algorithm 1, Theorem 8.
+    Notes
+    -----
+    Guarantee
+        None. The claim, (epsilon, delta)-DP of beta~^T h_M (Theorem 8), speaks of a path that is
+        drawn without looking at the data. No such path can be written down: its value at a new
+        point is drawn conditionally on its values at the training inputs, so that the released
+        function contains them (erratum 003-12). For the same reason there is ``fit_predict`` and
+        no ``predict``. Besides, Lemma 7 bounds ||h_M(x)|| in probability over a fresh projection;
+        rows are not clipped to it.
+    Sensitivity
+        Delta_1 = 2 B^2 (sqrt(2) B^2 is enough, 003-1) and Delta_2 = 2 T B, as printed.
+    Noise
+        (E + E^T)/2 has variance 1 on the diagonal and 1/2 off it: ``SymmetricGaussian``.
+
+    References
+    ----------
+    Lee, Park & Ahn (2025), Definition 5, Lemma 7, Algorithm 1, Theorem 8.
 
     Examples
     --------
@@ -226,17 +234,24 @@ class PublishedAlgorithm3(RegressorMixin, OnFourierFeatures, _Statistics):
         Never valid: epsilon and delta are the claim; ``profile`` is what the printed noise gives
         with the right sensitivities. Compare ``certificate_.profile.epsilon(delta)``.
 
-    Guarantee    not the claimed one: no proof of Theorem 16 is printed, and with the printed
-                 sensitivities none can work (erratum 003-5). The claim survives for epsilon <= 10
-                 by the slack of its composition; with cosine features it fails at epsilon = 20,
-                 where delta is 2 to 4 times what is claimed.
-    Sensitivity  printed Delta_1 = 2, Delta_2 = sqrt(2) T. Right, for rows of norm B:
-                 sqrt(2) B^2 and 2 B T, that is 2 sqrt(2) and 2 sqrt(2) T for cosine features
-                 (B^2 = 2), sqrt(2) and 2 T for paired ones (B = 1). Rows are cut to norm B, which
-                 changes nothing but last bits. The pair has the profile of one Gaussian release,
-                 which is less than the two together.
-    Noise        (E + E^T)/2 has variance 1 on the diagonal and 1/2 off it: ``SymmetricGaussian``.
-    Reference    Lee, Park & Ahn (2025), Definition 15, Algorithm 3, Theorem 16.
+    Notes
+    -----
+    Guarantee
+        Not the claimed one: no proof of Theorem 16 is printed, and with the printed sensitivities
+        none can work (erratum 003-5). The claim survives for epsilon <= 10 by the slack of its
+        composition; with cosine features it fails at epsilon = 20, where delta is 2 to 4 times
+        what is claimed.
+    Sensitivity
+        Printed Delta_1 = 2, Delta_2 = sqrt(2) T. Right, for rows of norm B: sqrt(2) B^2 and 2 B
+        T, that is 2 sqrt(2) and 2 sqrt(2) T for cosine features (B^2 = 2), sqrt(2) and 2 T for
+        paired ones (B = 1). Rows are cut to norm B, which changes nothing but last bits. The pair
+        has the profile of one Gaussian release, which is less than the two together.
+    Noise
+        (E + E^T)/2 has variance 1 on the diagonal and 1/2 off it: ``SymmetricGaussian``.
+
+    References
+    ----------
+    Lee, Park & Ahn (2025), Definition 15, Algorithm 3, Theorem 16.
 
     Examples
     --------

@@ -65,17 +65,25 @@ class PublishedGradientSGD(HolderSGD):
         and (33). Its reasons say whether they hold, and what this library proves of the same noise:
         ``profile`` is that point.
 
-    Guarantee    the claim (Theorem 11) needs a beta that meets (32) and (33). These force beta to
-                 about 1e-2 .. 1e-4, never near 1/2, and the noise is 2 to 5 times what is needed
-                 (erratum 002-3). Lemma 13's condition for a beta to exist fails for n from 18 to 43
-                 (002-4). Whatever beta is, delta at the claimed epsilon follows from composing the
-                 exact profile of one subsampled step T times.
-    Sensitivity  2 C of one gradient, C = M + L R^alpha. Gradients are cut to norm C in code, which
-                 changes last bits only.
-    Numerics     every step's noise is discrete, on a grid of 2^-30 of its deviation; steps after it
-                 are post-processing.
-    Reference    Wang, Lei, Ying & Zhang (2022), Algorithm 2, Theorem 11, Lemmas 3 and 13; for what
-                 is proved, Balle, Barthe & Gaboardi (2018).
+    Notes
+    -----
+    Guarantee
+        The claim (Theorem 11) needs a beta that meets (32) and (33). These force beta to about
+        1e-2 .. 1e-4, never near 1/2, and the noise is 2 to 5 times what is needed (erratum
+        002-3). Lemma 13's condition for a beta to exist fails for n from 18 to 43 (002-4).
+        Whatever beta is, delta at the claimed epsilon follows from composing the exact profile of
+        one subsampled step T times.
+    Sensitivity
+        2 C of one gradient, C = M + L R^alpha. Gradients are cut to norm C in code, which changes
+        last bits only.
+    Numerics
+        Every step's noise is discrete, on a grid of 2^-30 of its deviation; steps after it are
+        post-processing.
+
+    References
+    ----------
+    Wang, Lei, Ying & Zhang (2022), Algorithm 2, Theorem 11, Lemmas 3 and 13; for what is proved,
+    Balle, Barthe & Gaboardi (2018).
 
     Examples
     --------
@@ -200,7 +208,9 @@ def subsampled_delta(epsilon: float, mu: float, share: float, n_steps: int) -> f
     delta_1(-e) = 1 - e^-e + e^-e delta_1(e), replace-one, mu = 2 C / sigma; the steps compose as
     privacy loss distributions.
 
-    Reference    Balle, Barthe & Gaboardi (2018), advanced joint convexity; Zhu, Dong & Wang (2022).
+    References
+    ----------
+    Balle, Barthe & Gaboardi (2018), advanced joint convexity; Zhu, Dong & Wang (2022).
     """
 
     def one(epsilons: Array) -> Array:

@@ -63,18 +63,25 @@ class PublishedOutputSGD(HolderSGD):
         Valid where this library's own bound supports the claim; its epsilon is then the one that is
         proved, and ``public["errata"]`` says how loose the printed one is.
 
-    Guarantee    (epsilon, delta)-DP as claimed, replace-one, where the profile supports it. The
-                 printed constants hold and are loose: sigma is 41 times what is needed for
-                 alpha >= 1/2 and T = n = 10^4, 2.7 times for alpha = 0 (erratum 002-2). C_alpha of
-                 Lemma 20 grows without bound for alpha -> 1 and L > 1 (002-1), and with it the
-                 noise without a radius. The Gaussian lemma is proved for epsilon <= 1 (002-0);
-                 what is proved here does not use it.
-    Sensitivity  sqrt(a^2 + (T - k) c^2) + (k - 1) a when the replaced record was drawn k times,
-                 a = 2 eta G, c^2 of Lemma 21; k is binomial and the profile a mixture over it
-                 (``solvers.sgd_output``). G is the loss's largest slope times kappa, or
-                 M + L R^alpha with the radius or the bound of ``corrected_c_alpha``.
-    Numerics     as ``PublishedRandomFeatureSGD``.
-    Reference    Wang, Lei, Ying & Zhang (2022), Algorithm 1, Theorems 7 and 8, Lemmas 20 and 21.
+    Notes
+    -----
+    Guarantee
+        (epsilon, delta)-DP as claimed, replace-one, where the profile supports it. The printed
+        constants hold and are loose: sigma is 41 times what is needed for alpha >= 1/2 and T = n
+        = 10^4, 2.7 times for alpha = 0 (erratum 002-2). C_alpha of Lemma 20 grows without bound
+        for alpha -> 1 and L > 1 (002-1), and with it the noise without a radius. The Gaussian
+        lemma is proved for epsilon <= 1 (002-0); what is proved here does not use it.
+    Sensitivity
+        Sqrt(a^2 + (T - k) c^2) + (k - 1) a when the replaced record was drawn k times, a = 2 eta
+        G, c^2 of Lemma 21; k is binomial and the profile a mixture over it
+        (``solvers.sgd_output``). G is the loss's largest slope times kappa, or M + L R^alpha with
+        the radius or the bound of ``corrected_c_alpha``.
+    Numerics
+        As ``PublishedRandomFeatureSGD``.
+
+    References
+    ----------
+    Wang, Lei, Ying & Zhang (2022), Algorithm 1, Theorems 7 and 8, Lemmas 20 and 21.
 
     Examples
     --------
