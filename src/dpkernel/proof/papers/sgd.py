@@ -70,9 +70,7 @@ def sgd(
     ``on_gradient`` is applied to every gradient, for example to clip it.
     """
     w, total = np.zeros(rows.shape[1]), np.zeros(rows.shape[1])
-    with np.errstate(
-        all="ignore"
-    ):  # a floating-point warning would reveal something about the data
+    with np.errstate(all="ignore"):  # a floating-point warning would depend on the data
         for i in order:
             total += w
             row = rows[i]
