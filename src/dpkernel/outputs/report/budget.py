@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dpkernel.foundations.types import Budget
-from dpkernel.outputs.report.charts import Line, legend, line_chart
+from dpkernel.outputs.report.charts import Curve, legend, line_chart
 from dpkernel.outputs.report.markup import (
     Html,
     figure,
@@ -106,13 +106,13 @@ def _chart(ledger: Ledger) -> Html:
     course = ledger.course()
     sums, totals = ([0.0, *(line[i] or 0.0 for line in course)] for i in (1, 2))
     steps = [0.0, *(float(step) for step, _, _ in course), course[-1][0] + 0.5]
-    naive = Line("plain sum", steps, [*sums, sums[-1]], "plain", step=True)
+    naive = Curve("plain sum", steps, [*sums, sums[-1]], "plain", step=True)
     lines, budget = [naive], ledger.budget
     words = f"After {course[-1][0]} spends the plain sum of ε is {number(sums[-1])}"
     if budget is not None:
         rule = ledger.rule or "plain"
-        lines.append(Line(f"spent, by {rule} accounting", steps, [*totals, totals[-1]], step=True))
-        lines.append(Line("ceiling", [0.0, steps[-1]], [budget.epsilon] * 2, "ceiling"))
+        lines.append(Curve(f"spent, by {rule} accounting", steps, [*totals, totals[-1]], step=True))
+        lines.append(Curve("ceiling", [0.0, steps[-1]], [budget.epsilon] * 2, "ceiling"))
         ceiling = number(budget.epsilon)
         words += f", by {rule} accounting {number(totals[-1])}, under a ceiling of {ceiling}"
     top = max(max(line.y) for line in lines)

@@ -22,7 +22,7 @@ Place = Callable[[float], float]
 
 
 @dataclass(frozen=True)
-class Line:
+class Curve:
     """A curve: points, its class in the style sheet, and a band around it."""
 
     name: str
@@ -35,7 +35,7 @@ class Line:
 
 
 def line_chart(
-    lines: Sequence[Line],
+    lines: Sequence[Curve],
     *,
     label: str,
     x_label: str,
@@ -173,7 +173,7 @@ def _range(parts: Sequence[Sequence[float]], room: float = 0.04) -> tuple[float,
     return low - extra, high + extra
 
 
-def _heights(line: Line) -> list[Sequence[float]]:
+def _heights(line: Curve) -> list[Sequence[float]]:
     return [part for part in (line.y, line.low, line.high) if part is not None]
 
 

@@ -17,29 +17,29 @@ Table = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
-class Declared:
+class DeclaredColumn:
     """A column before it was encoded: its name, and its values if they are declared."""
 
     name: str
     values: Column | None
 
 
-def read_declared(schema: Any) -> tuple[Declared, ...] | None:
+def read_declared(schema: Any) -> tuple[DeclaredColumn, ...] | None:
     """Return the columns of a Schema or Domain, which are public; None for None."""
     if schema is None:
         return None
     if isinstance(schema, Schema):
-        return tuple(Declared(str(rule.name), rule.values) for rule in schema.inputs)
+        return tuple(DeclaredColumn(str(rule.name), rule.values) for rule in schema.inputs)
     if isinstance(schema, Domain) and schema.columns:
         names = schema.names or [f"column {i + 1}" for i in range(len(schema.columns))]
         pairs = zip(names, schema.columns, strict=True)
-        return tuple(Declared(str(name), column) for name, column in pairs)
+        return tuple(DeclaredColumn(str(name), column) for name, column in pairs)
     allowed, got = "a Schema, a Domain with columns or None", type(schema).__name__
     raise ParameterError(parameter_message("write_report", "schema", allowed, got))
 
 
 def grouped(
-    columns: tuple[Column, ...], declared: Sequence[Declared] | None
+    columns: tuple[Column, ...], declared: Sequence[DeclaredColumn] | None
 ) -> tuple[tuple[Column, ...], Callable[[Table], Table]]:
     """Return the columns with each category as one, and a function that encodes a table of such rows.
 

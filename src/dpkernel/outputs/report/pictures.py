@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dpkernel.outputs.report.charts import Line, legend, line_chart, row_chart
+from dpkernel.outputs.report.charts import Curve, legend, line_chart, row_chart
 from dpkernel.outputs.report.markup import Html, figure, join, number, numbers, paragraph, tag
 from dpkernel.outputs.report.style import LINES
 from dpkernel.outputs.report.views import (
@@ -95,7 +95,7 @@ def _picture(view: View, found: Dependence, ends: tuple[float, float]) -> Html:
         band = len(view.answers) == 1
         picture = line_chart(
             [
-                Line(
+                Curve(
                     answer,
                     list(found.places),
                     found.mean[:, j].tolist(),

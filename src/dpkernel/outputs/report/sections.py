@@ -11,8 +11,8 @@ import numpy as np
 
 from dpkernel.data.domain import Domain, Interval
 from dpkernel.foundations.errors import CertificateError
-from dpkernel.outputs.report.charts import Line, legend, line_chart
-from dpkernel.outputs.report.encoding import Declared
+from dpkernel.outputs.report.charts import Curve, legend, line_chart
+from dpkernel.outputs.report.encoding import DeclaredColumn
 from dpkernel.outputs.report.markup import (
     Html,
     cut,
@@ -172,8 +172,8 @@ def attacker(certificate: Certificate, against: Sequence[str]) -> Html:
         f"Someone knows every {unit} except one, sees the model, and tries to tell which of two values"
         f" that {unit} has. No attack can lie below the curve, whatever its method and computing power."
     )
-    curve = Line("what no attack can beat", alpha.tolist(), beta.tolist())
-    blind = Line("blind guessing", [0.0, 1.0], [1.0, 0.0], "plain")
+    curve = Curve("what no attack can beat", alpha.tolist(), beta.tolist())
+    blind = Curve("blind guessing", [0.0, 1.0], [1.0, 0.0], "plain")
     label = (
         "Trade-off curve: the smallest false negative rate that an attack with a given false positive"
         f" rate can have. At 5 % false alarms it misses at least {_percent(1 - caught[0.05])}."
@@ -225,7 +225,7 @@ def certificate_text(certificate: Certificate) -> Html:
 def public_facts(
     certificate: Certificate,
     names: Sequence[str] | None,
-    declared: Sequence[Declared] | None = None,
+    declared: Sequence[DeclaredColumn] | None = None,
 ) -> Html:
     """Return everything that the guarantee treats as public."""
     public = certificate.public
@@ -246,7 +246,7 @@ def public_facts(
 
 
 def _domain(
-    data: Any, names: Sequence[str] | None, declared: Sequence[Declared] | None
+    data: Any, names: Sequence[str] | None, declared: Sequence[DeclaredColumn] | None
 ) -> Html | None:
     """Return the declared ranges as a table; None if there are none or they can't be read."""
     try:

@@ -20,7 +20,7 @@ from dpkernel.estimators.curator import PrivateCurator
 from dpkernel.foundations.errors import DPKernelError
 from dpkernel.foundations.types import Array, is_real
 from dpkernel.models.features.linear import LinearFeatures
-from dpkernel.outputs.report.encoding import Declared, Table, grouped
+from dpkernel.outputs.report.encoding import DeclaredColumn, Table, grouped
 from dpkernel.outputs.report.style import LINES
 from dpkernel.preprocessing.categories import DeclaredCategories
 from dpkernel.preprocessing.pipeline import PrivatePipeline
@@ -77,7 +77,7 @@ class Coefficients:
     meaning: str
 
 
-def view_of(model: Any, declared: Sequence[Declared] | None = None) -> View | None:
+def view_of(model: Any, declared: Sequence[DeclaredColumn] | None = None) -> View | None:
     """Return how to evaluate a model.
 
     Returns None if its columns have no declared range or it makes no predictions. ``declared`` are the

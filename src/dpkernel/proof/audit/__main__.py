@@ -83,7 +83,7 @@ def _page(rows: Sequence[Row], pictures: Sequence[str]) -> str:
         "",
         *_reach(rows),
         "| what | neighbours | broken | verdict | as it should be | epsilon >= | claimed | at delta |"
-        " mu >= | runs a side | attack |",
+        " mu >= | runs per side | attack |",
         "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     page += [

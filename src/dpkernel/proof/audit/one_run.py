@@ -27,7 +27,7 @@ from dpkernel.proof.audit.claims import (
 from dpkernel.proof.audit.copies import fresh
 from dpkernel.proof.audit.observe import Runner, Table
 from dpkernel.proof.audit.report import NOTE
-from dpkernel.proof.audit.worst_cases import Declared
+from dpkernel.proof.audit.worst_cases import PublicRanges
 
 
 def one_run_p_value(
@@ -273,7 +273,7 @@ def _outside(estimator: Any, inside: Table, otherwise: Table | None) -> Table:
     """Return the rows that take the places of canaries that are left out, one per canary."""
     count, width = inside[0].shape
     if otherwise is None:
-        public = Declared.of(estimator, width)
+        public = PublicRanges.of(estimator, width)
         middle = public.targets[1] if public.targets is not None else 0.0
         otherwise = ((public.low + public.high) / 2)[None, :], np.array([middle])
     rows = np.broadcast_to(np.asarray(otherwise[0]), (count, width))

@@ -60,7 +60,7 @@ _LOOSE = 1e4  # the epsilon of a twin whose noise is not added number by number
 
 
 @dataclass(frozen=True)
-class Line:
+class AttackLine:
     """One estimator under attack."""
 
     name: str
@@ -188,13 +188,13 @@ _AT_LARGE = (
 
 
 @cache
-def estimator_lines(epsilon: float, factor: float) -> tuple[Line, ...]:
+def estimator_lines(epsilon: float, factor: float) -> tuple[AttackLine, ...]:
     """Return every estimator under every relation and background, and its twins.
 
     A twin follows the line that it belongs to. There are twins among benign records for replace-one, and
     among hostile and among many records for zero-out.
     """
-    lines: list[Line] = []
+    lines: list[AttackLine] = []
     for name, estimator, benign in _estimators():
         transforms = hasattr(estimator, "transform")
         hostile = "the other end of all" if transforms else "copies of the neighbour"
@@ -202,8 +202,8 @@ def estimator_lines(epsilon: float, factor: float) -> tuple[Line, ...]:
         for relation, share in RELATIONS.items():
             wanted = max(share * epsilon, _LEAST[relation] if transforms else 0.0)
             sound = clone(estimator).set_params(**{relates: relation}, epsilon=wanted)
-            rows, most = _ROWS.get(name, 8), _MOST_FITS.get(name, Line.most_fits)
-            quiet = Line(name, sound, benign, relation, "benign", rows, most_fits=most)
+            rows, most = _ROWS.get(name, 8), _MOST_FITS.get(name, AttackLine.most_fits)
+            quiet = AttackLine(name, sound, benign, relation, "benign", rows, most_fits=most)
             loud = replace(quiet, case=hostile, background="hostile")
             replaced = relation == "replace-one"
             if replaced or name not in _SLOW:
@@ -216,7 +216,7 @@ def estimator_lines(epsilon: float, factor: float) -> tuple[Line, ...]:
     return tuple(lines)
 
 
-def _pair(line: Line, factor: float) -> list[Line]:
+def _pair(line: AttackLine, factor: float) -> list[AttackLine]:
     """Return a line and its twin."""
     if line.name in _NOT_ADDED:
         twin = clone(line.estimator).set_params(epsilon=_LOOSE)
@@ -309,7 +309,7 @@ def _verdict(violated: bool) -> str:
     return "contradicted" if violated else "not contradicted"
 
 
-def picture_name(line: Line) -> str:
+def picture_name(line: AttackLine) -> str:
     """Return the file name of a line's plot, without its ending."""
     twin = "" if line.broken is None else "-twin"
     name = "-".join(line.name.replace(",", "").split()).lower()

@@ -48,7 +48,7 @@ class WorstCase:
 
 
 @dataclass(frozen=True)
-class Declared:
+class PublicRanges:
     """The public ranges of an estimator, for each column and for the target."""
 
     low: Array
@@ -56,7 +56,7 @@ class Declared:
     targets: tuple[Any, Any, Any] | None  # one end, the middle, the other end; None: no target
 
     @classmethod
-    def of(cls, estimator: Any, n_columns: int | None = None) -> Declared:
+    def of(cls, estimator: Any, n_columns: int | None = None) -> PublicRanges:
         """Read the ranges from the parameters, with our names or diffprivlib's; [-1, 1] by default."""
         found = parameters(estimator)
 
@@ -191,7 +191,7 @@ def worst_cases(
     empty ones; and two pairs with hostile others, all at the opposite corner or copies of the
     neighbour. With ``n_targets``, the targets are a matrix with that many equal columns.
     """
-    public = Declared.of(estimator, n_columns)
+    public = PublicRanges.of(estimator, n_columns)
     low, high = public.low, public.high
     centre = (low + high) / 2
     far = centre + _OUTSIDE * (high - low)
