@@ -380,7 +380,7 @@ def test_a_download_is_checked_and_remembered(lines, tmp_path, monkeypatch):
         archive.writestr("YearPredictionMSD.txt", "\n".join(lines[2]))
     url, folder = (tmp_path / "uci.zip").as_uri(), tmp_path / "data"
     with pytest.raises(
-        DataError, match="has 30 rows, and the Million Song table of UCI has 515345"
+        DataError, match="has 30 rows, but the Million Song table of UCI has 515345"
     ):
         fetch_songs(folder, url=url)
     assert list(folder.iterdir()) == []
