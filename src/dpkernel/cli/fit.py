@@ -32,7 +32,9 @@ def fit(
     out: Out = Path("model.dpk"),
     ledger: options.LedgerFile = None,
     dataset: options.Dataset = None,
-    report_file: Annotated[Path | None, typer.Option("--report", help="An HTML report.")] = None,
+    report_file: Annotated[
+        Path | None, typer.Option("--report", help="Also write an HTML report to this file.")
+    ] = None,
     quantile: options.Quantiles = None,
     neighbours: options.Relation = Neighbours.REPLACE_ONE.value,
     estimator: options.EstimatorName = None,

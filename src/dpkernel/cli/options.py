@@ -28,7 +28,7 @@ Bounds = Annotated[
 Target = Annotated[
     str | None, typer.Option(help="The column to predict, if bounds.toml does not name it.")
 ]
-Task = Annotated[str, typer.Option(help="regression, classification or quantile.")]
+Task = Annotated[str, typer.Option(help="The task: regression, classification or quantile.")]
 Epsilon = Annotated[float, typer.Option(help="The privacy budget; at most this is spent.")]
 Delta = Annotated[
     float, typer.Option(help="The delta that belongs to epsilon; 0 for pure epsilon.")
@@ -49,9 +49,7 @@ Delimiter = Annotated[
 Format = Annotated[
     str | None, typer.Option("--format", help="The format of DATA, if its ending does not say it.")
 ]
-Scratch = Annotated[
-    Path | None, typer.Option(help="Folder for the temporary copy of a table that is too large.")
-]
+Scratch = Annotated[Path | None, typer.Option(help="Folder for a temporary copy of a large table.")]
 EstimatorName = Annotated[
     str | None,
     typer.Option("--estimator", help="Another estimator than the default one of the task."),

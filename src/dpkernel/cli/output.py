@@ -36,7 +36,9 @@ INTERRUPTED = 130
 
 AsJSON = Annotated[bool, typer.Option("--json", help="Print one JSON object to standard output.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+Debug = Annotated[
+    bool, typer.Option("--debug", help="Show the traceback of an error. It may quote data.")
+]
 NOTHING_SPENT = "Nothing was spent."
 # characters that move the cursor, colour the terminal or reverse the order of letters
 _UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")

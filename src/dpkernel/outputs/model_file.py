@@ -145,6 +145,17 @@ def read_header(path: str | Path, *, max_bytes: int = MOST_BYTES) -> JSON:
     given) and ``schema``. The schema has the ``target`` and a list of ``columns``, each with its
     ``name`` and either ``low`` and ``high``, ``levels``, or neither. The hashes of all parts are
     checked, but the claim of the certificate is not verified.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file to read.
+    max_bytes : int
+        The same limit as in ``load``.
+
+    Returns
+    -------
+    dict
     """
     header = _opened(Path(path), max_bytes, only_header=True).header
     return {**header, "schema": _schema(header)}

@@ -39,6 +39,18 @@ def one_run_p_value(
 
         P(at least v correct) <= P(W >= v) + 2 m delta max_{1 <= i <= v} P(v - i <= W < v) / i.
 
+    Parameters
+    ----------
+    canaries, guesses, correct : int
+        m, r and v: the number of canaries, of guesses, and of right guesses.
+    epsilon, delta : float
+        The claim that is tested.
+
+    Returns
+    -------
+    float
+        The bound, at most 1.
+
     Notes
     -----
     Guarantee
@@ -72,6 +84,19 @@ def one_run_epsilon(
     canaries: int, guesses: int, correct: int, *, delta: float = 0.0, confidence: float = 0.95
 ) -> float:
     """Return the largest epsilon that this many correct guesses exclude, rounded down.
+
+    Parameters
+    ----------
+    canaries, guesses, correct : int
+        The number of canaries, of guesses, and of right guesses.
+    delta : float
+        The delta of the claim.
+    confidence : float
+        The confidence of the bound.
+
+    Returns
+    -------
+    float
 
     Examples
     --------
