@@ -325,9 +325,7 @@ def test_what_is_declared_is_found_under_every_name():
     numbers = worst_cases(Other(Domain((Levels((0, 1, 4)),))), 3)[0]
     assert numbers.table[0][0, 0] == 4.0
     levels = Domain((Levels(("a", "b")),), target=Interval(0.0, 1.0))
-    with pytest.raises(
-        ParameterError, match="where the domain declares levels that are no numbers"
-    ):
+    with pytest.raises(ParameterError, match="if the domain declares levels that are not numbers"):
         worst_cases(Other(levels), 3)
 
 
@@ -412,7 +410,7 @@ def test_separation_is_in_standard_deviations(rng):
         ({"worst_case": (1, 2)}, "'worst_case' parameter of audit must be 'auto' or a pair"),
         ({"n_rows": 1}, "'n_rows' parameter of audit must be an int >= 2. Got 1."),
         ({"records": 8}, "'records' parameter of audit must be an int from 1 to 7, below the num"),
-        ({"claim": None}, "has no certificate_: say what it claims"),
+        ({"claim": None}, "has no certificate_. State what it claims"),
     ],
 )
 def test_bad_arguments(options, message):

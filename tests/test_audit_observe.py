@@ -137,7 +137,7 @@ def test_a_fixed_seed_is_not_taken_for_missing_noise(model, random_state):
 
 
 def test_a_seed_that_can_not_be_changed_is_warned_of():
-    with pytest.warns(UserWarning, match="if its parameter 'seed' fixes the noise"):
+    with pytest.warns(UserWarning, match="If its parameter 'seed' fixes the noise"):
         attacked(Held(seed=4), trials=20)
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # not where the noise is there, or nothing differs

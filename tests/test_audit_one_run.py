@@ -224,7 +224,9 @@ def test_without_targets_a_score_is_needed():
     assert found.contradicted and found.correct == found.guesses
     with pytest.raises(ParameterError, match="'score' parameter of audit_one_run must be a functi"):
         audit_one_run(Keeper(), NONE[0], **options)
-    with pytest.raises(ParameterError, match="'y' parameter of audit_one_run must be None exactly"):
+    with pytest.raises(
+        ParameterError, match="'y' parameter of audit_one_run must be None if and only if"
+    ):
         audit_one_run(Responses(), *NONE, **options)
     with pytest.raises(
         ParameterError, match="'canaries' parameter of audit_one_run must be a pair"

@@ -195,11 +195,10 @@ def test_the_command_writes_its_table_and_fails_where_a_verdict_is_wrong(
     assert [line["verdict"] for line in written] == ["not contradicted", "contradicted"]
     assert len(json.loads((out / "audit.json").read_text())["rows"]) == 2
     page = (out / "report.md").read_text()
-    assert ("**NO**" in page) is wrong and ("1 are NOT" in page) is wrong
+    assert ("**NO**" in page) is wrong and ("1 verdicts are WRONG" in page) is wrong
     assert (
-        "At most 100 fits on each side at a false-alarm rate of 1e-08 can prove no more than epsilon ="
-        in page
-    )
-    assert f"{most_provable(100, 1e-8):.2f} of an estimator, and its twin has half" in page
+        "For an estimator, 100 fits on each side at a false-alarm rate of 1e-08 can prove at most"
+        f" epsilon = {most_provable(100, 1e-8):.2f}, and its twin has half"
+    ) in page
     assert "| ridge | replace-one |" in page and "ridge-replace-one-benign-twin.png" in page
     assert "contradicted" in capsys.readouterr().out

@@ -69,7 +69,7 @@ def test_a_result_replaces_no_input_and_no_other_result(study, line):
     shutil.copy(study / "days.toml", study / "days.png")
     before = {path.name: path.read_bytes() for path in study.iterdir()}
     result = call(line)
-    assert result.exit_code == 1 and "choose another name" in result.stderr, result.output
+    assert result.exit_code == 1 and "Choose another name" in result.stderr, result.output
     after = {path.name: path.read_bytes() for path in study.iterdir()}
     assert {k: v for k, v in after.items() if "lock" not in k} == {
         k: v for k, v in before.items() if "lock" not in k
@@ -88,7 +88,7 @@ def test_whatever_goes_wrong_after_the_draw_the_model_is_kept(study, monkeypatch
     monkeypatch.setattr(model_files, "save", broken)
     monkeypatch.setattr(model_files.tempfile, "mkdtemp", lambda prefix: str(study / "rescue"))
     result = call(f"{FIT} --out model.dpk")
-    assert result.exit_code == 1 and "The budget is spent; the result lies in" in result.stderr
+    assert result.exit_code == 1 and "The budget is spent; the result is in" in result.stderr
     assert type(error).__name__ in result.stderr and SECRET not in result.output
     monkeypatch.undo()
     assert call("verify", study / "rescue" / "model.dpk").exit_code == 0
@@ -113,7 +113,7 @@ def test_a_refusal_after_the_draw_says_what_was_spent_and_where_the_model_lies(s
     monkeypatch.setattr(fit, "report", refuse)
     result = call(f"{FIT} --report r.html --out m.dpk")
     assert result.exit_code == 1 and result.stderr.startswith("error: No page. The noise may")
-    assert "The model lies in 'm.dpk'." in result.stderr and (study / "m.dpk").exists()
+    assert "The model is in 'm.dpk'." in result.stderr and (study / "m.dpk").exists()
 
 
 def test_what_a_model_file_can_not_hold_is_refused_before_the_fit(study, monkeypatch):
@@ -137,7 +137,7 @@ def test_bounds_that_were_paid_for_are_kept_with_their_certificate(study, monkey
     monkeypatch.setattr(model_files.tempfile, "mkdtemp", lambda prefix: str(study / "rescue"))
     line = "bounds patients.csv --private --wide days.toml --target days --epsilon 1"
     result = call(f"{line} --out found.toml")
-    assert result.exit_code == 1 and "The budget is spent; the result lies in" in result.stderr
+    assert result.exit_code == 1 and "The budget is spent; the result is in" in result.stderr
     assert [rule.name for rule in read_schema(study / "rescue" / "found.toml", "days").rules]
     assert call("verify", study / "rescue" / "found.certificate.json").exit_code == 0
 
@@ -146,7 +146,7 @@ def test_an_earlier_certificate_is_not_replaced_by_new_bounds(study):
     (study / "found.certificate.json").write_text("{}")
     line = "bounds patients.csv --private --wide days.toml --target days --epsilon 1"
     result = call(f"{line} --out found.toml")
-    assert result.exit_code == 1 and "found.certificate.json exists already" in result.stderr
+    assert result.exit_code == 1 and "found.certificate.json already exists" in result.stderr
 
 
 def test_the_report_is_written_before_anything_is_printed(study, monkeypatch):

@@ -48,7 +48,7 @@ FIT = "fit patients.csv --bounds days.toml --target days --estimator PrivateKern
         ("fit patients.csv --bounds days.toml --target days --task cooking", "--task must be"),
         (f"{FIT} --epsilon -1", "'epsilon' parameter"),
         (f"{FIT} --delta 2", "'delta' parameter"),
-        (f"{FIT} --quantile 0.5", "--quantile goes with"),
+        (f"{FIT} --quantile 0.5", "--quantile needs --task"),
         (f"{FIT} --set epsilon=9", "--set must be NAME=VALUE"),
         (f"{FIT} --set noise=0", "--set must be NAME=VALUE"),
         (f"{FIT} --set ledger=0", "--set must be NAME=VALUE"),
@@ -59,7 +59,7 @@ FIT = "fit patients.csv --bounds days.toml --target days --estimator PrivateKern
         (f"{FIT} --out m.dpk --report days.toml", "is an input"),
         (f"{FIT} --out none/model.dpk", "No such file"),
         (f"{FIT} --out .", "It is a folder"),
-        (f"{FIT} --dataset x", "add --ledger"),
+        (f"{FIT} --dataset x", "Add --ledger"),
         (f"{FIT} --ledger none.db", "dpkernel ledger create"),
         (f"{FIT} --ledger patients.csv", "not a ledger"),
         (f"{FIT} --format xlsx", "unknown ending"),
@@ -67,15 +67,15 @@ FIT = "fit patients.csv --bounds days.toml --target days --estimator PrivateKern
         ("show patients.csv", "model file"),
         ("verify none.dpk", "No such file"),
         ("report patients.csv", "model file"),
-        ("audit nix", "is no model file and no estimator"),
-        ("bounds patients.csv", "one of --schema and --private"),
+        ("audit nix", "is neither a model file nor an estimator"),
+        ("bounds patients.csv", "either --schema or --private"),
         ("bounds patients.csv --private", "--private needs --epsilon"),
-        ("bounds patients.csv --schema --out days.toml", "exists already"),
+        ("bounds patients.csv --schema --out days.toml", "already exists"),
         ("plan --rows 5", "at least 10"),
         ("plan --columns 0", "at least 1"),
-        ("plan --plot p.exe", "ends in .png"),
+        ("plan --plot p.exe", "end in .png"),
         ("ledger list none.db", "dpkernel ledger create"),
-        ("ledger plot none.db p.exe", "ends in .png"),
+        ("ledger plot none.db p.exe", "end in .png"),
         ("reproduce nobody fig1", "nobody"),
     ],
 )
@@ -130,7 +130,7 @@ def test_a_disk_that_fills_up_after_the_spend_does_not_lose_the_model(study, mon
     (study / "rescue").mkdir()
     before = (study / "patients.csv").read_bytes()
     result = call(*words_of(f"{FIT} --out {study / 'model.dpk'}"))
-    assert result.exit_code == 1 and "The budget is spent; the result lies in" in result.stderr
+    assert result.exit_code == 1 and "The budget is spent; the result is in" in result.stderr
     assert call("verify", study / "rescue" / "model.dpk").exit_code == 0
     result = call(
         "predict", study / "rescue" / "model.dpk", "patients.csv", "--out", "patients.csv"

@@ -218,7 +218,9 @@ def test_what_has_no_file_is_refused(model, tmp_path):
     class Search:
         best_estimator_ = model
 
-    with pytest.raises(ParameterError, match="class Search has no file format. Save its best_est"):
+    with pytest.raises(
+        ParameterError, match="class Search can't be saved to a file. Save its best_est"
+    ):
         save(Search(), tmp_path / "m.dpk")
     with pytest.raises(FileNotFoundError):
         load(tmp_path / "none.dpk")
@@ -433,7 +435,7 @@ def test_a_consistent_forgery_shows_in_the_digest_alone(model, kept, tmp_path):
         ({"format": "2"}, "names no format or estimator"),
         ({"estimator": "os.system"}, "estimator one that is not known"),
         ({"estimator": ["a"]}, "names no format or estimator"),
-        ({"metadata": 3}, "metadata are no JSON object"),
+        ({"metadata": 3}, "metadata are not a JSON object"),
         ({"columns": 7}, "columns of this model file do not fit"),
         ({"columns": ["a"]}, "columns of this model file do not fit"),
         ({"n_columns": 3}, "columns of this model file do not fit"),

@@ -200,7 +200,7 @@ def test_the_file_carries_the_certificate(table, tmp_path):
 
 def test_what_has_no_graph_is_refused(table, monkeypatch):
     X, y, _ = table
-    with pytest.raises(ParameterError, match="class int has no ONNX form"):
+    with pytest.raises(ParameterError, match="class int can't be exported to ONNX"):
         to_onnx(3)
     ridge = PrivateKernelRidge(bounds=(-1, 1), y_bounds=(-2, 2))
     cosine = ridge.set_params(features=PublicNystroem(5, kernel="arc_cosine")).fit(X, y)

@@ -38,7 +38,7 @@ BROKEN: list[tuple[str, dict[str, Any], tuple[str, ...]]] = [
     ("PublishedAlgorithm5", {"loss": "huber", "epsilon": 0.1}, ("003-11", "no theorem covers")),
     ("PublishedGradientSGD", {"beta": 0.5}, ("002-3", "Theorem 11 says nothing")),
     ("PublishedPerturbedRisk", {"scale": "printed"}, ("004-1", "one number for a whole function")),
-    ("PublishedPerturbedRisk", {"scale": "corrected"}, ("004-1", "leave without noise")),
+    ("PublishedPerturbedRisk", {"scale": "corrected"}, ("004-1", "released without noise")),
     (
         "PublishedRandomFeatureSGD",
         {"target_bound": 1.0, "sensitivity": "stated"},

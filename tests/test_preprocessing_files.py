@@ -224,7 +224,7 @@ def test_files_that_do_not_fit_together_are_refused(table, fitted_pipelines):
     with pytest.raises(CertificateError, match="does not list what its steps released"):
         PrivatePipeline._from_state(changed(steps=other), arrays)
     unknown = [{"name": "x", "kind": "os.system", "header": {}}, *header["steps"]]
-    with pytest.raises(CertificateError, match=r"knows no step 'os.system'"):
+    with pytest.raises(CertificateError, match=r"does not know the step 'os.system'"):
         PrivatePipeline._from_state(changed(steps=unknown), arrays)
     told = json.loads(json.dumps(header["steps"]))
     told[0]["header"]["parameters"]["func"] = "fromfile"
@@ -233,7 +233,9 @@ def test_files_that_do_not_fit_together_are_refused(table, fitted_pipelines):
     for n_columns in (None, 0, 1 << 40, "3"):
         told = json.loads(json.dumps(header["steps"]))
         told[0]["header"]["n_columns"] = n_columns
-        with pytest.raises(CertificateError, match="no number of columns, or too large a one"):
+        with pytest.raises(
+            CertificateError, match="no number of columns, or one that is too large"
+        ):
             PrivatePipeline._from_state(changed(steps=told), arrays)
     told = json.loads(json.dumps(header["steps"]))
     told[0]["header"]["parameters"]["kw_args"] = {"out": 1}
@@ -257,5 +259,5 @@ def test_a_file_that_claims_more_than_its_steps_is_refused(table, claim, why):
     header = json.loads(json.dumps(header))
     part = header["steps"][1]["header"]["certificate"]
     part.update({claim: False, "reasons": [why]})
-    with pytest.raises(CertificateError, match=f"says '{claim}', and that of a step does not"):
+    with pytest.raises(CertificateError, match=f"says '{claim}', but that of a step does not"):
         PrivatePipeline._from_state(header, arrays)

@@ -104,7 +104,7 @@ def test_streams_that_can_not_be_used_are_refused_before_anything_is_spent(table
     X, y = table
     ledger = Ledger()
     build = KINDS["standard"]
-    with pytest.raises(ParameterError, match="this stream can be read once"):
+    with pytest.raises(ParameterError, match="this stream can be read only once"):
         build(ledger=ledger).fit(BlockStream(iter([(X, y)]), n_rows=901))
     with pytest.raises(DataError, match="was declared with n_rows=900"):
         build(ledger=ledger).fit(BlockStream(lambda: iter([(X, y)]), n_rows=900))
@@ -116,9 +116,9 @@ def test_streams_that_can_not_be_used_are_refused_before_anything_is_spent(table
     with pytest.raises(DataError, match=r"could not be read \(KeyError\). Nothing was") as caught:
         build(ledger=ledger).fit(BlockStream(talking, n_rows=901))
     assert caught.value.__context__ is None
-    with pytest.raises(ParameterError, match="A BlockStream carries its targets"):
+    with pytest.raises(ParameterError, match="A BlockStream contains its targets"):
         KINDS["target"](ledger=ledger).fit(in_blocks(X, y), y)
-    with pytest.raises(DataError, match="one number a row"):
+    with pytest.raises(DataError, match="one number per row"):
         KINDS["target"](ledger=ledger).fit(in_blocks(X, X))
     with pytest.raises(ParameterError, match="PrivatePipeline takes tables in memory"):
         PrivatePipeline([("s", build())], ledger=ledger).fit(in_blocks(X, y))

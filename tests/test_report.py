@@ -267,7 +267,7 @@ def test_what_an_attacker_can_do_follows_from_the_profile(tmp_path):
     caught = 100 * (1 - certificate.profile.trade_off([0.05])[0])
     assert f"right in at most {best:.3g} % of all cases" in text
     assert f"finds the true value in at most {caught:.3g} %" in text
-    assert f"at most {np.exp(certificate.epsilon):.3g} times as likely" in text
+    assert f"by a factor of at most {np.exp(certificate.epsilon):.3g} " in text
 
 
 def test_without_a_guarantee_the_verdict_comes_first_and_in_red(tmp_path):
@@ -384,10 +384,13 @@ def test_a_model_from_a_file_has_the_same_page(tmp_path):
         ({"schema": Domain()}, "must be a Schema, a Domain with columns or None. Got 'Domain'"),
         (
             {"schema": Domain((Levels((1, 2, 3)),))},
-            "the 2 columns that the model takes. Got 'one for 3",
+            "the 2 columns that the model takes. Got 'a schema of 3",
         ),
-        ({"schema": Domain((Interval(0, 1),))}, "columns that the model takes. Got 'one for 1"),
-        ({"schema": Domain((Interval(0, 1),) * 3)}, "columns that the model takes. Got 'one for 3"),
+        ({"schema": Domain((Interval(0, 1),))}, "columns that the model takes. Got 'a schema of 1"),
+        (
+            {"schema": Domain((Interval(0, 1),) * 3)},
+            "columns that the model takes. Got 'a schema of 3",
+        ),
         ({"ledger": "study.db"}, "'ledger' parameter of write_report must be a Ledger or None"),
     ],
 )
@@ -534,7 +537,7 @@ def test_of_many_columns_those_that_matter_are_drawn(tmp_path):
     assert len(found) == MOST_PICTURES and compared == 20
     assert {"column 5", "column 18"} <= {d.name for d in found}
     page = Reader(written(model, tmp_path))
-    assert f"The {MOST_PICTURES} columns that move it most, of 20 compared" in page.text
+    assert f"the {MOST_PICTURES} columns with the largest effect, of 20 compared" in page.text
 
 
 # --- nothing hostile gets onto it -----------------------------------------------------------------

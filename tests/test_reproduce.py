@@ -87,7 +87,7 @@ def test_a_file_of_other_settings_under_the_same_name_is_refused(tmp_path):
     run(store, 2, log)
     text = store.path.read_text()
     store.path.write_text(text.replace('"d": 1', '"d": 3'))
-    with pytest.raises(DataError, match="was not made with these settings. Delete it to run"):
+    with pytest.raises(DataError, match="was made with other settings. Delete it to run"):
         store.read()
     store.path.write_text("")
     assert store.read() == {}
@@ -279,7 +279,7 @@ def test_every_form_of_the_songs_is_the_same_table(lines, tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("2000,1,2\n", r"must hold 90 features and a year a song; it has shapes \(1, 2\)"),
+        ("2000,1,2\n", r"must hold 90 features and a year per song. Got the shapes \(1, 2\)"),
         ("2000,1,words\n2001,2,3\n", "can't be read as songs"),
         (",".join(["1800"] + ["0"] * 90), r"years in 1922 \.\. 2011"),
         (",".join(["2000"] + ["nan"] * 90), "must hold finite features"),
@@ -326,7 +326,7 @@ DAMAGED = [
 def test_a_damaged_file_is_one_sentence(kind, tmp_path):
     content, name = damaged(kind, tmp_path)
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(DataError, match="can't be read as songs: it must hold the year"):
+    with pytest.raises(DataError, match="can't be read as songs. Each line must hold the year"):
         load_songs(tmp_path / name)
 
 
@@ -368,7 +368,9 @@ def test_a_file_that_is_not_there(tmp_path):
 
 
 def test_no_network_is_said_in_one_sentence(tmp_path):
-    with pytest.raises(DataError, match="can't be downloaded from here. Pass its file: data=PATH"):
+    with pytest.raises(
+        DataError, match="can't be downloaded from here. Pass its file as data=PATH"
+    ):
         fetch_songs(tmp_path, url=(tmp_path / "nothing").as_uri())
     assert list(tmp_path.iterdir()) == []
 
@@ -378,7 +380,7 @@ def test_a_download_is_checked_and_remembered(lines, tmp_path, monkeypatch):
         archive.writestr("YearPredictionMSD.txt", "\n".join(lines[2]))
     url, folder = (tmp_path / "uci.zip").as_uri(), tmp_path / "data"
     with pytest.raises(
-        DataError, match="has 30 rows, and the Million Song table of UCI has 515345"
+        DataError, match="has 30 rows, but the Million Song table of UCI has 515345"
     ):
         fetch_songs(folder, url=url)
     assert list(folder.iterdir()) == []
@@ -403,7 +405,7 @@ def test_songs_are_split_standardised_and_centred(rng, tmp_path):
     expected = np.mean((sampled[40:] - sampled[:40].mean()) ** 2)
     assert mean.error[0] == pytest.approx(expected, rel=1e-6) and mean.excess == ()
     few = Request(tmp_path, "c", 1, data=request.data, progress=False, n_jobs=1)
-    with pytest.raises(DataError, match="need 2000 rows, and the table has 90"):
+    with pytest.raises(DataError, match="need 2000 rows, but the table has 90"):
         lee_park_ahn.song_cells(16.0, few)
 
 

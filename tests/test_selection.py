@@ -874,7 +874,7 @@ def test_a_row_counts_once_whatever_the_shapes(rng, metric):
             loss.counts(Constant(real=real), rows, target)
     if metric != "log_loss":
         short = Constant(lambda p: p[:1], real)
-        with pytest.raises(DataError, match="one target a row"):
+        with pytest.raises(DataError, match="one target per row"):
             loss.counts(short, X, y)
 
 
@@ -912,8 +912,8 @@ def test_a_column_of_labels_is_searched_as_a_vector():
         (None, "a dict of values to try"),
         ({"length_scale": []}, "a list of one or more values for 'length_scale'. Got '0 values'"),
         ({"length_scale": 3.0}, "a list of one or more values for 'length_scale'. Got 'float'"),
-        ({"epsilon": [1.0]}, "that it may choose. Got 'epsilon'. The search sets budgets itself"),
-        ({"nothing": [1.0]}, "over parameters of PrivateKernelRidge that it may choose"),
+        ({"epsilon": [1.0]}, "that a search may choose. Got 'epsilon'. The search itself sets this"),
+        ({"nothing": [1.0]}, "over parameters of PrivateKernelRidge that a search may choose"),
         ({"length_scale": loguniform(0.1, 1)}, "'n_candidates' parameter of PrivateSearchCV must be"),
     ],
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The command line: ``dpkernel``, also ``python -m dpkernel``. One module a command or group."""
+"""The command line, ``dpkernel`` or ``python -m dpkernel``, with one module per command or group."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from typer.core import TyperGroup
 
 from dpkernel.version import __version__
 
-# every command: the module that has it, and the first line of its help
+# for every command: the module that defines it, and the first line of its help
 COMMANDS = {
     "bounds": (
         "bounds",
-        "Write a bounds.toml for a file: a template (--schema), or filled privately (--private).",
+        "Write a bounds.toml: a template (--schema), or bounds that are found privately (--private).",
     ),
     "plan": (
         "plan",
-        "Tell what error to expect at n and epsilon, by fits to made-up rows. Reads and spends nothing.",
+        "Say which error to expect, by fits to made-up rows. Reads no data and spends nothing.",
     ),
     "fit": ("fit", "Train a private model on a file of rows. The file may be larger than memory."),
     "predict": (
         "predict",
-        "Predict every row of a file; columns that the model does not know are ignored.",
+        "Predict every row of a file. Columns that the model does not know are ignored.",
     ),
     "show": ("certificates", "Print a certificate in words, and the columns of a model."),
     "verify": (
         "certificates",
-        "Recompute epsilon and delta from the parameters; exit with 1 unless they support the claim.",
+        "Recompute epsilon and delta; exit with 1 if the parameters do not support the claim.",
     ),
     "report": (
         "certificates",
@@ -39,21 +39,21 @@ COMMANDS = {
     ),
     "audit": (
         "audit",
-        "Fit again and again to two tables that differ in a few records, and try to tell them apart.",
+        "Fit many times to two tables that differ in a few records, and try to tell them apart.",
     ),
     "reproduce": (
         "reproduce",
-        "Compute a figure or table of a paper again; write a picture and a CSV.",
+        "Reproduce a figure or table of a paper, as a picture and a CSV file.",
     ),
     "demo": ("demo", "Go from a CSV of patients to a private model, its report and an audit."),
-    "ledger": ("ledger", "Make, list, export and draw a ledger."),
+    "ledger": ("ledger", "Create, list, export and plot a ledger."),
 }
 
 
 class _Commands(TyperGroup):
-    """The commands, each loaded when it is called, so that --help is quick.
+    """Load each command only when it is called, so that --help is quick.
 
-    With --json wrong usage, too, is a JSON object on standard output.
+    With --json, an error in the usage is also reported as a JSON object on standard output.
     """
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -110,14 +110,16 @@ def _print_version(wanted: bool) -> None:
 def _main(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="The version."),
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
     ] = False,
 ) -> None:
     pass
 
 
 def load_command(name: str) -> Any:
-    """Return a command with everything that it imports."""
+    """Import the module of a command and return the command."""
     module = import_module(f"dpkernel.cli.{COMMANDS[name][0]}")
     group = typer.Typer()
     module.add_to(group)

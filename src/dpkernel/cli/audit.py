@@ -14,7 +14,7 @@ from dpkernel.cli.output import REFUSED, Output, Refusal, command
 from dpkernel.data.domain import Interval, Levels
 from dpkernel.foundations.types import Budget, Neighbours
 
-_NAMED_ROWS, _NAMED_TRIALS = 1000, 1000  # of an estimator without a file
+_NAMED_ROWS, _NAMED_TRIALS = 1000, 1000  # defaults for an estimator that is given by name
 
 
 def add_to(app: typer.Typer) -> None:
@@ -30,7 +30,7 @@ def audit(
     trials: Annotated[
         int | None,
         typer.Option(
-            help="Judged fits on each of two neighbouring tables. Without it 1000, or for a model"
+            help="How many fits to each of the two tables are judged. By default 1000; for a model"
             " file as many as take about two minutes.",
             show_default=False,
         ),
@@ -38,32 +38,36 @@ def audit(
     rows: Annotated[
         int | None,
         typer.Option(
-            help="Rows of the made-up tables: for a model file at most its own, which is the"
-            " default; for a named estimator 1000.",
+            help="The number of rows of the made-up tables. For a model file, its own number is the"
+            " default and the maximum; for a named estimator the default is 1000.",
             show_default=False,
         ),
     ] = None,
     records: Annotated[
         int | None,
         typer.Option(
-            help="How many records differ between the two tables; by default chosen from the claim.",
+            help="How many records differ between the two tables. The default depends on the claim.",
             show_default=False,
         ),
     ] = None,
-    confidence: Annotated[float, typer.Option(help="Of the lower bound on epsilon.")] = 0.999,
-    jobs: Annotated[int, typer.Option(help="Processes; -1 uses every core.")] = 1,
+    confidence: Annotated[float, typer.Option(help="Confidence of the lower bound.")] = 0.999,
+    jobs: Annotated[int, typer.Option(help="Number of processes; -1 uses every core.")] = 1,
     epsilon: options.Epsilon = 1.0,
     delta: options.Delta = 1e-6,
     neighbours: options.Relation = Neighbours.REPLACE_ONE.value,
-    out: Annotated[Path | None, typer.Option(help="Write the report as JSON.")] = None,
-    plot: Annotated[Path | None, typer.Option(help="Draw the trade-off curve.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Write the report to this file, as JSON.")
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Plot the trade-off curve to this file.")
+    ] = None,
 ) -> None:
-    """Fit again and again to two tables that differ in a few records, and try to tell them apart.
+    """Fit many times to two tables that differ in a few records, and try to tell them apart.
 
-    Of a model file the plan that was fitted is attacked: the same number of rows, or a stated smaller
-    one, and the same releases. The rows are made up from the declared bounds, so nothing is spent and
-    nobody's data are read. Epsilon, delta and neighbours are those of the model file; the options are
-    for a named estimator.
+    For a model file, the audit repeats the fit of that model: the same releases, and the same number
+    of rows or a smaller one that the report states. The rows are made up from the declared bounds, so
+    nothing is spent and nobody's data are read. Epsilon, delta and neighbours come from the model
+    file; the options of these names are for a named estimator.
     """
     check_outputs([out, plot], [Path(subject)])
     common: dict[str, Any] = {"confidence": confidence, "n_jobs": jobs, "progress": output.live}
@@ -102,4 +106,4 @@ def _estimator(subject: str, budget: Budget, relation: str) -> Any:
                 kind, task, budget, target, bounds=(-1.0, 1.0), relation=relation
             )
     known = ", ".join(name for names in options.TASKS.values() for name in names)
-    raise Refusal(f"{subject!r} is no model file and no estimator. Estimators: {known}.")
+    raise Refusal(f"{subject!r} is neither a model file nor an estimator. Estimators: {known}.")

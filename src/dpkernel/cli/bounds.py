@@ -1,4 +1,4 @@
-"""``dpkernel bounds``: a template of bounds.toml, or one that is filled privately."""
+"""``dpkernel bounds``: write a template of bounds.toml, or find the bounds privately."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ def bounds(
     output: Output,
     data: options.Data,
     schema: Annotated[
-        bool, typer.Option("--schema", help="Write a template: names and types only.")
+        bool, typer.Option("--schema", help="Write a template with names and types only.")
     ] = False,
     private: Annotated[
-        bool, typer.Option("--private", help="Fill it by private quantiles; this spends.")
+        bool, typer.Option("--private", help="Find the bounds privately; this spends budget.")
     ] = False,
     wide: Annotated[
         Path | None,
-        typer.Option(help="With --private: a bounds.toml whose ranges are wide enough."),
+        typer.Option(help="With --private: a bounds.toml with ranges that are surely wide enough."),
     ] = None,
     target: options.Target = None,
-    epsilon: Annotated[float | None, typer.Option(help="With --private: what is spent.")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="With --private: the budget.")] = None,
     delta: options.Delta = 1e-6,
-    out: Annotated[Path, typer.Option(help="Where it goes.")] = Path("bounds.toml"),
+    out: Annotated[Path, typer.Option(help="The file to write.")] = Path("bounds.toml"),
     ledger: options.LedgerFile = None,
     dataset: options.Dataset = None,
     neighbours: options.Relation = Neighbours.REPLACE_ONE.value,
@@ -59,31 +59,32 @@ def bounds(
     scratch: options.Scratch = None,
     wait: options.Wait = 30.0,
 ) -> None:
-    """Write a bounds.toml for a file: a template (--schema), or filled privately (--private)."""
+    """Write a bounds.toml: a template (--schema), or bounds that are found privately (--private)."""
     if schema == private:
-        raise Refusal("State one of --schema and --private.")
+        raise Refusal("Pass either --schema or --private.")
     certificate_file = out.with_suffix(".certificate.json")
     for path in (out, certificate_file) if private else (out,):
         if path.exists():
-            raise Refusal(f"{path.name} exists already: choose another name with --out.")
+            raise Refusal(f"{path.name} already exists. Choose another name with --out.")
     table = open_table(data, delimiter=delimiter, kind=file_format)
     if schema:
         out.write_text(template(table), encoding="utf-8")
         source = "as the file states them" if table.kinds else "from the first line of the file"
-        output.say(f"Fill in {out}: it holds the names of the columns only, {source}.")
+        output.say(f"Now fill in {out}. It holds only the names of the columns, {source}.")
         output.result({"bounds": str(out), "columns": list(table.header)})
         return
     if wide is None or epsilon is None:
         raise Refusal(
-            "--private needs --epsilon, which is spent, and --wide FILE, a bounds.toml with ranges in"
-            " which the columns surely lie."
+            "--private needs --epsilon, the budget that is spent, and --wide FILE, a bounds.toml with"
+            " ranges in which the columns surely lie."
         )
     budget = Budget(epsilon, delta)
     declared = read_schema(wide, target).select(table.header, table.name)
     searched = _numbers_of(declared, wide)
     book = options.open_ledger(ledger, dataset, neighbours, wait)
     output.on_interrupt = options.SpendWatch(book, ledger is not None)
-    tomllib.loads(as_toml(list(declared.rules), declared.ignore))  # what is written can be read
+    # check before the spend that the result can be read again
+    tomllib.loads(as_toml(list(declared.rules), declared.ignore))
     check_outputs([out, certificate_file], [data, wide, ledger])
     for path in (out, certificate_file):
         check_room(path)
@@ -120,7 +121,10 @@ def bounds(
 
 
 def _numbers_of(declared: Schema, wide: Path) -> Schema:
-    """Return the columns whose range is to be found; those of levels are left as they are."""
+    """Return the schema of the numeric columns, whose ranges are to be found.
+
+    Columns with levels are left as they are.
+    """
     numeric = tuple(rule for rule in declared.inputs if isinstance(rule.values, Interval))
     if not numeric:
         raise DataError(f"{wide.name} declares no input column with low and high.")
@@ -131,7 +135,7 @@ def _numbers_of(declared: Schema, wide: Path) -> Schema:
 
 
 def _narrowed(declared: Schema, searched: Schema, finder: PrivateBounds) -> list[ColumnRule]:
-    """Return all columns with the ranges that were found."""
+    """Return the rules of all columns, with the ranges that were found."""
     low, high = finder.bounds_
     names = [rule.name for rule in searched.inputs]
     ranges = {
@@ -146,28 +150,30 @@ def _heading(certificate: Certificate, file: Path) -> str:
     claim = Budget(certificate.epsilon, certificate.delta)
     return (
         f"# Found privately: {claim}, {certificate.neighbours.value} neighbours.\n"
-        f"# The certificate lies in {file.name}.\n\n"
+        f"# The certificate is in {file.name}.\n\n"
     )
 
 
 def template(table: TableFile) -> str:
-    """Return a bounds.toml to be filled in: names, and types where the file itself states them."""
+    """Return a bounds.toml to be filled in: names, and types if the file itself states them."""
     if not table.kinds and any(_is_number(name) for name in table.header):
         raise DataError(
-            f"The first line of {table.name} holds a number where a column name belongs: it may be a"
-            " row, so nothing of it is written down. Add a header line, or write bounds.toml by hand."
+            f"The first line of {table.name} holds a number where a column name belongs. It may be a"
+            " row of data, so it is not written to a file. Add a header line, or write bounds.toml"
+            " by hand."
         )
     if len(set(table.header)) < len(table.header):
         raise DataError(
-            f"Two columns of {table.name} have the same name. Rename one: bounds.toml tells columns"
-            " apart by their names."
+            f"Two columns of {table.name} have the same name. Rename one of them, because bounds.toml"
+            " identifies columns by their names."
         )
     lines = [
-        "# What is public about each column, from knowledge outside the data: never read it off them.",
-        "# Numbers: low and high. Categories: levels = [...]. Values outside count as the nearest end,",
-        "# other categories as none. 'missing' states what stands for a missing value.",
+        "# Declare what is publicly known about each column. Never look these values up in the data.",
+        "# For numbers, state low and high; values outside count as the nearest end.",
+        "# For categories, state levels = [...]; other values count as none of the levels.",
+        "# Optionally, 'missing' states the value that replaces a missing one.",
         "",
-        "ignore = []  # names of columns that are not to be used",
+        "ignore = []  # names of columns that are not used",
     ]
     kinds = table.kinds or ("",) * len(table.header)
     for name, kind in zip(table.header, kinds, strict=True):
@@ -192,21 +198,22 @@ def as_toml(rules: list[ColumnRule], ignore: tuple[str, ...] = ()) -> str:
 
 
 def _key(name: str) -> str:
-    """Return a name as a key of TOML; bare where that is allowed."""
+    """Return a name as a key of TOML, without quotation marks if that is allowed."""
     plain = name and all(c.isascii() and (c.isalnum() or c in "-_") for c in name)
     return name if plain else _value(name)
 
 
 def _value(value: Any) -> str:
-    """Return a text, number, truth value or list of them in TOML: JSON, but for two rules.
+    """Return a text, number, truth value or list of these in TOML.
 
-    TOML has no pairs of surrogates, so letters stand as they are, and it does not allow a bare DEL.
+    This is JSON with two exceptions: TOML has no surrogate pairs, so letters are written as they are,
+    and TOML does not allow a bare DEL character.
     """
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007F")
 
 
 def _is_number(name: str) -> bool:
     try:
-        return math.isfinite(float(name))  # a column may be called nan or inf
+        return math.isfinite(float(name))  # nan and inf may be names of columns
     except ValueError:
         return False

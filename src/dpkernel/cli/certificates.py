@@ -1,4 +1,4 @@
-"""``dpkernel show``, ``verify`` and ``report``: what a certificate says, and whether it holds."""
+"""``dpkernel show``, ``verify`` and ``report``: print, check and explain a certificate."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CertificateFile = Annotated[
     Path, typer.Argument(metavar="FILE", help="A model file or a certificate (JSON).")
 ]
 
-_OLD_FILE = "The file has an old format without hashes, so a change of its numbers would not show"
+_OLD_FILE = "The file has an old format without hashes, so changed numbers would not be noticed"
 
 
 def add_to(app: typer.Typer) -> None:
@@ -42,7 +42,7 @@ def show(
     output: Output,
     file: CertificateFile,
     out: Annotated[
-        Path | None, typer.Option(help="Write the certificate here, as JSON, as well.")
+        Path | None, typer.Option(help="Also write the certificate to this file, as JSON.")
     ] = None,
 ) -> None:
     """Print a certificate in words, and the columns of a model."""
@@ -67,7 +67,7 @@ def show(
 
 
 def verify(output: Output, file: CertificateFile) -> None:
-    """Recompute epsilon and delta from the parameters; exit with 1 unless they support the claim."""
+    """Recompute epsilon and delta; exit with 1 if the parameters do not support the claim."""
     certificate, proved, check = prove(file)
     output.say(f"The parameters support the claim: {proved}.")
     if check is not None:
@@ -84,7 +84,7 @@ def verify(output: Output, file: CertificateFile) -> None:
 def report_command(
     output: Output,
     file: CertificateFile,
-    out: Annotated[Path, typer.Option(help="Where the page goes.")] = Path("report.html"),
+    out: Annotated[Path, typer.Option(help="The file to write.")] = Path("report.html"),
     title: Annotated[str, typer.Option(help="The heading of the page.")] = "Privacy report",
     ledger: options.LedgerFile = None,
     dataset: options.Dataset = None,
@@ -97,5 +97,5 @@ def report_command(
         None if ledger is None else options.open_ledger(ledger, dataset, "", wait, read_only=True)
     )
     report(subject, out, book, title, None if is_certificate(file) else stored_schema(file))
-    output.say(f"The report lies in {out}")
+    output.say(f"The report is in {out}")
     output.result({"report": str(out)})

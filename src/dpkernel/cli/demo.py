@@ -1,4 +1,4 @@
-"""``dpkernel demo``: from a CSV to a private model, a report and an audit, by the commands above."""
+"""``dpkernel demo``: go from a CSV to a private model, a report and an audit with the other commands."""
 
 from __future__ import annotations
 

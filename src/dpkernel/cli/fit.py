@@ -1,4 +1,4 @@
-"""``dpkernel fit``: from a file of rows to a private model."""
+"""``dpkernel fit``: train a private model on a file of rows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dpkernel.cli.output import Output, command
 from dpkernel.data.table_files import encode_table, open_table, read_schema
 from dpkernel.foundations.types import Budget, Neighbours
 
-Out = Annotated[Path, typer.Option(help="Where the model goes.")]
+Out = Annotated[Path, typer.Option(help="The model file to write.")]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -32,7 +32,9 @@ def fit(
     out: Out = Path("model.dpk"),
     ledger: options.LedgerFile = None,
     dataset: options.Dataset = None,
-    report_file: Annotated[Path | None, typer.Option("--report", help="An HTML report.")] = None,
+    report_file: Annotated[
+        Path | None, typer.Option("--report", help="Also write an HTML report to this file.")
+    ] = None,
     quantile: options.Quantiles = None,
     neighbours: options.Relation = Neighbours.REPLACE_ONE.value,
     estimator: options.EstimatorName = None,
@@ -73,7 +75,7 @@ def fit(
     with output.progress(f"fitting {kind.__name__}", measured=False):
         model.fit(*rows.training_data())
     save_model(model, out, notes)
-    output.on_interrupt = lambda: f"{watch()} The model lies in '{out}'."
+    output.on_interrupt = lambda: f"{watch()} The model is in '{out}'."
     written = {"model": str(out)}
     if report_file is not None:
         known = book if ledger is not None else None

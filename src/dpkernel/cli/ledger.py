@@ -1,4 +1,4 @@
-"""``dpkernel ledger``: what was spent on which data set."""
+"""``dpkernel ledger``: create a ledger, and show what was spent on which data set."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ File = Annotated[Path, typer.Argument(help="A ledger file.", show_default=False)
 
 def add_to(app: typer.Typer) -> None:
     """Register the group."""
-    group = typer.Typer(no_args_is_help=True, help="Make, list, export and draw a ledger.")
+    group = typer.Typer(no_args_is_help=True, help="Create, list, export and plot a ledger.")
     command(group, "create")(create)
     command(group, "list")(list_spends)
     command(group, "export")(export)
@@ -35,14 +35,14 @@ def create(
     file: File,
     dataset: Annotated[str, typer.Option(help="The data set that the budget belongs to.")],
     epsilon: Annotated[float, typer.Option(help="The ceiling.")],
-    delta: Annotated[float, typer.Option(help="The ceiling's delta.")],
+    delta: Annotated[float, typer.Option(help="The delta of the ceiling.")],
     neighbours: options.Relation = Neighbours.REPLACE_ONE.value,
     accounting: Annotated[
         str, typer.Option(help="auto, gaussian, renyi or basic: how spends add up.")
     ] = "auto",
     wait: options.Wait = 30.0,
 ) -> None:
-    """Make a ledger with a ceiling for a data set, or add a data set to one."""
+    """Create a ledger with a ceiling for a data set, or add a data set to an existing ledger."""
     options.settle(file, wait)
     known = dataset_names(file, timeout=wait) if file.exists() else []
     recorded = recorded_name(dataset, known, "dataset")
@@ -63,7 +63,7 @@ def create(
 def list_spends(
     output: Output, file: File, dataset: options.Dataset = None, wait: options.Wait = 30.0
 ) -> None:
-    """List every data set of a ledger with what was spent on it and what is left."""
+    """List every data set of a ledger, with what was spent on it and what is left."""
     found = []
     for name in _names(file, dataset, wait):
         book = options.open_ledger(file, name, "", wait, read_only=True)
@@ -92,36 +92,36 @@ def list_spends(
 def export(
     output: Output,
     file: File,
-    out: Annotated[Path, typer.Argument(help="A name that ends in .json or .csv.")],
+    out: Annotated[Path, typer.Argument(help="A file name that ends in .json or .csv.")],
     dataset: options.Dataset = None,
     wait: options.Wait = 30.0,
 ) -> None:
     """Write the history of a data set as JSON (with every profile) or CSV."""
     check_outputs([out], [file])
     options.open_ledger(file, dataset, "", wait, read_only=True).export(out)
-    output.say(f"The history lies in {out}")
+    output.say(f"The history is in {out}")
     output.result({"export": str(out)})
 
 
 def plot(
     output: Output,
     file: File,
-    out: Annotated[Path, typer.Argument(help="A picture: .png, .svg or .pdf.")],
+    out: Annotated[Path, typer.Argument(help="A file name that ends in .png, .svg or .pdf.")],
     dataset: options.Dataset = None,
     wait: options.Wait = 30.0,
 ) -> None:
-    """Draw what was spent, spend by spend, under the ceiling."""
+    """Plot what was spent, one spend after the other, under the ceiling."""
     if out.suffix not in (".png", ".svg", ".pdf"):
-        raise Refusal(f"A picture ends in .png, .svg or .pdf. Got {out.name}.")
+        raise Refusal(f"The name of a picture must end in .png, .svg or .pdf. Got {out.name}.")
     check_outputs([out], [file])
     options.open_ledger(file, dataset, "", wait, read_only=True).plot(out)
-    output.say(f"The picture lies in {out}")
+    output.say(f"The picture is in {out}")
     output.result({"plot": str(out)})
 
 
 def _names(file: Path, dataset: str | None, wait: float) -> list[str]:
     if dataset is not None or not file.exists():
-        return [dataset or ""]  # a file that is not there is refused when it is opened
+        return [dataset or ""]  # a missing file is refused when it is opened
     options.settle(file, wait)
     return dataset_names(file, timeout=wait)
 

@@ -1,4 +1,4 @@
-"""Model files as the commands use them: what a fit writes beside the model, and reads again."""
+"""Write and read model files for the commands, with the columns that ``fit`` stores beside the model."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ _ROOM = 2**22  # bytes that must be free for a model before anything is spent fo
 
 
 def check_outputs(outputs: Sequence[Path | None], inputs: Sequence[Path | None]) -> None:
-    """Raise now, before anything is spent, if a result would replace an input or another result."""
+    """Raise before anything is spent if a result would overwrite an input or another result."""
     wanted = [path for path in outputs if path is not None]
     for place, path in enumerate(wanted):
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, "It is a folder", str(path))
         if any(one is not None and _same(path, one) for one in inputs):
-            raise Refusal(f"{path.name} is an input: choose another name for the result.")
+            raise Refusal(f"{path.name} is an input. Choose another name for the result.")
         if any(_same(path, other) for other in wanted[:place]):
             raise Refusal(
-                f"{path.name} would hold two results: choose another name for one of them."
+                f"{path.name} would hold two results. Choose another name for one of them."
             )
 
 
 def check_room(path: Path) -> None:
-    """Raise now, before anything is spent, if a file of a model's size can't be written there."""
+    """Raise before anything is spent if a file of a model's size can't be written there."""
     try:
         with tempfile.TemporaryFile(dir=path.parent, buffering=0) as draft:
             written = draft.write(bytes(_ROOM))
@@ -57,7 +57,7 @@ def _same(one: Path, other: Path) -> bool:
 
 @contextlib.contextmanager
 def draft(path: Path) -> Iterator[Path]:
-    """Yield a name of its own to write to; it becomes ``path`` in one step, or it is removed."""
+    """Yield a temporary name to write to. It becomes ``path`` in one step, or it is removed."""
     if path.exists() and not path.is_file():  # a device or a pipe
         yield path
         return
@@ -75,17 +75,17 @@ def draft(path: Path) -> Iterator[Path]:
 def keep(path: Path, *writers: Callable[[Path], object]) -> None:
     """Write a result that the budget was spent on.
 
-    If the first writer can't write it there, whatever the reason, the result goes to a temporary
-    folder, by the first of the writers that can, and the error says where.
+    If the first writer fails for any reason, the first writer that succeeds saves the result in a
+    temporary folder, and the error says where it is.
     """
     try:
         writers[0](path)
         return
-    except Exception as error:  # its text may quote what is not public
+    except Exception as error:  # its text may quote private data
         failure = error
     why = getattr(failure, "strerror", None) or type(failure).__name__
     copy = _rescued(path.name, writers)
-    rest = "no copy of it could be kept" if copy is None else f"the result lies in {copy}"
+    rest = "no copy of it could be kept" if copy is None else f"the result is in {copy}"
     raise Refusal(f"{path.name} can't be written ({why}). The budget is spent; {rest}") from failure
 
 
@@ -95,7 +95,7 @@ def _rescued(name: str, writers: Sequence[Callable[[Path], object]]) -> Path | N
     except OSError:
         return None
     for write in writers:
-        with contextlib.suppress(Exception):  # the next one may do
+        with contextlib.suppress(Exception):  # the next writer may succeed
             write(folder / name)
             return folder / name
     shutil.rmtree(folder, ignore_errors=True)
@@ -103,7 +103,7 @@ def _rescued(name: str, writers: Sequence[Callable[[Path], object]]) -> Path | N
 
 
 def model_notes(schema: Schema, task: str) -> JSON:
-    """Return what ``fit`` writes beside the model; raise now if a file could not give it back."""
+    """Return what ``fit`` stores beside the model. Raises if it could not be read back from a file."""
     notes = {"task": task, "schema": schema.to_dict()}
     try:
         if read_json(json.dumps(notes, allow_nan=False).encode()) == notes:
@@ -111,13 +111,13 @@ def model_notes(schema: Schema, task: str) -> JSON:
     except ValueError:
         pass
     raise Refusal(
-        "A model file can't hold what bounds.toml declares: too many levels, or values that JSON does"
-        " not have. Nothing was spent."
+        "A model file can't hold what bounds.toml declares, because it has too many levels or values"
+        " that JSON can't express. Nothing was spent."
     )
 
 
 def save_model(model: Any, path: Path, notes: JSON) -> None:
-    """Write a fitted model with the columns that it was trained on. The budget is spent by now."""
+    """Write a fitted model with the columns that it was trained on. The budget is already spent."""
     keep(
         path,
         lambda place: save(model, place, metadata=notes),
@@ -126,7 +126,7 @@ def save_model(model: Any, path: Path, notes: JSON) -> None:
 
 
 def is_certificate(path: Path) -> bool:
-    """Whether a file is a certificate rather than a model: JSON begins with a brace."""
+    """Whether a file is a certificate and not a model. A certificate is JSON and starts with a brace."""
     with path.open("rb") as file:
         return file.read(64).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{")
 
@@ -140,9 +140,10 @@ def read_certificate(path: Path) -> Certificate:
 
 
 def prove(path: Path) -> tuple[Certificate, Budget, FileCheck | None]:
-    """Recompute the claim of a certificate or model file and check the file's integrity.
+    """Recompute the claim of a certificate or model file, and check the integrity of the file.
 
-    Returns the certificate, what its parameters prove, and what was found of a model file.
+    Returns the certificate, the budget that its parameters prove, and the check of a model file (None
+    for a certificate).
     """
     if is_certificate(path):
         certificate = Certificate.from_json(path.read_bytes())
@@ -152,7 +153,7 @@ def prove(path: Path) -> tuple[Certificate, Budget, FileCheck | None]:
 
 
 def model_metadata(path: Path) -> JSON:
-    """Return what ``fit`` wrote beside the model; empty for a model that was saved from Python."""
+    """Return what ``fit`` stored beside the model. It is empty for a model saved from Python."""
     return dict(read_header(path).get("metadata") or {})
 
 
@@ -164,14 +165,14 @@ def model_schema(path: Path, model: Any) -> Schema:
     names = getattr(model, "feature_names_in_", None)
     if names is None:
         raise CertificateError(
-            f"{path.name} does not say which columns it was trained on: it was saved from Python"
+            f"{path.name} does not say which columns it was trained on, because it was saved from Python"
             " without column names. Predict in Python."
         )
     return Schema(tuple(ColumnRule(str(name), None) for name in names))
 
 
 def stored_schema(path: Path) -> Schema | None:
-    """Return the columns that ``fit`` wrote beside the model; None where it was saved from Python."""
+    """Return the columns that ``fit`` stored beside the model; None if it was saved from Python."""
     metadata = model_metadata(path)
     return Schema.from_dict(metadata["schema"]) if "schema" in metadata else None
 

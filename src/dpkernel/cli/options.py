@@ -1,4 +1,4 @@
-"""Options that several commands share, and what they stand for."""
+"""Options that several commands share, and the objects that they stand for."""
 
 from __future__ import annotations
 
@@ -19,19 +19,21 @@ from dpkernel.foundations.types import Budget, Neighbours
 from dpkernel.privacy.ledger import Ledger
 
 Data = Annotated[
-    Path, typer.Argument(help="Rows: CSV, TSV, Parquet, Arrow/Feather or NPZ.", show_default=False)
+    Path, typer.Argument(help="A CSV, TSV, Parquet, Arrow or NPZ file of rows.", show_default=False)
 ]
 Model = Annotated[Path, typer.Argument(help="A model file.", show_default=False)]
 Bounds = Annotated[
-    Path, typer.Option(help="bounds.toml: what is public of every column.", show_default=False)
+    Path, typer.Option(help="bounds.toml: what is public about every column.", show_default=False)
 ]
 Target = Annotated[
     str | None, typer.Option(help="The column to predict, if bounds.toml does not name it.")
 ]
-Task = Annotated[str, typer.Option(help="regression, classification or quantile.")]
-Epsilon = Annotated[float, typer.Option(help="What is asked for; at most this is spent.")]
-Delta = Annotated[float, typer.Option(help="The delta that goes with epsilon; 0 for pure epsilon.")]
-Relation = Annotated[str, typer.Option(help="replace-one or zero-out.")]
+Task = Annotated[str, typer.Option(help="The task: regression, classification or quantile.")]
+Epsilon = Annotated[float, typer.Option(help="The privacy budget; at most this is spent.")]
+Delta = Annotated[
+    float, typer.Option(help="The delta that belongs to epsilon; 0 for pure epsilon.")
+]
+Relation = Annotated[str, typer.Option(help="The neighbouring relation: replace-one or zero-out.")]
 LedgerFile = Annotated[
     Path | None, typer.Option("--ledger", help="A ledger file that records the spend.")
 ]
@@ -41,25 +43,27 @@ Dataset = Annotated[
 Wait = Annotated[
     float, typer.Option(help="Seconds to wait for another process that uses the ledger.")
 ]
-Delimiter = Annotated[str | None, typer.Option(help="Between the fields of a CSV file.")]
+Delimiter = Annotated[
+    str | None, typer.Option(help="The character between the fields of a CSV file.")
+]
 Format = Annotated[
-    str | None, typer.Option("--format", help="The format of DATA, if its ending does not tell.")
+    str | None, typer.Option("--format", help="The format of DATA, if its ending does not say it.")
 ]
-Scratch = Annotated[
-    Path | None, typer.Option(help="Folder for the temporary copy of a table that is too large.")
-]
+Scratch = Annotated[Path | None, typer.Option(help="Folder for a temporary copy of a large table.")]
 EstimatorName = Annotated[
-    str | None, typer.Option("--estimator", help="Another estimator than the task's usual one.")
+    str | None,
+    typer.Option("--estimator", help="Another estimator than the default one of the task."),
 ]
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", help="A public parameter of the estimator, as NAME=VALUE; repeatable."),
 ]
 Quantiles = Annotated[
-    list[float] | None, typer.Option("--quantile", help="For --task quantile; repeatable.")
+    list[float] | None,
+    typer.Option("--quantile", help="A quantile, for --task quantile; repeatable."),
 ]
 
-TASKS: dict[str, tuple[str, ...]] = {  # the usual estimator comes first
+TASKS: dict[str, tuple[str, ...]] = {  # the default estimator of a task comes first
     "regression": (
         "PrivateKernelRegressor",
         "PrivateKernelRidge",
@@ -86,7 +90,7 @@ _RESERVED = (
 
 
 def estimator_class(task: str, name: str | None = None) -> Any:
-    """Return the estimator's class for a task: the usual one, or one by name."""
+    """Return the class of the estimator for a task: the default one, or the one with this name."""
     if task not in TASKS:
         raise ParameterError(f"--task must be one of {', '.join(TASKS)}. Got {task!r}.")
     known = TASKS[task]
@@ -109,10 +113,14 @@ def new_estimator(
     settings: Sequence[str] | None = None,
     ledger: Ledger | None = None,
 ) -> Any:
-    """Return an unfitted estimator for a declared target; refuses what public knowledge refuses."""
+    """Return an unfitted estimator for a declared target.
+
+    Raises if public settings already show that a fit would be refused.
+    """
     if not Neighbours.resolve(relation).n_is_public:
         raise ParameterError(
-            "--neighbours must be replace-one or zero-out: the estimators use the number of rows."
+            "--neighbours must be replace-one or zero-out, because the estimators use the number of"
+            " rows as public."
         )
     wanted: dict[str, Any] = {
         "epsilon": budget.epsilon,
@@ -134,21 +142,21 @@ def new_estimator(
             )
         wanted["y_bounds"] = (target.low, target.high)
     if quantiles and task != "quantile":
-        raise ParameterError("--quantile goes with --task quantile.")
+        raise ParameterError("--quantile needs --task quantile.")
     if task == "quantile":
         chosen = sorted(quantiles or [0.5])
         wanted["quantile"] = chosen[0] if len(chosen) == 1 else chosen
     given = _settings(settings or (), kind)
     if budget.pure and "accept" in kind().get_params(deep=False) and "accept" not in given:
         raise ParameterError(
-            "Pure epsilon (--delta 0) rests on idealised arithmetic: sign it with"
-            " --set accept='[\"idealised-arithmetic\"]', or ask for a delta above 0."
+            "Pure epsilon (--delta 0) assumes idealised arithmetic. Accept this with"
+            " --set accept='[\"idealised-arithmetic\"]', or choose a delta above 0."
         )
     return kind(**wanted, **given)
 
 
 def _settings(texts: Sequence[str], kind: Any) -> dict[str, Any]:
-    """Return NAME=VALUE texts as parameters; a value is one of TOML, or a plain word."""
+    """Return NAME=VALUE texts as parameters. A value is written as in TOML, or is a plain word."""
     known = [name for name in kind().get_params(deep=False) if name not in _RESERVED]
     found: dict[str, Any] = {}
     for text in texts:
@@ -167,7 +175,7 @@ def _settings(texts: Sequence[str], kind: Any) -> dict[str, Any]:
 
 
 def declared_target(schema: Schema) -> Interval | Levels:
-    """Return the target's bounds or levels."""
+    """Return the bounds or levels of the target."""
     if schema.target is None or schema.target.values is None:
         raise ParameterError(
             "Name the column to predict with --target, or as [target] name in bounds.toml."
@@ -178,14 +186,14 @@ def declared_target(schema: Schema) -> Interval | Levels:
 def open_ledger(
     path: Path | None, dataset: str | None, relation: str, wait: float, *, read_only: bool = False
 ) -> Ledger:
-    """Return the ledger in a file, which must know the data set; without a file one in memory."""
+    """Return the ledger in a file, which must know the data set, or without a file one in memory."""
     if path is None:
         if dataset is not None:
-            raise Refusal("--dataset names a data set in a ledger: add --ledger FILE.")
+            raise Refusal("--dataset names a data set in a ledger. Add --ledger FILE.")
         return Ledger(neighbours=relation)
     if not path.exists():
         raise Refusal(
-            f"There is no ledger {path.name}. Make one, with the ceiling that the data's owner set:"
+            f"There is no ledger {path.name}. Create one with the ceiling that the data's owner set:"
             f" dpkernel ledger create {path.name} --dataset NAME --epsilon 1 --delta 1e-6"
         )
     if read_only:
@@ -195,9 +203,10 @@ def open_ledger(
 
 
 def settle(path: Path, wait: float) -> None:
-    """Undo what a process that was killed while it spent left half-written beside a ledger.
+    """Undo a spend that a killed process left half-written in a ledger.
 
-    Reading alone can't do that. Where it is not allowed, the reader says what is wrong.
+    This needs permission to write. Without it nothing is done here, and the reader that comes next
+    says what is wrong.
     """
     if path.exists() and Path(f"{path}-journal").exists():
         with contextlib.suppress(DPKernelError):
@@ -205,7 +214,7 @@ def settle(path: Path, wait: float) -> None:
 
 
 class SpendWatch:
-    """Says what an interrupted or failed command has spent, from the ledger's own record."""
+    """Says what an interrupted or failed command has spent, according to its ledger."""
 
     def __init__(self, ledger: Ledger, in_file: bool) -> None:
         self._ledger, self._in_file = ledger, in_file
@@ -213,17 +222,17 @@ class SpendWatch:
 
     @property
     def spent(self) -> bool:
-        """Whether anything was recorded since."""
+        """Whether anything was recorded since this object was made."""
         return len(self._ledger.spends) > self._before
 
     def __call__(self) -> str:
-        """Return the sentence."""
+        """Return a sentence that says what was spent."""
         try:
             spent = self.spent
         except DPKernelError:
-            return "The ledger can't be read now: its history tells whether anything was spent."
+            return "The ledger can't be read now. Its history will tell whether anything was spent."
         if not spent:
             return NOTHING_SPENT
         if self._in_file:
             return "The noise may have been drawn, so the spend stays recorded in the ledger."
-        return "The noise may have been drawn: count its epsilon and delta as spent."
+        return "The noise may have been drawn, so count epsilon and delta as spent."

@@ -1,4 +1,6 @@
-"""What every command shares: options, output for people or programs, errors and exit codes.
+"""Common options of all commands, output for people or programs, errors and exit codes.
+
+The exit codes are:
 
 0    done
 1    refused, or the verification failed: the error says why in one sentence
@@ -34,29 +36,31 @@ INTERRUPTED = 130
 
 AsJSON = Annotated[bool, typer.Option("--json", help="Print one JSON object to standard output.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+Debug = Annotated[
+    bool, typer.Option("--debug", help="Show the traceback of an error. It may quote data.")
+]
 NOTHING_SPENT = "Nothing was spent."
-# signs that move the cursor, colour the terminal or turn the order of letters
+# characters that move the cursor, colour the terminal or reverse the order of letters
 _UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 _SHARED = {"as_json": AsJSON, "quiet": Quiet, "debug": Debug}
 
 
-class Refusal(DPKernelError):  # noqa: N818 (a sentence, no fault)
-    """A command can't do what it was asked to; its text is the sentence that is shown."""
+class Refusal(DPKernelError):  # noqa: N818 (a refusal, not an error of the program)
+    """Raised if a command can't do what it was asked to. Its text is shown to the user."""
 
 
 def visible(text: str) -> str:
-    """Return a text whose control characters are spelled out, so that a terminal does not obey them."""
+    """Return a text whose control characters are escaped, so that a terminal does not obey them."""
     return _UNSEEN.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
 
 
 def one_line(text: str) -> str:
-    """Return a visible text without line breaks."""
+    """Return a text on one line, with control characters escaped."""
     return visible(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
 class _Console(Console):
-    """A console that leaves it to the command what a reader who went away means."""
+    """A console that lets the command decide what to do if the reader of a pipe has gone away."""
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError
@@ -64,7 +68,7 @@ class _Console(Console):
 
 @dataclass
 class Output:
-    """Where a command's results, progress and errors go."""
+    """Shows the results, progress and errors of a command."""
 
     as_json: bool = False
     quiet: bool = False
@@ -77,7 +81,7 @@ class Output:
 
     @property
     def live(self) -> bool:
-        """Whether progress is shown: on a terminal only."""
+        """Whether progress is shown, which is only the case on a terminal."""
         return not self.quiet and not self.as_json and self._err.is_terminal
 
     def say(self, text: str = "") -> None:
@@ -96,18 +100,21 @@ class Output:
         sys.stdout.flush()
 
     def result(self, data: JSON) -> None:
-        """Print the result for programs; people were told in words."""
+        """Print the result for programs (``--json``). People have already read it in words."""
         if self.as_json:
             self.raw(json.dumps({"ok": True, **data}, indent=2, allow_nan=False) + "\n")
 
     def note(self, text: str) -> None:
-        """Print a line beside the results."""
+        """Print a line to standard error, beside the results."""
         if not self.quiet:
             self._err.print(visible(text), markup=False)
 
     @contextmanager
     def progress(self, what: str, *, measured: bool = True) -> Iterator[Tell]:
-        """Show a bar that is told shares from 0 to 1, or a spinner; on a terminal only."""
+        """Show a progress bar or a spinner, on a terminal only.
+
+        Yields a function that takes the finished share, from 0 to 1.
+        """
         if not self.live:
             yield lambda share: None
             return
@@ -118,7 +125,7 @@ class Output:
             yield lambda share: bar.update(task, completed=share)
 
     def fail(self, text: str, code: int = REFUSED, **more: Any) -> NoReturn:
-        """Say what is wrong and end the command."""
+        """Print what is wrong and end the command."""
         if self.debug and sys.exc_info()[0] is not None:
             self._err.print(visible(traceback.format_exc()), markup=False)
         if self.as_json:
@@ -128,7 +135,7 @@ class Output:
 
     @contextmanager
     def guarded(self) -> Iterator[None]:
-        """Turn what a command raises into one sentence and an exit code."""
+        """Turn an exception of a command into one sentence and an exit code."""
         try:
             with warnings.catch_warnings():
                 warnings.showwarning = self._warn
@@ -150,12 +157,12 @@ class Output:
             raise
         except Exception as error:  # its text may quote the data
             self.fail(
-                f"Something unexpected happened ({type(error).__name__}), a fault of dpkernel."
-                f" {self.on_interrupt()} --debug shows where, and may quote the data."
+                f"Something unexpected happened ({type(error).__name__}). This is a fault of dpkernel."
+                f" {self.on_interrupt()} --debug shows where it happened, and may quote the data."
             )
 
     def _with_spend(self, text: str) -> str:
-        """Return what is wrong, and what it has cost unless that is nothing or said already."""
+        """Return what is wrong, and what was spent unless that is nothing or already said."""
         told = self.on_interrupt()
         return text if told == NOTHING_SPENT or "budget is spent" in text else f"{text} {told}"
 
@@ -165,7 +172,7 @@ class Output:
 
 
 def command(app: typer.Typer, name: str | None = None, **options: Any) -> Callable[..., Any]:
-    """Register a function (output, parameters...) as a command, with --json, --quiet and --debug."""
+    """Register a function (output, parameters...) as a command with --json, --quiet and --debug."""
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
         hints = get_type_hints(function, include_extras=True)

@@ -1,4 +1,4 @@
-"""``dpkernel plan``: what error to expect before anything is spent."""
+"""``dpkernel plan``: say which error to expect, before anything is spent."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def add_to(app: typer.Typer) -> None:
 def plan(
     output: Output,
     bounds: Annotated[Path | None, typer.Option(help="bounds.toml of the table.")] = None,
-    columns: Annotated[int, typer.Option(help="Without bounds.toml: how many inputs.")] = 5,
+    columns: Annotated[int, typer.Option(help="Without bounds.toml: the number of inputs.")] = 5,
     target: options.Target = None,
     task: options.Task = "regression",
     n_rows: Annotated[
-        list[int] | None, typer.Option("--rows", help="The number of rows; repeatable.")
+        list[int] | None, typer.Option("--rows", help="A number of rows; repeatable.")
     ] = None,
     epsilon: Annotated[
-        list[float] | None, typer.Option("--epsilon", help="What would be spent; repeatable.")
+        list[float] | None, typer.Option("--epsilon", help="A budget; repeatable.")
     ] = None,
     delta: options.Delta = 1e-6,
     repetitions: Annotated[int, typer.Option(min=1, max=1000, help="Made-up tables.")] = 3,
@@ -44,17 +44,17 @@ def plan(
     neighbours: options.Relation = Neighbours.REPLACE_ONE.value,
     estimator: options.EstimatorName = None,
     settings: options.Settings = None,
-    plot: Annotated[Path | None, typer.Option(help="Draw the table: .png, .svg or .pdf.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Plot the table: .png, .svg or .pdf.")] = None,
 ) -> None:
-    """Tell what error to expect at n and epsilon, by fits to made-up rows. Reads and spends nothing.
+    """Say which error to expect, by fits to made-up rows. Reads no data and spends nothing.
 
-    Half of the target's variance is a smooth function of the inputs, half is noise. What your table
-    holds nobody knows before: the numbers compare settings.
+    Half of the variance of the made-up target is a smooth function of the inputs, half is noise. Use
+    the numbers to compare settings: how well your own table can be predicted is not known before.
     """
     kind = options.estimator_class(task, estimator)
     box, declared = _public_side(bounds, target, columns, task)
     if plot is not None and plot.suffix not in (".png", ".svg", ".pdf"):
-        raise Refusal(f"A picture ends in .png, .svg or .pdf. Got {plot.name}.")
+        raise Refusal(f"The name of a picture must end in .png, .svg or .pdf. Got {plot.name}.")
     check_outputs([plot], [bounds])
     sizes, budgets = sorted(n_rows or _ROWS), sorted(epsilon or _EPSILONS)
     if min(sizes) < 10:
@@ -74,7 +74,7 @@ def plan(
         )
 
     for value in budgets:
-        make(value)  # refuses a wrong setting before the first fit
+        make(value)  # raises for a wrong setting before the first fit
     found: list[Expected] = []
     total = len(sizes) * len(budgets)
     with output.progress("simulating") as tell:
@@ -85,9 +85,11 @@ def plan(
                 tell(len(found) / total)
     output.say(f"{kind.__name__}, {len(box)} inputs, delta = {delta:g}: {MEASURES[task]}")
     output.show(_table(found, sizes, budgets))
-    output.say("From made-up rows, as `dpkernel plan --help` says. Nothing was read or spent.")
+    output.say(
+        "These errors are from made-up rows (see `dpkernel plan --help`). Nothing was spent."
+    )
     if plot is not None:
-        _draw(found, sizes, plot, f"{kind.__name__}, {len(box)} inputs", MEASURES[task])
+        _plot(found, sizes, plot, f"{kind.__name__}, {len(box)} inputs", MEASURES[task])
         output.say(f"{'picture':<8} {plot}")
     output.result(
         {
@@ -126,7 +128,7 @@ def _table(found: list[Expected], sizes: list[int], budgets: list[float]) -> Any
     return table
 
 
-def _draw(found: list[Expected], sizes: list[int], path: Path, title: str, measure: str) -> None:
+def _plot(found: list[Expected], sizes: list[int], path: Path, title: str, measure: str) -> None:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7.0, 4.2), layout="constrained")

@@ -1,4 +1,4 @@
-"""``dpkernel predict``: a model's predictions for the rows of a file."""
+"""``dpkernel predict``: predict the rows of a file with a model."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ def predict(
     model: options.Model,
     data: options.Data,
     out: Annotated[
-        Path | None, typer.Option(help="A CSV file; standard output if left out.")
+        Path | None, typer.Option(help="The CSV file to write; without it, standard output.")
     ] = None,
     probabilities: Annotated[
-        bool, typer.Option(help="Of every class, from a classifier that has them.")
+        bool, typer.Option(help="Write the probability of every class, if the model has them.")
     ] = False,
     deviations: Annotated[
-        bool, typer.Option(help="A standard deviation beside each prediction of a regressor.")
+        bool, typer.Option(help="Write a standard deviation beside each prediction of a regressor.")
     ] = False,
     delimiter: options.Delimiter = None,
     file_format: options.Format = None,
 ) -> None:
-    """Predict every row of a file; columns that the model does not know are ignored."""
+    """Predict every row of a file. Columns that the model does not know are ignored."""
     fitted = load(model)
     predictor = _Predictor(fitted, probabilities, deviations)
     schema = model_schema(model, fitted)
@@ -66,11 +66,11 @@ def predict(
                 rows += found.tolist()
             else:
                 write(found.tolist())
-        if not count:  # a file without rows: the header alone
+        if not count:  # a file without rows gives the header only
             write([predictor.columns(predictor(np.zeros((1, len(schema.names_out)))))])
     summary: dict[str, Any] = {"n_rows": count}
     if out is not None:
-        output.say(f"{count} predictions lie in {out}")
+        output.say(f"{count} predictions are in {out}")
         summary["predictions_file"] = str(out)
     else:
         summary |= {"columns": predictor.names, "predictions": rows}
@@ -78,7 +78,7 @@ def predict(
 
 
 class _Predictor:
-    """The columns of predictions for blocks of encoded rows."""
+    """Computes the columns of predictions for blocks of encoded rows."""
 
     def __init__(self, model: Any, probabilities: bool, deviations: bool) -> None:
         self._model, self._std = model, deviations
@@ -114,7 +114,7 @@ class _Predictor:
 
 @contextmanager
 def _writer(output: Output, out: Path | None) -> Iterator[Any]:
-    """Yield a function that writes rows: to a file that is whole at the end, or to the output."""
+    """Yield a function that writes rows to the output, or to a file that appears when complete."""
     if out is None:
 
         def write(rows: Any) -> None:

@@ -1,4 +1,4 @@
-"""``dpkernel reproduce``: figures and tables of published papers, computed again."""
+"""``dpkernel reproduce``: compute figures and tables of published papers again."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ def add_to(app: typer.Typer) -> None:
 
 def reproduce(
     output: Output,
-    paper: Annotated[str, typer.Argument(help="lee-park-ahn, wang-lei or errata.")],
-    item: Annotated[str, typer.Argument(help="fig1, table1, ...; none for errata.")] = "",
+    paper: Annotated[str, typer.Argument(help="The paper: lee-park-ahn, wang-lei or errata.")],
+    item: Annotated[str, typer.Argument(help="The item: fig1, table1, ...; none for errata.")] = "",
     out: Annotated[Path, typer.Option(help="Folder for pictures and tables.")] = Path(
         "reproduction"
     ),
-    quick: Annotated[bool, typer.Option(help="A tenth of the repetitions.")] = False,
-    repetitions: Annotated[int | None, typer.Option(min=1, help="Another number of them.")] = None,
+    quick: Annotated[bool, typer.Option(help="Make a tenth of the repetitions.")] = False,
+    repetitions: Annotated[int | None, typer.Option(min=1, help="Number of repetitions.")] = None,
     data: Annotated[
-        Path | None, typer.Option(help="A file with the paper's data, where it needs one.")
+        Path | None, typer.Option(help="A file with the paper's data, if it needs one.")
     ] = None,
 ) -> None:
-    """Compute a figure or table of a paper again; write a picture and a CSV."""
+    """Reproduce a figure or table of a paper, as a picture and a CSV file."""
     from dpkernel.proof.reproduce import reproduce as compute
     from dpkernel.proof.reproduce.errata import shown
 

@@ -1,8 +1,9 @@
-"""What error to expect, from made-up rows: a random smooth function on the declared box, and noise.
+"""Simulate which error to expect: fit to made-up rows and measure the error on fresh ones.
 
-Nothing is read and nothing is spent. Inputs fill the box evenly; half of the variance of the target is
-a smooth function of them and half is noise, so 0.5 is the best that a regression can reach relative to
-a constant. What your table holds nobody knows before; the numbers compare settings.
+No data are read and nothing is spent. The inputs fill the declared box evenly. Half of the variance of
+the target is a random smooth function of them and half is noise, so the best error that a regression
+can reach is 0.5 times that of a constant. The numbers are for comparing settings; how well a real
+table can be predicted is not known before a fit.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from dpkernel.foundations.types import Array
 _WAVES = 30
 _TEST_ROWS = 2000
 
-# task -> what the number means
+# for every task: what the simulated number means
 MEASURES = {
-    "regression": "mean squared error / variance (a constant: 1; best: 0.5)",
-    "classification": "error rate / that of guessing the most common class (best: about 0.5)",
-    "quantile": "pinball loss / that of the best constant (best: about 0.7)",
+    "regression": "mean squared error / variance (1 for a constant; at best 0.5)",
+    "classification": "error rate / that of always guessing the most common class (at best about 0.5)",
+    "quantile": "pinball loss / that of the best constant (at best about 0.7)",
 }
 
 
@@ -60,7 +61,7 @@ def simulate(
 
 
 def _smooth(draw: np.random.Generator, d: int) -> Callable[[Array], Array]:
-    """Return a random function of a Gaussian process on [-1, 1]^d, of variance about 1."""
+    """Return a random function on [-1, 1]^d, sampled from a Gaussian process, of variance about 1."""
     scale = 0.7 * np.sqrt(d)
     frequencies = draw.normal(size=(d, _WAVES)) / scale
     phases, weights = draw.uniform(0, 2 * np.pi, _WAVES), draw.normal(size=_WAVES)
@@ -84,7 +85,7 @@ def _table(
     X = np.column_stack([c.from_unit(unit[:, j]) for j, c in enumerate(box)])
     score = (function(unit) + draw.normal(size=n_rows)) / np.sqrt(2)
     if isinstance(target, Interval):
-        return X, target.from_unit(np.clip(score / 3, -1.0, 1.0))  # the range is three deviations
+        return X, target.from_unit(np.clip(score / 3, -1.0, 1.0))  # plus or minus three deviations
     k = len(target.values)
     ends = np.quantile(draw.normal(size=20_000), np.arange(1, k) / k)
     labels = np.empty(k, dtype=object)

@@ -1,1 +1,1 @@
-"""What leaves the machine: model files, ONNX, reports, the demonstration."""
+"""Everything that leaves the machine: model files, ONNX graphs, reports, and the demonstration."""

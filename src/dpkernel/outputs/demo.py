@@ -1,4 +1,4 @@
-"""The demonstration behind ``make demo``: from a CSV to a private model, its report and an audit.
+"""The demonstration of ``make demo``: from a CSV file to a private model, its report and an audit.
 
 It writes the diabetes table of scikit-learn as two CSV files and a bounds.toml, and then runs the
 commands that a user would type, each in a process of its own.
@@ -18,7 +18,7 @@ from sklearn.datasets import load_diabetes
 from dpkernel.foundations.errors import DPKernelError
 
 # Plausible ranges of age, body mass index, blood pressure and six blood values, as a clinician
-# would state them; none was read from the data.
+# would state them; none of them was read from the data.
 _BOUNDS = """\
 [columns.age]
 low = 18
@@ -69,7 +69,7 @@ _AUDIT_TRIALS = 200
 
 
 def run_demo(out: Path, say: Callable[[str], None]) -> dict[str, Path]:
-    """Run every step; return where each result lies."""
+    """Run every step, and return the path of each result."""
     out.mkdir(parents=True, exist_ok=True)
     names = {
         "training rows": "patients.csv",
@@ -85,7 +85,7 @@ def run_demo(out: Path, say: Callable[[str], None]) -> dict[str, Path]:
     }
     files = {what: out / name for what, name in names.items()}
     for path in (files["ledger"], Path(f"{files['ledger']}-lock")):
-        path.unlink(missing_ok=True)  # a demonstration starts anew; a real ledger never does
+        path.unlink(missing_ok=True)  # the demonstration starts anew; never delete a real ledger
     true = _write_tables(files)
     model, ledger = str(files["model"]), ("--ledger", str(files["ledger"]))
     ceiling = ("--dataset", "diabetes", "--epsilon", "3", "--delta", "1e-5")
@@ -109,8 +109,10 @@ def run_demo(out: Path, say: Callable[[str], None]) -> dict[str, Path]:
     with files["predictions"].open(encoding="utf-8", newline="") as file:
         found = np.array([float(row["prediction"]) for row in csv.DictReader(file)])
     error = float(np.mean((found - true) ** 2) / np.var(true))
-    say(f"Error on {len(true)} new patients: {error:.2f} of the variance (1 = a constant).")
-    say("Not private, for comparison only: the new rows are read without noise.")
+    say(
+        f"The squared error on {len(true)} new patients is {error:.2f} of the variance (a constant: 1)."
+    )
+    say("This number is for comparison only and not private: the new rows are read without noise.")
     say("")
     for what, path in files.items():
         say(f"{what:<14} {path}")
@@ -135,7 +137,7 @@ def _write_tables(files: dict[str, Path]) -> np.ndarray:
 
 
 def _run(say: Callable[[str], None], *arguments: str) -> None:
-    """Run a command as a user would, and show it with what it prints."""
+    """Run a command as a user would, and print the command and its output."""
     say("$ dpkernel " + " ".join(arguments))
     result = subprocess.run(
         [sys.executable, "-m", "dpkernel", *arguments], capture_output=True, text=True, check=False

@@ -1,12 +1,12 @@
-"""Model files: coefficients, the feature map's recipe and the certificate. No row, no pickle.
+"""Save and load fitted models: coefficients, the recipe of the feature map and the certificate.
 
-``load`` gives back an estimator that predicts bit for bit what the saved one did, in another process
-and on another day. The layout is in docs/model_file.md, the container in
-``dpkernel.foundations.archive``.
+A file contains no row of data and no pickle. ``load`` returns an estimator whose predictions are those
+of the saved one, bit for bit, also in another process. The layout is described in docs/model_file.md,
+and the container is in ``dpkernel.foundations.archive``.
 
-What is not handled: who wrote a file. ``verify_file`` finds damage, parts of two files put together and
-claims that their parameters do not support, not a forger who writes everything anew; compare the file's
-``digest`` with the one its author published.
+Not handled: who wrote a file. ``verify_file`` finds damage, files put together from parts of others, and
+claims that their parameters do not support. It can't find a forgery in which everything was written
+anew. For that, compare the ``digest`` of the file with the one that its author published.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from dpkernel.version import __version__
 
 FORMAT = 2
 MOST_BYTES = 2**31
-_MOST_COLUMNS = 2**22  # that a header may state without naming them
+_MOST_COLUMNS = 2**22  # columns that a header may state without naming them
 _READABLE = (1, 2)
 _OWN = (
     "format",
@@ -44,7 +44,7 @@ _OWN = (
     "request",
 )  # names in the header that are not the model's
 
-# every class that has a file: it has ``_to_state()`` and ``_from_state(header, arrays)``
+# every class that can be saved; each has ``_to_state()`` and ``_from_state(header, arrays)``
 _ESTIMATORS: dict[str, type[Any]] = {
     name: getattr(module, name)
     for module in (estimators, preprocessing)
@@ -52,13 +52,13 @@ _ESTIMATORS: dict[str, type[Any]] = {
     if hasattr(getattr(module, name), "_to_state")
 }
 
-# what reading a state raises where a part of it is missing or of another kind
+# exceptions that reading a state raises if a part of it is missing or has the wrong type
 _MALFORMED = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, AssertionError)
 
 
 @dataclass(frozen=True)
 class FileCheck:
-    """What ``verify_file`` found.
+    """The result of ``verify_file``.
 
     Attributes
     ----------
@@ -67,10 +67,11 @@ class FileCheck:
     format : int
         The version of the layout.
     certificate : Certificate
+        The certificate in the file.
     proved : Budget
-        Epsilon and delta as computed again from the parameters.
+        Epsilon and delta, recomputed from the parameters.
     digest : str
-        The SHA-256 of the whole file, to compare with one that its author published.
+        The SHA-256 of the whole file, to compare with the one that its author published.
     hashed : bool
         Whether the file holds hashes of its parts. Files of format 1 do not.
     """
@@ -84,27 +85,33 @@ class FileCheck:
 
 
 def save(model: Any, path: str | Path, *, metadata: Mapping[str, Any] | None = None) -> Path:
-    """Write a fitted model; return the path. An existing file is replaced in one step.
+    """Write a fitted model to a file. An existing file is replaced in one step.
 
     Parameters
     ----------
-    model : a fitted estimator
+    model : fitted estimator
+        The model to save.
     path : str or Path
-        By custom it ends in ``.dpk``.
+        The file to write. By convention its name ends in ``.dpk``.
     metadata : dict of JSON values, optional
-        Notes of your own, readable by ``read_header``. They are not protected: put nothing in that
-        was read from the data.
+        Notes of your own, which ``read_header`` returns. They are not protected, so put nothing in
+        that was read from the data.
+
+    Returns
+    -------
+    Path
+        The path of the file.
     """
     kind = type(model).__name__
     if _ESTIMATORS.get(kind) is not type(model):
         advice = " Save its best_estimator_." if hasattr(model, "best_estimator_") else ""
-        raise ParameterError(f"A model of class {kind} has no file format.{advice}")
+        raise ParameterError(f"A model of class {kind} can't be saved to a file.{advice}")
     state, arrays = model._to_state()
     taken = sorted(set(state) & set(_OWN))
     if taken:
         raise AssertionError(f"{kind} uses names of the file itself: {taken}")
     own = {"format": FORMAT, "estimator": kind, "dpkernel": __version__}
-    # what was asked for: the certificate states what was needed of it, which may be a little less
+    # the requested budget; the certificate states how much of it was needed, which may be a little less
     budget = {
         name: float(getattr(model, name)) for name in ("epsilon", "delta") if hasattr(model, name)
     }
@@ -114,10 +121,19 @@ def save(model: Any, path: str | Path, *, metadata: Mapping[str, Any] | None = N
 
 
 def load(path: str | Path, *, max_bytes: int = MOST_BYTES) -> Any:
-    """Return the fitted model in a file, after verifying its hashes and its certificate's claim.
+    """Return the fitted model in a file, after verifying its hashes and the claim of its certificate.
 
-    A file with more than ``max_bytes``, or with feature maps that would together take more memory to
-    build, is refused.
+    Parameters
+    ----------
+    path : str or Path
+        The file to read.
+    max_bytes : int
+        A file is refused if it is larger than this, or if building its feature maps would take more
+        memory than this.
+
+    Returns
+    -------
+    fitted estimator
     """
     return _build(Path(path), _opened(Path(path), max_bytes), max_bytes)
 
@@ -125,33 +141,61 @@ def load(path: str | Path, *, max_bytes: int = MOST_BYTES) -> Any:
 def read_header(path: str | Path, *, max_bytes: int = MOST_BYTES) -> JSON:
     """Return the header of a file as JSON values, without building the model.
 
-    Among others ``estimator``, ``certificate``, ``metadata`` ({} if none was given) and ``schema``: a
-    list of ``columns``, each with its ``name`` and either ``low`` and ``high``, ``levels``, or neither,
-    and the ``target``. The hashes of all parts are compared; the certificate's claim is not verified.
+    The header has, among other entries, ``estimator``, ``certificate``, ``metadata`` ({} if none was
+    given) and ``schema``. The schema has the ``target`` and a list of ``columns``, each with its
+    ``name`` and either ``low`` and ``high``, ``levels``, or neither. The hashes of all parts are
+    checked, but the claim of the certificate is not verified.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file to read.
+    max_bytes : int
+        The same limit as in ``load``.
+
+    Returns
+    -------
+    dict
     """
     header = _opened(Path(path), max_bytes, only_header=True).header
     return {**header, "schema": _schema(header)}
 
 
 def verify_file(path: str | Path, *, max_bytes: int = MOST_BYTES) -> FileCheck:
-    """Check a file: hashes, layout, the model's parts, and the claim of its certificate.
+    """Check the hashes and layout of a file, the parts of the model, and the claim of its certificate.
 
-    Raises ``ModelFileError`` for a file that is damaged or was changed, and ``CertificateError`` for a
-    claim that its parameters do not support. A certificate may be verified and still say
-    ``private = False``.
+    A certificate that passes may still say ``private = False``.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file to check.
+    max_bytes : int
+        The same limit as in ``load``.
+
+    Returns
+    -------
+    FileCheck
+
+    Raises
+    ------
+    ModelFileError
+        If the file is damaged or was changed.
+    CertificateError
+        If the parameters of the certificate do not support its claim.
     """
     archive = _opened(Path(path), max_bytes)
     model = _build(Path(path), archive, max_bytes)
     certificate: Certificate | None = getattr(model, "certificate_", None)
     if certificate is None:
         raise ModelFileError(
-            f"{Path(path).name} holds no certificate: nothing was released for it."
+            f"{Path(path).name} holds no certificate, because nothing was released for it."
         )
     for name in ("domain", "feature_map"):
         stated = certificate.public.get(name)
         if stated is not None and name in archive.header and stated != archive.header[name]:
             raise ModelFileError(
-                f"The {name} of {Path(path).name} is not the one that its certificate speaks of."
+                f"The {name} of {Path(path).name} is not the one that its certificate states."
             )
     return FileCheck(
         estimator=archive.header["estimator"],
@@ -164,7 +208,7 @@ def verify_file(path: str | Path, *, max_bytes: int = MOST_BYTES) -> FileCheck:
 
 
 def _opened(path: Path, max_bytes: int, *, only_header: bool = False) -> Archive:
-    """Return what a file holds, after checking its version."""
+    """Return the contents of a file, after checking its version."""
     archive = read_archive(path, max_bytes, only_header=only_header)
     header = archive.header
     version, kind = header.get("format"), header.get("estimator")
@@ -180,15 +224,15 @@ def _opened(path: Path, max_bytes: int, *, only_header: bool = False) -> Archive
         raise ModelFileError(f"{path.name} is damaged: its parts are not those of its format.")
     if version == 1:
         header = {**header, "metadata": {}, "dpkernel": None}
-    if not isinstance(header.get("request", {}), dict):  # files of earlier versions have none
-        raise ModelFileError(f"{path.name} is damaged: its request is no JSON object.")
+    if not isinstance(header.get("request", {}), dict):  # files of earlier versions lack it
+        raise ModelFileError(f"{path.name} is damaged: its request is not a JSON object.")
     if not isinstance(header.get("metadata"), dict):
-        raise ModelFileError(f"{path.name} is damaged: its metadata are no JSON object.")
+        raise ModelFileError(f"{path.name} is damaged: its metadata are not a JSON object.")
     return Archive(header, archive.arrays, archive.hashes, archive.has_manifest)
 
 
 def _build(path: Path, archive: Archive, max_bytes: int) -> Any:
-    """Return the model, after verifying its certificate if that claims anything."""
+    """Return the model, after verifying its certificate if it has one."""
     header = archive.header
     try:
         with recipe_limit(max_bytes):
@@ -207,7 +251,7 @@ def _build(path: Path, archive: Archive, max_bytes: int) -> Any:
 
 
 def _schema(header: JSON) -> JSON | None:
-    """Return names and bounds of the columns and the target, where the model has a domain."""
+    """Return the names and bounds of the columns and the target, if the model has a domain."""
     domain = header.get("domain")
     if not isinstance(domain, dict):
         return None
@@ -217,7 +261,8 @@ def _schema(header: JSON) -> JSON | None:
         if not is_whole(count) or not 1 <= count <= _MOST_COLUMNS:
             raise ValueError("the number of columns")
         if names is None and bounds is None:
-            columns = [{"name": None}] * count  # one entry: a count alone must not fill the memory
+            # one shared entry, because a count alone must not fill the memory
+            columns = [{"name": None}] * count
         else:
             labels = repeat(None, count) if names is None else names
             ranges = repeat({}, count) if bounds is None else bounds
@@ -228,7 +273,7 @@ def _schema(header: JSON) -> JSON | None:
 
 
 def _plain(metadata: Mapping[str, Any] | None) -> JSON:
-    """Return metadata that a JSON file gives back as they are."""
+    """Return metadata that can be written to JSON and read back unchanged."""
     given = {} if metadata is None else metadata
     try:
         if isinstance(given, Mapping):

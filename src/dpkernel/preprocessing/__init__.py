@@ -1,4 +1,4 @@
-"""From a raw table to columns that a private model can use, each step with its certificate."""
+"""Turn a raw table into columns that a private model can use. Each step has its own certificate."""
 
 from dpkernel.preprocessing.bounds import PrivateBounds, PrivateMinMaxScaler
 from dpkernel.preprocessing.categories import DeclaredCategories

@@ -1,4 +1,4 @@
-"""What the private transformers share: parameters, tables, and where they put their columns."""
+"""The base class of private transformers: parameters, tables, and the range of their output."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from dpkernel.privacy.ledger import Ledger
 from dpkernel.privacy.noise import NoiseSource, SeededNoise
 from dpkernel.privacy.profiles import gaussian_mu
 
-_ROOM = 1 - 1e-9  # of mu, left for the rounding of composed parts
+_ROOM = 1 - 1e-9  # share of mu that is used; the rest is for the rounding of composed parts
 
 
 class PrivateTransformer(TransformerMixin, PrivateEstimator):
-    """Base class of transformers that spend a budget."""
+    """Base class of transformers that spend budget."""
 
     _constraints: ClassVar[Mapping[str, Constraint | tuple[Constraint, ...]]] = {
         "epsilon": Real(0, 1e10),
@@ -36,19 +36,19 @@ class PrivateTransformer(TransformerMixin, PrivateEstimator):
         "noise": (Choice(None), Kind(NoiseSource)),
     }
     _missing_allowed: ClassVar[bool] = False
-    _learned: ClassVar[tuple[str, ...]] = ()  # arrays that a fit leaves
-    _public: ClassVar[tuple[str, ...]] = ()  # parameters that a fitted one needs besides its bounds
-    _weight: ClassVar[float] = 0.1  # beside the 1 of the last step of a pipeline
+    _learned: ClassVar[tuple[str, ...]] = ()  # names of the arrays that a fit sets
+    _public: ClassVar[tuple[str, ...]] = ()  # parameters that a fitted one needs beside bounds
+    _weight: ClassVar[float] = 0.1  # in a pipeline, whose last step has the weight 1
 
     bounds: Any
     n_features_in_: int
     feature_names_in_: Any
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Release what is needed of the columns; nothing is spent if an argument or X is refused.
+        """Release what is needed about the columns.
 
         X is an array, sparse matrix, data frame, Dask array or data frame, or a ``BlockStream`` that can
-        be read again; a stream carries its targets.
+        be read again. A stream contains its targets. Nothing is spent if an argument or X is refused.
         """
         return self._fit(X, y)
 
@@ -64,13 +64,13 @@ class PrivateTransformer(TransformerMixin, PrivateEstimator):
                     "neighbours",
                     "'replace-one' or 'zero-out'",
                     relation.value,
-                    "The number of rows is used as a public number.",
+                    "The number of rows is treated as public.",
                 )
             )
         return budget, relation
 
     def _check_table(self, X: Any) -> Any:
-        """Return X as floats or CSR, or raise before a spend; sizes and names are kept aside."""
+        """Return X as floats or CSR, and keep its sizes and names. Raises before a spend."""
         scratch = object.__new__(type(self))
         scratch.__dict__.update(self.__dict__)
         missing = "nan" if self._missing_allowed else "refused"
@@ -81,7 +81,7 @@ class PrivateTransformer(TransformerMixin, PrivateEstimator):
         return table
 
     def _open(self, X: Any, y: Any = None) -> Rows:
-        """Return the rows of any table that a fit takes, after checking them all."""
+        """Return the rows of any table that ``fit`` accepts, after checking all of them."""
         if is_stream(X):
             missing, needed = self._missing_allowed, getattr(self, "y_range", None) is not None
             return rows_of_stream(
@@ -90,7 +90,7 @@ class PrivateTransformer(TransformerMixin, PrivateEstimator):
         return rows_of_table(self._check_table(X))
 
     def _check_new_table(self, X: Any) -> Array:
-        """Return new rows as floats; sparse ones become dense."""
+        """Return new rows as floats. Sparse rows become dense."""
         check_is_fitted(self)
         refuse_stream(type(self).__name__, X)
         missing = "nan" if self._missing_allowed else "refused"
@@ -102,7 +102,7 @@ class PrivateTransformer(TransformerMixin, PrivateEstimator):
         owner = type(self).__name__
         if self.bounds is None:
             raise ParameterError(
-                f"{owner} needs 'bounds', a publicly known range of the columns; it may be a thousand"
+                f"{owner} needs 'bounds', a publicly known range of the columns. It may be a thousand"
                 " times too wide, for example bounds=(-1e6, 1e6). It is never read from the data."
             )
         names = self._set_aside["feature_names_in_"]
@@ -111,7 +111,7 @@ class PrivateTransformer(TransformerMixin, PrivateEstimator):
         for column in domain.columns or ():
             if isinstance(column, Levels):
                 raise ParameterError(
-                    f"{owner} takes columns of numbers; encode declared levels with"
+                    f"{owner} takes columns of numbers. Encode declared levels with"
                     " DeclaredCategories first."
                 )
             check_width(owner, "bounds", column)
@@ -119,7 +119,7 @@ class PrivateTransformer(TransformerMixin, PrivateEstimator):
         return found
 
     def _to_state(self) -> tuple[JSON, dict[str, Array]]:
-        """Return what a model file holds: a JSON header and arrays."""
+        """Return the contents of a model file: a JSON header and arrays."""
         check_is_fitted(self)
         names = getattr(self, "feature_names_in_", None)
         self._set_aside = {"feature_names_in_": names}
@@ -160,7 +160,7 @@ class PrivateTransformer(TransformerMixin, PrivateEstimator):
         return model
 
     def _check_learned(self, domain: Domain) -> None:
-        """Refuse arrays of a model file that do not belong to so many columns."""
+        """Raise if the arrays of a model file do not fit the number of columns."""
         columns = len(domain.columns or ())
         if self.n_features_in_ != columns or any(
             np.shape(getattr(self, name))[-1:] != (columns,) for name in self._learned
@@ -169,11 +169,11 @@ class PrivateTransformer(TransformerMixin, PrivateEstimator):
 
     @property
     def _output_bounds(self) -> Any:
-        """The range of the transformed columns, where one is known: bounds of a next step."""
+        """The range of the transformed columns if it is known, for ``bounds`` of the next step."""
         return None
 
     def _n_outputs(self, n_columns: int) -> int:
-        """Return how many columns come out, from public numbers."""
+        """Return the number of output columns, from public numbers."""
         return n_columns
 
     def __sklearn_tags__(self) -> Any:
@@ -198,7 +198,7 @@ def _tupled(value: Any) -> Any:
 
 
 def shares_of_mu(budget: Budget, shares: Sequence[float]) -> list[float]:
-    """Return the mu of each Gaussian release that together stay within the budget."""
+    """Return the mu of each Gaussian release, so that together they stay within the budget."""
     mu = gaussian_mu(min(budget.epsilon, 1e10), budget.delta) * _ROOM
     return [mu * math.sqrt(share / math.fsum(shares)) for share in shares]
 
@@ -209,9 +209,9 @@ def ranges_as_json(ranges: Sequence[Interval]) -> list[dict[str, float]]:
 
 
 def check_width(owner: str, name: str, interval: Interval) -> None:
-    """Refuse a range whose squares are no numbers."""
+    """Raise for a range whose squares overflow or underflow."""
     most = max(abs(interval.low), abs(interval.high))
     if not (most <= 1e100 and interval.half_width >= 1e-100):
-        allowed = "at most 1e100 in magnitude and at least 2e-100 wide, a column"
+        allowed = "at most 1e100 in magnitude and at least 2e-100 wide, for each column"
         got = (interval.low, interval.high)
         raise ParameterError(parameter_message(owner, name, allowed, got))

@@ -1,4 +1,4 @@
-"""Bounds of columns, found privately in a wide public range; and scaling by them."""
+"""Find the bounds of columns privately within a wide public range, and scale by them."""
 
 from __future__ import annotations
 
@@ -20,45 +20,59 @@ from dpkernel.preprocessing.search import Column, ColumnSearch, ColumnsPlan
 from dpkernel.privacy.ledger import Ledger
 from dpkernel.privacy.noise import NoiseSource
 
-_TARGET_ROOM = 0.25  # of its width, added to the range of a target at either end
+_TARGET_ROOM = 0.25  # share of its width that is added to the range of a target at either end
 
 
 class PrivateBounds(OneToOneFeatureMixin, PrivateTransformer):
     r"""Find the range in which each column really lies, and clip to it.
 
-    The public range may be a thousand times too wide. Two joint releases of all columns' histograms, on
-    a geometric grid and then on a fine one where the first saw the column, give an interval that holds
-    most of it, about 96 % and a margin, and is as tight as the noise allows.
+    The public range may be a thousand times too wide. There are two releases, each of the histograms of
+    all columns: first on a geometric grid, then on a fine grid where the first one found the column.
+    They give an interval that contains most of the column, about 96 % and a margin, and that is as
+    tight as the noise allows.
 
     Parameters
     ----------
     epsilon, delta : float
-        What is asked for; the certificate states at most this. delta must be above 0.
+        The budget of a fit. The certificate claims at most this. delta must be above 0.
     bounds : (low, high) or Domain
-        The wide public range of the columns. Required; values outside are clipped.
+        A wide public range of the columns. It is required. Values outside are clipped.
     y_range : (low, high), optional
-        A wide public range of the target. y is then one more column of the same releases, and
-        ``y_bounds_`` is where it lies.
+        A wide public range of the target. If given, y is one more column of the same releases, and its
+        range is ``y_bounds_``.
     neighbours : {"replace-one", "zero-out"}
+        The neighbouring relation of the guarantee.
     ledger : Ledger, optional
-        Where the spend is recorded. Without one each fit has a ledger of its own.
+        The ledger that records the spend. Without one, each fit has a ledger of its own.
     noise : NoiseSource, optional
-        The operating system's entropy by default; ``SeededNoise`` makes the fit not private.
+        The source of noise; by default the entropy of the operating system. With ``SeededNoise`` the
+        fit is not private.
 
     Attributes
     ----------
     bounds_ : (low, high), two arrays
-        To be used as ``bounds`` of an estimator.
+        The range of each column. Use it as ``bounds`` of an estimator.
     y_bounds_ : (low, high) or None
+        The range of the target, if ``y_range`` was given.
     certificate_ : Certificate
+        The guarantee of the fit.
     n_features_in_, feature_names_in_
+        The number and the names of the columns.
 
-    Guarantee    (epsilon, delta)-DP for the stated neighbours. Public: n, the wide range, parameters.
-                 Both releases are one spend, reserved before the first draw.
-    Sensitivity  sqrt(2 d) (replace-one) or sqrt(d) for the histograms of d columns in one vector:
-                 ``sensitivity.column_histograms``. d separate releases would need the same noise.
-    Not covered  ``score`` of anything on the training rows: it reads them without noise.
-    Reference    Gaussian mechanism on histograms; Dwork & Lei (2009) for the idea of a first look.
+    Notes
+    -----
+    Guarantee
+        (epsilon, delta)-DP for the stated neighbours. The number of rows, the wide range and the
+        parameters are public. Both releases are one spend, recorded before any noise is drawn.
+    Sensitivity
+        sqrt(2 d) (replace-one) or sqrt(d) (zero-out) for the histograms of d columns in one vector:
+        ``sensitivity.column_histograms``. d separate releases would need the same noise.
+    Not covered
+        A ``score`` of any model on the training rows, because it reads them without noise.
+
+    References
+    ----------
+    Gaussian mechanism on histograms; Dwork & Lei (2009) for the idea of a first look.
 
     Examples
     --------
@@ -99,13 +113,15 @@ class PrivateBounds(OneToOneFeatureMixin, PrivateTransformer):
         if target is None:
             return self._open(X)
         if y is None and not isinstance(X, BlockStream):
-            raise DataError(f"{owner} with 'y_range' needs y, the target whose range it finds.")
+            raise DataError(
+                f"{owner} with 'y_range' needs y, the target whose range is to be found."
+            )
         if is_stream(X):
             return self._open(X, y)
         table = self._check_table(X)
         values = as_floats(y, "y")
         if values.shape != (table.shape[0],) or not np.isfinite(values).all():
-            raise DataError("y must be one finite number a row.")
+            raise DataError("y must be one finite number per row.")
         return rows_of_table(table, values)
 
     def _target_range(self) -> Interval | None:
@@ -157,31 +173,47 @@ class PrivateBounds(OneToOneFeatureMixin, PrivateTransformer):
 class PrivateMinMaxScaler(PrivateBounds):
     """Scale each column to a range by bounds that are found privately.
 
-    Like ``PrivateBounds`` in what it releases; ``transform`` clips and then maps the bounds onto
-    ``feature_range``, so that its output never leaves it.
+    It releases the same as ``PrivateBounds``. ``transform`` clips each column to the bounds and
+    then maps the bounds to ``feature_range``, so the output never leaves this range.
 
     Parameters
     ----------
     epsilon, delta : float
-        What is asked for; the certificate states at most this. delta must be above 0.
+        The budget of a fit. The certificate claims at most this. delta must be above 0.
     bounds : (low, high) or Domain
-        The wide public range of the columns. Required; values outside are clipped.
+        A wide public range of the columns. It is required. Values outside are clipped.
     feature_range : (low, high)
-        Where the columns are mapped to.
+        The range to which the columns are mapped.
     neighbours : {"replace-one", "zero-out"}
+        The neighbouring relation of the guarantee.
     ledger : Ledger, optional
+        The ledger that records the spend. Without one, each fit has a ledger of its own.
     noise : NoiseSource, optional
+        The source of noise; by default the entropy of the operating system. With ``SeededNoise`` the
+        fit is not private.
 
     Attributes
     ----------
     bounds_ : (low, high), two arrays
+        The range of each column.
     certificate_ : Certificate
+        The guarantee of the fit.
     n_features_in_, feature_names_in_
+        The number and the names of the columns.
 
-    Guarantee    that of ``PrivateBounds``.
-    Sensitivity  that of ``PrivateBounds``.
-    Not covered  ``score`` of anything on the training rows: it reads them without noise.
-    Reference    that of ``PrivateBounds``.
+    Notes
+    -----
+    Guarantee
+        The same as for ``PrivateBounds``: (epsilon, delta)-DP for the stated neighbours. The number of
+        rows, the wide range and the parameters are public.
+    Sensitivity
+        The same as for ``PrivateBounds``: ``sensitivity.column_histograms``.
+    Not covered
+        A ``score`` of any model on the training rows, because it reads them without noise.
+
+    References
+    ----------
+    The same as for ``PrivateBounds``.
 
     Examples
     --------
@@ -231,7 +263,7 @@ class PrivateMinMaxScaler(PrivateBounds):
         return np.clip(target.from_unit(unit), target.low, target.high)
 
     def inverse_transform(self, X: Any) -> Array:
-        """Return scaled columns in their units; what was clipped stays clipped."""
+        """Return scaled columns in their original units. Clipped values stay clipped."""
         table, target = self._check_new_table(X), self._range()
         unit = (table - target.middle) / target.half_width
         low, high = self.bounds_
@@ -248,6 +280,6 @@ def _as_pair(columns: list[Column]) -> tuple[Array, Array]:
 
 
 def _target_bounds(column: Column, limits: Interval) -> tuple[float, float]:
-    """Return the range of a target, with room: what is clipped of it is lost."""
+    """Return the range of a target with extra room, because clipped targets are lost."""
     room = (column.high - column.low) * _TARGET_ROOM
     return max(column.low - room, limits.low), min(column.high + room, limits.high)

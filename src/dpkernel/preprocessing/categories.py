@@ -1,4 +1,4 @@
-"""Columns of declared levels as numbers. Nothing is learned from the data, so nothing is spent."""
+"""Encode columns of declared levels as numbers. Nothing is learned, so nothing is spent."""
 
 from __future__ import annotations
 
@@ -19,26 +19,32 @@ from dpkernel.preprocessing.rows import refuse_stream
 
 
 class DeclaredCategories(TransformerMixin, BaseEstimator):
-    """One column of zeros and ones for each declared level, and one for every other value.
+    """Encode each declared level as a column of zeros and ones, and all other values as one more.
 
-    The levels of a column are public: the answers of a form, the codes of a standard. Scikit-learn's
-    encoders read them from the data, which tells whether anybody has a rare one. A value that was not
-    declared, a missing one included, is "other"; its text is never repeated.
+    The levels of a column are public, such as the possible answers of a form or the codes of a
+    standard. scikit-learn's encoders read them from the data, which reveals whether anybody has a
+    rare one. A value that was not declared, or that is missing, counts as "other". No message
+    repeats it.
 
     Parameters
     ----------
     levels : list of lists, or dict
-        The levels of each column, in the order of the columns; or of named columns of a data frame. A
-        column for which None stands, or that the dict does not name, is passed on as it is.
+        A list has the levels of each column in the order of the columns, or None for a column that is
+        passed on as it is. A dict has the levels of named columns of a data frame; columns that it does
+        not name are passed on as they are.
     other : bool
-        Whether a column for all other values comes out. Without it they are a row of zeros.
+        Whether there is a column for all other values. Without it, their row is all zeros.
 
     Attributes
     ----------
     n_features_in_, feature_names_in_
+        The number and the names of the columns.
 
-    Guarantee    nothing about the data leaves ``fit``: there is no release and no certificate. What
-                 ``transform`` returns are rows, as private as those that go in.
+    Notes
+    -----
+    Guarantee
+        ``fit`` learns nothing from the data, so there is no release and no certificate. ``transform``
+        returns rows, which are as secret as those that go in.
 
     Examples
     --------
@@ -60,7 +66,7 @@ class DeclaredCategories(TransformerMixin, BaseEstimator):
         return self
 
     def transform(self, X: Any) -> Array:
-        """Return one column of 0 and 1 a level, then "other"; columns without levels as floats."""
+        """Return one column of 0 and 1 per level, then "other". Columns without levels become floats."""
         check_is_fitted(self)
         refuse_stream(type(self).__name__, X)
         columns = check_columns(self, X, reset=False)
@@ -75,7 +81,7 @@ class DeclaredCategories(TransformerMixin, BaseEstimator):
         return np.column_stack([known, place < 0]).astype(np.float64) if self.other else known
 
     def _resolved(self, n_columns: int) -> list[Levels | None]:
-        """Return the levels of every column, None where a column is passed on."""
+        """Return the levels of every column, or None for a column that is passed on."""
         owner, given = type(self).__name__, self.levels
         if given is None:
             return [None] * n_columns
@@ -89,8 +95,8 @@ class DeclaredCategories(TransformerMixin, BaseEstimator):
             given = [given.get(name) for name in names]
         if isinstance(given, str) or len(given) != n_columns:
             raise ParameterError(
-                f"The 'levels' parameter of {owner} must be a list of {n_columns} lists, one a column of"
-                " X, with None for a column of numbers."
+                f"The 'levels' parameter of {owner} must be a list of {n_columns} lists, one per column"
+                " of X, with None for a column of numbers."
             )
         return [None if one is None else _as_levels(one, owner) for one in given]
 
@@ -119,7 +125,7 @@ class DeclaredCategories(TransformerMixin, BaseEstimator):
         return np.asarray(out, dtype=object)
 
     def _to_state(self) -> tuple[JSON, dict[str, Array]]:
-        """Return what a model file holds: declared levels, no array."""
+        """Return the contents of a model file: the declared levels, and no array."""
         check_is_fitted(self)
         for declared in self._levels:
             for value in () if declared is None else declared.values:
@@ -152,7 +158,7 @@ class DeclaredCategories(TransformerMixin, BaseEstimator):
         return model
 
     def _n_outputs(self, n_columns: int) -> int:
-        """Return how many columns come out, from public numbers."""
+        """Return the number of output columns, from public numbers."""
         return sum(
             1 if one is None else len(one.values) + bool(self.other)
             for one in self._resolved(n_columns)
@@ -181,13 +187,13 @@ def _can_be_saved(value: Any) -> bool:
 def _as_levels(values: Sequence[Any], owner: str) -> Levels:
     if isinstance(values, str) or not hasattr(values, "__len__"):
         raise ParameterError(
-            f"The 'levels' parameter of {owner} must hold lists of levels, one a column, or None."
+            f"The 'levels' parameter of {owner} must hold one list of levels per column, or None."
         )
     return Levels(tuple(_plain(value) for value in values))
 
 
 def _plain(value: Any) -> Any:
-    """Return a NumPy number or text as the Python value that it is."""
+    """Return a NumPy number or text as a Python value."""
     return value.item() if isinstance(value, (np.number, np.bool_, np.str_)) else value
 
 
@@ -197,5 +203,5 @@ def _as_numbers(values: Any, j: int) -> Array:
     except DataError:
         pass
     raise DataError(
-        f"Column {j} of X holds an entry that is not a number. Declare its levels, or encode it."
+        f"Column {j} of X holds an entry that is not a number. Declare its levels, or encode the column."
     )

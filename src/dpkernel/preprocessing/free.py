@@ -1,8 +1,8 @@
-"""Steps of a pipeline that are free: they learn nothing, and make each row of that row alone.
+"""Free steps of a pipeline, which learn nothing and compute each row from that row alone.
 
-Neither can be found out by trying, so there is a list. Scikit-learn's transformers on it are fitted to
-public numbers, never to rows; all that they keep are the number and the names of columns. What they warn
-of or fail with may quote rows: their words stay inside.
+Trying a step on rows can't prove this, so there is a list of free steps. scikit-learn's transformers on
+this list are fitted to public numbers, never to rows, and keep only the number and the names of columns.
+Their warnings and errors may quote rows, so these texts are never passed on.
 """
 
 from __future__ import annotations
@@ -32,39 +32,39 @@ _INSTEAD = "apply it to the table, row by row, before the pipeline"
 
 
 def is_listed(function: Any) -> bool:
-    """Whether this is one of NumPy's functions of one number, or None, which is no function."""
+    """Whether this is one of NumPy's functions of one number, or None, which means no function."""
     name = getattr(function, "__name__", "")
     return function is None or (name in FUNCTIONS and function is getattr(np, name))
 
 
 def check_free(name: str, step: Any) -> None:
-    """Raise for a step that is not known to learn nothing and to treat each row by itself."""
+    """Raise for a step that is not on the list of free steps."""
     kind = type(step)
     if (isinstance(step, str) and step == PASS) or kind is DeclaredCategories:
         return
     if kind is not FOREIGN.get(kind.__name__):
         raise ParameterError(
-            f"The step {name!r} ({kind.__name__}) may be one that learns from the data without noise or"
-            f" mixes rows: use a private transformer of dpkernel.preprocessing, or {_INSTEAD}."
+            f"The step {name!r} ({kind.__name__}) may learn from the data without noise or mix rows."
+            f" Use a private transformer of dpkernel.preprocessing instead, or {_INSTEAD}."
         )
     if kind is not FunctionTransformer:
         return
     if not is_listed(step.func) or not is_listed(step.inverse_func):
         raise ParameterError(
             f"The function of the step {name!r} is not one of NumPy's functions of one number"
-            f" ({', '.join(FUNCTIONS)}): {_INSTEAD}."
+            f" ({', '.join(FUNCTIONS)}). Instead, {_INSTEAD}."
         )
     if step.kw_args or step.inv_kw_args or callable(step.feature_names_out):
         raise ParameterError(
             f"The FunctionTransformer of the step {name!r} has arguments for its function, or a"
-            f" function for names, which a pipeline does not take: {_INSTEAD}."
+            f" function for names. A pipeline does not accept these. Instead, {_INSTEAD}."
         )
 
 
 def through_free_step(name: str, step: Any, table: Any, *, spent: bool) -> tuple[Any, Any]:
-    """Return a clone of a free step that knows the columns, and the rows that it makes of a table.
+    """Return a clone of a free step that knows the columns, and the transformed rows of a table.
 
-    ``spent`` says whether the budget is gone, for the error.
+    ``spent`` says whether the budget is already spent, for the text of an error.
     """
     if isinstance(step, str):
         return step, table
@@ -87,13 +87,13 @@ def through_free_step(name: str, step: Any, table: Any, *, spent: bool) -> tuple
 
 
 def fit_to_columns(name: str, step: Any, n_columns: int, names: Any) -> None:
-    """Fit one of scikit-learn's free steps to public numbers in so many columns."""
+    """Fit one of scikit-learn's free steps to public numbers in this many columns."""
     failed = ""
     try:
         with quietly():
             step.fit(np.full((2, n_columns), 0.5))
     except Exception as error:
-        failed = str(error)  # of parameters alone: there are no rows
+        failed = str(error)  # this text is about parameters only, because there are no rows
     if failed:
         raise ParameterError(f"The step {name!r} can't be fitted: {failed}")
     if names is not None:
@@ -101,9 +101,9 @@ def fit_to_columns(name: str, step: Any, n_columns: int, names: Any) -> None:
 
 
 def transformed(name: str, step: Any, table: Any) -> Any:
-    """Return the rows that a fitted step makes of a table.
+    """Return the rows of a table, transformed by a fitted step.
 
-    Every number of a free step that is not finite counts as 0, so that what comes after can't fail for
+    If the result of a free step is not finite, it counts as 0, so that later steps can't fail because of
     one row. A missing value before a function of one number stays missing.
     """
     if isinstance(step, str):
@@ -129,14 +129,14 @@ def transformed(name: str, step: Any, table: Any) -> Any:
 
 
 def _by_number(name: str, function: Any, rows: Any) -> Any:
-    """Return a function of every number; of a sparse table of those that it holds."""
+    """Return a function of every number, or of every stored number of a sparse table."""
     with np.errstate(all="ignore"):
         if not sparse.issparse(rows):
             return np.where(np.isnan(rows), rows, _or_zero(function(rows)))
         if function(0.0) != 0:
             raise DataError(
-                f"The function of the step {name!r} does not keep the zeros that a sparse table leaves"
-                " out. Pass a dense table."
+                f"The function of the step {name!r} does not map 0 to 0, so it can't be applied to a"
+                " sparse table. Pass a dense table."
             )
         found = rows.copy()
         found.data = np.where(np.isnan(rows.data), rows.data, _or_zero(function(rows.data)))
@@ -148,7 +148,7 @@ def _or_zero(values: Array) -> Array:
 
 
 def _checked(step: Any, table: Any, *, reset: bool) -> Any:
-    """Return the rows as numbers, or the table itself for a step that passes it on as it is."""
+    """Return the rows as numbers, or the table itself if the step passes it on as it is."""
     if isinstance(step, FunctionTransformer) and step.func is None and not sparse.issparse(table):
         check_columns(step, table, reset=reset)
         return table

@@ -1,8 +1,9 @@
 """Public grids over wide ranges, and exact counts of values in their cells.
 
-A column is known to lie in a wide public range. Its coarse grid is geometric and symmetric in sign: from
-the largest magnitude down, each edge half the one before, and one cell around zero. The fine grid has
-cells of equal width inside an interval that an earlier release found. Neither looks at the data.
+A column is known to lie in a wide public range. Its coarse grid is geometric and symmetric in sign: it
+starts at the largest magnitude, each edge is half the one before, and one cell surrounds zero. The fine
+grid has cells of equal width inside an interval that an earlier release found. Neither depends on the
+data themselves.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from dpkernel.privacy.mechanisms import Gaussian
 from dpkernel.privacy.noise import Noise
 
 _HALVINGS = 24  # below 2^-24 of the largest magnitude everything counts as zero
-_FEW = 8  # cells of equal width at least, also in a range that does not reach near zero
+_FEW = 8  # least number of cells, also for a range that does not come near zero
 
 
 def coarse_edges(interval: Interval) -> Array:
-    """Return the edges of the geometric grid of a public range, both ends included."""
+    """Return the edges of the geometric grid of a public range, including both ends."""
     largest = max(abs(interval.low), abs(interval.high))
     powers = largest * 2.0 ** -np.arange(0, _HALVINGS + 1)
     inner = np.concatenate([-powers, powers[::-1]])
@@ -35,7 +36,7 @@ def coarse_edges(interval: Interval) -> Array:
 
 
 def fine_edges(low: float, high: float, cells: int) -> Array:
-    """Return the edges of cells of equal width; nearly equal where floats are too few for it."""
+    """Return the edges of cells of equal width, or nearly equal if there are too few floats."""
     with np.errstate(all="ignore"):
         edges = low + (high - low) * (np.arange(cells + 1) / cells)
     edges[0], edges[-1] = low, high
@@ -46,19 +47,22 @@ def fine_edges(low: float, high: float, cells: int) -> Array:
 class Cells:
     """The cells of every column in one vector of counts.
 
-    The counts of a column are one of values below the edges, one a cell, one of values above, and one
-    of missing values: a record is in exactly one of them.
+    A column has one count of the values below the edges, one per cell, one of the values above, and
+    one of missing values. A record is in exactly one of them.
     """
 
     edges: tuple[Array, ...]
 
     @property
     def sizes(self) -> list[int]:
-        """How many counts each column has."""
+        """The number of counts of each column."""
         return [len(edges) + 2 for edges in self.edges]
 
     def count(self, table: Array, *, clip: bool) -> Counts:
-        """Return the counts, which leave through a mechanism only; ``clip`` moves values inside."""
+        """Return the counts, which can leave only through a mechanism.
+
+        ``clip`` moves values outside the grid to its ends.
+        """
         parts = [_column_counts(table[:, j], edges, clip) for j, edges in enumerate(self.edges)]
         return Counts(self, np.concatenate(parts))
 
@@ -83,7 +87,7 @@ def _column_counts(values: Array, edges: Array, clip: bool) -> IntArray:
 
 
 class Counts:
-    """Exact counts that no one reads before noise is added; they can be released once a spend."""
+    """Exact counts that nobody can read before noise is added. Each release needs a spend."""
 
     def __init__(self, cells: Cells, values: IntArray) -> None:
         self.cells = cells
@@ -99,14 +103,14 @@ class Counts:
         return self.cells.read(noisy)
 
     def __repr__(self) -> str:
-        return f"<Counts of {len(self.cells.edges)} column(s); they are not shown>"
+        return f"<Counts of {len(self.cells.edges)} column(s); their values are secret>"
 
     def __reduce__(self) -> str:
-        raise LedgerError("Un-noised counts can't be pickled or copied. Release them instead.")
+        raise LedgerError("Counts without noise can't be pickled or copied. Release them instead.")
 
 
 def widened(low: float, high: float, by: float, limits: Interval) -> tuple[float, float]:
-    """Return the interval with ``by`` added at either end, inside the limits and not empty."""
+    """Return the interval with ``by`` added at either end. It stays in the limits and is not empty."""
     low, high = max(low - by, limits.low), min(high + by, limits.high)
     if not high - low > 0 or not math.isfinite(high - low):
         return limits.low, limits.high

@@ -1,4 +1,4 @@
-"""Missing values replaced by a private centre of their column."""
+"""Replace missing values by a private centre of their column."""
 
 from __future__ import annotations
 
@@ -20,39 +20,51 @@ from dpkernel.privacy.noise import NoiseSource
 class PrivateImputer(OneToOneFeatureMixin, PrivateTransformer):
     r"""Replace missing values by a private median or mean of their column.
 
-    How many values are missing is private, too: a missing value is one more cell of the histograms, and
-    every column comes out, also one that is missing altogether. Its centre is then the public value
-    nearest to 0. Only NaN is missing; infinite values are refused.
+    The number of missing values is private, too: missing values are one more cell of the histograms. No
+    column is dropped, not even if all its values are missing; its centre is then the value of the public
+    range that is nearest to 0. Only NaN counts as missing. Infinite values are refused.
 
     Parameters
     ----------
     epsilon, delta : float
-        What is asked for; the certificate states at most this. delta must be above 0.
+        The budget of a fit. The certificate claims at most this. delta must be above 0.
     strategy : {"median", "mean"}
-        "mean" is that of values clipped to where most of the column lies.
+        What replaces a missing value. For "mean", values are clipped to where most of the column lies.
     bounds : (low, high) or Domain
-        The wide public range of the columns. Required; values outside count as its nearest end.
+        A wide public range of the columns. It is required. Values outside count as its nearest end.
     neighbours : {"replace-one", "zero-out"}
+        The neighbouring relation of the guarantee.
     ledger : Ledger, optional
-        Where the spend is recorded. Without one each fit has a ledger of its own.
+        The ledger that records the spend. Without one, each fit has a ledger of its own.
     noise : NoiseSource, optional
-        The operating system's entropy by default; ``SeededNoise`` makes the fit not private.
+        The source of noise; by default the entropy of the operating system. With ``SeededNoise`` the
+        fit is not private.
 
     Attributes
     ----------
     statistics_ : array
-        What replaces a missing value, one number a column.
+        The number that replaces a missing value, one per column.
     missing_ : array
         The noisy share of missing values of each column, from 0 to 1.
     certificate_ : Certificate
+        The guarantee of the fit.
     n_features_in_, feature_names_in_
+        The number and the names of the columns.
 
-    Guarantee    (epsilon, delta)-DP for the stated neighbours. Public: n, the wide range, parameters.
-                 All releases are one spend, reserved before the first draw.
-    Sensitivity  that of ``PrivateStandardScaler``: a missing value is in a cell of its own and adds
-                 nothing to the sums.
-    Not covered  ``score`` of anything on the training rows: it reads them without noise.
-    Reference    Gaussian mechanism on histograms.
+    Notes
+    -----
+    Guarantee
+        (epsilon, delta)-DP for the stated neighbours. The number of rows, the wide range and the
+        parameters are public. All releases are one spend, recorded before any noise is drawn.
+    Sensitivity
+        The same as for ``PrivateStandardScaler``. A missing value has a cell of its own and adds
+        nothing to the sums.
+    Not covered
+        A ``score`` of any model on the training rows, because it reads them without noise.
+
+    References
+    ----------
+    Gaussian mechanism on histograms.
 
     Examples
     --------

@@ -1,8 +1,9 @@
 r"""A length scale for kernels on scaled inputs, from public numbers or from released ones.
 
-The estimators scale their inputs to [-1, 1] and take 0.7 sqrt(d) by default: 0.86 of the distance at
-which two rows spread evenly over the box lie in the mean, sqrt(2 d / 3). If released numbers say that
-columns spread otherwise, the same share of the distance that they give is the better guess.
+The estimators scale their inputs to [-1, 1]. Their default length scale is 0.7 sqrt(d), which is 0.86
+times sqrt(2 d / 3), the typical distance between two rows that are spread evenly over the box. If
+released numbers show that the columns are spread differently, the same share of the resulting distance
+is a better guess.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _SHARE = 0.7 / math.sqrt(2 / 3)
 
 
 def public_length_scale(n_columns: int) -> float:
-    """Return the default of the estimators for so many columns: 0.7 sqrt(d) on the box [-1, 1]^d.
+    """Return the default of the estimators for d columns: 0.7 sqrt(d) on the box [-1, 1]^d.
 
     Examples
     --------
@@ -42,18 +43,18 @@ def released_length_scale(
 ) -> Any:
     """Return ``length_scale`` for an estimator with these bounds, from a fitted scaler or PCA.
 
-    Post-processing of what the transformer released: it costs nothing.
+    This is post-processing of what the transformer released, so it costs nothing.
 
     Parameters
     ----------
     model : PrivateStandardScaler or PrivatePCA
-        Fitted to the columns that the estimator is going to see. Of a PCA the spread of the columns is
-        read off its components, so it should keep them all; it knows columns scaled by its own bounds,
-        and ``bounds`` must be those.
+        A transformer that was fitted to the columns of the estimator. For a PCA, the spread of the
+        columns is computed from its components, so it should keep all of them. A PCA scales columns by
+        its own bounds, so ``bounds`` must be the same.
     bounds : (low, high)
-        Those of the estimator.
+        The bounds of the estimator.
     per_column : bool
-        One length a column, in proportion to its spread, in place of one for all.
+        Whether to return one length per column, in proportion to its spread, instead of one for all.
     """
     spreads = _unit_spreads(model, bounds)
     if per_column:

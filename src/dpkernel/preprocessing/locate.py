@@ -1,4 +1,4 @@
-"""Where a column lies and how far it spreads, read off noisy counts. Post-processing of a release."""
+"""Estimate where a column lies and how far it spreads from noisy counts, as post-processing."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ from scipy.special import ndtr
 
 from dpkernel.foundations.types import Array
 
-_SLACK = 1.0  # deviations by which a count may fall short of the share that is asked for
-_CERTAIN = 4.5  # deviations that a sum of counts without records hardly ever reaches
-_SKEWED = 8.0  # one width may be so many times the other
-_MISFIT = 0.1  # of a share, by which no shape is right
+_SLACK = 1.0  # deviations by which a count may fall short of the required share
+_CERTAIN = 4.5  # deviations that the noise of cells without records hardly ever reaches
+_SKEWED = 8.0  # largest ratio of the two widths of a shape
+_MISFIT = 0.1  # relative error of a share that is allowed because no shape is exactly right
 _LEAN = math.sqrt(2 / math.pi)
 
 
 def shortest_interval(counts: Array, total: float, deviation: float, outside: float) -> slice:
     """Return the shortest run of cells that may hold all but a share ``outside`` of ``total`` records.
 
-    It may if its noisy count falls short by no more than a deviation of its noise, which grows as the
-    root of the number of cells. Among runs of one length the one with the largest count is taken.
+    A run qualifies if its noisy count falls short by no more than one deviation of its noise, which
+    grows as the square root of the number of cells. Among runs of one length, the one with the largest
+    count is taken.
     """
     sums = np.concatenate([[0.0], np.cumsum(counts)])
     cells = len(counts)
@@ -38,9 +39,10 @@ def shortest_interval(counts: Array, total: float, deviation: float, outside: fl
 
 
 def with_far_cells(counts: Array, deviation: float, inside: slice) -> slice:
-    """Return the run of cells with those outside of it that hold more than noise can explain.
+    """Extend a run of cells to cells outside it that hold more than noise can explain.
 
-    Values that a few records have, far from the others: single cells first, then 2, 4 and 8 together.
+    These are values that a few records have, far away from the others. Single cells are tried
+    first, then 2, 4 and 8 cells together.
     """
     start, stop = inside.start, inside.stop
     for size in (1, 2, 4, 8):
@@ -53,9 +55,9 @@ def with_far_cells(counts: Array, deviation: float, inside: slice) -> slice:
 
 
 def quantile(edges: Array, counts: Array, level: float) -> float:
-    """Return a quantile of noisy counts in cells, by the nearest increasing distribution function.
+    """Return a quantile of noisy counts, from the nearest increasing distribution function.
 
-    The sums of the counts go through isotonic regression, and the quantile is interpolated in its cell.
+    Isotonic regression makes the cumulative counts increasing. The quantile is interpolated in its cell.
     """
     sums = np.concatenate([[0.0], np.cumsum(counts)])
     if not sums[-1] > 0:
@@ -83,14 +85,14 @@ def _increasing(values: Array) -> Array:
 
 @dataclass(frozen=True)
 class Histogram:
-    """Noisy counts of a column: below the edges, in the cells between them, and above."""
+    """Noisy counts of a column: below the edges, in the cells between them, and above them."""
 
     edges: Array
     counts: Array
     deviation: float
 
     def within(self, low: float, high: float) -> Histogram:
-        """Return the cells that lie in an interval of edges, without what is outside of it."""
+        """Return the cells that lie in an interval of edges, without the counts outside it."""
         start, stop = np.searchsorted(self.edges, [low, high])
         counts = np.concatenate([[np.nan], self.counts[start + 1 : stop + 1], [np.nan]])
         return replace(self, edges=self.edges[start : stop + 1], counts=counts)
@@ -98,9 +100,9 @@ class Histogram:
 
 @dataclass(frozen=True)
 class Shapes:
-    """Two-piece normals, which have one width to the left of the mode and one to the right.
+    """Two-piece normal distributions, with one width to the left of the mode and one to the right.
 
-    Weights say how well each explains released counts.
+    The weight of each says how well it explains the released counts.
     """
 
     mode: Array
@@ -110,7 +112,7 @@ class Shapes:
 
     @classmethod
     def around(cls, modes: Array, widths: Array) -> Self:
-        """Return all pairs of widths at every mode: ``widths`` has a row a mode."""
+        """Return the shapes with all pairs of widths at every mode. ``widths`` has one row per mode."""
         size = widths.shape[1]
         left = np.repeat(widths, size, axis=1).ravel()
         right = np.tile(widths, (1, size)).ravel()
@@ -119,7 +121,7 @@ class Shapes:
         return cls(mode, left[near], right[near], np.full(len(mode), 1 / len(mode)))
 
     def rising(self, edges: Array) -> Array:
-        """Return the distribution functions at the edges, a row a shape."""
+        """Return the distribution functions at the edges, one row per shape."""
         mode, left, right = self.mode[:, None], self.left[:, None], self.right[:, None]
         share = left / (left + right)
         lower = edges < mode
@@ -128,12 +130,12 @@ class Shapes:
         return np.asarray(np.where(lower, share * level, share + (1 - share) * (level - 1)))
 
     def given(self, histograms: Sequence[Histogram], total: float) -> Self:
-        """Return the shapes with the weights that noisy counts of ``total`` records give them."""
+        """Return the shapes with weights that follow from noisy counts of ``total`` records."""
         fit = np.zeros(len(self.mode))
         for found in histograms:
             known = np.isfinite(found.counts)
             expected = total * self.shares(found.edges)[:, known]
-            # the noise, the chance of sampling, and a shape that is never quite right
+            # the variance of the noise, of sampling, and of a shape that is never exactly right
             variance = found.deviation**2 + expected + (_MISFIT * expected) ** 2
             off = found.counts[known] - expected
             fit -= 0.5 * np.sum(off**2 / variance + np.log(variance), axis=1)
@@ -141,7 +143,7 @@ class Shapes:
         return replace(self, weights=weights / weights.sum())
 
     def shares(self, edges: Array) -> Array:
-        """Return the share of each shape below the edges, between them, and above."""
+        """Return the share of each shape below the edges, between them, and above them."""
         return np.diff(self.rising(edges), axis=1, prepend=0.0, append=1.0)
 
     @property
@@ -151,7 +153,7 @@ class Shapes:
 
     @property
     def spread(self) -> float:
-        """The standard deviation, averaged over the shapes in logarithms."""
+        """The standard deviation, as the geometric mean over the shapes."""
         variance = (1 - _LEAN**2) * (self.right - self.left) ** 2 + self.left * self.right
         return float(np.exp(0.5 * (self.weights @ np.log(variance))))
 
@@ -164,7 +166,7 @@ class Shapes:
 
 
 class CoarseShapes(Shapes):
-    """Shapes on one grid, whose distribution functions are computed once."""
+    """Shapes on one grid. Their distribution functions are computed once."""
 
     def rising(self, edges: Array) -> Array:
         """Return the distribution functions at the edges of the grid."""
@@ -178,7 +180,7 @@ def _rising(edges: bytes) -> Array:
 
 
 def coarse_shapes(edges: Array) -> CoarseShapes:
-    """Return shapes with modes at the edges and in the cells of a grid, as wide as a cell or so."""
+    """Return shapes with modes at the edges and in the cells of a grid, about as wide as a cell."""
     modes = np.concatenate([edges, (edges[1:] + edges[:-1]) / 2])
     cell = np.clip(np.searchsorted(edges, modes, side="right") - 1, 0, len(edges) - 2)
     width = np.maximum(np.diff(edges)[cell], 1e-300)
@@ -186,7 +188,7 @@ def coarse_shapes(edges: Array) -> CoarseShapes:
 
 
 def fine_shapes(edges: Array, inside: slice) -> Shapes:
-    """Return shapes all over a window, and more of them about the cells that hold most records."""
+    """Return shapes over a whole window, with more of them around the cells that hold most records."""
     low, width, cells = edges[0], edges[-1] - edges[0], len(edges) - 1
     about = max(inside.start - 1, 0), min(inside.stop + 1, cells)
     modes = np.concatenate(

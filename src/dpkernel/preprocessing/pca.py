@@ -26,46 +26,62 @@ from dpkernel.privacy.statistics import GramLayout, GramSum
 
 
 class PrivatePCA(ClassNamePrefixFeaturesOutMixin, PrivateTransformer):
-    r"""Project on the leading principal components, found privately.
+    r"""Project on the leading principal components, which are found privately.
 
-    Columns are clipped to their bounds and scaled to [-1, 1]. One noisy release of sum_i v_i v_i^T,
-    v = (u, 1) with ||u|| clipped at ``row_bound``, gives the mean and the covariance of the scaled
-    columns; components are those of the covariance, so columns count by their spread within their
-    bounds. Declare tight bounds, or find them with ``PrivateBounds`` first.
+    Columns are clipped to their bounds and scaled to [-1, 1]. Let u be a scaled row, shortened to
+    ``row_bound`` if it is longer, and v = (u, 1). One noisy release of sum_i v_i v_i^T gives the
+    mean and the covariance of the scaled columns. The components are those of this covariance, so a
+    column counts in proportion to its spread within its bounds. Declare tight bounds, or find them
+    with ``PrivateBounds`` first.
 
     Parameters
     ----------
     n_components : int, optional
-        All columns by default. It is public and never read from the data.
+        The number of components; by default that of the columns. It is public and never read from the
+        data.
     epsilon, delta : float
-        What is asked for; the certificate states at most this. delta must be above 0.
+        The budget of a fit. The certificate claims at most this. delta must be above 0.
     bounds : (low, high) or Domain
-        The public range of the columns. Required; values outside are clipped.
+        The public range of the columns. It is required. Values outside are clipped.
     row_bound : "auto" or float
-        Rows of scaled columns that are longer are shortened to it; noise grows as its square. "auto" is
-        the root of the number of columns over 3, the length of a row that fills its bounds evenly.
+        Scaled rows that are longer than this are shortened to it. The noise grows as its square. "auto"
+        is sqrt(d / 3) for d columns, the typical length of a row that fills its bounds evenly.
     neighbours : {"replace-one", "zero-out"}
+        The neighbouring relation of the guarantee.
     ledger : Ledger, optional
-        Where the spend is recorded. Without one each fit has a ledger of its own.
+        The ledger that records the spend. Without one, each fit has a ledger of its own.
     noise : NoiseSource, optional
-        The operating system's entropy by default; ``SeededNoise`` makes the fit not private.
+        The source of noise; by default the entropy of the operating system. With ``SeededNoise`` the
+        fit is not private.
 
     Attributes
     ----------
     components_ : array (n_components, columns)
-        Of the scaled columns; the sign makes the largest entry positive.
+        The components of the scaled columns. Signs are chosen so that the largest entry is positive.
     mean_ : array
         The noisy mean of the scaled columns.
     explained_variance_ : array
-        At least 0.
+        The noisy variance of each component, at least 0.
     certificate_ : Certificate
+        The guarantee of the fit.
     n_features_in_, feature_names_in_
+        The number and the names of the columns.
 
-    Guarantee    (epsilon, delta)-DP for the stated neighbours. Public: n, bounds, parameters.
-    Sensitivity  sqrt(2) N^2 (replace-one) or N^2, in integers: ``sensitivity.augmented_gram``.
-    Not covered  ``score`` of anything on the training rows: it reads them without noise.
-    Reference    Dwork, Talwar, Thakurta & Zhang (2014), with a joint release of mean and second moments
-                 and the analytic Gaussian mechanism.
+    Notes
+    -----
+    Guarantee
+        (epsilon, delta)-DP for the stated neighbours. The number of rows, the bounds and the parameters
+        are public.
+    Sensitivity
+        sqrt(2) N^2 (replace-one) or N^2 (zero-out), in integers, where N bounds the norm of v:
+        ``sensitivity.augmented_gram``.
+    Not covered
+        A ``score`` of any model on the training rows, because it reads them without noise.
+
+    References
+    ----------
+    Dwork, Talwar, Thakurta & Zhang (2014), with a joint release of mean and second moments and the
+    analytic Gaussian mechanism.
 
     Examples
     --------
@@ -123,7 +139,7 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, PrivateTransformer):
         return np.asarray((unit - self.mean_) @ self.components_.T)
 
     def inverse_transform(self, X: Any) -> Array:
-        """Return the rows, in their units, that lie nearest to these components."""
+        """Return the rows that belong to these components, in their original units."""
         low, high, middle, half = self._domain_of_fit()._box
         unit = as_floats(X, "X") @ self.components_ + self.mean_
         return np.asarray(np.clip(unit * half + middle, low, high))
@@ -162,7 +178,7 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, PrivateTransformer):
 
     @property
     def _output_bounds(self) -> Any:
-        """An interval a component: three deviations to either side, from released numbers."""
+        """One interval per component: three deviations to either side, from released numbers."""
         if not hasattr(self, "explained_variance_"):
             return -1.0, 1.0
         half = 3 * np.sqrt(np.maximum(self.explained_variance_, 1e-4))

@@ -1,7 +1,7 @@
-"""Training tables of transformers: in memory, sparse, or read block by block, several times.
+"""Training tables of transformers: in memory, sparse, or read block by block several times.
 
-Everything is checked before anything is spent. All that transformers compute of rows are sums of
-integers, so that a table and a stream of its blocks give the same bits.
+Everything is checked before anything is spent. Transformers compute only sums of integers from rows, so
+a table and a stream of its blocks give the same result to the last bit.
 """
 
 from __future__ import annotations
@@ -22,14 +22,17 @@ from dpkernel.foundations.types import Array
 
 @dataclass(frozen=True)
 class Rows:
-    """A table with its public sizes; ``n_columns`` counts the target, if it is one more column."""
+    """A table with its public sizes. ``n_columns`` includes the target if it is one more column."""
 
     n_rows: int
     n_columns: int
     read: Callable[[bool], Iterator[Array]]
 
     def blocks(self, *, spent: bool) -> Iterator[Array]:
-        """Yield all rows as dense blocks; ``spent`` says whether the budget is gone, for errors."""
+        """Yield all rows as dense blocks.
+
+        ``spent`` says whether the budget is already spent, for the text of errors.
+        """
         failed = ""
         try:
             yield from self.read(spent)
@@ -38,7 +41,7 @@ class Rows:
                 raise
             failed = str(error)
         except Exception as error:
-            failed = type(error).__name__  # a foreign text may quote an entry
+            failed = type(error).__name__  # the text of the error may quote an entry
         if failed:
             cost = "The budget was spent before." if spent else "Nothing was spent."
             raise DataError(f"The table could not be read ({failed}). {cost}")
@@ -63,10 +66,10 @@ def rows_of_stream(estimator: Any, X: Any, y: Any, *, with_target: bool, missing
     owner = type(estimator).__name__
     if isinstance(X, BlockStream):
         if y is not None:
-            raise ParameterError("A BlockStream carries its targets: leave y out.")
+            raise ParameterError("A BlockStream contains its targets. Leave y out.")
         if not X.can_be_read_again:
             raise ParameterError(
-                f"{owner} reads the table several times, and this stream can be read once. Give"
+                f"{owner} reads the table several times, but this stream can be read only once. Give"
                 " BlockStream a function that returns a new iterator at each call."
             )
         source = X if with_target else X.map_targets(lambda y: np.zeros(shape_of(y)[:1]))
@@ -79,7 +82,7 @@ def rows_of_stream(estimator: Any, X: Any, y: Any, *, with_target: bool, missing
     def read(spent: bool) -> Iterator[Array]:
         for rows, target in checked_blocks(streams[spent], missing=missing):
             if target.ndim != 1:
-                raise DataError("y must be one number a row.")
+                raise DataError("y must be one number per row.")
             block = dense_rows(rows, slice(None))
             yield np.column_stack([block, target]) if with_target else block
 
@@ -89,7 +92,7 @@ def rows_of_stream(estimator: Any, X: Any, y: Any, *, with_target: bool, missing
 
 
 def refuse_stream(owner: str, X: Any) -> None:
-    """Raise for a stream where rows are transformed, not counted."""
+    """Raise for a stream. Rows of a stream can be counted but not transformed as a whole."""
     if isinstance(X, BlockStream):
         raise ParameterError(
             f"{owner} takes tables in memory here. Transform a stream block by block: BlockStream("

@@ -1,6 +1,6 @@
-"""What model files hold of pipelines and of steps that are not private: names and numbers, no pickle.
+"""Save pipelines, and steps that are not private, as names and numbers without pickle.
 
-A foreign step is rebuilt from its parameters, and only if it is one of those listed here.
+A step of another library is rebuilt from its parameters, and only if it is listed here.
 """
 
 from __future__ import annotations
@@ -36,12 +36,15 @@ OWN: dict[str, type[Any]] = {
     )
 }
 
-MOST_STEPS = 64  # of a pipeline in a file
-_MOST_COLUMNS = 1 << 20  # of a step in a file
+MOST_STEPS = 64  # steps of a pipeline in a file
+_MOST_COLUMNS = 1 << 20  # columns of a step in a file
 
 
 def pipeline_state(steps: Steps, certificate: Certificate) -> tuple[JSON, dict[str, Array]]:
-    """Return the JSON header and the arrays of a fitted pipeline; of a search its chosen model."""
+    """Return the JSON header and the arrays of a fitted pipeline.
+
+    A search is saved as its chosen model.
+    """
     if len(steps) > MOST_STEPS:
         raise ParameterError(f"A pipeline of more than {MOST_STEPS} steps can't be saved.")
     lines, arrays = [], {}
@@ -53,7 +56,10 @@ def pipeline_state(steps: Steps, certificate: Certificate) -> tuple[JSON, dict[s
 
 
 def steps_from_state(header: JSON, arrays: dict[str, Array]) -> tuple[Steps, Certificate]:
-    """Return fitted steps and the certificate of the whole, which must list what the steps released."""
+    """Return the fitted steps and the certificate of the whole pipeline.
+
+    Raises if the certificate does not list what the steps released.
+    """
     certificate = Certificate.from_dict(header["certificate"])
     _check_stated(header["steps"], certificate)
     steps: Steps = []
@@ -70,13 +76,16 @@ def steps_from_state(header: JSON, arrays: dict[str, Array]) -> tuple[Steps, Cer
     for claim in ("private", "valid"):
         if getattr(certificate, claim) and not all(getattr(part, claim) for part in parts):
             raise CertificateError(
-                f"The certificate of this pipeline says {claim!r}, and that of a step does not."
+                f"The certificate of this pipeline says {claim!r}, but that of a step does not."
             )
     return steps, certificate
 
 
 def _check_stated(lines: list[JSON], certificate: Certificate) -> None:
-    """Raise for too many steps, or releases that the certificate does not list; nothing is built."""
+    """Raise if there are too many steps, or releases that the certificate does not list.
+
+    This runs before anything is built.
+    """
     if len(lines) > MOST_STEPS:
         raise CertificateError(f"A pipeline in a file has at most {MOST_STEPS} steps.")
     stated = [
@@ -92,7 +101,7 @@ def _check_stated(lines: list[JSON], certificate: Certificate) -> None:
 
 
 def unfitted(steps: Steps) -> Steps:
-    """Return clones, to stand in ``steps`` of a loaded pipeline."""
+    """Return unfitted clones, for the parameter ``steps`` of a loaded pipeline."""
     return [(name, step if isinstance(step, str) else clone(step)) for name, step in steps]
 
 
@@ -104,8 +113,8 @@ def _step_state(name: str, step: Any) -> tuple[str, JSON, dict[str, Array]]:
         return kind, *step._to_state()
     if type(step) is not FOREIGN.get(kind):
         raise ParameterError(
-            f"The step {name!r} ({kind}) can't be saved: a file holds numbers and names, no code."
-            f" Steps of dpkernel can, and {', '.join(FOREIGN)}."
+            f"The step {name!r} ({kind}) can't be saved, because a file holds numbers and names but no"
+            f" code. Steps of dpkernel can be saved, and {', '.join(FOREIGN)}."
         )
     return kind, _foreign_state(name, step), {}
 
@@ -134,7 +143,9 @@ def _step_from_state(name: str, kind: str, header: JSON, arrays: dict[str, Array
     if kind in OWN:
         return OWN[kind]._from_state(header, arrays)
     if kind not in FOREIGN:
-        raise CertificateError(f"This version of dpkernel knows no step {kind!r}. Update dpkernel.")
+        raise CertificateError(
+            f"This version of dpkernel does not know the step {kind!r}. Update dpkernel."
+        )
     values = dict(header["parameters"])
     for key in ("func", "inverse_func"):
         if values.get(key) is not None:
@@ -144,7 +155,7 @@ def _step_from_state(name: str, kind: str, header: JSON, arrays: dict[str, Array
     step, n_columns = FOREIGN[kind](**values), header["n_columns"]
     if not is_whole(n_columns) or not 1 <= n_columns <= _MOST_COLUMNS:
         raise CertificateError(
-            "A step of this pipeline has no number of columns, or too large a one."
+            "A step of this pipeline states no number of columns, or one that is too large."
         )
     try:
         check_free(name, step)

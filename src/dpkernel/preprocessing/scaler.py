@@ -1,4 +1,4 @@
-"""Centre and scale of columns, privately."""
+"""Centre and scale columns privately."""
 
 from __future__ import annotations
 
@@ -15,41 +15,55 @@ from dpkernel.preprocessing.search import Column, ColumnSearch, ColumnsPlan
 from dpkernel.privacy.ledger import Ledger
 from dpkernel.privacy.noise import NoiseSource
 
-BOX = 3.0  # deviations to either side that a next step takes as the range of a scaled column
+BOX = 3.0  # deviations to either side that the next step uses as the range of a scaled column
 
 
 class PrivateStandardScaler(OneToOneFeatureMixin, PrivateTransformer):
     r"""Subtract the mean of each column and divide by its standard deviation, both found privately.
 
-    Histograms in a wide public range find the bulk of a column; with enough rows the sums of its values
-    and of their squares follow, clipped at six deviations to either side. A few huge values move
-    neither. Which of the two it is depends on n, the number of columns and the budget alone.
+    Histograms within a wide public range find the bulk of each column. With enough rows there is another
+    release: the sums of the values and of their squares, clipped at six deviations to either side. A few
+    huge values affect neither. Whether the sums are released depends only on the number of rows, the
+    number of columns and the budget.
 
     Parameters
     ----------
     epsilon, delta : float
-        What is asked for; the certificate states at most this. delta must be above 0.
+        The budget of a fit. The certificate claims at most this. delta must be above 0.
     bounds : (low, high) or Domain
-        The wide public range of the columns. Required; values outside are clipped.
+        A wide public range of the columns. It is required. Values outside are clipped.
     neighbours : {"replace-one", "zero-out"}
+        The neighbouring relation of the guarantee.
     ledger : Ledger, optional
-        Where the spend is recorded. Without one each fit has a ledger of its own.
+        The ledger that records the spend. Without one, each fit has a ledger of its own.
     noise : NoiseSource, optional
-        The operating system's entropy by default; ``SeededNoise`` makes the fit not private.
+        The source of noise; by default the entropy of the operating system. With ``SeededNoise`` the
+        fit is not private.
 
     Attributes
     ----------
-    mean_, scale_ : arrays, one number a column
-        A column that is constant gets a small scale, not 0.
+    mean_, scale_ : arrays, one number per column
+        The centre and scale of each column. A constant column gets a small scale, not 0.
     certificate_ : Certificate
+        The guarantee of the fit.
     n_features_in_, feature_names_in_
+        The number and the names of the columns.
 
-    Guarantee    (epsilon, delta)-DP for the stated neighbours. Public: n, the wide range, parameters.
-                 All releases are one spend, reserved before the first draw.
-    Sensitivity  of the histograms sqrt(2 d) or sqrt(d) (``sensitivity.column_histograms``), of the sums
-                 2 sqrt(d) or 5/4 sqrt(d) clips, squares included (``sensitivity.column_moments``).
-    Not covered  ``score`` of anything on the training rows: it reads them without noise.
-    Reference    Gaussian mechanism; Karwa & Vadhan (2018) for histogram first, clipped mean second.
+    Notes
+    -----
+    Guarantee
+        (epsilon, delta)-DP for the stated neighbours. The number of rows, the wide range and the
+        parameters are public. All releases are one spend, recorded before any noise is drawn.
+    Sensitivity
+        For d columns, the histograms have sqrt(2 d) (replace-one) or sqrt(d) (zero-out):
+        ``sensitivity.column_histograms``. The sums, including those of squares, have 2 sqrt(d) or
+        5/4 sqrt(d) times the clipping bound: ``sensitivity.column_moments``.
+    Not covered
+        A ``score`` of any model on the training rows, because it reads them without noise.
+
+    References
+    ----------
+    Gaussian mechanism; Karwa & Vadhan (2018) for a histogram first and a clipped mean second.
 
     Examples
     --------
@@ -94,12 +108,12 @@ class PrivateStandardScaler(OneToOneFeatureMixin, PrivateTransformer):
         return ColumnsPlan(search, table, public, conclude)
 
     def transform(self, X: Any) -> Array:
-        """Return the columns centred and scaled; they are not clipped."""
+        """Return the centred and scaled columns. They are not clipped."""
         with np.errstate(over="ignore"):
             return np.asarray(np.nan_to_num((self._check_new_table(X) - self.mean_) / self.scale_))
 
     def inverse_transform(self, X: Any) -> Array:
-        """Return scaled columns in their units."""
+        """Return scaled columns in their original units."""
         return np.asarray(self._check_new_table(X) * self.scale_ + self.mean_)
 
     @property

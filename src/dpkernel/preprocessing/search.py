@@ -1,8 +1,10 @@
-"""Two joint releases that find where every column lies, from a wide public range.
+"""Find where every column lies within a wide public range, by two or three joint releases.
 
-Coarse: the histograms of all columns on geometric grids, in one Gaussian release. They give a window a
-column. Fine: histograms with cells of equal width inside the windows, in a second one. A third, if asked
-for, has the sums of the values and of their squares, clipped to where the first two saw the column.
+1. Coarse: one Gaussian release has the histograms of all columns on geometric grids. They give one
+   window per column.
+2. Fine: a second release has histograms with cells of equal width inside the windows.
+3. Optionally, a third release has the sums of the values and of their squares, clipped to where the
+   first two found the column.
 """
 
 from __future__ import annotations
@@ -35,19 +37,22 @@ from dpkernel.privacy.mechanisms import Gaussian
 from dpkernel.privacy.noise import Noise
 
 GRID = 2**20  # steps of a clipped value on either side of zero
-_OUTSIDE = 0.02, 0.1  # least and largest share of a column outside of its window, to either side
-_LEAST_ROWS = 3.0  # deviations of a count; with fewer rows nothing is seen
-_LEAST_VALUES = 5.0  # deviations of a count; with fewer values a column counts as missing
-_MARGIN = 1 / 16  # of its width, added to an interval at either end
-_TAILS = 1.25  # the deviation of a column over that of the shape nearest to its bulk, in the median
-_WIDEST = 10.0  # bounds are at most so many deviations wide: a column may have two bulks
-_REACH = 6.0  # deviations to either side in which values are summed
-_WORTH = 0.01  # largest deviation of a released mean square at which sums are worth a release
+_OUTSIDE = 0.02, 0.1  # smallest and largest share of a column outside its window, on either side
+_LEAST_ROWS = 3.0  # in deviations of a count; with fewer rows nothing can be seen
+_LEAST_VALUES = 5.0  # in deviations of a count; with fewer values a column counts as missing
+_MARGIN = 1 / 16  # share of its width that is added to an interval at either end
+_TAILS = 1.25  # median ratio of the deviation of a column to that of the shape that fits its bulk
+_WIDEST = 10.0  # largest width of bounds in deviations; a column may have two bulks
+_REACH = 6.0  # deviations to either side within which values are summed
+_WORTH = 0.01  # largest deviation of a released mean square at which the sums are worth a release
 
 
 @dataclass(frozen=True)
 class Column:
-    """What was found of one column; ``present`` is the noisy number of values that are not missing."""
+    """What was found about one column.
+
+    ``present`` is the noisy number of values that are not missing.
+    """
 
     low: float
     high: float
@@ -58,7 +63,7 @@ class Column:
 
 
 class ColumnSearch:
-    """The plan of the releases, all from public numbers, and the way through them."""
+    """Plans the releases from public numbers alone, and runs them."""
 
     def __init__(
         self,
@@ -98,7 +103,7 @@ class ColumnSearch:
 
     @property
     def releases(self) -> list[Release]:
-        """The lines of the certificate."""
+        """The releases that the certificate lists."""
         sums = [Release("sums of values and squares", self.sums)] if self.moments else []
         return [
             Release("coarse histograms", self.coarse),
@@ -107,7 +112,7 @@ class ColumnSearch:
         ]
 
     def run(self, rows: Rows, noise: Noise) -> list[Column]:
-        """Return what the releases say of every column."""
+        """Return what the releases say about every column."""
         counts = self.cells.count_blocks(rows.blocks(spent=True), clip=True)
         coarse = counts.release(self.coarse, noise)
         first = [
@@ -135,11 +140,11 @@ class ColumnSearch:
         return self._with_sums(rows, columns, noise) if self.moments else columns
 
     def _present(self, missing: float) -> float:
-        """Return the noisy number of values that are there; all of them where none may be missing."""
+        """Return the noisy number of values that are present, or all rows if none may be missing."""
         return min(max(self.n_rows - missing, 0.0), self.n_rows) if self.missing else self.n_rows
 
     def _window(self, found: Histogram, total: float) -> tuple[float, float]:
-        """Return the cells that counts or shapes ask for, whichever reach further."""
+        """Return the window that the counts or the shapes require, whichever reaches further."""
         shapes = coarse_shapes(found.edges).given([found], max(total, 1.0))
         return self._hull(found, shapes, total)
 
@@ -168,13 +173,16 @@ class ColumnSearch:
         )
 
     def _totals_of(self, first: Histogram) -> float:
-        """Return the number of values as the coarse counts have it, at least 1."""
+        """Return the number of values according to the coarse counts, at least 1."""
         if not self.missing:
             return float(self.n_rows)
         return min(max(float(first.counts.sum()), 1.0), self.n_rows)
 
     def _with_sums(self, rows: Rows, columns: list[Column], noise: Noise) -> list[Column]:
-        """Return mean and spread from sums of values clipped around what the histograms found."""
+        """Return the columns with mean and spread from sums of clipped values.
+
+        Values are clipped to where the histograms found the column.
+        """
         clips = [
             Interval(
                 *widened(
@@ -198,7 +206,7 @@ class ColumnSearch:
 
 
 def pair_sums(values: Array, clip: Interval) -> IntArray:
-    """Return the sums of (u, v) of ``sensitivity.column_moments``; a missing value adds nothing."""
+    """Return the sums of (u, v) of ``sensitivity.column_moments``. Missing values add nothing."""
     present = values[~np.isnan(values)]
     u = np.rint(clip.to_unit(present) * GRID)
     v = np.rint(1.5 * (u * u / GRID - GRID / 2))
@@ -206,9 +214,9 @@ def pair_sums(values: Array, clip: Interval) -> IntArray:
 
 
 def _improved(column: Column, clip: Interval, sums: Array, deviation: float) -> Column:
-    """Return the column with the mean and spread of released sums, where they tell more than noise."""
+    """Return the column with the mean and spread of the released sums, if these exceed their noise."""
     count = max(column.present, 1.0)
-    if deviation / count > 10 * _WORTH:  # hardly a value is there
+    if deviation / count > 10 * _WORTH:  # hardly any value is present
         return column
     mean = min(max(float(sums[0]) / count, -1.0), 1.0)
     variance = float(sums[1]) / (1.5 * count) + 0.5 - mean**2
@@ -225,13 +233,13 @@ def _improved(column: Column, clip: Interval, sums: Array, deviation: float) -> 
 
 
 def _unseen(interval: Interval, total: float) -> Column:
-    """Return the public range of a column of which too few values are there to see more."""
+    """Return the public range, for a column with too few values to find a better one."""
     zero = min(max(0.0, interval.low), interval.high)
     return Column(interval.low, interval.high, zero, interval.half_width, zero, total)
 
 
 def _fine_cells(ratio: float) -> int:
-    """Return the number of fine cells for so many rows a deviation of a count."""
+    """Return the number of fine cells; ``ratio`` is the number of rows over the deviation of a count."""
     return (
         128 if ratio > 300 else 64 if ratio > 150 else 32 if ratio > 60 else 16 if ratio > 25 else 8
     )

@@ -1,4 +1,4 @@
-"""The steps of a pipeline: which may stand in it, and what they released."""
+"""The steps of a pipeline: which ones are allowed, and what they released."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Steps = list[tuple[str, Any]]
 
 
 def is_private(step: Any) -> bool:
-    """Whether a step spends of the budget."""
+    """Whether a step spends budget."""
     return isinstance(step, (PrivateEstimator, PrivateSearchCV))
 
 
@@ -31,7 +31,7 @@ def are_pairs(steps: object) -> bool:
 
 
 def checked_steps(owner: str, steps: Any, reserved: set[str]) -> Steps:
-    """Return the steps, or raise for names or steps that can't stand in a pipeline."""
+    """Return the steps. Raises for names or steps that are not allowed in a pipeline."""
     names = [step[0] for step in steps] if are_pairs(steps) else []
     if not names or len(set(names)) != len(names):
         raise ParameterError(
@@ -40,7 +40,7 @@ def checked_steps(owner: str, steps: Any, reserved: set[str]) -> Steps:
         )
     for name, step in steps:
         if "__" in name or name in reserved:
-            allowed = "texts without '__' that are no parameter"
+            allowed = "texts without '__' that are not names of parameters"
             raise ParameterError(parameter_message(owner, "steps: names", allowed, name))
         _check_step(name, step, name == names[-1])
     return list(steps)
@@ -49,7 +49,9 @@ def checked_steps(owner: str, steps: Any, reserved: set[str]) -> Steps:
 def _check_step(name: str, step: Any, last: bool) -> None:
     if is_private(step):
         if not last and not isinstance(step, PrivateTransformer):
-            raise ParameterError(f"The step {name!r} is not the last and is no transformer.")
+            raise ParameterError(
+                f"The step {name!r} must be a transformer, because it is not the last."
+            )
         inner = [step.estimator] if isinstance(step, PrivateSearchCV) else []
         for what in ("ledger", "noise"):
             if any(getattr(one, what, None) is not None for one in (step, *inner)):
@@ -66,7 +68,10 @@ def _check_step(name: str, step: Any, last: bool) -> None:
 
 
 def releases_of(fitted: Steps) -> tuple[list[Release], list[str], list[str]]:
-    """Return all releases under the names of their steps, and why one proves nothing or is exposed."""
+    """Return all releases, labelled with their steps, and two lists of reasons against the guarantee.
+
+    The lists say why a step proves nothing, and why it is not private.
+    """
     releases: list[Release] = []
     unproved: list[str] = []
     exposed: list[str] = []
@@ -82,7 +87,7 @@ def releases_of(fitted: Steps) -> tuple[list[Release], list[str], list[str]]:
 
 
 def n_rows_of(X: Any) -> int:
-    """Return the number of rows of a table in memory, or raise for what is none."""
+    """Return the number of rows of a table in memory. Raises if X is something else."""
     if is_stream(X):
         raise ParameterError(
             "PrivatePipeline takes tables in memory. Fit its transformers to the stream one after the"

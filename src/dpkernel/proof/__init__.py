@@ -1,1 +1,1 @@
-"""What attacks and what studies: the audit, the papers as printed, their reproductions."""
+"""Attacks and studies: the audit, the papers as printed, and their reproductions."""

@@ -1,4 +1,4 @@
-"""Choosing a model and scoring it, privately."""
+"""Choose a model and score it, privately."""
 
 from dpkernel.privacy.profiles import StoppingLaw
 from dpkernel.selection.plan import SearchPlan

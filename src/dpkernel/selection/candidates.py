@@ -37,7 +37,7 @@ _MOST = 10_000
 def list_candidates(
     estimator: Any, distributions: Any, n_candidates: int | None, seed: int
 ) -> list[dict[str, Any]]:
-    """Return the candidates, or raise for a grid that is empty or names what it must not."""
+    """Return the candidates. Raises if the grid is empty or names a parameter that it must not."""
     owner = "PrivateSearchCV"
     grids = [distributions] if isinstance(distributions, Mapping) else distributions
     fine = isinstance(grids, Sequence) and not isinstance(grids, str)
@@ -48,14 +48,14 @@ def list_candidates(
     names = set(estimator.get_params())
     for name in (name for grid in grids for name in grid):
         if name in _OWN or name not in names:
-            advice = "The search sets budgets itself." if name in _OWN else ""
-            allowed = f"over parameters of {type(estimator).__name__} that it may choose"
+            advice = "The search itself sets this parameter." if name in _OWN else ""
+            allowed = f"over parameters of {type(estimator).__name__} that a search may choose"
             raise ParameterError(
                 parameter_message(owner, "param_distributions", allowed, name, advice)
             )
     drawn = any(hasattr(values, "rvs") for grid in grids for values in grid.values())
     if drawn and n_candidates is None:
-        allowed = "an int >= 1 with distributions"
+        allowed = "an int >= 1 if there are distributions"
         raise ParameterError(parameter_message(owner, "n_candidates", allowed, None))
     for grid in grids:
         for name, values in grid.items():
@@ -89,15 +89,15 @@ def free_choices(
 ) -> list[tuple[float | None, int | None]] | None:
     """Return (Lambda, leading features) of each candidate, or None if the choice is not free.
 
-    Free is what can be computed from the released matrices of folds: any Lambda, and any prefix of
-    features that are ordered.
+    A choice is free if it can be computed from the released matrices of folds. This is the case for any
+    Lambda and, if the features are ordered, for any number of leading features.
     """
     if type(estimator) is not PrivateKernelRidge or estimator.solver != "gram":
         return None
     names = {name for candidate in candidates for name in candidate}
     if not names <= {"regularisation", "n_features"}:
         return None
-    for candidate in candidates:  # what the estimator would refuse is refused by it, with its words
+    for candidate in candidates:  # the estimator itself raises for values that it refuses
         trial = clone(estimator).set_params(**candidate, folds=1)
         trial._check_parameters()
     sizes = {candidate.get("n_features") for candidate in candidates}
@@ -113,7 +113,7 @@ def free_choices(
 
 
 def _ordered(estimator: Any) -> bool:
-    """Whether the features of a ridge are eigenfunctions, leading ones first."""
+    """Whether the features of a ridge are eigenfunctions in order, the leading ones first."""
     if estimator.features == "eigen":
         return True
     exact = str(getattr(estimator.kernel, "name", estimator.kernel)) in ("linear", "polynomial")
@@ -123,10 +123,10 @@ def _ordered(estimator: Any) -> bool:
 def blank_table(
     estimator: Any, n_rows: int, n_columns: int | None, like: tuple[Any, Any] | None = None
 ) -> tuple[Any, Any]:
-    """Return a table of this size that tells nothing: zeros, and one target in the declared range.
+    """Return a table of this size that reveals nothing: zeros, and one target in the declared range.
 
-    ``like`` is a table (X, y) whose kind, column names and number of targets it is to have: dense,
-    sparse, or a data frame.
+    If ``like`` is given, the result has the container (dense, sparse or data frame), the column names
+    and the number of targets of that table (X, y).
     """
     if n_rows < 1:
         raise ParameterError(parameter_message("PrivateSearchCV.plan", "n", "an int >= 1", n_rows))
@@ -163,7 +163,7 @@ def _blank_rows(bounds: Any, shape: tuple[int, int], like: tuple[Any, Any] | Non
 
 
 def in_memory(X: Any, y: Any) -> tuple[Any, Any]:
-    """Return a table and its target, or raise for what is none or is not in memory."""
+    """Return a table and its target. Raises if X is no table or is not in memory."""
     _refuse_stream(X, y)
     if y is None:
         raise DataError("PrivateSearchCV requires y to be passed, but the target y is None.")
@@ -171,7 +171,9 @@ def in_memory(X: Any, y: Any) -> tuple[Any, Any]:
         X = untouched(X)
     y = untouched(y, whole=True)
     if len(X.shape) != 2:
-        raise DataError("PrivateSearchCV needs a table in memory: two dimensions, rows by columns.")
+        raise DataError(
+            "PrivateSearchCV needs a table in memory with two dimensions, rows by columns."
+        )
     if X.shape[0] != y.shape[0]:
         raise DataError(f"X has {X.shape[0]} rows and y has {y.shape[0]}.")
     return X, one_column(y) if len(y.shape) == 2 and y.shape[1] == 1 else y
@@ -180,8 +182,8 @@ def in_memory(X: Any, y: Any) -> tuple[Any, Any]:
 def _refuse_stream(*tables: Any) -> None:
     if any(is_stream(table) for table in tables):
         raise ParameterError(
-            "PrivateSearchCV takes tables in memory. Search on a part of the stream that fits into it,"
-            " with one ledger for all that you fit."
+            "PrivateSearchCV takes tables in memory. Search on a part of the stream that fits into"
+            " memory, and use one ledger for everything that you fit."
         )
 
 

@@ -1,8 +1,8 @@
 """Losses of single rows, clipped to a declared range and counted in integers.
 
-A validation score is a sum over rows of a loss in [0, bound]. Each loss is cut to 2^-20 of the bound, so
-that sums are exact, and counted from the middle of the range: a row moves a sum by one range when it
-is replaced, and by half a range when it is blanked.
+A validation score is a sum over rows of a loss in [0, bound]. Each loss is rounded to a multiple of
+2^-20 of the bound, so that sums are exact. It is counted from the middle of the range, so a row moves a
+sum by at most one range if it is replaced, and by at most half a range if it is blanked.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from dpkernel.foundations.errors import DataError, ParameterError, parameter_mes
 from dpkernel.foundations.types import Array, IntArray, Neighbours, is_real
 from dpkernel.privacy.sensitivity import Sensitivity, bounded_sum
 
-STEPS = 1 << 20  # of the range of a loss
-LOG_LOSS_BOUND = 5.0  # a probability below e^-5 counts as that
+STEPS = 1 << 20  # steps in the range of a loss
+LOG_LOSS_BOUND = 5.0  # a probability below e^-5 counts as e^-5
 
 
 @dataclass(frozen=True)
@@ -32,13 +32,13 @@ class RowLoss:
 
     name: str
     bound: float
-    of_rows: Callable[[Any, Any, Any], Array]  # (model, X, y) -> one loss a row
+    of_rows: Callable[[Any, Any, Any], Array]  # (model, X, y) -> one loss per row
 
     def counts(self, model: Any, X: Any, y: Any) -> IntArray:
-        """Return every row's loss in steps, from the middle of the range.
+        """Return the loss of every row in steps, counted from the middle of the range.
 
-        One number a row, whatever shapes y and the predictions have: where they would broadcast, one
-        row would count many times.
+        There is one number per row, whatever shapes y and the predictions have. If they were broadcast,
+        one row would count many times.
         """
         y = one_column(y)
         check_rows(X, y)
@@ -50,12 +50,12 @@ class RowLoss:
         return np.asarray(np.trunc(share * STEPS).astype(np.int64) - STEPS // 2)
 
     def mean(self, total: float, n_rows: int) -> float:
-        """Return the mean loss of a sum of counts."""
+        """Return the mean loss that belongs to a sum of counts."""
         return (total / n_rows / STEPS + 0.5) * self.bound
 
 
 def loss_sensitivity(neighbours: Neighbours, norm: str = "l2") -> Sensitivity:
-    """Return how far a sum of counts moves between neighbours."""
+    """Return how far a sum of counts can move between neighbours."""
     return bounded_sum(neighbours, bound=STEPS // 2, norm=norm)
 
 
@@ -67,7 +67,7 @@ def row_loss(
     quantile: float = 0.5,
     owner: str = "private_score",
 ) -> RowLoss:
-    """Return the loss of this name; ``target`` is the declared range of a real target."""
+    """Return the loss with this name. ``target`` is the declared range of a real target."""
     if name not in LOSSES:
         allowed = "one of " + ", ".join(repr(known) for known in LOSSES)
         raise ParameterError(parameter_message(owner, "metric", allowed, name))
@@ -83,7 +83,7 @@ def row_loss(
         return RowLoss(name, float(bound or LOG_LOSS_BOUND), _surprise)
     if target is None:
         raise ParameterError(
-            f"{owner} needs 'y_bounds', the publicly known range of the target, for this metric. It is"
+            f"{owner} needs 'y_bounds' for this metric, the publicly known range of the target. It is"
             " never read from the data."
         )
     width = 2 * target.half_width
@@ -106,7 +106,7 @@ LOSSES = ("mse", "mae", "pinball", "accuracy", "log_loss")
 
 
 def target_of(model: Any, y_bounds: Any) -> Interval | None:
-    """Return the declared range of the target: given, or the model's own."""
+    """Return the declared range of the target: ``y_bounds``, or else the range that the model has."""
     if isinstance(y_bounds, Interval):
         return y_bounds
     if y_bounds is None:
@@ -127,14 +127,14 @@ def target_of(model: Any, y_bounds: Any) -> Interval | None:
 
 
 def default_loss(estimator: Any) -> str:
-    """Return the loss that a model of this kind is scored by."""
+    """Return the name of the loss that is the default for an estimator of this kind."""
     if is_classifier(estimator):
         return "accuracy"
     return "pinball" if hasattr(estimator, "quantile") else "mse"
 
 
 def one_column(y: Any) -> Any:
-    """Return y as an array of numbers or of untouched cells, a single column as a vector."""
+    """Return y as an array of numbers, or of cells as they are. A single column becomes a vector."""
     values = untouched(y, whole=True)
     return values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values
 
@@ -146,7 +146,7 @@ def check_rows(X: Any, y: Any) -> None:
         raise DataError(f"X has {rows} rows and y has {len(y) if y.ndim else 1}.")
 
 
-_NOT_ONE = "The model does not predict one target a row."
+_NOT_ONE = "The model does not predict one target per row."
 
 
 def _predicted(model: Any, X: Any, y: Any) -> Any:
@@ -172,7 +172,7 @@ def _wrong(model: Any, X: Any, y: Any) -> Array:
 
 
 def places_of(model: Any) -> Places:
-    """Return the places of labels among the classes of a model."""
+    """Return a lookup of the positions of labels among the classes of a model."""
     try:
         return Places(list(untouched(model.classes_, whole=True)))
     except ValueError:

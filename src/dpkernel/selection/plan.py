@@ -1,12 +1,15 @@
-"""How a search splits its budget: a public rule, computed before anything is spent.
+"""Split the budget of a search by a public rule, before anything is spent.
 
-random-stopping  every run has one budget for its fit and, on other rows, the same for its score
-exponential      of the squared mu of the whole, half goes to the fits of all candidates (and on
-                 validation rows to the choice) and half to the fit of the chosen one on all rows
-free             everything goes to one fit, whose released matrices the choice is read off
+random-stopping
+    Every run has one budget for its fit and the same budget for its score, which uses other rows.
+exponential
+    Half of the squared mu of the whole goes to the fits of all candidates (and, on the validation rows,
+    to the choice). The other half goes to the fit of the chosen candidate on all rows.
+free
+    Everything goes to one fit. The choice is computed from its released matrices.
 
-Fits that are not Gaussian cost more than Gaussians of their budget; all budgets of a search are then
-scaled down together until the whole fits.
+Fits whose profile is not Gaussian cost more than a Gaussian with the same budget. In that case all
+budgets of a search are scaled down together until the whole does not exceed its budget.
 """
 
 from __future__ import annotations
@@ -31,38 +34,41 @@ from dpkernel.privacy.profiles import (
 from dpkernel.privacy.profiles.base import bisect
 from dpkernel.selection.losses import STEPS, loss_sensitivity
 
-REFIT_SHARE = 0.5  # of the squared mu
-FEW = 8  # up to so many candidates are all trained
-_RUNS = 2.0  # expected runs a candidate
-_LEAST_SIGNAL = 5.0  # rows times mu of a fit: below it nothing is learnt
-_LEAST_SCORE = 0.25  # of a loss's range: noise above it hides every difference
-_PRECISION = 1e-4  # relative, of the budgets found by search
+REFIT_SHARE = 0.5  # share of the squared mu
+FEW = 8  # "auto" trains all candidates if there are at most this many
+_RUNS = 2.0  # expected runs per candidate
+_LEAST_SIGNAL = 5.0  # rows times mu of a fit; below this nothing is learned
+_LEAST_SCORE = 0.25  # share of a loss's range; noise above this hides every difference
+_PRECISION = 1e-4  # relative precision of the budgets that are found by bisection
 
 Planner = Callable[[int, Budget, bool], Fit]  # (candidate, budget, on all rows) -> what it releases
 
 
 @dataclass(frozen=True)
 class SearchPlan:
-    """What a search will spend, and on what.
+    """The budget of a search, and how it is split.
 
     Attributes
     ----------
     strategy : {"random-stopping", "exponential", "free"}
+        How the model is chosen.
     n_candidates, n_train, n_validation : int
+        The numbers of candidates, of training rows and of validation rows.
     total : Budget
-        What the whole search costs, at most what was asked for.
+        What the whole search costs; at most the requested budget.
     fit : Budget
-        Of one fit of one candidate.
+        The budget of one fit of one candidate.
     refit : Budget or None
-        Of the chosen candidate's fit on all rows.
+        The budget of the fit of the chosen candidate on all rows.
     choice_epsilon : float or None
-        Of the exponential mechanism.
+        The epsilon of the exponential mechanism.
     score_noise : float or None
-        Standard deviation that noise gives a score, or scale of the choice's noise, as a share of the
-        range that losses are clipped to.
+        The standard deviation of the noise on a score, or the scale of the noise of the choice, as a
+        share of the range to which losses are clipped.
     expected_fits : float
-        How many fits the search runs on average: time, not privacy.
+        The average number of fits, on which the running time depends.
     law : StoppingLaw or None
+        The distribution of the number of runs.
     """
 
     strategy: str
@@ -94,7 +100,7 @@ class SearchPlan:
     def __str__(self) -> str:
         lines = [f"{self.strategy} among {self.n_candidates} candidates: {self.total}"]
         if self.strategy == "free":
-            lines.append("choice   free: read off the released matrices of folds")
+            lines.append("choice   free: computed from the released matrices of the folds")
             lines.append(f"fit      {self.fit}, on all {self.n_train} rows")
             return "\n".join(lines)
         lines.append(f"fits     {self.fit} each, on {self.n_train} rows")
@@ -111,13 +117,11 @@ class SearchPlan:
 
 
 def resolve_law(law: str | StoppingLaw, mean: float | str, n_candidates: int) -> StoppingLaw:
-    """Return the law of the number of runs; "auto" runs twice as many as there are candidates."""
+    """Return the law of the number of runs. "auto" means two runs per candidate on average."""
     if isinstance(law, StoppingLaw):
         return law
     runs = max(_RUNS * n_candidates, 1.5) if mean == "auto" else float(mean)
-    if (
-        law == "auto"
-    ):  # the Poisson law is the better bargain for few runs, the geometric one for many
+    if law == "auto":  # the Poisson law costs less for few runs, the geometric one for many
         law = "poisson" if runs <= 2 * FEW else "geometric"
     shapes = {"logarithmic": 0.0, "geometric": 1.0}
     if law in shapes:
@@ -133,7 +137,10 @@ def plan_stopping(
     relation: Neighbours,
     refit: bool,
 ) -> SearchPlan:
-    """Return the plan of random stopping; ``sizes`` are candidates, training and validation rows."""
+    """Return the plan of random stopping.
+
+    ``sizes`` are the numbers of candidates, of training rows and of validation rows.
+    """
     m, _, n_validation = sizes
     sensitivity = loss_sensitivity(relation)
     again = _split(budget)[1] if refit else None
@@ -170,7 +177,8 @@ def plan_exponential(
 ) -> SearchPlan:
     """Return the plan of the exponential mechanism over disjoint validation rows.
 
-    ``by_mu``: for a ledger that adds up squared mus, of which a pure choice has more than it costs.
+    ``by_mu`` is for a ledger that adds up squared mus. There a choice of pure epsilon counts more than
+    it really costs.
     """
     m, _, n_validation = sizes
     sensitivity = loss_sensitivity(relation, "score")
@@ -208,7 +216,7 @@ def plan_exponential(
 
 
 def refuse_nothing_left(plan: SearchPlan) -> SearchPlan:
-    """Return the plan, or raise if its fits or its scores would be noise alone."""
+    """Return the plan. Raises if its fits or its scores would be nothing but noise."""
     signal = plan.n_train * _mu(plan.fit)
     if signal < _LEAST_SIGNAL or (plan.score_noise or 0.0) > _LEAST_SCORE:
         what = "fits" if signal < _LEAST_SIGNAL else "scores"
@@ -222,7 +230,7 @@ def refuse_nothing_left(plan: SearchPlan) -> SearchPlan:
 
 
 def _largest(build: Callable[[float], SearchPlan], budget: Budget) -> SearchPlan:
-    """Return the plan with the largest share of its usual budgets that the whole supports."""
+    """Return the plan with the largest budgets, scaled together, that the whole budget allows."""
 
     def fits(plan: SearchPlan) -> bool:
         assert plan.mechanism is not None
@@ -231,7 +239,7 @@ def _largest(build: Callable[[float], SearchPlan], budget: Budget) -> SearchPlan
     found = build(1.0 - 1e-9)
     if fits(found):
         return found
-    # fits that are not Gaussian cost more than Gaussians of their budget: scale all of them down
+    # fits that are not Gaussian cost more than Gaussians with their budget, so scale all of them down
     assert found.mechanism is not None
     needed = found.mechanism.profile().epsilon(budget.delta)
     share, best = min(budget.epsilon / needed, 0.97), None
@@ -240,7 +248,7 @@ def _largest(build: Callable[[float], SearchPlan], budget: Budget) -> SearchPlan
         best, share = (found, share) if fits(found) else (None, share * 0.95)
     if best is None:
         raise ParameterError(
-            "No part of this budget is enough for the search: its fits have no Renyi bound, or too many"
+            "This budget is too small for the search, because its fits have no Renyi bound or too many"
             " candidates share it. Try strategy='exponential', fewer candidates or a larger epsilon."
             " Nothing was spent."
         )
@@ -257,7 +265,7 @@ def _budget_of(mu: float, delta: float) -> Budget:
 
 
 def _split(budget: Budget) -> tuple[Budget, Budget]:
-    """Return the budgets of what comes before the fit on all rows, and of that fit."""
+    """Return two budgets: for everything before the fit on all rows, and for that fit."""
     mu = _mu(budget)
     first, last = mu * math.sqrt(1 - REFIT_SHARE), mu * math.sqrt(REFIT_SHARE)
     return _budget_of(first, budget.delta), _budget_of(last, budget.delta)
@@ -265,7 +273,7 @@ def _split(budget: Budget) -> tuple[Budget, Budget]:
 
 @lru_cache(maxsize=64)
 def _stopping_budget(budget: Budget, law: StoppingLaw, refit_mu: float | None) -> float:
-    """Return the epsilon of one run if runs are Gaussian."""
+    """Return the epsilon of one run, if runs are Gaussian."""
     rest = [] if refit_mu is None else [GaussianProfile(refit_mu)]
 
     def too_much(epsilon: float) -> bool:
@@ -277,7 +285,7 @@ def _stopping_budget(budget: Budget, law: StoppingLaw, refit_mu: float | None) -
 
 @lru_cache(maxsize=64)
 def _choice_epsilon(budget: Budget, refit_mu: float | None) -> float:
-    """Return the pure epsilon that fits next to the fit on all rows."""
+    """Return the pure epsilon that is left for the choice beside the fit on all rows."""
     if refit_mu is None:
         return budget.epsilon
     rest = GaussianProfile(refit_mu)
@@ -289,5 +297,5 @@ def _choice_epsilon(budget: Budget, refit_mu: float | None) -> float:
 
 
 def _choice_of_mu(mu: float) -> float:
-    """Return the largest pure epsilon that a Gaussian pair of this mu dominates."""
+    """Return the largest pure epsilon that a Gaussian with this mu dominates."""
     return bisect(lambda e: PureProfile(e).mu <= mu, 0.0, 1e3, 1e-9)[0]

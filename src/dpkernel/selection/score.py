@@ -40,16 +40,19 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class PrivateScore:
-    """A released score, the interval that its noise gives it, and the certificate.
+    """A released score, the interval that follows from its noise, and the certificate.
 
     Attributes
     ----------
     metric : str
+        The name of the score.
     value, low, high : float
-        ``low`` and ``high`` enclose the score of these rows with the stated confidence, or, with
-        ``population=True``, the expected score of a new row.
+        The noisy score and the ends of its interval. With the stated confidence, the interval contains
+        the exact score of these rows or, with ``population=True``, the expected score of a new row.
     n_rows : int
+        The number of rows that were scored.
     certificate : Certificate
+        The guarantee of the score.
     """
 
     metric: str
@@ -82,41 +85,61 @@ def private_score(
     ledger: Ledger | None = None,
     noise: NoiseSource | None = None,
 ) -> PrivateScore:
-    r"""Return a model's score on rows, with noise, an interval and a certificate.
+    r"""Return a private score of a model on rows, with an interval and a certificate.
 
     Parameters
     ----------
     model : fitted estimator
-        Anything with ``predict`` (``predict_proba`` or ``decision_function`` for log-loss and AUC).
-        The certificate covers what the score tells of these rows, not what the model tells of the rows
-        it was trained on: score on other rows, or train it privately. What it predicts for a row must
-        not depend on the other rows, as it does in a network that is still in training mode. Of a model
-        that is not dpkernel's this rests on your word: the certificate names "predicts-row-by-row".
+        Any model with ``predict`` (``predict_proba`` or ``decision_function`` for log-loss and AUC).
+        Its prediction for a row must not depend on other rows, as it does in a network that is still
+        in training mode.
     X, y : table and target
+        The rows to score.
     metric : {"auto", "mse", "mae", "r2", "pinball", "accuracy", "log_loss", "auc"}
+        The score. "auto" depends on the kind of model.
     budget : Budget or (epsilon, delta)
+        The budget of the score.
     y_bounds : (low, high), optional
-        Publicly known range of a real target; the model's own by default. Targets and predictions
-        are clipped to it.
+        The publicly known range of a real target. By default it is the one of the model. Targets and
+        predictions are clipped to it.
     loss_bound : float, optional
-        Losses above it count as it; by default the largest that ``y_bounds`` allow, and 5 for log-loss.
-        A smaller one means less noise.
+        Losses above this bound count as the bound. By default it is the largest loss that ``y_bounds``
+        allow, and 5 for log-loss. A smaller bound means less noise.
     quantile : float, optional
-        Of the pinball loss; the model's own by default.
+        The quantile of the pinball loss. By default it is the one of the model.
     positive : optional
-        The class that AUC ranks high; the second of the model's ``classes_``.
+        The class that AUC ranks high. By default it is the second of the model's ``classes_``.
     bins : int
-        Of the histogram that AUC is read off, over probabilities or squashed decision values.
+        The number of cells of the histograms from which AUC is computed. Their axis is the probability
+        or the squashed decision value.
     confidence : float
+        The confidence of the interval.
     population : bool
-        Widen the interval by the sampling error of the rows, bounded by sqrt(m (b - m) / n) for a mean
-        m of losses in [0, b]. Not for "r2" and "auc".
-    neighbours, ledger, noise
-        As in ``PrivateKernelRidge``.
+        Whether to widen the interval by the sampling error of the rows, which is bounded by
+        sqrt(m (b - m) / n) for a mean m of losses in [0, b]. Not available for "r2" and "auc".
+    neighbours : str or Neighbours
+        "replace-one" or "zero-out".
+    ledger : Ledger, optional
+        The ledger that records the spend.
+    noise : NoiseSource, optional
+        The source of noise; by default the entropy of the operating system.
 
-    Guarantee    (epsilon, delta)-DP for the stated neighbours; n is public.
-    Sensitivity  one range of a loss for a replaced row: ``sensitivity.bounded_sum``, in integers;
-                 ``sensitivity.histogram`` for AUC.
+    Returns
+    -------
+    PrivateScore
+
+    Notes
+    -----
+    Guarantee
+        (epsilon, delta)-DP for the stated neighbours. The number of rows is public.
+    Sensitivity
+        One range of a loss for a replaced row: ``sensitivity.bounded_sum``, in integers. For AUC it is
+        ``sensitivity.histogram``.
+    Not covered
+        The certificate covers what the score reveals about these rows, not what the model reveals about
+        the rows that it was trained on. So score on other rows, or train the model privately. For a
+        model of another library, you vouch that it predicts each row independently of the others, and
+        the certificate names the assumption "predicts-row-by-row".
 
     Examples
     --------
@@ -185,16 +208,16 @@ def private_score(
 
 
 def refuse_questions(model: Any) -> None:
-    """Raise for a model that keeps the points it is asked about: they would be rows, kept un-noised.
+    """Raise for a model that stores the points it is asked about, because it would store rows.
 
-    A curator that no search finds inside of a model refuses when it is asked.
+    If a curator is hidden so deep in a model that it is not found here, it refuses when it is asked.
     """
     if any(getattr(part, "keeps_questions", False) for part in parts_of(model)):
         raise ParameterError(KEEPS_QUESTIONS)
 
 
 def parts_of(model: Any) -> Iterator[Any]:
-    """Yield a model and the models inside of it: parameters, fitted steps, lists of both."""
+    """Yield a model and all models inside it: its parameters, its fitted steps, and lists of both."""
     waiting, seen = [model], set()
     while waiting:
         part = waiting.pop()
@@ -213,7 +236,7 @@ def parts_of(model: Any) -> Iterator[Any]:
 
 
 def _in_own_words(model: Any, ask: Callable[[], T]) -> T:
-    """Return what is asked of a model; what it warns of or fails with may quote rows."""
+    """Call a model, and hide its warnings and errors, because they may quote rows."""
     marked = ASKED_ABOUT_ROWS.set(True)
     try:
         with quietly():
@@ -228,7 +251,7 @@ def _in_own_words(model: Any, ask: Callable[[], T]) -> T:
 
 
 class _Mean:
-    """The mean of a clipped loss; for accuracy one minus it."""
+    """The mean of a clipped loss, or one minus it for accuracy."""
 
     def __init__(
         self, loss: Any, counts: IntArray, relation: Neighbours, budget: Budget, population: bool
@@ -245,7 +268,9 @@ class _Mean:
         spread = self.mechanism.noise_scale / STEPS / self.n * bound
         reach = -ndtri(miss / 2) * spread * (1 + 1e-6)
         low, high = value - reach, value + reach
-        if self.population:  # the spread of a mean of values in [0, bound] is largest in the middle
+        if (
+            self.population
+        ):  # the spread of values in [0, bound] is largest for a mean in the middle
             far = max(min(x, bound - x) for x in np.clip([low, high], 0, bound))
             far = bound / 2 if low < bound / 2 < high else far
             spread = math.hypot(spread, math.sqrt(far * (bound - far) / self.n))
@@ -258,7 +283,10 @@ class _Mean:
 
 
 class _RSquared:
-    """1 - SSE/SST from one release of the sums of e^2, t and t^2, each counted from its middle."""
+    """R^2 = 1 - SSE/SST, from one release of the sums of e^2, t and t^2.
+
+    Here e is the error and t the target of a row. Each is counted from the middle of its range.
+    """
 
     def __init__(
         self,
@@ -292,7 +320,8 @@ class _RSquared:
         )
 
     def read(self, noisy: Array, miss: float) -> tuple[float, float, float]:
-        reach = -ndtri(miss / 6) * self.mechanism.noise_scale * (1 + 1e-6)  # three at once
+        # the level is split over three statements that hold at once
+        reach = -ndtri(miss / 6) * self.mechanism.noise_scale * (1 + 1e-6)
         sums = np.asarray(noisy, dtype=np.float64)
 
         def error(shift: float) -> float:
@@ -329,11 +358,11 @@ class _Area:
         negative, positive = np.asarray(noisy, dtype=np.float64).reshape(2, self.bins)
         n, p = float(negative.sum()), float(positive.sum())
         sigma = self.mechanism.noise_scale
-        z = -ndtri(miss / 6)  # three statements at once
+        z = -ndtri(miss / 6)  # for three statements at once
         away = z * sigma * math.sqrt(self.bins)
-        if not (n > away and p > away):  # a class that noise hides
+        if not (n > away and p > away):  # noise hides one of the classes
             return 0.5, 0.0, 1.0
-        below = np.cumsum(negative) - negative / 2  # negatives below a cell, ties half
+        below = np.cumsum(negative) - negative / 2  # negatives below a cell; ties count half
         above = p - np.cumsum(positive) + positive / 2
         area = float(positive @ below) / (n * p)
         # first order: d area = sum dp (below/n - area)/p + sum dn (above/p - area)/n
@@ -351,7 +380,7 @@ class _Area:
 def _cells(
     model: Any, X: Any, y: Array, positive: Any, bins: Any
 ) -> tuple[IntArray, IntArray, int]:
-    """Return every row's cell and whether it is of the positive class."""
+    """Return the cell of every row, and whether the row is of the positive class."""
     if not is_whole(bins) or not 2 <= bins <= 1024:
         raise ParameterError(
             parameter_message("private_score", "bins", "an int from 2 to 1024", bins)

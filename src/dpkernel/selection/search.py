@@ -1,4 +1,4 @@
-"""Private model selection in scikit-learn's shape."""
+"""Private model selection with the interface of scikit-learn's searches."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from dpkernel.selection.score import refuse_questions
 
 _SCORINGS = {
     "neg_mean_squared_error": "mse",
-    "r2": "mse",  # which ranks alike
+    "r2": "mse",  # which ranks candidates in the same order
     "neg_mean_absolute_error": "mae",
     "neg_mean_pinball_loss": "pinball",
     "accuracy": "accuracy",
@@ -53,74 +53,90 @@ _SCORINGS = {
 
 
 class PrivateSearchCV(MetaEstimatorMixin, CountedClones):
-    r"""Choose among candidates and fit the chosen one, all under one (epsilon, delta).
+    r"""Choose among candidates and fit the chosen one, under one (epsilon, delta).
 
-    Candidates are trained on most rows and scored on the others, with noise on every fit and on every
-    score or on the choice. The whole search is one spend, reserved before its first draw.
+    Candidates are trained on most rows and scored on the others. There is noise on every fit, and on
+    every score or on the choice. The whole search is one spend, recorded before any noise is drawn.
 
     Parameters
     ----------
     estimator : private estimator
-        Its ``epsilon``, ``delta``, ``ledger`` and ``noise`` are set by the search. One of your own must
-        refuse rows before it asks its ledger, or not at all; see "Guarantee".
+        The estimator whose parameters are searched. The search sets its ``epsilon``, ``delta``,
+        ``ledger`` and ``noise``. An estimator of your own must refuse rows before it asks its ledger, or
+        not at all; see Notes.
     param_distributions : dict or list of dicts
-        Values to try, as for scikit-learn's ``GridSearchCV``; distributions (with ``rvs``) need
-        ``n_candidates``. Public: never made from the data.
+        The values to try, as in scikit-learn's ``GridSearchCV``. Distributions (objects with ``rvs``)
+        need ``n_candidates``. All of this is public and must not be made from the data.
     epsilon, delta : float
-        For the whole search; the certificate states at most this.
+        The budget of the whole search. The certificate claims at most this.
     n_candidates : int, optional
-        Try so many random candidates of the grid or the distributions.
+        If given, this many random candidates of the grid or the distributions are tried.
     strategy : {"auto", "random-stopping", "exponential", "free"}
         "random-stopping" trains random candidates a random number of times and releases the run with
-        the best private score. The cost hardly grows with the number of candidates. "exponential"
-        trains all, whose costs add up, and chooses one by the exponential mechanism. "free" reads the
-        choice off the released matrices of folds: for ``regularisation`` and, with eigenfeatures,
-        ``n_features`` of ``PrivateKernelRidge``. "auto" takes "free" where it can be had, "exponential"
-        for up to 8 candidates and "random-stopping" for more.
+        the best private score. Its cost hardly grows with the number of candidates. "exponential"
+        trains all candidates, whose costs add up, and chooses one by the exponential mechanism. "free"
+        computes the choice from the released matrices of folds. It is possible for
+        ``regularisation`` and, with eigenfeatures, ``n_features`` of ``PrivateKernelRidge``. "auto"
+        takes "free" if it is possible, "exponential" for up to 8 candidates and "random-stopping" for
+        more.
     scoring : str
-        "auto" (squared error, pinball loss, accuracy by the estimator's kind),
+        "auto" (squared error, pinball loss or accuracy, depending on the kind of estimator),
         "neg_mean_squared_error", "r2" (the same choice), "neg_mean_absolute_error",
         "neg_mean_pinball_loss", "accuracy" or "neg_log_loss".
     loss_bound : float, optional
-        Losses of rows are clipped to it; by default a quarter of the largest squared error, half of
-        the largest absolute error that ``y_bounds`` allow, and 5 for log-loss.
+        The losses of rows are clipped to this bound. By default it is a quarter of the largest squared
+        error or half of the largest absolute error that ``y_bounds`` allow, and 5 for log-loss.
     validation : float
-        Share of the rows that score. Which rows these are follows from their positions: rows must not be
-        sorted or stratified by what they contain.
+        The share of the rows that are used for scores. Which rows these are follows from their
+        positions, so rows must not be sorted or stratified by what they contain.
     refit : "auto" or bool
-        Fit the chosen candidate on all rows, at a cost that is planned for. "auto" does for
-        "exponential"; with "random-stopping" the model of the best run is released as it is.
+        Whether to fit the chosen candidate again on all rows. The cost is part of the plan. "auto" does
+        this for "exponential"; with "random-stopping" the model of the best run is released as it is.
     law : {"auto", "logarithmic", "geometric", "poisson"} or StoppingLaw
-        Of the number of runs. "auto" is Poisson for few and geometric for many.
+        The distribution of the number of runs. "auto" is Poisson for few runs and geometric for many.
     mean_runs : "auto" or float
-        Expected runs of random stopping; "auto" is twice the number of candidates. Poisson needs 1.
+        The expected number of runs of random stopping. "auto" is twice the number of candidates. The
+        Poisson law needs at least 1.
     ledger : Ledger, optional
-        Where the one spend is recorded; by default the estimator's.
+        The ledger that records the one spend. By default it is the one of the estimator.
     noise : NoiseSource, optional
-        Of every fit and choice; the operating system's entropy by default. That of the estimator is not
-        used.
+        The source of noise for all fits and the choice; by default the entropy of the operating system.
+        The ``noise`` of the estimator is not used.
     random_state : int
         The public seed of random candidates. It has nothing to do with the noise.
 
     Attributes
     ----------
-    best_estimator_ : the fitted model; its certificate is that of the search
+    best_estimator_ : fitted estimator
+        The chosen model. Its certificate is the one of the whole search.
     best_params_ : dict
+        The parameters of the chosen candidate.
     best_score_ : float or None
-        The released score of the best run (random stopping without refit), else None.
+        The released score of the best run (random stopping without refit), otherwise None.
     certificate_ : Certificate
+        The guarantee of the whole search.
     plan_ : SearchPlan
-    n_features_in_, feature_names_in_, classes_ : those of ``best_estimator_``
+        How the budget was split.
+    n_features_in_, feature_names_in_, classes_
+        Those of ``best_estimator_``.
 
-    Guarantee    (epsilon, delta)-DP for the estimator's neighbours. Public: n, positions of rows,
-                 candidates, parameters. The number of runs and everything about the other candidates
-                 stay inside; the time that a fit takes is not protected. A fit gets the noise that was
-                 planned for it and no more. It must not fail for what rows hold once that noise is
-                 granted, since a failure is not noisy: our estimators do not, and for one that does
-                 the model of a blank table stands in.
-    Sensitivity  of a score: one range of the clipped loss, ``sensitivity.bounded_sum``.
-    Not covered  ``score`` on the training rows.
-    Reference    Papernot & Steinke (2022); Liu & Talwar (2019); McSherry & Talwar (2007).
+    Notes
+    -----
+    Guarantee
+        (epsilon, delta)-DP for the neighbours of the estimator. The number of rows, their positions, the
+        candidates and the parameters are public. The number of runs and everything about the other
+        candidates stay secret. A fit gets the noise that was planned for it and no more. Once that
+        noise is granted, the fit must not fail because of what the rows contain, since a failure has no
+        noise. The estimators of dpkernel do not fail. If another one does, the model of a blank table
+        takes its place.
+    Sensitivity
+        A score has the range of the clipped loss as sensitivity: ``sensitivity.bounded_sum``.
+    Not covered
+        ``score`` on the training rows, and the time that a fit takes.
+
+    References
+    ----------
+    Papernot & Steinke (2022); Liu & Talwar (2019); McSherry & Talwar (2007).
 
     Examples
     --------
@@ -203,9 +219,9 @@ class PrivateSearchCV(MetaEstimatorMixin, CountedClones):
     # --- before anything is spent --------------------------------------------------------------
 
     def plan(self, n: Any, n_columns: int | None = None) -> SearchPlan:
-        """Return what a search over a table of n rows will spend; nothing is read and nothing is spent.
+        """Return what a search over a table of n rows would spend. Nothing is spent and no row is read.
 
-        ``n`` is a number of rows or a table, of which only the shape counts.
+        ``n`` is a number of rows, or a table of which only the shape is used.
         """
         budget, relation, candidates = self._check()
         if not is_whole(n):
@@ -218,7 +234,7 @@ class PrivateSearchCV(MetaEstimatorMixin, CountedClones):
         set_here = {"epsilon", "delta", "ledger", "noise", "verbose", "neighbours", "bounds"}
         private = isinstance(self.estimator, PrivateEstimator)
         if not private or not set_here <= set(self.estimator.get_params(deep=False)):
-            advice = "Its fits must reserve what they release."
+            advice = "Its fits must record what they release in a ledger."
             raise ParameterError(
                 parameter_message(
                     "PrivateSearchCV",
@@ -248,7 +264,7 @@ class PrivateSearchCV(MetaEstimatorMixin, CountedClones):
                 parameter_message(
                     "PrivateSearchCV",
                     "strategy",
-                    "one that these candidates allow",
+                    "a strategy that these candidates allow",
                     self.strategy,
                     advice,
                 )
@@ -268,9 +284,9 @@ class PrivateSearchCV(MetaEstimatorMixin, CountedClones):
         candidates: list[dict[str, Any]],
         data: tuple[Any, Any] | None = None,
     ) -> tuple[SearchPlan, Fits]:
-        """Return the plan and the fits of the candidates that are not refused, from blank tables.
+        """Return the plan, and the fits of the candidates that are not refused, from blank tables.
 
-        ``data`` are checked, if they are given.
+        If ``data`` are given, they are checked.
         """
         strategy = self._strategy(candidates)
         train, validation = self._rows(max(n, 1))
@@ -283,7 +299,7 @@ class PrivateSearchCV(MetaEstimatorMixin, CountedClones):
             return refuse_nothing_left(plan), fits
         if n < 2:
             raise DataError(
-                f"A search needs rows to train on and rows to score on; got n_samples={n}."
+                f"A search needs rows to train on and rows to score on. Got n_samples={n}."
             )
         fits = fits.left_out(budget)
         if data is not None:
@@ -299,7 +315,7 @@ class PrivateSearchCV(MetaEstimatorMixin, CountedClones):
         return refuse_nothing_left(plan), fits
 
     def _rows(self, n: int) -> tuple[Any, Any]:
-        """Return the positions that train and those that score: spread evenly, by position alone."""
+        """Return the positions of training rows and of validation rows, both spread evenly."""
         share = float(self.validation)
         marks = np.floor(np.arange(1, n + 1) * share) > np.floor(np.arange(n) * share)
         marks[-1] = marks[-1] or not marks.any()
@@ -310,8 +326,8 @@ class PrivateSearchCV(MetaEstimatorMixin, CountedClones):
     def fit(self, X: Any, y: Any = None) -> PrivateSearchCV:
         """Search, and fit the chosen candidate.
 
-        X is a table in memory (array, sparse matrix, data frame) and y its target. Nothing is spent
-        if an argument, a grid or the data are refused, the latter by any candidate.
+        X is a table in memory (array, sparse matrix or data frame) and y its target. Nothing is spent
+        if an argument or the grid is refused, or if any candidate refuses the data.
         """
         budget, relation, candidates = self._check()
         X, y = in_memory(X, y)
@@ -383,7 +399,7 @@ class PrivateSearchCV(MetaEstimatorMixin, CountedClones):
         relation: Neighbours,
         candidates: list[dict[str, Any]],
     ) -> PrivateSearchCV:
-        """Fit once, on folds, and read the choice off the released matrices."""
+        """Fit once, on folds, and compute the choice from the released matrices."""
         blank = partial(blank_table, self.estimator, n_columns=X.shape[1], like=(X, y))
         plan, _ = self._plan(X.shape[0], blank, budget, relation, candidates)
         _count_fit(self)
@@ -447,7 +463,7 @@ class PrivateSearchCV(MetaEstimatorMixin, CountedClones):
         found = row_loss(name, target=target, quantile=quantile, owner="PrivateSearchCV")
         if self.loss_bound is not None:
             bound = float(self.loss_bound) if name != "accuracy" else 1.0
-        else:  # large errors are rare: clip them, and pay less noise
+        else:  # large errors are rare, so clipping them costs little and saves noise
             bound = found.bound * {"mse": 0.25, "mae": 0.5, "pinball": 0.5}.get(name, 1.0)
         return RowLoss(name, bound, found.of_rows)
 
@@ -455,35 +471,38 @@ class PrivateSearchCV(MetaEstimatorMixin, CountedClones):
         given = self._given_ledger()
         return Ledger(neighbours=relation) if given is None else given
 
-    # --- what the chosen model does ---------------------------------------------------------------
+    # --- methods of the chosen model -------------------------------------------------------------
 
     def predict(self, X: Any) -> Any:
-        """Return predictions of the chosen model."""
+        """Return the predictions of the chosen model."""
         check_is_fitted(self)
         return self.best_estimator_.predict(X)
 
     @available_if(lambda self: hasattr(self.estimator, "predict_proba"))  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Array:
-        """Return probabilities of the chosen model."""
+        """Return the probabilities of the chosen model."""
         check_is_fitted(self)
         return np.asarray(self.best_estimator_.predict_proba(X))
 
     @available_if(lambda self: hasattr(self.estimator, "decision_function"))  # type: ignore[untyped-decorator]
     def decision_function(self, X: Any) -> Array:
-        """Return decision values of the chosen model."""
+        """Return the decision values of the chosen model."""
         check_is_fitted(self)
         return np.asarray(self.best_estimator_.decision_function(X))
 
     def score(self, X: Any, y: Any) -> float:
-        """Return the chosen model's score; on rows that must stay private, use ``private_score``."""
+        """Return the score of the chosen model, without noise.
+
+        For rows that must stay private, use ``private_score``.
+        """
         check_is_fitted(self)
         return float(self.best_estimator_.score(X, y))
 
     def _to_state(self) -> Any:
-        """Refuse: what is worth a file is the chosen model."""
+        """Raise, because the chosen model is saved instead of the search."""
         raise ParameterError(
-            "A search has no file format. Save its best_estimator_: the certificate in it is that of the"
-            " whole search."
+            "A search can't be saved to a file. Save its best_estimator_, whose certificate is that of"
+            " the whole search."
         )
 
     def __getattr__(self, name: str) -> Any:

@@ -1,4 +1,4 @@
-"""From a fitted estimator to an ONNX model: clipping, feature map, linear model, target."""
+"""Convert a fitted estimator to an ONNX model: clipping, feature map, linear model, target."""
 
 from __future__ import annotations
 
@@ -18,28 +18,34 @@ from dpkernel.version import __version__
 
 
 def to_onnx(model: KernelModel, path: str | Path | None = None) -> Any:
-    """Return the predictor of a fitted model as an ONNX model; write it to ``path`` if one is given.
+    """Return the predictor of a fitted model as an ONNX model.
 
     Parameters
     ----------
-    model : a fitted kernel estimator
-        A regressor or classifier on a feature map. Pipelines and searches are not: export their model.
+    model : fitted kernel estimator
+        A regressor or classifier on a feature map. A pipeline or search can't be exported; export the
+        model inside it.
     path : str or Path, optional
+        If given, the ONNX model is also written to this file.
 
     Returns
     -------
     onnx.ModelProto
-        Input ``X``, double, one row a record. Output ``prediction`` of a regressor; ``label`` and
-        ``decision`` of a classifier. The certificate, as JSON, is among the metadata.
+        The input is ``X``, in double precision, with one row per record. A regressor has the output
+        ``prediction``; a classifier has ``label`` and ``decision``. The metadata contain the
+        certificate as JSON.
 
-    Numerics     Double precision. Predictions agree with ``predict`` to about 1e-10 of the target's
-                 range, not bit for bit: runtimes add up in another order. Missing values are not
-                 refused as they are here; what they give is not defined.
+    Notes
+    -----
+    Numerics
+        The graph computes in double precision. Its predictions agree with ``predict`` to about 1e-10
+        of the target's range, not bit for bit, because runtimes add up in another order. ``predict``
+        refuses missing values; the graph does not, and its result for them is not defined.
     """
     if not isinstance(model, KernelModel):
         raise ParameterError(
-            f"A model of class {type(model).__name__} has no ONNX form: it must be a regressor or"
-            " classifier on a feature map."
+            f"A model of class {type(model).__name__} can't be exported to ONNX. It must be a"
+            " regressor or classifier on a feature map."
         )
     onnx = import_onnx()
     check_is_fitted(model)
@@ -80,7 +86,7 @@ def to_onnx(model: KernelModel, path: str | Path | None = None) -> Any:
 
 
 def _unit_box(graph: Graph, domain: Domain, x: str) -> str:
-    """Return what ``Domain.to_unit`` returns."""
+    """Return the input clipped and scaled, as ``Domain.to_unit`` does it."""
     if domain.columns is None:
         return x
     if all(isinstance(column, Interval) for column in domain.columns):
@@ -102,7 +108,9 @@ def _unit_box(graph: Graph, domain: Domain, x: str) -> str:
 def _one_hot(graph: Graph, column: Levels, x: str) -> str:
     numbers = [float(value) for value in column.values if isinstance(value, int | float)]
     if len(numbers) < len(column.values):
-        raise ParameterError("A column whose levels are not numbers can't be the input of to_onnx.")
+        raise ParameterError(
+            "to_onnx can't export a model with a column whose levels are not numbers."
+        )
     levels = graph.constant(numbers)
     same = graph.node("Equal", x, levels)
     return graph.node("Cast", same, to=graph.double)
@@ -121,7 +129,7 @@ def _in_units(graph: Graph, model: KernelModel, scores: str) -> str:
 
 
 def _labels(graph: Graph, onnx: Any, model: Any, scores: str, several: bool) -> tuple[str, int]:
-    """Return the labels and their kind of number."""
+    """Return the labels and their ONNX type."""
     kinds = onnx.TensorProto
     values = model.classes_.tolist()
     known = {str: (str, kinds.STRING), int: (np.int64, kinds.INT64), bool: (np.bool_, kinds.BOOL)}

@@ -16,7 +16,7 @@ _MOST = float(np.finfo(np.float64).max)
 
 
 def import_onnx() -> Any:
-    """Return the module ``onnx``, or say how to get it."""
+    """Return the module ``onnx``, or raise an error that says how to install it."""
     try:
         return import_module("onnx")
     except ImportError as error:
@@ -26,9 +26,9 @@ def import_onnx() -> Any:
 
 
 class Graph:
-    """Nodes and constants; tensors are known by their names.
+    """The nodes and constants of a graph, in which tensors are identified by their names.
 
-    Every method adds one node, or a few, and returns the name of what it computes.
+    Every method adds one node or a few, and returns the name of the result.
     """
 
     def __init__(self, onnx: Any) -> None:
@@ -45,7 +45,7 @@ class Graph:
         return name
 
     def constant(self, values: Any, dtype: Any = np.float64) -> str:
-        """Add an array; ``dtype=None`` keeps its own, and ``str`` makes texts."""
+        """Add an array. ``dtype=None`` keeps its type, and ``str`` converts it to texts."""
         name = f"c{len(self.constants)}"
         helper, kinds = self._onnx.helper, self._onnx.TensorProto
         if dtype is str:
@@ -62,7 +62,7 @@ class Graph:
         return self.constant(values, np.int64)
 
     def add(self, x: str, y: Any) -> str:
-        """Return x + y; y is a name, or an array or number that becomes a constant."""
+        """Return x + y. If y is an array or number and not a name, it becomes a constant."""
         return self.node("Add", x, self._named(y))
 
     def subtract(self, x: str, y: Any) -> str:
@@ -106,7 +106,7 @@ class Graph:
         return self.node("ReduceSum", self.multiply(x, x), self.whole(1), keepdims=1)
 
     def sort(self, x: str, count: str) -> str:
-        """Return a matrix with every row in increasing order; ``count`` is its number of columns."""
+        """Return a matrix with sorted rows. ``count`` is its number of columns."""
         name = f"t{len(self.nodes)}"
         made = self._onnx.helper.make_node(
             "TopK", [x, count], [name, f"{name}_places"], axis=1, largest=0, sorted=1
@@ -115,20 +115,20 @@ class Graph:
         return name
 
     def ones(self, x: str) -> str:
-        """Return a column of ones, one a row of x."""
+        """Return a column of ones with as many rows as x."""
         return self.clip(self.columns(x, [0]), 1.0, 1.0)
 
     def shrink(self, rows: str, bound: float) -> str:
-        """Return the rows, those longer than the bound scaled back to it."""
+        """Return the rows, of which those longer than the bound are scaled back to it."""
         norms = self.node("Sqrt", self.squares(rows))
         factor = self.node("Div", self.constant(bound), self.largest(norms, bound))
         return self.multiply(rows, factor)
 
     def _scaled(self, kind: str, x: str, y: Any) -> str:
-        """Return a product or quotient; after one with a number stands a clip that changes nothing.
+        """Return a product or quotient. If y is a number, a clip that changes nothing follows.
 
-        Runtimes fuse a matrix product with a number that stands before it, and keep that number in
-        single precision.
+        The clip is needed because runtimes fuse a scalar factor with a following matrix product, and
+        keep that factor in single precision.
         """
         found = self.node(kind, x, self._named(y))
         alone = not isinstance(y, str) and np.size(y) == 1

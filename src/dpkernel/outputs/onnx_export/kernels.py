@@ -1,4 +1,4 @@
-"""Matrices of kernel values k(x, u) for constant points u, as nodes of a graph."""
+"""Write matrices of kernel values k(x, u) for constant points u as nodes of an ONNX graph."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from dpkernel.models.kernels import (
 )
 from dpkernel.outputs.onnx_export.graph import Graph
 
-_MOST = 1e140  # entries after division by a length scale, as in ``Kernel``
+_MOST = 1e140  # largest entry after division by a length scale, as in ``Kernel``
 
 
 def kernel_values(graph: Graph, kernel: Kernel, x: str, points: Array) -> str:
@@ -34,8 +34,8 @@ def kernel_values(graph: Graph, kernel: Kernel, x: str, points: Array) -> str:
     if type(kernel) not in _VALUES:
         known = ", ".join(sorted(cls.kind for cls in _VALUES))
         raise ParameterError(
-            f"The {kernel.kind} kernel can't be written with ONNX operators in double precision. Those"
-            f" that can: {known}."
+            f"The {kernel.kind} kernel can't be written with ONNX operators in double precision. The"
+            f" kernels that can be written are: {known}."
         )
     if isinstance(kernel, OnBox):
         x, points = graph.clip(x, -1.0, 1.0), np.clip(points, -1.0, 1.0)
@@ -54,7 +54,7 @@ def _isotropic(graph: Graph, kernel: Any, x: str, points: Array) -> str:
 
 
 def _profile(graph: Graph, kernel: Isotropic, squares: str) -> str:
-    """Return the kernel as a function of r^2."""
+    """Return the kernel as a function of the squared distance r^2."""
     if isinstance(kernel, Gaussian):
         return graph.node("Exp", graph.multiply(squares, -0.5))
     if isinstance(kernel, RationalQuadratic):
@@ -98,7 +98,7 @@ def _polynomial(graph: Graph, kernel: Any, x: str, points: Array) -> str:
     base = graph.product(x, points.T * (scale / points.shape[1]))
     base = graph.add(base, kernel.offset * scale)
     out, power, left = None, base, int(kernel.degree)
-    while left:  # by squaring: a general power has no sign for negative numbers
+    while left:  # repeated squaring, because the general power loses the sign of negative numbers
         if left % 2:
             out = power if out is None else graph.multiply(out, power)
         left //= 2

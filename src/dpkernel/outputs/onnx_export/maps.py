@@ -1,4 +1,4 @@
-"""Feature maps as nodes of a graph: the same steps as ``transform_block``, in double precision."""
+"""Write feature maps as nodes of an ONNX graph: the steps of ``transform_block`` in double precision."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from dpkernel.outputs.onnx_export.kernels import kernel_values
 
 
 def feature_nodes(graph: Graph, features: FeatureMap, x: str) -> str:
-    """Return phi of every row of x."""
+    """Return the features phi(x) of every row of x."""
     if type(features) not in _MAPS:
         known = ", ".join(sorted(cls.kind for cls in _MAPS))
         raise ParameterError(
@@ -78,14 +78,14 @@ def _projection(graph: Graph, features: Any, x: str) -> str:
     base = feature_nodes(graph, features._base, x)
     if features.structure == "gaussian":
         matrix = features._matrices[np.dtype(np.float64)]
-    else:  # the fast transform of the unit vectors is its matrix
+    else:  # the matrix of the fast transform is the transform of the unit vectors
         matrix = np.empty((features._base.n_outputs, features.n_outputs))
         features._project_fast(np.eye(len(matrix)), matrix)
     return graph.shrink(graph.product(base, matrix), features._bound)
 
 
 def _tensor_sketch(graph: Graph, features: Any, x: str) -> str:
-    """Return the sketch; Fourier transforms become products with their matrices."""
+    """Return the tensor sketch. Fourier transforms become products with their matrices."""
     u, m = _homogeneous(graph, features._factors, x), features.n_outputs
     real = imaginary = None
     for places, signs in zip(features._places, features._signs, strict=True):
@@ -135,7 +135,7 @@ def _products(graph: Graph, parts: _Products, x: str) -> str:
         return first
     joined, found, place = graph.join(ratios), [first], {0: 0}
     for own, parents, rows in parts.levels:
-        # a parent is one level up, so that what there is so far holds all of them
+        # a parent is one level up, so all parents have been computed by now
         before = graph.join(found)
         above = graph.columns(before, [place[int(parent)] for parent in parents])
         found.append(graph.multiply(above, graph.columns(joined, rows)))
@@ -163,7 +163,7 @@ def _one_dimensional(graph: Graph, solved: Spectrum1D, x: str, n: int) -> list[s
     stacked = deep[0] if len(deep) == 1 else graph.node("Concat", *deep, axis=2)
     values = graph.product(stacked, solved.coefficients[:, :n])
     return [
-        graph.node("Gather", values, graph.constant(a, np.int64), axis=2)  # a number drops the axis
+        graph.node("Gather", values, graph.constant(a, np.int64), axis=2)  # this drops the axis
         for a in range(n)
     ]
 

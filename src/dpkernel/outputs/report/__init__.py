@@ -1,4 +1,4 @@
-"""A report that a reader without Python understands: one HTML file, nothing fetched from outside."""
+"""A report for readers without Python: one HTML file that fetches nothing from outside."""
 
 from dpkernel.outputs.report.page import write_report
 

@@ -1,11 +1,11 @@
-"""The budget's history: what the ledger of a data set has on record."""
+"""The history of the budget: what the ledger of a data set has on record."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from dpkernel.foundations.types import Budget
-from dpkernel.outputs.report.charts import Line, legend, line_chart
+from dpkernel.outputs.report.charts import Curve, legend, line_chart
 from dpkernel.outputs.report.markup import (
     Html,
     figure,
@@ -33,12 +33,12 @@ def budget_history(ledger: Ledger, certificate: Certificate) -> Html:
     notes: list[object] = []
     if not own & {row["number"] for row in rows}:
         notes.append(
-            "No spend on record has exactly the privacy profile of this certificate: check that this is"
+            "No spend on record has exactly the privacy profile of this certificate. Check that this is"
             " the ledger of its data."
         )
     if seeded:
         warning = tag("span", f"{seeded} spend(s) not private", class_="bad")
-        notes.append(join(warning, ": their noise was known, so they have no guarantee."))
+        notes.append(join(warning, ": their noise was seeded, so they have no guarantee."))
     entries: list[tuple[str, object]] = [
         ("ceiling", _pair(ledger.budget, "none")),
         ("spent", _pair(ledger.spent, "nothing")),
@@ -50,15 +50,15 @@ def budget_history(ledger: Ledger, certificate: Certificate) -> Html:
     return join(
         tag("h2", "The budget of the data"),
         paragraph(
-            f"Every release from the data{of} is on record before its noise is drawn, and together they"
-            " stay under the ceiling. The ledger speaks of what was spent through it, and of nothing"
+            f"Every release from the data{of} is recorded before its noise is drawn, and together they"
+            " stay under the ceiling. The ledger knows only what was spent through it, and nothing"
             " else."
         ),
         tag("dl", *(tag("div", tag("dt", k), tag("dd", v)) for k, v in entries), class_="facts"),
         _rule_in_words(ledger),
         items(notes) if notes else None,
         _chart(ledger) if rows else None,
-        paragraph(f"The last {_MOST_ROWS} of {len(rows)} spends.", class_="quiet")
+        paragraph(f"These are the last {_MOST_ROWS} of {len(rows)} spends.", class_="quiet")
         if hidden
         else None,
         _table(shown, own) if rows else paragraph("Nothing was spent so far."),
@@ -70,8 +70,8 @@ def _rule_in_words(ledger: Ledger) -> Html | None:
     if ledger.budget is None or ledger.rule in (None, "basic"):
         return None
     return paragraph(
-        "Independent noise partly averages out, so several spends cost less than the sum of their ε:"
-        " what is spent and what is left need not add up to the ceiling.",
+        "Several spends together cost less than the sum of their ε, because independent noise partly"
+        " averages out. So what is spent and what is left need not add up to the ceiling.",
         class_="quiet small",
     )
 
@@ -106,19 +106,19 @@ def _chart(ledger: Ledger) -> Html:
     course = ledger.course()
     sums, totals = ([0.0, *(line[i] or 0.0 for line in course)] for i in (1, 2))
     steps = [0.0, *(float(step) for step, _, _ in course), course[-1][0] + 0.5]
-    naive = Line("plain sum", steps, [*sums, sums[-1]], "plain", step=True)
+    naive = Curve("plain sum", steps, [*sums, sums[-1]], "plain", step=True)
     lines, budget = [naive], ledger.budget
     words = f"After {course[-1][0]} spends the plain sum of ε is {number(sums[-1])}"
     if budget is not None:
         rule = ledger.rule or "plain"
-        lines.append(Line(f"spent, by {rule} accounting", steps, [*totals, totals[-1]], step=True))
-        lines.append(Line("ceiling", [0.0, steps[-1]], [budget.epsilon] * 2, "ceiling"))
+        lines.append(Curve(f"spent, by {rule} accounting", steps, [*totals, totals[-1]], step=True))
+        lines.append(Curve("ceiling", [0.0, steps[-1]], [budget.epsilon] * 2, "ceiling"))
         ceiling = number(budget.epsilon)
         words += f", by {rule} accounting {number(totals[-1])}, under a ceiling of {ceiling}"
     top = max(max(line.y) for line in lines)
     picture = line_chart(
         lines,
-        label=f"What was spent, spend by spend. {words}.",
+        label=f"What was spent, one spend after the other. {words}.",
         x_label="spends",
         y_label="ε",
         x_range=(0.0, steps[-1]),
@@ -129,7 +129,7 @@ def _chart(ledger: Ledger) -> Html:
     head = ("spends", "plain sum of ε", "ε by the rule")
     rows = [[number(i), number(plain), number(by)] for i, plain, by in course]
     delta = "" if budget is None else f" at δ = {number(budget.delta)}"
-    caption = f"What was spent, spend by spend: ε{delta}."
+    caption = f"What was spent, one spend after the other: ε{delta}."
     return figure(join(picture, key), caption, numbers("What was spent", head, rows))
 
 

@@ -1,4 +1,4 @@
-"""Charts as SVG inside the page: their colours follow the page's, on screen and on paper."""
+"""Charts as SVG inside the page. Their colours follow those of the page, on screen and on paper."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from dpkernel.outputs.report.markup import Html, join, number, tag
 from dpkernel.outputs.report.style import LINES
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 54, 14, 24, 40
-_ROW = 24  # height of a row of a row chart
+_ROW = 24  # height of one row of a row chart
 _LABELS = 128  # width of its labels
-_BARE = {"fill": "none", "stroke": "currentColor"}  # where a reader drops the style sheet
+_BARE = {"fill": "none", "stroke": "currentColor"}  # for readers that ignore the style sheet
 
 Place = Callable[[float], float]
 
 
 @dataclass(frozen=True)
-class Line:
+class Curve:
     """A curve: points, its class in the style sheet, and a band around it."""
 
     name: str
@@ -35,7 +35,7 @@ class Line:
 
 
 def line_chart(
-    lines: Sequence[Line],
+    lines: Sequence[Curve],
     *,
     label: str,
     x_label: str,
@@ -45,7 +45,7 @@ def line_chart(
     whole_x: bool = False,
     size: tuple[int, int] = (380, 270),
 ) -> Html:
-    """Return curves over one axis. ``label`` says in words what they show."""
+    """Return a chart of curves over one axis. ``label`` describes it in words."""
     width, height = size
     x_range = x_range or _range([line.x for line in lines])
     y_range = y_range or _range([part for line in lines for part in _heights(line)])
@@ -89,7 +89,10 @@ def row_chart(
     origin: float | None = None,
     x_range: tuple[float, float] | None = None,
 ) -> Html:
-    """Return one row a label with a dot a value, the span around it, or a bar from ``origin``."""
+    """Return a chart with one row per label.
+
+    A row has one dot per value with the span around it, or a bar from ``origin``.
+    """
     width, height = 380, _ROW * len(labels) + 46
     known = [[v for row in values for v in row]]
     known += [[edge for span in spans or () for edge in span]]
@@ -121,7 +124,7 @@ def row_chart(
 
 
 def legend(names: Sequence[str], styles: Sequence[str]) -> Html:
-    """Return a key of lines: how each is drawn, and its name."""
+    """Return a legend: the style of each line, and its name."""
     entries: list[Html] = []
     for name, style in zip(names, styles, strict=True):
         height = _ROW * len(entries) + 12
@@ -131,7 +134,7 @@ def legend(names: Sequence[str], styles: Sequence[str]) -> Html:
 
 
 def fitted(text: str, pixels: float) -> str:
-    """Return a text, cut where it would be wider than this; the whole stands in the table beside it."""
+    """Return a text that is cut to this width. The table beside the chart has the full text."""
     used, whole = 0.0, str(text)
     for i, letter in enumerate(whole):
         used += _width(letter)
@@ -141,7 +144,7 @@ def fitted(text: str, pixels: float) -> str:
 
 
 def _width(letter: str) -> float:
-    """Return an upper estimate of a letter's width at 12 pixels, in the widest of usual fonts."""
+    """Return an upper estimate of the width of a letter at 12 pixels, in the widest common font."""
     if letter in "WM@%mw—" or east_asian_width(letter) in "WF":
         return 12.5
     if letter in "iljtfrI.,:;'|()[]! ":
@@ -161,7 +164,7 @@ def ticks(ends: tuple[float, float], about: int = 4, whole: bool = False) -> lis
 
 
 def _range(parts: Sequence[Sequence[float]], room: float = 0.04) -> tuple[float, float]:
-    """Return the ends of all finite values, with a little room; never an empty range."""
+    """Return the range of all finite values with a small margin. It is never empty."""
     flat = np.concatenate([np.asarray(part, dtype=np.float64) for part in parts] or [np.zeros(1)])
     flat = flat[np.isfinite(flat)]
     low, high = (float(flat.min()), float(flat.max())) if len(flat) else (0.0, 1.0)
@@ -170,12 +173,12 @@ def _range(parts: Sequence[Sequence[float]], room: float = 0.04) -> tuple[float,
     return low - extra, high + extra
 
 
-def _heights(line: Line) -> list[Sequence[float]]:
+def _heights(line: Curve) -> list[Sequence[float]]:
     return [part for part in (line.y, line.low, line.high) if part is not None]
 
 
 def _scale(ends: tuple[float, float], start: float, end: float) -> Place:
-    """Return the linear map from values to places; what lies outside stays at the edge."""
+    """Return the linear map from values to positions. Values outside the range stay at the edge."""
     low, high = ends
     factor = (end - start) / (high - low)
 

@@ -1,4 +1,4 @@
-"""Columns as people know them: a category, not the columns of 0 and 1 that it was encoded as."""
+"""Show a category as one column, and not as the columns of 0 and 1 as which it was encoded."""
 
 from __future__ import annotations
 
@@ -17,34 +17,35 @@ Table = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
-class Declared:
-    """A column before it was encoded: its name, and its values where they are declared."""
+class DeclaredColumn:
+    """A column before it was encoded: its name, and its values if they are declared."""
 
     name: str
     values: Column | None
 
 
-def read_declared(schema: Any) -> tuple[Declared, ...] | None:
+def read_declared(schema: Any) -> tuple[DeclaredColumn, ...] | None:
     """Return the columns of a Schema or Domain, which are public; None for None."""
     if schema is None:
         return None
     if isinstance(schema, Schema):
-        return tuple(Declared(str(rule.name), rule.values) for rule in schema.inputs)
+        return tuple(DeclaredColumn(str(rule.name), rule.values) for rule in schema.inputs)
     if isinstance(schema, Domain) and schema.columns:
         names = schema.names or [f"column {i + 1}" for i in range(len(schema.columns))]
         pairs = zip(names, schema.columns, strict=True)
-        return tuple(Declared(str(name), column) for name, column in pairs)
+        return tuple(DeclaredColumn(str(name), column) for name, column in pairs)
     allowed, got = "a Schema, a Domain with columns or None", type(schema).__name__
     raise ParameterError(parameter_message("write_report", "schema", allowed, got))
 
 
 def grouped(
-    columns: tuple[Column, ...], declared: Sequence[Declared] | None
+    columns: tuple[Column, ...], declared: Sequence[DeclaredColumn] | None
 ) -> tuple[tuple[Column, ...], Callable[[Table], Table]]:
-    """Return the columns with each category as one, and what encodes a table of such rows.
+    """Return the columns with each category as one, and a function that encodes a table of such rows.
 
-    A column of levels stands for as many columns of 0 and 1 of the model, one a level in their order,
-    unless the model takes the levels themselves. Others are what the model says of them.
+    A column of levels stands for that many columns of 0 and 1 of the model, one per level and in the
+    same order, unless the model accepts the levels themselves. Other columns keep the ranges that the
+    model states.
     """
     if declared is None:
         return columns, _as_it_is
@@ -62,8 +63,8 @@ def grouped(
             found += [] if own is None else [own]
             place += 1
     if place != len(columns):
-        allowed = f"one for the {len(columns)} columns that the model takes"
-        got = f"one for {place} columns"
+        allowed = f"a schema of the {len(columns)} columns that the model takes"
+        got = f"a schema of {place} columns"
         raise ParameterError(parameter_message("write_report", "schema", allowed, got))
     if not any(encoded):
         return tuple(found), _as_it_is

@@ -1,4 +1,4 @@
-"""HTML that is escaped unless it was made here."""
+"""Build HTML in which every text is escaped unless it was made by this module."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import html
 import re
 from collections.abc import Sequence
 
-# what would end a text, hide in it or turn its direction: control characters, bidirectional marks,
-# halves of a surrogate pair
+# characters that could end a text, hide in it or reverse its direction: control characters,
+# bidirectional marks, halves of a surrogate pair
 _UNSEEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff]"
 )
@@ -15,20 +15,23 @@ _VOID = frozenset({"meta", "br", "line", "path", "rect", "circle", "polyline", "
 
 
 class Html(str):
-    """Text that is markup already. Everything else is escaped on its way into a page."""
+    """Text that is already markup. Every other text is escaped when it is put into a page."""
 
     __slots__ = ()
 
 
 def escape(text: object) -> Html:
-    """Return any text as markup: what has a meaning in HTML is spelt out, what is unseen shows."""
+    """Return any text as markup: special characters of HTML are escaped, invisible ones are shown."""
     if isinstance(text, Html):
         return text
     return Html(html.escape(_UNSEEN.sub("\ufffd", str(text)), quote=True))
 
 
 def tag(name: str, /, *children: object, **attributes: object) -> Html:
-    """Return an element. Attributes that are None are left out; write ``class_`` and ``aria_label``."""
+    """Return an element. Attributes that are None are left out.
+
+    Write ``class_`` for the attribute ``class`` and ``aria_label`` for ``aria-label``.
+    """
     inside = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(str(value))}"'
         for key, value in attributes.items()
@@ -40,7 +43,7 @@ def tag(name: str, /, *children: object, **attributes: object) -> Html:
 
 
 def join(*parts: object) -> Html:
-    """Return parts one after the other, escaped where they are plain text."""
+    """Return the parts one after the other. Plain texts among them are escaped."""
     return Html("".join(escape(part) for part in parts if part is not None))
 
 
@@ -50,7 +53,7 @@ def paragraph(*parts: object, class_: str | None = None) -> Html:
 
 
 def items(lines: Sequence[object]) -> Html:
-    """Return a list with one bullet a line."""
+    """Return a list with one bullet per line."""
     return tag("ul", *(tag("li", line) for line in lines))
 
 
@@ -61,9 +64,9 @@ def table(
     *,
     class_: str | None = None,
 ) -> Html:
-    """Return a table in a box of its own, which scrolls where the page is narrow.
+    """Return a table in a box of its own, which scrolls if the page is narrow.
 
-    The box can be reached with the keyboard; ``label`` is what a screen reader calls it.
+    The box can be reached with the keyboard. A screen reader reads ``label`` aloud.
     """
     header = tag("thead", tag("tr", *(tag("th", cell, scope="col") for cell in head)))
     body = tag("tbody", *(tag("tr", *(tag("td", cell) for cell in row)) for row in rows))
@@ -82,7 +85,7 @@ def figure(picture: Html, caption: object, data: Html) -> Html:
 
 
 def number(value: object, digits: int = 4) -> str:
-    """Return a number as people write it; what is none as a text."""
+    """Return a number as people write it. Anything else is returned as a text."""
     if value is None:
         return "unknown"
     if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -99,6 +102,6 @@ def number(value: object, digits: int = 4) -> str:
 
 
 def cut(text: object, most: int = 24) -> str:
-    """Return a text that fits into a picture; the whole stands in the table beside it."""
+    """Return a text that is cut to fit into a picture. The table beside it has the full text."""
     whole = str(text)
     return whole if len(whole) <= most else whole[: most - 1] + "…"

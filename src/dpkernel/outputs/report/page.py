@@ -1,4 +1,4 @@
-"""The page as a whole."""
+"""``write_report``: put the sections of a report together into one page."""
 
 from __future__ import annotations
 
@@ -30,11 +30,12 @@ from dpkernel.privacy.ledger import Ledger
 from dpkernel.selection.search import PrivateSearchCV
 
 _WITH = (
-    "This page describes numbers that left confidential data with differential privacy: random noise,"
-    " large enough to hide any one record, was added to everything that left."
+    "This page describes numbers that were released from confidential data with differential privacy:"
+    " random noise, large enough to hide any one record, was added to everything that was released."
 )
 _WITHOUT = (
-    "This page describes numbers that left confidential data, without a guarantee of privacy."
+    "This page describes numbers that were released from confidential data, without a guarantee of"
+    " privacy."
 )
 
 
@@ -47,31 +48,41 @@ def write_report(
     schema: Any = None,
     title: str = "Privacy report",
 ) -> Path:
-    """Write what was released, why it is private and what the model says, as one HTML page.
+    """Write a report about a model and its guarantee, as one HTML page.
 
-    The page is for readers who do not program, such as an ethics board. It holds everything it needs:
-    no script, nothing from the network. An existing file is replaced in one step.
+    The page says what was released, why that is private and what the model says. It is for readers who
+    do not program, such as an ethics board. It has no script and loads nothing from the network. An
+    existing file is replaced in one step.
 
     Parameters
     ----------
     model : fitted estimator or Certificate
-        A bare certificate gives a page without pictures of the model.
+        The model to describe. A certificate alone gives a page without pictures of the model.
     path : str or Path
+        The file to write.
     ledger : Ledger, optional
-        The ledger of the data; its whole history goes onto the page.
-    scores : PrivateScore, list or dict of them, optional
-        What ``private_score`` returned; the keys of a dict are the names on the page.
+        The ledger of the data. The page shows its whole history.
+    scores : PrivateScore, or list or dict of PrivateScore, optional
+        What ``private_score`` returned. The keys of a dict are the names on the page.
     schema : Schema or Domain, optional
-        The columns before categories became columns of 0 and 1, one a level, as the command line
-        encodes them; public. The page then shows a category as one, and asks the model at rows that
-        have one level of each. Categories that the model knows as such need none.
+        Describes the columns before categories were encoded as columns of 0 and 1, one per level, as
+        the command line encodes them. It is public. The page then shows each category as one column,
+        and evaluates the model only at rows that have exactly one level of each category. Categories
+        that the model itself knows need no schema.
     title : str
+        The heading of the page.
 
-    Returns the path.
+    Returns
+    -------
+    Path
+        The path of the page.
 
-    Guarantee    Everything on the page is computed from the certificate, the released model, the
-                 ledger and the scores. No row of data is read and nothing is spent. Where the
-                 certificate does not hold, the page says so first.
+    Notes
+    -----
+    Guarantee
+        Everything on the page is computed from the certificate, the released model, the ledger and
+        the scores. No row of data is read and nothing is spent. If the certificate does not hold, the
+        page says so first.
 
     Examples
     --------
@@ -131,14 +142,14 @@ def write_report(
 
 
 def _certificates(model: Any, certificate: Certificate) -> list[Certificate]:
-    """Return those whose free statistics speak of this model: its own, or that of a last step."""
+    """Return the certificates whose free statistics describe this model: its own or its last step's."""
     if isinstance(model, PrivatePipeline) and not certificate.free_statistics:
         return [getattr(model.steps_[-1][1], "certificate_", certificate)]
     return [certificate]
 
 
 def _extra(model: Any, view: View | None) -> list[Figure]:
-    """Return what else of a model's quality follows from its releases."""
+    """Return other numbers about a model's quality that follow from its releases."""
     found: list[Figure] = []
     if isinstance(model, PrivateSearchCV) and model.best_score_ is not None:
         found.append(Figure("best_score", "score by which the model was chosen", model.best_score_))

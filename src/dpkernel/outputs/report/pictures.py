@@ -1,4 +1,4 @@
-"""What the released model says, as pictures: nothing but the model and public ranges goes in."""
+"""Pictures of what the released model says, computed from the model and public ranges alone."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dpkernel.outputs.report.charts import Line, legend, line_chart, row_chart
+from dpkernel.outputs.report.charts import Curve, legend, line_chart, row_chart
 from dpkernel.outputs.report.markup import Html, figure, join, number, numbers, paragraph, tag
 from dpkernel.outputs.report.style import LINES
 from dpkernel.outputs.report.views import (
@@ -22,31 +22,33 @@ _MOST_BARS = 24
 
 
 def model_pictures(model: Any, view: View | None) -> Html:
-    """Return partial dependence of each column and, for a linear model, its coefficients."""
+    """Return the partial dependence on each column and, for a linear model, its coefficients."""
     parts: list[Html | None] = [tag("h2", "What the model says")]
     if view is None:
         parts.append(
             paragraph(
-                "There is no picture: the model has no declared range of its columns to ask it in, or"
-                " answers no questions of this kind."
+                "There is no picture, because the ranges of the model's columns were not declared, or"
+                " because the model makes no predictions of this kind."
             )
         )
         return join(*parts)
     found, compared = dependences(view)
     several = len(view.answers) > 1
-    band = "" if several else " Bands hold the middle 80 % over the other columns."
+    band = (
+        "" if several else " The bands contain the middle 80 % of the values of the other columns."
+    )
     parts.append(
         paragraph(
-            f"How the {view.quantity} changes with one column while the others take values spread evenly"
-            " over their declared ranges. Computed from the released model alone: no row was read, so"
-            " the pictures tell nothing more about anyone. The ranges are public, and where no data"
-            f" lie the model only guesses.{band}"
+            f"Each picture shows how the {view.quantity} changes with one column while the others take"
+            " values spread evenly over their declared ranges. It is computed from the released model"
+            " alone: no row was read, so the pictures reveal nothing more about anyone. The ranges are"
+            f" public, and where there are no data the model only guesses.{band}"
         )
     )
     if len(found) < len(view.columns):
         parts.append(
             paragraph(
-                f"The {MOST_PICTURES} columns that move it most, of {compared} compared"
+                f"These are the {MOST_PICTURES} columns with the largest effect, of {compared} compared"
                 f" ({len(view.columns)} in all).",
                 class_="quiet",
             )
@@ -93,7 +95,7 @@ def _picture(view: View, found: Dependence, ends: tuple[float, float]) -> Html:
         band = len(view.answers) == 1
         picture = line_chart(
             [
-                Line(
+                Curve(
                     answer,
                     list(found.places),
                     found.mean[:, j].tolist(),
@@ -120,7 +122,7 @@ def _picture(view: View, found: Dependence, ends: tuple[float, float]) -> Html:
 
 
 def _axis(view: View) -> str:
-    """Return what the axis of answers is called: with its class, where there is one."""
+    """Return the label of the vertical axis, which includes the class if there is one."""
     alone = len(view.answers) == 1 and view.answers[0] != view.quantity
     return f"{view.quantity}, {view.answers[0]}" if alone else view.quantity
 
@@ -158,7 +160,7 @@ def _slopes(found: Coefficients) -> Html:
         legend(found.answers[:LINES], styles) if several else None,
         figure(
             picture,
-            "They carry the noise of the release: small ones may be noise alone.",
+            "The coefficients contain the noise of the release, so small ones may be noise alone.",
             numbers("Coefficients", ("column", *found.answers), rows),
         ),
     )

@@ -1,4 +1,4 @@
-"""How good the model is: numbers that follow from the releases, and scores that were paid for."""
+"""How good the model is: numbers that follow from the releases, and private scores."""
 
 from __future__ import annotations
 
@@ -27,12 +27,15 @@ from dpkernel.outputs.report.words import METRICS, STATISTICS
 from dpkernel.privacy.certificate import Certificate
 from dpkernel.selection.score import PrivateScore
 
-_SHARES = ("r2", "accuracy", "auc", "training_r2")  # of which 1 is the best there is
+_SHARES = ("r2", "accuracy", "auc", "training_r2")  # for these, 1 is the best value
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One number with its interval: name in the certificate, in words, value, ends."""
+    """One number with its interval.
+
+    It has its name in the certificate, its name in words, its value, and the ends of its interval.
+    """
 
     kind: str
     name: str
@@ -49,7 +52,7 @@ class Figure:
 
 
 def read_scores(scores: Any) -> dict[str, PrivateScore]:
-    """Return the scores by name: one, several, or a dict of them."""
+    """Return the scores by name. The argument is one score, several, or a dict of them."""
     if scores is None:
         return {}
     if isinstance(scores, PrivateScore):
@@ -63,9 +66,11 @@ def read_scores(scores: Any) -> dict[str, PrivateScore]:
             for i, score in enumerate(listed)
         }
     if not all(isinstance(score, PrivateScore) for score in scores.values()):
-        allowed = "what private_score returned, a list or a dict of such"
+        allowed = "what private_score returned, or a list or dict of such scores"
         got = ", ".join(dict.fromkeys(type(score).__name__ for score in scores.values()))
-        advice = "Scores that were computed without noise are not private and have no place here."
+        advice = (
+            "Scores that were computed without noise are not private, so a report can't show them."
+        )
         raise ParameterError(parameter_message("write_report", "scores", allowed, got, advice))
     return {str(name): score for name, score in scores.items()}
 
@@ -81,7 +86,7 @@ def quality(
     scores: Mapping[str, PrivateScore],
     extra: Sequence[Figure],
 ) -> Html | None:
-    """Return the section; None where nothing about the model's quality was released."""
+    """Return the section about the model's quality."""
     free = [found for c in certificates for found in free_figures(c.free_statistics)]
     free += list(extra)
     if not free and not scores:
@@ -89,7 +94,7 @@ def quality(
             tag("h2", "How good the model is"),
             paragraph(
                 "No number about the model's quality was released. An error that is computed from the"
-                " rows without noise is not private; private_score gives one that is."
+                " rows without noise is not private; private_score computes a private one."
             ),
         )
     return join(
@@ -101,7 +106,7 @@ def quality(
 
 
 def free_figures(statistics: Mapping[str, Any]) -> list[Figure]:
-    """Return the free statistics of a certificate, one a target, with their intervals."""
+    """Return the free statistics of a certificate, one per target, with their intervals."""
     found: list[Figure] = []
     used: set[str] = set()
     for name, words in STATISTICS.items():
@@ -129,7 +134,7 @@ def _item(values: Any, j: int) -> Any:
 
 
 def _ends(value: Any, interval: Any, spread: Any) -> tuple[float | None, float | None]:
-    """Return the interval as stated, or 1.96 deviations of the noise to either side."""
+    """Return the stated interval, or else 1.96 standard deviations of the noise to either side."""
     if isinstance(interval, (list, tuple)) and len(interval) == 2 and all(map(is_real, interval)):
         return float(interval[0]), float(interval[1])
     if is_real(value) and is_real(spread):
@@ -142,15 +147,15 @@ def _free_table(found: Sequence[Figure]) -> Html:
     return join(
         tag("h3", "At no further cost"),
         paragraph(
-            "These follow from what was released already, so they tell nothing more about anyone. An"
-            " interval holds the exact number in 95 % of all releases; it speaks of the noise, not of"
-            " how the model does on new data, and errors on the training data are a little too good."
+            "These follow from what was already released, so they reveal nothing more about anyone. An"
+            " interval contains the exact number in 95 % of all releases. It accounts for the noise, not"
+            " for new data, and errors on the training data are a little too small."
         ),
         table("Quality at no further cost", ("what", "value", "95 % interval"), rows),
         paragraph(
-            "Not known: the number is an assumption of the model, or made of several noisy ones without"
-            " working out how far their noise moves it. private_score gives an error on other rows, with"
-            " its interval.",
+            "Not known: the number is an assumption of the model, or it combines several noisy numbers"
+            " and the effect of their noise is not known. private_score gives an error on other rows,"
+            " with its interval.",
             class_="quiet small",
         )
         if any(f.low is None for f in found)
@@ -171,8 +176,8 @@ def _score_table(scores: Mapping[str, PrivateScore]) -> Html:
     return join(
         tag("h3", "Private scores"),
         paragraph(
-            "Each was released with noise of its own, on the number of rows that is stated, and has a"
-            " price of its own. Where rows were used for the model and for a score, the prices add up."
+            "Each score was released with noise of its own, from the stated number of rows, and has its"
+            " own cost. If the same rows were used for the model and for a score, the costs add up."
         ),
         table(
             "Private scores", ("score", "value", "interval", "rows", "price"), rows, class_="wide"
@@ -181,7 +186,7 @@ def _score_table(scores: Mapping[str, PrivateScore]) -> Html:
 
 
 def _share_chart(free: Sequence[Figure], scores: Mapping[str, PrivateScore]) -> Html | None:
-    """Return one picture of all numbers of which 1 is the best, with their intervals."""
+    """Return one picture of all numbers whose best value is 1, with their intervals."""
     known = [f for f in free if f.kind in _SHARES and is_real(f.value) and f.low is not None]
     known += [
         Figure(score.metric, name, score.value, score.low, score.high)
@@ -199,7 +204,7 @@ def _share_chart(free: Sequence[Figure], scores: Mapping[str, PrivateScore]) -> 
     picture = row_chart(
         labels,
         [[float(f.value)] for f in known],
-        label=f"Quality with intervals, 1 is the best. {words}.",
+        label=f"Quality with intervals; 1 is the best value. {words}.",
         x_label="1 is the best",
         spans=spans,
         x_range=(least, 1.0),
@@ -210,5 +215,5 @@ def _share_chart(free: Sequence[Figure], scores: Mapping[str, PrivateScore]) -> 
         [[f.name, number(f.value), f.interval] for f in known],
     )
     cut_off = " The picture ends at -0.5; what lies below is in the table." if least == -0.5 else ""
-    caption = f"Numbers of which 1 is the best there is, with their intervals.{cut_off}"
+    caption = f"Numbers whose best value is 1, with their intervals.{cut_off}"
     return figure(picture, caption, data)

@@ -1,4 +1,4 @@
-"""The sections that every report has: they need the certificate only."""
+"""The sections that every report has. They need only the certificate."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np
 
 from dpkernel.data.domain import Domain, Interval
 from dpkernel.foundations.errors import CertificateError
-from dpkernel.outputs.report.charts import Line, legend, line_chart
-from dpkernel.outputs.report.encoding import Declared
+from dpkernel.outputs.report.charts import Curve, legend, line_chart
+from dpkernel.outputs.report.encoding import DeclaredColumn
 from dpkernel.outputs.report.markup import (
     Html,
     cut,
@@ -39,8 +39,8 @@ from dpkernel.outputs.report.words import (
 from dpkernel.privacy.certificate import ON_THE_CALLERS_WORD, Certificate, Release
 from dpkernel.version import __version__
 
-_LONGEST = 300  # characters of a public value; the whole is in the certificate
-_MOST_ROWS = 60  # of the table of columns
+_LONGEST = 300  # characters of a public value; the full value is in the certificate
+_MOST_ROWS = 60  # rows of the table of columns
 _RESTS_ON = {
     "idealised-arithmetic": "the proof is for real numbers, and the computer rounds them",
     **ON_THE_CALLERS_WORD,
@@ -48,7 +48,7 @@ _RESTS_ON = {
 
 
 def objections(certificate: Certificate) -> list[str]:
-    """Return why there is no guarantee; nothing where it holds. Computes the claim again."""
+    """Recompute the claim and return why there is no guarantee; an empty list if it holds."""
     found = []
     try:
         certificate.verify()
@@ -66,7 +66,7 @@ def verdict_box(certificate: Certificate, against: Sequence[str]) -> Html:
         return tag(
             "div",
             tag("strong", "NO GUARANTEE"),
-            paragraph("Do not treat what this page describes as private. The reasons:"),
+            paragraph("Do not treat what this page describes as private. These are the reasons:"),
             items(against),
             class_="verdict bad",
             role="alert",
@@ -76,7 +76,7 @@ def verdict_box(certificate: Certificate, against: Sequence[str]) -> Html:
         "div",
         tag("strong", "The guarantee holds"),
         paragraph(
-            f"{certificate.subject} is differentially private with {claim}. The claim was computed again"
+            f"{certificate.subject} is differentially private with {claim}. The claim was recomputed"
             " from its parameters when this page was written."
         ),
         class_="verdict good",
@@ -100,20 +100,20 @@ def facts(certificate: Certificate) -> Html:
 
 
 def released(certificate: Certificate, against: Sequence[str]) -> Html:
-    """Return what left the data, how it was hidden, and what did not leave."""
+    """Return what was released, how it was protected, and what was not released."""
     head = ("what", "how it was protected", "what one record can change", "noise scale")
     rows = [_release_row(release) for release in certificate.releases]
     not_left = [
         "No row of the data is in the model or on this page.",
-        "Nothing else that was computed from the rows: everything on this page follows from the"
-        " releases above and from public numbers.",
+        "Nothing else was released that was computed from the rows. Everything on this page follows"
+        " from the releases above and from public numbers.",
     ]
     if against:
-        not_left = ["Because of what stands at the top, no such statement can be made."]
+        not_left = ["Because there is no guarantee (see the top), no such statement can be made."]
     return join(
         tag("h2", "What was released"),
         paragraph(
-            "Only the following quantities left the data, each with noise. The noise is large enough"
+            "Only the following quantities were released, each with noise. The noise is large enough"
             " to hide what any one record can change."
             if not against
             else "The certificate lists the following quantities."
@@ -146,13 +146,13 @@ def _release_row(release: Release) -> list[object]:
 
 
 def _title(title: str, what: str | None) -> Html:
-    """Return what the certificate calls a release, and what it is."""
+    """Return the label of a release in the certificate, and what it is."""
     more = None if what is None else tag("span", what, class_="quiet")
     return join(title) if more is None else join(title, tag("br"), more)
 
 
 def attacker(certificate: Certificate, against: Sequence[str]) -> Html:
-    """Return the certificate in full and what it leaves to an attacker."""
+    """Return what the guarantee means for an attacker."""
     unit = "unit" if certificate.unit == "group" else "record"
     profile = certificate.profile
     alpha = np.linspace(0.0, 1.0, 101)
@@ -160,20 +160,20 @@ def attacker(certificate: Certificate, against: Sequence[str]) -> Html:
     best = (1 + min(max(profile.delta(0.0), 0.0), 1.0)) / 2
     caught = {rate: 1 - float(beta[round(rate * 100)]) for rate in (0.01, 0.05, 0.1)}
     lines = [
-        f"Whatever anyone concludes from the model would have been concluded with almost the same"
-        f" probability had this {unit} been another: at most {factor(certificate.epsilon)} times as"
-        f" likely (that is e to the power ε), plus δ = {number(certificate.delta)}.",
-        f"An attacker who guesses which of two values the {unit} has, both equally likely before, is"
+        f"Whatever anyone concludes from the model would have been almost as likely if this {unit} had"
+        f" been another one: the probability changes by a factor of at most"
+        f" {factor(certificate.epsilon)} (e to the power ε), plus δ = {number(certificate.delta)}.",
+        f"An attacker guesses which of two equally likely values the {unit} has. The guess is"
         f" right in at most {_percent(best)} of all cases; blind guessing gives 50\N{NO-BREAK SPACE}%.",
         "An attacker who may raise a false alarm in 5 % of all cases finds the true value in at most"
         f" {_percent(caught[0.05])}; blind guessing gives 5\N{NO-BREAK SPACE}%.",
     ]
     text = (
-        f"Someone who knows every {unit} but one, and sees the model, tries to tell which of two values"
-        f" that {unit} has. Below the curve no attack can go, whatever its method and computing power."
+        f"Someone knows every {unit} except one, sees the model, and tries to tell which of two values"
+        f" that {unit} has. No attack can lie below the curve, whatever its method and computing power."
     )
-    curve = Line("what no attack can beat", alpha.tolist(), beta.tolist())
-    blind = Line("blind guessing", [0.0, 1.0], [1.0, 0.0], "plain")
+    curve = Curve("what no attack can beat", alpha.tolist(), beta.tolist())
+    blind = Curve("blind guessing", [0.0, 1.0], [1.0, 0.0], "plain")
     label = (
         "Trade-off curve: the smallest false negative rate that an attack with a given false positive"
         f" rate can have. At 5 % false alarms it misses at least {_percent(1 - caught[0.05])}."
@@ -192,7 +192,7 @@ def attacker(certificate: Certificate, against: Sequence[str]) -> Html:
     key = legend([curve.name, blind.name], [curve.style, blind.style])
     caption = "How well the best attack can do. The closer to the dashed line, the less it learns."
     without = paragraph(
-        "There is no guarantee here (see the top). The following is what the numbers would mean if"
+        "There is no guarantee here (see the top). The following says what the numbers would mean if"
         " there were one.",
         class_="bad",
     )
@@ -206,7 +206,7 @@ def attacker(certificate: Certificate, against: Sequence[str]) -> Html:
 
 
 def certificate_text(certificate: Certificate) -> Html:
-    """Return the certificate as it prints."""
+    """Return the certificate as it is printed."""
     signed = [
         f"{name}: {_RESTS_ON.get(name, 'accepted by name')}" for name in certificate.assumptions
     ]
@@ -214,7 +214,7 @@ def certificate_text(certificate: Certificate) -> Html:
         tag("h2", "The certificate"),
         tag("pre", str(certificate)),
         join(
-            paragraph("It rests on what was accepted by name, or declared by the caller:"),
+            paragraph("It relies on assumptions that the user accepted by name, or vouches for:"),
             items(signed),
         )
         if signed
@@ -225,7 +225,7 @@ def certificate_text(certificate: Certificate) -> Html:
 def public_facts(
     certificate: Certificate,
     names: Sequence[str] | None,
-    declared: Sequence[Declared] | None = None,
+    declared: Sequence[DeclaredColumn] | None = None,
 ) -> Html:
     """Return everything that the guarantee treats as public."""
     public = certificate.public
@@ -246,9 +246,9 @@ def public_facts(
 
 
 def _domain(
-    data: Any, names: Sequence[str] | None, declared: Sequence[Declared] | None
+    data: Any, names: Sequence[str] | None, declared: Sequence[DeclaredColumn] | None
 ) -> Html | None:
-    """Return the declared ranges as a table; None where there are none or they can't be read."""
+    """Return the declared ranges as a table; None if there are none or they can't be read."""
     try:
         domain = Domain.from_dict(data)
     except (CertificateError, TypeError, AttributeError):
@@ -276,7 +276,7 @@ def _span(column: Any) -> str:
 
 
 def verification(certificate: Certificate) -> Html:
-    """Return how anyone can check the claim, with the certificate to take along."""
+    """Return how anyone can check the claim, and the certificate to save."""
     text = certificate.to_json()
     data = base64.b64encode(text.encode()).decode()
     link = tag(
@@ -293,17 +293,17 @@ def verification(certificate: Certificate) -> Html:
     return join(
         tag("h2", "How to verify"),
         paragraph(
-            "Save the certificate, install dpkernel, and let it compute sensitivity, noise, ε and δ"
-            " again from the parameters. The model file carries the same certificate."
+            "Save the certificate, install dpkernel, and let it recompute sensitivity, noise, ε and δ"
+            " from the parameters. The model file contains the same certificate."
         ),
         paragraph(link, class_="screen"),
         tag("pre", tag("code", "pip install dpkernel\ndpkernel verify certificate.json")),
         paragraph("Or in Python:"),
         tag("pre", tag("code", python)),
         paragraph(
-            "This shows that the numbers support the claim. It can't show who computed them: a forgery"
-            " that is consistent in itself stays hidden. Trust in the file is trust in whoever ran the"
-            " program.",
+            "This shows that the numbers support the claim. It can't show who computed them, so a"
+            " forgery that is consistent in itself is not noticed. Trust in the file is trust in whoever"
+            " ran the program.",
             class_="quiet",
         ),
         tag(
@@ -340,7 +340,7 @@ def citation(certificate: Certificate) -> Html:
 
 
 def _compact(value: object) -> str:
-    """Return a public value on one line, cut where it is long."""
+    """Return a public value on one line, cut if it is long."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return number(value, 6)
     if isinstance(value, str):

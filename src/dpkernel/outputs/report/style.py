@@ -1,11 +1,11 @@
-"""How the page looks: one palette for light, one for dark; readable on a phone and on paper."""
+"""The style sheet: one palette for light mode, one for dark; readable on a phone and on paper."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 
-# text colours, and those of lines and dots, have a contrast of 4.5 or more on every background
+# the colours of text, lines and dots have a contrast of 4.5 or more on every background
 LIGHT = {
     "page": "#ffffff",
     "panel": "#f3f5f8",
@@ -48,7 +48,7 @@ DARK = {
     "line-6": "#b7c1cf",
     "line-7": "#f0a3a0",
 }
-LINES = 8  # how many lines of one picture can be told apart
+LINES = 8  # lines in one picture that can be told apart
 _DASHES = ("none", "7 3", "2 3", "9 3 2 3", "4 4", "12 4", "1 4", "6 2 1 2 1 2")
 
 _RULES = """
@@ -117,14 +117,14 @@ _PRINT = """
 
 
 def stylesheet() -> str:
-    """Return the whole style sheet. Dark colours are for screens only: paper is white."""
+    """Return the whole style sheet. Dark colours are for screens only, because paper is white."""
     lines = "".join(_LINE.format(i=i, dash=dash) for i, dash in enumerate(_DASHES))
     dark = f"@media screen and (prefers-color-scheme: dark) {{\n{_root(DARK)}}}\n"
     return f"{_root(LIGHT)}{_RULES}{lines}{dark}{_PRINT}"
 
 
 def policy(style: str) -> str:
-    """Return the rule for the browser: this style sheet, and nothing else is loaded or run."""
+    """Return the security policy for the browser: only this style sheet, nothing is loaded or run."""
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     return f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
 

@@ -1,4 +1,4 @@
-"""What a released model says: its answers on the declared box, and the coefficients of a linear one.
+"""What a released model says: its predictions on the declared box, and the coefficients if it is linear.
 
 Everything here is computed from the model and from public numbers. No row of data is read: the points
 are a fixed, even pattern in the box.
@@ -20,37 +20,37 @@ from dpkernel.estimators.curator import PrivateCurator
 from dpkernel.foundations.errors import DPKernelError
 from dpkernel.foundations.types import Array, is_real
 from dpkernel.models.features.linear import LinearFeatures
-from dpkernel.outputs.report.encoding import Declared, Table, grouped
+from dpkernel.outputs.report.encoding import DeclaredColumn, Table, grouped
 from dpkernel.outputs.report.style import LINES
 from dpkernel.preprocessing.categories import DeclaredCategories
 from dpkernel.preprocessing.pipeline import PrivatePipeline
 from dpkernel.selection.search import PrivateSearchCV
 
 MOST_PICTURES = 12
-_MOST_COLUMNS = 200  # that are compared to find those worth a picture
+_MOST_COLUMNS = 200  # columns that are compared to find those with the largest effect
 _MOST_IN_ALL = 10_000  # columns of the even pattern
-_LOG_POINTS = 7  # 2^7 points of the even pattern
-_STEPS = 25  # places on the axis of a picture
+_LOG_POINTS = 7  # the even pattern has 2^7 points
+_STEPS = 25  # points on the horizontal axis of a picture
 _MOST_LEVELS = 12
 
 
 @dataclass(frozen=True)
 class View:
-    """A model that can be asked: its columns with their ranges, and what its answers are called."""
+    """A model that can be evaluated: its columns with their ranges, and the names of its predictions."""
 
     columns: tuple[Column, ...]
     names: tuple[str, ...]
     answers: tuple[str, ...]
     quantity: str
-    ask: Callable[[Table], Array]  # rows -> one column an answer
-    encode: Callable[[Table], Table]  # rows -> rows as the model takes them
+    ask: Callable[[Table], Array]  # rows -> one column per prediction
+    encode: Callable[[Table], Table]  # rows -> rows as the model expects them
 
 
 @dataclass(frozen=True)
 class Dependence:
-    """How the answers change with one column, averaged over an even pattern of the others.
+    """How the predictions change with one column, averaged over an even pattern of the others.
 
-    ``low`` and ``high`` hold the middle 80 % of the answers to the pattern's points.
+    The middle 80 % of the predictions at the points of the pattern lie between ``low`` and ``high``.
     """
 
     name: str
@@ -59,17 +59,17 @@ class Dependence:
     mean: Array
     low: Array
     high: Array
-    left_out: int = 0  # levels beyond those in the picture
+    left_out: int = 0  # number of levels that are not in the picture
 
     @property
     def reach(self) -> float:
-        """How much the average moves over the column's range."""
+        """How much the average changes over the range of the column."""
         return float(np.ptp(self.mean, axis=0).max())
 
 
 @dataclass(frozen=True)
 class Coefficients:
-    """The slopes of a linear model, largest first; one column an answer."""
+    """The slopes of a linear model, largest first, with one column per prediction."""
 
     names: tuple[str, ...]
     values: Array
@@ -77,16 +77,17 @@ class Coefficients:
     meaning: str
 
 
-def view_of(model: Any, declared: Sequence[Declared] | None = None) -> View | None:
-    """Return how to ask a model; None where its columns have no declared range, or it has no answers.
+def view_of(model: Any, declared: Sequence[DeclaredColumn] | None = None) -> View | None:
+    """Return how to evaluate a model.
 
-    With ``declared``, the columns before categories were encoded, it is asked in these.
+    Returns None if its columns have no declared range or it makes no predictions. ``declared`` are the
+    columns before categories were encoded; if they are given, the model is evaluated in terms of these.
     """
     if isinstance(model, PrivateSearchCV):
         model = model.best_estimator_
     last = model.steps_[-1][1] if isinstance(model, PrivatePipeline) else model
     if isinstance(last, PrivateCurator) or not hasattr(model, "predict"):
-        return None  # a curator keeps every question on record
+        return None  # a curator records every question
     columns = _pipeline_columns(model) if isinstance(model, PrivatePipeline) else _columns(model)
     if not 0 < len(columns) <= _MOST_IN_ALL:
         return None
@@ -109,7 +110,7 @@ def view_of(model: Any, declared: Sequence[Declared] | None = None) -> View | No
 
 
 def dependences(view: View) -> tuple[list[Dependence], int]:
-    """Return the pictures, those of the columns that matter most; and how many columns were compared."""
+    """Return the pictures of the columns with the largest effect, and how many columns were compared."""
     d = len(view.columns)
     compared = range(min(d, _MOST_COLUMNS))
     chosen = list(compared)
@@ -120,7 +121,7 @@ def dependences(view: View) -> tuple[list[Dependence], int]:
 
 
 def coefficients_of(model: Any) -> Coefficients | None:
-    """Return the slopes of a model that is linear in its columns; None for others."""
+    """Return the slopes of a model that is linear in its columns; None for other models."""
     if isinstance(model, PrivateSearchCV):
         model = model.best_estimator_
     features, domain = getattr(model, "feature_map_", None), getattr(model, "_domain", None)
@@ -157,10 +158,13 @@ def coefficients_of(model: Any) -> Coefficients | None:
 
 
 def spread_of(model: Any, view: View) -> Array | None:
-    """Return the model's own standard deviation of a new target, averaged over the box; one a target."""
+    """Return the standard deviation of a new target that the model states, averaged over the box.
+
+    There is one number per target.
+    """
     if isinstance(model, PrivateSearchCV):
         model = model.best_estimator_
-    if not hasattr(model, "_scales"):  # those of PrivateKernelRegressor know theirs
+    if not hasattr(model, "_scales"):  # only PrivateKernelRegressor knows it
         return None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
@@ -187,7 +191,7 @@ def _dependence(view: View, j: int, log_points: int, steps: int) -> Dependence:
 def _pattern(columns: Sequence[Column], log_points: int) -> Table:
     """Return 2^log_points rows that fill the box evenly, always the same."""
     unit = qmc.Sobol(len(columns), scramble=False).random_base2(log_points)
-    unit = unit + 0.5 / len(unit)  # to the middles of the cells
+    unit = unit + 0.5 / len(unit)  # move the points to the middles of their cells
     out = np.empty(unit.shape, dtype=float if _all_numbers(columns) else object)
     for j, column in enumerate(columns):
         if isinstance(column, Levels):
@@ -216,7 +220,7 @@ def _answers(ask: Callable[[Any], Any], table: Table) -> Array:
 
 
 def _method(model: Any, last: Any) -> tuple[Callable[[Any], Any], str, list[str]]:
-    """Return what to call, what comes out, and the names of its columns where they are known."""
+    """Return the method to call, what it returns, and the names of its columns if they are known."""
     if not hasattr(last, "classes_"):
         quantiles = getattr(last, "quantile", None)
         if quantiles is None:
@@ -238,7 +242,7 @@ def _columns(model: Any) -> tuple[Column, ...]:
 
 
 def _pipeline_columns(model: PrivatePipeline) -> tuple[Column, ...]:
-    """Return the ranges of what goes into a pipeline, as far as its first steps know them."""
+    """Return the ranges of the input columns of a pipeline, as far as its first steps know them."""
     steps = [step for _, step in model.steps_ if not isinstance(step, str)]
     levels: list[Levels | None] = []
     if isinstance(steps[0], DeclaredCategories):
@@ -256,7 +260,7 @@ def _pipeline_columns(model: PrivatePipeline) -> tuple[Column, ...]:
 
 
 def _step_columns(step: Any) -> tuple[Column, ...]:
-    """Return where the columns lie: what was released of them, or else what was declared."""
+    """Return the ranges of the columns: those that were released, or else those that were declared."""
     own = _columns(step)
     if own or not hasattr(step, "n_features_in_"):
         return own

@@ -1,4 +1,4 @@
-"""What the names in a certificate mean, for readers who do not program."""
+"""The meaning of the names in a certificate, for readers who do not program."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ MECHANISMS: dict[str, str] = {
     "sampled-gaussian": "Each step used a secret random part of the records, and normally distributed"
     " noise was added to what it computed.",
     "laplace": "Laplace-distributed noise was added to every number.",
-    "l2-gamma": "Noise with a random direction and a random length was added to the numbers as a whole.",
+    "l2-gamma": "A noise vector with a random direction and a random length was added to the numbers.",
     "functional-gaussian": "A random function was added to the fitted function.",
-    "exponential": "A candidate was drawn at random, better ones with a higher probability.",
+    "exponential": "A candidate was chosen at random, better ones with a higher probability.",
     "gaussian-mixing": "The records were mixed into random combinations, and normally distributed noise"
     " was added to each.",
-    "objective-perturbation": "The fit was made for a randomly disturbed task, and normally distributed"
-    " noise was added to its solution.",
-    "pure-objective-perturbation": "The fit was made for a randomly disturbed task.",
-    "random-stopping": "Candidates were tried a secret random number of times; the one with the best"
-    " noisy score left.",
-    "held-out-choice": "Candidates were trained privately on some rows and one was drawn by its error on"
-    " others, better ones with a higher probability.",
+    "objective-perturbation": "The model was fitted to a randomly disturbed problem, and normally"
+    " distributed noise was added to its solution.",
+    "pure-objective-perturbation": "The model was fitted to a randomly disturbed problem.",
+    "random-stopping": "Candidates were tried a secret random number of times, and the one with the best"
+    " noisy score was released.",
+    "held-out-choice": "Candidates were trained privately on some rows. One was chosen at random by its"
+    " error on other rows, better ones with a higher probability.",
 }
 
-# what stands behind a release, by the formula of its sensitivity
+# what is released, for each formula of the sensitivity
 QUANTITIES: dict[str, str] = {
     "augmented-gram": "sums over all records of products of features and target",
     "unit-gram": "sums over all units of mean products of features and target",
@@ -56,23 +56,23 @@ SAME_UNITS = frozenset(
 )
 
 SENSITIVITIES: dict[str, str] = {
-    "declared": "stated by whoever made the release; no formula stands behind it",
-    "declared-law": "stated by whoever made the release, with how likely each value is",
+    "declared": "a value stated by whoever made the release, without a formula",
+    "declared-law": "values stated by whoever made the release, with the probability of each",
     "augmented-gram": "a record's products of features and target, which are clipped to public bounds",
     "unit-gram": "the mean over all rows of a unit of products that are clipped to public bounds",
     "record-norm": "the length of a record, which is clipped to public bounds",
-    "loss-gradient": "the pull of one record on the solution, which is limited",
+    "loss-gradient": "the influence of one record on the solution, which is limited",
     "histogram": "one record is counted in one cell",
     "column-histograms": "one record is counted in one cell of each column",
     "column-moments": "a record's values and squares, clipped to public bounds",
     "bounded-sum": "a record's contribution to a sum, clipped to a public bound",
-    "erm-lipschitz": "how far one record can move the solution, by the slope of the loss",
-    "erm-bounded": "how far one record can move the solution, by the size of the loss",
+    "erm-lipschitz": "how far one record can move the solution, from a bound on the slope of the loss",
+    "erm-bounded": "how far one record can move the solution, from a bound on the size of the loss",
     "erm-ridge": "how far one record can move the least-squares solution",
     "erm-prediction": "how far one record can move one value of the solution",
-    "sgd-epochs": "how far one record can move the result of all steps, each record met once a round",
-    "sgd-sampled": "how far one record can move the result of all steps, met at random",
-    "sgd-shuffled": "how far one record can move the averaged result, in secret orders",
+    "sgd-epochs": "how far one record can move the result of all steps, if each round uses it once",
+    "sgd-sampled": "how far one record can move the result of all steps, if it is used at random",
+    "sgd-shuffled": "how far one record can move the averaged result, if the order is secret",
 }
 
 NORMS = {
@@ -81,7 +81,7 @@ NORMS = {
     "score": "largest change of a score",
 }
 
-# name in the certificate -> what to call it, and the names of its interval or deviation
+# for each name in the certificate: what to call it, and the names of its interval or deviation
 STATISTICS: dict[str, str] = {
     "training_mse": "mean squared error on the training data",
     "training_r2": "share of the variance explained on the training data (R²)",
@@ -128,7 +128,7 @@ _CHANGES = {
 
 
 def protected(neighbours: Neighbours, unit: str) -> str:
-    """Return in words which change the guarantee speaks of."""
+    """Return in words which change of the data the guarantee is about."""
     record, rows = _CHANGES[neighbours]
     return f"all rows of one unit, {rows}" if unit == "group" else f"one record, {record}"
 
@@ -139,7 +139,7 @@ def factor(epsilon: float) -> str:
 
 
 def parameters(sensitivity: Any) -> str:
-    """Return a formula's name with its parameters, as a certificate holds them."""
+    """Return the name of a formula with its parameters, as a certificate holds them."""
     found: Mapping[str, Any] = dict(sensitivity.parameters)
     inside = ", ".join(f"{name} = {number(value)}" for name, value in found.items())
     return f"{sensitivity.formula}({inside})" if inside else str(sensitivity.formula)

@@ -1,4 +1,4 @@
-"""Attacks on claims: lower bounds on what really leaks, with exact confidence."""
+"""Attack privacy claims: lower bounds on what really leaks, with exact confidence."""
 
 from dpkernel.proof.audit.core import AuditResult, Point, audit_scores
 from dpkernel.proof.audit.estimator import audit

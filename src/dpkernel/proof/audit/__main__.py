@@ -25,7 +25,7 @@ from dpkernel.proof.audit.table import (
     picture_name,
 )
 
-# of estimators; then runs of a mechanism, fits of an estimator, false alarms of each
+# the epsilon of estimators; then runs of a mechanism, fits of an estimator, false alarms of each
 _FULL = {"epsilon": 2.0, "factor": 0.1}, 20_000, 1000, 1e-8
 _QUICK = {"epsilon": 1.0, "factor": 0.01}, 5000, 60, 1e-6
 
@@ -38,7 +38,7 @@ def main(
     false_alarm: float | None = None,
     jobs: int = -1,
 ) -> None:
-    """Run every attack on real entropy; exit with 1 if a verdict is not as it should be."""
+    """Run every attack with real entropy. Exits with 1 if a verdict is wrong."""
     out.mkdir(parents=True, exist_ok=True)
     setting, runs, fits, rate = _QUICK if quick else _FULL
     runs, fits, rate = trials or runs, estimator_trials or fits, false_alarm or rate
@@ -47,7 +47,7 @@ def main(
         delayed(mechanism_row)(i, runs, rate) for i in range(len(all_cases()))
     ]
     rows = list(track(_run(tasks, jobs), total=len(tasks), description="auditing"))
-    pictures = [picture_name(line) for line in lines if line.drawn]
+    pictures = [picture_name(line) for line in lines if line.has_picture]
     _write(out, rows, pictures)
     _show(rows)
     print(f"written: {out / 'audit.csv'}, audit.json, report.md and {len(pictures)} pictures")
@@ -73,17 +73,17 @@ def _write(out: Path, rows: Sequence[Row], pictures: Sequence[str]) -> None:
 
 def _page(rows: Sequence[Row], pictures: Sequence[str]) -> str:
     wrong = [row for row in rows if not row.as_it_should_be]
-    said = "All verdicts are as they should be." if not wrong else f"{len(wrong)} are NOT."
+    said = "All verdicts are right." if not wrong else f"{len(wrong)} verdicts are WRONG."
     total = sum(row.false_alarm for row in rows)
     page = [
         "# Audit",
         "",
-        f"{len(rows)} attacks. {said} A sound line is called contradicted with probability at most"
-        f" {rows[0].false_alarm:g}, all together at most {total:.1g}. {NOTE}",
+        f"{len(rows)} attacks were made. {said} A true claim is called contradicted with probability at"
+        f" most {rows[0].false_alarm:g} per line, and at most {total:.1g} over all lines. {NOTE}",
         "",
         *_reach(rows),
         "| what | neighbours | broken | verdict | as it should be | epsilon >= | claimed | at delta |"
-        " mu >= | runs a side | attack |",
+        " mu >= | runs per side | attack |",
         "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     page += [
@@ -98,16 +98,16 @@ def _page(rows: Sequence[Row], pictures: Sequence[str]) -> str:
 
 
 def _reach(rows: Sequence[Row]) -> Iterator[str]:
-    """Say what so few fits of an estimator can show at all."""
+    """Yield a sentence on what this number of fits of an estimator can show at best."""
     fits = {(row.trials, row.false_alarm) for row in rows if row.kind == "estimator"}
     twins = sorted({row.broken for row in rows if row.kind == "estimator" and row.broken})
     for trials, rate in sorted(fits)[-1:]:
         most = most_provable(trials, rate)
         yield (
-            f"At most {trials} fits on each side at a false-alarm rate of {rate:g} can prove no more"
-            f" than epsilon = {most:.2f} of an estimator, and its twin has {' or '.join(twins)}: the"
-            " table shows that a blatant mistake is found. A smaller one, such as half the noise,"
-            " takes more fits; the lines of mechanisms have twins with half the noise."
+            f"For an estimator, {trials} fits on each side at a false-alarm rate of {rate:g} can prove"
+            f" at most epsilon = {most:.2f}, and its twin has {' or '.join(twins)}. So the table shows"
+            " that a blatant mistake is found. Finding a smaller one, such as half the noise, takes more"
+            " fits. The lines of mechanisms have twins with half the noise."
         )
         yield ""
 

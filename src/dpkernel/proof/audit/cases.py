@@ -1,8 +1,8 @@
 """Worst cases of every mechanism, and the broken twins that an audit must reject.
 
-A case is two neighbouring inputs at exactly the stated sensitivity and the score that separates
-them best. A twin is the same case with something broken: half the noise, an input that was not
-clipped, or a sensitivity calibrated for the easier neighbouring relation.
+A case has two neighbouring inputs whose distance is exactly the stated sensitivity, and the score that
+separates them best. A twin is the same case with a fault: half the noise, an input that was not clipped,
+or a sensitivity calibrated for the easier neighbouring relation.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from dpkernel.proof.audit.sampled_cases import sampled_cases
 from dpkernel.proof.audit.selection_cases import selection_cases
 from dpkernel.proof.audit.sgd_cases import sgd_cases
 
-_GAUSSIAN_BUDGET, _PURE_BUDGET = Budget(8.0, 1e-5), Budget(2.0)  # large, so few trials tell much
+# budgets are large, so that few trials show much
+_GAUSSIAN_BUDGET, _PURE_BUDGET = Budget(8.0, 1e-5), Budget(2.0)
 
 
 def all_cases() -> list[Case]:
@@ -50,10 +51,10 @@ def _vector_case(
     """Return the case of zero against a vector twice as long as the sensitivity, clipped to it."""
     direction = np.zeros(mechanism.dimension)
     direction[0] = 1.0
-    if mechanism.sensitivity.norm == "l2":  # any direction is as bad: take one that uses them all
+    if mechanism.sensitivity.norm == "l2":  # all directions are equally bad; this one uses all
         direction = np.sin(1.0 + np.arange(mechanism.dimension))
         direction /= np.linalg.norm(direction)
-    # under zero-out a record moves by the sensitivity; a replaced one would move twice as far
+    # under zero-out a record moves the value by the sensitivity; a replaced one moves it twice as far
     reach = mechanism.sensitivity.value * (1 if _replaces(mechanism) else 2)
     raw = 2 * reach * direction
     shift = clip_rows(raw[None, :], reach)[0] if clip else raw
@@ -73,7 +74,7 @@ def _replaces(mechanism: Any) -> bool:
 
 
 def _with_twins(name: str, build: Callable[[Any], Any], norm: str, weak: str) -> list[Case]:
-    """Return a vector case and its twins: half the noise, no clipping, the easier neighbours."""
+    """Return a vector case and its twins: half the noise, no clipping, the easier relation."""
     found = build(sensitivity.declared(1.0, norm=norm))
     easier = build(sensitivity.declared(1.0, Neighbours.ZERO_OUT, norm))
     half = replace(found, **{weak: getattr(found, weak) / 2})
@@ -115,7 +116,7 @@ def laplace() -> list[Case]:
 
 
 def l2_gamma() -> list[Case]:
-    """One dimension and two: in many the worst direction is too rare to be seen."""
+    """One dimension and two. In many dimensions the worst direction is too rare to be seen."""
     accept = (mechanisms.IDEALISED,)
     return [
         case
@@ -130,7 +131,7 @@ def l2_gamma() -> list[Case]:
 
 
 def functional() -> list[Case]:
-    """Coordinates on a grid; answers one after the other are in ``erm_cases``."""
+    """Values on a grid. Answers one after the other are in ``erm_cases``."""
     accept = (mechanisms.IDEALISED,)
     build = mechanisms.FunctionalGaussian.calibrate
     return [
@@ -146,7 +147,7 @@ def functional() -> list[Case]:
 
 
 def mixture() -> list[Case]:
-    """A record that is hit 0, 1 or 2 times, as two fair coins of each run say."""
+    """A record that is used 0, 1 or 2 times, as two fair coins of each run decide."""
     law = sensitivity.RandomSensitivity(Neighbours.REPLACE_ONE, (0.0, 1.0, 2.0), (0.25, 0.5, 0.25))
     easier = replace(law, neighbours=Neighbours.ZERO_OUT)
     found = mechanisms.MixtureGaussian.calibrate(law, _GAUSSIAN_BUDGET, dimension=1)
@@ -218,7 +219,7 @@ def symmetric() -> list[Case]:
 
 
 def exponential() -> list[Case]:
-    """Candidates of which one gains and the others lose."""
+    """Candidates of which one gets a better score and the others get worse ones."""
     found = mechanisms.Exponential.calibrate(1.0, _PURE_BUDGET, candidates=3)
     double = replace(found, rate=2 * found.rate)
     score = sensitivity.declared(1.0, Neighbours.ZERO_OUT, "score")
@@ -242,9 +243,9 @@ def exponential() -> list[Case]:
 
 
 def mixing() -> list[Case]:
-    """A record among others that leave its direction free; a second one takes its place, or none.
+    """A record whose direction the other records do not use. It is replaced by a second one, or blanked.
 
-    The score is the log-likelihood ratio: squares along the record, less those along the other.
+    The score is the log-likelihood ratio: the squares along the record minus those along the second one.
     """
     accept = (mechanisms.IDEALISED,)
     common: dict[str, Any] = {"rows": 60, "dimension": 3, "accept": accept}
@@ -297,7 +298,7 @@ CASES: dict[str, Callable[[], list[Case]]] = {
     ),
 }
 
-# attacks on what an algorithm computes: bounds that are its own, on mechanisms of the list above
+# attacks on algorithms that have their own sensitivity bounds and use the mechanisms above
 ALGORITHMS: dict[str, Callable[[], list[Case]]] = {
     "hostile batches": hostile_batch_cases,
     "sgd": partial(sgd_cases, _GAUSSIAN_BUDGET),

@@ -1,4 +1,4 @@
-"""What an estimator claims, as a profile for the pair of data sets that an attack uses."""
+"""Express the claim of an estimator as a profile for the pair of data sets that an attack uses."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dpkernel.proof.audit.copies import leaf, parameters
 
 
 def claimed_profile(claim: Any, model: Any) -> PrivacyProfile:
-    """Return the claim as a profile; None is that of a fitted model's certificate."""
+    """Return the claim as a profile. None means the claim of the fitted model's certificate."""
     if isinstance(claim, PrivacyProfile):
         return claim
     if claim is not None:
@@ -31,7 +31,7 @@ def claimed_profile(claim: Any, model: Any) -> PrivacyProfile:
         return ApproximateProfile(budget.epsilon, budget.delta)
     certificate = getattr(model, "certificate_", None)
     if certificate is None:
-        advice = "The estimator has no certificate_: say what it claims, as in claim=(1, 1e-6)."
+        advice = "The estimator has no certificate_. State what it claims, as in claim=(1, 1e-6)."
         allowed = "a PrivacyProfile, a Budget or a pair (epsilon, delta)"
         raise ParameterError(parameter_message("audit", "claim", allowed, None, advice))
     profile: PrivacyProfile = certificate.profile
@@ -39,7 +39,7 @@ def claimed_profile(claim: Any, model: Any) -> PrivacyProfile:
 
 
 def claimed_delta(delta: float | None, claim: Any, model: Any) -> float:
-    """Return the delta at which epsilon is bounded: as stated, of the claim, of the estimator."""
+    """Return the delta at which epsilon is bounded: the stated one, or the claim's or estimator's."""
     if delta is not None:
         if not is_real(delta) or not 0 <= delta < 1:
             allowed = "a float in the range [0, 1)"
@@ -66,9 +66,9 @@ def _depth(path: str) -> int:
 def declared_relation(
     model: Any, stated: str | Neighbours | None = None, fitted: Any = None
 ) -> Neighbours | None:
-    """Return the neighbours: as stated, of the certificate, as declared by the estimator or its parts.
+    """Return the neighbouring relation, or None if it is not known.
 
-    None where nobody says.
+    It is the stated one, or that of the certificate, or the one that the estimator or its parts declare.
     """
     if stated is not None:
         return Neighbours.resolve(stated)
@@ -89,15 +89,22 @@ def declared_relation(
 
 @dataclass(frozen=True)
 class Steps(PrivacyProfile):
-    r"""What a guarantee for neighbours says about tables that are ``count`` such steps apart.
+    r"""What a guarantee for neighbours implies for tables that are ``count`` such steps apart.
 
-    Guarantee    if no test of one step has a power above g(alpha) at level alpha, no test of k steps
-                 has one above g(g(...g(alpha))), k times; delta_k(eps) is the largest value of that
-                 less e^eps alpha. Also delta_k(eps) <= delta(eps/k) sum_{i<k} e^(i eps/k). The
-                 smaller bound of the two is taken.
-    Numerics     g is the least of some of its tangents. The maximum is bounded on each cell of a grid
-                 of alpha by the value at its right end less e^eps times its left end.
-    Reference    Dong, Roth & Su (2022), Theorem 2.14; Vadhan (2017), Lemma 2.2.
+    Notes
+    -----
+    Guarantee
+        If no test of one step has a power above g(alpha) at level alpha, then no test of k steps has a
+        power above g(g(...g(alpha))), applied k times. delta_k(eps) is the largest value of this power
+        minus e^eps alpha. Also delta_k(eps) <= delta(eps/k) sum_{i<k} e^(i eps/k). The smaller of the
+        two bounds is taken.
+    Numerics
+        g is bounded by the smallest of some of its tangents. On each cell of a grid of alpha, the
+        maximum is bounded by the power at the right end minus e^eps times the left end.
+
+    References
+    ----------
+    Dong, Roth & Su (2022), Theorem 2.14; Vadhan (2017), Lemma 2.2.
     """
 
     kind: ClassVar[str] = "steps"
@@ -144,7 +151,7 @@ _TANGENTS = np.append(0.0, np.geomspace(1e-3, 30.0, 200))  # epsilons
 def claim_for_replaced(
     claim: PrivacyProfile, relation: Neighbours | None, records: int = 1
 ) -> PrivacyProfile:
-    """Return what a claim says about tables in which so many records are replaced."""
+    """Return what a claim implies for tables in which this many records are replaced."""
     steps = records * (1 if relation in (None, Neighbours.REPLACE_ONE) else 2)
     if steps == 1:
         return claim

@@ -1,7 +1,8 @@
-"""Copies of an estimator for an audit: without a ledger, and each with noise of its own.
+"""Copy an estimator for an audit, without a ledger and with noise of its own.
 
-Of our estimators ``noise`` is the source. Of a third party it is whatever fixes the random numbers
-of a fit: ``random_state`` at any depth, and every NumPy generator that it holds.
+The noise of dpkernel's estimators comes from ``noise``. For an estimator of a third party it comes from
+whatever fixes the random numbers of a fit: ``random_state`` at any depth, and every NumPy generator that
+the estimator holds.
 """
 
 from __future__ import annotations
@@ -17,31 +18,32 @@ from sklearn.base import clone
 from dpkernel.foundations.types import is_whole
 from dpkernel.privacy.noise import SeededNoise
 
-_SEEDS = ("random_state", "random_seed", "seed", "rng", "generator")  # names that fix a fit
+# names of parameters that may fix a fit
+_SEEDS = ("random_state", "random_seed", "seed", "rng", "generator")
 
 
 def parameters(estimator: Any) -> dict[str, Any]:
-    """Return the parameters at every depth by their paths; the attributes where there are none."""
+    """Return the parameters at every depth by their paths, or the attributes if there are none."""
     if hasattr(estimator, "get_params") and not isinstance(estimator, type):
         return dict(estimator.get_params(deep=True))
     return dict(getattr(estimator, "__dict__", {}))
 
 
 def leaf(path: str) -> str:
-    """Return a parameter's own name."""
+    """Return the last part of a parameter's path."""
     return path.split("__")[-1]
 
 
 def is_ours(estimator: Any) -> bool:
-    """Whether a class is one of dpkernel's, or made from one."""
+    """Whether a class is one of dpkernel's or derived from one."""
     return any(kind.__module__.split(".")[0] == "dpkernel" for kind in type(estimator).__mro__)
 
 
 def fresh(estimator: Any) -> Any:
-    """Return an unfitted copy without a ledger: an audit spends nobody's budget.
+    """Return an unfitted copy without a ledger, because an audit spends nobody's budget.
 
-    The copy is of no family: thousands of fits to made-up rows need no warning that nobody adds
-    them up, and all other warnings stay. What can't be cloned is copied as it is.
+    The copy does not count as a clone of the estimator, so thousands of fits to made-up rows do not warn
+    that nobody adds them up. All other warnings stay. An object that can't be cloned is copied.
     """
     if not hasattr(estimator, "get_params"):
         return copy.deepcopy(estimator)
@@ -57,11 +59,11 @@ def fresh(estimator: Any) -> Any:
 
 
 def reseed(model: Any, seed: int | None) -> None:
-    """Give a copy noise of its own, from the operating system where the seed is None.
+    """Give a copy noise of its own. If the seed is None, it comes from the operating system.
 
-    Our noise is seeded only where the model itself is ours: a third party that fits clones of one of
-    our estimators would hand the same noise to all of them. For the same reason a part's
-    ``random_state`` that is None stays None. All others get numbers of their own.
+    The noise of a dpkernel estimator is seeded only if it is the model itself. A wrapper of a third
+    party that fits clones of one would give the same noise to all of them. For the same reason, a
+    part whose ``random_state`` is None keeps it. All others get numbers of their own.
     """
     changes: dict[str, Any] = {}
     for path, value, owner in _owned(model):
@@ -78,7 +80,7 @@ def reseed(model: Any, seed: int | None) -> None:
     else:
         vars(model).update(changes)
     for path, part in _parts(model):
-        if not is_ours(part):  # generators that are no parameters
+        if not is_ours(part):  # generators that are not parameters
             held = {name: value for name, value in vars(part).items() if name not in changes}
             for name, value in held.items():
                 if isinstance(value, (np.random.Generator, np.random.RandomState)):
@@ -100,7 +102,7 @@ def _third_party(path: str, value: Any, seed: int | None) -> dict[str, Any]:
     if leaf(path) == "random_state":
         top = "__" not in path
         if is_whole(value) or (value is None and top and seed is not None):
-            # the model's own seed as it is: no two runs have the same
+            # the model's own seed is used as it is, because no two runs have the same
             return {path: seed % 2**32 if top and seed is not None else _number(path, seed)}
     return {}
 
@@ -116,7 +118,7 @@ def _generator(like: Any, seed: int) -> Any:
 
 
 def _number(path: str, seed: int | None) -> int:
-    """Return a seed for one parameter: of the operating system, or of its path and the run's seed."""
+    """Return a seed for one parameter: random, or computed from its path and the run's seed."""
     if seed is None:
         return int(np.random.SeedSequence().generate_state(1)[0])
     own = zlib.crc32(path.encode())
@@ -124,7 +126,7 @@ def _number(path: str, seed: int | None) -> int:
 
 
 def _owned(model: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Yield each parameter's path, its value and the estimator that it belongs to."""
+    """Yield the path and value of each parameter, and the estimator that it belongs to."""
     values = parameters(model)
     for path, value in values.items():
         yield path, value, _owner(path, values, model)
@@ -136,7 +138,7 @@ def _owner(path: str, values: Mapping[str, Any], model: Any) -> Any:
 
 
 def _parts(model: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the model and the estimators inside, each with its path."""
+    """Yield the model and the estimators inside it, each with its path."""
     yield "", model
     for path, value in parameters(model).items():
         if hasattr(value, "fit") and hasattr(value, "__dict__") and not isinstance(value, type):

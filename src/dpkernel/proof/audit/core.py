@@ -1,9 +1,10 @@
-r"""The audit core: does a sample of outputs contradict a privacy profile?
+r"""The core of an audit: test whether a sample of outputs contradicts a privacy profile.
 
-Given a score of outputs on D and of outputs on a neighbour D', every event S = {score > t} (or
-< t) must satisfy P(S) - e^eps Q(S) <= delta(eps) for every eps, in both directions. Thresholds
-are chosen on one part of the sample and tested on the other with exact Clopper-Pearson bounds, so
-a sound claim is rejected with probability at most ``false_alarm``, whatever the distributions.
+Let each output on a data set D and on a neighbour D' have a score. If the claim is true, every event
+S = {score > t} (or < t) satisfies P(S) - e^eps Q(S) <= delta(eps) for every eps, in both directions.
+Thresholds t are chosen on one part of the sample and tested on the other with exact Clopper-Pearson
+bounds. So a true claim is rejected with probability at most ``false_alarm``, whatever the
+distributions are.
 """
 
 from __future__ import annotations
@@ -23,27 +24,28 @@ from dpkernel.privacy.mechanisms import Mechanism
 from dpkernel.privacy.noise import Noise, NoiseSource, Part, Plan
 from dpkernel.privacy.profiles import PrivacyProfile
 
-_EPSILONS = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0)  # for each of which a threshold is chosen
-_GRID = (*_EPSILONS, 0.75, 1.5, 3.0, 5.0, 6.0, 8.0)  # of the profile, put to every threshold
+_EPSILONS = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0)  # a threshold is chosen for each of these
+_GRID = (*_EPSILONS, 0.75, 1.5, 3.0, 5.0, 6.0, 8.0)  # the epsilons at which the profile is tested
 
-_HUGE = 1e300  # in place of an infinite score
+_HUGE = 1e300  # takes the place of an infinite score
 
 
 @dataclass(frozen=True)
 class Point:
-    """One judged event: how often it happened on each side, with exact bounds.
+    """One judged event, how often it happened on each side, and exact bounds.
 
     Attributes
     ----------
     event : str
         "score > t" or "score < t".
     threshold : float
+        The threshold t.
     swapped : bool
-        The event speaks for the second data set, not for the first.
+        Whether the event is evidence for the second data set and not for the first.
     hit_rate, false_rate : float
-        Its share on the side that it speaks for, and on the other.
+        The share of the event on the side for which it is evidence, and on the other side.
     hit_low, false_high : float
-        The lower bound on the first and the upper bound on the second; all bounds of an audit hold
+        The lower bound on the first and the upper bound on the second. All bounds of an audit hold
         together with its confidence.
     """
 
@@ -56,29 +58,30 @@ class Point:
     false_high: float
 
     def epsilon(self, delta: float) -> float:
-        """Return the epsilon at this delta that the bounds prove at least."""
+        """Return the lower bound on epsilon at this delta that follows from the bounds."""
         if self.hit_low <= delta:
             return 0.0
         return max(0.0, math.log((self.hit_low - delta) / self.false_high))
 
     @property
     def mu(self) -> float:
-        """The mu of the least Gaussian pair whose trade-off curve does not exclude the bounds."""
+        """The smallest mu for which a Gaussian trade-off curve allows the bounds."""
         return max(0.0, float(ndtri(self.hit_low) - ndtri(self.false_high)))
 
 
 @dataclass(frozen=True)
 class AuditResult:
-    """What an audit found.
+    """The result of testing a profile.
 
     Attributes
     ----------
     violated : bool
-        The sample contradicts the profile, at the stated false-alarm rate.
+        Whether the sample contradicts the profile, at the stated false-alarm rate.
     epsilon_lower : float
         A lower bound on the true epsilon at ``delta``, with confidence 1 - false_alarm.
     worst_epsilon, delta_lower, delta_claimed : float
-        The point of the profile with the largest excess, and the two sides there.
+        The epsilon of the profile with the largest excess, the lower bound on delta there, and the
+        claimed delta.
     mu_lower : float
         The pair of outputs is not mu-Gaussian-DP for any smaller mu, with the same confidence.
     points : tuple of Point
@@ -102,10 +105,10 @@ Run = Callable[[bool, Noise], float]  # (on the neighbour?, noise) -> score of o
 
 @dataclass(frozen=True)
 class Case:
-    """One attack: how to run it, what is claimed, and what is really drawn.
+    """One attack: how to run it, what is claimed, and which noise is really drawn.
 
-    A run draws ``draws`` releases. ``most_runs`` on each side are made, however many are asked for:
-    the twin of a case whose runs take long is far enough off for so few.
+    A run draws ``draws`` releases. At most ``most_runs`` are made on each side, even if more are
+    requested. This is for cases whose runs take long; their twins are so wrong that few runs show it.
     """
 
     name: str
@@ -122,7 +125,7 @@ class Case:
         """Run the attack ``trials`` times on each side and test the claim."""
         trials = min(trials, self.most_runs)
         part = Part(self.name, self.mechanism.profile(), draws=2 * trials * self.draws)
-        plan = Plan((part,), nothing_proved=True)  # an audit protects nobody
+        plan = Plan((part,), nothing_proved=True)  # an audit gives no guarantee
         granted = Ledger(neighbours=self.mechanism.sensitivity.neighbours).spend(
             plan, self.name, noise=noise
         )
@@ -145,14 +148,18 @@ def audit_scores(
     Parameters
     ----------
     scores, neighbour_scores : arrays of equal length
-        One number an independent run: any function of the output, chosen beforehand. The first
-        half chooses thresholds, the second is judged.
+        One number per independent run: any function of the output that was chosen beforehand. The
+        first half is used to choose thresholds, the second half is judged.
     profile : PrivacyProfile
         The claim.
     delta : float
-        At which ``epsilon_lower`` is stated.
+        The delta at which ``epsilon_lower`` is stated.
     false_alarm : float
-        Probability that a true claim is rejected.
+        The largest probability that a true claim is rejected.
+
+    Returns
+    -------
+    AuditResult
     """
     scores, neighbour_scores = np.asarray(scores, float), np.asarray(neighbour_scores, float)
     if scores.ndim != 1 or scores.shape != neighbour_scores.shape or len(scores) < 4:
@@ -178,10 +185,10 @@ def judge_scores(
     delta: float,
     false_alarm: float,
 ) -> AuditResult:
-    """Choose thresholds on the pilot's scores and test the profile on the judged ones.
+    """Choose thresholds on the scores of a pilot and test the profile on the judged scores.
 
-    The judged scores must be of runs that had no part in choosing the pilot's thresholds, the
-    statistic or the data sets. Scores that are not a number count as minus infinity.
+    The judged scores must come from runs that had no part in choosing the thresholds, the statistic or
+    the data sets. Scores that are not a number count as minus infinity.
     """
     pilot_p, pilot_q, judged_p, judged_q = (ordered(x) for x in (*pilot, *judged))
     rough = false_alarm / (8 * (len(_EPSILONS) + 2))
@@ -191,8 +198,8 @@ def judge_scores(
         for sign in (1.0, -1.0):
             best = _best_thresholds(sign * p, sign * q, len(judged_p), rough, delta)
             chosen |= {(swapped, sign, t) for t in best}
-    chosen = chosen or {(False, 1.0, float(np.median(pilot_p)))}  # nothing promises anything
-    level = false_alarm / (2 * len(chosen))  # two one-sided bounds a test
+    chosen = chosen or {(False, 1.0, float(np.median(pilot_p)))}  # no threshold is promising
+    level = false_alarm / (2 * len(chosen))  # two one-sided bounds per test
     points = []
     for swapped, sign, threshold in sorted(chosen):
         p, q = (judged_q, judged_p) if swapped else (judged_p, judged_q)
@@ -216,31 +223,32 @@ def judge_scores(
 
 
 def most_provable(trials: int, false_alarm: float) -> float:
-    """Return the epsilon that is proved at delta = 0 where every run tells the sides apart.
+    """Return the epsilon that is proved at delta = 0 if every run tells the sides apart.
 
-    For the two events of such an audit, one for each side.
+    Such an audit judges two events, one for each side.
     """
     low, high = _bounds(np.ones(trials), np.zeros(trials), 0.5, false_alarm / 4)
     return max(0.0, math.log(low / high))
 
 
 def could_contradict(profile: PrivacyProfile, trials: int, false_alarm: float) -> bool:
-    """Whether an attack that is right in every one of so many runs would contradict the profile."""
+    """Whether an attack that is right in all of this many runs would contradict the profile."""
     low, high = _bounds(np.ones(trials), np.zeros(trials), 0.5, false_alarm / 4)
     return any(low - math.exp(e) * high > profile.delta(e) for e in _GRID)
 
 
 def ordered(scores: Array) -> Array:
-    """Return finite numbers in the same order: what is no number comes first."""
+    """Return finite numbers in the same order. NaN counts as the smallest."""
     tame = np.nan_to_num(np.asarray(scores, float), nan=-_HUGE, posinf=_HUGE, neginf=-_HUGE)
     return np.asarray(tame)
 
 
 def _best_thresholds(p: Array, q: Array, n: int, level: float, delta: float) -> set[float]:
-    """Return the t whose events {score > t} promise the best bounds on n further runs a side.
+    """Return the t whose events {score > t} promise the best bounds on n further runs per side.
 
-    One for P - e^eps Q at each eps, one for the ratio P/Q, one for the mu of a Gaussian pair; none
-    where nothing can be expected: every event that is judged costs the others some confidence.
+    There is one for P - e^eps Q at each eps, one for the ratio P/Q, and one for the mu of a Gaussian
+    pair. Thresholds that promise nothing are left out, because every event that is judged takes some
+    confidence from the others.
     """
     grid = np.unique(np.quantile(np.concatenate((p, q)), np.linspace(0, 1, 201)))
     hits = (len(p) - np.searchsorted(np.sort(p), grid, side="right")) / len(p) * n

@@ -1,10 +1,10 @@
 """Worst cases of output perturbation, and the twins that must be rejected.
 
-A support vector machine on a few records in two dimensions, with a ridge so strong that every margin
-stays below 1: the minimisers of the two data sets are as far apart as the stability bound allows. And
-least squares for one record, under a ridge so strong that its bound is almost attained. The twins are
-the mistakes that can be made with the same bound: half the scale, the easier neighbours, and one random
-number for a whole function.
+The first case is a support vector machine on a few records in two dimensions. Its ridge is so
+strong that every margin stays below 1, and then the minimisers of the two data sets are as far
+apart as the stability bound allows. The second case is least squares for one record, with a ridge
+so strong that its bound is almost attained. The twins are mistakes that can be made with the same
+bound: half the scale, the easier neighbouring relation, and one random number for a whole function.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from dpkernel.solvers.output_perturbation import Risk, minimise_risk
 
 _M, _RIDGE = 4, 16.0
 _ROWS = np.tile([0.6, 0.8], (_M, 1))  # of norm 1
-_POINTS = np.array([[0.6, 0.8], [0.8, -0.6]])  # where two predictions are made
+_POINTS = np.array([[0.6, 0.8], [0.8, -0.6]])  # the points of two predictions
 _RISK = Risk(Hinge(), _M, 2, 1.0, _RIDGE)
 _SQUARES = Risk(Squared(), 1, 2, 1.0, 64.0)
 
@@ -87,9 +87,9 @@ def _prediction(
 def _answers(
     name: str, mechanism: Any, claim: Any, times: int = 1, broken: str | None = None
 ) -> Case:
-    """Return the case of a function that is asked at its worst point, perhaps with fresh noise.
+    """Return the case of a function that is evaluated at its worst point, perhaps with fresh noise.
 
-    The neighbour's function is zero, so every value is noise.
+    The function of the neighbour is zero, so every value of it is noise.
     """
     kernel, at = kernels.Gaussian(), np.zeros(1)
     reach = mechanism.sensitivity.value
@@ -102,7 +102,7 @@ def _answers(
 
         key, found = mechanism.key(noise), []
         for k in range(times):
-            fresh = key + bytes([k])  # a curator that forgets would draw again
+            fresh = key + bytes([k])  # a curator that forgets its answers would draw again
             function = NoisyFunction(value, kernel, mechanism, fresh)
             if times == 1:
                 function.answer(at + 0.5)  # an earlier question

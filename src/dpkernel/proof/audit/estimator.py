@@ -1,4 +1,4 @@
-"""Audit a whole estimator: fit it many times to two neighbouring tables and try to tell them apart."""
+"""Audit an estimator: fit it many times to two neighbouring tables and try to tell them apart."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from dpkernel.proof.audit.report import AuditReport
 from dpkernel.proof.audit.statistics import STATISTICS, Score, projection, separation
 from dpkernel.proof.audit.worst_cases import WorstCase, worst_cases
 
-_CHUNK = 25  # fits that one task makes
+_CHUNK = 25  # fits per task
 
 
 def audit(
@@ -56,54 +56,66 @@ def audit(
     Parameters
     ----------
     estimator : object with ``fit``
-        Ours or anybody's. It is copied; neither it nor its ledger is touched, and nothing but its
-        public face is used. A fit that fails is an observation like others, unless it fails on both
-        data sets.
+        An estimator of dpkernel or of anybody else. It is copied; neither it nor its ledger is changed,
+        and only its public interface is used. A fit that fails is an observation like any other, unless
+        all fits to both data sets fail.
     worst_case : "auto", str or (D, D')
-        Two neighbouring data sets, each a pair (X, y), y None for transformers. "auto" makes some
-        from the declared bounds and classes and takes the one that shows most in a pilot; a name
-        takes that one. They differ in one replaced record, or in ``records`` of them.
+        Two neighbouring data sets, each a pair (X, y), where y is None for transformers. "auto" makes
+        several pairs from the declared bounds and classes and takes the one that shows most in a pilot.
+        A name takes the built-in pair of that name. The built-in pairs differ in one replaced record, or
+        in ``records`` of them.
     trials : int
-        Judged fits on each of the two. As many again come before them, to choose the attack; half as
-        many where the pair is given. At most about log(trials / 10) can be proved for epsilon.
+        The number of judged fits to each of the two data sets. As many fits come before them to choose
+        the attack, or half as many if the pair is given. They can prove at most an epsilon of about
+        log(trials / 10).
     confidence : float
-        That a true claim is not contradicted.
+        The probability that a true claim is not contradicted, at least.
     claim : PrivacyProfile, Budget or (epsilon, delta), optional
         What is claimed; by default the profile of the estimator's ``certificate_``.
     delta : float, optional
-        At which epsilon is bounded; by default that of the claim.
+        The delta at which epsilon is bounded; by default that of the claim.
     neighbours : {"replace-one", "zero-out", "add-remove"}, optional
-        Of the claim; by default those of the certificate, or what the estimator or its parts declare,
-        or replaced records. Needed only where parts disagree.
+        The neighbouring relation of the claim. By default it is that of the certificate, or what the
+        estimator or its parts declare, or "replace-one". It is needed only if parts disagree.
     statistic : "auto", "projection", "logistic", "boosting" or callable
-        How the released numbers become one score: projected on the direction in which the two sides
-        differ, by a learned classifier, or by your own function of the fitted estimator, for
-        example a likelihood ratio. "auto" takes the one that did best on held-out pilot fits.
+        How the released numbers become one score: by projection on the direction in which the two sides
+        differ, by a learned classifier, or by your own function of the fitted estimator, for example a
+        likelihood ratio. "auto" takes the one that did best on held-out pilot fits.
     n_rows, n_columns, n_targets : int
-        Of the built-in tables. The bounds say how many columns, 1 if they do not; without
-        ``n_targets`` the targets are a vector.
+        The sizes of the built-in tables. The number of columns follows from the bounds, and is 1 if they
+        do not say it. Without ``n_targets`` the targets are a vector.
     records : int
-        How many records of a built-in pair are replaced at once. The claim that is tested is what
-        the estimator's claim says about so many steps. Where epsilon is small, few fits tell more
-        about a group of records than about one: the claim for the group allows more, but noise that
-        is too small shows as many times more clearly.
+        How many records of a built-in pair are replaced at once. The tested claim is what the
+        estimator's claim implies for that many steps. If epsilon is small, few fits tell more about a
+        group of records than about one: the claim for the group allows more, but noise that is too small
+        shows more clearly, in proportion to the size of the group.
     n_jobs : int, optional
-        Processes, as in scikit-learn.
+        The number of processes, as in scikit-learn.
     random_state : int, optional
-        Makes the audit repeatable: noise and attack follow from it. By default the fits draw from
-        the operating system, as they would in use; so do, in any case, parts of a third party's
-        estimator that are ours or have ``random_state=None``.
+        Makes the audit repeatable, because noise and attack follow from it. By default the fits draw
+        from the operating system, as they would in use. Two kinds of parts inside an estimator of
+        another library always do: estimators of dpkernel, and parts with ``random_state=None``.
     progress : bool
-        Show a progress bar.
+        Whether to show a progress bar.
 
-    Guarantee    A true claim is called contradicted with probability at most 1 - confidence, and
-                 ``epsilon_lower`` exceeds the true epsilon at delta with at most that probability;
-                 no assumption on the outputs. Pair, statistic and thresholds are chosen on fits
-                 that are not judged; the judged ones give exact Clopper-Pearson bounds, shared
-                 evenly among the thresholds.
-    Not covered  A claim that is not contradicted may still be wrong: another pair, another
-                 statistic or more trials may show it.
-    Reference    Jagielski, Ullman & Oprea (2020); Nasr et al. (2021) for the Gaussian view.
+    Returns
+    -------
+    AuditReport
+
+    Notes
+    -----
+    Guarantee
+        A true claim is called contradicted with probability at most 1 - confidence, and
+        ``epsilon_lower`` exceeds the true epsilon at delta with at most that probability. This needs no
+        assumption on the outputs. Pair, statistic and thresholds are chosen on fits that are not judged.
+        The judged fits give exact Clopper-Pearson bounds, shared evenly among the thresholds.
+    Not covered
+        A claim that is not contradicted may still be wrong. Another pair, another statistic or more
+        trials may show it.
+
+    References
+    ----------
+    Jagielski, Ullman & Oprea (2020); Nasr et al. (2021) for the Gaussian view.
 
     Examples
     --------
@@ -176,7 +188,7 @@ def _n_rows(case: WorstCase) -> int | None:
 
 
 def _released_names(layout: Layout) -> tuple[str, ...]:
-    """Return the labels of the releases whose values the attack saw, in alphabetic order."""
+    """Return the labels of the releases whose values the attack saw, in alphabetical order."""
     names = [name for name, _ in layout.sizes if name.startswith(RELEASED)]
     return tuple(name.removeprefix(RELEASED) for name in names)
 
@@ -200,7 +212,7 @@ def _check(trials: Any, confidence: Any, statistic: Any, n_rows: Any, seed: Any)
 
 
 def _first_fit(runner: Runner, case: WorstCase) -> Any:
-    """Return a fitted copy; an estimator that can be fitted to neither table says why."""
+    """Return a fitted copy. Raises the estimator's own error if neither table can be fitted."""
     try:
         return runner.fitted(case.table, None)
     except Exception:
@@ -212,23 +224,24 @@ def _first_fit(runner: Runner, case: WorstCase) -> Any:
 
 
 def _refuse_failures(sides: Sequence[Sequence[Observation]]) -> None:
-    """Refuse to judge an estimator of which every fit to either table failed."""
+    """Raise if every fit to both tables failed."""
     if all("failed" in seen for side in sides for seen in side):
         kind, text = sides[0][0]["failed"]
-        allowed = "one that can be fitted to one of the two tables"
+        allowed = "an estimator that can be fitted to one of the two tables"
         raise ParameterError(parameter_message("audit", "estimator", allowed, f"{kind}: {text}"))
 
 
 def _warn_if_fixed(bare: Any, layout: Layout, sides: Sequence[Sequence[Observation]]) -> None:
-    """Warn where every fit shows the same and a parameter may be the reason."""
+    """Warn if all fits look the same and a parameter may be the reason."""
     rows = [layout.rows(side) for side in sides]
     seed = fixes_its_noise(bare)
     if seed is None or not all(len(np.unique(each, axis=0)) == 1 for each in rows):
         return
     if layout.sizes and not np.array_equal(rows[0][0], rows[1][0]):
         warnings.warn(
-            f"All fits of {type(bare).__name__} to one table show the same: if its parameter {seed!r}"
-            " fixes the noise, the audit speaks of that seed and not of the mechanism: leave it unset.",
+            f"All fits of {type(bare).__name__} to one table look the same. If its parameter {seed!r}"
+            " fixes the noise, the audit is about that seed and not about the mechanism. Leave it"
+            " unset.",
             UserWarning,
             stacklevel=3,
         )
@@ -236,7 +249,7 @@ def _warn_if_fixed(bare: Any, layout: Layout, sides: Sequence[Sequence[Observati
 
 @dataclass
 class Runs:
-    """Many independent fits, over processes, with seeds that never repeat and a progress bar."""
+    """Makes many independent fits in processes, with seeds that never repeat and a progress bar."""
 
     runner: Runner
     n_jobs: int | None
@@ -257,12 +270,12 @@ class Runs:
             self._bar.stop()
 
     def expect(self, fits: int) -> None:
-        """Say how many fits there will be."""
+        """Set the number of fits for the progress bar."""
         if self._bar is not None:
             self._bar.add_task("auditing", total=fits)
 
     def __call__(self, case: WorstCase, neighbour: bool, count: int) -> list[Observation]:
-        """Return what is seen in so many fits to one of the two tables."""
+        """Return what is seen in ``count`` fits to one of the two tables."""
         table = case.neighbour if neighbour else case.table
         if case.name not in self._filters:
             self._filters[case.name] = self.runner.filters(case.table, case.neighbour)
@@ -297,7 +310,7 @@ class Runs:
 def _cases(
     worst_case: Any, estimator: Any, n_rows: int, sizes: dict[str, Any]
 ) -> Sequence[WorstCase]:
-    """Return the pair that was given, or the built-in ones."""
+    """Return the given pair, or the built-in pairs."""
     if not isinstance(worst_case, str):
         try:
             (X, y), (other_X, other_y) = worst_case
@@ -318,9 +331,9 @@ def _cases(
 def _pilot(
     cases: Sequence[WorstCase], trials: int, runs: Runs
 ) -> tuple[WorstCase, list[list[Observation]]]:
-    """Return the case whose sides are farthest apart, and what was seen of it on both sides.
+    """Return the case whose sides are farthest apart, and what was seen on both of its sides.
 
-    A few fits of every case, more of the best two, as many again of the best.
+    Every case gets a few fits, the best two get more, and the best one gets as many again.
     """
     few, more = max(min(20, max(8, trials // 8)), trials // 20), max(10, trials // 4)
     alone = len(cases) == 1
@@ -351,13 +364,13 @@ def _pilot(
 def _best_statistic(
     p: Array, q: Array, statistic: str | Callable[[Any], Any], known: list[int]
 ) -> tuple[str, Score]:
-    """Fit each statistic to every second row; return the one that does best on the others.
+    """Fit each statistic to every second row, and return the one that does best on the others.
 
-    ``known`` are the places of released values along the directions in which they move.
+    ``known`` are the positions of the released values along the directions in which they move.
     """
     if callable(statistic):
         name = "own statistic"
-        if p.ndim == 1:  # one number: it is the score, wild or not
+        if p.ndim == 1:  # a single number is itself the score, even if it is not finite
             return name, lambda scores: scores
         names = ["projection"]
     else:

@@ -1,11 +1,11 @@
-"""Audit the model in a file: attack the plan that was fitted, not some other fit of the same class.
+"""Audit the model in a file, by repeating its fit on made-up rows.
 
 What a fit releases follows from public numbers: the number of rows and columns, epsilon, delta, the
 neighbours and the parameters. A model file holds all of them. The audited estimator is built from the
-file and fitted to made-up rows; what such a fit releases is compared with the certificate before
-anything is attacked, and an audit of another plan is refused.
+file and fitted to made-up rows. Before anything is attacked, the releases of such a fit are compared
+with the certificate. If they differ, the audit is refused, because it would be about another fit.
 
-What is not handled: models that protect all rows of a unit ("groups"). Their audit is refused.
+Not handled: models that protect all rows of a unit ("groups"). Their audit is refused.
 """
 
 from __future__ import annotations
@@ -33,19 +33,23 @@ from dpkernel.proof.audit.observe import Runner
 from dpkernel.proof.audit.report import AuditReport
 from dpkernel.proof.audit.worst_cases import worst_cases
 
-_SMALL = 20_000  # rows from which the estimators compute in float32: smaller tables stay above it
-_SLOW = 3.0  # seconds of a fit above which a smaller table is looked for
+_SMALL = (
+    20_000  # from this many rows on, estimators compute in float32; smaller tables stay above it
+)
+_SLOW = 3.0  # if a fit takes more seconds than this, a smaller table is tried
 _SECONDS = 120.0  # that the fits of an audit may take together, on each process
-_FEWEST, _MOST = 60, 1000  # trials
-_FITS = 5.2  # of an audit, by its trials: both sides and the choice of the attack
-_ADVANTAGE = 0.6  # that the claim for a group of records may allow: few trials can exceed it
-_RELEASED = ("centre", "mean", "covariance")  # numbers in recipes that followed from the data
-_EQUAL, _CLOSE = 1e-6, 1e-2  # relative: numbers of one plan at one size, and at two sizes
+_FEWEST, _MOST = 60, 1000  # limits on the number of trials
+_FITS = 5.2  # fits of an audit per trial: both sides and the choice of the attack
+_ADVANTAGE = (
+    0.6  # largest advantage under the claim for a group of records; few trials can exceed it
+)
+_RELEASED = ("centre", "mean", "covariance")  # numbers in recipes that were computed from the data
+_EQUAL, _CLOSE = 1e-6, 1e-2  # relative difference allowed at the same size, and at another size
 
 
 @dataclass(frozen=True)
 class Subject:
-    """An estimator that may make the fit of a model file again, and the sizes of that fit."""
+    """An estimator that may repeat the fit of a model file, and the sizes of that fit."""
 
     estimator: Any
     certificate: Certificate
@@ -54,7 +58,7 @@ class Subject:
     n_targets: int | None = None
 
     def differences(self, n_rows: int) -> tuple[list[str], float]:
-        """Return in words how a fit to so many made-up rows differs from the plan, and its seconds."""
+        """Return in words how a fit to this many rows differs from the plan, and its seconds."""
         columns, targets = self.n_columns, self.n_targets
         try:
             table = worst_cases(self.estimator, n_rows, columns, n_targets=targets)[0].table
@@ -78,29 +82,34 @@ def audit_file(
     random_state: int | None = None,
     progress: bool = True,
 ) -> AuditReport:
-    """Attack the plan of the model in a file: ``audit`` with what the file says.
+    """Audit the fit of the model in a file, with ``audit`` and the settings of the file.
 
     Parameters
     ----------
     path : str or Path
-        A model file. Nothing of its coefficients is used: the fits are of made-up rows.
+        A model file. Its coefficients are not used, because the fits are to made-up rows.
     trials : int, optional
-        Judged fits on each side. By default as many as take about two minutes, from 60 to 1,000.
+        The number of judged fits on each side. By default it is as many as take about two minutes, from
+        60 to 1,000.
     n_rows : int, optional
-        By default the number of rows that the model was fitted to. Where one such fit takes long, it
-        is the smallest of its halves, quarters and so on that makes the same releases; the report
-        says so. A size that makes other releases is refused.
+        The number of made-up rows. By default it is the number of rows that the model was fitted to. If
+        such a fit takes long, it is the smallest of its halves, quarters and so on that makes the same
+        releases, and the report says so. A size that makes other releases is refused.
     records : int, optional
-        How many records differ between the two tables. By default as many as leave an
-        attacker an advantage of at most 0.6 under the claim: for a small epsilon few fits show more
-        of a group than of one record.
+        How many records differ between the two tables. By default it is as many as leave an attacker an
+        advantage of at most 0.6 under the claim. If epsilon is small, few fits show more about a group
+        than about one record.
     confidence, n_jobs, random_state, progress
-        As in ``audit``.
+        The same as in ``audit``.
+
+    Returns
+    -------
+    AuditReport
 
     Raises
     ------
     ParameterError
-        No fit to made-up rows makes the releases that the file's certificate lists.
+        If no fit to made-up rows makes the releases that the certificate of the file lists.
     """
     subject, rows, seconds, words = subject_of(path, n_rows)
     profile, relation = subject.certificate.profile, subject.certificate.neighbours
@@ -122,7 +131,7 @@ def audit_file(
     labels = [release.label for release in subject.certificate.releases]
     unseen = sorted(set(labels) - set(found.releases))
     if unseen:
-        words.append(f"The attack can't see what was released as {', '.join(unseen)} by itself.")
+        words.append(f"The attack can't see the release {', '.join(unseen)} on its own.")
     ordered = tuple(label for label in labels if label in found.releases)
     return replace(found, setting=tuple(words), releases=ordered)
 
@@ -130,9 +139,9 @@ def audit_file(
 def subject_of(
     path: str | Path, n_rows: int | None = None
 ) -> tuple[Subject, int, float, list[str]]:
-    """Return who makes the fit of a file again, at which size, in how many seconds, and words on it.
+    """Return the estimator that repeats the fit of a file, its number of rows, its seconds, and words.
 
-    Every size was fitted once, and the releases of that fit were compared with the certificate's.
+    Every size is fitted once, and the releases of that fit are compared with the certificate.
     """
     choices = _choices(path)
     whole, certificate = choices[0].n_rows, choices[0].certificate
@@ -161,13 +170,13 @@ def subject_of(
         return subject, rows, seconds, _words(subject, rows, reason)
     size = f"{sizes[-1]} made-up rows"
     raise ParameterError(
-        f"{Path(path).name} can't be audited: a fit to {size} does not make the releases of its"
+        f"{Path(path).name} can't be audited, because a fit to {size} does not make the releases of its"
         f" certificate ({', '.join(r.label for r in certificate.releases)}). {'; '.join(why)}."
     )
 
 
 def _match(choices: Sequence[Subject], rows: int) -> tuple[Subject, float] | list[str]:
-    """Return the first choice whose fit to so many rows follows the plan, or what is different."""
+    """Return the first choice whose fit to this many rows follows the plan, or else the differences."""
     reasons: list[str] = []
     for subject in choices:
         found, seconds = subject.differences(rows)
@@ -178,20 +187,20 @@ def _match(choices: Sequence[Subject], rows: int) -> tuple[Subject, float] | lis
 
 
 def _choices(path: str | Path) -> list[Subject]:
-    """Return the ways to read a file's parameters, the likeliest first."""
+    """Return the possible readings of the parameters in a file, the most likely first."""
     header, model, name = read_header(path), load(path), Path(path).name
     certificate: Certificate | None = getattr(model, "certificate_", None)
     if certificate is None:
-        raise ParameterError(f"{name} can't be audited: nothing was released for it.")
+        raise ParameterError(f"{name} can't be audited, because nothing was released for it.")
     if certificate.unit != "row":
         raise ParameterError(
-            f"{name} can't be audited: it protects all rows of a unit, and units are not made up here."
-            " Audit its estimator with two tables of your own."
+            f"{name} can't be audited, because it protects all rows of a unit and made-up tables have no"
+            " units. Audit its estimator with two tables of your own."
         )
     rows: Any = certificate.public.get("n_rows")
     if not is_whole(rows) or rows < 2:
-        raise ParameterError(f"{name} can't be audited: it does not state its number of rows.")
-    # several columns of coefficients are several targets, or several quantiles or classes of one
+        raise ParameterError(f"{name} can't be audited, because it states no number of rows.")
+    # several columns of coefficients belong to several targets, or to quantiles or classes of one target
     targets = [None, *np.shape(getattr(model, "coef_", 0.0))[1:]]
     return [
         Subject(estimator, certificate, int(rows), int(model.n_features_in_), count)
@@ -201,10 +210,10 @@ def _choices(path: str | Path) -> list[Subject]:
 
 
 def _rebuilt(model: Any, header: JSON) -> Iterator[Any]:
-    """Yield unfitted estimators: with the parameters that were given, and with those that followed.
+    """Yield unfitted estimators: with the parameters that were given, and with those of the feature map.
 
-    Files hold the parameters that are numbers and texts. Of a kernel or length scales that are neither
-    the feature map in the file knows more. Files of earlier versions have no request.
+    Files hold the parameters that are numbers and texts. A kernel or length scales of another kind are
+    read from the feature map in the file. Files of earlier versions do not hold the requested budget.
     """
     stated = header.get("parameters", {})
     request = {**stated, **header.get("request", {})}
@@ -218,15 +227,15 @@ def _rebuilt(model: Any, header: JSON) -> Iterator[Any]:
         yield clone(loaded).set_params(**given)
     yield loaded
     inner = getattr(getattr(loaded, "features", None), "base", None)
-    if inner is not None:  # the map of a classifier is around the one that was given
+    if inner is not None:  # the map of a classifier wraps the one that was given
         yield clone(loaded).set_params(features=inner)
 
 
 def plan_differences(stated: Certificate, found: Certificate, *, same_size: bool) -> list[str]:
-    """Return in words what distinguishes the releases of two certificates; nothing if one plan.
+    """Return in words how the releases of two certificates differ; an empty list if they agree.
 
-    At one number of rows every number of every mechanism must agree. At another number of rows the
-    labels, the kinds, the draws, the lengths and the privacy of each release must.
+    At the same number of rows, every number of every mechanism must agree. At another number of rows,
+    the labels, kinds, draws, dimensions and the privacy of each release must agree.
     """
     if stated.neighbours is not found.neighbours:
         return [f"the neighbours are {found.neighbours.value}, not {stated.neighbours.value}"]
@@ -246,7 +255,7 @@ def plan_differences(stated: Certificate, found: Certificate, *, same_size: bool
 
 
 def _public_part(feature_map: Any) -> Any:
-    """Return the recipe of a feature map without the numbers in it that were released."""
+    """Return the recipe of a feature map without the released numbers in it."""
     if not isinstance(feature_map, dict):
         return feature_map
     return {k: _public_part(v) for k, v in feature_map.items() if k not in _RELEASED}
@@ -259,7 +268,7 @@ def _as_private(one: Release, other: Release) -> bool:
 
 
 def _agree(one: Any, other: Any) -> bool:
-    """Whether two JSON values agree, numbers to the digits that a certificate's epsilon has."""
+    """Whether two JSON values agree. Numbers must agree to the digits of a certificate's epsilon."""
     if isinstance(one, dict) and isinstance(other, dict):
         return set(one) == set(other) and all(_agree(one[name], other[name]) for name in one)
     if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
@@ -286,7 +295,7 @@ def _words(subject: Subject, rows: int, reason: str) -> list[str]:
 
 
 def group_size(profile: PrivacyProfile, relation: Neighbours, n_rows: int) -> int:
-    """Return how many records may differ while the claim allows an advantage of at most 0.6."""
+    """Return the largest number of records for which the claim allows an advantage of at most 0.6."""
     size, step = 1, 1
     while size + step <= n_rows // 4:
         if claim_for_replaced(profile, relation, size + step).delta(0.0) > _ADVANTAGE:

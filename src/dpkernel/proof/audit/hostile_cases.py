@@ -1,8 +1,8 @@
 """Batches of fixed size among hostile records, under zero-out, and the twin that must be rejected.
 
-The other records of a batch are free, too. A batch that holds the record holds one other record less.
-The record is at one end and is blanked, all others are at the other end: a batch with the record and one
-without it are then twice as far apart as the record is from nothing.
+The other records of a batch may have any values. A batch of fixed size that holds the record holds one
+other record less. Here the record is at one end and is blanked, and all others are at the other end. A
+batch with the record and one without it are then twice as far apart as the record is from zero.
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ from dpkernel.privacy.noise import Noise
 from dpkernel.privacy.sensitivity import bounded_sum
 from dpkernel.proof.audit.core import Case
 
-_BOUND = 1 << 10  # of the integers that are summed
-_BUDGET = Budget(10.0, 1e-5)  # so large that a record shows whenever it is looked at
-_ROWS = _STEPS = 10  # a record is looked at once, on average
-_RUNS = 4000  # of ten releases each
+_BOUND = 1 << 10  # bound on the integers that are summed
+_BUDGET = Budget(10.0, 1e-5)  # so large that a record shows whenever it is in the batch
+_ROWS = _STEPS = 10  # a record is used once, on average
+_RUNS = 4000  # with ten releases each
 
 
 def hostile_batch_cases() -> list[Case]:
-    """Return batches of fixed size under zero-out among hostile records, and the formula for Poisson.
+    """Return batches of fixed size under zero-out among hostile records, and a twin.
 
-    The twin draws the noise that the profile of Poisson batches asks for, and claims that profile:
-    there a blanked record is compared with nothing, never with another record in its place.
+    The twin draws the noise that the profile of Poisson batches requires, and claims that profile.
+    With Poisson batches, a blanked record is compared with nothing and never with another record in
+    its place.
     """
     common: dict[str, Any] = {"dimension": 1, "n_rows": _ROWS, "batch": 1, "steps": _STEPS}
     moved = bounded_sum(Neighbours.ZERO_OUT, bound=_BOUND)
@@ -59,7 +60,7 @@ def hostile_batch_cases() -> list[Case]:
 
 
 def _log_ratio(seen: Array, sigma: float) -> Array:
-    """Return the log-likelihood ratio of steps: the record in the batch, or one of the others."""
+    """Return the log-likelihood ratio of steps, whose batch holds the record or one of the others."""
 
     def log_density(record: float) -> Array:
         hit = np.log(1 / _ROWS) - (seen - record) ** 2 / (2 * sigma**2)

@@ -1,9 +1,9 @@
 """Worst cases of objective perturbation in one dimension, and the twins that must be rejected.
 
-One Huber record whose label lies far above or far below every prediction: its gradient is -1 or +1,
-so the two data sets shift b by the whole sensitivity. The minimiser is known in closed form. The
-computed one is off by what the tolerance allows, and not in the same way for the two data sets: the
-worst solver that the guarantee speaks of.
+There is one record with a Huber loss, whose label lies far above or far below every prediction. Its
+gradient is -1 or +1, so the two data sets shift b by the whole sensitivity. The minimiser is known in
+closed form. The computed one is wrong by as much as the tolerance allows, and in different ways for the
+two data sets. This is the worst solver that the guarantee covers.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from dpkernel.privacy.profiles import objective_multiplier
 from dpkernel.privacy.sensitivity import loss_gradient
 from dpkernel.proof.audit.core import Case
 
-_RIDGE, _CURVATURE = 0.1, 1e-3  # a flat loss: nearly all of epsilon is for the shift of b
-_TOLERANCE = 2.0**-10  # of the gradient
-_STEP = 2.0**-8  # of a sloppy solver's answers; times the ridge it is below the tolerance
+_RIDGE, _CURVATURE = 0.1, 1e-3  # the loss is flat, so nearly all of epsilon is for the shift of b
+_TOLERANCE = 2.0**-10  # largest gradient at the solution
+_STEP = 2.0**-8  # grid of a sloppy solver's solutions; times the ridge it is below the tolerance
 _FAILED = 1e6  # what a solver that gave up would release
 
 
@@ -48,7 +48,7 @@ def _build(budget: Budget, relation: Neighbours = Neighbours.REPLACE_ONE) -> Any
 
 
 def _solver(neighbour: bool) -> Callable[[Array], Array]:
-    """Return a solver whose answers lie on two different grids, within the tolerance."""
+    """Return a solver that rounds to a grid that depends on the data set, within the tolerance."""
 
     def solve(b: Array) -> Array:
         exact = -(float(b[0]) + (1.0 if neighbour else -1.0)) / _RIDGE
@@ -58,9 +58,9 @@ def _solver(neighbour: bool) -> Callable[[Array], Array]:
 
 
 def _capped(neighbour: bool) -> Callable[[Array], Array]:
-    """Return gradient descent that gives up after 100 steps, with a Huber record or without.
+    """Return gradient descent that gives up after 100 steps, with the Huber record or without it.
 
-    Without the record 100 steps of the size that it needs are too few.
+    Without the record, 100 steps of the size that the record requires are too few.
     """
     ridge, smoothness = _RIDGE, 1 + _RIDGE
 
@@ -93,7 +93,7 @@ def _case(
 
 
 def _pattern(released: float) -> float:
-    """Return how near a number is to the grid points of one data set's solver."""
+    """Return how near a number is to the grid of one data set's solver."""
     return abs((released / _STEP) % 1.0 - 0.5)
 
 

@@ -1,11 +1,15 @@
-"""What an attacker sees of a fitted estimator, as numbers.
+"""Collect what an attacker sees of a fitted estimator, as numbers.
 
-Everything a scikit-learn user can read: public attributes and properties with a trailing underscore
-that are numbers or words, or lists, dicts and fitted estimators that hold such, and the answers of
-``decision_function``, ``predict_proba``, ``predict`` and ``transform`` at probe points. A fit that
-fails is seen to fail. Of a fit with a certificate also every value that was released with noise, before
-anything was made of it: the certificate covers all of them. Nothing else of the estimator is touched,
-so any class will do.
+The attacker sees everything that a scikit-learn user can read:
+
+- public attributes and properties with a trailing underscore that are numbers or words, or lists, dicts
+  and fitted estimators that hold such values;
+- the results of ``decision_function``, ``predict_proba``, ``predict`` and ``transform`` at probe points;
+- whether a fit fails;
+- if the fit has a certificate, every value that was released with noise, as it was released, because the
+  certificate covers all of them.
+
+Nothing else of the estimator is used, so any class can be audited.
 """
 
 from __future__ import annotations
@@ -27,26 +31,24 @@ from dpkernel.proof.audit.releases import MATCHED, RELEASED, Recorded, recording
 from dpkernel.proof.audit.twins import WeakNoise
 
 Table = tuple[Any, Any]  # (X, y); y is None for transformers
-Observation = dict[str, np.ndarray]  # each a row of numbers, or of words
-Filters = Mapping[str, Array]  # a direction for each label of a release
+Observation = dict[str, np.ndarray]  # by name: a row of numbers or of words
+Filters = Mapping[str, Array]  # one direction per label of a release
 _ANSWERS = ("decision_function", "predict_proba", "predict", "transform")
 _SCALARS = (str, bytes, bool, int, float, np.generic)
-_DEPTH = 3  # of lists in lists, estimators in estimators
+_DEPTH = 3  # depth of lists in lists and estimators in estimators
 _LONGEST = 200  # letters of a word
-_MOST = 2000  # numbers of one attribute that are looked at, and attributes
-_QUIET, _QUIET_FITS = (
-    1e-3,
-    2,
-)  # of the noise, in so many fits on each side that show how values move
-_MOST_PARTS = 100  # of a list or dict, and words of one name
-_MOST_MOMENTS = 20  # columns of a matrix whose second moments are taken: what a sketch shows
+_MOST = 2000  # numbers of one attribute that are looked at, and number of attributes
+# the share of the noise in the fits that show how values move, and their number on each side
+_QUIET, _QUIET_FITS = 1e-3, 2
+_MOST_PARTS = 100  # parts of a list or dict, and words under one name
+_MOST_MOMENTS = 20  # columns of a matrix whose second moments are taken, for sketches
 
 
 @dataclass(frozen=True)
 class Runner:
-    """Fits a fresh copy to a table and says what an attacker sees of it.
+    """Fits a fresh copy to a table and returns what an attacker sees of it.
 
-    ``statistic`` replaces what is seen by a function of the fitted estimator.
+    If ``statistic`` is given, only this function of the fitted estimator is seen.
     """
 
     estimator: Any
@@ -59,14 +61,14 @@ class Runner:
         seeds: Sequence[int | None],
         filters: Filters | None = None,
     ) -> list[Observation]:
-        """Return one observation a seed; None draws from the operating system."""
+        """Return one observation per seed. The seed None draws from the operating system."""
         return [self._run(table, probes, seed, filters or {}) for seed in seeds]
 
     def filters(self, table: Table, neighbour: Table) -> Filters:
         """Return the direction in which each released value moves between two tables.
 
-        They are found by fits with next to no noise, and only for estimators of ours. The released
-        value along that direction is what noise that is the same in all directions hides least.
+        The directions are found by fits with almost no noise, and only for estimators of dpkernel. Noise
+        that is the same in all directions hides a released value least along that direction.
         """
         if self.statistic is not None or not is_ours(self.estimator):
             return {}
@@ -80,7 +82,7 @@ class Runner:
                 try:
                     with recording() as seen:
                         model = Runner(loud).fitted(rows, seed)
-                except Exception:  # seen by the attack itself
+                except Exception:  # the attack itself sees the failure
                     return {}
                 for label, values in _whole_releases(seen, model).items():
                     side.setdefault(label, []).append(values)
@@ -94,13 +96,13 @@ class Runner:
         return {label: moved[label] / length for label, length in lengths.items() if length > 0}
 
     def fitted(self, table: Table, seed: int | None) -> Any:
-        """Return a copy that was fitted with noise of its own."""
+        """Return a copy that is fitted with noise of its own."""
         model = copy.deepcopy(self.estimator)
         reseed(model, seed)
         X, y = table
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # of third parties, on tiny tables
-            # nobody adds up fits to made-up rows
+            # fits to made-up rows need not be added up
             warnings.filterwarnings("ignore", "Several clones of one", PrivacyWarning)
             found = model.fit(X) if y is None else model.fit(X, y)
         return model if found is None else found
@@ -109,7 +111,7 @@ class Runner:
         try:
             with recording() as seen:
                 model = self.fitted(table, seed)
-        except Exception as error:  # that a fit fails, and how, is seen as well
+        except Exception as error:  # the attacker sees that a fit fails, and how
             return {"failed": np.array([type(error).__name__, str(error)[:_LONGEST]])}
         if self.statistic is not None:
             return {"statistic": np.ravel(np.asarray(self.statistic(model), dtype=np.float64))}
@@ -125,7 +127,7 @@ def observe(
     """Return all numbers and words that the fitted model shows, by name.
 
     ``released`` are the values that mechanisms released during its fit, by their labels. They are
-    shown as they are, and along the directions in ``filters``.
+    included as they are, and along the directions in ``filters``.
     """
     found: Observation = {}
     for label, values in (released or {}).items():
@@ -134,7 +136,7 @@ def observe(
             found[f"{MATCHED}{label}"] = np.array([float(values @ direction)])
         _note(found, f"{RELEASED}{label}", values, _DEPTH)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of properties that nobody asks for
+        warnings.simplefilter("ignore")  # warnings of properties that a user would not read
         _look(found, "", model, _DEPTH)
     for name in _ANSWERS:
         if hasattr(model, name):
@@ -143,7 +145,7 @@ def observe(
 
 
 def _whole_releases(seen: Sequence[Recorded], model: Any) -> dict[str, Array]:
-    """Return one row of numbers for each label; of many long draws their sum."""
+    """Return one row of numbers for each label. Many long draws are summed."""
     found = {}
     for label, values in released_by_label(seen, getattr(model, "certificate_", None)).items():
         whole = np.concatenate([np.ravel(value) for value in values])
@@ -154,14 +156,14 @@ def _whole_releases(seen: Sequence[Recorded], model: Any) -> dict[str, Array]:
 
 
 def _look(found: Observation, prefix: str, model: Any, depth: int) -> None:
-    """Note the public attributes of a fitted estimator, properties too."""
-    names = {*getattr(model, "__dict__", ()), *dir(type(model))}  # without asking for values
+    """Record the public attributes and properties of a fitted estimator."""
+    names = {*getattr(model, "__dict__", ()), *dir(type(model))}  # without evaluating properties
     for name in sorted(names):
         if not name.endswith("_") or name.startswith("_"):
             continue
         try:
             value = getattr(model, name)
-        except Exception:  # a property of another kind of fit
+        except Exception:  # a property that this kind of fit does not have
             continue
         _note(found, prefix + name, value, depth)
         if np.ndim(found.get(prefix + name, 0)) and _is_narrow(value):
@@ -177,7 +179,7 @@ def _is_narrow(value: Any) -> bool:
 
 
 def _note(found: Observation, name: str, value: Any, depth: int) -> None:
-    """Note a value as a row of numbers or of words; look into what holds several."""
+    """Record a value as a row of numbers or of words, and look into containers."""
     if len(found) >= _MOST or callable(value) or depth < 0 or value is None:
         return
     if isinstance(value, Mapping):
@@ -202,7 +204,7 @@ def _note(found: Observation, name: str, value: Any, depth: int) -> None:
 
 
 def _array(value: Any) -> Any:
-    """Return a value as an array of numbers, words or objects; None of what is none of these."""
+    """Return a value as an array of numbers, words or objects, or None if it is none of these."""
     if hasattr(value, "toarray"):
         value = value.toarray()
     if not isinstance(value, (*_SCALARS, list, tuple)) and not hasattr(value, "__array__"):
@@ -222,10 +224,11 @@ def _array(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Layout:
-    """Turns observations into rows of one length; what is missing, longer or wild shows as such.
+    """Turns observations into rows of one length.
 
-    ``words`` are the words that were seen under a name: a word becomes its place among them.
-    ``wild`` are the names under which something was infinite or no number.
+    Values that are missing, too many, infinite or NaN have columns of their own, so the attack sees
+    them. ``words`` are the words that were seen under a name; a word becomes its position among
+    them. ``wild`` are the names under which something was infinite or NaN.
     """
 
     sizes: tuple[tuple[str, int], ...]
@@ -234,7 +237,7 @@ class Layout:
 
     @classmethod
     def of(cls, observations: Sequence[Observation]) -> Layout:
-        """Return the layout of all names, each as long as its shortest."""
+        """Return the layout of all names, each with the length of its shortest observation."""
         sizes: dict[str, int] = {}
         words: dict[str, Counter[str]] = {}
         wild = set()
@@ -251,25 +254,25 @@ class Layout:
 
     @property
     def single(self) -> bool:
-        """Whether all that was seen is one number."""
+        """Whether only one number was seen."""
         return [size for _, size in self.sizes] == [1] and not self.words
 
     def matched(self) -> list[int]:
-        """Return the places of the numbers along known directions, among all of a row."""
+        """Return the positions in a row of the numbers along known directions."""
         seen = {name: np.zeros(size) for name, size in self.sizes if name not in self.words}
         marked = {name: x + name.startswith(MATCHED) for name, x in seen.items()}
         return np.flatnonzero(self._row(marked) - self._row(seen)).tolist()
 
     def rows(self, observations: Sequence[Observation]) -> Array:
-        """Return one row an observation.
+        """Return one row per observation.
 
-        Of each name the values, its length, and how many are no number or infinite, signed; of
-        words how often each occurs.
+        For each name it has the values, their number, and how many are NaN or infinite, with their sign.
+        For words it has how often each occurs.
         """
         return np.array([self._row(seen) for seen in observations]).reshape(len(observations), -1)
 
     def scores(self, observations: Sequence[Observation]) -> Array:
-        """Return the one number of each observation as it is; what is missing is none."""
+        """Return the one number of each observation as it is, or NaN if it is missing."""
         name = self.sizes[0][0]
         return np.array(
             [seen[name][0] if len(seen.get(name, ())) else np.nan for seen in observations]

@@ -1,4 +1,4 @@
-"""Audit with one training run: many canaries, each in or out by a coin, and guesses about the coins."""
+"""Audit with one training run. A coin decides for each of many canaries whether it is in the data."""
 
 from __future__ import annotations
 
@@ -27,23 +27,42 @@ from dpkernel.proof.audit.claims import (
 from dpkernel.proof.audit.copies import fresh
 from dpkernel.proof.audit.observe import Runner, Table
 from dpkernel.proof.audit.report import NOTE
-from dpkernel.proof.audit.worst_cases import Declared
+from dpkernel.proof.audit.worst_cases import PublicRanges
 
 
 def one_run_p_value(
     canaries: int, guesses: int, correct: int, epsilon: float, delta: float
 ) -> float:
-    r"""Return a bound on the probability of so many correct guesses under (epsilon, delta)-DP.
+    r"""Return a bound on the probability of this many correct guesses under (epsilon, delta)-DP.
 
     For m canaries with fair coins, r guesses and W ~ Binomial(r, q), q = e^eps / (1 + e^eps):
 
         P(at least v correct) <= P(W >= v) + 2 m delta max_{1 <= i <= v} P(v - i <= W < v) / i.
 
-    Guarantee    For every guesser that fixes r beforehand, sees the released model and knows all but
-                 the coins. The coins' data sets are neighbours where they differ in one coin. The
-                 sum is a bound for v above the mean r q; below it the bound returned is 1.
-    Numerics     Sums of binomial probabilities in float64, relative error about 1e-12.
-    Reference    Steinke, Nasr & Jagielski (2023), Theorem 5.2 and Appendix D.
+    Parameters
+    ----------
+    canaries, guesses, correct : int
+        m, r and v: the number of canaries, of guesses, and of right guesses.
+    epsilon, delta : float
+        The claim that is tested.
+
+    Returns
+    -------
+    float
+        The bound, at most 1.
+
+    Notes
+    -----
+    Guarantee
+        The bound holds for every attacker that fixes r beforehand, sees the released model and knows
+        everything except the coins. Two data sets whose coins differ in one place are neighbours. The
+        sum is a bound for v above the mean r q; for smaller v the returned bound is 1.
+    Numerics
+        Binomial probabilities are summed in float64, with a relative error of about 1e-12.
+
+    References
+    ----------
+    Steinke, Nasr & Jagielski (2023), Theorem 5.2 and Appendix D.
     """
     _check_counts("one_run_p_value", canaries, guesses, correct)
     if not is_real(epsilon) or not 0 <= epsilon < math.inf:
@@ -64,7 +83,20 @@ def one_run_p_value(
 def one_run_epsilon(
     canaries: int, guesses: int, correct: int, *, delta: float = 0.0, confidence: float = 0.95
 ) -> float:
-    """Return the largest epsilon that so many correct guesses exclude, rounded down.
+    """Return the largest epsilon that this many correct guesses exclude, rounded down.
+
+    Parameters
+    ----------
+    canaries, guesses, correct : int
+        The number of canaries, of guesses, and of right guesses.
+    delta : float
+        The delta of the claim.
+    confidence : float
+        The confidence of the bound.
+
+    Returns
+    -------
+    float
 
     Examples
     --------
@@ -89,18 +121,20 @@ def one_run_epsilon(
 
 @dataclass(frozen=True)
 class OneRunReport:
-    """What the guesses of one run prove.
+    """The result of an audit with one run.
 
     Attributes
     ----------
     verdict : {"contradicted", "not contradicted"}
+        Whether the guesses contradict the claim.
     epsilon_lower : float
-        A lower bound on epsilon at ``delta`` with this ``confidence``.
+        A lower bound on epsilon at ``delta``, with this ``confidence``.
     claimed_epsilon : float
+        The epsilon that is claimed at ``delta``.
     canaries, guesses, correct : int
-        How many there were, on how many the attack ventured a guess, how many were right.
+        The number of canaries, of guesses, and of right guesses.
     relation : str
-        How two data sets whose coins differ in one place differ.
+        A text that says how two data sets differ if their coins differ in one place.
     """
 
     estimator: str
@@ -133,7 +167,7 @@ class OneRunReport:
         )
 
     def to_json(self, path: str | Path | None = None) -> str:
-        """Return the report as JSON text; write it to a file as well if one is named."""
+        """Return the report as JSON text, and also write it to a file if ``path`` is given."""
         values: JSON = {**asdict(self), "note": NOTE}
         text = json.dumps(values, indent=1, allow_nan=False)
         if path is not None:
@@ -156,43 +190,53 @@ def audit_one_run(
     neighbours: str | Neighbours | None = None,
     random_state: int | None = None,
 ) -> OneRunReport:
-    r"""Bound epsilon from below with a single fit, for models that are too dear to fit often.
+    r"""Bound epsilon from below with a single fit, for models that take too long to be fitted often.
 
-    Each canary is put among the rows, or left out, by a fair coin. The fitted model is asked how
-    well it knows each of them; the attack says "in" or "out" where the answer is clearest, and
-    nothing about the rest.
+    For each canary, a fair coin decides whether it is put among the rows or left out. A score says how
+    well the fitted model knows each canary. The attack guesses "in" or "out" where the score is
+    clearest, and makes no guess about the rest.
 
     Parameters
     ----------
     estimator : object with ``fit`` and ``predict``
-        It is copied; neither it nor its ledger is touched.
+        The estimator to audit. It is copied; neither it nor its ledger is changed.
     X, y : arrays
-        The other rows. Made-up or public ones: an audit protects nobody. Without targets, as for
-        transformers, ``score`` must be given.
+        The other rows. Use made-up or public ones, because an audit protects nobody. Without targets, as
+        for transformers, ``score`` must be given.
     canaries : (X, y)
-        Records that one can tell apart best: unusual rows with unlikely targets. y is None where
-        there are none.
+        Records that are easy to recognise: unusual rows with unlikely targets. y is None if there are no
+        targets.
     otherwise : (X, y), optional
-        What takes the place of a canary that is left out, row by row or one row for all; by default
-        the centre of the declared bounds. Where the estimator protects removed records ("add-remove")
-        it is left out instead. The opposite target makes the strongest attack.
+        What takes the place of a canary that is left out: one row per canary, or one row for all. By
+        default it is the centre of the declared bounds. The opposite target makes the strongest attack.
+        If the estimator protects removed records ("add-remove"), nothing takes the place of a canary.
     guesses : int, optional
-        On how many canaries a guess is made, fixed beforehand; a half by default.
+        The number of canaries about which a guess is made, fixed beforehand; by default half of them.
     score : callable, optional
-        score(model, X, y) -> one number a canary, larger if it looks like a member. Where both
-        signs occur, 0 is the middle; otherwise the middle of the scores is. By default the margin
-        of a canary's class, or the negative error of its prediction, less that for another target
-        in its place.
+        score(model, X, y) returns one number per canary, larger if it looks like a member. If both signs
+        occur, 0 separates "in" and "out"; otherwise the middle of the scores does. By default it is the
+        margin of a canary's class, or the negative error of its prediction, minus the same number for
+        the target that would take its place.
     confidence, claim, delta, neighbours
-        As in ``audit``.
+        The same as in ``audit``.
     random_state : int, optional
-        Makes coins and noise repeatable; they follow from it by streams of their own.
+        Makes coins and noise repeatable. Both follow from it, in separate streams.
 
-    Guarantee    A true claim is contradicted with probability at most 1 - confidence. Data sets that
-                 differ in one coin are neighbours: a record is replaced by a fixed one (replace-one;
-                 for zero-out that is two steps, and the claim is that of two steps), or it is
-                 removed (add-remove).
-    Reference    Steinke, Nasr & Jagielski (2023), Theorem 5.2 (``one_run_p_value``).
+    Returns
+    -------
+    OneRunReport
+
+    Notes
+    -----
+    Guarantee
+        A true claim is contradicted with probability at most 1 - confidence. Data sets that differ in
+        one coin are neighbours: a record is replaced by a fixed one (replace-one), or it is removed
+        (add-remove). For zero-out, replacing a record takes two steps, and the claim is that for two
+        steps.
+
+    References
+    ----------
+    Steinke, Nasr & Jagielski (2023), Theorem 5.2 (``one_run_p_value``).
     """
     _check_confidence("audit_one_run", confidence)
     bare = fresh(estimator)
@@ -233,28 +277,28 @@ def audit_one_run(
 
 
 def _canaries(canaries: Any, y: Any, score: Any) -> Table:
-    """Return the canaries as arrays; their targets are None where the other rows have none."""
+    """Return the canaries as arrays. Their targets are None if the other rows have none."""
     try:
         rows, targets = canaries
     except (TypeError, ValueError):
-        allowed = "a pair (X, y), y None where there are no targets"
+        allowed = "a pair (X, y), in which y is None if there are no targets"
         got = type(canaries).__name__
         raise ParameterError(parameter_message("audit_one_run", "canaries", allowed, got)) from None
     if (y is None) != (targets is None):
-        allowed = "None exactly where the canaries have no targets"
+        allowed = "None if and only if the canaries have no targets"
         got = "None" if y is None else "targets"
         raise ParameterError(parameter_message("audit_one_run", "y", allowed, got))
     if y is None and score is None:
-        allowed = "a function score(model, X, y) where there are no targets"
+        allowed = "a function score(model, X, y) if there are no targets"
         raise ParameterError(parameter_message("audit_one_run", "score", allowed, None))
     return np.asarray(rows), None if targets is None else np.asarray(targets)
 
 
 def _outside(estimator: Any, inside: Table, otherwise: Table | None) -> Table:
-    """Return what stands in for canaries that are out: one row each."""
+    """Return the rows that take the places of canaries that are left out, one per canary."""
     count, width = inside[0].shape
     if otherwise is None:
-        public = Declared.of(estimator, width)
+        public = PublicRanges.of(estimator, width)
         middle = public.targets[1] if public.targets is not None else 0.0
         otherwise = ((public.low + public.high) / 2)[None, :], np.array([middle])
     rows = np.broadcast_to(np.asarray(otherwise[0]), (count, width))
@@ -278,7 +322,7 @@ def _table(X: Any, y: Any, inside: Table, outside: Table | None, coins: Any) -> 
 
 @dataclass(frozen=True)
 class _Familiarity:
-    """How much better the model knows the canaries than what would stand in their places."""
+    """How much better the model knows the canaries than what would take their places."""
 
     outside: Table
 
@@ -302,7 +346,7 @@ class _Familiarity:
 
 
 def _right_guesses(known: Array, coins: Any, guesses: int) -> int:
-    """Guess where the score is farthest from its middle; return how many guesses are right."""
+    """Guess where the score is farthest from its middle, and return the number of right guesses."""
     known = np.nan_to_num(known, nan=0.0)
     low, high = np.quantile(known, [0.1, 0.9])
     middle = 0.0 if low < 0 < high else (low + high) / 2

@@ -1,4 +1,4 @@
-"""Attacks on what the private transformers release: histograms and sums of several columns at once."""
+"""Attacks on the releases of private transformers: histograms and sums of several columns at once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _COLUMNS = 30
 
 
 def preprocessing_cases(budget: Budget) -> list[Case]:
-    """Return the cases: one record of a small table changes in every column."""
+    """Return cases in which one record of a small table changes in every column."""
     cells = Cells(tuple(np.array([-1.0, 0.0, 1.0]) for _ in range(_COLUMNS)))
     tables = [np.vstack([np.full((3, _COLUMNS), 0.5), np.full((1, _COLUMNS), x)]) for x in (1, -1)]
     counts = [cells.count(table, clip=True)._values for table in tables]

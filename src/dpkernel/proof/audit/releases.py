@@ -1,9 +1,9 @@
-"""The values that mechanisms release during a fit, and under which labels a certificate lists them.
+"""Record the values that mechanisms release during a fit, under their labels in the certificate.
 
-What a certificate covers is every value that was released with noise, not only what a model makes of
-them. An attacker may see all of them, so an audit looks at them. It puts a wrapper around ``release`` of
-every registered mechanism for the time of one fit. A release inside another one, such as a candidate's
-fit inside a private search, is covered by the outer one only and is not recorded.
+A certificate covers every value that was released with noise, not only the model that is computed from
+these values. An attacker may see all of them, so an audit looks at them. It wraps ``release`` of every
+registered mechanism during one fit. A release inside another one, such as the fit of a candidate inside
+a private search, is covered only as a part of the outer one and is not recorded.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from dpkernel.privacy.mechanisms import PROCEDURES, REGISTRY, Mechanism
 
 Recorded = tuple[Mechanism, np.ndarray]
 _DOORS = ("release", "release_gram")
-# before the label, in the names of what is seen: a released value, and what it is along the direction
-# in which it moves between the two tables
+# prefixes of labels, in the names of what is seen: for a released value, and for its component along
+# the direction in which it moves between the two tables
 RELEASED, MATCHED = "released: ", "along its move: "
 
 
 @contextlib.contextmanager
 def recording() -> Iterator[list[Recorded]]:
-    """Record every outermost release of this thread of control, in its order."""
+    """Record every outermost release of the current thread, in order."""
     seen: list[Recorded] = []
     depth = 0
 
@@ -68,7 +68,7 @@ def recording() -> Iterator[list[Recorded]]:
 def released_by_label(
     seen: Sequence[Recorded], certificate: Certificate | None
 ) -> dict[str, list[np.ndarray]]:
-    """Return the recorded values under the labels of the certificate; others are left out.
+    """Return the recorded values under the labels of the certificate. Other values are left out.
 
     A value belongs to the first release of the certificate with this mechanism that has draws left.
     """

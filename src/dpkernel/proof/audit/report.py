@@ -1,4 +1,4 @@
-"""What an audit found, for people: a verdict, a table, a picture, the view of membership inference."""
+"""The report of an audit: a verdict, a table, a plot, and the view of membership inference."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ NOTE = "An audit protects nobody: it can show that a claim is wrong, never that 
 
 @dataclass(frozen=True)
 class Roc:
-    """The attack as a membership test: was it the first data set?
+    """The attack as a membership test, which asks whether the first data set was used.
 
     Attributes
     ----------
     false_positive_rate, true_positive_rate : arrays
         The measured curve.
     true_positive_bound : array
-        What the claim allows at most at each false positive rate.
+        The largest true positive rate that the claim allows at each false positive rate.
     auc, auc_bound : float
-        The measured area under the curve, and the largest that the claim allows.
+        The measured area under the curve, and the largest one that the claim allows.
     advantage, advantage_bound : float
-        The largest measured difference of the two rates, and what the claim allows: delta(0).
+        The largest measured difference of the two rates, and the largest one that the claim allows,
+        which is delta(0).
     auc_lower, advantage_lower : float
-        What is significant of the two: lower bounds with the confidence of the audit, from its
-        judged events. The curve of the best attack lies above the lines from (0, 0) and from (1, 1)
-        to such an event.
+        Lower bounds on the two, with the confidence of the audit. They follow from its judged events:
+        the curve of the best attack lies above the lines from (0, 0) and from (1, 1) to such an event.
     """
 
     false_positive_rate: Array
@@ -49,7 +49,7 @@ class Roc:
 
 @dataclass(frozen=True)
 class AuditReport:
-    """What an attack on an estimator found.
+    """The result of an attack on an estimator.
 
     Attributes
     ----------
@@ -58,38 +58,40 @@ class AuditReport:
     verdict : {"contradicted", "not contradicted"}
         Whether the runs contradict the claim.
     epsilon_lower : float
-        A lower bound on the true epsilon at ``delta``, with this ``confidence``; whatever the
+        A lower bound on the true epsilon at ``delta``, with this ``confidence``, whatever the
         distributions are.
     delta : float
+        The delta of the claim.
     claimed_epsilon : float
         The epsilon that the claim states at ``delta``.
     confidence : float
         The probability that a true claim is not contradicted and that the bounds hold, at least.
     claim : PrivacyProfile
-        What was put to the test. For neighbours that are blanked or removed, and a built-in pair
-        that replaces a record, it is what the estimator's claim says about two such steps.
+        The claim that was tested. The built-in pairs replace a record. If the estimator protects blanked
+        or removed records, this is what its claim implies for two such steps.
     relation : str
         How the two data sets differ.
     attack : str
         The pair of data sets and the statistic that were used.
     trials, pilot_trials : int
-        Judged fits on each side, and those before them that chose the attack.
+        The number of judged fits on each side, and of those before them that chose the attack.
     mu_lower : float
-        The estimator is not mu-Gaussian-DP for a smaller mu, with the same confidence.
+        The estimator is not mu-Gaussian-DP for any smaller mu, with the same confidence.
     epsilon_gaussian : float
-        The epsilon at ``delta`` of a Gaussian pair with mu = ``mu_lower``. A lower bound if the two
-        outputs are as hard to tell apart as some Gaussian pair, which is assumed and not tested.
+        The epsilon at ``delta`` of a Gaussian pair with mu = ``mu_lower``. It is a lower bound if
+        the two outputs are as hard to tell apart as some Gaussian pair, which is assumed and not
+        tested.
     points : tuple of Point
-        The judged events: the empirical trade-off.
+        The judged events, which form the empirical trade-off curve.
     scores : pair of arrays
         The statistic in the judged fits on the two data sets.
     n_rows : int or None
-        Of the made-up tables; None where a given table does not say.
+        The number of rows of the tables, or None if a given table does not say it.
     releases : tuple of str
-        The labels of the certificate's releases whose values the attack saw before anything was
-        made of them; empty for estimators of others.
+        The labels of the certificate's releases whose values the attack saw as they were released. It
+        is empty for estimators of other libraries.
     pair : str
-        Which records differ, and where the other records are.
+        A text that says which records differ, and where the other records are.
     setting : tuple of str
         Sentences on how the audited estimator follows from a model file.
     """
@@ -120,14 +122,14 @@ class AuditReport:
 
     @property
     def epsilon_gaussian(self) -> float:
-        """The lower bound that rests on a Gaussian assumption."""
+        """The lower bound on epsilon that relies on a Gaussian assumption."""
         if not self.mu_lower > 0:
             return 0.0
         return GaussianProfile(self.mu_lower).epsilon(self.delta) if self.delta > 0 else np.inf
 
     @property
     def has_power(self) -> bool:
-        """Whether so few fits could contradict the claim at all, if every one gave itself away."""
+        """Whether this number of fits could contradict the claim if the attack were always right."""
         return could_contradict(self.claim, self.trials, 1 - self.confidence)
 
     def __str__(self) -> str:
@@ -166,7 +168,7 @@ class AuditReport:
         return found
 
     def _words_on_membership(self) -> list[str]:
-        """Say the point estimates, what is significant of them, and what the claim allows."""
+        """Return the point estimates, their lower bounds, and what the claim allows."""
         seen = self.roc()
         return [
             f"point estimate: {name} {found:.3f}, with confidence at least {low:.3f}; the claim allows"
@@ -185,7 +187,7 @@ class AuditReport:
         return f"{made} can prove at most epsilon = {most:.2f}; a leak that shows less is not seen"
 
     def to_dict(self) -> JSON:
-        """Return all but the single scores as JSON values."""
+        """Return everything except the single scores, as JSON values."""
         seen = self.roc()
         return {
             "estimator": self.estimator,
@@ -217,26 +219,26 @@ class AuditReport:
         }
 
     def to_json(self, path: str | Path | None = None) -> str:
-        """Return the report as JSON text; write it to a file as well if one is named."""
+        """Return the report as JSON text, and also write it to a file if ``path`` is given."""
         text = json.dumps(self.to_dict(), indent=1, allow_nan=False)
         if path is not None:
             Path(path).write_text(text + "\n", encoding="utf-8")
         return text
 
     def roc(self) -> Roc:
-        """Return the attack's ROC curve and what the claim allows at most.
+        """Return the ROC curve of the attack, and the largest one that the claim allows.
 
-        The measured curve has no confidence of its own: ``points`` has.
+        The measured curve has no stated confidence; ``points`` has one.
         """
         p, q = (ordered(scores) for scores in self.scores)
-        if auc(p, q) < 0.5:  # a statistic that points the other way is as good
+        if auc(p, q) < 0.5:  # a statistic with the opposite sign is as good
             p, q = -p, -q
         cuts = np.unique(np.quantile(np.concatenate((p, q)), np.linspace(0, 1, 201)))[::-1]
         false = np.array([0.0, *(np.mean(q > t) for t in cuts), 1.0])
         true = np.array([0.0, *(np.mean(p > t) for t in cuts), 1.0])
         alpha = np.linspace(0, 1, 2001)
         allowed = 1 - self.claim.trade_off(alpha)
-        # the bound rises: upper sums bound the area
+        # the bound increases, so upper sums bound the area
         area = float(min(1.0, np.sum(allowed[1:] * np.diff(alpha))))
         gap = max((0.0, *(point.hit_low - point.false_high for point in self.points)))
         return Roc(
@@ -252,7 +254,7 @@ class AuditReport:
         )
 
     def plot(self, path: str | Path) -> Path:
-        """Draw the empirical trade-off points with their confidence against the certified curve."""
+        """Plot the empirical trade-off points with their confidence against the certified curve."""
         from matplotlib.figure import Figure
 
         figure = Figure(figsize=(6, 5))
@@ -287,7 +289,7 @@ class AuditReport:
 
 
 def _compared(found: float, low: float, most: float) -> str:
-    """Say what it means that a point estimate is above what the claim allows."""
+    """Return what it means if a point estimate is above what the claim allows."""
     if not found > most:
         return ""
     if low > most:

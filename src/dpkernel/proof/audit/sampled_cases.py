@@ -1,9 +1,10 @@
 """Worst cases of sums over random batches, and the twins that must be rejected.
 
-Two records, of which one is looked at in a step. The attacked record is at one end of the ball, and the
-other record is at the other end. A replaced record goes there, too: then a batch without it gives the
-very law of the neighbour, and the bound is attained. A blanked record goes to the centre; under Poisson
-batches the other record is blank as well, which is the worst there.
+There are two records, of which each step uses one. The attacked record is at one end of the ball,
+and the other record is at the other end. If the attacked record is replaced, it goes there, too.
+Then a batch without it has exactly the distribution of the neighbour, and the bound is attained. If
+it is blanked, it goes to the centre. Under Poisson batches the other record is blank as well, which
+is the worst case there.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from dpkernel.privacy.profiles.sampled import BLANKED
 from dpkernel.privacy.sensitivity import bounded_sum
 from dpkernel.proof.audit.core import Case
 
-_BOUND = 1 << 10  # of the integers that are summed
+_BOUND = 1 << 10  # bound on the integers that are summed
 _BUDGET = Budget(3.0, 1e-4)  # so large that mu is near 1
 
 
 @dataclass(frozen=True)
 class _KnownBatch(SampledGaussian):
-    """Looks at the first record in every step, and claims that it might have been the other."""
+    """Uses the first record in every step, and claims that it might have been the other one."""
 
     kind: ClassVar[str] = "known-batch"
 
@@ -48,7 +49,7 @@ def _calibrated(sampling: str, neighbours: Neighbours) -> SampledGaussian:
 def _case(
     name: str, claim: Any, mechanism: Any, stretch: int = 1, broken: str | None = None
 ) -> Case:
-    """Return the case of a record that is replaced, or blanked, under this mechanism's claim."""
+    """Return the case of a record that is replaced or blanked, under the claim of this mechanism."""
     replaced = claim.sensitivity.neighbours is Neighbours.REPLACE_ONE
     other = 0 if claim.sampling == "poisson" else -_BOUND
     neighbour = other if replaced else 0
@@ -86,7 +87,7 @@ def sampled_cases() -> list[Case]:
     twins = (
         ("zero-out for replaced", replaced, alone, "wrong neighbours"),
         ("a known batch", replaced, _KnownBatch(**values), "known batch"),
-        # half the noise of a replaced record: as if a blanked one met only its own blank
+        # half the noise of a replaced record, as if a blanked record were compared only with its blank
         (
             "zero-out, exchanged records forgotten",
             blanked,

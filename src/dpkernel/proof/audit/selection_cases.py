@@ -1,11 +1,11 @@
-"""Attacks on a search whose candidates are all trained and one of them chosen on other rows.
+"""Attacks on a search that trains all candidates and chooses one of them on other rows.
 
-The search is the one that ``PrivateSearchCV`` runs; its candidates are tiny. A fit releases the sum of
-its rows, and candidate i predicts i, so that a validation record that turns from 0 to 1 moves the scores
-of both in opposite directions by all that it may. Rows of 1/2 say nothing.
+The search is the one that ``PrivateSearchCV`` runs, with tiny candidates. A fit releases the sum of
+its rows, and candidate i predicts i. So a validation record that changes from 0 to 1 moves the
+scores of both candidates in opposite directions by as much as allowed. Rows of 1/2 have no effect.
 
-Not handled: a row that both trains and scores. When two candidates change places, a choice shows half of
-its epsilon, and that leaves more room than such a row takes.
+Not handled: a row that is used both for training and for scores. With two candidates that change places,
+the choice shows only half of its epsilon, and this leaves more room than such a row would use.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from dpkernel.selection.runs import Search
 _FIT_MU, _REFIT_MU = 0.8, 3.0
 _REPLACED = Neighbours.REPLACE_ONE
 _CHOICE = Budget(1.0)
-_UNUSED = Budget(1.0)  # mechanisms are given: nothing is calibrated to it
+_UNUSED = Budget(1.0)  # mechanisms are given, so nothing is calibrated to it
 
 
 def selection_cases() -> list[Case]:
@@ -59,7 +59,7 @@ def _gaussian(mu: float) -> Any:
 
 @dataclass
 class _Tiny:
-    """A candidate: fitted, it knows the sum of its rows, with noise, in deviations of the noise."""
+    """A candidate. Its fit releases the sum of its rows with noise, in deviations of the noise."""
 
     place: int
     mechanism: Any
@@ -77,7 +77,7 @@ class _Tiny:
 
 
 class _TinyFits:
-    """What a search needs of its candidates."""
+    """The fits of the candidates, with the interface that a search needs."""
 
     def __init__(self, mechanism: HeldOutChoice) -> None:
         self.mechanism = mechanism
@@ -99,9 +99,10 @@ def _case(
     *,
     trains: bool = False,
 ) -> Case:
-    """Return the attack on a record, 0 or 1, that trains or scores, among rows that say nothing.
+    """Return the attack on one training or validation record, 0 or 1, among rows without effect.
 
-    The number is the log-likelihood ratio of what comes out: the place and what was released last.
+    The score is the log-likelihood ratio of the output: the position of the chosen candidate, and what
+    was released last.
     """
     refit = _UNUSED if drawn.refit else None
     plan = SearchPlan("exponential", 2, 2, 2, _UNUSED, _UNUSED, refit, mechanism=drawn)

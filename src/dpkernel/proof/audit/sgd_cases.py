@@ -1,8 +1,8 @@
 """Worst cases of stochastic gradient descent, and the twins that must be rejected.
 
-Only one record says anything in most of them: its row is as long as it may be, its target lies far
-above or far below every prediction, and the other rows are zero. Every hit then moves the two runs
-apart by all that the bound allows. Where a slope jumps, the other records wait at the kink.
+In most cases only one record has an effect: its row is as long as allowed, its target lies far above or
+far below every prediction, and the other rows are zero. Every step that uses it (a hit) then moves the
+two runs apart by as much as the bound allows. For losses with a kink, the other records lie at the kink.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from dpkernel.proof.audit.core import Case
 from dpkernel.proof.papers.wang_guo_2024 import algorithm_1_noise
 from dpkernel.solvers.sgd_output import OutputSGD, Part
 
-_FAR = 1e3  # of a target from every prediction
-_STRATA = 1000  # of a law of hits: balanced over the trials
+_FAR = 1e3  # distance of a target from every prediction
+_STRATA = 1000  # strata of the law of hits, which are balanced over the trials
 
 
 def sgd_cases(budget: Budget) -> list[Case]:
@@ -43,10 +43,10 @@ def _plan(loss: Any, n_rows: int, batch: int, n_steps: int, **more: Any) -> Outp
 def _outputs(
     plan: OutputSGD, z: Array, y: Array, *, weight: float = 1.0, first: bool = False
 ) -> tuple[Array, Array]:
-    """Return the outputs on the rows as they stand and with the opposite target of row 0.
+    """Return the outputs on the rows as they are, and with the opposite target of row 0.
 
-    Row 0 comes first or last in every epoch. It counts ``weight``, which a sound run never lets
-    exceed 1.
+    Row 0 comes first or last in every epoch. It has the weight ``weight``, which never exceeds 1 in a
+    sound run.
     """
     weights = np.ones(len(y))
     weights[0] = weight
@@ -72,7 +72,7 @@ def _shifted(
     budget: Budget,
     broken: str | None = None,
 ) -> Case:
-    """Return the case of two known outputs, with the noise that a sensitivity asks for."""
+    """Return the case of two known outputs, with the noise that a sensitivity requires."""
     mechanism = Gaussian.calibrate(sensitivity, budget, dimension=len(outputs[0]))
     direction = outputs[1] - outputs[0]
     direction = direction / np.linalg.norm(direction)
@@ -88,10 +88,10 @@ def _stated(plan: OutputSGD) -> Any:
 
 
 def _short_batch(budget: Budget) -> list[Case]:
-    """Seven rows in batches of three: row 0 is alone in the last batch of every epoch."""
+    """Seven rows in batches of three, so that row 0 is alone in the last batch of every epoch."""
     plan = _plan(Huber(1.0), 7, 3, 6, step=0.1)
     z, y = _alone(7)
-    own_size = _outputs(plan, z, y, weight=3.0)  # a third of one is three times a third
+    own_size = _outputs(plan, z, y, weight=3.0)  # dividing by 1 and not by 3 triples its weight
     return [
         _shifted("sgd, short batch", _outputs(plan, z, y), _stated(plan), budget),
         _shifted(
@@ -105,7 +105,7 @@ def _short_batch(budget: Budget) -> list[Case]:
 
 
 def _part_of_an_epoch(budget: Budget) -> list[Case]:
-    """Eleven steps on ten rows: the record that comes first is met twice."""
+    """Eleven steps on ten rows, so that the record that comes first is used twice."""
     plan = _plan(Huber(1.0), 10, 1, 11, step=0.1)
     outputs = _outputs(plan, *_alone(10), first=True)
     share = 2 * plan.eta * plan.gradient * plan.n_steps / plan.n_rows
@@ -118,10 +118,10 @@ def _part_of_an_epoch(budget: Budget) -> list[Case]:
 
 
 def _kink(budget: Budget) -> list[Case]:
-    """Ten rows in one batch, two steps; nine of them wait at the kink of the absolute loss.
+    """Ten rows in one batch and two steps. Nine of the rows lie at the kink of the absolute loss.
 
-    The first step moves the runs apart along one axis, the second one along the other: the nine
-    common records turn one way in one run and the other way in the other.
+    The first step moves the runs apart along one axis. The second one moves them apart along the other,
+    because the nine common records pull in opposite directions in the two runs.
     """
     plan = _plan(Absolute(), 10, 10, 2, step=0.1, n_coordinates=2)
     tilt = 1e-3
@@ -130,7 +130,7 @@ def _kink(budget: Budget) -> list[Case]:
     y = np.full(10, 0.9 * plan.eta * float(z[1] @ z[1]))
     y[0] = _FAR
     outputs = _outputs(plan, z, y)
-    # the formula for batches of one: common steps only expand where there is no hit
+    # the formula for batches of one, in which only steps without a hit expand
     once, hits = 2 * plan.eta * plan.gradient / plan.batch, 2
     wrong = math.sqrt(once**2 + (plan.n_steps - hits) * plan.expansion) + (hits - 1) * once
     return [
@@ -142,7 +142,7 @@ def _kink(budget: Budget) -> list[Case]:
 
 
 def _fresh(budget: Budget) -> list[Case]:
-    """Two rows, four steps with replacement; the order is drawn from the noise, or it is known."""
+    """Two rows and four steps with replacement. The order is drawn from the noise, or it is known."""
     plan = _plan(Huber(1.0), 2, 1, 4, step=0.1, order="replacement", fresh=True)
     z, y = _alone(2)
     tables = y, np.array([-_FAR, _FAR])
@@ -166,16 +166,16 @@ def _fresh(budget: Budget) -> list[Case]:
 
 
 def _balanced(count: int, rate: float, strata: int) -> list[int]:
-    """Return numbers of hits, each as often as its probability says, in a mixed order."""
-    places = (np.arange(strata) * 377 % strata + 0.5) / strata  # 377: nothing in common with 1000
+    """Return numbers of hits, each as often as its probability says, in a shuffled order."""
+    places = (np.arange(strata) * 377 % strata + 0.5) / strata  # 377 and 1000 are coprime
     return [int(k) for k in binom.ppf(places, count, rate)]
 
 
 def _printed() -> list[Case]:
     """Wang & Guo (2024), Theorem 2: n = T = 10^7 and step 1/n, for a claim of (1, 1e-6).
 
-    As stated, without its root, the sensitivity is far too small; the proof's is not. Rows of zero
-    move nothing, so that a run is known by its hits.
+    The stated sensitivity, which lacks a root, is far too small; that of the proof is not. Rows of zero
+    have no effect, so a run is determined by its hits.
     """
     n, budget = 10**7, Budget(1.0, 1e-6)
     plan = OutputSGD(Squared(), n, 1, 1.0, 1.0, 1, n, "replacement", step=1 / n, fresh=True)

@@ -1,8 +1,8 @@
-"""Statistics that separate what two data sets release, learned from pilot runs.
+"""Statistics that separate the releases of two data sets, learned from pilot runs.
 
-Each is fitted to rows of numbers seen on the two sides and gives one score a row: higher speaks for
-the first side. None of them can make an audit wrong: the judged runs had no part in them, so a poor
-statistic only proves less.
+Each statistic is fitted to rows of numbers from the two sides and gives one score per row. A higher
+score is evidence for the first side. No statistic can make an audit wrong, because the judged runs
+had no part in it. A poor statistic only proves less.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from sklearn.linear_model import LogisticRegression
 from dpkernel.foundations.types import Array
 
 Score = Callable[[Array], Array]
-_MOST_COLUMNS = 300  # that are whitened; the best ones by themselves
+_MOST_COLUMNS = 300  # columns that are whitened: those that separate best on their own
 
 
 class Scaling:
-    """Columns with median 0 and quartiles near 1; constant ones are dropped, far values bent in."""
+    """Scale columns to median 0 and quartiles near 1, drop constant ones, and compress far values."""
 
     def __init__(self, rows: Array) -> None:
         low, self.centre, high = np.quantile(rows, [0.25, 0.5, 0.75], axis=0)
@@ -38,11 +38,11 @@ class Scaling:
     def __call__(self, rows: Array) -> Array:
         """Return the kept columns, scaled."""
         scaled = (rows - self.centre)[:, self.kept] / self.scale[self.kept]
-        return np.asarray(np.arcsinh(scaled))  # near 0 the same; an outlier moves no mean
+        return np.asarray(np.arcsinh(scaled))  # the identity near 0; outliers hardly affect means
 
 
 def projection(p: Array, q: Array) -> Score:
-    """Project on the difference of the means, whitened: the direction in which a record shows."""
+    """Project on the whitened difference of the means, the direction in which a record shows most."""
     scaling = Scaling(np.vstack((p, q)))
     p, q = scaling(p), scaling(q)
     if not p.shape[1]:
@@ -58,7 +58,7 @@ def projection(p: Array, q: Array) -> Score:
 
 
 def logistic(p: Array, q: Array) -> Score:
-    """Fit a logistic regression on the numbers and their squares: for noise that scales."""
+    """Fit a logistic regression to the numbers and their squares. It finds noise of different scales."""
 
     def columns(rows: Array) -> Array:
         return np.hstack((rows, rows**2))
@@ -67,7 +67,7 @@ def logistic(p: Array, q: Array) -> Score:
 
 
 def boosting(p: Array, q: Array) -> Score:
-    """Fit boosted trees: for leaks of any shape."""
+    """Fit boosted trees, which find leaks of any shape."""
     model = GradientBoostingClassifier(
         n_estimators=60, max_depth=2, subsample=0.8, max_features="sqrt", random_state=0
     )
@@ -80,7 +80,7 @@ def _learned(model: Any, p: Array, q: Array, columns: Callable[[Array], Array]) 
         return lambda rows: np.zeros(len(rows))
     sides = np.repeat([1, 0], [len(p), len(q)])
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # a rough fit is as honest
+        warnings.simplefilter("ignore", ConvergenceWarning)  # a rough fit is as valid
         model.fit(columns(scaling(np.vstack((p, q)))), sides)
     return lambda rows: np.asarray(model.decision_function(columns(scaling(rows))))
 
@@ -92,7 +92,7 @@ def auc(p: Array, q: Array) -> float:
 
 
 def separation(p: Array, q: Array, fit: Callable[[Array, Array], Score] = projection) -> float:
-    """Return how far apart rows of two sides are, in standard deviations, out of sample."""
+    """Return how far apart the rows of two sides are, in standard deviations on held-out rows."""
     found = []
     for train in (0, 1):
         score = fit(p[train::2], q[train::2])

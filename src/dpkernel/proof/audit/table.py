@@ -1,10 +1,11 @@
-"""Every estimator with every solver and relation of neighbours, and for each a twin to be rejected.
+"""Attack every estimator with every solver and neighbouring relation, and a broken twin of each.
 
-Each is attacked among benign records, which say nothing, and among hostile ones, which are copies of
-the neighbour or stand at the opposite corner. Some are attacked once more on tables that are so large
-that the fit computes in float32. The twin draws a small part of the noise that its certificate speaks
-of (``WeakNoise``), or is calibrated for a far larger epsilon. One more estimator is one more line in
-``_estimators``. No estimator takes removed records ("add-remove"), so there are no lines for them.
+Each estimator is attacked among benign records, which do not affect the result, and among hostile ones,
+which are copies of the neighbour or lie at the opposite corner. Some are attacked again on tables that
+are so large that the fit computes in float32. The twin draws only a small part of the noise that its
+certificate states (``WeakNoise``), or is calibrated for a far larger epsilon. To add an estimator, add a
+line to ``_estimators``. No estimator accepts removed records ("add-remove"), so there are no lines for
+them.
 """
 
 from __future__ import annotations
@@ -52,32 +53,33 @@ from dpkernel.proof.audit.worst_cases import worst_cases
 from dpkernel.selection import PrivateSearchCV
 
 _DELTA = 1e-5
-RELATIONS = {"replace-one": 1.0, "zero-out": 0.5}  # shares of epsilon: one step, and one of two
-_LEAST = {"replace-one": 4.0, "zero-out": 3.0}  # of a transformer: below it few rows say nothing
+# the share of epsilon for one step; a replaced record is one step of replace-one and two of zero-out
+RELATIONS = {"replace-one": 1.0, "zero-out": 0.5}
+_LEAST = {"replace-one": 4.0, "zero-out": 3.0}  # least epsilon of a transformer, for few rows
 _LOOSE = 1e4  # the epsilon of a twin whose noise is not added number by number
 
 
 @dataclass(frozen=True)
-class Line:
+class AttackLine:
     """One estimator under attack."""
 
     name: str
     estimator: Any
-    case: str  # of the built-in pairs
+    case: str  # the name of a built-in pair
     relation: str
-    background: str  # the other records: "benign", "hostile" or "large", many hostile ones
+    background: str  # the other records: "benign", "hostile", or "large" for many hostile ones
     n_rows: int = 8
     broken: str | None = None
     claimed_by: Any = None  # the estimator whose certificate a twin claims, if not its own
-    most_fits: int = 1_000_000  # on each side
+    most_fits: int = 1_000_000  # fits on each side
 
     @property
-    def drawn(self) -> bool:
-        """Whether the line has a picture: one for each estimator and relation, and its twin."""
+    def has_picture(self) -> bool:
+        """Whether the line has a plot. There is one per estimator and relation, and one for its twin."""
         return self.background == "benign" or self.name in _SLOW
 
     def claim(self) -> PrivacyProfile | None:
-        """Return what is claimed, if that is not what the certificate says."""
+        """Return the claim, if it is not that of the certificate."""
         if self.claimed_by is None:
             return None
         case = worst_cases(self.claimed_by, self.n_rows)[0]
@@ -89,7 +91,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table that is written."""
+    """One line of the resulting table."""
 
     kind: str
     case: str
@@ -105,11 +107,11 @@ class Row:
     false_alarm: float
     attack: str
     seconds: float
-    n_rows: int = 0  # of an estimator's tables
+    n_rows: int = 0  # rows of an estimator's tables
 
 
 def _estimators() -> Iterator[tuple[str, Any, str]]:
-    """Yield name, estimator and the benign pair that shows most, for replace-one."""
+    """Yield the name, the estimator and the benign pair that shows most, for replace-one."""
     signed: dict[str, Any] = {"accept": (mechanisms.IDEALISED,)}
     stated: dict[str, Any] = {"delta": _DELTA, "bounds": (-1, 1)}
     linear = {**stated, "kernel": "linear"}
@@ -165,16 +167,16 @@ def _estimators() -> Iterator[tuple[str, Any, str]]:
         yield f"search, {strategy}", search, far
 
 
-# whose noise follows from a key that is drawn once, or multiplies the data
+# estimators whose noise follows from a key that is drawn once, or multiplies the data
 _NOT_ADDED = ("curator", "grid", "sketched ridge")
 _ROWS = {
     "imputer": 40,
     "search, free": 40,
     "search, exponential": 150,
-}  # fewer say nothing
-_SLOW = ("search, exponential", "search, free", "regressor")  # benign or hostile, not both
-_MOST_FITS = {"search, exponential": 40}  # each takes about a second
-_LARGE = 20_000  # rows from which fits compute in float32
+}  # with fewer rows nothing is learned
+_SLOW = ("search, exponential", "search, free", "regressor")  # benign or hostile records, not both
+_MOST_FITS = {"search, exponential": 40}  # each fit takes about a second
+_LARGE = 20_000  # from this many rows on, fits compute in float32
 _LARGE_FITS = 50
 _AT_LARGE = (
     "ridge, Gaussian kernel",
@@ -186,13 +188,13 @@ _AT_LARGE = (
 
 
 @cache
-def estimator_lines(epsilon: float, factor: float) -> tuple[Line, ...]:
+def estimator_lines(epsilon: float, factor: float) -> tuple[AttackLine, ...]:
     """Return every estimator under every relation and background, and its twins.
 
-    A twin stands behind the line that it belongs to: among benign records for replace-one, among
-    hostile and among many ones for zero-out.
+    A twin follows the line that it belongs to. There are twins among benign records for replace-one, and
+    among hostile and among many records for zero-out.
     """
-    lines: list[Line] = []
+    lines: list[AttackLine] = []
     for name, estimator, benign in _estimators():
         transforms = hasattr(estimator, "transform")
         hostile = "the other end of all" if transforms else "copies of the neighbour"
@@ -200,8 +202,8 @@ def estimator_lines(epsilon: float, factor: float) -> tuple[Line, ...]:
         for relation, share in RELATIONS.items():
             wanted = max(share * epsilon, _LEAST[relation] if transforms else 0.0)
             sound = clone(estimator).set_params(**{relates: relation}, epsilon=wanted)
-            rows, most = _ROWS.get(name, 8), _MOST_FITS.get(name, Line.most_fits)
-            quiet = Line(name, sound, benign, relation, "benign", rows, most_fits=most)
+            rows, most = _ROWS.get(name, 8), _MOST_FITS.get(name, AttackLine.most_fits)
+            quiet = AttackLine(name, sound, benign, relation, "benign", rows, most_fits=most)
             loud = replace(quiet, case=hostile, background="hostile")
             replaced = relation == "replace-one"
             if replaced or name not in _SLOW:
@@ -214,7 +216,7 @@ def estimator_lines(epsilon: float, factor: float) -> tuple[Line, ...]:
     return tuple(lines)
 
 
-def _pair(line: Line, factor: float) -> list[Line]:
+def _pair(line: AttackLine, factor: float) -> list[AttackLine]:
     """Return a line and its twin."""
     if line.name in _NOT_ADDED:
         twin = clone(line.estimator).set_params(epsilon=_LOOSE)
@@ -262,7 +264,7 @@ def estimator_row(
     epsilon: float,
     factor: float,
 ) -> Row:
-    """Attack one estimator, or its twin; draw its picture into a folder."""
+    """Attack one estimator or its twin, and save its plot in a folder."""
     line = estimator_lines(epsilon, factor)[index]
     trials = min(trials, line.most_fits)
     start = time.perf_counter()
@@ -277,7 +279,7 @@ def estimator_row(
         n_rows=line.n_rows,
         progress=False,
     )
-    if out is not None and line.drawn:
+    if out is not None and line.has_picture:
         report.plot(out / f"{picture_name(line)}.png")
     return Row(
         "estimator",
@@ -299,7 +301,7 @@ def estimator_row(
 
 
 def _moments(model: Any) -> Any:
-    """Return the second moments of a sketch: its rows are normal, so they say all that it says."""
+    """Return the second moments of a sketch. Its rows are normal, so these contain all information."""
     return model.sketch_.T @ model.sketch_
 
 
@@ -307,8 +309,8 @@ def _verdict(violated: bool) -> str:
     return "contradicted" if violated else "not contradicted"
 
 
-def picture_name(line: Line) -> str:
-    """Return the file name of a line's picture, without its ending."""
+def picture_name(line: AttackLine) -> str:
+    """Return the file name of a line's plot, without its ending."""
     twin = "" if line.broken is None else "-twin"
     name = "-".join(line.name.replace(",", "").split()).lower()
     return f"{name}-{line.relation}-{line.background}{twin}"

@@ -1,12 +1,14 @@
-"""Broken twins of any of our estimators: the same fit with too little noise.
+"""Broken twins of dpkernel's estimators: the same fit with too little noise.
 
-A noise source is a parameter of every estimator. This one scales the noise that it draws, so that a
-fit releases with less noise than its certificate says; no line of the product knows of it. It does
-nothing where noise is not added number by number: ``PrivateCurator`` and ``PrivateGridRegressor``
-derive theirs from a key that is drawn once, and in ``PrivateSketchedRidge`` it multiplies the data, so
-that a smaller one tells as much. Their twins are calibrated for a larger epsilon. The certificate says
-"not private", as it does for every source that is not the product's own; its profile is the claim that
-an audit must contradict.
+A noise source is a parameter of every estimator. ``WeakNoise`` scales the noise that it draws, so a fit
+releases with less noise than its certificate says. No other module knows about it. The certificate says
+"not private", as it does for every source other than the library's own. Its profile is the claim that an
+audit must contradict.
+
+``WeakNoise`` has no effect if noise is not added number by number. ``PrivateCurator`` and
+``PrivateGridRegressor`` derive their noise from a key that is drawn once. In
+``PrivateSketchedRidge`` the noise multiplies the data, so scaling it down reveals just as much. Twins
+of these are calibrated for a larger epsilon.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import Array, IntArray, is_real
 from dpkernel.privacy.noise import NoiseSource, SeededNoise, SystemNoise
 
-_LEAST = 2.0**-4  # the smallest scale of integer noise that can be drawn: next to none
+_LEAST = 2.0**-4  # the smallest scale of integer noise that can be drawn, which is almost no noise
 
 
 class WeakNoise(SystemNoise):
@@ -24,9 +26,10 @@ class WeakNoise(SystemNoise):
     Parameters
     ----------
     factor : float
-        In (0, 1]: of the scale of Gaussian, Laplace and l2 noise, and of the noise in a choice.
+        In (0, 1]. It multiplies the scale of Gaussian, Laplace and l2 noise, and that of the noise in
+        a choice.
     source : SeededNoise, optional
-        Where the noise comes from before it is made too small; the operating system by default.
+        The source of the noise before it is made too small; by default the operating system.
     """
 
     def __init__(self, factor: float, source: SeededNoise | None = None) -> None:
@@ -40,15 +43,15 @@ class WeakNoise(SystemNoise):
             self._entropy = source._entropy
 
     def reseeded(self, seed: int | None) -> WeakNoise:
-        """Return such a source with noise of its own, for one run."""
+        """Return a source with the same factor and noise of its own, for one run."""
         return WeakNoise(self.factor, None if seed is None else SeededNoise(seed))
 
     def discrete_gaussian(self, scale: float, size: int) -> IntArray:
-        """Draw discrete Gaussians of a part of the scale."""
+        """Draw discrete Gaussians with a smaller scale."""
         return super().discrete_gaussian(max(scale * self.factor, _LEAST), size)
 
     def discrete_laplace(self, scale: float, size: int) -> IntArray:
-        """Draw discrete Laplace variables of a part of the scale."""
+        """Draw discrete Laplace variables with a smaller scale."""
         return super().discrete_laplace(max(scale * self.factor, _LEAST), size)
 
     def categorical(self, utilities: Array, rate: float) -> int:
@@ -56,11 +59,11 @@ class WeakNoise(SystemNoise):
         return super().categorical(utilities, rate / self.factor)
 
     def l2_gamma(self, dimension: int, scale: float) -> Array:
-        """Draw a vector of a part of the length."""
+        """Draw a shorter vector."""
         return super().l2_gamma(dimension, scale * self.factor)
 
     def standard_normals(self, count: int) -> Array:
-        """Draw normals of a part of the scale."""
+        """Draw normal numbers with a smaller scale."""
         return self.factor * super().standard_normals(count)
 
     def __reduce__(self) -> tuple[type[NoiseSource], tuple[float, SeededNoise | None]]:

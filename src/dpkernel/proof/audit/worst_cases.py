@@ -1,9 +1,9 @@
 """Pairs of neighbouring tables on which one record shows most, made from declared bounds alone.
 
-No data are read. What is publicly declared (bounds of the columns, range of the target or list of
-classes) says where a record can be; the pairs put one record at the ends, and the others where they
-hide it least. The others are free, too: in some pairs they stand at the centre and say nothing, in
-others they are hostile, all at the opposite corner or copies of the neighbour.
+No data are read. The public declarations (bounds of the columns, range of the target or list of
+classes) say where a record can be. The pairs put one record at the ends of these ranges, and the
+others where they hide it least. In some pairs the others are at the centre and have no effect. In
+other pairs they are hostile: all at the opposite corner, or copies of the neighbour.
 """
 
 from __future__ import annotations
@@ -25,13 +25,16 @@ from dpkernel.foundations.types import Array, is_real
 from dpkernel.proof.audit.copies import leaf, parameters
 from dpkernel.proof.audit.observe import Table
 
-_OUTSIDE = 1e3  # of the bounds: what is not clipped shows
+_OUTSIDE = 1e3  # times the bounds, so that a missing clip shows
 _MOST_PROBES = 20
 
 
 @dataclass(frozen=True)
 class WorstCase:
-    """Two neighbouring tables and a name for them; ``words`` say who differs, and who the others are."""
+    """Two neighbouring tables with a name.
+
+    ``words`` say which records differ, and where the others are.
+    """
 
     name: str
     table: Table
@@ -40,21 +43,21 @@ class WorstCase:
 
     @property
     def probes(self) -> Any:
-        """The different rows of both tables."""
+        """The distinct rows of both tables."""
         return _different_rows(self.table[0], self.neighbour[0])
 
 
 @dataclass(frozen=True)
-class Declared:
-    """The public ranges of an estimator: of each column, and of the target."""
+class PublicRanges:
+    """The public ranges of an estimator, for each column and for the target."""
 
     low: Array
     high: Array
     targets: tuple[Any, Any, Any] | None  # one end, the middle, the other end; None: no target
 
     @classmethod
-    def of(cls, estimator: Any, n_columns: int | None = None) -> Declared:
-        """Read them from the parameters, under our names or diffprivlib's; [-1, 1] if undeclared."""
+    def of(cls, estimator: Any, n_columns: int | None = None) -> PublicRanges:
+        """Read the ranges from the parameters, with our names or diffprivlib's; [-1, 1] by default."""
         found = parameters(estimator)
 
         def first(*names: str) -> Any:
@@ -77,7 +80,7 @@ class Declared:
 
 
 def _different_rows(one: Any, other: Any) -> Any:
-    """Return up to 20 different rows of two tables, as a table of the same kind."""
+    """Return up to 20 distinct rows of two tables, as a table of the same kind."""
     if hasattr(one, "drop_duplicates") and hasattr(one, "iloc"):
         both = import_module("pandas").concat([one, other], ignore_index=True)
         return both.drop_duplicates().head(_MOST_PROBES)
@@ -93,7 +96,7 @@ def _different_rows(one: Any, other: Any) -> Any:
 
 
 def _is(kind: Callable[[Any], bool], estimator: Any) -> bool:
-    """Ask scikit-learn; what does not know its conventions is of no kind."""
+    """Ask scikit-learn for the kind of an estimator. Classes without its conventions have none."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -103,7 +106,7 @@ def _is(kind: Callable[[Any], bool], estimator: Any) -> bool:
 
 
 def _asks_for_y(estimator: Any) -> bool:
-    """Whether ``fit`` has a second argument that must be given."""
+    """Whether ``fit`` has a second argument that is required."""
     try:
         arguments = [
             argument
@@ -124,9 +127,7 @@ def _domain_box(domain: Domain, n_columns: int) -> tuple[Array, Array]:
             column.values if isinstance(column, Levels) else (column.low, column.high)
         )
         if not (is_real(values[0]) and is_real(values[-1])):
-            allowed = (
-                "a pair of tables (D, D') where the domain declares levels that are no numbers"
-            )
+            allowed = "a pair of tables (D, D') if the domain declares levels that are not numbers"
             raise ParameterError(parameter_message("audit", "worst_case", allowed, "auto"))
         ends.append((float(values[0]), float(values[-1])))
     return np.array([end[0] for end in ends]), np.array([end[1] for end in ends])
@@ -156,7 +157,7 @@ def _targets(
 
 @dataclass(frozen=True)
 class _Pairs:
-    """Makes pairs of so many rows, of which the first ``records`` differ."""
+    """Makes pairs of tables with a given number of rows, of which the first ``records`` differ."""
 
     n_rows: int
     records: int
@@ -183,14 +184,14 @@ def worst_cases(
     records: int = 1,
     n_targets: int | None = None,
 ) -> Sequence[WorstCase]:
-    """Return the built-in pairs for this estimator; each replaces its first records.
+    """Return the built-in pairs for this estimator. Each replaces its first records.
 
-    Opposite targets at the far corner with the rest at the centre; all records at one corner;
-    a record that moves across, and one far outside the bounds; a record among empty ones. Two have
-    hostile others: all at the opposite corner, and copies of the neighbour. ``n_targets`` makes a
-    matrix of so many equal columns of the targets.
+    The pairs are: opposite targets at the far corner with the rest at the centre; all records at
+    one corner; a record that moves across the box, and one far outside the bounds; a record among
+    empty ones; and two pairs with hostile others, all at the opposite corner or copies of the
+    neighbour. With ``n_targets``, the targets are a matrix with that many equal columns.
     """
-    public = Declared.of(estimator, n_columns)
+    public = PublicRanges.of(estimator, n_columns)
     low, high = public.low, public.high
     centre = (low + high) / 2
     far = centre + _OUTSIDE * (high - low)

@@ -1,9 +1,9 @@
-"""The published algorithms as printed, constants and errata included: baselines, not protection.
+"""The published algorithms as printed, with their constants and errata. They are baselines only.
 
-One package a paper, with its algorithms, and its theorems as functions: rates, schedules, sensitivities
-and noise, printed and corrected. Every algorithm leaves a certificate that names what is wrong with the
-printed claim; none of them can give a valid one where the claim fails or has no proof. To protect data,
-use ``dpkernel.estimators``.
+There is one package per paper. It has the algorithms, and the theorems as functions: rates,
+schedules, sensitivities and noise, as printed and as corrected. Every algorithm leaves a
+certificate that names what is wrong with the printed claim. The certificate is never valid if the
+claim is false or has no proof. To protect data, use the estimators of ``dpkernel``.
 """
 
 from dpkernel.proof.papers.lee_park_ahn_2025 import (

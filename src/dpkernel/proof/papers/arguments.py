@@ -1,4 +1,4 @@
-"""The one check of the calculators' arguments: what each name may be, in one table."""
+"""Check the arguments of all calculators, by one table of what each name may be."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ ALLOWED: dict[str, Constraint] = {
     "confidence": Real(0, 1),
     "alpha": Real(0, 1, closed_low=True, closed_high=True),
 }
-ONE_ROW: dict[str, Constraint] = {"n_rows": Whole(1)}  # where a single row will do
+ONE_ROW: dict[str, Constraint] = {"n_rows": Whole(1)}  # for calculators that accept a single row
 
 
 def check(owner: str, /, allowed: dict[str, Constraint] | None = None, **values: object) -> None:
     """Raise ParameterError for the first value that its name does not allow.
 
-    ``allowed`` adds names, or replaces what is in the table; a name that is in neither must be a
+    ``allowed`` adds names to the table or replaces its entries. A name that is in neither must be a
     finite positive number.
     """
     table = {**ALLOWED, **(allowed or {})}
@@ -32,5 +32,5 @@ def check(owner: str, /, allowed: dict[str, Constraint] | None = None, **values:
 
 
 def reading(*names: str) -> dict[str, Constraint]:
-    """Return what ``reading`` may be."""
+    """Return the constraint on the argument ``reading``."""
     return {"reading": Choice(*names)}

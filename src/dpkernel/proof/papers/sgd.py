@@ -1,9 +1,9 @@
-"""What the published stochastic gradient methods share: rows, order, loop, proof and certificate.
+"""Common parts of the published stochastic gradient methods: rows, order, loop, proof and certificate.
 
-A run draws its order of rows afresh, with replacement, from the same noise that it pays for; the
-order itself is not released. What is proved of an output perturbation is a mixture over how often a
-record was drawn, not the papers' sensitivities in probability: the run, its bounds and its law are
-those of ``solvers.sgd_output``.
+A run draws its order of rows afresh, with replacement, from the same noise that it pays for. The
+order itself is not released. The profile that is proved for output perturbation is a mixture over
+how often a record was sampled. It does not use the papers' sensitivities that hold in probability.
+The run, its bounds and its law are those of ``solvers.sgd_output``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ from dpkernel.privacy.sensitivity import RandomSensitivity
 from dpkernel.solvers.sgd_output import OutputSGD
 
 ORDER = "sampling order"
-NOT_SUPPORTED = "what is proved of the printed noise does not support the claimed epsilon and delta"
+NOT_SUPPORTED = (
+    "the profile proved for the printed noise does not support the claimed epsilon and delta"
+)
 
 
 # --- order and loop -------------------------------------------------------------------------
@@ -42,7 +44,7 @@ NOT_SUPPORTED = "what is proved of the printed noise does not support the claime
 
 def uniform_indices(source: NoiseSource, n_rows: int, count: int) -> IntArray:
     """Return ``count`` independent indices, each exactly uniform on 0 .. n_rows - 1."""
-    whole = 2**64 // n_rows * n_rows  # words from here on would favour small indices
+    whole = 2**64 // n_rows * n_rows  # larger words would favour small indices
     kept: list[Any] = []
     while sum(map(len, kept)) < count:
         words = source.words(count)
@@ -64,11 +66,11 @@ def sgd(
     r"""Return w_(T+1), or the mean of w_1 .. w_T, of stochastic gradient descent from w_1 = 0.
 
     w_(t+1) = w_t - eta slope(y_i, <w_t, z_i>) z_i for the rows i of the order, then projected on
-    the ball of the radius. ``slope`` is the derivative of the loss in the prediction;
-    ``on_gradient`` replaces a gradient by what may be used of it.
+    the ball of the radius. ``slope`` is the derivative of the loss with respect to the prediction.
+    ``on_gradient`` is applied to every gradient, for example to clip it.
     """
     w, total = np.zeros(rows.shape[1]), np.zeros(rows.shape[1])
-    with np.errstate(all="ignore"):  # a floating-point warning would tell of the data
+    with np.errstate(all="ignore"):  # a floating-point warning would depend on the data
         for i in order:
             total += w
             row = rows[i]
@@ -94,7 +96,7 @@ def output_run(
     radius: float | None = None,
     average: bool = False,
 ) -> OutputSGD:
-    """Return the run: single rows drawn with replacement, in an order that nobody sees."""
+    """Return the run: single rows sampled with replacement, in an order that nobody sees."""
     return OutputSGD(
         loss,
         n_rows,
@@ -112,15 +114,15 @@ def output_run(
 
 
 def output_mechanism(run: OutputSGD, noise_scale: float) -> MixtureGaussian:
-    """Return the release of the output with exactly this noise, on a grid far below it.
+    """Return the mechanism that releases the output with exactly this noise, on a grid far below it.
 
-    What is proved of it: the mixture over how often a record was drawn, for replaced records. A mean
-    of w_1 .. w_T moves less than that of w_2 .. w_(T+1), of which the run speaks.
+    Its profile is a mixture over how often a record was sampled, for replaced records. The bound of the
+    run is for a mean of w_2 .. w_(T+1); a mean of w_1 .. w_T moves less.
     """
     law = run.sensitivity(Neighbours.REPLACE_ONE)
     assert isinstance(law, RandomSensitivity)
     noise = math.floor(math.log2(noise_scale))
-    finest = math.ceil(math.log2(run.norm_bound)) - 58  # an iterate fits in 62 bits
+    finest = math.ceil(math.log2(run.norm_bound)) - 58  # so that an iterate fits into 62 bits
     grid = 2.0 ** min(max(noise - 30, finest), noise - 3)
     return MixtureGaussian(law, run.n_coordinates, noise_scale / grid, grid, run.rounding)
 
@@ -128,7 +130,8 @@ def output_mechanism(run: OutputSGD, noise_scale: float) -> MixtureGaussian:
 def output_of(run: OutputSGD, rows: Array, targets: Array, order: IntArray) -> Array:
     """Return w_(T+1) of this order, or the printed mean of w_1 .. w_T.
 
-    As w_1 = 0, that mean is (T-1)/T times the mean after T-1 steps; its rounding is within the run's.
+    Because w_1 = 0, that mean is (T-1)/T times the mean after T-1 steps. Its rounding error is within
+    the bound of the run.
     """
     steps = run.n_steps
     if not run.averaged:
@@ -145,13 +148,13 @@ def output_of(run: OutputSGD, rows: Array, targets: Array, order: IntArray) -> A
 
 @dataclass(frozen=True)
 class AmplifiedPlan(Plan):
-    """A plan whose secret order is worth something: charged what is proved of the whole."""
+    """A plan that is charged for the whole, whose secret order makes it cheaper than its parts."""
 
     proved: PrivacyProfile = FREE
 
     @property
     def profile(self) -> PrivacyProfile:
-        """What is proved of the whole."""
+        """The profile that is proved for the whole."""
         return self.proved
 
 
@@ -187,14 +190,14 @@ class PublishedSGD(PrivateEstimator):
 
     @abstractmethod
     def _run(self, Z: Array, y: Array, features: FeatureMap) -> Any:
-        """Run the algorithm on rows of norm at most the map's bound; return the estimator."""
+        """Run the algorithm on rows with norm at most the bound of the map, and return the estimator."""
 
     @abstractmethod
     def _loss(self) -> Loss:
         """Return the loss."""
 
     def fit(self, X: Any, y: Any) -> Any:
-        """Run the algorithm on (X, y); return the estimator."""
+        """Run the algorithm on (X, y), and return the estimator."""
         self._check_parameters()
         X, y = self._check_training_data(X, y)
         features = self._feature_map(X.shape[1])
@@ -214,19 +217,19 @@ class PublishedSGD(PrivateEstimator):
         return np.asarray(Z @ self.coef_)
 
     def predict(self, X: Any) -> Array:
-        """Return the prediction at every row, not cut to any bound, or the class."""
+        """Return the prediction at every row, without clipping, or the class."""
         return self.decision_function(X)
 
     @property
     def _bound(self) -> float:
-        """c, checked by ``_check_parameters``; margins have none."""
+        """c, which ``_check_parameters`` has checked. Margin losses have none."""
         return 1.0 if self.target_bound is None else float(self.target_bound)
 
     def _steps(self, n_rows: int) -> int:
         return n_rows if self.n_steps is None else int(self.n_steps)
 
     def _feature_map(self, n_inputs: int) -> FeatureMap:
-        """Return the map, built; a name stands for one with its own parameters."""
+        """Return the feature map, built. A name stands for a map with the estimator's parameters."""
         found: FeatureMap = LinearFeatures() if self.features == "linear" else clone(self.features)
         found.build(n_inputs)
         return found
@@ -238,7 +241,7 @@ class PublishedSGD(PrivateEstimator):
                 "target_bound",
                 "a float in the range (0, inf)",
                 None,
-                "Pass a publicly known bound on |y|; targets are cut to it.",
+                "Pass a publicly known bound on |y|; targets are clipped to it.",
             )
         return found
 
@@ -269,7 +272,7 @@ class PublishedSGD(PrivateEstimator):
         return ledger, Plan(parts), relation
 
     def _order(self, noise: Noise, n_rows: int, n_steps: int) -> IntArray:
-        """Return the order of this run, fresh from the noise that was paid for."""
+        """Return the order of this run, drawn afresh from the noise that was paid for."""
         return uniform_indices(noise.claim(FREE, ORDER), n_rows, n_steps)
 
     def _certify(
@@ -282,9 +285,9 @@ class PublishedSGD(PrivateEstimator):
         unproved: Sequence[str],
         proved: PrivacyProfile | None = None,
     ) -> Certificate:
-        """Return a certificate of the paper's claim; valid only where nothing is ``unproved``.
+        """Return a certificate of the paper's claim, which is valid only if nothing is ``unproved``.
 
-        ``proved`` is the profile of the releases where it is not their composition.
+        ``proved`` is the profile of the releases if it is not their composition.
         """
         budget = Budget(self.epsilon, self.delta)
         features = public["features"].to_dict()
@@ -305,10 +308,10 @@ class PublishedSGD(PrivateEstimator):
         )
         if not unproved:
             return issued
-        # epsilon and delta are the paper's claim; the profile is what is proved of the release
+        # epsilon and delta are the claim of the paper; the profile is what is proved for the release
         return replace(issued, epsilon=budget.epsilon, profile=proved or issued.profile)
 
 
 def _dense(X: Any) -> Array:
-    """Return a table as an array; the papers know no sparse ones."""
+    """Return a table as a dense array, because the papers do not mention sparse ones."""
     return dense_rows(X, slice(None))

@@ -1,10 +1,11 @@
-"""The published figures and tables again, with corrected algorithms and dpkernel's on the same axes.
+"""Reproduce the published figures and tables, with corrected algorithms and dpkernel's on the same axes.
 
     python -m dpkernel.proof.reproduce lee-park-ahn fig1 --quick
     python -m dpkernel.proof.reproduce all --quick
 
-Each item writes a PNG and a CSV. Repetitions are kept under ``cells/`` of the output folder: a second
-call goes on where the first stopped, and figures that share an experiment share its repetitions.
+Each item writes a PNG and a CSV file. Repetitions are kept under ``cells/`` in the output folder. A
+second call continues where the first stopped, and figures of the same experiment share its
+repetitions.
 """
 
 from __future__ import annotations
@@ -58,25 +59,30 @@ def reproduce(
     progress: bool = True,
     n_jobs: int = 2,
 ) -> list[Path]:
-    """Reproduce one figure or table; return the files written.
+    """Reproduce one figure or table.
 
     Parameters
     ----------
     paper, item : str
-        A key of ``FIGURES``; a paper with one item needs none.
+        A key of ``FIGURES``. A paper with only one item needs no item.
     out : Path
-        The folder for PNG, CSV and the repetitions that are kept.
+        The folder for the PNG, the CSV and the repetitions that are kept.
     quick : bool
-        10 repetitions in place of 100, and fewer trials of attacks.
+        Whether to make 10 repetitions instead of 100, and fewer trials of attacks.
     data : Path, optional
         The Million Song table as UCI text or zip, CSV (year first, then 90 columns) or NPZ (X, y).
-        Without it UCI's file is downloaded to ``out/data``.
+        Without it, UCI's file is downloaded to ``out/data``.
     repetitions : int, optional
-        In place of 100 or 10.
+        The number of repetitions, instead of 100 or 10.
     progress : bool
-        Show a progress bar.
+        Whether to show a progress bar.
     n_jobs : int
-        Processes, one thread each.
+        The number of processes, with one thread each.
+
+    Returns
+    -------
+    list of Path
+        The files that were written.
     """
     items = [name for key, name in FIGURES if key == paper]
     if not items:
@@ -94,7 +100,7 @@ def reproduce(
     try:
         Path(out).mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        allowed = "a folder that is there or can be made"
+        allowed = "a folder that exists or can be created"
         raise ParameterError(parameter_message("reproduce", "out", allowed, str(out))) from error
     command = f"python -m dpkernel.proof.reproduce {paper} {item}{' --quick' if quick else ''}"
     if needs_songs(paper, item):

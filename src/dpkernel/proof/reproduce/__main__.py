@@ -14,15 +14,19 @@ from dpkernel.proof.reproduce.errata import shown
 
 
 def main(
-    paper: Annotated[str, typer.Argument(help="lee-park-ahn, wang-lei, errata, or all.")],
-    item: Annotated[str, typer.Argument(help="fig1 .. fig12, table1; none for errata.")] = "",
+    paper: Annotated[
+        str, typer.Argument(help="The paper: lee-park-ahn, wang-lei, errata, or all.")
+    ],
+    item: Annotated[
+        str, typer.Argument(help="The item: fig1 .. fig12, table1; none for errata.")
+    ] = "",
     out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("reproduction"),
-    quick: Annotated[bool, typer.Option(help="10 repetitions in place of 100.")] = False,
-    data: Annotated[Path | None, typer.Option(help="The Million Song table.")] = None,
-    repetitions: Annotated[int | None, typer.Option(help="In place of 100 or 10.")] = None,
-    jobs: Annotated[int, typer.Option(help="Processes, one thread each.")] = 2,
+    quick: Annotated[bool, typer.Option(help="Make 10 repetitions instead of 100.")] = False,
+    data: Annotated[Path | None, typer.Option(help="A file with the Million Song table.")] = None,
+    repetitions: Annotated[int | None, typer.Option(help="Number of repetitions.")] = None,
+    jobs: Annotated[int, typer.Option(help="Number of processes, with one thread each.")] = 2,
 ) -> None:
-    """Reproduce a published figure or table: one PNG and one CSV."""
+    """Reproduce a published figure or table, as one PNG and one CSV file."""
     console, failed = Console(highlight=False, soft_wrap=True), None
     for key in FIGURES if paper == "all" else [(paper, item)]:
         if failed is not None and needs_songs(*key):

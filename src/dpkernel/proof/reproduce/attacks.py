@@ -1,16 +1,16 @@
-r"""Attacks on broken published claims, and the same attacks on what dpkernel does in their place.
+r"""Attacks on false published claims, and the same attacks on what dpkernel does instead.
 
-Two neighbouring data sets, a number computed from what is released, and a lower bound on the epsilon
-that the release really has at the claimed delta:
+Each attack computes a number from the releases of two neighbouring data sets, and from it a lower
+bound on the epsilon that the release really has at the claimed delta. There are three methods:
 
     counting      exact binomial bounds on the event that the number exceeds a threshold
-                  (``audit_scores``); it can't see beyond about log(trials/17)
-    gaussian fit  where the number is known to be normal with one variance on both sides: bounds on
-                  the variance and on the means' difference give one on mu, and mu gives epsilon
-    exact         no sampling: the hockey-stick divergence of two known densities, integrated
+                  (``audit_scores``); it can't show more than about log(trials/17)
+    gaussian fit  if the number is known to be normal with the same variance on both sides, bounds on
+                  the variance and on the difference of means give a bound on mu, and so on epsilon
+    exact         the hockey-stick divergence of two known densities is integrated, without sampling
 
-The first two hold with the stated confidence, each row by itself. Noise is seeded, so that a table can
-be repeated.
+The first two hold with the stated confidence for each row separately. Noise is seeded, so that a
+table can be repeated.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _SIGNED = (IDEALISED,)
 
 @dataclass(frozen=True)
 class Trials:
-    """How many releases are made on each side; attacks whose releases are slow make fewer."""
+    """The number of releases on each side. Attacks whose releases are slow make fewer."""
 
     releases: int
     confidence: float = 0.999
@@ -66,7 +66,7 @@ FULL, QUICK = Trials(200_000), Trials(20_000)
 
 @dataclass(frozen=True)
 class Finding:
-    """What an attack measured: lower bounds on epsilon at ``delta``, of the print and of ours."""
+    """Lower bounds on epsilon at ``delta``, for the printed algorithm and for dpkernel."""
 
     claimed: float
     delta: float
@@ -85,15 +85,16 @@ Sides = tuple[Array, Array]  # scores on a data set and on its neighbour
 
 def by_counting(sides: Sides, delta: float, confidence: float) -> float:
     """Return a lower bound on epsilon at delta, whatever the law of the scores."""
-    claim = PureProfile(1.0)  # only the bound is read
+    claim = PureProfile(1.0)  # only the lower bound is used
     return audit_scores(*sides, claim, delta=delta, false_alarm=1 - confidence).epsilon_lower
 
 
 def by_gaussian_fit(sides: Sides, delta: float, confidence: float) -> float:
     r"""Return a lower bound on epsilon at delta for scores N(m, s^2) and N(m', s^2).
 
-    With S^2 the pooled variance of 2N scores, s <= S sqrt((2N - 2)/q) with q the alpha/2 quantile of
-    chi^2, and |m - m'|/s is at least the means' distance over s less z_(alpha/4) sqrt(2/N).
+    Let S^2 be the pooled variance of 2N scores and q the alpha/2 quantile of chi^2. Then
+    s <= S sqrt((2N - 2)/q), and |m - m'|/s is at least the distance of the sample means over s, minus
+    z_(alpha/4) sqrt(2/N).
     """
     (scores, others), alpha = sides, 1 - confidence
     n = len(scores)
@@ -106,7 +107,7 @@ def by_gaussian_fit(sides: Sides, delta: float, confidence: float) -> float:
 
 
 def granted(mechanism: Mechanism, draws: int, seed: int) -> Noise:
-    """Return noise for so many releases of a mechanism; nobody is protected."""
+    """Return noise for this many releases of a mechanism. It protects nobody."""
     part = Part("attack", mechanism.profile(), draws=draws)
     ledger = Ledger(neighbours=mechanism.sensitivity.neighbours)
     return ledger.spend(Plan((part,), nothing_proved=True), "attack", noise=SeededNoise(seed))
@@ -115,14 +116,14 @@ def granted(mechanism: Mechanism, draws: int, seed: int) -> Noise:
 def released(
     mechanism: Mechanism, score: Callable[[bool, Noise], float], trials: int, seed: int
 ) -> Sides:
-    """Return scores of ``trials`` releases on each side, one after the other."""
+    """Return the scores of ``trials`` releases on each side."""
     noise = granted(mechanism, 2 * trials, seed)
     found = [np.array([score(side, noise) for _ in range(trials)]) for side in (False, True)]
     return found[0], found[1]
 
 
 def released_numbers(mechanism: Any, values: Sides, seed: int) -> Sides:
-    """Return releases of numbers, each with noise of its own: as many mechanisms of dimension 1."""
+    """Return releases of numbers, each with noise of its own, by mechanisms of dimension 1."""
     many = replace(mechanism, dimension=len(values[0]))
     noise = granted(many, 2, seed)
     return many.release(values[0], noise), many.release(values[1], noise)
@@ -136,12 +137,12 @@ def _constant(values: Sequence[float], trials: int) -> Sides:
 
 
 def scalar_noise(trials: Trials) -> Finding:
-    """004-1: the difference of two values of a function that carries one random number."""
+    """004-1: the difference of two values of a function to which one random number was added."""
     inputs, points = np.linspace(-1, 1, 8)[:, None], np.array([[-1.0], [1.0]])
     labels = np.array([1.0, -1.0, 1.0, 1.0, -1.0, 1.0, -1.0, -1.0])
     sides = labels, np.where(np.arange(8) == 0, -labels, labels)
     kernel, lam = kernels.Gaussian(length_scale=0.5), 0.1
-    n = min(trials.releases, 4000)  # answers of a process are slow
+    n = min(trials.releases, 4000)  # values of a Gaussian process are slow
     models = [
         PublishedPerturbedRisk(
             1.0, lam=lam, scale="corrected", length_scale=0.5, noise=SeededNoise(0)
@@ -181,7 +182,7 @@ def scalar_noise(trials: Trials) -> Finding:
 
 
 def half_scale(trials: Trials) -> Finding:
-    """004-2: one value at a record whose label changed; the minimiser moves as far as it can."""
+    """004-2: one value at a record whose label changed, so that the minimiser moves farthest."""
     inputs, sides = np.zeros((4, 1)), (np.ones(4), np.array([-1.0, 1.0, 1.0, 1.0]))
     scores = []
     for scale in ("printed", "corrected"):
@@ -209,7 +210,7 @@ def half_scale(trials: Trials) -> Finding:
 
 
 def missing_root(trials: Trials) -> Finding:
-    """000-1: ten records, ten small steps; the other rows are zero, so that only hits count."""
+    """000-1: ten records and ten small steps. The other rows are zero, so that only hits count."""
     n, step, budget = 10, 1e-6, Budget(1.0, 1e-6)
     sizes: dict[str, Any] = {"kappa": 1.0, "target_bound": 1.0}
     noise = algorithm_1_noise(n, n, step, *_pair(budget), **sizes).noise_scale
@@ -218,7 +219,7 @@ def missing_root(trials: Trials) -> Finding:
     law = printed.sensitivity
     ours = MixtureGaussian.calibrate(law, budget, dimension=1, rounding=run.rounding)
     hits = generator(0, 1).binomial(n, 1 / n, (2, trials.releases))
-    w = 1 - (1 - step) ** hits.astype(float)  # of so many steps on (row 1, target 1)
+    w = 1 - (1 - step) ** hits.astype(float)  # after this many steps on (row 1, target 1)
     values = w[0], -w[1]
     scores = [released_numbers(m, values, 44) for m in (printed, ours)]
     return _found(
@@ -235,11 +236,11 @@ def missing_root(trials: Trials) -> Finding:
 
 
 def bare_sketch(trials: Trials) -> Finding:
-    """001-1: all labels 0 against one label 1; without noise the output is 0, or is not."""
+    """001-1: all labels 0 against one label 1. Without noise the output is 0 only in the first case."""
     draws = generator(0, 2)
     inputs = draws.uniform(-1, 1, (20, 2))
     sides, gram = (np.zeros(20), np.eye(20)[0]), kernels.Gaussian(length_scale=0.5)(inputs)
-    few = min(trials.releases, 4000)  # a sketch each
+    few = min(trials.releases, 4000)  # each needs a sketch
 
     def answer(y: Array) -> float:
         sketch = gaussian_sketch(len(y), 6, int(draws.integers(2**62)))
@@ -250,7 +251,7 @@ def bare_sketch(trials: Trials) -> Finding:
         np.array([answer(sides[0]) for _ in range(few)]),
         np.array([answer(sides[1]) for _ in range(few)]),
     )
-    # rows of norm 1 and labels up to 1: what the sketch says of the labels
+    # rows have norm 1 and labels are at most 1; the score is what the sketch reveals about the labels
     budget = Budget(1.0, 1e-6)
     mixing = GaussianMixing.calibrate(
         declared(math.sqrt(2)), budget, rows=60, dimension=3, accept=_SIGNED
@@ -277,13 +278,13 @@ def bare_sketch(trials: Trials) -> Finding:
 
 
 def half_functional(trials: Trials) -> Finding:
-    """003-11: one record of a Huber loss, n lambda = c_1 = kappa = 1, asked at that record."""
+    """003-11: one record with a Huber loss and n lambda = c_1 = kappa = 1, evaluated at that record."""
     budget, record = Budget(1.0, 1e-5), np.zeros((1, 1))
     models = [
         PublishedAlgorithm5(
             *_pair(budget), regularisation=1.0, loss=Huber(1.0), noise=SeededNoise(0)
         ).fit(record, np.array([y]))
-        for y in (3.0, -3.0)  # where the loss is linear, so that f^ moves as far as it can
+        for y in (3.0, -3.0)  # where the loss is linear, so that f^ moves farthest
     ]
     printed = models[0].certificate_.releases[0].mechanism
     ours = FunctionalGaussian.calibrate(printed.sensitivity, budget, dimension=1, accept=_SIGNED)
@@ -300,9 +301,9 @@ def half_functional(trials: Trials) -> Finding:
 
 
 def clipped_mean(trials: Trials) -> Finding:
-    """003-4: the mean of 50 products is clipped, and one of them is large enough to turn it.
+    """003-4: the mean of 50 products is clipped, and one of them is large enough to reverse it.
 
-    M = 1. The print adds a number, not a vector; it is taken for the deviation of normal noise.
+    M = 1. The paper adds a number and not a vector; it is taken for the deviation of normal noise.
     """
     n, bound, budget = 50, 1.0, Budget(1.0, 1e-6)
     ours = Gaussian.calibrate(2 * bound / n, budget, dimension=1)
@@ -331,8 +332,8 @@ def printed_algorithm_3(trials: Trials) -> Finding:
     model = PublishedAlgorithm3(*_pair(budget), n_features=2, target_bound=1.0)
     on_gram, on_cross = model._mechanisms(1)
     values = [(np.outer(z, z), z * y) for z, y in zip(rows, (1.0, -1.0), strict=True)]
-    # the likelihood ratio: symmetric noise has variance s^2 on the diagonal and s^2/2 off it, so
-    # that a sum over all entries weighs each of them rightly
+    # the likelihood ratio: symmetric noise has variance s^2 on the diagonal and s^2/2 off it, so a
+    # sum over all entries gives each the right weight
     gram = (values[1][0] - values[0][0]) / on_gram.noise_scale**2
     cross = (values[1][1] - values[0][1]) / on_cross.noise_scale**2
     many = min(trials.releases // 2, 20_000)
@@ -363,7 +364,7 @@ def printed_algorithm_3(trials: Trials) -> Finding:
 def _joint_release(budget: Budget, trials: int) -> Sides:
     """Return scores of the joint release of C and u, on its own worst pair of records.
 
-    Orthogonal as records, features and targets together.
+    The records, features and targets together, are orthogonal.
     """
     layout = GramLayout.choose(2, 1, 1.0, Neighbours.REPLACE_ONE, 1, budget, constant=False)
     cosine = (layout.target / layout.row) ** 2
@@ -383,7 +384,7 @@ def _joint_release(budget: Budget, trials: int) -> Sides:
 
 
 def objective_perturbation(trials: Trials) -> Finding:
-    """003-7: one Huber record with a kink in the tail of b."""
+    """003-7: one record with a Huber loss, whose kink lies in the tail of b."""
     budget = Budget(4.0, 1e-8)
     return Finding(
         *_pair(budget),
@@ -407,7 +408,7 @@ def _found(
     attack: str,
     instead: str,
 ) -> Finding:
-    """Return the bounds of the print and of ours by one method."""
+    """Return the bounds for the printed algorithm and for dpkernel, by one method."""
     bound = by_counting if how == COUNTING else by_gaussian_fit
     printed, ours = (bound(sides, claim[1], trials.confidence) for sides in scores)
     number = len(scores[0][0])

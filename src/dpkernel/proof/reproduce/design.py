@@ -1,8 +1,9 @@
 r"""The synthetic design of Lee, Park & Ahn (2025), Section 5.
 
-Y = f(X) + noise, f(x) = sum_{j <= 10} c_j exp(-||x - z_j||^2 / 2), c_j uniform on [0, 1], z_j uniform
-on [0, 1]^d, noise normal with variance 0.01 conditioned on [-0.1, 0.1]. Unstated there and chosen
-here: X uniform on [0, 1]^d; c, z and X drawn anew in every repetition.
+Y = f(X) + noise with f(x) = sum_{j <= 10} c_j exp(-||x - z_j||^2 / 2). c_j is uniform on [0, 1], z_j
+is uniform on [0, 1]^d, and the noise is normal with variance 0.01, conditioned on [-0.1, 0.1]. The
+paper does not state the distribution of X, nor what is sampled anew in a repetition. Here X is
+uniform on [0, 1]^d, and c, z and X are sampled anew in every repetition.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from dpkernel.foundations.types import Array
 from dpkernel.privacy.noise import SeededNoise
 
 ROWS = 1000
-NOISE = 0.1  # standard deviation before truncation, and where it is cut
+NOISE = 0.1  # standard deviation before truncation, and the point of truncation
 EPSILONS = (0.1, 10**-0.5, 1.0, 10**0.5, 10.0)
 DIMENSIONS = (10, 20, 30)
 REGULARISATIONS = tuple(ROWS ** (-i / 10) for i in range(11))
@@ -28,12 +29,12 @@ BETA, CORRELATED = " (inputs Beta(2, 5))", " (inputs correlated)"
 def design(
     d: int, draws: np.random.Generator, law: str = "", *, rows: int = ROWS
 ) -> tuple[Array, Array, Array, Array]:
-    """Return X, y, X_test and f at the test points; inputs uniform or from another law."""
+    """Return X, y, X_test and f at the test points, with uniform inputs or inputs from another law."""
     centres, weights = draws.uniform(0, 1, (10, d)), draws.uniform(0, 1, 10)
     points = draws.uniform(0, 1, (2 * rows, d))
     if law == BETA:
         points = draws.beta(2, 5, (2 * rows, d))
-    elif law == CORRELATED:  # uniform margins, one common factor with correlation 1/2
+    elif law == CORRELATED:  # uniform margins, with one common factor and correlation 1/2
         common = draws.normal(size=(2 * rows, 1))
         points = ndtr((common + draws.normal(size=(2 * rows, d))) / math.sqrt(2))
     f = gaussian_kernel(points, centres) @ weights
@@ -51,7 +52,7 @@ def gaussian_kernel(a: Array, b: Array) -> Array:
 
 
 def generator(*words: int) -> np.random.Generator:
-    """Return public randomness that belongs to these numbers: data, features and splits."""
+    """Return a public generator that follows from these numbers, for data, features and splits."""
     return np.random.default_rng(np.random.SeedSequence(list(words)))
 
 

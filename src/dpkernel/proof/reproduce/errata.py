@@ -1,8 +1,8 @@
-"""The errata of the five papers: printed, right, by what factor, and what an attack measured.
+"""The errata of the five papers: what is printed, what is right, the factor, and what an attack shows.
 
-A factor is computed from the constants of ``dpkernel.proof.papers`` wherever both readings have numbers.
-Claims that are false have an attack; the others are true or have no proof, and have none. One entry
-(004-5) says that a statement is right, so that the numbers have no gap.
+A factor is computed from the constants of ``dpkernel.proof.papers`` if both versions have numbers. False
+claims have an attack. The others are true or have no proof, and have no attack. One entry (004-5) says
+that a statement is right, so that the numbers have no gap.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dpkernel.proof.reproduce.output import new_figure, read_csv, save_figure, w
 from dpkernel.proof.reproduce.request import Request
 
 NO_ATTACK = "no attack"
-_WIDTH = 150  # of the table on a terminal
+_WIDTH = 150  # width of the table on a terminal
 PAPERS = {
     "000": "Wang & Guo (2024)",
     "001": "Ma (2024)",
@@ -35,7 +35,7 @@ PAPERS = {
 
 @dataclass(frozen=True)
 class Erratum:
-    """One place of a paper; ``factor`` returns what the difference comes to."""
+    """One place of a paper. ``factor`` returns the size of the difference in words."""
 
     id: str
     place: str
@@ -45,7 +45,7 @@ class Erratum:
 
     @property
     def paper(self) -> str:
-        """Authors and year, of every paper that has it."""
+        """Authors and year of every paper with this erratum."""
         return "; ".join(PAPERS[one[:3]] for one in self.id.split(", "))
 
 
@@ -233,7 +233,7 @@ ERRATA = (
 
 
 def table(trials: Trials, *, progress: bool = True, n_jobs: int = 1) -> list[dict[str, Any]]:
-    """Return one row an erratum, with what its attack measured."""
+    """Return one row per erratum, with the result of its attack."""
     with ProcessPoolExecutor(n_jobs) as pool:
         waiting = {name: pool.submit(attack, trials) for name, attack in ATTACKS.items()}
         shown = track(waiting.items(), "attacks", disable=not progress)
@@ -269,17 +269,17 @@ def _row(erratum: Erratum, found: Finding | None) -> dict[str, Any]:
 
 
 def errata_table(request: Request) -> list[Path]:
-    """Write the table, and a picture of what was measured against what was claimed."""
+    """Write the table, and a plot of the measured against the claimed epsilon."""
     rows = table(QUICK if request.quick else FULL, progress=request.progress, n_jobs=request.n_jobs)
     measured = [row for row in rows if row["method"] != NO_ATTACK]
     return [
-        _draw(measured, request.out / "errata.png"),
+        _plot(measured, request.out / "errata.png"),
         write_csv(request.out / "errata.csv", request.command, rows),
     ]
 
 
 def verdict(row: Mapping[str, Any]) -> str:
-    """Return what a row of numbers says."""
+    """Return the verdict of a row in words."""
     if row["method"] == NO_ATTACK:
         return NO_ATTACK
     claimed = float(row["claimed_epsilon"])
@@ -289,7 +289,7 @@ def verdict(row: Mapping[str, Any]) -> str:
 
 
 def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return the table of a page: attacked claims first, the others without numbers after them."""
+    """Return the tables for the documentation: attacked claims first, then the others."""
     attacked = [row for row in rows if row["method"] != NO_ATTACK]
     lines = [
         "| erratum | printed | right | factor | claim | epsilon is at least | dpkernel: at least |",
@@ -332,8 +332,8 @@ def shown(path: Path) -> Table:
     return found
 
 
-def _draw(rows: Sequence[Mapping[str, Any]], path: Path) -> Path:
-    """Draw measured over claimed epsilon, one bar each for the print and for dpkernel."""
+def _plot(rows: Sequence[Mapping[str, Any]], path: Path) -> Path:
+    """Plot measured over claimed epsilon, with one bar each for the printed algorithm and dpkernel."""
     figure, (axes,) = new_figure(1, width=7.5)
     for offset, key, label, colour in (
         (-0.2, "epsilon_lower_printed", "as printed", "tab:orange"),
@@ -343,7 +343,7 @@ def _draw(rows: Sequence[Mapping[str, Any]], path: Path) -> Path:
         places = [k + offset for k in range(len(rows))]
         axes.bar(places, heights, 0.4, label=label, color=colour)
     axes.axhline(1.0, color="black", lw=1, label="the claim")
-    axes.set(yscale="log", ylabel="measured / claimed epsilon (0 drawn as 0.01)", title="errata")
+    axes.set(yscale="log", ylabel="measured / claimed epsilon (0 plotted as 0.01)", title="errata")
     axes.set_xticks(range(len(rows)), [row["id"] for row in rows])
     axes.legend(fontsize="small")
     return save_figure(figure, path)

@@ -1,4 +1,4 @@
-"""By what factor a printed constant is off, computed from both readings."""
+"""Compute by which factor a printed constant is wrong, from the printed and the right value."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _UNIT: dict[str, Any] = {"kappa": 1.0, "target_bound": 1.0}
 
 
 def _ratio(printed: float, right: float) -> str:
-    """Return in words by what factor a printed number differs from the right one."""
+    """Return in words by which factor a printed number differs from the right one."""
     if printed < right:
         return f"too small x {right / printed:.3g}"
     return f"too large x {printed / right:.3g}"
@@ -49,7 +49,7 @@ def bounded_loss() -> str:
 
 
 def lipschitz_loss() -> str:
-    """004-5: against the bound that every Lipschitz loss has here."""
+    """004-5: compared with the bound of this library for Lipschitz losses."""
     slope, kappa, lam, n = 1.0, 1.0, 0.1, 100
     right = erm_lipschitz(Neighbours.REPLACE_ONE, slope=slope, row=kappa, strength=2 * lam * n)
     return f"{nie_wang.theorem_2(slope, kappa, lam, n) / right.value:.3g}"
@@ -83,7 +83,7 @@ def hits() -> str:
 
 
 def classical_gaussian() -> str:
-    """000-4 and 002-0: where sqrt(2 log(1.25/delta))/epsilon stops to be enough, delta = 1e-5."""
+    """000-4 and 002-0: from which epsilon on sqrt(2 log(1.25/delta))/epsilon is too small."""
     delta, epsilon = 1e-5, 1.0
     while gaussian_delta(epsilon, epsilon / math.sqrt(2 * math.log(1.25 / delta))) <= delta:
         epsilon += 0.1
@@ -114,7 +114,7 @@ def gradient_noise() -> str:
     beta = wang_lei.best_beta(n, n, budget.epsilon, budget.delta)
     assert beta is not None
     printed = wang_lei.theorem_11_multiplier(n, n, budget.epsilon, budget.delta, beta)
-    unit = 2.0**20  # of the integers in which the mechanism sums: C
+    unit = 2.0**20  # C in the integers in which the mechanism sums
     right = SampledGaussian.calibrate(2 * unit, budget, dimension=1, n_rows=n, batch=1, steps=n)
     return _ratio(printed, right.sigma / unit)
 
@@ -147,10 +147,10 @@ def nested_root() -> str:
 
 
 def clipped_mean() -> str:
-    """003-4: what the printed noise is made for, and what a clipped mean of n products can do."""
+    """003-4: the noise as printed, and the noise that a clipped mean of n products needs."""
     n, others = 50, (1.0, 1e-6, 1.0)
     printed = clipped_mean_noise(n, *others)
-    right = clipped_mean_noise(1, *others)  # for a move of 2 T
+    right = clipped_mean_noise(1, *others)  # for a mean that moves by 2 T
     return f"{_ratio(printed, right)} at n = {n}; x 2 besides, for the half of epsilon"
 
 
@@ -170,7 +170,7 @@ def objective_noise() -> str:
 
 
 def determinant() -> str:
-    """003-8, at epsilon = 1: the least lambda for (1 + x)^2, and for 1 + x, at most e^(eps/2)."""
+    """003-8, at epsilon = 1: the least lambda for which (1 + x)^2, or 1 + x, is at most e^(eps/2)."""
     return f"lambda_0 {_ratio(1 / math.expm1(0.25), 1 / math.expm1(0.5))} at epsilon = 1"
 
 
@@ -183,7 +183,7 @@ def sketch_delta() -> str:
 
 
 def _mixture_scale(loss: Loss, n: int, step: float, budget: Budget) -> float:
-    """Return what n steps on rows and targets of size 1, drawn with replacement, need."""
+    """Return the noise scale for n steps on rows and targets of size 1, sampled with replacement."""
     run = output_run(loss, n, 1, n, step, **_UNIT)
     law = run.sensitivity(Neighbours.REPLACE_ONE)
     assert isinstance(law, RandomSensitivity)

@@ -1,6 +1,7 @@
 """The counterexample to the objective perturbation of Lee, Park & Ahn (2025), by integration.
 
-Its densities are known, and what it breaks, delta = 1e-8, is far below what sampling can show.
+The densities are known, so the divergence can be integrated. Sampling could not show it, because
+delta = 1e-8 is far too small.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from dpkernel.proof.papers.lee_park_ahn_2025 import algorithm_4_noise
 
 
 def huber_example(budget: Budget) -> tuple[float, float]:
-    """Return epsilon at the budget's delta with the printed noise, and with dpkernel's.
+    """Return the epsilon at the budget's delta with the printed noise, and with dpkernel's.
 
-    One Huber record with a kink in the tail of b. beta~ has density phi(b(beta)/sigma) |b'(beta)|,
-    where -b(beta) is the gradient of the rest.
+    There is one record with a Huber loss, whose kink lies in the tail of b. beta~ has the density
+    phi(b(beta)/sigma) |b'(beta)|, where -b(beta) is the gradient of the other terms.
     """
     row, relation = math.sqrt(2), Neighbours.REPLACE_ONE
     printed = algorithm_4_noise(1, budget.epsilon, budget.delta, 1e-9, Huber())
@@ -37,7 +38,7 @@ def huber_example(budget: Budget) -> tuple[float, float]:
 
 
 def _huber_epsilon(sigma: float, ridge: float, row: float, delta: float) -> float:
-    """Return the least epsilon at which the divergence is at most delta, for the worst kink."""
+    """Return the smallest epsilon at which the divergence is at most delta, for the worst kink."""
 
     def least(kink: float) -> float:
         return _least_epsilon(lambda e: huber_divergence(e, sigma, ridge, row, kink), delta)
@@ -50,7 +51,7 @@ def huber_divergence(
 ) -> float:
     """Return the hockey-stick divergence of the two data sets, piece by piece.
 
-    ``kink`` is where the lower kink of the first loss lies, as ridge * beta / row.
+    ``kink`` is the position of the lower kink of the first loss, as ridge * beta / row.
     """
     start = kink * row / ridge
     first = row * start + 1.0

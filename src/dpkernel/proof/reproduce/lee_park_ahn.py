@@ -8,9 +8,10 @@ r"""Figures 1 to 12 of Lee, Park & Ahn (2025): test error against epsilon, and a
     fig8 .. fig12 Million Song, one width each: error against M, one panel for each epsilon
 
 The paper reports "the minimum test error achieved across all hyperparameter combinations", averaged
-over repetitions. Two readings: one (M, lambda) for all repetitions, that with the least mean error, or
-the best one in each repetition, which also picks lucky noise. Both are in the CSV; lines show the
-first, dots the second. Against M, each point has the lambda that is best there in the mean.
+over repetitions. This can be read in two ways: one (M, lambda) for all repetitions, namely that
+with the least mean error; or the best one in each repetition, which also selects lucky noise. Both
+are in the CSV. Lines show the first, dots the second. In plots against M, each point has the lambda
+with the least mean error there.
 """
 
 from __future__ import annotations
@@ -98,12 +99,12 @@ def song_cells(width: float, request: Request) -> list[list[Cell]]:
 
 
 def against_epsilon(cells: list[list[Cell]], grid: Grid, **where: Any) -> list[Row]:
-    """Return one row a (method, epsilon, reading): the least error over all (M, lambda)."""
+    """Return one row per (method, epsilon, reading) with the least error over all (M, lambda)."""
     return [row for key in _keys(cells) for row in _rows(_choices(cells, key), key, grid, where)]
 
 
 def against_features(cells: list[list[Cell]], grid: Grid, **where: Any) -> list[Row]:
-    """Return one row a (method, epsilon, M), with the best lambda there."""
+    """Return one row per (method, epsilon, M), with the best lambda there."""
     found = []
     for key in _keys(cells):
         for M in sorted({c.n_features for c in cells[0] if (c.method, c.epsilon) == key}):
@@ -135,7 +136,7 @@ def _choices(cells: list[list[Cell]], key: tuple[str, float], M: int | None = No
 
 
 def _rows(choices: Choices, key: tuple[str, float], grid: Grid, where: Row) -> list[Row]:
-    """Return a summary by both readings; where nothing is chosen they are one."""
+    """Return a summary for both readings, which are the same if nothing is chosen."""
     M, i, errors, excess = min(choices, key=lambda choice: float(choice[2].mean()))
     own = len(choices) == 1
     bound = NORM_BOUND if key[0] == PRINTED_1 else ""
@@ -169,18 +170,18 @@ def _rows(choices: Choices, key: tuple[str, float], grid: Grid, where: Row) -> l
 
 
 def _mean(name: str, values: Array) -> Row:
-    """Return mean and standard error; empty where there is nothing."""
+    """Return the mean and standard error, or empty texts if there are no values."""
     if np.isnan(values).any():
         return {name: "", f"{name}_se": ""}
     spread = float(values.std(ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else ""
     return {name: float(values.mean()), f"{name}_se": spread}
 
 
-# --- pictures -------------------------------------------------------------------------------
+# --- plots ----------------------------------------------------------------------------------
 
 
-def draw_epsilon(axes: Any, rows: Sequence[Row], title: str) -> None:
-    """Draw error against epsilon, one line a method."""
+def plot_epsilon(axes: Any, rows: Sequence[Row], title: str) -> None:
+    """Plot the error against epsilon, with one line per method."""
     for method in dict.fromkeys(row["method"] for row in rows):
         mine = [row for row in rows if row["method"] == method]
         line = [row for row in mine if row["reading"] == ONE_CHOICE]
@@ -197,8 +198,8 @@ def draw_epsilon(axes: Any, rows: Sequence[Row], title: str) -> None:
     _logarithmic(axes, "epsilon", title)
 
 
-def draw_features(axes: Any, rows: Sequence[Row], title: str) -> None:
-    """Draw error against M at one epsilon; methods that choose M themselves are level lines."""
+def plot_features(axes: Any, rows: Sequence[Row], title: str) -> None:
+    """Plot the error against M at one epsilon. Methods that choose M themselves are level lines."""
     for method in dict.fromkeys(row["method"] for row in rows):
         mine = [row for row in rows if row["method"] == method]
         colour = _COLOURS[method]
@@ -210,8 +211,8 @@ def draw_features(axes: Any, rows: Sequence[Row], title: str) -> None:
     _logarithmic(axes, "projection dimension M", title)
 
 
-def draw_budgets(axes: Any, rows: Sequence[Row], title: str) -> None:
-    """Draw error against M for one method, one curve for each epsilon; a ring marks the best M."""
+def plot_budgets(axes: Any, rows: Sequence[Row], title: str) -> None:
+    """Plot the error of one method against M, with one curve per epsilon. A ring marks the best M."""
     for k, epsilon in enumerate(dict.fromkeys(row["epsilon"] for row in rows)):
         mine = [row for row in rows if row["epsilon"] == epsilon]
         x, y = [row["n_features"] for row in mine], [row["test_error"] for row in mine]
@@ -243,23 +244,23 @@ def _finish(figure: Any, panels: Any, request: Request, item: str, rows: list[Ro
 
 
 def figure_1(request: Request) -> list[Path]:
-    """Synthetic design: error against epsilon for three dimensions."""
+    """Synthetic design: the error against epsilon for three dimensions."""
     figure, panels = new_figure(3)
     rows: list[Row] = []
     for axes, d in zip(panels, DIMENSIONS, strict=True):
         found = against_epsilon(synthetic_cells(d, request), request.grid, d=d)
-        draw_epsilon(axes, found, f"d = {d}")
+        plot_epsilon(axes, found, f"d = {d}")
         rows += found
     return _finish(figure, panels, request, "fig1", rows)
 
 
 def figure_2(request: Request) -> list[Path]:
-    """Synthetic design, d = 20: how the best M moves with epsilon."""
+    """Synthetic design, d = 20: how the best M changes with epsilon."""
     figure, panels = new_figure(4)
     rows = against_features(synthetic_cells(20, request), request.grid, d=20)
     methods = (PRINTED_1, PRINTED_3, CORRECTED_1, CORRECTED_3)
     for axes, method in zip(panels, methods, strict=True):
-        draw_budgets(axes, [row for row in rows if row["method"] == method], method)
+        plot_budgets(axes, [row for row in rows if row["method"] == method], method)
     lowest = min(axes.get_ylim()[0] for axes in panels)
     highest = max(axes.get_ylim()[1] for axes in panels)
     for axes in panels:
@@ -272,10 +273,10 @@ def figure_3(request: Request) -> list[Path]:
     figure, panels = new_figure(2)
     cells, width = song_cells(WIDTHS[0], request), WIDTHS[0]
     rows = against_epsilon(cells, request.grid, panel="a", width=width)
-    draw_epsilon(panels[0], rows, "(a) Million Song, width 16")
+    plot_epsilon(panels[0], rows, "(a) Million Song, width 16")
     more = against_features(cells, request.grid, panel="b", width=width)
     more = [row for row in more if row["epsilon"] in ("", EPSILONS[1])]
-    draw_features(panels[1], more, "(b) epsilon = 10^-0.5, width 16")
+    plot_features(panels[1], more, "(b) epsilon = 10^-0.5, width 16")
     return _finish(figure, panels, request, "fig3", rows + more)
 
 
@@ -285,7 +286,7 @@ def figure_7(request: Request) -> list[Path]:
     rows: list[Row] = []
     for axes, width in zip(panels, WIDTHS, strict=False):
         found = against_epsilon(song_cells(width, request), request.grid, width=width)
-        draw_epsilon(axes, found, f"width 2^{math.log2(width):g}")
+        plot_epsilon(axes, found, f"width 2^{math.log2(width):g}")
         rows += found
     return _finish(figure, panels, request, "fig7", rows)
 
@@ -308,5 +309,5 @@ def _features_figure(
     rows = against_features(cells, request.grid, **where)
     for axes, epsilon in zip(panels, request.grid.epsilons, strict=False):
         some = [row for row in rows if row["epsilon"] in ("", epsilon)]
-        draw_features(axes, some, f"{title}, epsilon = {epsilon:.3g}")
+        plot_features(axes, some, f"{title}, epsilon = {epsilon:.3g}")
     return _finish(figure, panels, request, item, rows)

@@ -1,4 +1,4 @@
-"""What a reproduction leaves: a CSV that says where it comes from, and a picture."""
+"""Write the results of a reproduction: a CSV file that says how it was made, and a plot."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def write_csv(path: Path, command: str, rows: Sequence[Mapping[str, Any]]) -> Pa
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:
-    """Return the rows of such a file."""
+    """Return the rows of a file that ``write_csv`` wrote."""
     with path.open(newline="", encoding="utf-8") as file:
         return list(csv.DictReader(line for line in file if not line.startswith("#")))
 

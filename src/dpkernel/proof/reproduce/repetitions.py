@@ -1,18 +1,18 @@
-r"""One repetition of the experiments of Lee, Park & Ahn (2025): every method on one draw of the data.
+r"""One repetition of the experiments of Lee, Park & Ahn (2025): every method on one sample of the data.
 
     Algorithm 1, as printed   exact projection (Cholesky), printed noise with the norm bound of Lemma 7
     Algorithm 3, as printed   cosine features, printed noise
     Algorithm 1, corrected    the same projection, rows clipped to norm 1
     Algorithm 3, corrected    paired features, which have norm 1
 
-The box of Algorithm 1 prints another norm bound, one root over two terms (erratum 003-3), than the lemma
-and the proof that it stands for; the lemma's is run, and ``norm_bound`` of the CSV says so.
+The printed Algorithm 1 has another norm bound, with one root over two terms (erratum 003-3), than
+Lemma 7 and its proof. The bound of the lemma is used here, and ``norm_bound`` in the CSV says so.
 
-Corrected: (C, u) leave together by one Gaussian release of the tight scale; the solution
-(C~ + lambda I)^-1 u~ stays the paper's. Algorithm 1 still can't be evaluated at a new point without
-the training inputs (erratum 003-12), so its corrected line shows what correct noise would give.
-PrivateKernelRidge and PrivateKernelRegressor run with their defaults and choose nothing by the
-test error. Noise is seeded, so that a figure can be repeated.
+In the corrected versions, (C, u) are released together by one Gaussian release with the tight
+scale. The solution (C~ + lambda I)^-1 u~ stays that of the paper. Algorithm 1 still can't be
+evaluated at a new point without the training inputs (erratum 003-12), so its corrected line shows
+what correct noise would give. PrivateKernelRidge and PrivateKernelRegressor run with their defaults
+and choose nothing by the test error. Noise is seeded, so that a figure can be repeated.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ CONSTANT, KERNEL_RIDGE = "training mean (not private)", "kernel ridge (not priva
 
 @dataclass(frozen=True)
 class Grid:
-    """What an experiment goes through; ``delta`` is n^-1.1, as in the paper."""
+    """The settings of an experiment. ``delta`` is n^-1.1, as in the paper."""
 
     rows: int
     epsilons: tuple[float, ...]
@@ -65,7 +65,7 @@ class Grid:
 
 @dataclass(frozen=True)
 class Table:
-    """Training and test rows, and what is declared of them."""
+    """Training and test rows, and what is declared about them."""
 
     X: Array
     y: Array
@@ -78,27 +78,27 @@ class Table:
     length_scale: float = 1.0
 
     def cell(self, method: str, epsilon: float, n_features: int, predictions: Array) -> Cell:
-        """Return the errors of predictions, one column a lambda."""
+        """Return the errors of predictions, which have one column per lambda."""
         columns = predictions.reshape(len(self.y_test), -1)
         excess = () if self.f_test is None else _errors(columns, self.f_test)
         return Cell(method, epsilon, n_features, _errors(columns, self.y_test), excess)
 
 
 def synthetic(number: int, d: int, grid: Grid) -> list[Cell]:
-    """Return every cell of one draw of the synthetic design."""
+    """Return every cell of one sample of the synthetic design."""
     draws = generator(1, d, number)
     X, y, X_test, f = design(d, draws, rows=grid.rows)
     y_test = f + response_noise(grid.rows, draws)
-    bound = float(np.max(np.abs(y)))  # taken as public, as the paper must
+    bound = float(np.max(np.abs(y)))  # treated as public, as in the paper
     table = Table(X, y, X_test, y_test, f, bound, (0.0, 1.0), (-NOISE, bound))
     return repetition(number, table, grid, draws)
 
 
 def songs(number: int, X: Array, year: Array, width: float, grid: Grid) -> list[Cell]:
-    """Return every cell of 2 n rows of the Million Song table, half of them for training.
+    """Return every cell for 2 n rows of the Million Song table, half of them for training.
 
-    As in the paper: features are standardised by the training rows, which is not private, and years
-    are centred to [-44.5, 44.5]. dpkernel's estimators declare standardised features in [-3, 3].
+    As in the paper, features are standardised by the training rows, which is not private, and years are
+    centred to [-44.5, 44.5]. For dpkernel's estimators, standardised features are declared in [-3, 3].
     """
     n = grid.rows
     mean, spread = X[:n].mean(axis=0), X[:n].std(axis=0)
@@ -157,7 +157,7 @@ def _printed(cls: Any, **options: Any) -> Algorithm:
 
 
 def _corrected(Z: Array, table: Table, budget: Budget, draws: np.random.Generator) -> Statistics:
-    """Return C~ and u~ of one joint release; rows are clipped to norm 1, targets to T."""
+    """Return C~ and u~ of one joint release. Rows are clipped to norm 1, and targets to T."""
     n, M = Z.shape
     relation = Neighbours.REPLACE_ONE
     layout = GramLayout.choose(M, 1, 1.0, relation, n, budget, constant=False)
@@ -171,9 +171,9 @@ def _corrected(Z: Array, table: Table, budget: Budget, draws: np.random.Generato
 def _algorithms(
     number: int, table: Table, grid: Grid
 ) -> Iterator[tuple[str, Algorithm, Callable[[int], Array]]]:
-    """Yield every algorithm with its features for each M; one Cholesky factor for all M.
+    """Yield every algorithm with its features for each M, with one Cholesky factor for all M.
 
-    The first M of many paths of the projection, rescaled, are M paths.
+    The first M of many paths of the projection, rescaled, are a projection with M paths.
     """
     points, most = np.vstack([table.X, table.X_test]), max(grid.features)
     paths = gaussian_process_projection(
@@ -200,7 +200,7 @@ def _algorithms(
 
 
 def _references(table: Table, grid: Grid) -> Iterator[Cell]:
-    """Yield what is not private: the training mean, and kernel ridge for every lambda."""
+    """Yield references that are not private: the training mean, and kernel ridge for every lambda."""
     n = grid.rows
     points = np.vstack([table.X, table.X_test])
     squares = cdist(points, table.X, "sqeuclidean")

@@ -1,4 +1,4 @@
-"""How a reproduction is to be run."""
+"""The settings of a reproduction."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from dpkernel.proof.reproduce.design import EPSILONS, REGULARISATIONS, ROWS
 from dpkernel.proof.reproduce.repetitions import Grid
 from dpkernel.proof.reproduce.songs import Songs, fetch_songs, load_songs
 
-# the paper: M "from 10 to 1000", lambda in n^(-i/10), i = 0 .. 10
+# as in the paper: M "from 10 to 1000", lambda in n^(-i/10), i = 0 .. 10
 FEATURES = (10, 20, 30, 50, 100, 200, 300, 500, 1000)
 GRID = Grid(ROWS, EPSILONS, FEATURES, REGULARISATIONS)
 
 
 @dataclass
 class Request:
-    """How a reproduction is to be run."""
+    """The settings of a reproduction."""
 
     out: Path
     command: str
@@ -29,7 +29,7 @@ class Request:
     _songs: list[Songs] = field(default_factory=list)
 
     def songs(self) -> Songs:
-        """Return the Million Song table, read once."""
+        """Return the Million Song table, which is read only once."""
         if not self._songs:
             self._songs.append(load_songs(self.data or fetch_songs(self.out / "data")))
         return self._songs[0]

@@ -1,8 +1,8 @@
-"""The Million Song excerpt of the UCI repository: read it, or fetch it where there is a network.
+"""Read the Million Song excerpt of the UCI repository, or download it if there is a network.
 
-515,345 songs, the year in the first column and 90 audio features after it (Bertin-Mahieux, 2011). UCI
-states no checksum, so a download is checked for its shape and its range of years; its SHA-256 is kept
-beside it, and a file that changed since then is refused.
+It has 515,345 songs, with the year in the first column and 90 audio features after it (Bertin-Mahieux,
+2011). UCI states no checksum, so a download is checked for its shape and its range of years. Its SHA-256
+is kept beside it, and a file that changed since then is refused.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FILE = "YearPredictionMSD.zip"
 SHAPE = (515_345, 91)
 COLUMNS = 90
 YEARS = (1922, 2011)
-# what reading a file of another kind, a damaged or a locked one can raise
+# exceptions raised by reading a file that is of another kind, damaged or locked
 _NOT_SONGS = (
     KeyError,
     ValueError,
@@ -46,24 +46,24 @@ _NOT_SONGS = (
 
 @dataclass(frozen=True)
 class Songs:
-    """Features, years, and a digest of both that tells one table from another."""
+    """Features, years, and a digest of both that identifies the table."""
 
     X: Array
     year: Array
     digest: str
 
     def sample(self, rows: int, draws: np.random.Generator) -> tuple[Array, Array]:
-        """Return random rows without replacement: the subsample of one repetition."""
+        """Return random rows without replacement, for one repetition."""
         if len(self.year) < rows:
             raise DataError(
-                f"The Million Song figures need {rows} rows, and the table has {len(self.year)}."
+                f"The Million Song figures need {rows} rows, but the table has {len(self.year)}."
             )
         chosen = draws.permutation(len(self.year))[:rows]
         return self.X[chosen], self.year[chosen]
 
 
 def load_songs(path: Path) -> Songs:
-    """Return the songs of a file: UCI's text or zip, a CSV with or without a head, or NPZ (X, y)."""
+    """Return the songs in a file: UCI's text or zip, a CSV with or without a header, or NPZ (X, y)."""
     if not path.is_file():
         raise DataError(
             f"There is no file {str(path)!r}. Pass the Million Song table as UCI text, CSV or NPZ."
@@ -82,13 +82,13 @@ def load_songs(path: Path) -> Songs:
                 X, year = _parse(text)
     except _NOT_SONGS:
         raise DataError(
-            f"{path.name!r} can't be read as songs: it must hold the year and then {COLUMNS} numbers a"
-            " line, or be an NPZ with the arrays X and y."
+            f"{path.name!r} can't be read as songs. Each line must hold the year and then {COLUMNS}"
+            " numbers, or the file must be an NPZ with the arrays X and y."
         ) from None
     if X.ndim != 2 or X.shape[1] != COLUMNS or year.shape != (len(X),):
         raise DataError(
-            f"{path.name!r} must hold {COLUMNS} features and a year a song; it has shapes {X.shape} and"
-            f" {year.shape}."
+            f"{path.name!r} must hold {COLUMNS} features and a year per song. Got the shapes"
+            f" {X.shape} and {year.shape}."
         )
     fine = np.isfinite(X).all() and np.all((year >= YEARS[0]) & (year <= YEARS[1]))
     if not fine:
@@ -100,13 +100,13 @@ def load_songs(path: Path) -> Songs:
 
 
 def fetch_songs(folder: Path, url: str = URL) -> Path:
-    """Return UCI's file in the folder; download and check it if it is not there."""
+    """Return the path of UCI's file in the folder, after downloading and checking it if needed."""
     path, note = folder / FILE, folder / f"{FILE}.sha256"
     if path.exists() and note.exists():
         if note.read_bytes().split()[:1] != [_sha256(path).encode()]:
             raise DataError(
-                f"{str(path)!r} is not the file that was downloaded: its SHA-256 is another. Delete it"
-                " to download it again."
+                f"{str(path)!r} has changed since it was downloaded: its SHA-256 is another one. Delete"
+                " it to download it again."
             )
         return path
     folder.mkdir(parents=True, exist_ok=True)
@@ -116,7 +116,7 @@ def fetch_songs(folder: Path, url: str = URL) -> Path:
         found = load_songs(part)
         if len(found.year) != SHAPE[0]:
             raise DataError(
-                f"The downloaded table has {len(found.year)} rows, and the Million Song table of UCI has"
+                f"The downloaded table has {len(found.year)} rows, but the Million Song table of UCI has"
                 f" {SHAPE[0]}. Try again, or pass a file."
             )
         note.write_text(f"{_sha256(part)}  {FILE}\n", encoding="ascii")
@@ -132,13 +132,13 @@ def _download(url: str, path: Path) -> None:
             shutil.copyfileobj(answer, file)
     except (urllib.error.URLError, http.client.HTTPException, OSError) as error:
         raise DataError(
-            "The Million Song table can't be downloaded from here. Pass its file: data=PATH, or --data"
-            f" PATH; UCI has it at {URL}."
+            "The Million Song table can't be downloaded from here. Pass its file as data=PATH or --data"
+            f" PATH. UCI has it at {URL}."
         ) from error
 
 
 def _parse(text: IO[str]) -> tuple[Array, Array]:
-    """Return features and years of lines with the year first; a head of words is skipped."""
+    """Return the features and years of lines with the year first. A header of words is skipped."""
     first = text.readline()
     try:
         float(first.split(",")[0])

@@ -1,8 +1,9 @@
-"""Results of repetitions in a file: an interrupted experiment goes on where it stopped.
+"""Keep the results of repetitions in a file, so that an interrupted experiment can continue.
 
-One file for each experiment, one line of JSON for each finished repetition. The name carries a digest
-of the settings, the versions of the package and of the experiments among them, and the first line has
-them all: results of other settings are never mixed in. A line that was cut off does not count.
+There is one file per experiment, with one line of JSON per finished repetition. The file name has a
+digest of the settings, which include the versions of the package and of the experiments. The first
+line has all settings, so results of other settings are never mixed in. A line that was cut off is
+ignored.
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ from rich.progress import Progress
 from dpkernel.foundations.errors import DataError
 from dpkernel.version import __version__
 
-CODE_VERSION = 2  # of the experiments: raise it when a repetition would come out otherwise
+CODE_VERSION = 2  # of the experiments; raise it if a repetition would give another result
 
 
 @dataclass(frozen=True)
 class Cell:
-    """What one method gave at one (epsilon, M), for every lambda.
+    """The errors of one method at one (epsilon, M), for every lambda.
 
-    ``n_features`` is 0 where M is the method's own affair, ``epsilon`` 0 where nothing is private;
-    the lists then have one entry, or one a lambda. ``excess`` is empty where f is not known.
+    ``n_features`` is 0 if the method chooses M itself, and ``epsilon`` is 0 if it is not private. The
+    lists then have one entry, or one per lambda. ``excess`` is empty if f is not known.
     """
 
     method: str
@@ -62,7 +63,7 @@ class Store:
             return {}  # nothing was written yet
         if first != self.settings.encode():
             raise DataError(
-                f"{self.path.name} was not made with these settings. Delete it to run them again."
+                f"{self.path.name} was made with other settings. Delete it to run the experiment again."
             )
         found: dict[int, list[Cell]] = {}
         for line in lines:
@@ -74,7 +75,7 @@ class Store:
         return found
 
     def append(self, repetition: int, cells: list[Cell]) -> None:
-        """Write one repetition, after the settings if it is the first."""
+        """Write one repetition. If it is the first, the settings are written before it."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         line = json.dumps({"repetition": repetition, "cells": [asdict(cell) for cell in cells]})
         with self.path.open("ab+") as file:
@@ -95,10 +96,10 @@ class Store:
         progress: bool = True,
         n_jobs: int = 2,
     ) -> list[list[Cell]]:
-        """Run the repetitions that are missing; return the first ``repetitions`` ones, in order."""
+        """Run the missing repetitions, and return the first ``repetitions`` ones in order."""
         done = self.read()
         missing = [number for number in range(repetitions) if number not in done]
-        # processes start before the bar does: it has a thread, and threads do not survive a fork
+        # processes start before the progress bar, whose thread would not survive a fork
         results = _start(missing, job, arguments, n_jobs)
         with Progress(disable=not progress) as bar:
             task = bar.add_task(self.path.stem, total=repetitions)
@@ -113,7 +114,7 @@ class Store:
 def _start(
     numbers: list[int], job: Job, arguments: Callable[[int], tuple[Any, ...]], n_jobs: int
 ) -> Iterator[tuple[int, list[Cell]]]:
-    """Return every repetition as it ends; with several processes they start at once."""
+    """Return every repetition as it ends. Several processes start at once."""
     if n_jobs == 1 or len(numbers) < 2:
         return ((number, job(number, *arguments(number))) for number in numbers)
     pool = ProcessPoolExecutor(n_jobs)

@@ -1,6 +1,6 @@
 """Figure 1 and Table 1 of Wang, Lei, Ying & Zhang (2022), evaluated.
 
-fig1    the epsilon from which on Theorem 11 speaks, against n: Lemma 13 as printed, and the edge
+fig1    the smallest epsilon of Theorem 11 against n: Lemma 13 as printed, and the true edge
 table1  the nine lines of the table as functions of n, with the constants in O() set to 1
 """
 
@@ -20,12 +20,12 @@ COLUMNS, EPSILON = 10, 1.0
 
 
 def sizes(most: int, number: int) -> list[int]:
-    """Return n from 18, where the lemma starts, evenly on a logarithmic scale."""
+    """Return values of n from 18, where the lemma starts, evenly spaced on a logarithmic scale."""
     return sorted({round(n) for n in np.geomspace(18, most, number)})
 
 
 def figure_1(request: Request) -> list[Path]:
-    """Draw the area of feasible epsilon, T = n and delta = 1/n^2; a cross where the lemma fails."""
+    """Plot the feasible epsilon for T = n and delta = 1/n^2, with a cross where the lemma fails."""
     points = feasible(sizes(10**6, 60))
     figure, (axes,) = new_figure(1, width=6.0)
     n = [point.n_rows for point in points]
@@ -55,7 +55,7 @@ def figure_1(request: Request) -> list[Path]:
 
 
 def table_one(request: Request) -> list[Path]:
-    """Draw utility and gradients against n at d = 10, epsilon = 1, delta = 1/n^2, alpha = 1/2."""
+    """Plot utility and gradients against n at d = 10, epsilon = 1, delta = 1/n^2, alpha = 1/2."""
     rows = [
         {
             "n": n,

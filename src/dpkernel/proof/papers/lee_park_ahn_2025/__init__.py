@@ -13,21 +13,21 @@ kappa = 1:
 They are baselines. No certificate from this package is valid; each says why, by erratum:
 
     003-1   Delta_1 of Algorithm 1 is 2 B^2; sqrt(2) B^2 is enough (harmless)
-    003-2   basic composition and a loose Gaussian bound: several times the noise that is needed
+    003-2   basic composition and a loose Gaussian bound give several times the noise that is needed
     003-3   the printed norm bound has one root over two terms; Lemma 7 has the root over one
-    003-4   Section 4.2 clips a mean as if it were one record: ``clipped_mean_noise``
+    003-4   Section 4.2 clips a mean as if it were one record; see ``clipped_mean_noise``
     003-5   Delta_1 = 2 and Delta_2 = sqrt 2 of Algorithm 3 are too small, and no proof is printed
     003-6   A.13 takes b for independent of a difference that depends on b
-    003-7   the noise of Algorithms 2 and 4 is made for a gradient that moves by c_1 Delta;
-            replacing a record moves it by twice that, and the claim is false
-    003-8   A.13 has a determinant factor too many: lambda_0 is over twice what is needed
-    003-9   Assumption 1 asks for convex losses into [0, 1], which are constant; not used
+    003-7   the noise of Algorithms 2 and 4 is for a gradient that moves by c_1 Delta, but
+            replacing a record moves it by twice that, so the claim is false
+    003-8   A.13 has one determinant factor too many: lambda_0 is over twice what is needed
+    003-9   Assumption 1 requires convex losses into [0, 1], which are constant; not used
     003-11  the noise of Algorithm 5 (Hall et al.) is half of what it must be
     003-12  f~ of Algorithms 1 and 2 can't be evaluated at a new point without the training inputs
 
-What a ledger is charged is what is proved of the release, not what the paper claims: for
-Algorithm 3 the Gaussian profile of the printed noise with the right sensitivities, for the others
-everything, so that a ledger with a ceiling refuses them.
+A ledger is charged what is proved for the release, not what the paper claims. For Algorithm 3 this is
+the Gaussian profile of the printed noise with the right sensitivities. For the others nothing is proved,
+so they are charged everything, and a ledger with a ceiling refuses them.
 """
 
 from dpkernel.proof.papers.lee_park_ahn_2025.constants import (

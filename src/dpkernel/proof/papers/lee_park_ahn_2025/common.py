@@ -1,4 +1,4 @@
-"""What the five algorithms share: parameters, checks, losses, the ledger's plan, the certificate."""
+"""Base classes of the five algorithms: parameters, checks, losses, the plan, the certificate."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class PublishedModel(PrivateEstimator):
         "noise": (Choice(None), Kind(NoiseSource)),
     }
     _place: ClassVar[str]
-    _no_ceiling: ClassVar[str | None] = None  # why nothing is proved that a ceiling could count
+    _no_ceiling: ClassVar[str | None] = None  # why there is no guarantee that a ceiling could count
     neighbours = Neighbours.REPLACE_ONE
 
     regularisation: float
@@ -56,10 +56,10 @@ class PublishedModel(PrivateEstimator):
 
     @abstractmethod
     def _objections(self) -> Objections:
-        """Return why the claim is not proved, and what leaves without noise."""
+        """Return why the claim is not proved, and what is released without noise."""
 
     def _predictions(self, scores: Array) -> Array:
-        """Return what the model says where f~ has these values."""
+        """Return the predictions for these values of f~."""
         return scores
 
     def _check_training_data(self, X: Any, y: Any, **options: Any) -> tuple[Array, Array]:
@@ -103,12 +103,12 @@ class PublishedModel(PrivateEstimator):
             invalid_because=unproved,
             not_private_because=without_noise,
         )
-        # epsilon and delta are the paper's claim; the profile is what is proved of the release
+        # epsilon and delta are the claim of the paper; the profile is what is proved for the release
         return replace(issued, epsilon=budget.epsilon, profile=self._proved(releases))
 
 
 class Published(PublishedModel):
-    """Algorithms 1 to 4: features, then a release of their rows and the targets."""
+    """Algorithms 1 to 4: features, then a release computed from their rows and the targets."""
 
     _constraints: ClassVar = {
         **PublishedModel._constraints,
@@ -122,13 +122,13 @@ class Published(PublishedModel):
 
     @abstractmethod
     def _release(self, Z: Array, y: Array) -> Any:
-        """Run what follows the features on rows z_i; set ``coef_`` and ``certificate_``."""
+        """Run the algorithm after its features on rows z_i, and set ``coef_`` and ``certificate_``."""
 
     def fit_features(self, Z: Any, y: Any) -> Any:
-        """Run the algorithm on rows z_i that were computed before; return the estimator.
+        """Run the algorithm on rows z_i that were computed before, and return the estimator.
 
-        For callers that compute features once and compare many settings. Z has ``n_features``
-        columns; ``coef_`` then speaks of such rows, and ``predict`` is not of use.
+        This is for callers that compute features once and compare many settings. Z has ``n_features``
+        columns. ``coef_`` then belongs to such rows, and ``predict`` can't be used.
         """
         self._check_parameters()
         Z, y = self._check_training_data(Z, y)
@@ -152,7 +152,7 @@ class Published(PublishedModel):
 
 
 class WithLoss(PublishedModel):
-    """Algorithms 2, 4 and 5: any convex loss with a largest slope and a largest curvature."""
+    """Algorithms 2, 4 and 5: any convex loss with bounded slope and curvature."""
 
     loss: str | Loss
     classes: Sequence[Level]
@@ -163,7 +163,7 @@ class WithLoss(PublishedModel):
         return found
 
     def _resolve_loss(self) -> Loss:
-        """Return the loss, which must have a largest slope and a largest curvature."""
+        """Return the loss, which must have a bounded slope and a bounded curvature."""
         loss = self.loss
         if isinstance(loss, str) and loss in _NAMED:
             loss = _NAMED[loss]
@@ -192,7 +192,7 @@ class WithLoss(PublishedModel):
                     "classes",
                     "a pair (negative, positive) of two different texts or two different numbers",
                     type(self.classes).__name__,
-                    "Declare both: labels are not read from the data.",
+                    "Declare both, because labels are not read from the data.",
                 )
             )
 
@@ -207,7 +207,7 @@ class WithLoss(PublishedModel):
         return super()._check_training_data(X, y, **options)
 
     def _set_classes(self, loss: Loss) -> dict[str, Any]:
-        """Set ``classes_`` where the loss classifies; return what a certificate says of them."""
+        """Set ``classes_`` if the loss classifies, and return what a certificate says about them."""
         if not loss.labels:
             return {}
         self.classes_ = np.array(self._labels)
@@ -220,10 +220,10 @@ class WithLoss(PublishedModel):
 
 
 class Predictor(WithLoss):
-    """Algorithms 4 and 5, which can be asked at new points."""
+    """Algorithms 4 and 5, which can predict at new points."""
 
     def score(self, X: Any, y: Any) -> float:
-        """Return the accuracy of a loss that classifies, R^2 of one that regresses."""
+        """Return the accuracy for a loss that classifies, or R^2 for one that regresses."""
         measure = accuracy_score if self._resolve_loss().labels else r2_score
         return float(measure(y, self.predict(X)))
 
@@ -239,7 +239,7 @@ class Predictor(WithLoss):
 
 
 def dense(X: Any) -> Array:
-    """Return a table as an array; the paper knows no sparse ones."""
+    """Return a table as a dense array, because the paper does not mention sparse ones."""
     return dense_rows(X, slice(None))
 
 

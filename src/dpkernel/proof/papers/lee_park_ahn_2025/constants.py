@@ -1,6 +1,6 @@
-"""The constants that the boxes of Algorithms 1 to 5 print, and what the noise of 2, 4 and 5 is worth.
+"""The constants of the printed Algorithms 1 to 5, and the guarantees that the noise of 2, 4 and 5 gives.
 
-kappa = 1 throughout. Errata by number: see the head of the package.
+kappa = 1 throughout. The package docstring lists the errata by number.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from dpkernel.proof.papers.arguments import reading as one_of
 
 
 def squared_norm_bound(log_odds: float, n_features: int, norm_bound: str = "lemma") -> float:
-    r"""Return the bound on ||h_M(x)||^2, kappa = 1, outside an event of probability e^-log_odds.
+    r"""Return the bound on ||h_M(x)||^2 for kappa = 1 that holds except with probability e^-log_odds.
 
     With l = log_odds:
 
         "lemma"   1 + 2 sqrt(l/M) + 2 l/M        Lemma 7 and the proofs of Theorems 8 and 9
-        "nested"  1 + 2 sqrt(l/M + 2 l/M)        the boxes, as printed (erratum 003-3)
+        "nested"  1 + 2 sqrt(l/M + 2 l/M)        the printed algorithms (erratum 003-3)
     """
     kinds: dict[str, Constraint] = {"norm_bound": Choice("lemma", "nested")}
     check(
@@ -41,7 +41,7 @@ def squared_norm_bound(log_odds: float, n_features: int, norm_bound: str = "lemm
 
 @dataclass(frozen=True)
 class PrintedNoise:
-    """What an algorithm's box prints: sensitivities of n C and n u, and the noise on C and u."""
+    """Constants of a printed algorithm: sensitivities of n C and n u, and the noise on C and u."""
 
     gram_sensitivity: float  # Delta_1
     cross_sensitivity: float  # Delta_2, with the factor T
@@ -59,10 +59,11 @@ def algorithm_1_noise(
 ) -> PrintedNoise:
     r"""Return the constants of Algorithm 1, steps 1 and 4, with kappa = 1.
 
-    Delta_1 = 2 B^2,  Delta_2 = 2 T B,  s_j = 2 Delta_j (1 + sqrt(2 log(4/delta))) / (n epsilon):
-    half of epsilon and of delta for each of C and u, half of each half delta for the norm bound,
-    Nikolov, Talwar & Zhang's Gaussian mechanism for the rest. B^2 is ``squared_norm_bound`` at
-    log(8/delta): that of Lemma 7, or the nested root of the box (erratum 003-3).
+    They are Delta_1 = 2 B^2, Delta_2 = 2 T B and
+    s_j = 2 Delta_j (1 + sqrt(2 log(4/delta))) / (n epsilon). C and u get half of epsilon and of delta
+    each. Half of each half of delta is for the norm bound; the rest is for the Gaussian mechanism of
+    Nikolov, Talwar & Zhang. B^2 is ``squared_norm_bound`` at log(8/delta), that of Lemma 7 or the nested
+    root of the printed algorithm (erratum 003-3).
     """
     _check("algorithm_1_noise", n_rows, epsilon, delta, target_bound=target_bound)
     squared = squared_norm_bound(math.log(8 / delta), n_features, norm_bound)
@@ -74,9 +75,10 @@ def algorithm_1_noise(
 def clipped_mean_noise(n_rows: int, epsilon: float, delta: float, target_bound: float) -> float:
     r"""Return the printed number of Section 4.2: 2 T (1 + sqrt(2 log(4/delta))) / (n epsilon).
 
-    What is added to the mean u = (1/n) sum y_i z_i after it is clipped to norm T. The print lacks the
-    noise vector that the number must stand before, and the half of epsilon that Algorithm 1 has for u.
-    Erratum 003-4: made for a move of 2 T / n, where a clipped mean can move by 2 T.
+    It is added to the mean u = (1/n) sum y_i z_i after the mean is clipped to norm T. The paper
+    leaves out the noise vector that this number should multiply, and it uses the whole of epsilon,
+    although Algorithm 1 has half of it for u. Erratum 003-4: the number is for a mean that moves by
+    2 T / n, but a clipped mean can move by 2 T.
     """
     _check("clipped_mean_noise", n_rows, epsilon, delta, target_bound=target_bound)
     return 2 * target_bound * (1 + math.sqrt(2 * math.log(4 / delta))) / (n_rows * epsilon)
@@ -97,9 +99,9 @@ def algorithm_3_noise(
 
 @dataclass(frozen=True)
 class PrintedPerturbation:
-    """What an algorithm's box prints: Delta, the noise b and the penalty in use."""
+    """Constants of a printed algorithm: Delta, the noise b and the penalty."""
 
-    row_bound: float  # Delta_3 or Delta: the bound on the norm of a row
+    row_bound: float  # Delta_3 or Delta, the bound on the norm of a row
     noise_scale: float  # the standard deviation of each entry of b
     regularisation: float  # lambda_0, on the scale of the mean over rows
 
@@ -107,19 +109,19 @@ class PrintedPerturbation:
 def published_objective_noise(epsilon: float, delta: float, c1: float, B: float) -> float:
     r"""Return the printed standard deviation of b for rows of norm B and a loss of slope c_1.
 
-    2 c_1 B sqrt(2 log(2/delta) + epsilon) / epsilon: Algorithm 4, step 3, and Algorithm 2, step 3,
-    at delta/2, as the other half is for the norm bound. Erratum 003-7: made for a gradient that
-    moves by c_1 B, where replacing a record moves it by 2 c_1 B.
+    It is 2 c_1 B sqrt(2 log(2/delta) + epsilon) / epsilon in step 3 of Algorithm 4. Step 3 of
+    Algorithm 2 has it at delta/2, because the other half is for the norm bound. Erratum 003-7: it
+    is for a gradient that moves by c_1 B, but replacing a record moves it by 2 c_1 B.
     """
     check("published_objective_noise", epsilon=epsilon, delta=delta, c1=c1, B=B)
     return 2 * c1 * B * math.sqrt(2 * math.log(2 / delta) + epsilon) / epsilon
 
 
 def published_minimum_lambda(n_rows: int, epsilon: float, c2: float, B: float) -> float:
-    r"""Return the least lambda_0 that the boxes allow: c_2 B^2 / (n (e^(epsilon/4) - 1)).
+    r"""Return the least lambda_0 of the printed algorithms: c_2 B^2 / (n (e^(epsilon/4) - 1)).
 
-    Half of epsilon is for the ratio (1 + c_2 B^2 / (n lambda_0))^2 of two determinants; its square
-    is not needed (erratum 003-8).
+    Half of epsilon is for the ratio (1 + c_2 B^2 / (n lambda_0))^2 of two determinants. The square is
+    not needed (erratum 003-8).
     """
     check("published_minimum_lambda", ONE_ROW, n_rows=n_rows, epsilon=epsilon, c2=c2, B=B)
     growth = math.expm1(epsilon / 4) if epsilon < 2800 else math.inf
@@ -137,8 +139,8 @@ def algorithm_2_noise(
 ) -> PrintedPerturbation:
     r"""Return the constants of Algorithm 2, steps 1, 3 and 4, with kappa = 1.
 
-    Delta_3^2 is ``squared_norm_bound`` at log(4/delta): that of Lemma 7, or the nested root of the
-    box (erratum 003-3).
+    Delta_3^2 is ``squared_norm_bound`` at log(4/delta), that of Lemma 7 or the nested root of the
+    printed algorithm (erratum 003-3).
     """
     bound = math.sqrt(squared_norm_bound(math.log(4 / delta), n_features, norm_bound))
     return _printed(n_rows, epsilon, delta / 2, regularisation, loss, bound)
@@ -149,7 +151,7 @@ def algorithm_4_noise(
 ) -> PrintedPerturbation:
     """Return the constants of Algorithm 4, steps 1, 3 and 4: Delta = sqrt 2.
 
-    The box's max(lambda/2, c_2 / (n (e^(epsilon/4) - 1))) is lambda_0/2.
+    max(lambda/2, c_2 / (n (e^(epsilon/4) - 1))) in the printed algorithm is lambda_0/2.
     """
     return _printed(n_rows, epsilon, delta, regularisation, loss, math.sqrt(2))
 
@@ -169,9 +171,10 @@ def _check(owner: str, n_rows: int, epsilon: float, delta: float, **others: floa
 def exact_minimiser_profile(
     printed: PrintedPerturbation, loss: Loss, n_rows: int, row_norm: float
 ) -> ObjectiveProfile:
-    """Return what is proved of the exact minimiser, in real arithmetic, for rows of this norm.
+    """Return the profile proved for the exact minimiser in real arithmetic, for rows of this norm.
 
-    Not of what a computer releases: see ``PublishedAlgorithm4``. For comparisons with the claim.
+    It is for comparisons with the claim. It does not hold for what a computer releases; see
+    ``PublishedAlgorithm4``.
     """
     gradient = loss_gradient(Neighbours.REPLACE_ONE, slope=loss.lipschitz, row=row_norm)
     m = gradient.value / printed.noise_scale * (1 + 1e-15)
@@ -192,12 +195,12 @@ def algorithm_5_noise(
     kappa: float = 1.0,
     reading: str = "printed",
 ) -> float:
-    r"""Return what Algorithm 5 multiplies a path of the Gaussian process GP(0, k) by.
+    r"""Return the factor by which Algorithm 5 multiplies a path of the Gaussian process GP(0, k).
 
-    c_1 kappa (1 + sqrt(2 log(1/delta))) / (n lambda epsilon) as printed, for the minimiser of
-    (1/n) sum_i l(y_i, f(x_i)) + (lambda/2) ||f||^2. Erratum 003-11: replacing a record moves that by
-    2 c_1 kappa/(n lambda), so ``reading="corrected"`` is twice as much; what the printed noise is worth
-    says ``algorithm_5_delta``.
+    As printed it is c_1 kappa (1 + sqrt(2 log(1/delta))) / (n lambda epsilon), for the minimiser of
+    (1/n) sum_i l(y_i, f(x_i)) + (lambda/2) ||f||^2. Erratum 003-11: replacing a record moves the
+    minimiser by 2 c_1 kappa/(n lambda), so ``reading="corrected"`` is twice as much.
+    ``algorithm_5_delta`` is the delta that the printed noise really gives.
     """
     owner, numbers = "algorithm_5_noise", {"slope": slope, "kappa": kappa}
     _check(owner, n_rows, epsilon, delta, regularisation=regularisation, **numbers)
@@ -207,15 +210,15 @@ def algorithm_5_noise(
 
 
 def nikolov_multiplier(epsilon: float, delta: float) -> float:
-    """Return (1 + sqrt(2 log(1/delta))) / epsilon, noise per sensitivity of Proposition 2."""
+    """Return (1 + sqrt(2 log(1/delta))) / epsilon, the noise per unit of sensitivity (Proposition 2)."""
     return (1 + math.sqrt(2 * math.log(1 / delta))) / epsilon
 
 
 def algorithm_5_delta(epsilon: float, delta: float) -> float:
-    r"""Return the delta at this epsilon of Algorithm 5 with its printed noise, which claims ``delta``.
+    r"""Return the true delta of Algorithm 5 with its printed noise, which claims ``delta``.
 
-    That of a Gaussian whose sensitivity is twice 1/(1 + sqrt(2 log(1/delta))) times epsilon: 12, 30 and
-    97 times the claim at epsilon = 0.5, 1 and 2 for delta = 1e-5. A linear loss reaches it.
+    It is that of a Gaussian with mu = 2 epsilon/(1 + sqrt(2 log(1/delta))): 12, 30 and 97 times the
+    claim at epsilon = 0.5, 1 and 2 for delta = 1e-5. A linear loss attains it.
     """
     check("algorithm_5_delta", epsilon=epsilon, delta=delta)
     return GaussianProfile(2 / nikolov_multiplier(epsilon, delta)).delta(epsilon)

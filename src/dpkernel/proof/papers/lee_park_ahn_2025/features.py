@@ -1,4 +1,4 @@
-"""The two feature maps of the paper, and what algorithms on either have in common."""
+"""The two feature maps of the paper, and the base classes of the algorithms on each."""
 
 from __future__ import annotations
 
@@ -20,25 +20,28 @@ from dpkernel.proof.papers.lee_park_ahn_2025.common import Published, dense
 def gaussian_process_projection(
     points: Array, n_features: int, *, length_scale: float = 1.0, random_state: int = 0
 ) -> Array:
-    r"""Return h_M at every point: M independent paths of the Gaussian process, over sqrt(M).
+    r"""Return h_M at every point: M independent paths of the Gaussian process, divided by sqrt(M).
 
-    Definition 5, exactly: L G / sqrt(M) with L L^T = K the Cholesky factor of the kernel matrix of
-    all points and G standard normal; O(points^3). Row i depends on the points up to i only, so
-    that training rows do not change with the test points that follow them.
+    This is exactly Definition 5: L G / sqrt(M), where L is the Cholesky factor of the kernel matrix K of
+    all points and G is standard normal. It takes time O(points^3). Row i depends only on the points up
+    to i, so training rows do not change with the test points that follow them.
 
-    Numerics    If K is singular to working precision (repeated points) the least of 1e-13, 1e-12,
-                ... that helps is added to its diagonal.
+    Notes
+    -----
+    Numerics
+        If K is singular to working precision (repeated points), the smallest of 1e-13, 1e-12, ...
+        that helps is added to its diagonal.
     """
     kernel = np.exp(-cdist(points, points, "sqeuclidean") / (2 * length_scale**2))
     factor = _cholesky(kernel)
-    draws = np.random.Generator(np.random.PCG64(random_state))  # public: part of the algorithm
+    draws = np.random.Generator(np.random.PCG64(random_state))  # public, a part of the algorithm
     return np.asarray(
         factor @ draws.standard_normal((len(points), n_features)) / math.sqrt(n_features)
     )
 
 
 class OnProjection(Published):
-    """Algorithms 1 and 2: z_i = h_M(x_i), drawn at training and test points jointly."""
+    """Algorithms 1 and 2: z_i = h_M(x_i), drawn jointly at training and test points."""
 
     _constraints: ClassVar = {
         **Published._constraints,
@@ -52,7 +55,7 @@ class OnProjection(Published):
     def fit_predict(self, X: Any, y: Any, X_test: Any) -> Array:
         """Run the algorithm on (X, y) and return its predictions at the rows of ``X_test``.
 
-        One call, because the projection of a test point is drawn together with the training
+        This is one call, because the projection of a test point is drawn together with the training
         inputs. Nothing is spent if an argument or the data are refused.
         """
         return self._predictions(self._fit_scores(X, y, X_test))
@@ -92,7 +95,7 @@ class OnProjection(Published):
 
 
 class OnFourierFeatures(Published):
-    """Algorithms 3 and 4: z_i = phi_M(x_i), random Fourier features of a public seed."""
+    """Algorithms 3 and 4: z_i = phi_M(x_i), random Fourier features with a public seed."""
 
     _constraints: ClassVar = {
         **Published._constraints,
@@ -102,22 +105,22 @@ class OnFourierFeatures(Published):
     features: str
 
     def fit(self, X: Any, y: Any) -> Any:
-        """Run the algorithm on (X, y); return the estimator."""
+        """Run the algorithm on (X, y), and return the estimator."""
         self._check_parameters()
         X, y = self._check_training_data(X, y)
         self._refuse_a_ceiling()
         return self._release(self._map(X), y)
 
     def predict(self, X: Any) -> Array:
-        """Return f~ at every row, not cut to any bound (the paper does not), or its class."""
+        """Return f~ at every row, without clipping as in the paper, or its class."""
         return self._predictions(np.asarray(self.transform(X) @ self.coef_))
 
     def transform(self, X: Any) -> Array:
-        """Return the features phi_M of every row; they follow from the public seed alone."""
+        """Return the features phi_M of every row. They follow from the public seed alone."""
         return self._map(self._check_new_data(X))
 
     def _map(self, X: Array) -> Array:
-        draws = np.random.Generator(np.random.PCG64(self.random_state))  # public: part of the model
+        draws = np.random.Generator(np.random.PCG64(self.random_state))  # public, a part of it
         columns = self.n_features // 2 if self.features == "paired" else self.n_features
         frequencies = draws.standard_normal((X.shape[1], columns)) / self.length_scale
         phase = np.clip(X, -1e30, 1e30) @ frequencies
@@ -129,11 +132,11 @@ class OnFourierFeatures(Published):
 
     @property
     def _row_norm(self) -> float:
-        """B: the largest norm of a row."""
+        """B, the largest norm of a row."""
         return 1.0 if self.features == "paired" else math.sqrt(2)
 
     def _cut(self, Z: Array) -> Array:
-        """Return the rows cut to norm B, which changes the features above in last bits only."""
+        """Return the rows clipped to norm B, which changes only the last bits of these features."""
         return clip_rows(Z, self._row_norm)
 
     def _check_parameters(self) -> tuple[Budget, Neighbours]:
@@ -148,7 +151,7 @@ class OnFourierFeatures(Published):
 
 
 def _cholesky(kernel: Array) -> Array:
-    """Return a lower Cholesky factor, of K + jitter I where K is singular to working precision."""
+    """Return a lower Cholesky factor of K, or of K + jitter I if K is singular to working precision."""
     jitter = 0.0
     while True:
         try:

@@ -3,7 +3,7 @@ r"""Algorithm 5: a minimiser in the kernel's own space plus one path of a Gaussi
     f^ = argmin (1/n) sum l(y_i, f(x_i)) + (lambda/2) ||f||^2
     f~ = f^ + c_1 kappa (1 + sqrt(2 log(1/delta))) / (n lambda epsilon) h,   h ~ GP(0, k)
 
-as printed in A.11, where it stands for the method of Hall, Rinaldo & Wasserman (2013).
+This is as printed in A.11, which presents it as the method of Hall, Rinaldo & Wasserman (2013).
 """
 
 from __future__ import annotations
@@ -36,37 +36,47 @@ _MOST_ROWS = 5000
 class PublishedAlgorithm5(Predictor):
     r"""Algorithm 5 as printed: functional perturbation in the kernel's space.
 
-    f~ is asked at points: every answer is drawn given all earlier ones, so that all of them are values
-    of one path. A baseline for comparisons, not for protecting data: the object holds the training rows.
+    f~ is evaluated at points. Every value is drawn given all earlier ones, so that all of them are
+    values of one path. This is a baseline for comparisons, not for protecting data. The object
+    holds the training rows.
 
     Parameters
     ----------
     epsilon, delta : float
-        What the paper claims, of all values of f~ together.
+        The claim of the paper, for all values of f~ together.
     regularisation : float
         lambda, on the scale of the mean over rows.
     length_scale, loss, classes, ledger, noise
-        As in ``PublishedAlgorithm4``.
+        The same as in ``PublishedAlgorithm4``.
     most_answers : int
-        How many points can tell something new.
+        The largest number of points with new noise.
 
     Attributes
     ----------
     noise_scale_ : float
-        What h is multiplied by.
-    classes_ : the declared classes, where the loss classifies
+        The factor of h.
+    classes_ : tuple
+        The declared classes, if the loss classifies.
     certificate_ : Certificate
-        Never valid.
+        It is never valid.
 
-    Guarantee    none. The printed noise is made for a function that moves by c_1 kappa/(n lambda), and
-                 replacing a record moves it by twice that (erratum 003-11): in real arithmetic delta is
-                 12, 30 and 97 times the claim at epsilon = 0.5, 1 and 2 for delta = 1e-5
-                 (``algorithm_5_delta``). ``PrivateCurator`` has the right noise.
-    Sensitivity  2 c_1 kappa/(n lambda) in the norm of the kernel's space, attained where the loss is
-                 linear: ``sensitivity.erm_lipschitz``. kappa = 1.
-    Numerics     real-valued noise on a grid (``FunctionalGaussian``); f^ is where the gradient is a
-                 rounding error.
-    Reference    Lee, Park & Ahn (2025), A.11, Algorithm 5; Hall, Rinaldo & Wasserman (2013).
+    Notes
+    -----
+    Guarantee
+        There is none. The printed noise is for a function that moves by c_1 kappa/(n lambda), but
+        replacing a record moves it by twice that (erratum 003-11). In real arithmetic, delta is
+        12, 30 and 97 times the claim at epsilon = 0.5, 1 and 2 for delta = 1e-5
+        (``algorithm_5_delta``). ``PrivateCurator`` has the right noise.
+    Sensitivity
+        2 c_1 kappa/(n lambda) in the norm of the kernel's space, attained if the loss is
+        linear: ``sensitivity.erm_lipschitz``. kappa = 1.
+    Numerics
+        The noise is real-valued, on a grid (``FunctionalGaussian``). f^ is computed until the gradient
+        is a rounding error.
+
+    References
+    ----------
+    Lee, Park & Ahn (2025), A.11, Algorithm 5; Hall, Rinaldo & Wasserman (2013).
 
     Examples
     --------
@@ -106,7 +116,7 @@ class PublishedAlgorithm5(Predictor):
         self.noise = noise
 
     def fit(self, X: Any, y: Any) -> PublishedAlgorithm5:
-        """Run the algorithm on (X, y); return the estimator."""
+        """Run the algorithm on (X, y), and return the estimator."""
         self._check_parameters()
         X, y = self._check_training_data(X, y)
         if not len(X) <= _MOST_ROWS:
@@ -135,7 +145,7 @@ class PublishedAlgorithm5(Predictor):
         return self._predictions(self.decision_function(X))
 
     def _mechanism(self, n_rows: int, loss: Loss) -> FunctionalGaussian:
-        """Return the printed noise with the right sensitivity."""
+        """Return a mechanism with the printed noise and the right sensitivity."""
         strength = n_rows * float(self.regularisation)
         moved = erm_lipschitz(
             Neighbours.REPLACE_ONE, slope=loss.lipschitz, row=1.0, strength=strength
@@ -161,7 +171,7 @@ def _values(kernel: kernels.Kernel, rows: Array, alpha: Array, points: Array) ->
 
 
 def _coefficients(matrix: Array, y: Array, loss: Loss, strength: float) -> Array:
-    """Return alpha of f^ = sum_i alpha_i k(x_i, .), by the rows of a root of the kernel matrix."""
+    """Return alpha of f^ = sum_i alpha_i k(x_i, .), using a root of the kernel matrix as features."""
     values, vectors = np.linalg.eigh(matrix)
     rows = vectors * np.sqrt(np.maximum(values, 0.0))
     beta = minimise_perturbed(rows, y, np.zeros(len(y)), loss, strength)

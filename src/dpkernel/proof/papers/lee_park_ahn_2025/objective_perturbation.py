@@ -4,10 +4,11 @@ r"""Algorithms 2 and 4: kernel models for Lipschitz and smooth losses by objecti
     b ~ N(0, 4 c_1^2 Delta^2 (2 log(k/delta) + epsilon) / epsilon^2 I)
     lambda_0 = max(lambda, c_2 Delta^2 / (n (e^(epsilon/4) - 1))),   f~(x) = beta~^T z(x)
 
-as printed, with z a path of a Gaussian process at the data, Delta the bound of Lemma 7 and k = 4
-(Algorithm 2), or random Fourier features, Delta = sqrt 2 and k = 2 (Algorithm 4). The loss is
-convex with |l'| <= c_1 and l'' <= c_2 wherever l'' exists: Theorem 9 adds to Kifer, Smith &
-Thakurta (2012) the losses that are only piecewise twice differentiable (Assumption 6).
+This is as printed. In Algorithm 2, z is a path of a Gaussian process at the data, Delta is the
+bound of Lemma 7, and k = 4. In Algorithm 4, z are random Fourier features, Delta = sqrt 2, and k =
+2. The loss is convex with |l'| <= c_1, and l'' <= c_2 wherever l'' exists. Compared with Kifer,
+Smith & Thakurta (2012), Theorem 9 adds losses that are only piecewise twice differentiable
+(Assumption 6).
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class _Perturbation(WithLoss, Published):
 
     @abstractmethod
     def _printed(self, n_rows: int, loss: Loss) -> PrintedPerturbation:
-        """Return the constants that the box prints."""
+        """Return the constants of the printed algorithm."""
 
     def _release(self, Z: Array, y: Array) -> Any:
         n_rows, loss = len(Z), self._resolve_loss()
@@ -59,7 +60,7 @@ class _Perturbation(WithLoss, Published):
         mechanism = _perturbation(printed, loss, self.n_features)
         releases = [Release("perturbation", mechanism)]
         noise = self._spend(releases, Budget(self.epsilon, self.delta))
-        # b is noise on nothing: it leaves as minus the gradient of all other terms at beta~
+        # b is added to nothing; it can be seen as minus the gradient of all other terms at beta~
         b = mechanism.release(np.zeros(self.n_features), noise)
         self.coef_ = minimise_perturbed(Z, y, b, loss, n_rows * printed.regularisation)
         self.printed_ = printed
@@ -77,63 +78,76 @@ class _Perturbation(WithLoss, Published):
     def _objections(self) -> Objections:
         return (
             "errata 003-6 and 003-7: the printed noise is made for a gradient that moves by"
-            " c_1 Delta, and replacing a record moves it by 2 c_1 Delta; the written argument gives"
-            " (3/2 epsilon, delta), with a Gaussian law for a product that has none",
-            "the minimiser is computed to a tolerance and released without noise of its own: the"
-            " outputs that one data set can have are not those of its neighbour",
+            " c_1 Delta, but replacing a record moves it by 2 c_1 Delta; the written argument gives"
+            " (3/2 epsilon, delta), and takes a product for Gaussian that is not",
+            "the minimiser is computed to a tolerance and released without noise of its own, so the"
+            " outputs that one data set can have differ from those of its neighbour",
         ), ()
 
 
 class PublishedAlgorithm2(OnProjection, _Perturbation):
     r"""Algorithm 2 as printed: objective perturbation on a random projection of the kernel's space.
 
-    z_i = h_M(x_i) is drawn exactly, at training and test points jointly, by a Cholesky factor of
-    their kernel matrix: O((n + n_test)^3). A baseline for comparisons, not for protecting data.
+    z_i = h_M(x_i) is drawn exactly and jointly at training and test points, by a Cholesky factor of
+    their kernel matrix, in time O((n + n_test)^3). This is a baseline for comparisons, not for
+    protecting data.
 
     Parameters
     ----------
     epsilon, delta : float
-        What the paper claims; half of delta is for the norm bound.
+        The claim of the paper. Half of delta is for the norm bound.
     n_features : int
         M, the projection dimension.
     regularisation : float
-        lambda, on the scale of the mean over rows. The box raises it where epsilon needs more.
+        lambda, on the scale of the mean over rows. The algorithm raises it if epsilon requires more.
     length_scale : float
-        Of the Gaussian kernel.
+        The length scale of the Gaussian kernel.
     loss : str or Loss
         "logistic", "smoothed_hinge" and "squared_hinge" classify; "huber", "smoothed_pinball" and
-        "smoothed_insensitive" regress. Or any ``Loss`` of ``dpkernel.models.losses`` with a largest
-        slope c_1 and a largest curvature c_2, of which the paper's examples are logistic and Huber.
+        "smoothed_insensitive" regress. Or pass any ``Loss`` of ``dpkernel.models.losses`` with a largest
+        slope c_1 and a largest curvature c_2. The paper's examples are the logistic and the Huber loss.
     classes : pair of labels
-        The negative and the positive class, declared. Not used by losses that regress.
+        The declared negative and positive class. Losses that regress do not use it.
     norm_bound : {"lemma", "nested"}
         The bound on ||h_M(x)||^2: that of Lemma 7 and of the proof of Theorem 9, or the one in
-        the algorithm's box, whose root covers two terms (erratum 003-3). For M below
-        1.87 log(4/delta) the second is the smaller and not a bound at that probability.
+        the printed algorithm, whose root covers two terms (erratum 003-3). For M below
+        1.87 log(4/delta) the second is smaller and does not hold with that probability.
     ledger : Ledger, optional
-        One without a ceiling: nothing that a ceiling could count is proved.
+        A ledger without a ceiling, because nothing is proved that a ceiling could count.
     noise : NoiseSource, optional
+        The source of noise; by default the entropy of the operating system.
     random_state : int
         The public seed of h_M. The noise does not come from it.
 
     Attributes
     ----------
-    coef_ : beta~
-    classes_ : the declared classes, where the loss classifies
+    coef_ : array
+        beta~, the released coefficients.
+    classes_ : tuple
+        The declared classes, if the loss classifies.
     printed_ : PrintedPerturbation
+        The constants of the printed algorithm.
     certificate_ : Certificate
-        Never valid.
+        It is never valid.
 
-    Guarantee    none. The released function contains the training inputs, as that of
-                 ``PublishedAlgorithm1`` (erratum 003-12), so there is ``fit_predict`` and no
-                 ``predict``. Besides, the noise is made for half of the gradient's move (003-7) and
-                 the minimiser is released without noise of its own; see ``PublishedAlgorithm4``.
-    Sensitivity  of the gradient of the sum of losses: 2 c_1 Delta_3 on the event of Lemma 7. Rows
-                 are not clipped to it, and targets are not truncated: the paper does neither.
-    Numerics     b is an exact discrete Gaussian on a grid of 2^-30 of its deviation; beta~ is where
-                 the gradient is a rounding error (``dpkernel.solvers.objective_perturbation``).
-    Reference    Lee, Park & Ahn (2025), Assumptions 1 and 6, Definition 5, Lemma 7, Algorithm 2,
-                 Theorem 9 and Appendix A.13.
+    Notes
+    -----
+    Guarantee
+        There is none. The released function contains the training inputs, as that of
+        ``PublishedAlgorithm1`` (erratum 003-12), so there is ``fit_predict`` and no ``predict``.
+        Moreover, the noise is for half of the possible change of the gradient (003-7), and the
+        minimiser is released without noise of its own; see ``PublishedAlgorithm4``.
+    Sensitivity
+        The gradient of the sum of losses has 2 c_1 Delta_3 on the event of Lemma 7. Rows are not
+        clipped to it and targets are not truncated, because the paper does neither.
+    Numerics
+        b is an exact discrete Gaussian on a grid of 2^-30 of its deviation. beta~ is computed until the
+        gradient is a rounding error (``dpkernel.solvers.objective_perturbation``).
+
+    References
+    ----------
+    Lee, Park & Ahn (2025), Assumptions 1 and 6, Definition 5, Lemma 7, Algorithm 2, Theorem 9 and
+    Appendix A.13.
 
     Examples
     --------
@@ -200,41 +214,51 @@ class PublishedAlgorithm2(OnProjection, _Perturbation):
 class PublishedAlgorithm4(OnFourierFeatures, Predictor, _Perturbation):
     r"""Algorithm 4 as printed: objective perturbation on random Fourier features.
 
-    A baseline for comparisons, not for protecting data.
+    This is a baseline for comparisons, not for protecting data.
 
     Parameters
     ----------
     epsilon, delta, n_features, regularisation, length_scale, loss, classes, noise, random_state
-        As in ``PublishedAlgorithm2``; ``random_state`` is the public seed of the features, and all
-        of delta is for the noise.
+        The same as in ``PublishedAlgorithm2``, but ``random_state`` is the public seed of the features,
+        and all of delta is for the noise.
     features : {"cosine", "paired"}
-        The paper asks for a map into [-sqrt 2, sqrt 2] and does not write it down: "cosine" is
-        sqrt(2/M) cos(w_j^T x + b_j), which has that range; "paired" is
-        sqrt(2/M) (cos w_j^T x, sin w_j^T x), j <= M/2, the other form in use.
+        The paper requires a map into [-sqrt 2, sqrt 2] and does not write it down. "cosine" is
+        sqrt(2/M) cos(w_j^T x + b_j), which has that range. "paired" is
+        sqrt(2/M) (cos w_j^T x, sin w_j^T x), j <= M/2, the other common form.
     ledger : Ledger, optional
-        One without a ceiling: nothing that a ceiling could count is proved.
+        A ledger without a ceiling, because nothing is proved that a ceiling could count.
 
     Attributes
     ----------
-    coef_ : beta~
-    classes_ : the declared classes, where the loss classifies
+    coef_ : array
+        beta~, the released coefficients.
+    classes_ : tuple
+        The declared classes, if the loss classifies.
     printed_ : PrintedPerturbation
+        The constants of the printed algorithm.
     certificate_ : Certificate
-        Never valid.
+        It is never valid.
 
-    Guarantee    none. With b on a grid, as computers have it, only the right data set puts the
-                 gradient at the minimiser on that grid, and where a solver stops tells of the data
-                 as well; the paper adds no noise that hides it. Theorem 20 is false also in real
-                 arithmetic: with Huber loss and cosine features delta is at least 1.49 times what
-                 is claimed at (4, 1e-8). Whether it holds for logistic loss is open. With paired
-                 features, whose norm is 1, the noise would be enough for the exact minimiser:
-                 ``exact_minimiser_profile`` has what is proved of it.
-    Sensitivity  of the gradient of the sum of losses: 2 sqrt(2) c_1 for cosine features, 2 c_1 for
-                 paired ones; the printed noise is made for sqrt(2) c_1 (erratum 003-7). Rows are
-                 cut to their norm, which changes nothing but last bits; targets are not truncated.
-    Numerics     as ``PublishedAlgorithm2``.
-    Reference    Lee, Park & Ahn (2025), Assumptions 1 and 6, Definition 15, Algorithm 4,
-                 Theorem 20. Step 4 prints l(y, .) for l(y_i, .).
+    Notes
+    -----
+    Guarantee
+        There is none. On a computer, b lies on a grid, and only the right data set puts the gradient at
+        the minimiser on that grid. Where a solver stops reveals something about the data as well. The
+        paper adds no noise that hides this. Theorem 20 is false also in real arithmetic: with the Huber
+        loss and cosine features, delta is at least 1.49 times the claim at (4, 1e-8). Whether it holds
+        for the logistic loss is open. With paired features, whose norm is 1, the noise would be enough
+        for the exact minimiser (``exact_minimiser_profile``).
+    Sensitivity
+        The gradient of the sum of losses has 2 sqrt(2) c_1 for cosine features and 2 c_1 for paired
+        ones. The printed noise is for sqrt(2) c_1 (erratum 003-7). Rows are clipped to their norm, which
+        changes only the last bits. Targets are not truncated.
+    Numerics
+        The same as for ``PublishedAlgorithm2``.
+
+    References
+    ----------
+    Lee, Park & Ahn (2025), Assumptions 1 and 6, Definition 15, Algorithm 4, Theorem 20. Step 4
+    prints l(y, .) instead of l(y_i, .).
 
     Examples
     --------
@@ -297,8 +321,8 @@ def _perturbation(printed: PrintedPerturbation, loss: Loss, n_features: int) -> 
 def minimise_perturbed(Z: Array, y: Array, b: Array, loss: Loss, ridge: float) -> Array:
     """Return argmin sum_i l(y_i, beta^T z_i) + ridge ||beta||^2 / 2 + b^T beta, to rounding.
 
-    The norms that the solver's constants need are those of these rows and of this b: nothing is
-    proved of the release that a public bound could help.
+    The solver's constants use the norms of these rows and of this b. Public bounds are not needed,
+    because nothing is proved for the release anyway.
     """
     longest = float(np.sqrt(np.max(np.sum(Z * Z, axis=1))))
     problem = Problem(
@@ -313,5 +337,5 @@ def minimise_perturbed(Z: Array, y: Array, b: Array, loss: Loss, ridge: float) -
     blocks: list[Record] = [
         (Z[i : i + BLOCK_ROWS], y[i : i + BLOCK_ROWS], None) for i in range(0, len(Z), BLOCK_ROWS)
     ]
-    with np.errstate(all="ignore"):  # a floating-point warning would tell of the data
+    with np.errstate(all="ignore"):  # a floating-point warning would depend on the data
         return minimise(BlockRecords(lambda: blocks, loss), problem, b)

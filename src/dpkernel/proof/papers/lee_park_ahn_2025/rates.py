@@ -1,14 +1,14 @@
 """The excess risks of Theorems 10, 11, 17 to 19, 21 to 23 and 63 to 65, with the choices that give them.
 
-All of them hide constants: what is returned is the expression inside O() with the constants 1. It tells
-how a bound grows with n, not how large it is. The names of the paper:
+All of them hide constants. The functions return the expression inside O() with all constants set to
+1. It says how a bound grows with n, not how large it is. The names are those of the paper:
 
     r in [1/2, 1]       smoothness of the best function (Assumption 4)
     gamma in [0, 1]     capacity: N(lambda) <= Q lambda^-gamma (Assumption 3)
     beta in [gamma, 1]  how far the eigenfunctions fluctuate (Assumption 7)
     alpha in [gamma, 1] how badly random features fit the kernel (Assumption 9)
 
-Privacy (Theorems 8, 9, 16 and 20) is a matter of constants: ``constants``.
+The theorems about privacy (8, 9, 16 and 20) are in ``constants``.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ _CERTAIN = 1.0  # no logarithm
 
 @dataclass(frozen=True)
 class KernelRate:
-    """An excess risk up to constants, the parts of it, and the choices that give it.
+    """An excess risk up to constants, its terms, and the choices that give it.
 
     Attributes
     ----------
     statistics, privacy : float
-        The part that stays without privacy, and the part with epsilon.
+        The term that remains without privacy, and the term with epsilon.
     logarithms : float
         The factor of logarithms that the theorem states; 1 for a lower bound.
     lam, n_features : float or None
-        lambda, and M before its logarithm; None where the theorem chooses none.
+        lambda, and M before its logarithm; None if the theorem chooses none.
     """
 
     statistics: float
@@ -53,7 +53,7 @@ class KernelRate:
 
     @property
     def privacy_leads(self) -> bool:
-        """Whether the part with epsilon is the larger."""
+        """Whether the term with epsilon is the larger one."""
         return self.privacy > self.statistics
 
 
@@ -63,9 +63,9 @@ class KernelRate:
 def theorem_10(n_rows: int, epsilon: float, *, r: float, gamma: float, beta: float) -> KernelRate:
     r"""Return the minimax rate of Theorem 10, squared loss, delta = o(1/n).
 
-    n^(-2r/(2r+gamma)) + min((n epsilon)^(-4r/(gamma+2r+beta)), 1): no private method does better; the
-    canonical estimator reaches it where the kernel with the eigenvalues mu^beta is bounded, and needs
-    to know the eigenfunctions (``canonical_estimator``).
+    The rate is n^(-2r/(2r+gamma)) + min((n epsilon)^(-4r/(gamma+2r+beta)), 1). No private method does
+    better. The canonical estimator attains it if the kernel with the eigenvalues mu^beta is bounded, but
+    it needs to know the eigenfunctions (``canonical_estimator``).
     """
     _check("theorem_10", n_rows, epsilon, r=r, gamma=gamma, beta=beta)
     power = 4 * r / (gamma + 2 * r + beta)
@@ -74,14 +74,14 @@ def theorem_10(n_rows: int, epsilon: float, *, r: float, gamma: float, beta: flo
 
 
 def theorem_23(n_rows: int, epsilon: float, *, r: float, gamma: float, beta: float) -> KernelRate:
-    """Return the lower bound of Theorem 23, for some locally strongly convex loss: as in Theorem 10."""
+    """Return the lower bound of Theorem 23 for some locally strongly convex loss: that of Theorem 10."""
     _check("theorem_23", n_rows, epsilon, r=r, gamma=gamma, beta=beta)
     return theorem_10(n_rows, epsilon, r=r, gamma=gamma, beta=beta)
 
 
 @dataclass(frozen=True)
 class CanonicalEstimator:
-    """How many coefficients the estimator behind Theorem 10 keeps, and the noise on each."""
+    """The number of coefficients of the estimator behind Theorem 10, and the noise on each."""
 
     n_coefficients: int
     noise_scale: float
@@ -108,10 +108,10 @@ def canonical_estimator(
         "printed"     s = 2 c_beta d^(beta/2) (1 + sqrt(2 log(1/delta))) / (n epsilon)
         "corrected"   s = 2 sqrt(c_beta) (q_1^-1 d^(1/gamma))^(beta/2) (1 + sqrt(...)) / (n epsilon)
 
-    The proof bounds sum_(l<=d) phi_l(x)^2 by c_beta mu_d^-beta = c_beta (q_1^-1 d^(1/gamma))^beta; the
-    printed step has d^beta for it, and the root of c_beta is missing. For gamma < 1 and d > 1 the
-    printed noise is too small by d^(beta (1/gamma - 1)/2); the rate uses the right one. Both take
-    Nikolov, Talwar & Zhang's multiplier: ``dpkernel.privacy.mechanisms.Gaussian`` needs less.
+    The proof bounds sum_(l<=d) phi_l(x)^2 by c_beta mu_d^-beta = c_beta (q_1^-1 d^(1/gamma))^beta. The
+    printed step has d^beta instead, and the root of c_beta is missing. For gamma < 1 and d > 1 the
+    printed noise is too small by a factor d^(beta (1/gamma - 1)/2); the rate uses the right noise. Both
+    use the multiplier of Nikolov, Talwar & Zhang; ``dpkernel.mechanisms.Gaussian`` needs less.
     """
     owner = "canonical_estimator"
     gammas: dict[str, Constraint] = {"gamma": Real(0, 1, closed_high=True)}
@@ -149,11 +149,11 @@ def theorem_11(
 def theorem_17(
     n_rows: int, epsilon: float, *, r: float, gamma: float, alpha: float, confidence: float = 0.05
 ) -> KernelRate:
-    r"""Return the rate of Theorem 17: Algorithm 3, random features that fit as alpha says.
+    r"""Return the rate of Theorem 17: Algorithm 3, with random features whose fit is given by alpha.
 
-    As Theorem 11, with g = (2r-1) gamma + (2-2r) alpha for gamma in the private part:
-    n^(-2r/(2r+gamma)) + (n epsilon)^(-4r/(4r+g)), lambda the larger of n^(-1/(2r+gamma)) and
-    (n epsilon)^(-2/(4r+g)), M = lambda^-(2r+g-1). The theorem puts log^2(1/t) on the second term alone
+    It is that of Theorem 11 with g = (2r-1) gamma + (2-2r) alpha in place of gamma in the private term:
+    n^(-2r/(2r+gamma)) + (n epsilon)^(-4r/(4r+g)). lambda is the larger of n^(-1/(2r+gamma)) and
+    (n epsilon)^(-2/(4r+g)), and M = lambda^-(2r+g-1). The theorem has log^2(1/t) on the second term only
     and hides other logarithms; here it multiplies both, as in its proof. Random Fourier features have
     alpha = 1 in general; alpha = gamma gives Theorem 11.
     """
@@ -163,14 +163,14 @@ def theorem_17(
 
 @dataclass(frozen=True)
 class FeatureWindow:
-    """Between how many features, and from how many rows on, Lemma 14 speaks; up to constants."""
+    """The numbers of features and of rows for which Lemma 14 holds, up to constants."""
 
     least: float
     most: float
     least_rows: float
 
     def holds(self, n_rows: int, n_features: int) -> bool:
-        """Whether these numbers are inside, were all constants 1."""
+        """Whether these numbers are allowed, with all constants set to 1."""
         return self.least <= n_features <= self.most and n_rows >= self.least_rows
 
 
@@ -187,12 +187,12 @@ def lemma_14(
     height: float = 1.0,
     confidence: float = 0.05,
 ) -> FeatureWindow:
-    r"""Return the conditions of Lemma 14, behind Theorem 11, with their hidden constants 1.
+    r"""Return the conditions of Lemma 14 (used by Theorem 11), with hidden constants set to 1.
 
     max((kappa/||L|| + N(lambda)) log(2/t), log(2/t)) <= M <= (n lambda epsilon)^2 / (Delta_1
     log(1/delta))^2 and n >= (H^2/lambda) log(N(lambda)/t). ``height`` is H of Lemma 12, a bound on the
-    projected features, ``gram_sensitivity`` Delta_1. With few rows, or a small epsilon, no M is inside:
-    lambda must grow.
+    projected features, and ``gram_sensitivity`` is Delta_1. With few rows or a small epsilon no M is
+    allowed, and lambda must be larger.
     """
     owner = "lemma_14"
     _check(owner, n_rows, epsilon, confidence)
@@ -226,10 +226,11 @@ def theorem_18(
 ) -> KernelRate:
     r"""Return the rate of Theorem 18: Algorithm 2, any convex Lipschitz and smooth loss.
 
-    (n^(-1/2) + (n epsilon)^(-2/(2+gamma))) log^2(1/t). With ``alpha``, Algorithm 4 on random features:
-    alpha for gamma in the second term. lambda is the larger of n^(-1/2) and the second term, and
-    M = lambda^-gamma, or lambda^-alpha. The proof has (n epsilon)^(-2/(2r+1+gamma)), which is this at
-    r = 1/2, where it is least; a larger r does not help it.
+    The rate is (n^(-1/2) + (n epsilon)^(-2/(2+gamma))) log^2(1/t). With ``alpha`` it is for
+    Algorithm 4 on random features, with alpha in place of gamma in the second term. lambda is the
+    larger of n^(-1/2) and the second term, and M = lambda^-gamma, or lambda^-alpha. The proof has
+    (n epsilon)^(-2/(2r+1+gamma)), which equals the second term at r = 1/2, where it is smallest; a
+    larger r does not improve it.
     """
     others = {} if alpha is None else {"alpha": alpha}
     _check("theorem_18", n_rows, epsilon, confidence, gamma=gamma, **others)
@@ -242,14 +243,17 @@ def theorem_18(
 def theorem_19(n_rows: int, epsilon: float, *, r: float, gamma: float) -> KernelRate:
     r"""Return the rate of Theorem 19: Algorithm 2 under local strong convexity.
 
-    That of Theorem 11 with log^2 n in place of log^2(1/t), with probability 1 - n^-c for any c.
+    It is that of Theorem 11 with log^2 n in place of log^2(1/t), with probability 1 - n^-c for any c.
     """
     _check("theorem_19", n_rows, epsilon, r=r, gamma=gamma)
     return _curved(n_rows, epsilon, r, gamma, gamma, log(n_rows) ** 2)
 
 
 def theorem_21(n_rows: int, epsilon: float, *, r: float, gamma: float, alpha: float) -> KernelRate:
-    """Return the rate of Theorem 21: Algorithm 4 under local strong convexity; as 17, with log^2 n."""
+    """Return the rate of Theorem 21: Algorithm 4 under local strong convexity.
+
+    It is that of Theorem 17 with log^2 n in place of log^2(1/t).
+    """
     _check("theorem_21", n_rows, epsilon, r=r, gamma=gamma, alpha=alpha)
     return _curved(n_rows, epsilon, r, gamma, _mixed(r, gamma, alpha), log(n_rows) ** 2)
 
@@ -257,10 +261,10 @@ def theorem_21(n_rows: int, epsilon: float, *, r: float, gamma: float, alpha: fl
 def theorem_22(n_rows: int, epsilon: float, *, r: float, gamma: float) -> KernelRate:
     r"""Return the rate of Theorem 22: Algorithm 5, Gaussian process noise on the whole function.
 
-    (n^(-2r/(2r+gamma)) + (n epsilon)^(-4r/(2r+2))) log^2 n, lambda the larger of n^(-1/(2r+gamma)) and
-    (n epsilon)^(-1/(r+1)). The last lines of its proof print the second power without its minus. The
-    noise of Algorithm 5 is half of what it must be (``algorithm_5_noise``); twice the noise does not
-    change the rate.
+    The rate is (n^(-2r/(2r+gamma)) + (n epsilon)^(-4r/(2r+2))) log^2 n. lambda is the larger of
+    n^(-1/(2r+gamma)) and (n epsilon)^(-1/(r+1)). The last lines of its proof print the second power
+    without its minus sign. The noise of Algorithm 5 is half of what it must be (``algorithm_5_noise``),
+    but twice the noise does not change the rate.
     """
     _check("theorem_22", n_rows, epsilon, r=r, gamma=gamma)
     total = n_rows * epsilon
@@ -285,8 +289,8 @@ def theorem_63(n_rows: int, epsilon: float, rank: int, *, confidence: float = 0.
 def theorem_64(n_rows: int, epsilon: float, rank: int, *, confidence: float = 0.05) -> KernelRate:
     r"""Return the rate of Theorem 64: Lipschitz and smooth losses on linear models.
 
-    (n^(-1/2) + min(sqrt(rank)/(n epsilon), (n epsilon)^(-2/3))) log^2(1/t). Its text says Algorithm 1;
-    its proof is of Algorithm 2.
+    The rate is (n^(-1/2) + min(sqrt(rank)/(n epsilon), (n epsilon)^(-2/3))) log^2(1/t). Its text says
+    Algorithm 1, but its proof is for Algorithm 2.
     """
     _check_linear("theorem_64", n_rows, epsilon, rank, confidence)
     found = _linear(n_rows, epsilon, rank, n_rows**-0.5, confidence)
@@ -294,11 +298,11 @@ def theorem_64(n_rows: int, epsilon: float, rank: int, *, confidence: float = 0.
 
 
 def theorem_65(n_rows: int, epsilon: float, rank: int, *, reading: str = "stated") -> KernelRate:
-    r"""Return the rate of Theorem 65: as 64 under local strong convexity, with log^2 n.
+    r"""Return the rate of Theorem 65: Theorem 64 under local strong convexity, with log^2 n.
 
-    (min(rank/n, n^(-1/2)) + min(sqrt(rank)/(n epsilon), (n epsilon)^(-2/3))) log^2 n as stated. The
-    last line of its proof has 1/n for the first term (``reading="proof"``): it drops N(lambda)/n, which
-    is rank/n, and no method does better than that; the statement is the one to use.
+    The stated rate is (min(rank/n, n^(-1/2)) + min(sqrt(rank)/(n epsilon), (n epsilon)^(-2/3))) log^2 n.
+    The last line of its proof has 1/n for the first term (``reading="proof"``). It drops N(lambda)/n,
+    which is rank/n, and no method does better than that. So use the statement.
     """
     _check_linear("theorem_65", n_rows, epsilon, rank, 0.05)
     check("theorem_65", one_of("stated", "proof"), reading=reading)
@@ -309,7 +313,7 @@ def theorem_65(n_rows: int, epsilon: float, rank: int, *, reading: str = "stated
 
 @dataclass(frozen=True)
 class EffectiveDimension:
-    """N(lambda), and Lemma 66's bound on it: as printed, and with the trace that it needs."""
+    """N(lambda), and the bound of Lemma 66 on it, as printed and with the trace that it needs."""
 
     exact: float
     printed: float
@@ -317,11 +321,12 @@ class EffectiveDimension:
 
 
 def lemma_66(eigenvalues: Sequence[float], lam: float) -> EffectiveDimension:
-    r"""Return N(lambda) = sum mu/(mu + lambda) and Lemma 66's bounds on it.
+    r"""Return N(lambda) = sum mu/(mu + lambda) and the bounds of Lemma 66 on it.
 
-    Printed: min(||Sigma||/lambda, rank), whose proof takes a trace for a norm; false for every
-    lambda > mu_1/(d-1) when all d eigenvalues are equal. Right, and used before it in the text:
-    min(tr(Sigma)/lambda, rank). Rates do not change: the trace is at most 1 where ||x|| <= 1.
+    The printed bound is min(||Sigma||/lambda, rank), whose proof takes a trace for a norm. It is false
+    for every lambda > mu_1/(d-1) if all d eigenvalues are equal. The right bound, which the text uses
+    before, is min(tr(Sigma)/lambda, rank). Rates do not change, because the trace is at most 1 if
+    ||x|| <= 1.
     """
     check("lemma_66", lam=lam)
     values, rank = list(eigenvalues), len(eigenvalues)
@@ -349,7 +354,7 @@ def _mixed(r: float, gamma: float, alpha: float) -> float:
 def _curved(
     n_rows: int, epsilon: float, r: float, gamma: float, fit: float, logarithms: float
 ) -> KernelRate:
-    """Return the rate of the squared loss and of losses with curvature; ``fit`` is gamma_alpha."""
+    """Return the rate of the squared loss and of losses with curvature. ``fit`` is gamma_alpha."""
     total = n_rows * epsilon
     lam = max(n_rows ** (-1 / (2 * r + gamma)), total ** (-2 / (4 * r + fit)))
     private = total ** (-4 * r / (4 * r + fit))
@@ -368,7 +373,7 @@ def _linear(n_rows: int, epsilon: float, rank: int, known: float, confidence: fl
 def _check(
     owner: str, n_rows: int, epsilon: float, confidence: float = 0.05, **exponents: float
 ) -> None:
-    """Refuse what the theorems do not speak of."""
+    """Raise for numbers that the theorems do not cover."""
     check(owner, n_rows=n_rows)
     allowed: dict[str, Constraint] = {
         "epsilon": Real(1 / n_rows, inf, closed_low=True),

@@ -1,10 +1,10 @@
 r"""Algorithms 1 and 3: kernel ridge regression from noisy sufficient statistics, as printed.
 
-    C = (1/n) sum z_i z_i^T,   u = (1/n) sum [y_i]_T z_i,   [y]_T = y cut to [-T, T]
+    C = (1/n) sum z_i z_i^T,   u = (1/n) sum [y_i]_T z_i,   [y]_T = y clipped to [-T, T]
     C~ = C + s_1 (E + E^T)/2,  u~ = u + s_2 e,              E, e standard normal
     beta~ = (C~ + lambda I)^-1 u~,   f~(x) = beta~^T z(x)
 
-with z a path of a Gaussian process at the data (Algorithm 1) or random Fourier features
+Here z is a path of a Gaussian process at the data (Algorithm 1) or random Fourier features
 (Algorithm 3).
 """
 
@@ -39,7 +39,7 @@ from dpkernel.proof.papers.lee_park_ahn_2025.features import OnFourierFeatures, 
 
 
 def ridge_path(gram: Array, cross: Array, regularisations: Sequence[float]) -> Array:
-    """Return (C~ + lambda I)^-1 u~ for every lambda, one a column, by one eigendecomposition.
+    """Return (C~ + lambda I)^-1 u~, one column per lambda, by one eigendecomposition.
 
     C~ may be indefinite; the paper does not repair it.
     """
@@ -55,11 +55,11 @@ class _Statistics(Published):
 
     @abstractmethod
     def _printed(self, n_rows: int) -> PrintedNoise:
-        """Return the constants that the box prints."""
+        """Return the constants of the printed algorithm."""
 
     @abstractmethod
     def _mechanisms(self, n_rows: int) -> tuple[SymmetricGaussian, Gaussian]:
-        """Return the printed noise on C and u, with the sensitivities that a ledger is told."""
+        """Return mechanisms with the printed noise on C and u, and the sensitivities for a ledger."""
 
     def _check_parameters(self) -> tuple[Budget, Neighbours]:
         found = super()._check_parameters()
@@ -91,55 +91,68 @@ class _Statistics(Published):
 
     @property
     def _bound(self) -> float:
-        """T, checked by ``_check_parameters``."""
+        """T, which ``_check_parameters`` has checked."""
         return float(self.target_bound)  # type: ignore[arg-type]
 
 
 class PublishedAlgorithm1(OnProjection, _Statistics):
     r"""Algorithm 1 as printed: ridge regression on a random projection of the kernel's space.
 
-    z_i = h_M(x_i) is drawn exactly, at training and test points jointly, by a Cholesky factor of
-    their kernel matrix: O((n + n_test)^3). A baseline for comparisons, not for protecting data.
+    z_i = h_M(x_i) is drawn exactly and jointly at training and test points, by a Cholesky factor of
+    their kernel matrix, in time O((n + n_test)^3). This is a baseline for comparisons, not for
+    protecting data.
 
     Parameters
     ----------
     epsilon, delta : float
-        What the paper claims; half of each for C and for u.
+        The claim of the paper. C and u get half of each.
     n_features : int
         M, the projection dimension.
     regularisation : float
         lambda, on the scale of the mean over rows.
     length_scale : float
-        Of the Gaussian kernel.
+        The length scale of the Gaussian kernel.
     target_bound : float
-        T, the truncation level. Required.
+        T, the truncation level. It is required.
     norm_bound : {"lemma", "nested"}
         The bound on ||h_M(x)||^2: that of Lemma 7 and of the proof of Theorem 8, or the one in
-        the algorithm's box, whose root covers two terms (erratum 003-3). For M below
-        1.87 log(8/delta) the second is the smaller and not a bound at that probability.
+        the printed algorithm, whose root covers two terms (erratum 003-3). For M below
+        1.87 log(8/delta) the second is smaller and does not hold with that probability.
     ledger : Ledger, optional
-        One without a ceiling: nothing that a ceiling could count is proved.
+        A ledger without a ceiling, because nothing is proved that a ceiling could count.
     noise : NoiseSource, optional
+        The source of noise; by default the entropy of the operating system.
     random_state : int
         The public seed of h_M. The noise does not come from it.
 
     Attributes
     ----------
-    gram_, cross_ : the noisy C~ and u~
-    coef_ : beta~
+    gram_, cross_ : arrays
+        The noisy C~ and u~.
+    coef_ : array
+        beta~, the released coefficients.
     printed_ : PrintedNoise
+        The constants of the printed algorithm.
     certificate_ : Certificate
-        Never valid.
+        It is never valid.
 
-    Guarantee    none. The claim, (epsilon, delta)-DP of beta~^T h_M (Theorem 8), speaks of a path
-                 that is drawn without looking at the data. No such path can be written down: its
-                 value at a new point is drawn conditionally on its values at the training inputs,
-                 so that the released function contains them (erratum 003-12). For the same
-                 reason there is ``fit_predict`` and no ``predict``. Besides, Lemma 7 bounds
-                 ||h_M(x)|| in probability over a fresh projection; rows are not clipped to it.
-    Sensitivity  Delta_1 = 2 B^2 (sqrt(2) B^2 is enough, 003-1) and Delta_2 = 2 T B, as printed.
-    Noise        (E + E^T)/2 has variance 1 on the diagonal and 1/2 off it: ``SymmetricGaussian``.
-    Reference    Lee, Park & Ahn (2025), Definition 5, Lemma 7, Algorithm 1, Theorem 8.
+    Notes
+    -----
+    Guarantee
+        There is none. The claim, (epsilon, delta)-DP of beta~^T h_M (Theorem 8), is about a path that
+        is drawn without looking at the data. No such path can be written down: its value at a new
+        point is drawn conditionally on its values at the training inputs, so the released
+        function contains them (erratum 003-12). For the same reason there is ``fit_predict`` and
+        no ``predict``. Moreover, Lemma 7 bounds ||h_M(x)|| in probability over a fresh projection,
+        and rows are not clipped to this bound.
+    Sensitivity
+        Delta_1 = 2 B^2 (sqrt(2) B^2 is enough, 003-1) and Delta_2 = 2 T B, as printed.
+    Noise
+        (E + E^T)/2 has variance 1 on the diagonal and 1/2 off it, as in ``SymmetricGaussian``.
+
+    References
+    ----------
+    Lee, Park & Ahn (2025), Definition 5, Lemma 7, Algorithm 1, Theorem 8.
 
     Examples
     --------
@@ -203,40 +216,50 @@ class PublishedAlgorithm1(OnProjection, _Statistics):
 class PublishedAlgorithm3(RegressorMixin, OnFourierFeatures, _Statistics):
     r"""Algorithm 3 as printed: ridge regression on random Fourier features.
 
-    A baseline for comparisons, not for protecting data: ``PrivateKernelRidge`` is the same idea
+    This is a baseline for comparisons, not for protecting data. ``PrivateKernelRidge`` is the same idea
     with proved constants and less noise.
 
     Parameters
     ----------
     epsilon, delta, n_features, regularisation, length_scale, target_bound, noise, random_state
-        As in ``PublishedAlgorithm1``; ``random_state`` is the public seed of the features.
+        The same as in ``PublishedAlgorithm1``, but ``random_state`` is the public seed of the features.
     features : {"cosine", "paired"}
-        The paper asks for a map into [-sqrt 2, sqrt 2] and does not write it down: "cosine" is
-        sqrt(2/M) cos(w_j^T x + b_j), which has that range; "paired" is
-        sqrt(2/M) (cos w_j^T x, sin w_j^T x), j <= M/2, the other form in use.
+        The paper requires a map into [-sqrt 2, sqrt 2] and does not write it down. "cosine" is
+        sqrt(2/M) cos(w_j^T x + b_j), which has that range. "paired" is
+        sqrt(2/M) (cos w_j^T x, sin w_j^T x), j <= M/2, the other common form.
     ledger : Ledger, optional
-        Charged the profile that the printed noise has with the right sensitivities.
+        A ledger, which is charged the profile of the printed noise with the right sensitivities.
 
     Attributes
     ----------
-    gram_, cross_ : the noisy C~ and u~
-    coef_ : beta~
+    gram_, cross_ : arrays
+        The noisy C~ and u~.
+    coef_ : array
+        beta~, the released coefficients.
     printed_ : PrintedNoise
+        The constants of the printed algorithm.
     certificate_ : Certificate
-        Never valid: epsilon and delta are the claim; ``profile`` is what the printed noise gives
-        with the right sensitivities. Compare ``certificate_.profile.epsilon(delta)``.
+        It is never valid. epsilon and delta are the claim, and ``profile`` is what the printed noise
+        gives with the right sensitivities. Compare ``certificate_.profile.epsilon(delta)``.
 
-    Guarantee    not the claimed one: no proof of Theorem 16 is printed, and with the printed
-                 sensitivities none can work (erratum 003-5). The claim survives for epsilon <= 10
-                 by the slack of its composition; with cosine features it fails at epsilon = 20,
-                 where delta is 2 to 4 times what is claimed.
-    Sensitivity  printed Delta_1 = 2, Delta_2 = sqrt(2) T. Right, for rows of norm B:
-                 sqrt(2) B^2 and 2 B T, that is 2 sqrt(2) and 2 sqrt(2) T for cosine features
-                 (B^2 = 2), sqrt(2) and 2 T for paired ones (B = 1). Rows are cut to norm B, which
-                 changes nothing but last bits. The pair has the profile of one Gaussian release,
-                 which is less than the two together.
-    Noise        (E + E^T)/2 has variance 1 on the diagonal and 1/2 off it: ``SymmetricGaussian``.
-    Reference    Lee, Park & Ahn (2025), Definition 15, Algorithm 3, Theorem 16.
+    Notes
+    -----
+    Guarantee
+        Not the claimed one. No proof of Theorem 16 is printed, and with the printed sensitivities
+        none can work (erratum 003-5). The claim is true for epsilon <= 10 because of the slack of its
+        composition. With cosine features it fails at epsilon = 20, where delta is 2 to 4 times
+        the claim.
+    Sensitivity
+        The printed values are Delta_1 = 2 and Delta_2 = sqrt(2) T. The right values for rows of norm B
+        are sqrt(2) B^2 and 2 B T. These are 2 sqrt(2) and 2 sqrt(2) T for cosine features (B^2 = 2), and
+        sqrt(2) and 2 T for paired ones (B = 1). Rows are clipped to norm B, which changes only the last
+        bits. The pair has the profile of one Gaussian release, which costs less than the two separately.
+    Noise
+        (E + E^T)/2 has variance 1 on the diagonal and 1/2 off it, as in ``SymmetricGaussian``.
+
+    References
+    ----------
+    Lee, Park & Ahn (2025), Definition 15, Algorithm 3, Theorem 16.
 
     Examples
     --------
@@ -287,12 +310,12 @@ class PublishedAlgorithm3(RegressorMixin, OnFourierFeatures, _Statistics):
         return _on_grid(self._printed(n_rows), right, n_rows, self.n_features)
 
     def _proved(self, releases: Sequence[Release]) -> PrivacyProfile:
-        """Return the Gaussian profile of the pair, whose two parts can't both move farthest.
+        """Return the Gaussian profile of the pair, whose two parts can't both move as far as possible.
 
         Rows of norm B at an angle with cosine k and targets T, -T move (C/s_1, u/s_2), where
-        s_2 = s_1 T/sqrt(2), by sqrt(2 B^4 (1 - k^2) + 4 B^2 (1 + k)) / (n s_1), at most
-        sqrt(2) (B^2 + 1) / (n s_1), at k = 1/B^2; shorter rows or other targets move it less.
-        What the grid and floating point add to each part is added here.
+        s_2 = s_1 T/sqrt(2), by sqrt(2 B^4 (1 - k^2) + 4 B^2 (1 + k)) / (n s_1). This is at most
+        sqrt(2) (B^2 + 1) / (n s_1), at k = 1/B^2. Shorter rows or other targets move it less. The
+        effects of the grid and of floating point on each part are added here.
         """
         on_gram, on_cross = (release.mechanism for release in releases)
         # sqrt(2) B^2 / n is the sensitivity of C alone
@@ -318,13 +341,13 @@ def _on_grid(
 
     The grid is a power of two far below the noise, so that the parameter sqrt(sigma^2 + 4) of the
     discrete Gaussian is the printed one to 18 digits. ``rounding`` bounds the error of the
-    floating-point means: n + 8 roundings of entries whose sum of magnitudes is at most a bound.
+    floating-point means, which have n + 8 roundings of entries with a bounded sum of magnitudes.
     """
     built = []
     kinds: tuple[type[SymmetricGaussian] | type[Gaussian], ...] = (SymmetricGaussian, Gaussian)
     scales = printed.gram_scale, printed.cross_scale
     for kind, scale, bound in zip(kinds, scales, bounds, strict=True):
-        finest = math.ceil(math.log2(bound)) - 50  # entries keep 2^12 times the bound in 62 bits
+        finest = math.ceil(math.log2(bound)) - 50  # so that 2^12 times the bound fits into 62 bits
         grid = 2.0 ** max(math.floor(math.log2(scale)) - 30, finest)
         rounding = (n_rows + 8) * 2.0**-52 * bound
         sensitivity = declared(bound / n_rows * (1 + 1e-15))

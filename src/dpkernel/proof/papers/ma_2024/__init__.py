@@ -4,8 +4,8 @@ Algorithm 1 as printed, the constants of Theorem 12, and two neighbouring tables
 to be false. The paper calls itself a failed attempt; this package says by how much.
 
     001-1   Theorem 12 (the output of Algorithm 1 is private) is false as written: with the square loss
-            and y = 0 the output is 0 whatever the sketch is, and with one label changed it is not 0
-            almost surely. Total variation 1: not private at any epsilon for any delta < 1
+            and y = 0 the output is 0 whatever the sketch is, and with one label changed it is almost
+            surely not 0. The total variation is 1, so it is not private at any epsilon for delta < 1
     001-2   delta of Theorem 12 has n^(nu (m - h) m / 2) where its proof gives n^(nu (h - m)(m + 2)/2),
             with d where h should stand, and it exceeds 1 for all practical n, h and m
 

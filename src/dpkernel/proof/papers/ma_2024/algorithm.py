@@ -20,42 +20,49 @@ from dpkernel.privacy.profiles import ApproximateProfile
 from dpkernel.proof.papers.ma_2024.theorem import theorem_12
 from dpkernel.solvers.sketching import SKETCHES, sketched_erm
 
-_NU = 0.1  # the printed claim needs one; the paper gives none
+_NU = 0.1  # the printed claim needs a value of nu, and the paper gives none
 
 
 class PublishedSketchedERM(RegressorMixin, PrivateEstimator):
     r"""Algorithm 1 as printed: the kernel problem on the columns of a random sketch. NOT PRIVATE.
 
-    f(x) = sum_i k(x, x_i) (S alpha)_i / sqrt(n), alpha the minimiser of
-    (1/n) sum_i loss(y_i, f(x_i)) + lambda ||f||^2 by T Newton steps from alpha_0 ~ N(0, I).
-    Gaussian kernel exp(-||x - x'||^2 / (2 length_scale^2)). Evaluating f needs the training inputs.
+    It returns f(x) = sum_i k(x, x_i) (S alpha)_i / sqrt(n), where alpha minimises (1/n) sum_i
+    loss(y_i, f(x_i)) + lambda ||f||^2 by T Newton steps from alpha_0 ~ N(0, I). The kernel is the
+    Gaussian one, exp(-||x - x'||^2 / (2 length_scale^2)). Evaluating f needs the training inputs.
 
     Parameters
     ----------
     n_sketch : int
-        m, the columns of S; at most the number of rows.
+        m, the number of columns of S; at most the number of rows.
     regularisation : float
         lambda, on the scale of the mean over rows.
     length_scale : float
+        The length scale of the kernel.
     loss : Loss
-        Smooth; by default the square loss.
+        A smooth loss; by default the squared loss.
     sketch : {"gaussian", "hadamard", "count"}
-        The paper takes the first; the others are the fast ones that it mentions.
+        The kind of sketch. The paper uses the first; the others are the fast ones that it mentions.
     steps : int
-        T.
+        T, the number of Newton steps.
     random_state : int
-        The seed of S and alpha_0. Fresh or not, they protect nothing.
+        The seed of S and alpha_0. They protect nothing, whether they are fresh or not.
 
     Attributes
     ----------
     coef_ : array (n,)
-        On the training inputs, which the model contains.
+        The coefficients of the training inputs, which the model contains.
     certificate_ : Certificate
-        Never valid. Its epsilon and delta are those of Theorem 12 with h = n, nu = 0.1 and all
-        constants 1; delta, which is then far above 1, is written as the largest number below it.
+        It is never valid. Its epsilon and delta are those of Theorem 12 with h = n, nu = 0.1 and all
+        constants set to 1. delta is then far above 1 and is written as the largest number below 1.
 
-    Guarantee    none (errata 001-1, 001-2): see ``counterexample``.
-    Reference    Ma (2024), Algorithm 1, Theorem 12.
+    Notes
+    -----
+    Guarantee
+        There is none (errata 001-1, 001-2); see ``counterexample``.
+
+    References
+    ----------
+    Ma (2024), Algorithm 1, Theorem 12.
 
     Examples
     --------
@@ -76,7 +83,7 @@ class PublishedSketchedERM(RegressorMixin, PrivateEstimator):
         "steps": Whole(1, 10_000),
         "random_state": Whole(0),
     }
-    # what every estimator of this library has, and this algorithm has no use for
+    # parameters that every estimator of this library has and this algorithm does not use
     neighbours = Neighbours.REPLACE_ONE
     ledger = None
     noise = None
@@ -101,7 +108,7 @@ class PublishedSketchedERM(RegressorMixin, PrivateEstimator):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any) -> PublishedSketchedERM:
-        """Run the algorithm on (X, y). Nothing is protected, and no ledger is asked."""
+        """Run the algorithm on (X, y). Nothing is protected, and no ledger is used."""
         owner = type(self).__name__
         check_parameters(owner, self.get_params(deep=False), self._constraints)
         X, y = self._check_training_data(X, y)
@@ -135,7 +142,7 @@ class PublishedSketchedERM(RegressorMixin, PrivateEstimator):
         return np.asarray(Gaussian(length_scale=self.length_scale)(X, self._inputs) @ self.coef_)
 
     def _certificate(self, n: int, d: int) -> Certificate:
-        """Return what the paper claims, marked as false."""
+        """Return the claim of the paper, marked as false."""
         claim = theorem_12(n, n, int(self.n_sketch), d, _NU)
         delta = 10.0 ** min(claim.log10_delta, 0.0)
         return Certificate(

@@ -1,4 +1,4 @@
-"""Theorem 12: its numbers, and the two tables that refute it."""
+"""The numbers of Theorem 12, and the two tables that refute it."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from dpkernel.models.kernels import Gaussian
 from dpkernel.models.losses import Squared
 from dpkernel.solvers.sketching import gaussian_sketch, sketched_erm
 
-_ZERO = 1e-9  # what rounding makes of a zero is far below it
+_ZERO = 1e-9  # rounding errors of a zero are far below this
 
 
 @dataclass(frozen=True)
 class PrintedClaim:
-    """What Theorem 12 states: epsilon, and the decimal logarithm of delta, which is often above 0."""
+    """The epsilon of Theorem 12, and the decimal logarithm of its delta, which is often above 0."""
 
     epsilon: float
     log10_delta: float
@@ -48,16 +48,18 @@ def theorem_12(
     Parameters
     ----------
     n, h, m, d : int
-        Rows, dimension of the feature space, of the sketch, and of x; m <= h.
+        The number of rows, and the dimensions of the feature space, of the sketch and of x; m <= h.
     nu : float
-        Of the decay of eigenvalues.
+        The exponent of the decay of eigenvalues.
     smoothness, kappa, convexity, decay : float
         c_L, kappa, C and C_h.
     sign : {"printed", "proof"}
-        "proof" puts nu (h - m)(m + 2)/2, which the proof's own bounds give, in place of nu (m - h) m/2.
+        "proof" replaces nu (m - h) m/2 by nu (h - m)(m + 2)/2, which the proof's own bounds give.
 
-    It is a calculator: the theorem is false (``counterexample``). The proof has h where d stands
-    (001-2): for that, pass h as d.
+    Notes
+    -----
+    This only computes the printed numbers; the theorem is false (``counterexample``). The proof has h
+    where the theorem has d (001-2). For that version, pass h as d.
     """
     if not all(is_whole(v) and v >= 1 for v in (n, h, m, d)) or not m <= h:
         allowed = "ints >= 1 with m <= h"
@@ -81,11 +83,11 @@ def theorem_12(
 
 @dataclass(frozen=True)
 class Distinguished:
-    """What Algorithm 1 returned on two neighbouring tables, over many sketches.
+    """The outputs of Algorithm 1 on two neighbouring tables, over many sketches.
 
-    ``largest_at_zero`` is the largest abs(f) on the table with y = 0, ``smallest_after`` the smallest
-    with one label changed. ``delta_lower`` bounds delta from below, at every epsilon up to ``epsilon``,
-    with the stated confidence.
+    ``largest_at_zero`` is the largest abs(f) on the table with y = 0, and ``smallest_after`` is the
+    smallest one after one label was changed. ``delta_lower`` is a lower bound on delta at every
+    epsilon up to ``epsilon``, with the stated confidence.
     """
 
     largest_at_zero: float
@@ -108,12 +110,12 @@ def counterexample(
 ) -> Distinguished:
     r"""Run Algorithm 1 on y = 0 and on y = (1, 0, ..., 0), at the query x_1, and tell them apart.
 
-    The square loss and a quadratic penalty are least at f = 0 when every label is 0, in every subspace,
-    so the sketch hides nothing. The event abs(f) > 1e-9 then has probability 0 on one table and 1 on its
-    neighbour: P(S) - e^epsilon Q(S) <= delta fails for every delta < 1. The probabilities are bounded by
-    Clopper and Pearson's intervals.
+    If every label is 0, the squared loss and a quadratic penalty are smallest at f = 0 in every
+    subspace, so the sketch hides nothing. The event abs(f) > 1e-9 then has probability 0 on one
+    table and 1 on its neighbour, and P(S) - e^epsilon Q(S) <= delta fails for every delta < 1. The
+    probabilities are bounded by Clopper-Pearson intervals.
     """
-    draws = np.random.Generator(np.random.PCG64(seed))  # public: the tables and the sketches
+    draws = np.random.Generator(np.random.PCG64(seed))  # public tables and sketches
     points = draws.uniform(-1, 1, (n, 2))
     gram = Gaussian(length_scale=0.5)(points)
     found = []
@@ -134,7 +136,7 @@ def counterexample(
 def _answer(
     gram: Array, y: Array, m: int, regularisation: float, draws: np.random.Generator
 ) -> float:
-    """Return what Algorithm 1 says at the first point, with a new sketch and a new start."""
+    """Return the prediction of Algorithm 1 at the first point, with a new sketch and a new start."""
     sketch = gaussian_sketch(len(y), m, int(draws.integers(2**63)))
     start = draws.standard_normal(m)
     fit = sketched_erm(gram, y, Squared(), regularisation, sketch, start=start)
@@ -142,5 +144,5 @@ def _answer(
 
 
 def _least(hits: int, trials: int, level: float) -> float:
-    """Return the lower end of Clopper and Pearson's interval at this one-sided level."""
+    """Return the lower end of the Clopper-Pearson interval at this one-sided level."""
     return float(beta.ppf(level, hits, trials - hits + 1)) if hits else 0.0

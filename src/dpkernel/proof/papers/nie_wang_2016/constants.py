@@ -1,7 +1,8 @@
-"""The constants of the paper, as printed and as they should read.
+"""The constants of the paper, as printed and as they should be.
 
-m records, lambda the regularisation, gamma the strong convexity of the regulariser (2 for the squared
-norm), kappa^2 a bound on k(x, x), C_L the loss's slope. Errata by number: see the head of the package.
+There are m records. lambda is the regularisation, gamma the strong convexity of the regulariser (2 for
+the squared norm), kappa^2 a bound on k(x, x), and C_L the slope of the loss. The package docstring lists
+the errata by number.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ _ROWS: dict[str, Constraint] = {"m": Whole(1)}
 
 
 def printed_theorem_1(bound: float, lam: float, m: int, gamma: float = 2.0) -> float:
-    """Return sqrt(16 B/(lambda gamma m)), valid and 2.83 times what is needed (004-4)."""
+    """Return sqrt(16 B/(lambda gamma m)), which is valid and 2.83 times what is needed (004-4)."""
     check("printed_theorem_1", _ROWS, bound=bound, lam=lam, gamma=gamma, m=m)
     return math.sqrt(16 * bound / (lam * gamma * m))
 
@@ -27,7 +28,7 @@ def corrected_theorem_1(bound: float, lam: float, m: int, gamma: float = 2.0) ->
 
 
 def theorem_2(slope: float, kappa: float, lam: float, m: int, gamma: float = 2.0) -> float:
-    """Return 2 kappa C_L/(lambda gamma m), right and attained (004-5)."""
+    """Return 2 kappa C_L/(lambda gamma m), which is right and attained (004-5)."""
     check("theorem_2", _ROWS, slope=slope, kappa=kappa, lam=lam, gamma=gamma, m=m)
     return 2 * kappa * slope / (lam * gamma * m)
 
@@ -64,6 +65,9 @@ def printed_lipschitz(target: float, kappa: float, lam: float) -> float:
 
 
 def general_lipschitz(target: float, kappa: float, lam: float) -> float:
-    """Return 2 M (1 + kappa/sqrt(lambda)), for every lambda; ``sensitivity.erm_ridge`` is far better."""
+    """Return 2 M (1 + kappa/sqrt(lambda)), for every lambda.
+
+    ``sensitivity.erm_ridge`` is far smaller.
+    """
     check("general_lipschitz", target=target, kappa=kappa, lam=lam)
     return 2 * target * (1 + kappa / math.sqrt(lam))

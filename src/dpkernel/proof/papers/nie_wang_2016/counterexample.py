@@ -1,8 +1,8 @@
-"""Why one random number does not protect a function: the two data sets are told apart without fail.
+"""Show that one random number does not protect a function: two data sets are always told apart.
 
 For any two points x and x', r(x) - r(x') = f_z(x) - f_z(x') whatever b is. If the functions of two
-neighbouring data sets differ by more than a constant, the released functions never agree: an attacker
-who computes both differences reads off which data set was used. More noise does not help.
+neighbouring data sets differ by more than a constant, the released functions never agree. An
+attacker who computes both differences then sees which data set was used. More noise does not help.
 
     python -m dpkernel.proof.papers.nie_wang_2016
 """
@@ -19,16 +19,16 @@ from dpkernel.proof.papers.nie_wang_2016.perturbed_risk import PublishedPerturbe
 
 @dataclass(frozen=True)
 class Counterexample:
-    """What ``trials`` releases of each of two neighbouring data sets show.
+    """The result of ``trials`` releases from each of two neighbouring data sets.
 
     Attributes
     ----------
     differences : tuple of float
-        r(x) - r(x') on the one and on the other, the same in every release to rounding.
+        r(x) - r(x') on the two data sets. Up to rounding it is the same in every release.
     spread : float
         The largest deviation from these in any release.
     guessed : float
-        The share of releases whose data set an attacker named.
+        The share of releases whose data set the attacker named correctly.
     """
 
     epsilon: float
@@ -42,7 +42,7 @@ class Counterexample:
 def counterexample(
     epsilon: float = 0.5, *, loss: str = "squared", scale: str = "corrected", trials: int = 20
 ) -> Counterexample:
-    """Release f_z + b for two neighbouring data sets and tell which was which from two values."""
+    """Release f_z + b for two neighbouring data sets, and tell them apart by two of its values."""
     inputs = np.linspace(-1, 1, 8)[:, None]
     labels = np.array([1.0, -1.0, 1.0, 1.0, -1.0, 1.0, -1.0, -1.0])
     other = labels.copy()

@@ -1,4 +1,4 @@
-"""Algorithm (2) as printed: a function of the kernel's space plus one random number."""
+"""Algorithm (2) as printed: a function in the kernel's space plus one random number."""
 
 from __future__ import annotations
 
@@ -35,43 +35,51 @@ from dpkernel.solvers.output_perturbation import Risk, minimise_risk
 PAPER = "Nie & Wang (2017)"
 _NOTHING_PROVED = ApproximateProfile(0.0, 1.0)
 _MOST_ROWS = 5000
-_WIDTH = 1e-3  # of the parabola in place of the hinge's kink
+_WIDTH = 1e-3  # width of the parabola that replaces the kink of the hinge
 
 
 class PublishedPerturbedRisk(PrivateEstimator):
     r"""Algorithm (2) as printed: argmin (1/m) sum_i L(f(x_i), y_i) + lambda ||f||^2, plus one number b.
 
-    A baseline that protects nothing: all values carry the same b.
+    This is a baseline. It protects nothing, because all values have the same b.
 
     Parameters
     ----------
     epsilon : float
-        What the paper claims, pure.
+        The pure epsilon that the paper claims.
     lam : float
-        lambda.
+        lambda, the regularisation.
     loss : {"squared", "hinge"}
-        Section 5.1 or 5.2; the hinge takes labels of -1 and 1.
+        The loss of section 5.1 or 5.2. The hinge takes labels of -1 and 1.
     scale : {"printed", "corrected"}
-        Of b: Proposition 1's density, or twice it, which protects one value.
+        The scale of b: that of Proposition 1, or twice it, which protects one value.
     target_bound : float
-        M; targets are cut to it.
+        M; targets are clipped to it.
     kernel : str or Kernel
-        A shift-invariant one: k(x, x) = 1.
+        A shift-invariant kernel, with k(x, x) = 1.
     length_scale : float
+        The length scale of the kernel.
     ledger : Ledger, optional
-        Without a ceiling: nothing is proved that it could count.
+        A ledger without a ceiling, because nothing is proved that a ceiling could count.
     noise : NoiseSource, optional
+        The source of noise; by default the entropy of the operating system.
 
     Attributes
     ----------
     noise_scale_ : float
         The Laplace scale of b.
     certificate_ : Certificate
-        Never valid and never private.
+        It is never valid and never private.
 
-    Guarantee    none (erratum 004-1). With ``scale="corrected"`` one value f(x) + b alone would be
-                 epsilon-DP for replaced records: ``PrivateCurator.predict_once``.
-    Reference    Nie & Wang (2017), Lemma 1, Proposition 1, sections 5.1 and 5.2.
+    Notes
+    -----
+    Guarantee
+        There is none (erratum 004-1). With ``scale="corrected"`` one value f(x) + b alone would be
+        epsilon-DP for replaced records: ``PrivateCurator.predict_once``.
+
+    References
+    ----------
+    Nie & Wang (2017), Lemma 1, Proposition 1, sections 5.1 and 5.2.
 
     Examples
     --------
@@ -125,8 +133,8 @@ class PublishedPerturbedRisk(PrivateEstimator):
         budget, relation = self._check_parameters()
         if self.ledger is not None and self.ledger.budget is not None:
             raise LedgerError(
-                "PublishedPerturbedRisk proves nothing that a ceiling could count: it adds one number"
-                " to a function. Pass a ledger without a budget, or none. Nothing was spent."
+                "PublishedPerturbedRisk has no guarantee that a ceiling could count, because it adds"
+                " one number to a function. Pass a ledger without a budget, or none. Nothing was spent."
             )
         X, y = self._check_training_data(X, y)
         X = dense_rows(X, slice(None))
@@ -163,7 +171,7 @@ class PublishedPerturbedRisk(PrivateEstimator):
             },
             reference=f"{PAPER}, algorithm (2), as printed",
             invalid_because=["erratum 004-1: one number for a whole function protects nothing"],
-            not_private_because=["differences of the function's values leave without noise"],
+            not_private_because=["differences of the function's values are released without noise"],
         )
         self.certificate_ = replace(issued, epsilon=budget.epsilon, profile=_NOTHING_PROVED)
         return self
@@ -176,7 +184,7 @@ class PublishedPerturbedRisk(PrivateEstimator):
         if self.loss == "squared":
             return np.clip(y, -self.target_bound, self.target_bound)
         if not set(np.unique(y)) <= {-1.0, 1.0}:
-            allowed = "'squared' where targets are not labels of -1 and 1"
+            allowed = "'squared' if targets are not labels of -1 and 1"
             raise ParameterError(parameter_message(type(self).__name__, "loss", allowed, self.loss))
         return y
 
@@ -189,7 +197,7 @@ class PublishedPerturbedRisk(PrivateEstimator):
     def _coefficients(
         self, kernel: Kernel, kappa: float, X: Array, y: Array, strength: float
     ) -> Array:
-        """Return alpha of f_z = sum_i alpha_i k(x_i, .)."""
+        """Return the coefficients alpha of f_z = sum_i alpha_i k(x_i, .)."""
         matrix = kernel(X)
         if self.loss == "squared":
             return np.asarray(np.linalg.solve(matrix + strength / 2 * np.eye(len(y)), y))

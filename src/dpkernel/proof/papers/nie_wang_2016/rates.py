@@ -1,7 +1,7 @@
 """Theorems 3 and 4 and the rates of section 5, as printed and as the proofs give them.
 
-The constants are printed, and used. Theorem 3 speaks of one value of the released function at a time,
-so it survives erratum 004-1; the noise that one value needs is twice the printed one (004-2).
+The paper prints the constants, and they are used here. Theorem 3 is about one value of the released
+function at a time, so erratum 004-1 does not affect it. One value needs twice the printed noise (004-2).
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ TRUE_UP_TO = 1.2564312086261697  # where e^epsilon - 1 = 2 epsilon
 
 
 def theorem_3(bound: float, epsilon: float, reading: str = "printed") -> float:
-    r"""Return how far the mean of g on the sample can be, on average, from that on new data.
+    r"""Return how far the mean of g on the sample can be from its mean on new data, on average.
 
-    g >= 0 with a mean of at most G (``bound``) on the sample, found by an epsilon-DP algorithm.
+    g >= 0 is found by an epsilon-DP algorithm and has a mean of at most G (``bound``) on the sample.
 
         "printed"   2 G epsilon, in both directions
         "proof"     (e^epsilon - 1) G for new data above the sample, which is the larger one
         "below"     (1 - e^-epsilon) G for the sample above new data
 
-    The printed one is valid for e^epsilon - 1 <= 2 epsilon, that is epsilon <= 1.2564; the paper takes
-    epsilon < 1 throughout. Beyond that it is too small.
+    The printed bound is valid for e^epsilon - 1 <= 2 epsilon, that is epsilon <= 1.2564. Beyond that it
+    is too small. The paper assumes epsilon < 1 throughout.
     """
     allowed = one_of("printed", "proof", "below")
     check("theorem_3", allowed, bound=bound, epsilon=epsilon, reading=reading)
@@ -40,7 +40,7 @@ def theorem_3(bound: float, epsilon: float, reading: str = "printed") -> float:
 
 @dataclass(frozen=True)
 class ExcessBound:
-    """The four parts of the bound on the expected excess risk, whose sum is the bound."""
+    """The four terms whose sum bounds the expected excess risk."""
 
     generalisation: float  # R_1 without its share of the noise: 2 (B_0 + lambda Omega(0)) epsilon
     noise: float  # (1 + 2 epsilon) times the bound on R_2
@@ -70,12 +70,13 @@ def excess_bound(
 ) -> ExcessBound:
     r"""Return the bound that the proof of Theorem 4 has before it chooses epsilon and lambda.
 
-    2 (B_0 + lambda Omega(0)) epsilon + (1 + 2 epsilon) E|risk of b| + 2 sqrt(2 pi) B_rho/sqrt(m)
-    + c_beta lambda^beta, for epsilon <= 1.2564. E|risk of b| is kappa^2 C_L/(lambda gamma m epsilon) in
-    Proposition 3 ("printed"): it has lost one of the two C_L, and the scale is half of what one value
-    needs; "corrected" is C_L times the right scale, 2 kappa^2 C_L^2/(lambda gamma m epsilon).
+    The bound is 2 (B_0 + lambda Omega(0)) epsilon + (1 + 2 epsilon) E|risk of b|
+    + 2 sqrt(2 pi) B_rho/sqrt(m) + c_beta lambda^beta, for epsilon <= 1.2564. In Proposition 3
+    ("printed"), E|risk of b| is kappa^2 C_L/(lambda gamma m epsilon). This lacks one of two factors C_L,
+    and its scale is half of what one value needs. "corrected" is C_L times the right scale,
+    2 kappa^2 C_L^2/(lambda gamma m epsilon).
 
-    The names are those of ``theorem_4``.
+    The names of the arguments are those of ``theorem_4``.
     """
     owner = "excess_bound"
     check(owner, _EXPONENT, m=m, beta=beta, lam=lam, kappa=kappa, slope=slope, gamma=gamma)
@@ -112,16 +113,17 @@ def excess_bound(
 def theorem_4(m: int, beta: float, **constants: float) -> RiskPreset:
     r"""Return Theorem 4's epsilon = (lambda m)^(-1/2) and lambda = m^(-1/(2 beta + 1)), and its bound.
 
-    Printed: (2 B_0 + 2 Omega(0) + 3 kappa^2 C_L/gamma + c_beta) m^(-beta/(2 beta + 1)); beside it the
-    bound that the proof gives with the right noise, whose third term is 6 kappa^2 C_L^2/gamma and which
-    keeps the sample error that the theorem dropped. See ``solvers.erm_presets.nie_wang_theorem_4``.
+    The printed bound is (2 B_0 + 2 Omega(0) + 3 kappa^2 C_L/gamma + c_beta) m^(-beta/(2 beta + 1)). The
+    result also has the bound that the proof gives with the right noise. Its third term is
+    6 kappa^2 C_L^2/gamma, and it keeps the sample error that the theorem drops. See
+    ``solvers.erm_presets.nie_wang_theorem_4``.
     """
     return nie_wang_theorem_4(m=m, beta=beta, **constants)
 
 
 @dataclass(frozen=True)
 class RuleOfSection5:
-    """epsilon and lambda from m and beta, and the rate of the excess risk without its constant."""
+    """Choices of epsilon and lambda, and the rate of the excess risk without its constant."""
 
     epsilon: float
     lam: float
@@ -139,9 +141,9 @@ def section_5_1(m: int, beta: float) -> RuleOfSection5:
 
 
 def section_5_2(m: int, beta: float) -> RuleOfSection5:
-    r"""Return the rule for the hinge: Theorem 4's, and the rate m^(-beta/(2(2 beta+1))) of errors.
+    r"""Return the rule for the hinge: that of Theorem 4, and the rate m^(-beta/(2(2 beta+1))) of errors.
 
-    The share of wrong labels above the best one is at most the root of twice the excess risk, whose
+    The share of wrong labels exceeds the best one by at most the root of twice the excess risk, whose
     constant is not printed; beta = min(1, r).
     """
     check("section_5_2", _EXPONENT, m=m, beta=beta)

@@ -14,12 +14,14 @@ from dpkernel.models.features import FeatureMap
 
 
 class CosineFeatures(FeatureMap):
-    r"""sqrt(2/M) cos(w_j^T x + b_j), w_j normal over the length scale, b_j uniform on [0, 2 pi].
+    r"""The features of Example 2.1 for the Gaussian kernel: sqrt(2/M) cos(w_j^T x + b_j).
 
-    The Gaussian kernel's features of Example 2.1, of norm at most kappa = sqrt 2.
-    ``dpkernel.models.features.FourierFeatures``, in the paired form, have norm 1.
+    w_j is normal divided by the length scale, and b_j is uniform on [0, 2 pi]. The norm is at most
+    kappa = sqrt 2. ``dpkernel.models.features.FourierFeatures``, in the paired form, have norm 1.
 
-    Reference    Wang & Guo (2024), Example 2.1; Rahimi & Recht (2007).
+    References
+    ----------
+    Wang & Guo (2024), Example 2.1; Rahimi & Recht (2007).
     """
 
     kind: ClassVar[str] = "wang-guo-cosine"

@@ -32,55 +32,65 @@ from dpkernel.proof.papers.wang_guo_2024.features import CosineFeatures
 class PublishedRandomFeatureSGD(RegressorMixin, PublishedSGD):
     r"""Algorithm 1 as printed: SGD on random features, noise on the last iterate.
 
-    A baseline for comparisons, not for protecting data.
+    This is a baseline for comparisons, not for protecting data.
 
     Parameters
     ----------
     epsilon, delta : float
-        What the paper claims (Theorem 3); half of delta is for the sensitivity.
+        The claim of the paper (Theorem 3). Half of delta is for the sensitivity.
     n_steps : int, optional
-        T; the number of rows by default.
+        T; by default the number of rows.
     step : float
-        eta, below 1/kappa^2: the proof of Theorem 2 uses it.
+        eta. It must be below 1/kappa^2, as in the proof of Theorem 2.
     target_bound : float
-        c, a publicly known bound on \|y\|. Required; targets are cut to it.
+        c, a publicly known bound on \|y\|. It is required; targets are clipped to it.
     features : "cosine", "linear" or FeatureMap
-        "cosine": the paper's Example 2.1 with ``n_features``, ``length_scale`` and
-        ``random_state``, kappa = sqrt 2. "linear": rows in the box [-1, 1]^d over sqrt d. Or any
-        map of ``dpkernel.models.features``, which brings its own parameters.
+        "cosine" is the paper's Example 2.1 with ``n_features``, ``length_scale`` and ``random_state``,
+        where kappa = sqrt 2. "linear" has rows in the box [-1, 1]^d divided by sqrt d. Or pass any map
+        of ``dpkernel.models.features``, with its own parameters.
     sensitivity : {"stated", "proof"}
         Delta as Theorem 2 states it, or as its proof has it, which takes the root.
     ledger : Ledger, optional
-        Charged what is proved of the printed noise, whatever the paper claims.
+        A ledger, which is charged what is proved for the printed noise, whatever the paper claims.
     noise : NoiseSource, optional
-        Of the noise and of the order of the rows, which has to be fresh.
+        The source of the noise and of the order of the rows, which must be fresh.
     n_features, length_scale, random_state
-        Of the cosine features; the seed is public.
+        Parameters of the cosine features. The seed is public.
 
     Attributes
     ----------
-    coef_ : w_priv
+    coef_ : array
+        w_priv, the released coefficients.
     printed_ : PrintedOutputNoise
+        The numbers of the printed algorithm.
     feature_map_ : FeatureMap
+        The feature map.
     certificate_ : Certificate
-        With ``sensitivity="stated"`` never valid: epsilon and delta are the claim, and ``profile``
-        is what is proved of the printed noise. With "proof" valid where that profile supports the
-        claim, as it does with room to spare.
+        epsilon and delta are the claim, and ``profile`` is what is proved for the printed noise. With
+        ``sensitivity="stated"`` the certificate is never valid. With "proof" it is valid if the profile
+        supports the claim, which it does by a wide margin.
 
-    Guarantee    not the claimed one. Theorem 2 states Delta^2 for Delta (erratum 000-1). Against
-                 its proof the noise is too small for small steps, 2.6 times at n = T = 1000,
-                 eta = 1/n, and 21 times at n = 10^4, and up to 300 times too large for large ones.
-                 At n = 10^6 it no longer suffices at all: delta is at least 0.126 for a claim of
-                 (1, 1e-6). The factor c of the second term is missing, too (000-2). As proved the
-                 noise is enough, and 45 to 52 times what is needed (000-3); the Gaussian lemma is
-                 proved for epsilon <= 1 only (000-4).
-    Sensitivity  2 eta G k when the replaced record was drawn k times,
-                 G = c kappa (1 + kappa sqrt(eta T / (2 - eta kappa^2))); k is binomial and the
-                 profile a mixture over it (``solvers.sgd_output``).
-    Numerics     the order is exactly uniform; the noise is discrete on a grid of 2^-30 of its
-                 deviation; the loop's rounding errors are bounded and counted.
-    Reference    Wang & Guo (2024), Algorithm 1, Theorems 2 and 3, Example 2.1. (5) starts at
-                 w_0 = 1, the box at w_1 = 0, as here.
+    Notes
+    -----
+    Guarantee
+        Not the claimed one. Theorem 2 states Delta^2 instead of Delta (erratum 000-1). Compared with
+        its proof, the noise is too small for small steps (2.6 times at n = T = 1000 and eta = 1/n, and
+        21 times at n = 10^4), and up to 300 times too large for large steps. At n = 10^6 it is not
+        sufficient at all: delta is at least 0.126 for a claim of (1, 1e-6). The factor c of the second
+        term is missing, too (000-2). The noise of the proof is enough, and 45 to 52 times what is
+        needed (000-3). The Gaussian lemma is proved for epsilon <= 1 only (000-4).
+    Sensitivity
+        2 eta G k if the replaced record was sampled k times, with
+        G = c kappa (1 + kappa sqrt(eta T / (2 - eta kappa^2))). k is binomial, and the profile is a
+        mixture over it (``solvers.sgd_output``).
+    Numerics
+        The order is exactly uniform. The noise is discrete on a grid of 2^-30 of its deviation. The
+        rounding errors of the loop are bounded and included.
+
+    References
+    ----------
+    Wang & Guo (2024), Algorithm 1, Theorems 2 and 3, Example 2.1. Equation (5) starts at w_0 = 1;
+    the printed algorithm starts at w_1 = 0, as here.
 
     Examples
     --------

@@ -5,16 +5,16 @@ Algorithms 1 and 2 as printed, for convex losses whose gradient is Hölder conti
     PublishedOutputSGD     Algorithm 1: noise on the mean of the iterates
     PublishedGradientSGD   Algorithm 2: noise on every gradient, projected iterates
 
-Baselines; the errata that their certificates name:
+They are baselines. Their certificates name these errata:
 
     002-0  the Gaussian lemma, stated for every epsilon, is proved for epsilon <= 1
-    002-1  C_alpha of Lemma 20 drops the step size: without bound for alpha -> 1 and L > 1
+    002-1  C_alpha of Lemma 20 drops the step size: it is unbounded for alpha -> 1 and L > 1
     002-2  Theorem 7's sensitivity is valid and loose (x41 for alpha >= 1/2, x2.7 for alpha = 0)
-    002-3  Theorem 11 holds under (32)-(33), which force a small beta: noise x2 to x5
-    002-4  Lemma 13 promises a beta at its threshold; for n from 18 to 43 there is none
+    002-3  Theorem 11 holds under (32)-(33), which force a small beta, so the noise is x2 to x5
+    002-4  Lemma 13 promises a beta at its threshold, but for n from 18 to 43 there is none
 
-Algorithm 1's certificate is valid where this library's own bound supports the claim. Algorithm 2's
-never is: it says whether (32)-(33) hold and what is proved of the same noise.
+The certificate of Algorithm 1 is valid if this library's own bound supports the claim. That of
+Algorithm 2 is never valid. It says whether (32)-(33) hold and what is proved for the same noise.
 """
 
 from dpkernel.proof.papers.wang_lei_ying_zhang_2022.constants import (

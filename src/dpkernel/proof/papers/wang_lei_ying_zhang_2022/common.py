@@ -1,4 +1,4 @@
-"""What both algorithms share: a loss by its Hölder constants, declared classes, a radius."""
+"""The base class of both algorithms: a loss with Hölder constants, declared classes, a radius."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dpkernel.proof.papers.wang_lei_ying_zhang_2022.constants import HolderConst
 
 
 class HolderSGD(PublishedSGD):
-    """What both algorithms share: a loss by its constants, classes, a radius."""
+    """Base class of both algorithms: a loss with known constants, classes, a radius."""
 
     _constraints: ClassVar = {
         **PublishedSGD._constraints,
@@ -35,7 +35,7 @@ class HolderSGD(PublishedSGD):
     radius: float | None
 
     def fit(self, X: Any, y: Any) -> Any:
-        """Run the algorithm on (X, y); return the estimator."""
+        """Run the algorithm on (X, y), and return the estimator."""
         super().fit(X, y)
         if self._loss().labels:
             self.classes_ = np.array(self._labels)
@@ -48,7 +48,7 @@ class HolderSGD(PublishedSGD):
         if not isinstance(loss, Loss) or type(loss) not in REGISTRY.values():
             names = ", ".join(repr(name) for name in REGISTRY)
             got = loss if isinstance(loss, str) else type(loss).__name__
-            advice = "Proofs rest on a loss's constants, and those of another are not known here."
+            advice = "Proofs use the constants of a loss, and those of other losses are not known."
             raise self._refused("loss", f"one of {names}, or one of these losses", got, advice)
         return loss
 
@@ -66,7 +66,7 @@ class HolderSGD(PublishedSGD):
             numbers = all(isinstance(v, bool) or Real().holds(v) for v in found)
             if not (texts or numbers) or len(found) != 2 or found[0] == found[1]:
                 allowed = "a pair (negative, positive) of two different texts or two numbers"
-                advice = "Declare both: labels are not read from the data."
+                advice = "Declare both, because labels are not read from the data."
                 raise self._refused("classes", allowed, type(self.classes).__name__, advice)
         return super()._check_parameters()
 
@@ -94,14 +94,14 @@ class HolderSGD(PublishedSGD):
         }
 
     def predict(self, X: Any) -> Array:
-        """Return the declared class by the sign of <w, phi(x)>, or <w, phi(x)> of a regression."""
+        """Return the declared class by the sign of <w, phi(x)>, or <w, phi(x)> for a regression."""
         scores = self.decision_function(X)
         if not self._loss().labels:
             return scores
         return np.asarray(self.classes_[(scores >= 0).astype(np.int64)])
 
     def score(self, X: Any, y: Any) -> float:
-        """Return the accuracy of a loss that classifies, R^2 of one that regresses."""
+        """Return the accuracy for a loss that classifies, or R^2 for one that regresses."""
         measure = accuracy_score if self._loss().labels else r2_score
         return float(measure(y, self.predict(X)))
 

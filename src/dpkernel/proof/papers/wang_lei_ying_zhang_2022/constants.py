@@ -1,7 +1,8 @@
-"""The constants of Theorems 7 and 11, Lemmas 13 and 20 and both boxes, and those that correct them.
+"""The constants of Theorems 7 and 11, Lemmas 13 and 20 and both algorithms, printed and corrected.
 
-alpha and L are the exponent and the constant of the loss's Hölder continuity, M its largest
-gradient at 0 and M_0 its largest value there. Errata by number: see the head of the package.
+alpha and L are the exponent and the constant of the Hölder continuity of the gradient of the loss. M is
+its largest gradient at 0, and M_0 its largest value there. The package docstring lists the errata by
+number.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ _PERHAPS_TOO_LARGE = Real(0, math.inf, closed_low=True, closed_high=True)  # C_a
 
 @dataclass(frozen=True)
 class HolderConstants:
-    """What the theorems ask of a loss w -> l(y, <w, phi>), ||phi|| <= kappa, |y| <= c."""
+    """The constants of a loss w -> l(y, <w, phi>) with ||phi|| <= kappa and |y| <= c."""
 
     alpha: float
     L: float
     M: float  # sup ||gradient at 0||
     M0: float  # sup of the loss at 0
-    slope: float = math.inf  # kappa sup |l'|, where the loss has a largest slope
+    slope: float = math.inf  # kappa sup |l'|, if the slope of the loss is bounded
 
     def __post_init__(self) -> None:
         some: dict[str, Constraint] = {"M": NOT_NEGATIVE, "M0": NOT_NEGATIVE}
@@ -48,8 +49,8 @@ class HolderConstants:
 def step_expansion(alpha: float, L: float, step: float) -> float:
     r"""Return c_(alpha,2)^2 eta^(2/(1-alpha)), by which a common step can enlarge a squared distance.
 
-    (1-alpha)/(1+alpha) (2^-alpha L eta)^(2/(1-alpha)) (Lemma 21), in one power: c_(alpha,2) alone
-    overflows near alpha = 1. For alpha = 1 it is 0, for steps up to 2/L.
+    It is (1-alpha)/(1+alpha) (2^-alpha L eta)^(2/(1-alpha)) (Lemma 21), computed as one power because
+    c_(alpha,2) alone overflows near alpha = 1. For alpha = 1 it is 0, for steps up to 2/L.
     """
     check("step_expansion", alpha=alpha, L=L, step=step)
     if alpha == 1:
@@ -76,8 +77,8 @@ def printed_c_alpha(constants: HolderConstants) -> float:
 def corrected_c_alpha(constants: HolderConstants, step: float) -> float:
     r"""Return C_alpha with eta kept where the proof of Lemma 20 has it, for eta <= 1/L.
 
-    (1-alpha)/(1+alpha) (L eta)^(2/(1-alpha)) / eta + 2 M_0; eta (M+L)^2 + 2 M_0 for alpha = 0;
-    2 M_0 for alpha = 1.
+    It is (1-alpha)/(1+alpha) (L eta)^(2/(1-alpha)) / eta + 2 M_0; eta (M+L)^2 + 2 M_0 for alpha = 0;
+    and 2 M_0 for alpha = 1.
     """
     check("corrected_c_alpha", step=step)
     alpha, L = constants.alpha, constants.L
@@ -101,8 +102,8 @@ def theorem_7_sensitivity(
 ) -> float:
     r"""Return Delta_SGD(gamma) of Theorem 7, with ``gradient`` for its bound G on a gradient.
 
-    sqrt(e (c_(alpha,2)^2 T eta^(2/(1-alpha)) + 4 G^2 eta^2 (1 + k) k)), k the Chernoff hits.
-    G is M + L (C_alpha T eta)^(alpha/2) in part (a), M + L R^alpha in part (b).
+    It is sqrt(e (c_(alpha,2)^2 T eta^(2/(1-alpha)) + 4 G^2 eta^2 (1 + k) k)), where k is the Chernoff
+    bound on hits. G is M + L (C_alpha T eta)^(alpha/2) in part (a) and M + L R^alpha in part (b).
     """
     check("theorem_7_sensitivity", {"gradient": _PERHAPS_TOO_LARGE}, gradient=gradient)
     k = chernoff_hits(n_rows, n_steps, confidence)
@@ -129,7 +130,7 @@ def algorithm_1_noise(
     constants: HolderConstants,
     radius: float | None = None,
 ) -> PrintedOutputNoise:
-    """Return Algorithm 1's sigma = sqrt(2 log(2.5/delta)) Delta_SGD(delta/2) / epsilon (Theorem 8)."""
+    """Return sigma = sqrt(2 log(2.5/delta)) Delta_SGD(delta/2) / epsilon of Algorithm 1 (Theorem 8)."""
     check("algorithm_1_noise", epsilon=epsilon, delta=delta)
     found = theorem_7_sensitivity(
         n_rows,
@@ -149,7 +150,7 @@ def algorithm_1_noise(
 
 @dataclass(frozen=True)
 class PrintedGradientNoise:
-    """What the box of Algorithm 2 prints, and whether Theorem 11 speaks of it."""
+    """The numbers of Algorithm 2 as printed, and whether Theorem 11 covers them."""
 
     gradient_bound: float  # C = M + L R^alpha
     beta: float
@@ -173,10 +174,10 @@ def theorem_11_holds(n_rows: int, n_steps: int, epsilon: float, delta: float, be
 
 
 def best_beta(n_rows: int, n_steps: int, epsilon: float, delta: float) -> float | None:
-    """Return the beta in (0, 1) with the least noise among those of (32)-(33); None if none is.
+    """Return the beta in (0, 1) with the least noise among those that meet (32)-(33), or None.
 
-    A grid of beta/(1-beta) over 26 decades, refined around its best point, then bisection towards
-    less noise up to the edge of the conditions.
+    The search uses a grid of beta/(1-beta) over 26 decades, refined around its best point, and then
+    bisection towards less noise up to the edge of the conditions.
     """
     _check_theorem_11("best_beta", n_rows, n_steps, epsilon, delta)
     betas, slack = _betas(n_rows, n_steps, epsilon, delta)
@@ -187,7 +188,7 @@ def best_beta(n_rows: int, n_steps: int, epsilon: float, delta: float) -> float 
     best = float(betas[place])
     for other in (place - 1, place + 1):
         if 0 <= other < len(betas) and noise[other] < noise[place]:
-            out = float(betas[other])  # less noise, not allowed: the edge lies between
+            out = float(betas[other])  # less noise but not allowed, so the edge lies between
             for _ in range(60):
                 middle = (best + out) / 2
                 allowed = theorem_11_holds(n_rows, n_steps, epsilon, delta, middle)
@@ -204,8 +205,8 @@ def beta_exists(n_rows: int, n_steps: int, epsilon: float, delta: float) -> bool
 def lemma_13_threshold(n_rows: int) -> float:
     r"""Return the epsilon of Lemma 13, (7(n^(1/3) - 1) + 4 n log n + 7) / (2n (n^(1/3) - 1)).
 
-    From it on a beta as in Theorem 11 should exist for T = n, delta = 1/n^2 and n >= 18. It does
-    not for n from 18 to 43 (erratum 002-4): ask ``lemma_13_holds``.
+    From this epsilon on, a beta as in Theorem 11 should exist for T = n, delta = 1/n^2 and n >= 18. It
+    does not for n from 18 to 43 (erratum 002-4); see ``lemma_13_holds``.
     """
     check("lemma_13_threshold", n_rows=n_rows)
     root = float(n_rows ** (1 / 3)) - 1
@@ -227,7 +228,7 @@ def algorithm_2_noise(
     gradient_bound: float,
     beta: float,
 ) -> PrintedGradientNoise:
-    """Return Algorithm 2's sigma at this beta, and whether (32) and (33) hold there."""
+    """Return the sigma of Algorithm 2 at this beta, and whether (32) and (33) hold there."""
     check(
         "algorithm_2_noise", {"gradient_bound": _PERHAPS_TOO_LARGE}, gradient_bound=gradient_bound
     )
@@ -239,10 +240,10 @@ def algorithm_2_noise(
 def _betas(
     n_rows: int, n_steps: int, epsilon: float, delta: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return a grid of beta and the slack on it, refined around its best point until one is enough."""
+    """Return a grid of beta and the slack on it, refined around its best point if needed."""
     betas = _logistic(np.linspace(-30.0, 30.0, 6001))
     slack = _slack(betas, n_rows, n_steps, epsilon, delta)
-    for _ in range(3):  # a feasible set between two points of the grid
+    for _ in range(3):  # the feasible set may lie between two points of the grid
         if slack.max() >= 1e-12:
             break
         place = int(np.argmax(slack))
@@ -270,7 +271,7 @@ def _check_theorem_11(
 def _slack(
     betas: np.ndarray, n_rows: int, n_steps: int, epsilon: float, delta: float
 ) -> np.ndarray:
-    """Return by how much (32) and (33) hold, whichever is less, as shares of their sides."""
+    """Return the smaller of the margins by which (32) and (33) hold, relative to their sides."""
     order = math.log(1 / delta) / ((1 - betas) * epsilon) + 1
     ratio = _squared(betas, n_rows, n_steps, epsilon, delta)
     first = ratio / 4 / 0.67 - 1
@@ -283,6 +284,6 @@ def _logistic(x: np.ndarray) -> np.ndarray:
 
 
 def _power(base: float, exponent: float) -> float:
-    """Return base^exponent, inf where that overflows."""
+    """Return base^exponent, or inf if that overflows."""
     logarithm = exponent * math.log(base) if base else -math.inf
     return math.exp(logarithm) if logarithm < 709 else math.inf

@@ -3,8 +3,8 @@ r"""Algorithm 2: projected SGD for Hölder-smooth losses with noise on every gra
     w_1 = 0,   w_(t+1) = Proj(w_t - eta (g_t + b_t)),   b_t ~ N(0, sigma^2 I)
     w_priv = mean(w_1 .. w_T)
 
-with g_t a subgradient of the loss at record i_t, uniform on the n records, and Proj the projection
-on a ball.
+Here g_t is a subgradient of the loss at record i_t, which is uniform on the n records, and Proj is the
+projection on a ball.
 """
 
 from __future__ import annotations
@@ -40,42 +40,54 @@ from dpkernel.proof.papers.wang_lei_ying_zhang_2022.constants import (
 class PublishedGradientSGD(HolderSGD):
     r"""Algorithm 2 as printed: projected SGD for a Hölder-smooth loss, noise on every gradient.
 
-    A baseline for comparisons, not for protecting data.
+    This is a baseline for comparisons, not for protecting data.
 
     Parameters
     ----------
     epsilon, delta, n_steps, step, loss, classes, target_bound, features, noise
-        As in ``PublishedOutputSGD``.
+        The same as in ``PublishedOutputSGD``.
     radius : float
-        R of the ball that every iterate is projected on. Required.
+        R, the radius of the ball on which every iterate is projected. It is required.
     beta : float, optional
-        The constant of Theorem 11. By default the one with the least noise among those that meet
-        (32) and (33); refused where none does.
+        The constant of Theorem 11. By default it is the one with the least noise among those that meet
+        (32) and (33). The fit is refused if there is none.
     ledger : Ledger, optional
-        Charged what is proved of the printed noise at the claimed epsilon.
+        A ledger, which is charged what is proved for the printed noise at the claimed epsilon.
 
     Attributes
     ----------
-    coef_ : w_priv
-    classes_ : the declared classes, where the loss classifies
+    coef_ : array
+        w_priv, the released coefficients.
+    classes_ : tuple
+        The declared classes, if the loss classifies.
     printed_ : PrintedGradientNoise
+        The numbers of the printed algorithm.
     feature_map_ : FeatureMap
+        The feature map.
     certificate_ : Certificate
-        Never valid: the claim rests on Lemma 3, which is quoted and not proved here, and on (32)
-        and (33). Its reasons say whether they hold, and what this library proves of the same noise:
-        ``profile`` is that point.
+        It is never valid, because the claim relies on Lemma 3, which is quoted and not proved here, and
+        on (32) and (33). Its reasons say whether these hold, and what this library proves for the same
+        noise. ``profile`` is that point.
 
-    Guarantee    the claim (Theorem 11) needs a beta that meets (32) and (33). These force beta to
-                 about 1e-2 .. 1e-4, never near 1/2, and the noise is 2 to 5 times what is needed
-                 (erratum 002-3). Lemma 13's condition for a beta to exist fails for n from 18 to 43
-                 (002-4). Whatever beta is, delta at the claimed epsilon follows from composing the
-                 exact profile of one subsampled step T times.
-    Sensitivity  2 C of one gradient, C = M + L R^alpha. Gradients are cut to norm C in code, which
-                 changes last bits only.
-    Numerics     every step's noise is discrete, on a grid of 2^-30 of its deviation; steps after it
-                 are post-processing.
-    Reference    Wang, Lei, Ying & Zhang (2022), Algorithm 2, Theorem 11, Lemmas 3 and 13; for what
-                 is proved, Balle, Barthe & Gaboardi (2018).
+    Notes
+    -----
+    Guarantee
+        The claim (Theorem 11) needs a beta that meets (32) and (33). These force beta to about
+        1e-2 .. 1e-4, never near 1/2, and the noise is 2 to 5 times what is needed (erratum
+        002-3). The condition of Lemma 13 for a beta to exist fails for n from 18 to 43 (002-4).
+        Whatever beta is, delta at the claimed epsilon follows from composing the exact profile of
+        one subsampled step T times.
+    Sensitivity
+        2 C for one gradient, with C = M + L R^alpha. Gradients are clipped to norm C in code, which
+        changes only the last bits.
+    Numerics
+        The noise of every step is discrete, on a grid of 2^-30 of its deviation. What follows is
+        post-processing.
+
+    References
+    ----------
+    Wang, Lei, Ying & Zhang (2022), Algorithm 2, Theorem 11, Lemmas 3 and 13; for what is proved,
+    Balle, Barthe & Gaboardi (2018).
 
     Examples
     --------
@@ -127,14 +139,14 @@ class PublishedGradientSGD(HolderSGD):
 
     def _run(self, Z: Array, y: Array, features: FeatureMap) -> Any:
         n_rows, loss, steps = len(Z), self._loss(), self._steps(len(Z))
-        radius = float(self.radius or 0.0)  # checked: above 0
+        radius = float(self.radius or 0.0)  # was checked to be above 0
         largest = self._constants(features.row_norm_bound).gradient_bound(radius)
         beta = self._beta(n_rows, steps)
         printed = algorithm_2_noise(n_rows, steps, self.epsilon, self.delta, largest, beta)
         self._check_scale(printed.noise_scale)
         mechanism = _on_gradients(printed.noise_scale, largest, Z.shape[1])
         delta = subsampled_delta(self.epsilon, mechanism.profile().mu, 1 / n_rows, steps)
-        # the sampler of the noise is within 3e-18 of its law, a draw
+        # the sampler of the noise is within 3e-18 of its law, per draw
         draws = steps * Z.shape[1] * 1e-17 * (1 + math.exp(min(self.epsilon, 700.0)))
         proved = ApproximateProfile(self.epsilon, min(delta + draws, 1.0))
         paid = Amplified("gradient", mechanism, steps, proved=proved)
@@ -172,9 +184,9 @@ class PublishedGradientSGD(HolderSGD):
         if found is None:
             raise self._refused(
                 "beta",
-                "given where no beta meets (32) and (33) for these rows, steps, epsilon and delta",
+                "given if no beta meets (32) and (33) for these rows, steps, epsilon and delta",
                 None,
-                "Theorem 11 proves nothing here: raise epsilon, or state a beta to run it anyway.",
+                "Theorem 11 proves nothing here. Raise epsilon, or state a beta to run it anyway.",
             )
         return found
 
@@ -182,7 +194,7 @@ class PublishedGradientSGD(HolderSGD):
 def _gradient_objections(
     printed: PrintedGradientNoise, proved: ApproximateProfile
 ) -> tuple[str, ...]:
-    """Return why Theorem 11 proves nothing here, and what is proved of the same noise."""
+    """Return why Theorem 11 proves nothing here, and what is proved for the same noise."""
     conditions = "hold" if printed.feasible else "do not hold, so that Theorem 11 says nothing,"
     return (
         "Theorem 11 rests on Lemma 3, which is quoted and not proved here, and on (32) and (33),"
@@ -194,13 +206,15 @@ def _gradient_objections(
 
 @lru_cache(maxsize=64)
 def subsampled_delta(epsilon: float, mu: float, share: float, n_steps: int) -> float:
-    r"""Return delta at epsilon of T Gaussian steps, each on one record drawn with probability p.
+    r"""Return delta at epsilon of T Gaussian steps, each on one record sampled with probability p.
 
-    One step has delta_1(e) = p G(log(1 + (e^e - 1)/p); mu) for e >= 0 and
-    delta_1(-e) = 1 - e^-e + e^-e delta_1(e), replace-one, mu = 2 C / sigma; the steps compose as
-    privacy loss distributions.
+    Under replace-one and with mu = 2 C / sigma, one step has
+    delta_1(e) = p G(log(1 + (e^e - 1)/p); mu) for e >= 0 and
+    delta_1(-e) = 1 - e^-e + e^-e delta_1(e). The steps compose as privacy loss distributions.
 
-    Reference    Balle, Barthe & Gaboardi (2018), advanced joint convexity; Zhu, Dong & Wang (2022).
+    References
+    ----------
+    Balle, Barthe & Gaboardi (2018), advanced joint convexity; Zhu, Dong & Wang (2022).
     """
 
     def one(epsilons: Array) -> Array:
@@ -213,13 +227,13 @@ def subsampled_delta(epsilon: float, mu: float, share: float, n_steps: int) -> f
     while reach < 60 and one(np.array([reach]))[0] > 1e-18 / n_steps:
         reach *= 1.5
     if one(np.array([reach]))[0] * n_steps > 1:
-        return 1.0  # far more loss than the grid holds: it would count as infinite
+        return 1.0  # the loss is far beyond the grid and would count as infinite
     composed = pld.from_profile(one, reach, min(pld.STEP, reach / 100)).repeat(n_steps)
     return float(composed.delta(epsilon))
 
 
 def _on_gradients(noise_scale: float, largest: float, n_columns: int) -> Gaussian:
-    """Return the release of one gradient of norm at most ``largest`` with exactly this noise."""
+    """Return the mechanism that releases one gradient of norm at most ``largest`` with this noise."""
     grid = 2.0 ** (math.floor(math.log2(noise_scale)) - 30)
     moves = bounded_sum(Neighbours.REPLACE_ONE, bound=largest)
     return Gaussian(moves, n_columns, noise_scale / grid, grid)

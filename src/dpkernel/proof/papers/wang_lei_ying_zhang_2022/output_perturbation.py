@@ -2,8 +2,8 @@ r"""Algorithm 1: SGD for Hölder-smooth losses with noise on the mean of the ite
 
     w_1 = 0,   w_(t+1) = Proj(w_t - eta g_t),   w_priv = mean(w_1 .. w_T) + N(0, sigma^2 I)
 
-with g_t a subgradient of the loss at record i_t, uniform on the n records, and Proj the projection
-on a ball, or nothing.
+Here g_t is a subgradient of the loss at record i_t, which is uniform on the n records, and Proj is the
+projection on a ball, or nothing.
 """
 
 from __future__ import annotations
@@ -28,53 +28,66 @@ from dpkernel.proof.papers.wang_lei_ying_zhang_2022.constants import (
 class PublishedOutputSGD(HolderSGD):
     r"""Algorithm 1 as printed: SGD for a Hölder-smooth loss, noise on the mean of the iterates.
 
-    A baseline for comparisons: it protects, with many times the noise that is needed.
+    This is a baseline for comparisons. It protects, with many times the noise that is needed.
 
     Parameters
     ----------
     epsilon, delta : float
-        What the paper claims (Theorem 8); half of delta is for the sensitivity.
+        The claim of the paper (Theorem 8). Half of delta is for the sensitivity.
     n_steps : int, optional
-        T; the number of rows by default.
+        T; by default the number of rows.
     step : float
         eta, below min(1, 1/L) (Theorem 7).
     radius : float, optional
-        Of the ball that is projected on (Theorem 7b); no projection by default (7a).
+        The radius of the ball on which iterates are projected (Theorem 7b). By default there is no
+        projection (7a).
     loss : str or Loss
-        Any loss of ``dpkernel.models.losses``; its Hölder constants are the paper's alpha and L.
+        Any loss of ``dpkernel.models.losses``. Its Hölder constants are the paper's alpha and L.
     classes : pair of labels
-        The negative and the positive class, declared. Not used by losses that regress.
+        The declared negative and positive class. Losses that regress do not use it.
     target_bound : float, optional
-        A publicly known bound on \|y\|, required by losses that regress; targets are cut to it.
+        A publicly known bound on \|y\|, required by losses that regress. Targets are clipped to it.
     features : "linear" or FeatureMap
-        "linear": rows in the box [-1, 1]^d over sqrt d. Or a map of ``dpkernel.models.features``.
+        "linear" has rows in the box [-1, 1]^d divided by sqrt d. Or pass a map of
+        ``dpkernel.models.features``.
     ledger : Ledger, optional
-        Charged what is proved of the printed noise.
+        A ledger, which is charged what is proved for the printed noise.
     noise : NoiseSource, optional
-        Of the noise and of the order of the rows, which has to be fresh.
+        The source of the noise and of the order of the rows, which must be fresh.
 
     Attributes
     ----------
-    coef_ : w_priv
-    classes_ : the declared classes, where the loss classifies
+    coef_ : array
+        w_priv, the released coefficients.
+    classes_ : tuple
+        The declared classes, if the loss classifies.
     printed_ : PrintedOutputNoise
+        The numbers of the printed algorithm.
     feature_map_ : FeatureMap
+        The feature map.
     certificate_ : Certificate
-        Valid where this library's own bound supports the claim; its epsilon is then the one that is
+        It is valid if this library's own bound supports the claim. Its epsilon is then the one that is
         proved, and ``public["errata"]`` says how loose the printed one is.
 
-    Guarantee    (epsilon, delta)-DP as claimed, replace-one, where the profile supports it. The
-                 printed constants hold and are loose: sigma is 41 times what is needed for
-                 alpha >= 1/2 and T = n = 10^4, 2.7 times for alpha = 0 (erratum 002-2). C_alpha of
-                 Lemma 20 grows without bound for alpha -> 1 and L > 1 (002-1), and with it the
-                 noise without a radius. The Gaussian lemma is proved for epsilon <= 1 (002-0);
-                 what is proved here does not use it.
-    Sensitivity  sqrt(a^2 + (T - k) c^2) + (k - 1) a when the replaced record was drawn k times,
-                 a = 2 eta G, c^2 of Lemma 21; k is binomial and the profile a mixture over it
-                 (``solvers.sgd_output``). G is the loss's largest slope times kappa, or
-                 M + L R^alpha with the radius or the bound of ``corrected_c_alpha``.
-    Numerics     as ``PublishedRandomFeatureSGD``.
-    Reference    Wang, Lei, Ying & Zhang (2022), Algorithm 1, Theorems 7 and 8, Lemmas 20 and 21.
+    Notes
+    -----
+    Guarantee
+        (epsilon, delta)-DP as claimed, for replace-one, if the profile supports it. The printed
+        constants hold and are loose: at T = n = 10^4, sigma is 41 times what is needed for
+        alpha >= 1/2, and 2.7 times for alpha = 0 (erratum 002-2). C_alpha of Lemma 20 grows without
+        bound for alpha -> 1 and L > 1 (002-1), and so does the noise if there is no radius. The
+        Gaussian lemma is proved for epsilon <= 1 (002-0); the proof here does not use it.
+    Sensitivity
+        If the replaced record was sampled k times, it is sqrt(a^2 + (T - k) c^2) + (k - 1) a with
+        a = 2 eta G and c^2 of Lemma 21. k is binomial, and the profile is a mixture over it
+        (``solvers.sgd_output``). G is the largest slope of the loss times kappa, or M + L R^alpha with
+        the radius or the bound of ``corrected_c_alpha``.
+    Numerics
+        The same as for ``PublishedRandomFeatureSGD``.
+
+    References
+    ----------
+    Wang, Lei, Ying & Zhang (2022), Algorithm 1, Theorems 7 and 8, Lemmas 20 and 21.
 
     Examples
     --------
@@ -152,7 +165,7 @@ class PublishedOutputSGD(HolderSGD):
 
 _OUTPUT_ERRATA = (
     "erratum 002-0: the Gaussian lemma is proved for epsilon <= 1 only",
-    "erratum 002-1: without a radius, C_alpha of Lemma 20 lost its step size and grows without"
+    "erratum 002-1: without a radius, C_alpha of Lemma 20 lacks the step size and grows without"
     " bound as alpha tends to 1, if L > 1",
     "erratum 002-2: the sensitivity of Theorem 7 holds and is loose; the noise is 41 times what is"
     " needed for alpha >= 1/2, 2.7 times for alpha = 0, at T = n = 10^4",

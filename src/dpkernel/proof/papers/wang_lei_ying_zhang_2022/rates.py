@@ -1,8 +1,8 @@
-"""Table 1, the risk bounds of Theorems 9, 10 and 12, and Figure 1 with its right edge.
+"""Table 1, the risk bounds of Theorems 9, 10 and 12, and Figure 1 with the correct edge.
 
-The theorems and the table hide constants in O(): what is returned is the expression inside, with the
-constants 1. It tells how a bound grows, not how large it is. Lemma 13 and Figure 1 have constants, and
-they are used.
+The theorems and the table hide constants in O(). The functions return the expression inside, with all
+constants set to 1. It says how a bound grows, not how large it is. Lemma 13 and Figure 1 state their
+constants, which are used.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from dpkernel.solvers.sgd_presets import (
 
 
 def gradient_complexity(n_rows: int, alpha: float, *, bounded: bool = True) -> float:
-    r"""Return how many gradients Table 1 asks for, without its constant.
+    r"""Return the number of gradients in Table 1, without its constant.
 
-    n^((2-alpha)/(1+alpha)) + n in a ball (Theorems 10 and 12), linear in n from alpha = 1/2 on;
-    n^((6-3alpha-alpha^2)/((1+alpha)(3+alpha))) + n without one (Theorem 9), linear from
-    (sqrt(73) - 7)/4 = 0.386 on.
+    In a ball (Theorems 10 and 12) it is n^((2-alpha)/(1+alpha)) + n, which is linear in n from
+    alpha = 1/2 on. Without a ball (Theorem 9) it is n^((6-3alpha-alpha^2)/((1+alpha)(3+alpha))) + n,
+    which is linear from alpha = (sqrt(73) - 7)/4 = 0.386 on.
     """
     check("gradient_complexity", n_rows=n_rows, alpha=alpha)
     rate = (2 - alpha) / (1 + alpha)
@@ -40,14 +40,14 @@ def gradient_complexity(n_rows: int, alpha: float, *, bounded: bool = True) -> f
 
 @dataclass(frozen=True)
 class TableRow:
-    """A line of Table 1, its O() evaluated with the constant 1."""
+    """A line of Table 1, with its O() evaluated for the constant 1."""
 
     reference: str
     loss: str  # "Lipschitz", "Lipschitz and smooth" or "Hölder"
     method: str  # what is perturbed
     domain: str  # "bounded" or "unbounded"
-    utility: float  # of the excess population risk
-    gradients: float  # how many are computed
+    utility: float  # the excess population risk
+    gradients: float  # the number of gradients
 
 
 def table_1(
@@ -55,9 +55,9 @@ def table_1(
 ) -> tuple[TableRow, ...]:
     r"""Return Table 1 at these numbers: excess risk and number of gradients of nine methods.
 
-    ``alpha`` enters the last three lines, which are the paper's own. Logarithms as the table has them:
-    it leaves out those of n in the last line, and in the last but one it has
-    sqrt(d log(1/delta) log(n/delta)) where Theorem 9 has sqrt(d log(1/delta)) log(n/delta)
+    ``alpha`` affects the last three lines, which are the paper's own. Logarithms are those of the table.
+    It leaves out those of n in the last line. In the last line but one it has
+    sqrt(d log(1/delta) log(n/delta)), where Theorem 9 has sqrt(d log(1/delta)) log(n/delta)
     (``theorem_9_excess``).
     """
     check(
@@ -100,11 +100,11 @@ def table_1(
 
 @dataclass(frozen=True)
 class ExcessRate:
-    """A bound on the excess risk without its constant, the two terms of it, and the schedule."""
+    """The two terms of a bound on the excess risk without its constant, and the schedule."""
 
     privacy: float  # the term with epsilon
-    statistics: float  # the term without
-    schedule: Preset  # the theorem's steps; a step that its proof forbids is cut there
+    statistics: float  # the term without epsilon
+    schedule: Preset  # the theorem's steps; a step size is reduced to what the proof allows
 
     @property
     def total(self) -> float:
@@ -156,7 +156,7 @@ def theorem_10_excess(
 
     ||w*||^2 ((d log(1/delta))^(1/4) log(1/gamma)^(1/8) sqrt(log(n/delta)) / sqrt(n epsilon)
     + sqrt(log(n) log(1/gamma) log(n/delta)) / sqrt(n)), with probability 1 - gamma. It does not depend
-    on alpha: the schedule does.
+    on alpha, but the schedule does.
     """
     _check_excess("theorem_10_excess", n_rows, n_columns, epsilon, delta, alpha, confidence, size)
     n, doubt, far = n_rows, log(1 / confidence), log(n_rows / delta)
@@ -195,8 +195,8 @@ def theorem_12_excess(
     1/(T m) at which the proof's derivative vanishes (``reading="proof"``).
 
     The theorem prints the step m/T. Then the term ||w*||^2/(T eta) of its own bound (38) is
-    ||w*||^2/m, which grows with n: ``reading="printed"`` returns that schedule, and 1/m in the place of
-    the statistical term where it is the larger.
+    ||w*||^2/m, which grows with n. ``reading="printed"`` returns that schedule, and 1/m instead of the
+    statistical term if it is larger.
     """
     owner = "theorem_12_excess"
     _check_excess(owner, n_rows, n_columns, epsilon, delta, alpha, confidence, size)
@@ -251,14 +251,15 @@ def smallest_epsilon(
     delta: float | None = None,
     reading: str = "corrected",
 ) -> float:
-    r"""Return the epsilon from which on Theorem 11 speaks: some beta in (0, 1) satisfies (32) and (33).
+    r"""Return the smallest epsilon of Theorem 11, for which some beta in (0, 1) meets (32) and (33).
 
-    ``reading="printed"`` is Lemma 13's sufficient condition, the edge of the shaded area of Figure 1,
-    for T = n and delta = 1/n^2 alone (the defaults). "corrected" is the edge itself, found by
-    bisection and returned from the side on which a beta exists, to a relative 1e-12.
+    ``reading="printed"`` is the sufficient condition of Lemma 13, the edge of the shaded area of Figure
+    1. It is for T = n and delta = 1/n^2 only (the defaults). "corrected" is the edge itself, found by
+    bisection to a relative 1e-12 and returned from the side on which a beta exists.
 
-    Sufficient at every larger epsilon: keep sigma^2/C^2 and lower beta with beta epsilon/lambda fixed;
-    then lambda falls, the left of (33) with it, and its right rises.
+    Theorem 11 then holds at every larger epsilon, too. To see this, keep sigma^2/C^2 and lower beta with
+    beta epsilon/lambda fixed. Then lambda falls, the left side of (33) falls with it, and its right side
+    rises.
 
     Erratum 002-4: the lemma is stated for n >= 18, but for n from 18 to 43 its number is below the
     edge (by a factor 1.16 at n = 18) and no beta exists there. From n = 44 on it is enough, and more
@@ -286,7 +287,7 @@ def smallest_epsilon(
 
 @dataclass(frozen=True)
 class FigurePoint:
-    """One n of Figure 1: where the area of feasible epsilon begins, as printed and in truth."""
+    """One n of Figure 1, with the smallest feasible epsilon as printed and as corrected."""
 
     n_rows: int
     printed: float
@@ -294,7 +295,7 @@ class FigurePoint:
 
     @property
     def lemma_holds(self) -> bool:
-        """Whether Lemma 13 is right at this n: a beta exists at the printed epsilon."""
+        """Whether Lemma 13 is right at this n, that is, whether a beta exists at the printed epsilon."""
         return self.printed >= self.corrected
 
 
