@@ -99,7 +99,8 @@ def solve_1d(kernel: Kernel, measure: str, scale: float) -> Spectrum1D:
     ``measure`` is "uniform" on [-1, 1], or "gaussian": N(0, scale^2) cut off at 6 standard
     deviations.
     """
-    return kept(_solved_1d, kernel)(kernel, measure, scale)
+    found: Spectrum1D = kept(_solved_1d, kernel)(kernel, measure, scale)
+    return found
 
 
 @lru_cache(maxsize=64)  # columns, stages and repeated fits ask for the same few
