@@ -11,11 +11,11 @@ import numpy as np
 from scipy.special import log_expit, softmax
 
 from dpkernel.data.domain import Domain, Levels
+from dpkernel.data.labels import as_labels, classes_of
+from dpkernel.data.sources import open_source
 from dpkernel.estimators.kernel_model import LabelModel
-from dpkernel.estimators.labels import as_labels, classes_of
 from dpkernel.estimators.objective_model import ObjectiveModel
 from dpkernel.estimators.records import Targets
-from dpkernel.estimators.sources import open_source
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import JSON, Array, Neighbours, is_real
 from dpkernel.foundations.validation import Choice, Real

@@ -15,9 +15,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpkernel.data.blocks import dense_rows, rows_a_block
 from dpkernel.data.domain import Domain, Interval, Levels
+from dpkernel.data.sources import Source
 from dpkernel.estimators.base import PrivateEstimator, resolve_domain
 from dpkernel.estimators.feature_choice import MAPS, choose_features
-from dpkernel.estimators.sources import Source
 from dpkernel.foundations.errors import (
     CertificateError,
     DataError,

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpkernel.data.domain import Interval
+from dpkernel.data.sources import open_source
 from dpkernel.estimators.base import interval_of
 from dpkernel.estimators.objective_model import Task, solve_tasks
 from dpkernel.estimators.records import Targets
 from dpkernel.estimators.robust import UnitTarget
-from dpkernel.estimators.sources import open_source
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import Array, Budget, Neighbours
 from dpkernel.models.losses import Squared

@@ -15,7 +15,8 @@ from scipy import sparse
 
 from dpkernel.data.blocks import BlockStream, checked_blocks, dense_rows, rows_a_block
 from dpkernel.data.cells import shape_of
-from dpkernel.estimators.sources import chunk_pairs, computed, row_chunks
+from dpkernel.data.chunks import count_rows, fetched
+from dpkernel.data.sources import refuse_single_reading
 from dpkernel.foundations.errors import DataError, ParameterError
 from dpkernel.foundations.types import Array
 
@@ -60,24 +61,24 @@ def rows_of_table(table: Any, target: Array | None = None) -> Rows:
 
 def rows_of_stream(estimator: Any, X: Any, y: Any, *, with_target: bool, missing: bool) -> Rows:
     """Return the rows of a ``BlockStream`` or a Dask table, all of which are checked now."""
-    owner = type(estimator).__name__
     if isinstance(X, BlockStream):
-        if y is not None:
-            raise ParameterError("A BlockStream carries its targets: leave y out.")
-        if not X.can_be_read_again:
-            raise ParameterError(
-                f"{owner} reads the table several times, and this stream can be read once. Give"
-                " BlockStream a function that returns a new iterator at each call."
-            )
-        source = X if with_target else X.map_targets(lambda y: np.zeros(shape_of(y)[:1]))
-        streams = {False: source, True: source}
+        refuse_single_reading(type(estimator).__name__, X, y)
+        stream = X if with_target else X.map_targets(lambda y: np.zeros(shape_of(y)[:1]))
+        n_rows = stream.n_rows
+    elif len(X.shape) != 2:
+        raise DataError("X must be a Dask array or data frame with rows and columns.")
+    elif with_target and not hasattr(y, "to_delayed"):
+        raise DataError("X is a Dask table, so y must be one, too.")
     else:
-        n_rows = _dask_rows(X)
-        pair = X, y if with_target else None
-        streams = {spent: _dask_stream(*pair, n_rows, spent) for spent in (False, True)}
+        stream, n_rows = None, count_rows(X)
+
+    def checked(spent: bool) -> Iterator[tuple[Any, Array]]:
+        if stream is not None:
+            return checked_blocks(stream, missing=missing)
+        return fetched(X, y if with_target else None, n_rows, missing=missing, spent=spent)
 
     def read(spent: bool) -> Iterator[Array]:
-        for rows, target in checked_blocks(streams[spent], missing=missing):
+        for rows, target in checked(spent):
             if target.ndim != 1:
                 raise DataError("y must be one number a row.")
             block = dense_rows(rows, slice(None))
@@ -85,7 +86,7 @@ def rows_of_stream(estimator: Any, X: Any, y: Any, *, with_target: bool, missing
 
     widths = [block.shape[1] for block in Rows(0, 0, read).blocks(spent=False)]
     estimator._keep_columns(widths[0] - with_target, getattr(X, "columns", None))
-    return Rows(streams[False].n_rows, widths[0], read)
+    return Rows(n_rows, widths[0], read)
 
 
 def refuse_stream(owner: str, X: Any) -> None:
@@ -95,30 +96,3 @@ def refuse_stream(owner: str, X: Any) -> None:
             f"{owner} takes tables in memory here. Transform a stream block by block: BlockStream("
             "lambda: ((fitted.transform(X), y) for X, y in stream), n_rows=stream.n_rows)."
         )
-
-
-def _dask_rows(X: Any) -> int:
-    import dask
-
-    if len(X.shape) != 2:
-        raise DataError("X must be a Dask array or data frame with rows and columns.")
-    length = X.shape[0]
-    if not isinstance(length, (int, np.integer)):
-        length = sum(computed(dask, *(dask.delayed(len)(chunk) for chunk in row_chunks(X))))
-    return int(length)
-
-
-def _dask_stream(X: Any, y: Any, n_rows: int, spent: bool) -> BlockStream:
-    import dask
-
-    if y is not None and not hasattr(y, "to_delayed"):
-        raise DataError("X is a Dask table, so y must be one, too.")
-
-    def read() -> Iterator[Any]:
-        pairs = [(chunk, None) for chunk in row_chunks(X)] if y is None else chunk_pairs(X, y)
-        for pair in pairs:
-            rows, target = computed(dask, *pair, spent=spent)
-            if shape_of(rows)[0]:
-                yield rows, np.zeros(shape_of(rows)[0]) if target is None else target
-
-    return BlockStream(read, n_rows)

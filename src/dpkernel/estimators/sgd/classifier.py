@@ -9,12 +9,12 @@ from scipy.special import expit, log_expit, softmax
 from sklearn.utils.metaestimators import available_if
 
 from dpkernel.data.domain import Domain, Levels
+from dpkernel.data.labels import as_labels, classes_of
+from dpkernel.data.sources import open_source
 from dpkernel.estimators.classifier import OneAgainstRest
 from dpkernel.estimators.kernel_model import LabelModel
-from dpkernel.estimators.labels import as_labels, classes_of
 from dpkernel.estimators.records import Targets
 from dpkernel.estimators.sgd.base import SGDModel
-from dpkernel.estimators.sources import open_source
 from dpkernel.foundations.types import JSON, Array, Neighbours
 from dpkernel.foundations.validation import Kind
 from dpkernel.models.losses import Logistic, Loss, SmoothedHinge
