@@ -292,7 +292,7 @@ def _accept_blank_rows(monkeypatch: Any) -> None:
         if not blank.any():
             return rows_of_table(table, target)
         found = rows_of_table(table[~blank], None if target is None else target[~blank])
-        return replace(found, n_rows=len(table))
+        return replace(found, source=replace(found.source, n_rows=len(table)))
 
     rows_of_table, prepare = transformers.rows_of_table, FunctionModel._prepare
     counts, fit = RowLoss.counts, FunctionProblem.fit

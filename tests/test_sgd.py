@@ -497,7 +497,7 @@ def test_every_kind_of_table_gives_the_same_model(data, tmp_path, monkeypatch, k
                 model = regressor(**options).fit(rows, target)
                 np.testing.assert_allclose(model.coef_, wanted.coef_, rtol=0, atol=1e-9)
                 assert model.certificate_.releases == wanted.certificate_.releases
-                patch.setattr(table, "_CACHE_BYTES", 0)
+                patch.setattr(passes, "CACHE_BYTES", 0)
         wanted = classifier(**options).fit(X, labels(y))
         given = (named,) if kind == "stream" else SOURCES[kind](X, labels(y), *args)
         model = classifier(**options).fit(*given)

@@ -143,8 +143,8 @@ def test_a_map_without_a_torch_twin_runs_on_numpy(data):
     X, _ = data
     cubes = Cubes().build(3)
     layout = GramLayout.choose(3, 1, 2.0, Neighbours.REPLACE_ONE, 9000, Budget(1.0, 1e-6))
-    twin = torch_pass._scaled_twin(Recipe(BOX, cubes, layout), torch.device("cpu"))
-    rows, scale = twin(torch.as_tensor(X))
+    found = torch_pass._FloatSum(Recipe(BOX, cubes, layout), torch.device("cpu"))
+    rows, scale = found._transform(torch.as_tensor(X))
     np.testing.assert_array_equal(scale * rows.numpy(), X**3)
 
 
@@ -191,7 +191,7 @@ def test_wide_records_are_summed_panel_by_panel(rng):
     found = sum_tensors(torch.as_tensor(X), torch.as_tensor(y), recipe)._folds[0]._sum
     inputs = torch_pass.input_twin(recipe, DEVICE)(torch.as_tensor(X, device=DEVICE))
     targets = torch_pass._target_twin(recipe)(torch.as_tensor(y, device=DEVICE))
-    rows, scale = torch_pass._scaled_twin(recipe, DEVICE)(inputs)
+    rows, scale = torch_pass.feature_twin(features, recipe.dtype, DEVICE)(inputs)
     records = torch_pass._quantise(layout, rows, scale, targets).cpu().to(torch.int64).numpy()
     np.testing.assert_array_equal(found, (records.T @ records)[:602, :602])
     expected = sum_blocks([(X, y)], recipe)._folds[0]._sum

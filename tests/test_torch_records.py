@@ -76,7 +76,7 @@ def test_records_are_those_of_arrays_and_keep_their_bounds(rows, kind, dtype, ar
 def test_strange_rows_count_nothing(monkeypatch):
     recipe = recipe_of("linear", "float64")
     monkeypatch.setattr(
-        torch_records, "feature_twin", lambda *_: lambda X: torch.full((4, 3), 1.0) * wild
+        torch_records, "feature_twin", lambda *_: lambda X: (torch.full((4, 3), 1.0) * wild, 1.0)
     )
     wild = torch.tensor([[float("nan")], [float("inf")], [1e300], [1e90]], dtype=torch.float64)
     z, weights = torch_records.record_twin(recipe, torch.zeros(4, 3))(torch.zeros(4, 3))
@@ -163,6 +163,16 @@ def test_tensors_of_targets(rng):
         model = PrivateQuantileRegressor(**options, noise=SeededNoise(4))
         found = model.fit(torch.as_tensor(X), tensor).predict(X)
         np.testing.assert_allclose(found, reference, rtol=0, atol=1e-6)
+
+
+def test_targets_in_half_precision_are_numbers(rng):
+    X = torch.as_tensor(rng.uniform(-1, 1, (300, 3)))
+    options = {"bounds": (-1, 1), "y_bounds": (-2, 2), "n_features": 8, "noise": SeededNoise(4)}
+    models = [
+        PrivateQuantileRegressor(**options).fit(X, target)
+        for target in (X[:, 0].bfloat16(), X[:, 0].bfloat16().double())
+    ]
+    np.testing.assert_array_equal(models[0].coef_, models[1].coef_)
 
 
 def test_bad_tensors_spend_nothing(rng):

@@ -222,11 +222,12 @@ def checked_blocks(stream: BlockStream, *, missing: bool = False) -> Iterator[tu
         )
 
 
-def one_block(X: Any, y: Any) -> Iterator[tuple[Any, Array]]:
-    """Yield a table as one checked block; nothing where it has no row."""
+def one_block(X: Any, y: Any, *, missing: bool = False) -> Iterator[tuple[Any, Array]]:
+    """Yield a table as one checked block; nothing where it has no row. Without y targets are zeros."""
     n_rows = shape_of(X)[0]
     if n_rows:
-        yield from checked_blocks(BlockStream([(X, y)], n_rows=n_rows))
+        target = np.zeros(n_rows) if y is None else y
+        yield from checked_blocks(BlockStream([(X, target)], n_rows=n_rows), missing=missing)
 
 
 def library_of(value: Any) -> str:

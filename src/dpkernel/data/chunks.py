@@ -6,7 +6,7 @@ A failure is reported without its text, which may quote the data.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from dpkernel.data.blocks import BlockStream, checked_blocks, one_block
 from dpkernel.data.cells import shape_of
 from dpkernel.foundations.errors import DataError
 from dpkernel.foundations.types import Array
+
+if TYPE_CHECKING:
+    from dpkernel.data.sources import Source
 
 WRONG_SIZES = "The chunks of a Dask table have other sizes than it says."
 _MERGED = 8  # results that a worker merges at once
@@ -29,16 +32,17 @@ def count_rows(value: Any) -> int:
     return int(length)
 
 
-def table_shape(X: Any, y: Any) -> tuple[int, int, tuple[int, ...]]:
-    """Return rows, columns and the shape of one target."""
-    if not hasattr(y, "to_delayed"):
+def table_shape(X: Any, *targets: Any) -> tuple[int, int, tuple[int, ...]]:
+    """Return rows, columns and the shape of one target, () where there is none."""
+    if not all(hasattr(y, "to_delayed") for y in targets):
         raise DataError("X is a Dask table, so y must be one, too.")
-    lengths = [count_rows(value) for value in (X, y)]
-    if lengths[0] != lengths[1]:
+    lengths = [count_rows(value) for value in (X, *targets)]
+    if len(set(lengths)) > 1:
         raise DataError(f"Found input variables with inconsistent numbers of samples: {lengths}.")
     if len(X.shape) != 2 or lengths[0] < 1:
         raise DataError("X must be a Dask array or data frame with rows and columns.")
-    return lengths[0], int(X.shape[1]), tuple(int(k) for k in y.shape[1:])
+    shape = targets[0].shape[1:] if targets else ()
+    return lengths[0], int(X.shape[1]), tuple(int(k) for k in shape)
 
 
 def row_chunks(value: Any) -> list[Any]:
@@ -61,8 +65,7 @@ def chunk_pairs(X: Any, y: Any) -> list[tuple[Any, Any]]:
 
 
 def in_chunks(
-    X: Any,
-    y: Any,
+    source: Source,
     work: Callable[..., Any],
     *arguments: Any,
     merge: Callable[[list[Any]], Any] | None = None,
@@ -77,30 +80,26 @@ def in_chunks(
     import dask
 
     task = dask.delayed(_on_chunk, pure=False)
-    pairs = chunk_pairs(X, y)
-    sizes = _chunk_sizes(X) or [None] * len(pairs)
-    parts = [task(*pair, n, work, arguments) for pair, n in zip(pairs, sizes, strict=True)]
+    rest = source.missing, work, arguments
+    pairs = chunk_pairs(source.X, source.y)
+    sizes = _chunk_sizes(source.X) or [None] * len(pairs)
+    parts = [task(*pair, size, *rest) for pair, size in zip(pairs, sizes, strict=True)]
     while merge is not None and len(parts) > 1:
         join = dask.delayed(merge, pure=False)
         parts = [join(parts[i : i + _MERGED]) for i in range(0, len(parts), _MERGED)]
     return list(computed(*parts, spent=spent))
 
 
-def fetched(
-    X: Any, y: Any, n_rows: int, *, missing: bool = False, spent: bool = False
-) -> Iterator[tuple[Any, Array]]:
-    """Yield the chunks one after the other, checked: a graph may give other rows the next time.
-
-    Without y the targets are zeros.
-    """
+def fetched(source: Source, *, spent: bool = False) -> Iterator[tuple[Any, Array]]:
+    """Yield the chunks one after the other, checked: a graph may give other rows the next time."""
 
     def chunks() -> Iterator[tuple[Any, Any]]:
-        for pair in chunk_pairs(X, y):
+        for pair in chunk_pairs(source.X, source.y):
             rows, target = computed(*pair, spent=spent)
             if size := shape_of(rows)[0]:
                 yield rows, np.zeros(size) if target is None else target
 
-    return checked_blocks(BlockStream(chunks, n_rows), missing=missing)
+    return checked_blocks(BlockStream(chunks, source.n_rows), missing=source.missing)
 
 
 def computed(*graphs: Any, spent: bool = False) -> Any:
@@ -111,11 +110,11 @@ def computed(*graphs: Any, spent: bool = False) -> Any:
 
 
 def _on_chunk(
-    X: Any, y: Any, size: int | None, work: Callable[..., Any], arguments: tuple[Any, ...]
+    X: Any, y: Any, size: int | None, missing: bool, work: Callable[..., Any], arguments: Any
 ) -> Any:
     if size is not None and shape_of(X)[0] != size:
         raise DataError(WRONG_SIZES)
-    return work(one_block(X, y), *arguments)
+    return work(one_block(X, y, missing=missing), *arguments)
 
 
 def _chunk_sizes(X: Any) -> list[int | None] | None:

@@ -122,9 +122,8 @@ class Passes:
         """
         if self.source.kind != "dask":
             return [job(self.blocks(), *arguments)]
-        work = self._steps, job, arguments
-        spent = self._first.spent
-        return in_chunks(self.source.X, self.source.y, _run_job, *work, merge=merge, spent=spent)
+        work, spent = (self._steps, job, arguments), self._first.spent
+        return in_chunks(self.source, _run_job, *work, merge=merge, spent=spent)
 
     def sum(self, function: Callable[..., Block], *arguments: Any) -> list[Any]:
         """Return the sums over all blocks of the arrays that function(*block, *arguments) returns."""
@@ -147,12 +146,12 @@ class Passes:
         """Yield the rows themselves: (X, y), and the shares where the source has them."""
         source, step = self.source, rows_a_block(self.source.n_columns)
         if source.kind == "stream" and isinstance(source.X, BlockStream):
-            return _whole(checked_blocks(source.X), step)
+            return _whole(checked_blocks(source.X, missing=source.missing), step)
         if source.kind == "stream":
             # a copy: whoever hands out blocks may use their memory again for the next one
             return ((X.copy(), y) for X, y in _cut(source.X))
         if source.kind == "dask":
-            return _cut(fetched(source.X, source.y, source.n_rows, spent=self.spent))
+            return _cut(fetched(source, spent=self.spent))
         if source.kind == "torch":
             from dpkernel.data import tensors
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ class Source:
     ``kind`` is "array" (X is a NumPy array or a CSR matrix, y an array), "stream" (X iterates over
     checked blocks, or is a BlockStream that can be read again; y is None), "dask" or "torch".
     ``n_rows`` counts records: rows, or units where ``shares`` states how much of its unit each row
-    is.
+    is. ``missing`` allows NaN in X. Without y the targets of streams and Dask tables are zeros.
     """
 
     kind: str
@@ -37,6 +38,7 @@ class Source:
     X: Any
     y: Any = None
     shares: Any = None
+    missing: bool = False
 
 
 def open_source(
@@ -47,6 +49,8 @@ def open_source(
     again: bool = False,
     several: bool = True,
     classes: Levels | None = None,
+    missing: bool = False,
+    targets: bool = True,
 ) -> Source:
     """Return the table; the estimator keeps column names aside until the fit has succeeded.
 
@@ -60,65 +64,84 @@ def open_source(
         y may have several columns; if not, a single column counts as a vector.
     classes : Levels, optional
         y are labels; they become their places among the classes.
+    missing, targets : bool
+        Of streams and Dask tables: whether NaN is allowed in X, and whether y is read.
     """
-    encode = None if classes is None else partial(label_codes, classes=classes)
-    owner = type(estimator).__name__
-    if isinstance(X, BlockStream):
-        found = _open_stream(owner, X, y, again, several, encode)
-    elif library_of(X) == "dask":
-        found = _open_dask(owner, X, y, again, several, encode)
-    elif library_of(X) == "torch":
-        found = _open_tensors(owner, X, y, again, several, encode)
-    else:
+    encode: Encode | None = None if targets else _zeros
+    if classes is not None:
+        encode = partial(label_codes, classes=classes)
+    wanted = _Wanted(type(estimator).__name__, again, several, encode, missing)
+    library = "stream" if isinstance(X, BlockStream) else library_of(X)
+    if library not in ("stream", "dask", "torch"):
         X, y = estimator._check_training_data(X, y, encode=encode, several=several)
         return Source("array", len(y), X.shape[1], y.shape[1:], X, y)
-    names = getattr(X, "columns", None) if found.kind == "dask" else None
-    estimator._keep_columns(found.n_columns, names)
+    found: Source = getattr(wanted, library)(X, y)
+    estimator._keep_columns(found.n_columns, getattr(X, "columns", None))
     return found
 
 
-def _open_stream(
-    owner: str, X: BlockStream, y: Any, again: bool, several: bool, encode: Encode | None
-) -> Source:
-    refuse_single_reading(owner, X, y, again=again)
-    stream = X if encode is None else X.map_targets(encode)
-    stream = stream if several else stream.map_targets(_as_vector)
-    first, blocks = _first_and_all(checked_blocks(stream))
-    shape = first[1].shape[1:]
-    _check_target(owner, shape, several)
-    if again:
+@dataclass(frozen=True)
+class _Wanted:
+    """What an estimator wants of a table; one method per kind of table."""
+
+    owner: str
+    again: bool
+    several: bool
+    encode: Encode | None
+    missing: bool
+
+    def stream(self, X: BlockStream, y: Any) -> Source:
+        if y is not None:
+            raise ParameterError("A BlockStream carries its targets: leave y out.")
+        if self.again and not X.can_be_read_again:
+            raise ParameterError(
+                f"{self.owner} reads the table several times, and this stream can be read once. Give"
+                " BlockStream a function that returns a new iterator at each call."
+            )
+        stream = X if self.encode is None else X.map_targets(self.encode)
+        stream = stream if self.several else stream.map_targets(_as_vector)
+        blocks = checked_blocks(stream, missing=self.missing)
+        first = next(blocks)
+        width, shape = first[0].shape[1], first[1].shape[1:]
+        self._check_target(shape)
+        if not self.again:
+            return Source("stream", X.n_rows, width, shape, chain([first], blocks))
         for _ in blocks:
             pass  # every block is checked before anything is spent
-    return Source("stream", X.n_rows, first[0].shape[1], shape, stream if again else blocks)
+        return Source("stream", X.n_rows, width, shape, stream, missing=self.missing)
 
+    def dask(self, X: Any, y: Any) -> Source:
+        read = self.encode is not _zeros
+        n_rows, n_columns, shape = chunks.table_shape(X, *([y] if read else []))
+        y = y if read else None
+        if not self.several and shape == (1,):
+            y, shape = (y[y.columns[0]] if hasattr(y, "columns") else y[:, 0]), ()
+        self._check_target(shape)
+        if y is not None and self.encode is not None:
+            frame = hasattr(y, "map_partitions")
+            encode = y.map_partitions if frame else y.map_blocks
+            y = encode(self.encode, **({"meta": (None, "f8")} if frame else {"dtype": float}))
+        found = Source("dask", n_rows, n_columns, shape, X, y, missing=self.missing)
+        if self.again:  # every chunk is checked where it lies
+            sizes = chunks.in_chunks(found, _shape_of_rows)
+            if sum(n for n, _ in sizes) != n_rows or any(d != n_columns for n, d in sizes if n):
+                raise DataError(chunks.WRONG_SIZES)
+        return found
 
-def refuse_single_reading(owner: str, X: BlockStream, y: Any, *, again: bool = True) -> None:
-    """Raise for a stream beside which targets are given, or that can't be read as often as needed."""
-    if y is not None:
-        raise ParameterError("A BlockStream carries its targets: leave y out.")
-    if again and not X.can_be_read_again:
-        raise ParameterError(
-            f"{owner} reads the table several times, and this stream can be read once. Give"
-            " BlockStream a function that returns a new iterator at each call."
-        )
+    def torch(self, X: Any, y: Any) -> Source:
+        from dpkernel.data.tensors import check_tensors, torch
 
+        if self.encode is not None and library_of(y) == "torch":
+            y = torch.as_tensor(self.encode(y.detach().cpu().numpy()), device=y.device)
+        shape = check_tensors(X, y, values=self.again)
+        if not self.several and shape == (1,):
+            y, shape = y[:, 0], ()
+        self._check_target(shape)
+        return Source("torch", len(X), X.shape[1], shape, X, y)
 
-def _open_dask(
-    owner: str, X: Any, y: Any, again: bool, several: bool, encode: Encode | None
-) -> Source:
-    n_rows, n_columns, shape = chunks.table_shape(X, y)
-    if not several and shape == (1,):
-        y, shape = (y[y.columns[0]] if hasattr(y, "columns") else y[:, 0]), ()
-    _check_target(owner, shape, several)
-    if encode is not None and hasattr(y, "map_partitions"):
-        y = y.map_partitions(encode, meta=(None, "f8"))
-    elif encode is not None:
-        y = y.map_blocks(encode, dtype=float)
-    if again:  # every chunk is checked where it lies
-        sizes = chunks.in_chunks(X, y, _shape_of_rows)
-        if sum(n for n, _ in sizes) != n_rows or any(d != n_columns for n, d in sizes if n):
-            raise DataError(chunks.WRONG_SIZES)
-    return Source("dask", n_rows, n_columns, shape, X, y)
+    def _check_target(self, shape: tuple[int, ...]) -> None:
+        if shape != () and not self.several:
+            raise DataError(f"{self.owner} takes one target: y of shape (n,).")
 
 
 def _shape_of_rows(blocks: Iterator[tuple[Any, Array]]) -> tuple[int, int]:
@@ -126,39 +149,14 @@ def _shape_of_rows(blocks: Iterator[tuple[Any, Array]]) -> tuple[int, int]:
     return sum(n for n, _ in shapes), max((d for _, d in shapes), default=0)
 
 
-def _open_tensors(
-    owner: str, X: Any, y: Any, again: bool, several: bool, encode: Encode | None
-) -> Source:
-    from dpkernel.data.tensors import check_tensors, torch
-
-    if encode is not None and library_of(y) == "torch":
-        y = torch.as_tensor(encode(y.detach().cpu().numpy()), device=y.device)
-    shape = check_tensors(X, y, values=again)
-    if not several and shape == (1,):
-        y, shape = y[:, 0], ()
-    _check_target(owner, shape, several)
-    return Source("torch", len(X), X.shape[1], shape, X, y)
+def _zeros(y: Any) -> Array:
+    """Stand for targets that are not read."""
+    return np.zeros(shape_of(y)[:1])
 
 
 def _as_vector(y: Any) -> Any:
     values = as_numbers(y)
     return values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values
-
-
-def _check_target(owner: str, shape: tuple[int, ...], several: bool) -> None:
-    if shape != () and not several:
-        raise DataError(f"{owner} takes one target: y of shape (n,).")
-
-
-def _first_and_all(blocks: Iterator[Any]) -> tuple[Any, Iterator[Any]]:
-    """Return the first block, and an iterator over all of them."""
-    first = next(blocks)
-
-    def again() -> Iterator[Any]:
-        yield first
-        yield from blocks
-
-    return first, again()
 
 
 # --- tables whose unit is a person with several rows -----------------------------------------------

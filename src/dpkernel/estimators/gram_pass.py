@@ -8,8 +8,8 @@ threads the block has; never on the values of other rows.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -99,9 +99,13 @@ def sum_blocks(
         statistics.update(*recipe.records(X, y), position)
         return len(y)
 
-    with _progress(recipe.layout.n_max if progress else None) as advance:
+    bar = Progress(transient=True) if progress else None
+    with bar or nullcontext():
+        if bar is not None:
+            bar.add_task("one pass over the rows", total=recipe.layout.n_max)
         for rows in in_threads(add, placed(), threads):
-            advance(rows)
+            if bar is not None:
+                bar.advance(bar.task_ids[0], rows)
     return statistics
 
 
@@ -114,14 +118,3 @@ def _merged(parts: list[Packed]) -> Packed:
     for part in parts[1:]:
         total.merge(GramFolds._unpack(part))
     return total._pack()
-
-
-@contextlib.contextmanager
-def _progress(total: int | None) -> Iterator[Callable[[int], None]]:
-    """Show a bar over this many rows; None: nothing at all."""
-    if total is None:
-        yield lambda rows: None
-        return
-    with Progress(transient=True) as bar:
-        task = bar.add_task("one pass over the rows", total=total)
-        yield lambda rows: bar.advance(task, rows)

@@ -123,7 +123,10 @@ class _FloatSum:
         self.layout = recipe.layout
         width = _padded(self.layout.side, 16)
         self.block_rows = min(self.layout.block_rows, max(2**26 // width, 1024))
-        self._transform = _scaled_twin(recipe, device)
+        features = recipe.features
+        self._transform = feature_twin(features, recipe.dtype, device)
+        if isinstance(features, FourierFeatures) and not _one_amplitude(features):
+            self._transform = lambda X: (_by_numpy(features, X), 1.0)  # a scale per column
         self._total = torch.zeros((width, width), dtype=torch.int64, device=device)
 
     def add(self, X: Any, targets: Any) -> None:
@@ -146,50 +149,31 @@ def _one_amplitude(features: FourierFeatures) -> bool:
     return bool(np.ptp(features._tables[np.dtype("f4")][1]) == 0)
 
 
-def _fourier_parts(recipe: Recipe, device: Any) -> tuple[Any, float | None, float]:
-    """Return frequencies, the clip that keeps phases finite (None: not needed) and the amplitude."""
-    features = recipe.features
-    assert isinstance(features, FourierFeatures)
-    frequencies, amplitudes = features._tables[np.dtype(recipe.dtype)]
-    needless = recipe.domain.columns is not None and features._most_input >= 1
-    table = torch.as_tensor(frequencies, device=device)
-    return table, None if needless else features._most_input, float(np.ravel(amplitudes)[0])
-
-
-def _scaled_twin(recipe: Recipe, device: Any) -> Callable[[Any], tuple[Any, float]]:
-    """Return a function from inputs to (rows, scale): the features are scale * rows."""
-    features = recipe.features
-    if isinstance(features, FourierFeatures) and _one_amplitude(features):
-        table, limit, scale = _fourier_parts(recipe, device)
-        return lambda X: (_waves(X if limit is None else X.clamp(-limit, limit), table), scale)
-    if isinstance(features, LinearFeatures):
-        return lambda X: (X.clamp(-1.0, 1.0), features._factor)
-    return lambda X: (_by_numpy(features, X), 1.0)
-
-
-def feature_twin(features: FeatureMap, dtype: str, device: Any) -> Callable[[Any], Any]:
-    """Return the function from inputs to features."""
+def feature_twin(features: FeatureMap, dtype: str, device: Any) -> Callable[[Any], tuple[Any, Any]]:
+    """Return a function from inputs to (rows, scale): the features are rows * scale."""
     if isinstance(features, NormalisedFeatures):
         inner = feature_twin(features._base, dtype, device)
         centre = torch.as_tensor(features._centre, dtype=getattr(torch, dtype), device=device)
-        constant, scale = float(features.constant), float(features.scale)
+        constant, factor = float(features.constant), float(features.scale)
         margin = 2.0**-20 if dtype == "float32" else 2.0**-36
 
-        def normalised(X: Any) -> Any:
-            rows = (inner(X) - centre) * scale
+        def normalised(X: Any) -> tuple[Any, float]:
+            rows, scale = inner(X)
+            rows = (rows * scale - centre) * factor
             rows = torch.cat((torch.full_like(rows[:, :1], constant), rows), dim=1)
             norms = torch.linalg.vector_norm(rows, dim=1, keepdim=True) * (1 + margin)
-            return torch.nan_to_num(rows / norms.clamp(min=constant / 2))
+            return torch.nan_to_num(rows / norms.clamp(min=constant / 2)), 1.0
 
         return normalised
     if isinstance(features, FourierFeatures):
         tables = features._tables[np.dtype(dtype)]
         frequencies, amplitudes = (torch.as_tensor(table, device=device) for table in tables)
         limit = features._most_input
-        return lambda X: _waves(X.clamp(-limit, limit), frequencies) * amplitudes
+        scale = float(amplitudes.ravel()[0]) if _one_amplitude(features) else amplitudes
+        return lambda X: (_waves(X.clamp(-limit, limit), frequencies), scale)
     if isinstance(features, LinearFeatures):
-        return lambda X: X.clamp(-1.0, 1.0) * features._factor
-    return lambda X: _by_numpy(features, X)
+        return lambda X: (X.clamp(-1.0, 1.0), features._factor)
+    return lambda X: (_by_numpy(features, X), 1.0)
 
 
 def _waves(X: Any, frequencies: Any) -> Any:
@@ -258,8 +242,11 @@ class _DigitSum:
 
     def __init__(self, recipe: Recipe, device: Any, fill: Any = None, product: Any = None) -> None:
         layout = self.layout = recipe.layout
-        table, self._limit, scale = _fourier_parts(recipe, device)
-        self._table = table.T
+        features = recipe.features
+        assert isinstance(features, FourierFeatures)
+        frequencies, amplitudes = features._tables[np.dtype(recipe.dtype)]
+        table, scale = torch.as_tensor(frequencies, device=device), float(amplitudes.ravel()[0])
+        self._table, self._limit = table.T, features._most_input
         half = layout.n_features // 2
         self._planes = 2 if layout.row / math.sqrt(half) < 32_639 else 3
         # 2^-20 less, so that no pair is lost to the rounding of its square
@@ -296,8 +283,7 @@ class _DigitSum:
     def add(self, X: Any, targets: Any) -> None:
         """Add rows."""
         layout = self.layout
-        if self._limit is not None:
-            X = X.clamp(-self._limit, self._limit)
+        X = X.clamp(-self._limit, self._limit)
         ends = torch.trunc(targets * layout.target).to(torch.int32).T
         ends = torch.cat((ends, torch.full_like(ends[:1], layout.constant)))
         tail = torch.cat(_digits_of(ends, _TAIL_PLANES))

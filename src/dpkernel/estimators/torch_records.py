@@ -103,7 +103,8 @@ def record_twin(recipe: RecordRecipe, X: Any) -> Callable[[Any], tuple[Any, Any]
         z = torch.empty((len(X), recipe.n_coordinates), dtype=dtype, device=device)
         first = recipe.n_coordinates - recipe.features.n_outputs
         z[:, :first] = recipe.constant
-        z[:, first:] = (features(inputs(X)) - centre) * recipe.scale
+        rows, scale = features(inputs(X))
+        z[:, first:] = (rows * scale - centre) * recipe.scale
         squares = z.to(torch.float64).square().sum(dim=1)
         strange = ~(squares < 1e200)  # can't come from a map of this library; counts nothing
         z.masked_fill_(strange[:, None], 0.0)
