@@ -246,7 +246,8 @@ class _DigitSum:
         assert isinstance(features, FourierFeatures)
         frequencies, amplitudes = features._tables[np.dtype(recipe.dtype)]
         table, scale = torch.as_tensor(frequencies, device=device), float(amplitudes.ravel()[0])
-        self._table, self._limit = table.T, features._most_input
+        inside = recipe.domain.columns is not None and features._most_input >= 1
+        self._table, self._limit = table.T, None if inside else features._most_input
         half = layout.n_features // 2
         self._planes = 2 if layout.row / math.sqrt(half) < 32_639 else 3
         # 2^-20 less, so that no pair is lost to the rounding of its square
@@ -283,7 +284,8 @@ class _DigitSum:
     def add(self, X: Any, targets: Any) -> None:
         """Add rows."""
         layout = self.layout
-        X = X.clamp(-self._limit, self._limit)
+        if self._limit is not None:  # phases stay finite
+            X = X.clamp(-self._limit, self._limit)
         ends = torch.trunc(targets * layout.target).to(torch.int32).T
         ends = torch.cat((ends, torch.full_like(ends[:1], layout.constant)))
         tail = torch.cat(_digits_of(ends, _TAIL_PLANES))
