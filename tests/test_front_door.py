@@ -723,19 +723,12 @@ ALLOWED = {
     "estimators/curator.py": "blocks of numbers in the unit box",
     "estimators/rkhs.py": "blocks of numbers in the unit box",
     "estimators/regressor/": "predictions",
-    "data/passes.py": "float64 blocks, after dense_rows",
-    "data/sources.py": "tensors, which have one type",
-    "data/tensors.py": "tensors, which have one type",
-    "estimators/torch_records.py": "tensors",
-    "estimators/torch_pass.py": "tensors",
     "preprocessing/": "blocks of float64, after checked_table or check_columns",
     "selection/losses.py": "predictions of a model",
     "selection/score.py": "predictions of a model",
     "selection/search.py": "predictions of a model",
     "data/table_files/schema.py": "cell by cell, with cells.number",
     "data/table_files/spool.py": "codes of labels",
-    "data/labels.py": "classes, which are declared",
-    "estimators/gram_pass.py": "targets in float64",
 }  # fmt: skip
 
 

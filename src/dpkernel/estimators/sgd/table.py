@@ -70,24 +70,14 @@ class RecordTable:
         return made.then(integer_block, plan, targets, bytes_a_row=size, joined=True)
 
 
-class GradientTable:
-    """Sums of clipped gradients over the records of a table."""
-
-    def __init__(self, table: RecordTable, plan: GradientSGD, targets: list[Targets]) -> None:
-        self._plan, self._integers = plan, table.integers(plan, targets)
-
-    def prepare(self) -> None:
-        """Make what is kept."""
-        self._integers.prepare()
-
-    def sums(self, w: Array, rows: IntArray | None) -> IntArray:
-        """Return the exact sum of the clipped gradients at w of these rows (None: all)."""
-        if rows is not None and not self._integers.keeps:
-            raise AssertionError("random batches need records that are kept")
-        total: IntArray = np.zeros(w.shape, np.int64)
-        for block in self._integers.blocks():
-            total = total + Block(*block).sums(self._plan, w, rows)
-        return total.ravel()
+def sum_gradients(integers: Passes, plan: GradientSGD, w: Array, rows: IntArray | None) -> IntArray:
+    """Return the exact sum of the clipped gradients at w of these rows (None: all)."""
+    if rows is not None and not integers.keeps:
+        raise AssertionError("random batches need records that are kept")
+    total: IntArray = np.zeros(w.shape, np.int64)
+    for block in integers.blocks():
+        total = total + Block(*block).sums(plan, w, rows)
+    return total.ravel()
 
 
 def integer_block(
