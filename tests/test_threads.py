@@ -10,7 +10,7 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from dpkernel import BlockStream, Budget, Ledger, Neighbours, PrivateKernelRidge, SeededNoise
-from dpkernel.data import passes
+from dpkernel.estimators import gram_pass
 from dpkernel.foundations.errors import DataError
 from dpkernel.foundations.threads import block_threads, in_threads
 from dpkernel.privacy.statistics import GramLayout, GramSum
@@ -30,7 +30,7 @@ def build(**options):
 
 
 def use_threads(monkeypatch, threads):
-    monkeypatch.setattr(passes, "block_threads", lambda *sizes: contextlib.nullcontext(threads))
+    monkeypatch.setattr(gram_pass, "block_threads", lambda *sizes: contextlib.nullcontext(threads))
 
 
 def blas_threads():

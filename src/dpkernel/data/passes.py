@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from operator import add, itemgetter
 from typing import Any, Self
 
 import numpy as np
@@ -97,10 +97,14 @@ class Passes:
 
     def blocks(self) -> Iterable[Block]:
         """Return the blocks after the last step, from memory or made anew; Dask chunks are fetched."""
-        if self._kept is None and self.keeps:
-            made = self._made()
+        if self._kept is not None:
+            return self._kept
+        if self._before is None:
+            return self._read()
+        made = _stepped(self._before.blocks(), self._steps[-1:])
+        if self.keeps:
             self._kept = [_join(made, self.source.n_rows)] if self._joined else list(made)
-        return self._made() if self._kept is None else self._kept
+        return made if self._kept is None else self._kept
 
     def at(self, rows: IntArray) -> Iterator[Block]:
         """Yield the blocks of these rows of an array, in this order, made anew."""
@@ -127,20 +131,10 @@ class Passes:
 
     def sum(self, function: Callable[..., Block], *arguments: Any) -> list[Any]:
         """Return the sums over all blocks of the arrays that function(*block, *arguments) returns."""
-        with self.threads(64, 2**25) as threads:
-            parts = self.run(_sum, function, arguments, threads)
-        return _added(part for part in parts if part)
-
-    def threads(self, n_blocks: int, bytes_a_block: int) -> AbstractContextManager[int]:
-        """Yield how many blocks a job may work on at once; one where each chunk is a job."""
-        if self.source.kind == "dask":
-            return nullcontext(1)
-        return block_threads(n_blocks, bytes_a_block)
-
-    def _made(self) -> Iterator[Block]:
-        if self._before is None:
-            return self._read()
-        return _stepped(self._before.blocks(), self._steps[-1:])
+        if self.source.kind == "dask":  # every chunk is a job of its own, and may have no rows
+            return _added(filter(None, self.run(_sum, function, arguments)))
+        with block_threads(64, 2**25) as threads:
+            return _sum(self.blocks(), function, arguments, threads)
 
     def _read(self) -> Iterator[Block]:
         """Yield the rows themselves: (X, y), and the shares where the source has them."""
@@ -158,7 +152,10 @@ class Passes:
             if self._device_rows is not None:
                 return tensors.device_blocks(source.X, source.y, self._device_rows)
             return tensors.host_blocks(source.X, source.y)
-        return _cut([(v for v in (source.X, source.y, source.shares) if v is not None)])
+        columns = [source.X]
+        columns += [] if source.y is None else [source.y]
+        columns += [] if source.shares is None else [source.shares]
+        return _cut([columns])
 
 
 def _cut(pieces: Iterable[Iterable[Any]]) -> Iterator[Block]:
@@ -167,7 +164,7 @@ def _cut(pieces: Iterable[Iterable[Any]]) -> Iterator[Block]:
         step = rows_a_block(X.shape[1])
         for start in range(0, X.shape[0], step):
             rows = slice(start, start + step)
-            yield dense_rows(X, rows), *(values[rows] for values in others)
+            yield dense_rows(X, rows), *map(itemgetter(rows), others)
 
 
 def _whole(pieces: Iterable[tuple[Any, Array]], step: int) -> Iterator[Block]:
@@ -214,7 +211,7 @@ def _run_job(
 
 
 def _sum(
-    blocks: Iterable[Block], function: Callable[..., Block], arguments: Block, threads: int
+    blocks: Iterable[Block], function: Callable[..., Block], arguments: Block, threads: int = 1
 ) -> list[Any]:
     """Return the sums over blocks; nothing where there is none."""
     tasks = ((*block, *arguments) for block in blocks)
@@ -222,4 +219,7 @@ def _sum(
 
 
 def _added(parts: Iterable[Iterable[Any]]) -> list[Any]:
-    return [sum(values[1:], start=values[0]) for values in zip(*parts, strict=True)]
+    total: list[Any] = []
+    for part in parts:
+        total = list(map(add, total, part)) if total else list(part)
+    return total

@@ -21,7 +21,7 @@ from dpkernel.data.domain import Domain, Interval, unit_inputs
 from dpkernel.data.passes import Passes
 from dpkernel.data.sources import Source
 from dpkernel.foundations.errors import DataError
-from dpkernel.foundations.threads import in_threads
+from dpkernel.foundations.threads import block_threads, in_threads
 from dpkernel.foundations.types import Array
 from dpkernel.models.features import FeatureMap
 from dpkernel.privacy.folds import GramFolds, Packed
@@ -71,7 +71,7 @@ def sum_source(source: Source, recipe: Recipe, *, progress: bool = False) -> Gra
             raise DataError(WRONG_SIZES)
         return found
     n_blocks = -(-source.n_rows // rows_a_block(source.n_columns))
-    with passes.threads(n_blocks, recipe.bytes_a_block(source.n_columns)) as threads:
+    with block_threads(n_blocks, recipe.bytes_a_block(source.n_columns)) as threads:
         total: GramFolds = passes.run(sum_blocks, recipe, threads, progress)[0]
     return total
 

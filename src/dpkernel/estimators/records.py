@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from itertools import starmap
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import Array, IntArray
 from dpkernel.models.features import FeatureMap, NormalisedFeatures
 from dpkernel.models.losses import Loss
-from dpkernel.solvers.objective_perturbation import CompensatedSum, Record, Records, sum_blocks
+from dpkernel.solvers.objective_perturbation import CompensatedSum, Records, sum_blocks
 
 _CONSTANT_POWER = 0.1  # share of ||z||^2 that the constant coordinate has
 _SAMPLE = 2048
@@ -144,30 +145,25 @@ class Targets:
         """Return the problem's targets, and weights in [0, 1] or None."""
         return y, None
 
-    def view(self, y: Array, weights: Array) -> tuple[Array, Array]:
-        """Return the problem's targets, and the weights of its records."""
+    def view(self, z: Any, y: Array, weights: Array) -> tuple[Any, Array, Array]:
+        """Return stored records as the problem sees them."""
         wanted, factors = self.of(y)
-        return wanted, weights if factors is None else weights * factors
+        return z, wanted, weights if factors is None else weights * factors
 
 
 class RecordPasses(Passes):
     """A table and its steps, the last of which may return records: (features, targets, weights)."""
 
-    def records(
-        self, loss: Loss, targets: Targets | None = None, job: Callable[..., Any] | None = None
-    ) -> Records:
-        """Return the sums of a convex problem, for one loss and one view of the targets.
-
-        ``job`` takes blocks and sums them up; that for arrays is ``sum_records``.
-        """
-        return _Sums(self, job or sum_records, loss, targets or Targets())
+    def records(self, loss: Loss) -> Records:
+        """Return the sums of a convex problem."""
+        return _Sums(self, sum_records, loss, Targets())
 
 
 @dataclass(frozen=True)
 class _Sums:
     """Sums over the records of a table, at any beta."""
 
-    passes: RecordPasses
+    passes: Passes
     job: Callable[..., Any]
     loss: Loss
     targets: Targets
@@ -197,8 +193,7 @@ def sum_records(
     threads: int,
 ) -> tuple[Array, Array | None]:
     """Return gradient and Hessian of the sum of losses over blocks of records."""
-    seen: Iterable[Record] = ((z, *targets.view(y, weights)) for z, y, weights in blocks)
-    return sum_blocks(seen, loss, beta, hessian_stride, threads)
+    return sum_blocks(starmap(targets.view, blocks), loss, beta, hessian_stride, threads)
 
 
 def _compensated(terms: list[Array]) -> Array:
@@ -228,14 +223,14 @@ class RecordStore:
             self._step = (torch_records.record_block, twin)
             self._job = torch_records.sum_records
             device_rows = torch_records.rows_at_once(recipe, source.n_columns)
-            self._rows = RecordPasses(source, device_rows=device_rows)
+            self._rows = Passes(source, device_rows=device_rows)
         else:
-            self._rows = RecordPasses(source, spent=True)
+            self._rows = Passes(source, spent=True)
         self._records = self._rows.then(*self._step, bytes_a_row=recipe.bytes_a_row)
 
     def records(self, loss: Loss, targets: Targets) -> Records:
         """Return the sums over the table for one loss and one view of its targets."""
-        return self._records.records(loss, targets, self._job)
+        return _Sums(self._records, self._job, loss, targets)
 
     def sum_rows(self) -> Any:
         """Return the exact sum of all z without the constant, in integers; nothing is kept."""

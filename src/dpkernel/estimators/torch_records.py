@@ -9,6 +9,7 @@ on it, and one back. Feature maps that have no torch twin are evaluated by NumPy
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import starmap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -61,8 +62,7 @@ def sum_records(
     """Return gradient and Hessian of the sum of losses: the twin of ``records.sum_records``."""
     gradient: CompensatedSum = CompensatedSum(len(beta))
     bends: Any = 0.0
-    for z, stored, weights in blocks:
-        y, omega = targets.view(stored, weights)
+    for z, y, omega in starmap(targets.view, blocks):
         at = torch.as_tensor(beta, device=z.device)
         precise = z.to(torch.float64)
         scores = (precise @ at).cpu().numpy()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import starmap
 
 import numpy as np
 
@@ -58,10 +59,9 @@ class RecordTable:
         """Yield records in this order (None: as they come), as one problem sees them."""
         records, rows = self._records, order if self.kept else None
         blocks = records.blocks() if self.kept or order is None else records.at(order)
-        for z, y, weights in blocks:
-            view = targets.view(y, weights)
+        for z, y, weights in starmap(targets.view, blocks):
             for some in in_parts(np.arange(len(y)) if rows is None else rows):
-                yield z, some, *view
+                yield z, some, y, weights
 
     def integers(self, plan: GradientSGD, targets: list[Targets]) -> Passes:
         """Return the same records with integer rows, for sums of clipped gradients."""
@@ -85,6 +85,6 @@ def integer_block(
 ) -> tuple[Array, Array, Array, Array]:
     """Return integer rows, targets (one column per problem), weights and caps of a block of records."""
     whole, caps = plan.rows(z)
-    views = [one.view(y, weights) for one in targets]
+    views = [one.view(z, y, weights) for one in targets]
     # one weight per record: class weights do not depend on the problem
-    return whole, np.column_stack([view for view, _ in views]), views[0][1], caps
+    return whole, np.column_stack([view[1] for view in views]), views[0][2], caps
