@@ -33,8 +33,8 @@ from rich.table import Table
 
 from dpkernel import BlockStream, Budget, Neighbours, PrivateKernelRidge
 from dpkernel.data.domain import Domain, Interval
+from dpkernel.data.sources import Source
 from dpkernel.estimators.gram_pass import Recipe, sum_source
-from dpkernel.estimators.sources import Source
 from dpkernel.models.features import FourierFeatures
 from dpkernel.privacy.statistics import GramLayout
 from dpkernel.proof.papers import PublishedAlgorithm1

@@ -26,7 +26,6 @@ from dpkernel import SeededNoise
 from dpkernel.data.domain import clip_rows
 from dpkernel.estimators.regressor import BudgetPlan
 from dpkernel.estimators.rkhs import FunctionModel, FunctionProblem, FunctionTable
-from dpkernel.estimators.sgd.table import RecordTable
 from dpkernel.foundations.types import Neighbours
 from dpkernel.preprocessing import PrivateMinMaxScaler
 from dpkernel.privacy.mechanisms import REGISTRY, GaussianMixing, Mechanism
@@ -266,10 +265,10 @@ def _accept_blank_rows(monkeypatch: Any) -> None:
     The library has no such row: a null record is what proofs under zero-out compare with. Wherever rows
     enter, one that is marked is left out of every sum and keeps its place in n.
     """
-    from dpkernel.estimators import group_pass, sources
+    from dpkernel.data import sources
     from dpkernel.preprocessing import rows as transformers
 
-    open_source, open_units = sources.open_source, group_pass.open_units
+    open_source, open_units = sources.open_source, sources.open_units
 
     def marked(X: Any) -> Any:
         return np.asarray(X)[:, 0] == BLANK if isinstance(X, np.ndarray) else np.zeros(1, bool)
@@ -293,10 +292,10 @@ def _accept_blank_rows(monkeypatch: Any) -> None:
         if not blank.any():
             return rows_of_table(table, target)
         found = rows_of_table(table[~blank], None if target is None else target[~blank])
-        return replace(found, n_rows=len(table))
+        return replace(found, source=replace(found.source, n_rows=len(table)))
 
     rows_of_table, open_table = transformers.rows_of_table, FunctionModel._open_table
-    counts, fill, fit = RowLoss.counts, RecordTable.prepare, FunctionProblem.fit
+    counts, fit = RowLoss.counts, FunctionProblem.fit
 
     @dataclass(frozen=True)
     class Counted(FunctionTable):
@@ -322,14 +321,6 @@ def _accept_blank_rows(monkeypatch: Any) -> None:
         found, blank = counts(loss, model, X, y), marked(X)
         return np.where(blank, 0, found) if blank.any() else found
 
-    def filled(table: Any) -> None:
-        fill(table)
-        source = table._source
-        missing = source.n_rows - len(source.y) if source.kind == "array" else 0
-        if missing and table._kept is not None:
-            for part in table._kept:
-                part[-missing:] = 0.0  # the marked row is the last one
-
     scale = PrivateMinMaxScaler.transform
 
     def scaled(step: Any, X: Any) -> Any:
@@ -349,7 +340,6 @@ def _accept_blank_rows(monkeypatch: Any) -> None:
     monkeypatch.setattr(FunctionModel, "_open_table", function_rows)
     monkeypatch.setattr(FunctionProblem, "fit", function_fit)
     monkeypatch.setattr(RowLoss, "counts", losses)
-    monkeypatch.setattr(RecordTable, "prepare", filled)
 
 
 # --- how far a statistic moved -------------------------------------------------------------------

@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import dpkernel.estimators.passes
+import dpkernel.data.passes
 import dpkernel.solvers.objective_perturbation
 from dpkernel import PrivateKernelClassifier, SeededNoise
 from dpkernel.estimators import objective_model
@@ -31,7 +31,7 @@ TABLES = (X, np.array([1, *OTHERS])), (X, np.array([0, *OTHERS]))
 @pytest.fixture(autouse=True)
 def one_thread(monkeypatch):
     """A look at the threads of BLAS takes longer than such a fit."""
-    for module in (dpkernel.estimators.passes, dpkernel.solvers.objective_perturbation):
+    for module in (dpkernel.data.passes, dpkernel.solvers.objective_perturbation):
         monkeypatch.setattr(module, "block_threads", lambda *_: contextlib.nullcontext(1))
 
 

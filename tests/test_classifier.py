@@ -24,7 +24,7 @@ from dpkernel import (
     load,
     save,
 )
-from dpkernel.estimators.labels import label_codes
+from dpkernel.data.labels import label_codes
 from dpkernel.estimators.objective_plan import ROW_BOUND
 from dpkernel.estimators.records import RecordRecipe
 from dpkernel.foundations.errors import AssumptionError, DataError, ParameterError

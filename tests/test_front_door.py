@@ -46,10 +46,10 @@ from dpkernel import (
     private_score,
 )
 from dpkernel.data.cells import as_numbers, identity, key
+from dpkernel.data.labels import label_codes
+from dpkernel.data.sources import unit_shares
 from dpkernel.data.table_files import open_table
 from dpkernel.data.table_files.schema import ColumnRule
-from dpkernel.estimators.group_pass import unit_shares
-from dpkernel.estimators.labels import label_codes
 from dpkernel.foundations.errors import DataError, DPKernelError, ParameterError
 from dpkernel.methods import PrivateCurator, PrivateGridRegressor
 from dpkernel.preprocessing import DeclaredCategories, PrivatePipeline
@@ -723,17 +723,12 @@ ALLOWED = {
     "estimators/curator.py": "blocks of numbers in the unit box",
     "estimators/rkhs.py": "blocks of numbers in the unit box",
     "estimators/regressor/": "predictions",
-    "estimators/sources.py": "tensors, which have one type, and float64 blocks",
-    "estimators/torch_records.py": "tensors",
-    "estimators/torch_pass.py": "tensors",
     "preprocessing/": "blocks of float64, after checked_table or check_columns",
     "selection/losses.py": "predictions of a model",
     "selection/score.py": "predictions of a model",
     "selection/search.py": "predictions of a model",
     "data/table_files/schema.py": "cell by cell, with cells.number",
     "data/table_files/spool.py": "codes of labels",
-    "estimators/labels.py": "classes, which are declared",
-    "estimators/gram_pass.py": "targets in float64",
 }  # fmt: skip
 
 

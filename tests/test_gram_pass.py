@@ -134,7 +134,7 @@ def test_bad_stream_arguments(data):
         BlockStream([], n_rows=0)
     with pytest.raises(ParameterError, match="'source' parameter of BlockStream"):
         BlockStream(3, n_rows=1)
-    with pytest.raises(ParameterError, match="carries its targets"):
+    with pytest.raises(ParameterError, match="contains its targets"):
         build().fit(BlockStream.from_arrays(*data), data[1])
 
 

@@ -28,7 +28,8 @@ from dpkernel import (
     load,
     save,
 )
-from dpkernel.estimators.group_pass import open_units, sum_units, unit_layout, unit_shares
+from dpkernel.data.sources import open_units, unit_shares
+from dpkernel.estimators.group_pass import sum_units, unit_layout
 from dpkernel.foundations.errors import CertificateError, DataError, ParameterError
 from dpkernel.foundations.types import Neighbours
 from dpkernel.models.features import FourierFeatures, PublicNystroem

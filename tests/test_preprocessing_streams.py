@@ -118,7 +118,7 @@ def test_streams_that_can_not_be_used_are_refused_before_anything_is_spent(table
     assert caught.value.__context__ is None
     with pytest.raises(ParameterError, match="A BlockStream contains its targets"):
         KINDS["target"](ledger=ledger).fit(in_blocks(X, y), y)
-    with pytest.raises(DataError, match="one number per row"):
+    with pytest.raises(DataError, match="takes one target"):
         KINDS["target"](ledger=ledger).fit(in_blocks(X, X))
     with pytest.raises(ParameterError, match="PrivatePipeline takes tables in memory"):
         PrivatePipeline([("s", build())], ledger=ledger).fit(in_blocks(X, y))

@@ -24,7 +24,9 @@ from dpkernel import (
     PrivateQuantileRegressor,
     SeededNoise,
 )
-from dpkernel.estimators import records
+from dpkernel.data import passes
+from dpkernel.data.domain import unit_inputs
+from dpkernel.data.sources import Source
 from dpkernel.estimators.classifier import OneAgainstRest
 from dpkernel.estimators.objective_plan import (
     ROW_BOUND,
@@ -34,7 +36,6 @@ from dpkernel.estimators.objective_plan import (
 )
 from dpkernel.estimators.records import STEPS, RecordRecipe, RecordStore, sum_rows
 from dpkernel.estimators.robust import UnitTarget
-from dpkernel.estimators.sources import Source, unit_inputs
 from dpkernel.foundations.errors import DataError, ParameterError
 from dpkernel.foundations.types import Neighbours
 from dpkernel.models.features import FourierFeatures, LinearFeatures, PublicEigenfeatures
@@ -303,7 +304,7 @@ def stream_of(X, y, rows, container=np.asarray):
 def test_arrays_frames_sparse_tables_and_streams_agree(data, cache, monkeypatch):
     X, y = data
     reference = classifier().fit(X, y)
-    monkeypatch.setattr(records, "_CACHE_BYTES", cache)
+    monkeypatch.setattr(passes, "CACHE_BYTES", cache)
     close(classifier().fit(X, y), reference)
     close(classifier().fit(pd.DataFrame(X, columns=["a", "b", "c"]), pd.Series(y)), reference)
     close(classifier().fit(sparse.csr_array(X), y), reference)
@@ -382,7 +383,7 @@ def test_a_stream_that_fails_in_its_second_pass_spends_nothing(data):
 
 def test_memory_does_not_grow_with_the_rows(monkeypatch):
     """Out of core: neither the table nor its features are held."""
-    monkeypatch.setattr(records, "_CACHE_BYTES", 2**20)
+    monkeypatch.setattr(passes, "CACHE_BYTES", 2**20)
 
     def peak(blocks):
         def source():

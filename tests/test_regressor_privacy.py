@@ -15,14 +15,14 @@ import numpy as np
 import pytest
 
 from dpkernel import Budget, Certificate, Ledger, PrivateKernelRegressor, SeededNoise
+from dpkernel.data import passes
 from dpkernel.data.domain import Domain, Interval
-from dpkernel.estimators import passes
+from dpkernel.data.sources import Source
 from dpkernel.estimators.regressor import BudgetPlan, calibration, fitting, learning
 from dpkernel.estimators.regressor.fitting import Fitting, Sizes
 from dpkernel.estimators.regressor.learning import LearnedFitting
 from dpkernel.estimators.regressor.releases import plan_releases
 from dpkernel.estimators.regressor.stage import ROW_BOUND, stage_records
-from dpkernel.estimators.sources import Source
 from dpkernel.foundations.errors import BudgetExceededError, CertificateError
 from dpkernel.foundations.types import Neighbours
 from dpkernel.models.features import WhitenedFeatures

@@ -11,12 +11,11 @@ import pytest
 from scipy import sparse
 
 from dpkernel import BlockStream, Budget, Ledger, PrivateKernelRegressor, SeededNoise
+from dpkernel.data import passes
 from dpkernel.data.domain import Domain, Interval
-from dpkernel.estimators import passes
-from dpkernel.estimators.passes import Passes
+from dpkernel.data.sources import Source
 from dpkernel.estimators.regressor import BudgetPlan
 from dpkernel.estimators.regressor.fitting import Fitting, Sizes
-from dpkernel.estimators.sources import Source
 from dpkernel.foundations.errors import DataError, ParameterError
 from dpkernel.foundations.types import Neighbours
 from dpkernel.models.features import WhitenedFeatures
@@ -150,7 +149,7 @@ def test_a_graph_that_fails_after_the_spend_says_so(data):
 
 def test_without_memory_for_the_blocks_the_model_is_the_same(data, monkeypatch):
     wanted = regressor().fit(*data).predict(data[0])
-    monkeypatch.setattr(passes, "_CACHE_BYTES", 0)
+    monkeypatch.setattr(passes, "CACHE_BYTES", 0)
     for table, target in (data, SOURCES["stream"](*data)):
         model = regressor().fit(table, target)
         np.testing.assert_allclose(model.predict(data[0]), wanted, atol=1e-6)
@@ -161,7 +160,7 @@ def peak_of_a_run(monkeypatch, cache):
     rng = np.random.default_rng(0)
     X = rng.uniform(-1, 1, (6000, 2))
     y = np.clip(X[:, 0], -1, 1)
-    monkeypatch.setattr(passes, "_CACHE_BYTES", cache)
+    monkeypatch.setattr(passes, "CACHE_BYTES", cache)
     monkeypatch.setattr(passes, "rows_a_block", lambda columns: 256)
     target = Interval(-1, 1)
     plan = BudgetPlan(0.1, 0.0, (1.0, 1.0), 0.02, 0.05).filled()
@@ -184,36 +183,3 @@ def test_no_row_of_features_is_kept_beyond_the_limit(monkeypatch):
     features = 6000 * 100 * 8
     assert peak_of_a_run(monkeypatch, 2**28) > 1.2 * features  # and some of them again in a stage
     assert peak_of_a_run(monkeypatch, 0) < 0.7 * features
-
-
-class TestPasses:
-    def test_steps_run_once_where_they_are_kept_and_each_time_where_not(self, data):
-        calls = []
-
-        def double(X, y):
-            calls.append(len(y))
-            return 2 * X, y
-
-        source = Source("array", 900, 3, (), *data)
-        kept = Passes(source).then(double, bytes_a_row=32)
-        remade = Passes(source).then(double)
-        for table, rounds in ((kept, 1), (remade, 3)):
-            calls.clear()
-            for _ in range(3):
-                (total,) = table.sum(_column_sums)
-                np.testing.assert_allclose(total, 2 * data[0].sum(axis=0))
-            assert calls == [900] * rounds
-
-    def test_blocks_are_summed_one_by_one(self, data, monkeypatch):
-        monkeypatch.setattr(passes, "rows_a_block", lambda columns: 64)
-        source = Source("array", 900, 3, (), sparse.csr_matrix(data[0]), data[1])
-        sizes, count = Passes(source).sum(_sizes)
-        assert sizes == 900 and count == 15
-
-
-def _column_sums(X, y):
-    return (X.sum(axis=0),)
-
-
-def _sizes(X, y):
-    return np.array(len(y)), np.array(1)

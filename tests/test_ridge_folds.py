@@ -119,7 +119,7 @@ def test_the_order_in_which_threads_finish_does_not_matter(data, monkeypatch):
     reference = build(n_features=24).fit(BlockStream(blocks, n_rows=len(X)))
 
     def backwards(work, tasks, threads):
-        return [work(*task) for task in reversed(list(tasks))]
+        return [work(*task) for task in reversed(list(tasks))][::-1]
 
     monkeypatch.setattr(gram_pass, "in_threads", backwards)
     model = build(n_features=24).fit(BlockStream(blocks, n_rows=len(X)))

@@ -17,6 +17,7 @@ from scipy import sparse
 from scipy.optimize import minimize
 
 from dpkernel import BlockStream, Budget, Certificate, Ledger, SeededNoise, load, save
+from dpkernel.data import passes
 from dpkernel.estimators.records import RecordRecipe
 from dpkernel.estimators.sgd import plan, table
 from dpkernel.estimators.sgd.plan import ROW_BOUND, Setting, _gradient_errors
@@ -226,8 +227,8 @@ def test_zero_out_has_half_the_sensitivity(data):
 
 def test_a_ridge_moves_the_output_as_little_as_the_minimiser(data):
     """Two G / (ridge n) for replace-one, G = the threshold, whatever the number of passes."""
-    for passes in (1, 5):
-        model = regressor(**OUTPUT, alpha=0.3, max_iter=passes).fit(*data)
+    for rounds in (1, 5):
+        model = regressor(**OUTPUT, alpha=0.3, max_iter=rounds).fit(*data)
         sensitivity = model.certificate_.public["scheme"]["sensitivity"]
         assert sensitivity == pytest.approx(2 * 0.2 / (0.3 * N), rel=1e-9)
 
@@ -373,7 +374,7 @@ def test_partial_fit_says_why_not():
 
 def test_a_full_ledger_is_asked_before_the_table_is_read(data, monkeypatch):
     ledger = Ledger(budget=Budget(0.5, 1e-6))
-    monkeypatch.setattr(table.RecordTable, "prepare", lambda self: pytest.fail("was read"))
+    monkeypatch.setattr(passes.Passes, "prepare", lambda self: pytest.fail("was read"))
     for options in (OUTPUT, {}):
         with pytest.raises(BudgetExceededError, match="Nothing was spent"):
             regressor(ledger=ledger, **options).fit(*data)
@@ -497,7 +498,7 @@ def test_every_kind_of_table_gives_the_same_model(data, tmp_path, monkeypatch, k
                 model = regressor(**options).fit(rows, target)
                 np.testing.assert_allclose(model.coef_, wanted.coef_, rtol=0, atol=1e-9)
                 assert model.certificate_.releases == wanted.certificate_.releases
-                patch.setattr(table, "_CACHE_BYTES", 0)
+                patch.setattr(passes, "CACHE_BYTES", 0)
         wanted = classifier(**options).fit(X, labels(y))
         given = (named,) if kind == "stream" else SOURCES[kind](X, labels(y), *args)
         model = classifier(**options).fit(*given)
@@ -511,7 +512,7 @@ ORDERS = ["output", "replacement, batches", "averaged shuffle", "short batches"]
 def test_records_made_again_give_the_same_model_in_any_order(data, monkeypatch, name):
     X, y = data
     wanted = regressor(**SCHEMES[name]).fit(X, y)
-    monkeypatch.setattr(table, "_CACHE_BYTES", 0)
+    monkeypatch.setattr(passes, "CACHE_BYTES", 0)
     for rows in (X, sparse.csr_matrix(X)):
         again = regressor(**SCHEMES[name]).fit(rows, y)
         np.testing.assert_allclose(again.coef_, wanted.coef_, rtol=0, atol=1e-9)
@@ -541,7 +542,7 @@ def test_streams_are_shuffled_in_memory_or_refused_with_advice(data, monkeypatch
     wanted = regressor(**OUTPUT).fit(X, y)
     model = regressor(**OUTPUT, sampling="shuffle").fit(stream(X, y))
     np.testing.assert_allclose(model.coef_, wanted.coef_, rtol=0, atol=1e-9)
-    monkeypatch.setattr(table, "_CACHE_BYTES", 0)
+    monkeypatch.setattr(passes, "CACHE_BYTES", 0)
     ledger = Ledger(budget=Budget(100.0, 1e-4))
     refused = [{**OUTPUT, "sampling": s} for s in ("shuffle", "replacement")]
     refused += [{**OUTPUT, "preset": "holder-9"}]
@@ -592,7 +593,7 @@ def test_a_table_that_changes_between_passes(data, monkeypatch, perturbation):
             regressor(**options).fit(rows, array.from_array(y, chunks=N))
         assert "0.12" not in str(caught.value)
     assert ledger.spends == []
-    monkeypatch.setattr(table, "_CACHE_BYTES", 0)
+    monkeypatch.setattr(passes, "CACHE_BYTES", 0)
     calls.clear()
     rows = array.from_array(X, chunks=(N, 2)).map_blocks(later, broken, meta=X[:0], dtype=float)
     after = perturbation == "gradient"  # an output is computed before it is paid for

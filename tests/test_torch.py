@@ -13,6 +13,7 @@ import pytest
 from dpkernel import Budget, Ledger, PrivateKernelRidge, SeededNoise
 from dpkernel.data.blocks import BLOCK_ROWS
 from dpkernel.data.domain import Domain, Interval
+from dpkernel.data.sources import Source
 from dpkernel.estimators.gram_pass import Recipe, sum_blocks
 from dpkernel.foundations.errors import DataError
 from dpkernel.foundations.types import Neighbours
@@ -27,6 +28,7 @@ DEVICE = torch.device("cuda", 0) if GPU else torch.device("cpu")
 if not GPU:
     os.environ.setdefault("TRITON_INTERPRET", "1")  # before Triton is imported
 
+from dpkernel.data import tensors  # noqa: E402
 from dpkernel.estimators import torch_pass  # noqa: E402
 
 
@@ -37,6 +39,11 @@ def data(rng):
 
 
 BOX = Domain((Interval(-1, 1), Interval(-2, 1), Interval(-1, 1)), Interval(-2, 2))
+
+
+def sum_tensors(X, y, recipe):
+    source = Source("torch", len(X), X.shape[1], tuple(y.shape[1:]), X, y)
+    return torch_pass.sum_tensors(source, recipe)
 
 
 def build(**options):
@@ -136,8 +143,8 @@ def test_a_map_without_a_torch_twin_runs_on_numpy(data):
     X, _ = data
     cubes = Cubes().build(3)
     layout = GramLayout.choose(3, 1, 2.0, Neighbours.REPLACE_ONE, 9000, Budget(1.0, 1e-6))
-    twin = torch_pass._feature_twin(Recipe(BOX, cubes, layout), torch.device("cpu"))
-    rows, scale = twin(torch.as_tensor(X))
+    found = torch_pass._FloatSum(Recipe(BOX, cubes, layout), torch.device("cpu"))
+    rows, scale = found._transform(torch.as_tensor(X))
     np.testing.assert_array_equal(scale * rows.numpy(), X**3)
 
 
@@ -160,9 +167,9 @@ def test_bad_tensors_spend_nothing(data):
     layout = GramLayout.choose(4, 1, 1.0, Neighbours.REPLACE_ONE, 9000, Budget(1.0, 1e-6))
     recipe = Recipe(BOX, FourierFeatures(4).build(3), layout)
     for bad_X, bad_y in ((holes, y), (X, endless)):  # the pass refuses by itself, too
-        assert torch_pass.check_tensors(bad_X, bad_y, values=False) == ()
+        assert tensors.check_tensors(bad_X, bad_y, values=False) == ()
         with pytest.raises(DataError, match="NaN or infinity"):
-            torch_pass.sum_tensors(bad_X, bad_y, recipe)
+            sum_tensors(bad_X, bad_y, recipe)
     levels = Domain((Interval(-1, 1), Interval(-1, 1), Interval(-1, 1)))
     build(bounds=levels, ledger=ledger).fit(X, y)
     assert len(ledger.spends) == 1
@@ -181,10 +188,10 @@ def test_wide_records_are_summed_panel_by_panel(rng):
     features = FourierFeatures(600).build(3)
     layout = GramLayout.choose(600, 1, 1.0, Neighbours.REPLACE_ONE, 700, Budget(1.0, 1e-6))
     recipe = Recipe(BOX, features, layout)
-    found = torch_pass.sum_tensors(torch.as_tensor(X), torch.as_tensor(y), recipe)._folds[0]._sum
+    found = sum_tensors(torch.as_tensor(X), torch.as_tensor(y), recipe)._folds[0]._sum
     inputs = torch_pass.input_twin(recipe, DEVICE)(torch.as_tensor(X, device=DEVICE))
     targets = torch_pass._target_twin(recipe)(torch.as_tensor(y, device=DEVICE))
-    rows, scale = torch_pass._feature_twin(recipe, DEVICE)(inputs)
+    rows, scale = torch_pass.feature_twin(features, recipe.dtype, DEVICE)(inputs)
     records = torch_pass._quantise(layout, rows, scale, targets).cpu().to(torch.int64).numpy()
     np.testing.assert_array_equal(found, (records.T @ records)[:602, :602])
     expected = sum_blocks([(X, y)], recipe)._folds[0]._sum
@@ -292,16 +299,14 @@ def test_the_gpu_sums_bytes_and_streams_rows(rng):
     recipe = fourier_recipe(2**18, n)
     assert isinstance(torch_pass._choose_sum(recipe, DEVICE), torch_pass._DigitSum)
     host = [torch.as_tensor(v) for v in (X, y)]
-    there = torch_pass.sum_tensors(*(v.to(DEVICE) for v in host), recipe)._folds[0]._sum
-    for tensors in (host, [v.pin_memory() for v in host], [host[0].to(DEVICE), host[1]]):
-        np.testing.assert_array_equal(
-            torch_pass.sum_tensors(*tensors, recipe)._folds[0]._sum, there
-        )
+    there = sum_tensors(*(v.to(DEVICE) for v in host), recipe)._folds[0]._sum
+    for pair in (host, [v.pin_memory() for v in host], [host[0].to(DEVICE), host[1]]):
+        np.testing.assert_array_equal(sum_tensors(*pair, recipe)._folds[0]._sum, there)
     expected = sum_blocks([(X, y)], recipe)._folds[0]._sum
     assert np.abs(there - expected).max() <= 4e-6 * n * 2**36 / 20
     host[0][n - 1, 2] = torch.nan
     with pytest.raises(DataError, match="NaN or infinity"):
-        torch_pass.sum_tensors(*host, recipe)
+        sum_tensors(*host, recipe)
 
 
 def test_no_product_of_a_hessian_takes_more_rows_than_its_error_bound_counts(data, monkeypatch):

@@ -18,10 +18,10 @@ from dpkernel import (
     PrivateQuantileRegressor,
     SeededNoise,
 )
-from dpkernel.estimators import records
+from dpkernel.data import passes
+from dpkernel.data.sources import Source
 from dpkernel.estimators.classifier import OneAgainstRest
 from dpkernel.estimators.records import RecordRecipe, RecordStore, sum_rows
-from dpkernel.estimators.sources import Source
 from dpkernel.foundations.errors import DataError
 from dpkernel.models.features import FourierFeatures, LinearFeatures, PublicEigenfeatures
 from dpkernel.models.losses import Logistic, SmoothedHinge
@@ -60,7 +60,7 @@ def rows(rng):
 @pytest.mark.parametrize("kind", MAPS)
 def test_records_are_those_of_arrays_and_keep_their_bounds(rows, kind, dtype, around):
     recipe = recipe_of(kind, dtype, around)
-    z, weights = torch_records.record_twin(recipe, torch.device("cpu"))(torch.as_tensor(rows))
+    z, weights = torch_records.record_twin(recipe, torch.as_tensor(rows))(torch.as_tensor(rows))
     wanted_z, wanted_weights = recipe.rows(rows)
     error = (2.0**-35 if around else 1e-13) if dtype == "float64" else 2e-6
     if kind != "fourier, no bounds":  # a last bit of an input of 1e38 is a phase
@@ -76,10 +76,10 @@ def test_records_are_those_of_arrays_and_keep_their_bounds(rows, kind, dtype, ar
 def test_strange_rows_count_nothing(monkeypatch):
     recipe = recipe_of("linear", "float64")
     monkeypatch.setattr(
-        torch_records, "_feature_twin", lambda *_: lambda X: torch.full((4, 3), 1.0) * wild
+        torch_records, "feature_twin", lambda *_: lambda X: (torch.full((4, 3), 1.0) * wild, 1.0)
     )
     wild = torch.tensor([[float("nan")], [float("inf")], [1e300], [1e90]], dtype=torch.float64)
-    z, weights = torch_records.record_twin(recipe, torch.device("cpu"))(torch.zeros(4, 3))
+    z, weights = torch_records.record_twin(recipe, torch.zeros(4, 3))(torch.zeros(4, 3))
     assert not z[:3].any() and weights[:3].tolist() == [1.0] * 3
     assert z[3, 1] > 1e89 and 0 < weights[3] < 1e-170
 
@@ -87,7 +87,7 @@ def test_strange_rows_count_nothing(monkeypatch):
 @pytest.mark.parametrize("cache", [0, 2**29])
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_sums_are_those_of_arrays(rng, dtype, cache, monkeypatch):
-    monkeypatch.setattr(records, "_CACHE_BYTES", cache)
+    monkeypatch.setattr(passes, "CACHE_BYTES", cache)
     monkeypatch.setattr(torch_records, "_CHUNK_BYTES", 2**19)  # several chunks of several products
     monkeypatch.setattr(torch_records, "BLOCK_ROWS", 700)
     X, y = rng.uniform(-1, 1, (9000, 3)), rng.integers(0, 3, 9000).astype(float)
@@ -110,9 +110,9 @@ def test_gradients_are_double_precision_on_single_precision_features(rng):
     X, y = rng.uniform(-1, 1, (3000, 3)), rng.integers(0, 2, 3000).astype(float)
     recipe = recipe_of("fourier", "float32")
     source = Source("torch", 3000, 3, (), torch.as_tensor(X), torch.as_tensor(y))
-    store = torch_records.TensorStore(source, recipe, 2**29)
+    store = RecordStore(source, recipe)
     beta = rng.normal(size=recipe.n_coordinates)
-    ((z, _, weights),) = store.blocks()
+    ((z, _, weights),) = store._records.blocks()
     assert z.dtype == torch.float32
     exact = z.numpy().astype(np.float64)
     slopes = Logistic().derivative(2 * y - 1, exact @ beta) * weights
@@ -163,6 +163,16 @@ def test_tensors_of_targets(rng):
         model = PrivateQuantileRegressor(**options, noise=SeededNoise(4))
         found = model.fit(torch.as_tensor(X), tensor).predict(X)
         np.testing.assert_allclose(found, reference, rtol=0, atol=1e-6)
+
+
+def test_targets_in_half_precision_are_numbers(rng):
+    X = torch.as_tensor(rng.uniform(-1, 1, (300, 3)))
+    options = {"bounds": (-1, 1), "y_bounds": (-2, 2), "n_features": 8, "noise": SeededNoise(4)}
+    models = [
+        PrivateQuantileRegressor(**options).fit(X, target)
+        for target in (X[:, 0].bfloat16(), X[:, 0].bfloat16().double())
+    ]
+    np.testing.assert_array_equal(models[0].coef_, models[1].coef_)
 
 
 def test_bad_tensors_spend_nothing(rng):

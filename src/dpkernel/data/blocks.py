@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from dpkernel.data.cells import as_numbers, as_table, take_rows
+from dpkernel.data.cells import as_numbers, as_table, shape_of, take_rows
 from dpkernel.data.tables import refuse_missing, summed_duplicates
 from dpkernel.foundations.errors import DataError, ParameterError, parameter_message
 from dpkernel.foundations.types import Array, IntArray, is_whole
@@ -220,6 +220,14 @@ def checked_blocks(stream: BlockStream, *, missing: bool = False) -> Iterator[tu
             f"The stream was declared with n_rows={stream.n_rows} but has {more} rows. Declare the"
             " true number: it is public under this neighbouring relation."
         )
+
+
+def one_block(X: Any, y: Any, *, missing: bool = False) -> Iterator[tuple[Any, Array]]:
+    """Yield a table as one checked block; nothing where it has no row. Without y targets are zeros."""
+    n_rows = shape_of(X)[0]
+    if n_rows:
+        target = np.zeros(n_rows) if y is None else y
+        yield from checked_blocks(BlockStream([(X, target)], n_rows=n_rows), missing=missing)
 
 
 def library_of(value: Any) -> str:

@@ -275,6 +275,20 @@ class Domain:
             raise CertificateError(f"The domain can't be read ({error}).") from error
 
 
+def unit_inputs(X: Array, domain: Domain, dtype: str) -> Array:
+    """Return rows in the unit box, or as they are when no bounds were declared, in a public dtype.
+
+    X is float64, whatever type the table has: one row can change the type of a whole column, and
+    rounding to a narrower type before the middle of the box is subtracted would then move all rows.
+    """
+    X = np.ascontiguousarray(X, dtype=np.float64)  # one way through BLAS, whatever the rows hold
+    unit = X if domain.columns is None else domain.to_unit(X)
+    if unit.dtype == dtype:
+        return unit
+    with np.errstate(all="ignore"):  # a warning about an overflow would tell of the data
+        return np.asarray(np.nan_to_num(unit.astype(dtype), copy=False))
+
+
 def clip_rows(rows: Array, bound: float) -> Array:
     """Return the rows scaled to an l2 norm of at most ``bound``, both as computed and in truth.
 

@@ -11,11 +11,11 @@ import numpy as np
 from scipy.special import log_expit, softmax
 
 from dpkernel.data.domain import Domain, Levels
+from dpkernel.data.labels import classes_of
+from dpkernel.data.sources import Source, open_source
 from dpkernel.estimators.kernel_model import LabelModel
-from dpkernel.estimators.labels import classes_of
 from dpkernel.estimators.objective_model import ObjectiveModel, Problems
 from dpkernel.estimators.records import Targets
-from dpkernel.estimators.sources import Source, open_source
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import JSON, Array, Neighbours, is_real
 from dpkernel.foundations.validation import Choice, Real

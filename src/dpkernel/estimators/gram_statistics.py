@@ -7,10 +7,12 @@ from typing import Any
 
 from sklearn.base import clone
 
+from dpkernel.data.blocks import one_block
+from dpkernel.data.passes import Passes
+from dpkernel.data.sources import Source
 from dpkernel.estimators.base import FitPlan, Fitted
 from dpkernel.estimators.gram_pass import sum_blocks
 from dpkernel.estimators.ridge import GramPlan, PrivateKernelRidge
-from dpkernel.estimators.sources import Source, chunk_block
 from dpkernel.foundations.errors import DataError, LedgerError, ParameterError, parameter_message
 from dpkernel.foundations.types import is_whole
 from dpkernel.privacy.folds import GramFolds
@@ -78,13 +80,11 @@ class GramStatistics:
     def update(self, X: Any, y: Any) -> GramStatistics:
         """Add rows that were not added before: X of shape (n, columns), y (n,) or (n, targets)."""
         whole = self._open()
-        for block in chunk_block(X, y):
-            if (
-                block[0].shape[1] != self._plan.source.n_columns
-                or block[1].shape[1:] != self._shape
-            ):
+        for rows, targets in one_block(X, y):
+            piece = Source("array", len(targets), rows.shape[1], targets.shape[1:], rows, targets)
+            if (piece.n_columns, piece.target_shape) != (self._plan.source.n_columns, self._shape):
                 raise DataError("X or y has other columns than these statistics declare.")
-            whole.merge(sum_blocks([block], self._plan.recipe))
+            whole.merge(Passes(piece).run(sum_blocks, self._plan.recipe)[0])
         return self
 
     def merge(self, other: GramStatistics) -> GramStatistics:

@@ -15,10 +15,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpkernel.data.blocks import dense_rows, rows_a_block
 from dpkernel.data.domain import Domain, Interval, Levels
+from dpkernel.data.labels import as_labels
+from dpkernel.data.sources import Source
 from dpkernel.estimators.base import Fitted, PrivateEstimator, resolve_domain
 from dpkernel.estimators.feature_choice import MAPS, choose_features
-from dpkernel.estimators.labels import as_labels
-from dpkernel.estimators.sources import Source
 from dpkernel.foundations.errors import (
     CertificateError,
     DataError,

@@ -15,6 +15,7 @@ import numpy as np
 from rich.console import Console
 
 from dpkernel.data.domain import Domain, Interval, Levels
+from dpkernel.data.sources import Source
 from dpkernel.estimators.base import FitPlan, Fitted, logger
 from dpkernel.estimators.kernel_model import KernelModel
 from dpkernel.estimators.objective_plan import (
@@ -25,7 +26,6 @@ from dpkernel.estimators.objective_plan import (
 )
 from dpkernel.estimators.output_plan import OutputPlan, plan_outputs
 from dpkernel.estimators.records import STEPS, RecordRecipe, RecordStore, Targets
-from dpkernel.estimators.sources import Source
 from dpkernel.foundations.types import JSON, Array, Budget, Neighbours
 from dpkernel.foundations.validation import Choice, Constraint, Kind, Real
 from dpkernel.models.features.normalised import shrunk_centre

@@ -10,50 +10,25 @@ the inputs. Each row's record is a function of that row.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from itertools import starmap
 from typing import Any
 
 import numpy as np
 
-from dpkernel.data.blocks import dense_rows, rows_a_block
-from dpkernel.data.domain import Domain
-from dpkernel.estimators.passes import Passes
-from dpkernel.estimators.sources import (
-    Source,
-    chunk_block,
-    chunk_pairs,
-    computed,
-    read_again,
-    unit_inputs,
-)
+from dpkernel.data.domain import Domain, unit_inputs
+from dpkernel.data.passes import Passes
+from dpkernel.data.sources import Source
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import Array, IntArray
 from dpkernel.models.features import FeatureMap, NormalisedFeatures
 from dpkernel.models.losses import Loss
-from dpkernel.solvers.objective_perturbation import (
-    BlockRecords,
-    CompensatedSum,
-    Record,
-    Records,
-    sum_blocks,
-)
+from dpkernel.solvers.objective_perturbation import CompensatedSum, Records, sum_blocks
 
-Stored = tuple[Array, Array, Array]  # z, the table's targets, weights
-
-_CACHE_BYTES = 2**29  # records up to this size stay in memory; larger ones are made again each pass
 _CONSTANT_POWER = 0.1  # share of ||z||^2 that the constant coordinate has
 _SAMPLE = 2048
 STEPS = 2**20  # a row of norm 1 in integers, whose sums are exact
-
-
-@dataclass(frozen=True)
-class Targets:
-    """What a problem makes of the stored targets; public, and the same for every row."""
-
-    def of(self, y: Array) -> tuple[Array, Array | None]:
-        """Return the problem's targets, and weights in [0, 1] or None."""
-        return y, None
 
 
 @dataclass(frozen=True)
@@ -97,6 +72,11 @@ class RecordRecipe:
     def n_coordinates(self) -> int:
         """The length of z."""
         return self.features.n_outputs + self._offset
+
+    @property
+    def bytes_a_row(self) -> int:
+        """How much memory z of a row takes."""
+        return self.n_coordinates * np.dtype(self.dtype).itemsize
 
     @property
     def _offset(self) -> int:
@@ -154,102 +134,112 @@ def sum_rows(X: Array, y: Array, recipe: RecordRecipe) -> tuple[IntArray]:
     return (np.trunc(part).astype(np.int64).sum(axis=0),)
 
 
-class RecordStore:
-    """The records of a table, in memory where they fit, made again each pass where they don't."""
-
-    def __init__(self, source: Source, recipe: RecordRecipe) -> None:
-        self._source, self._recipe = source, recipe
-        itemsize = np.dtype(recipe.dtype).itemsize
-        self._keep = source.n_rows * recipe.n_coordinates * itemsize <= _CACHE_BYTES
-        self._kept: list[Stored] | None = None
-        self._tensors: Any = None
-        if source.kind == "torch":
-            from dpkernel.estimators.torch_records import TensorStore
-
-            self._tensors = TensorStore(source, recipe, _CACHE_BYTES)
-
-    def records(self, loss: Loss, targets: Targets) -> Records:
-        """Return the sums over the table for one loss and one view of its targets."""
-        if self._source.kind == "dask":
-            return _DaskRecords(self._source, self._recipe, loss, targets)
-        if self._tensors is not None:
-            found: Records = self._tensors.records(loss, targets)
-            return found
-        return BlockRecords(lambda: view(self._blocks(), targets), loss)
-
-    def sum_rows(self) -> Any:
-        """Return the exact sum of all z without the constant, in integers."""
-        if self._tensors is not None:
-            return self._tensors.sum_rows()
-        return Passes(self._source).sum(sum_rows, self._recipe)[0]
-
-    def prepare(self) -> None:
-        """Make what is kept now, before anything is spent: a table that fails here costs nothing."""
-        if self._tensors is not None:
-            self._tensors.prepare()
-        elif self._source.kind != "dask":
-            self._blocks()
-
-    def _blocks(self) -> Iterable[Stored]:
-        if self._kept is not None:
-            return self._kept
-        made = make_records(read_again(self._source), self._recipe)
-        if not self._keep:
-            return made
-        self._kept = list(made)
-        return self._kept
+# --- sums over the records of a table ---------------------------------------------------------------
 
 
-def make_records(blocks: Iterable[tuple[Array, Array]], recipe: RecordRecipe) -> Iterator[Stored]:
-    """Yield (z, y, weights) for blocks of raw rows."""
-    for X, y in blocks:
-        step = rows_a_block(X.shape[1])
-        for start in range(0, len(y), step):
-            rows = slice(start, start + step)
-            z, weights = recipe.rows(dense_rows(X, rows))
-            yield z, y[rows], weights
+@dataclass(frozen=True)
+class Targets:
+    """What a problem makes of the stored targets; public, and the same for every row."""
+
+    def of(self, y: Array) -> tuple[Array, Array | None]:
+        """Return the problem's targets, and weights in [0, 1] or None."""
+        return y, None
+
+    def view(self, z: Any, y: Array, weights: Array) -> tuple[Any, Array, Array]:
+        """Return stored records as the problem sees them."""
+        wanted, factors = self.of(y)
+        return z, wanted, weights if factors is None else weights * factors
 
 
-def view(blocks: Iterable[Stored], targets: Targets) -> Iterator[Record]:
-    """Yield the records as one problem sees them."""
-    for z, y, weights in blocks:
-        wanted, factors = targets.of(y)
-        yield z, wanted, weights if factors is None else weights * factors
+class RecordPasses(Passes):
+    """A table and its steps, the last of which may return records: (features, targets, weights)."""
+
+    def records(self, loss: Loss) -> Records:
+        """Return the sums of a convex problem."""
+        return _Sums(self, sum_records, loss, Targets())
 
 
-class _DaskRecords:
-    """Sums over Dask chunks, computed where the chunks lie; workers ship sums, not rows."""
+@dataclass(frozen=True)
+class _Sums:
+    """Sums over the records of a table, at any beta."""
 
-    def __init__(self, source: Source, recipe: RecordRecipe, loss: Loss, targets: Targets) -> None:
-        self._chunks = chunk_pairs(source.X, source.y)
-        self._rest = recipe, loss, targets
+    passes: Passes
+    job: Callable[..., Any]
+    loss: Loss
+    targets: Targets
 
     def sums(
         self, beta: Array, hessian_stride: int = 0, threads: int = 1
     ) -> tuple[Array, Array | None]:
         """Return the gradient of the sum of losses and, with a stride, its Hessian."""
-        import dask
-
-        task = dask.delayed(_sum_chunk, pure=False)
-        wanted = min(hessian_stride, 1)  # every chunk: they are few
-        parts = [task(X, y, *self._rest, beta, wanted) for X, y in self._chunks]
-        results = computed(dask, *parts, spent=True)
-        gradient, hessian = CompensatedSum(len(beta)), CompensatedSum((len(beta), len(beta)))
-        for part in results:
-            gradient.add(part[0])
-            if wanted:
-                hessian.add(part[1])
-        return gradient.value, hessian.value if wanted else None
+        if self.passes.source.kind == "dask":
+            hessian_stride, threads = min(hessian_stride, 1), 1  # every chunk: they are few
+        arguments = self.targets, self.loss, beta, hessian_stride, threads
+        parts = self.passes.run(self.job, *arguments)
+        gradient, hessian = parts[0]
+        if len(parts) == 1:
+            return gradient, hessian
+        return _compensated([g for g, _ in parts]), (
+            None if hessian is None else _compensated([h for _, h in parts])
+        )
 
 
-def _sum_chunk(
-    X: Any,
-    y: Any,
-    recipe: RecordRecipe,
-    loss: Loss,
+def sum_records(
+    blocks: Iterable[tuple[Array, Array, Array]],
     targets: Targets,
+    loss: Loss,
     beta: Array,
     hessian_stride: int,
+    threads: int,
 ) -> tuple[Array, Array | None]:
-    blocks = make_records(chunk_block(X, y), recipe)
-    return sum_blocks(view(blocks, targets), loss, beta, hessian_stride)
+    """Return gradient and Hessian of the sum of losses over blocks of records."""
+    return sum_blocks(starmap(targets.view, blocks), loss, beta, hessian_stride, threads)
+
+
+def _compensated(terms: list[Array]) -> Array:
+    total = CompensatedSum(terms[0].shape)
+    for term in terms:
+        total.add(term)
+    return total.value
+
+
+def record_block(X: Array, y: Array, recipe: RecordRecipe) -> tuple[Array, Array, Array]:
+    """Return z, the table's targets and the weights of a block of rows."""
+    z, weights = recipe.rows(X)
+    return z, y, weights
+
+
+class RecordStore:
+    """The records of a table, in memory where they fit, made again each pass where they don't."""
+
+    def __init__(self, source: Source, recipe: RecordRecipe) -> None:
+        self._source, self._recipe = source, recipe
+        self._step: Any = (record_block, recipe)
+        self._job: Any = sum_records
+        if source.kind == "torch":
+            from dpkernel.estimators import torch_records
+
+            twin = torch_records.record_twin(recipe, source.X)
+            self._step = (torch_records.record_block, twin)
+            self._job = torch_records.sum_records
+            device_rows = torch_records.rows_at_once(recipe, source.n_columns)
+            self._rows = Passes(source, device_rows=device_rows)
+        else:
+            self._rows = Passes(source, spent=True)
+        self._records = self._rows.then(*self._step, bytes_a_row=recipe.bytes_a_row)
+
+    def records(self, loss: Loss, targets: Targets) -> Records:
+        """Return the sums over the table for one loss and one view of its targets."""
+        return _Sums(self._records, self._job, loss, targets)
+
+    def sum_rows(self) -> Any:
+        """Return the exact sum of all z without the constant, in integers; nothing is kept."""
+        if self._source.kind == "torch":
+            from dpkernel.estimators.torch_records import sum_rows as sum_tensors
+
+            return sum_tensors(self._rows.then(*self._step).blocks(), STEPS)
+        return Passes(self._source).sum(sum_rows, self._recipe)[0]
+
+    def prepare(self) -> None:
+        """Make what is kept now, before anything is spent: a table that fails here costs nothing."""
+        self._records.prepare()

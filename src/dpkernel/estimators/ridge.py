@@ -11,12 +11,12 @@ import numpy as np
 from sklearn.base import MultiOutputMixin, RegressorMixin
 
 from dpkernel.data.domain import Domain, Interval
+from dpkernel.data.sources import Source, open_source, open_units
 from dpkernel.estimators.base import FitPlan, Fitted, interval_of, logger
 from dpkernel.estimators.gram_pass import Recipe, sum_source
-from dpkernel.estimators.group_pass import open_units, sum_units, unit_layout
+from dpkernel.estimators.group_pass import sum_units, unit_layout
 from dpkernel.estimators.kernel_model import KernelModel
 from dpkernel.estimators.ridge_output import plan_output, ridge_of
-from dpkernel.estimators.sources import Source, open_source
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import JSON, Array, Budget, Neighbours
 from dpkernel.foundations.validation import Choice, Whole

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpkernel.data.domain import Interval
+from dpkernel.data.sources import Source
 from dpkernel.estimators.base import interval_of
 from dpkernel.estimators.kernel_model import KernelModel
 from dpkernel.estimators.objective_model import ConvexPlan, Problems
 from dpkernel.estimators.records import Targets
 from dpkernel.estimators.robust import UnitTarget
-from dpkernel.estimators.sources import Source
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import Array, Budget, Neighbours
 from dpkernel.models.losses import Squared

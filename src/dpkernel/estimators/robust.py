@@ -11,10 +11,10 @@ from sklearn.base import RegressorMixin
 from sklearn.metrics import d2_pinball_score
 
 from dpkernel.data.domain import Domain, Interval
+from dpkernel.data.sources import Source, open_source
 from dpkernel.estimators.base import interval_of
 from dpkernel.estimators.objective_model import ObjectiveModel, Problems, Task
 from dpkernel.estimators.records import Targets
-from dpkernel.estimators.sources import Source, open_source
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import JSON, Array, Neighbours, is_real
 from dpkernel.foundations.validation import Choice, Kind, Real

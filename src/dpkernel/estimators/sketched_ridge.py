@@ -10,11 +10,11 @@ from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from dpkernel.data.domain import Domain, Interval
+from dpkernel.data.sources import Source, open_source
 from dpkernel.estimators.base import FitPlan, Fitted, logger
 from dpkernel.estimators.gram_pass import Recipe, sum_source
 from dpkernel.estimators.kernel_model import KernelModel
 from dpkernel.estimators.ridge import auto_size, record_precision, squared_interval
-from dpkernel.estimators.sources import Source, open_source
 from dpkernel.foundations.errors import CertificateError
 from dpkernel.foundations.types import JSON, Array, Budget, Neighbours
 from dpkernel.foundations.validation import Choice, Kind, Whole, check_parameters

@@ -11,141 +11,62 @@ evaluated by NumPy, block by block.
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import importlib
 import math
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dpkernel.data.domain import Interval
+from dpkernel.data.passes import Passes
+from dpkernel.data.sources import Source
+from dpkernel.data.tensors import (
+    all_finite,
+    current,
+    optional,
+    require_finite,
+    torch,
+    working_device,
+)
 from dpkernel.estimators.base import logger
-from dpkernel.estimators.gram_pass import Recipe
 from dpkernel.foundations.errors import DataError
-from dpkernel.models.features import FourierFeatures, LinearFeatures
+from dpkernel.models.features import FeatureMap, FourierFeatures, LinearFeatures, NormalisedFeatures
 from dpkernel.privacy.folds import GramFolds, fold_of
 from dpkernel.privacy.statistics import GramLayout
 
-
-def _optional(name: str) -> Any:
-    """Return a module, or None where it is not installed or broken."""
-    with contextlib.suppress(Exception):
-        return importlib.import_module(name)
-    return None
+if TYPE_CHECKING:
+    from dpkernel.estimators.gram_pass import Recipe
 
 
-torch, triton, tl = (_optional(name) for name in ("torch", "triton", "triton.language"))
+triton, tl = (optional(name) for name in ("triton", "triton.language"))
 
 _TILE = 128  # digit rows of either side, and columns, that a GPU program multiplies at once
 _TAIL_PLANES = 3  # bytes of a target or the constant: below 2^23
 
 
-def check_tensors(X: Any, y: Any, *, values: bool = True) -> tuple[int, ...]:
-    """Raise DataError for tensors that can't be used; return the shape of one target.
-
-    With ``values=False`` missing values are left to ``sum_tensors``: its one pass finds them, and
-    ends before anything is spent.
-    """
-    if X.is_complex() or X.layout != torch.strided:
-        raise DataError("X must be a dense torch tensor of real numbers.")
-    if (
-        not isinstance(y, torch.Tensor)
-        or y.is_complex()
-        or X.ndim != 2
-        or y.ndim not in (1, 2)
-        or X.numel() < 1
-        or y.numel() < 1
-    ):
-        raise DataError("X and y must be torch tensors of shapes (n, d) and (n,) or (n, k).")
-    if len(X) != len(y):
-        raise DataError(
-            f"Found input variables with inconsistent numbers of samples: {[len(X), len(y)]}."
-        )
-    if values:
-        device = _working_device(X)
-        finite = torch.ones((), dtype=torch.bool, device=device)
-        with _current(device):
-            for block in _device_blocks(X, y, device, max(2**25 // X.shape[1], 1)):
-                finite &= _all_finite(*block)
-        _require(finite)
-    return tuple(int(k) for k in y.shape[1:])
-
-
-def sum_tensors(X: Any, y: Any, recipe: Recipe) -> GramFolds:
+def sum_tensors(source: Source, recipe: Recipe) -> GramFolds:
     """Return the exact sums over the rows of tensors, on the device where a GPU is, in blocks.
 
-    Tensors on the CPU stream to the GPU when there is one, while it works on the rows before:
-    pinned memory makes that fast. Raises DataError if any value is missing or infinite.
+    Tensors on the CPU stream to the GPU when there is one, while it works on the rows before. Raises
+    DataError if any value is missing or infinite.
     """
-    device, folds, position = _working_device(X), recipe.folds, 0
-    finite = torch.ones((), dtype=torch.bool, device=device)
-    with _current(device):
+    device, folds, position = working_device(source.X), recipe.folds, 0
+    finite = []
+    with current(device):
         running = [_choose_sum(recipe, device) for _ in range(folds)]
         to_inputs, to_targets = input_twin(recipe, device), _target_twin(recipe)
-        for rows, values in _device_blocks(X, y, device, running[0].block_rows):
-            finite &= _all_finite(rows, values)
+        for rows, values in Passes(source, device_rows=running[0].block_rows).blocks():
+            finite.append(all_finite(rows, values))
             block = to_inputs(rows), to_targets(values)
             for offset in range(min(folds, len(rows))):
                 part = block if folds == 1 else [v[offset::folds].contiguous() for v in block]
                 running[fold_of(position + offset, folds)].add(*part)
             position += len(rows)
-        _require(finite)
+        require_finite(finite)
         statistics = GramFolds(recipe.layout, folds)
-        statistics._add_sums([fold.total().cpu().numpy() for fold in running], len(X))
+        statistics._add_sums([fold.total().cpu().numpy() for fold in running], position)
     return statistics
-
-
-def _working_device(X: Any) -> Any:
-    """Return the tensor's device, or a GPU where the tensor is on the CPU and there is one."""
-    if X.device.type == "cpu" and torch.cuda.is_available():
-        return torch.device("cuda", torch.cuda.current_device())
-    return X.device
-
-
-def _current(device: Any) -> Any:
-    """Make a GPU the current one, which Triton and streams go by."""
-    return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
-
-
-def _device_blocks(X: Any, y: Any, device: Any, step: int) -> Iterator[tuple[Any, Any]]:
-    """Yield blocks of rows on the device; those that come from elsewhere are copied in the background.
-
-    Two buffers: while the device works on one block, the next is copied into the other.
-    """
-    X, y, starts = X.detach(), y.detach(), range(0, len(X), step)
-    if device.type != "cuda" or (X.device == device and y.device == device):
-        for start in starts:
-            yield X[start : start + step].to(device), y[start : start + step].to(device)
-        return
-    work, copies = torch.cuda.current_stream(), torch.cuda.Stream()
-    buffers = [[torch.empty_like(v[:step], device=device) for v in (X, y)] for _ in range(2)]
-    free = [torch.cuda.Event(), torch.cuda.Event()]
-    copies.wait_stream(work)
-    for place, start in enumerate(starts):
-        size = min(step, len(X) - start)
-        block = [buffer[:size] for buffer in buffers[place % 2]]
-        with torch.cuda.stream(copies):
-            copies.wait_event(free[place % 2])  # no wait before it was first recorded
-            for part, source in zip(block, (X, y), strict=True):
-                part.copy_(source[start : start + size], non_blocking=True)
-        work.wait_stream(copies)
-        yield block[0], block[1]
-        free[place % 2].record(work)
-
-
-def _all_finite(X: Any, y: Any) -> Any:
-    """Return a boolean tensor on the device: to read it for every block would make the host wait."""
-    ends = [torch.isfinite(end) for v in (X, y) for end in torch.aminmax(v)]  # NaN shows in both
-    return torch.stack(ends).all()
-
-
-def _require(finite: Any) -> None:
-    if not bool(finite):
-        raise DataError(
-            "X or y contains NaN or infinity. Fill missing values with public constants first."
-        )
 
 
 def input_twin(recipe: Any, device: Any) -> Callable[[Any], Any]:
@@ -202,7 +123,10 @@ class _FloatSum:
         self.layout = recipe.layout
         width = _padded(self.layout.side, 16)
         self.block_rows = min(self.layout.block_rows, max(2**26 // width, 1024))
-        self._transform = _feature_twin(recipe, device)
+        features = recipe.features
+        self._transform = feature_twin(features, recipe.dtype, device)
+        if isinstance(features, FourierFeatures) and not _one_amplitude(features):
+            self._transform = lambda X: (_by_numpy(features, X), 1.0)  # a scale per column
         self._total = torch.zeros((width, width), dtype=torch.int64, device=device)
 
     def add(self, X: Any, targets: Any) -> None:
@@ -225,39 +149,47 @@ def _one_amplitude(features: FourierFeatures) -> bool:
     return bool(np.ptp(features._tables[np.dtype("f4")][1]) == 0)
 
 
-def _fourier_parts(recipe: Recipe, device: Any) -> tuple[Any, float | None, float]:
-    """Return frequencies, the clip that keeps phases finite (None: not needed) and the amplitude."""
-    features = recipe.features
-    assert isinstance(features, FourierFeatures)
-    frequencies, amplitudes = features._tables[np.dtype(recipe.dtype)]
-    needless = recipe.domain.columns is not None and features._most_input >= 1
-    table = torch.as_tensor(frequencies, device=device)
-    return table, None if needless else features._most_input, float(np.ravel(amplitudes)[0])
+def feature_twin(features: FeatureMap, dtype: str, device: Any) -> Callable[[Any], tuple[Any, Any]]:
+    """Return a function from inputs to (rows, scale): the features are rows * scale."""
+    if isinstance(features, NormalisedFeatures):
+        inner = feature_twin(features._base, dtype, device)
+        centre = torch.as_tensor(features._centre, dtype=getattr(torch, dtype), device=device)
+        constant, factor = float(features.constant), float(features.scale)
+        margin = 2.0**-20 if dtype == "float32" else 2.0**-36
 
+        def normalised(X: Any) -> tuple[Any, float]:
+            rows, scale = inner(X)
+            rows = (rows * scale - centre) * factor
+            rows = torch.cat((torch.full_like(rows[:, :1], constant), rows), dim=1)
+            norms = torch.linalg.vector_norm(rows, dim=1, keepdim=True) * (1 + margin)
+            return torch.nan_to_num(rows / norms.clamp(min=constant / 2)), 1.0
 
-def _feature_twin(recipe: Recipe, device: Any) -> Callable[[Any], tuple[Any, float]]:
-    """Return a function from inputs to (rows, scale): the features are scale * rows."""
-    features = recipe.features
-    if isinstance(features, FourierFeatures) and _one_amplitude(features):
-        table, limit, scale = _fourier_parts(recipe, device)
-        half = features.n_outputs // 2
-
-        def fourier(X: Any) -> tuple[Any, float]:
-            phase = (X if limit is None else X.clamp(-limit, limit)) @ table
-            out = torch.empty((len(X), 2 * half), dtype=X.dtype, device=device)
-            torch.cos(phase, out=out[:, :half])
-            torch.sin(phase, out=out[:, half:])
-            return out, scale
-
-        return fourier
+        return normalised
+    if isinstance(features, FourierFeatures):
+        tables = features._tables[np.dtype(dtype)]
+        frequencies, amplitudes = (torch.as_tensor(table, device=device) for table in tables)
+        limit = features._most_input
+        scale = float(amplitudes.ravel()[0]) if _one_amplitude(features) else amplitudes
+        return lambda X: (_waves(X.clamp(-limit, limit), frequencies), scale)
     if isinstance(features, LinearFeatures):
         return lambda X: (X.clamp(-1.0, 1.0), features._factor)
-    return lambda X: (
-        torch.as_tensor(
-            features.transform_block(np.ascontiguousarray(X.cpu().numpy())), device=device
-        ),
-        1.0,
-    )
+    return lambda X: (_by_numpy(features, X), 1.0)
+
+
+def _waves(X: Any, frequencies: Any) -> Any:
+    """Return cosines and sines of the phases, side by side."""
+    phases = X @ frequencies
+    half = phases.shape[1]
+    out = torch.empty((len(X), 2 * half), dtype=X.dtype, device=X.device)
+    torch.cos(phases, out=out[:, :half])
+    torch.sin(phases, out=out[:, half:])
+    return out
+
+
+def _by_numpy(features: FeatureMap, X: Any) -> Any:
+    with np.errstate(all="ignore"):  # a warning would tell of the data
+        rows = features.transform_block(np.ascontiguousarray(X.cpu().numpy()))
+    return torch.as_tensor(rows, device=X.device)
 
 
 def _quantise(layout: GramLayout, rows: Any, scale: float, targets: Any) -> Any:
@@ -310,8 +242,12 @@ class _DigitSum:
 
     def __init__(self, recipe: Recipe, device: Any, fill: Any = None, product: Any = None) -> None:
         layout = self.layout = recipe.layout
-        table, self._limit, scale = _fourier_parts(recipe, device)
-        self._table = table.T
+        features = recipe.features
+        assert isinstance(features, FourierFeatures)
+        frequencies, amplitudes = features._tables[np.dtype(recipe.dtype)]
+        table, scale = torch.as_tensor(frequencies, device=device), float(amplitudes.ravel()[0])
+        inside = recipe.domain.columns is not None and features._most_input >= 1
+        self._table, self._limit = table.T, None if inside else features._most_input
         half = layout.n_features // 2
         self._planes = 2 if layout.row / math.sqrt(half) < 32_639 else 3
         # 2^-20 less, so that no pair is lost to the rounding of its square
@@ -348,7 +284,7 @@ class _DigitSum:
     def add(self, X: Any, targets: Any) -> None:
         """Add rows."""
         layout = self.layout
-        if self._limit is not None:
+        if self._limit is not None:  # phases stay finite
             X = X.clamp(-self._limit, self._limit)
         ends = torch.trunc(targets * layout.target).to(torch.int32).T
         ends = torch.cat((ends, torch.full_like(ends[:1], layout.constant)))

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from dpkernel.data.domain import Domain, Interval, Levels
+from dpkernel.data.domain import Domain, Interval, Levels, unit_inputs
+from dpkernel.data.sources import Source
 from dpkernel.estimators.base import FitPlan, Fitted, logger
-from dpkernel.estimators.passes import Passes
+from dpkernel.estimators.records import RecordPasses as Passes
 from dpkernel.estimators.regressor import calibration, inputs, location, scale
 from dpkernel.estimators.regressor.budget_plan import BudgetPlan
 from dpkernel.estimators.regressor.kernel_choice import Choice
@@ -26,7 +27,6 @@ from dpkernel.estimators.regressor.releases import (
     stage_problem,
 )
 from dpkernel.estimators.regressor.stage import Stage, State, first_state, stage_records
-from dpkernel.estimators.sources import Source, unit_inputs
 from dpkernel.foundations.types import JSON, Array, Budget, Neighbours
 from dpkernel.models.features import FeatureMap, WhitenedFeatures
 from dpkernel.models.losses import Huber

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from dpkernel.estimators.passes import Passes
+from dpkernel.estimators.records import RecordPasses as Passes
 from dpkernel.estimators.regressor import columns, location, scale
 from dpkernel.estimators.regressor.fitting import Fitting, _count_targets, _to_features
 from dpkernel.estimators.regressor.kernel_choice import (

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpkernel.data.domain import Domain, Interval, Levels
+from dpkernel.data.sources import Source
 from dpkernel.estimators.base import FitPlan, Fitted, logger
 from dpkernel.estimators.kernel_model import KernelModel
 from dpkernel.estimators.objective_model import auto_size
@@ -18,7 +19,6 @@ from dpkernel.estimators.records import RecordRecipe, Targets
 from dpkernel.estimators.sgd.fits import GradientFit, OutputFit
 from dpkernel.estimators.sgd.plan import ROW_BOUND, Setting
 from dpkernel.estimators.sgd.table import RecordTable
-from dpkernel.estimators.sources import Source
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import JSON, Array, Budget, Neighbours
 from dpkernel.foundations.validation import Choice, Constraint, Kind, Real, Whole

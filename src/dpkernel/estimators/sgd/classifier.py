@@ -9,11 +9,11 @@ from scipy.special import expit, log_expit, softmax
 from sklearn.utils.metaestimators import available_if
 
 from dpkernel.data.domain import Domain, Levels
+from dpkernel.data.labels import classes_of
+from dpkernel.data.sources import Source, open_source
 from dpkernel.estimators.classifier import OneAgainstRest
 from dpkernel.estimators.kernel_model import LabelModel
-from dpkernel.estimators.labels import classes_of
 from dpkernel.estimators.sgd.base import Problem, SGDModel
-from dpkernel.estimators.sources import Source, open_source
 from dpkernel.foundations.types import JSON, Array, Neighbours
 from dpkernel.foundations.validation import Kind
 from dpkernel.models.losses import Logistic, Loss, SmoothedHinge

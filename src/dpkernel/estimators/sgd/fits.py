@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from dpkernel.estimators.records import Targets
 from dpkernel.estimators.sgd.plan import Setting, plan_gradient, plan_output
-from dpkernel.estimators.sgd.table import GradientTable, RecordTable
+from dpkernel.estimators.sgd.table import RecordTable, sum_gradients
 from dpkernel.foundations.types import JSON, Array, IntArray
 from dpkernel.privacy.mechanisms import Gaussian, MixtureGaussian, SampledGaussian
 from dpkernel.privacy.noise import Noise, NoiseSource
@@ -124,19 +124,19 @@ class GradientFit:
     ) -> None:
         self.plan, self.mechanism = plan_gradient(setting)
         self.draws = self.plan.n_steps
-        self._table = GradientTable(table, self.plan, tasks)
+        self._integers = table.integers(self.plan, tasks)
         self._verbose = verbose
 
     def prepare(self) -> None:
         """Make the records."""
-        self._table.prepare()
+        self._integers.prepare()
 
     def release(self, noise: Noise) -> Array:
         """Return the coefficients, one row a problem."""
         mechanism = self.mechanism
 
         def query(w: Array) -> Query:
-            return lambda rows: self._table.sums(w, rows)
+            return lambda rows: sum_gradients(self._integers, self.plan, w, rows)
 
         def step(sums: Query) -> Array:
             if isinstance(mechanism, SampledGaussian):

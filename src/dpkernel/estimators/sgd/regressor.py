@@ -8,10 +8,10 @@ import numpy as np
 from sklearn.base import RegressorMixin
 
 from dpkernel.data.domain import Domain, Interval
+from dpkernel.data.sources import Source, open_source
 from dpkernel.estimators.base import interval_of
 from dpkernel.estimators.robust import UnitTarget
 from dpkernel.estimators.sgd.base import Problem, SGDModel
-from dpkernel.estimators.sources import Source, open_source
 from dpkernel.foundations.types import JSON, Array, Neighbours
 from dpkernel.foundations.validation import Kind
 from dpkernel.models.losses import Huber, Loss

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from itertools import starmap
 
 import numpy as np
 
-from dpkernel.data.blocks import BlockStream, checked_blocks, dense_rows, rows_a_block
-from dpkernel.estimators.records import RecordRecipe, Stored, Targets, make_records
-from dpkernel.estimators.sources import Source, chunk_pairs, computed, read_again
+from dpkernel.data.passes import Passes
+from dpkernel.data.sources import Source
+from dpkernel.estimators.records import RecordRecipe, Targets, record_block
 from dpkernel.foundations.types import Array, IntArray
 from dpkernel.solvers.sgd_gradient import Block, GradientSGD
 from dpkernel.solvers.sgd_output import Part, in_parts
-
-_CACHE_BYTES = 2**29
 
 
 class RecordTable:
@@ -25,16 +23,24 @@ class RecordTable:
     """
 
     def __init__(self, source: Source, recipe: RecordRecipe) -> None:
-        self._source, self._recipe = source, recipe
-        itemsize = np.dtype(recipe.dtype).itemsize
-        self._keep = source.n_rows * recipe.n_coordinates * itemsize <= _CACHE_BYTES
-        self._kept: Stored | None = None
-        self.spent = False  # whether a pass that fails now was paid for: errors say so
+        self._rows, self._recipe = Passes(source), recipe
+        self._records = self._rows.then(
+            record_block, recipe, bytes_a_row=recipe.bytes_a_row, joined=True
+        )
+
+    @property
+    def spent(self) -> bool:
+        """Whether a pass that fails now was paid for: errors say so."""
+        return self._rows.spent
+
+    @spent.setter
+    def spent(self, value: bool) -> None:
+        self._rows.spent = value
 
     @property
     def any_order(self) -> bool:
         """Whether records can be reached by number."""
-        return self.kept or self._source.kind == "array"
+        return self.kept or self._rows.source.kind == "array"
 
     @property
     def kept(self) -> bool:
@@ -43,97 +49,42 @@ class RecordTable:
         Only then is a record the same in every random batch: made again, its last bits depend on the
         size of the block that it is made in.
         """
-        return self._keep
+        return self._records.keeps
 
     def prepare(self) -> None:
         """Make what is kept now, before anything is spent: a table that fails here costs nothing."""
-        if not self._keep:
-            return
-        shape = self._source.n_rows, self._recipe.n_coordinates
-        z, y, weights = np.empty(shape, self._recipe.dtype), np.empty(shape[0]), np.empty(shape[0])
-        start = 0
-        for part in self._blocks():
-            stop = start + len(part[1])
-            z[start:stop], y[start:stop], weights[start:stop] = part
-            start = stop
-        self._kept = z, y, weights
-
-    def _blocks(self) -> Iterator[Stored]:
-        return make_records(_read(self._source, self.spent), self._recipe)
+        self._records.prepare()
 
     def parts(self, order: IntArray | None, targets: Targets) -> Iterator[Part]:
         """Yield records in this order (None: as they come), as one problem sees them."""
-        if self._kept is not None:
-            z, y, weights = self._kept
-            wanted, factors = targets.of(y)
-            rows = np.arange(len(y)) if order is None else order
-            for some in in_parts(rows):
-                yield z, some, wanted, weights if factors is None else weights * factors
-            return
-        for z, y, weights in self._blocks() if order is None else self._made(order):
-            wanted, factors = targets.of(y)
-            both = weights if factors is None else weights * factors
-            yield z, np.arange(len(y)), wanted, both
+        records, rows = self._records, order if self.kept else None
+        blocks = records.blocks() if self.kept or order is None else records.at(order)
+        for z, y, weights in starmap(targets.view, blocks):
+            for some in in_parts(np.arange(len(y)) if rows is None else rows):
+                yield z, some, y, weights
 
-    def _made(self, order: IntArray) -> Iterator[Stored]:
-        """Yield the records of these rows of an array."""
-        step = rows_a_block(self._source.n_columns)
-        for start in range(0, len(order), step):
-            rows = order[start : start + step]
-            z, weights = self._recipe.rows(dense_rows(self._source.X, rows))
-            yield z, self._source.y[rows], weights
+    def integers(self, plan: GradientSGD, targets: list[Targets]) -> Passes:
+        """Return the same records with integer rows, for sums of clipped gradients."""
+        made = self._rows.then(record_block, self._recipe)
+        size = self._recipe.bytes_a_row
+        return made.then(integer_block, plan, targets, bytes_a_row=size, joined=True)
 
 
-class GradientTable:
-    """The same records with integer rows, for sums of clipped gradients."""
-
-    def __init__(self, table: RecordTable, plan: GradientSGD, targets: list[Targets]) -> None:
-        self._table, self._plan, self._targets = table, plan, targets
-        self._kept: Block | None = None
-
-    def prepare(self) -> None:
-        """Make what is kept."""
-        self._table.prepare()
-        if self._table._kept is not None:
-            self._kept = self._block(self._table._kept)
-            self._table._kept = None  # the integers take its place
-
-    def _block(self, records: Stored) -> Block:
-        z, y, weights = records
-        caps = np.empty(len(y))
-        whole: Array = np.empty(z.shape, np.float32)
-        for start in range(0, len(y), 4096):
-            rows = slice(start, start + 4096)
-            whole[rows], caps[rows] = self._plan.rows(z[rows])
-        views = [targets.of(y) for targets in self._targets]
-        factors = [weights if factor is None else weights * factor for _, factor in views]
-        # one weight a record: class weights do not depend on the problem
-        return Block(whole, np.column_stack([view for view, _ in views]), factors[0], caps)
-
-    def sums(self, w: Array, rows: IntArray | None) -> IntArray:
-        """Return the exact sum of the clipped gradients at w of these rows (None: all)."""
-        if self._kept is not None:
-            return self._kept.sums(self._plan, w, rows).ravel()
-        if rows is not None:
-            raise AssertionError("random batches need records that are kept")
-        total: IntArray = np.zeros(w.shape, np.int64)
-        for records in self._table._blocks():
-            total = total + self._block(records).sums(self._plan, w, None)
-        return total.ravel()
+def sum_gradients(integers: Passes, plan: GradientSGD, w: Array, rows: IntArray | None) -> IntArray:
+    """Return the exact sum of the clipped gradients at w of these rows (None: all)."""
+    if rows is not None and not integers.keeps:
+        raise AssertionError("random batches need records that are kept")
+    total: IntArray = np.zeros(w.shape, np.int64)
+    for block in integers.blocks():
+        total = total + Block(*block).sums(plan, w, rows)
+    return total.ravel()
 
 
-def _read(source: Source, spent: bool) -> Iterator[tuple[Any, Array]]:
-    """Yield (X, y) in blocks; chunks of a Dask table are fetched one after the other."""
-    if source.kind != "dask":
-        yield from read_again(source)
-        return
-    import dask
-
-    def chunks() -> Iterator[tuple[Any, Any]]:
-        for pair in chunk_pairs(source.X, source.y):
-            X, y = computed(dask, *pair, spent=spent)
-            if len(y):
-                yield X, y
-
-    # checked again: a graph may give other rows when it is computed again
-    yield from checked_blocks(BlockStream(chunks, source.n_rows))
+def integer_block(
+    z: Array, y: Array, weights: Array, plan: GradientSGD, targets: list[Targets]
+) -> tuple[Array, Array, Array, Array]:
+    """Return integer rows, targets (one column per problem), weights and caps of a block of records."""
+    whole, caps = plan.rows(z)
+    views = [one.view(z, y, weights) for one in targets]
+    # one weight per record: class weights do not depend on the problem
+    return whole, np.column_stack([view[1] for view in views]), views[0][2], caps

@@ -14,8 +14,8 @@ from sklearn.utils import ClassifierTags, RegressorTags
 
 from dpkernel.data.blocks import dense_rows
 from dpkernel.data.domain import Level, Levels
+from dpkernel.data.labels import label_codes
 from dpkernel.estimators.base import PrivateEstimator
-from dpkernel.estimators.labels import label_codes
 from dpkernel.foundations.errors import LedgerError, ParameterError, parameter_message
 from dpkernel.foundations.types import Array, Budget, Neighbours
 from dpkernel.foundations.validation import Choice, Kind, Real, Whole

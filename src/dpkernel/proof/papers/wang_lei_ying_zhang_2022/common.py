@@ -11,7 +11,7 @@ from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import ClassifierTags, RegressorTags
 
 from dpkernel.data.domain import Level, Levels
-from dpkernel.estimators.labels import label_codes
+from dpkernel.data.labels import label_codes
 from dpkernel.foundations.types import Array, Budget, Neighbours
 from dpkernel.foundations.validation import Choice, Kind, Real
 from dpkernel.models.features import FeatureMap

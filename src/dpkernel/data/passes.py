@@ -1,0 +1,225 @@
+"""The one engine that reads a table: passes over its blocks of rows, as many as are needed.
+
+A ``Passes`` opens a table of any kind, knows its public sizes, and hands out its rows in blocks whose
+sizes follow from public numbers, always in the same order. It knows nothing of features or losses: a
+*step* is a function that makes the next block of a block, a *job* is a function of all blocks. What
+comes out of a step stays in memory where it fits and is made again each pass where it does not.
+
+A Dask table is worked on where its chunks lie: steps and jobs are module-level functions, their
+arguments public or released, and what comes back are the results of the jobs, one per chunk.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Iterator
+from operator import add, itemgetter
+from typing import Any, Self
+
+import numpy as np
+
+from dpkernel.data.blocks import BlockStream, checked_blocks, dense_rows, rows_a_block
+from dpkernel.data.chunks import fetched, in_chunks
+from dpkernel.data.sources import Source
+from dpkernel.foundations.threads import block_threads, in_threads
+from dpkernel.foundations.types import Array, IntArray
+
+CACHE_BYTES = 2**29  # what all steps of one chain keep in main memory, together
+
+Block = tuple[Any, ...]
+Step = tuple[Callable[..., Block], tuple[Any, ...]]
+
+
+class Passes:
+    """A table and the steps that each of its blocks of rows goes through.
+
+    Parameters
+    ----------
+    source : Source
+        Opened to be read again, or once if there is to be one pass.
+    spent : bool
+        The passes follow on a spend: a Dask graph that fails says so. It may be set later.
+    device_rows : int, optional
+        Blocks of tensors have so many rows and stay tensors, on a GPU where there is one. Without it
+        they become arrays like those of any other table.
+
+    Attributes
+    ----------
+    keeps : bool
+        Whether the blocks after the last step stay in memory.
+    """
+
+    def __init__(
+        self, source: Source, *, spent: bool = False, device_rows: int | None = None
+    ) -> None:
+        self.source, self.spent, self._device_rows = source, spent, device_rows
+        self.keeps, self._joined = False, False
+        self._steps: tuple[Step, ...] = ()
+        self._first = self  # the table itself, which reads the rows
+        self._before: Self | None = None
+        self._kept: list[Block] | None = None
+        self._room = CACHE_BYTES
+        if device_rows is not None:
+            from dpkernel.data import tensors
+
+            self._room = tensors.room(tensors.working_device(source.X), CACHE_BYTES)
+
+    def then(
+        self,
+        function: Callable[..., Block],
+        *arguments: Any,
+        bytes_a_row: int | None = None,
+        joined: bool = False,
+    ) -> Self:
+        """Return the table with one more step: function(*block, *arguments) is the next block.
+
+        Parameters
+        ----------
+        bytes_a_row : int, optional
+            How much memory a row takes after this step. What fits is kept; without it nothing is.
+        joined : bool
+            What is kept becomes one long block, whose rows can be reached by number. Only then is
+            anything of a Dask table kept: its chunks are fetched.
+        """
+        found = copy.copy(self)
+        found._before, found._kept, found._joined = self, None, joined
+        found._steps = (*self._steps, (function, arguments))
+        size = self.source.n_rows * (bytes_a_row or 0)
+        fits = bytes_a_row is not None and size <= self._room
+        found.keeps = fits and (joined or self.source.kind != "dask")
+        found._room = self._room - size * found.keeps
+        return found
+
+    def prepare(self) -> None:
+        """Make what is kept now, before anything is spent: a table that fails here costs nothing."""
+        if self.keeps:
+            self.blocks()
+
+    def blocks(self) -> Iterable[Block]:
+        """Return the blocks after the last step, from memory or made anew; Dask chunks are fetched."""
+        if self._kept is not None:
+            return self._kept
+        if self._before is None:
+            return self._read()
+        made = _stepped(self._before.blocks(), self._steps[-1:])
+        if self.keeps:
+            self._kept = [_join(made, self.source.n_rows)] if self._joined else list(made)
+        return made if self._kept is None else self._kept
+
+    def at(self, rows: IntArray) -> Iterator[Block]:
+        """Yield the blocks of these rows of an array, in this order, made anew."""
+        table, step = self.source, rows_a_block(self.source.n_columns)
+        for start in range(0, len(rows), step):
+            some = rows[start : start + step]
+            yield from _stepped([(dense_rows(table.X, some), table.y[some])], self._steps)
+
+    def run(
+        self,
+        job: Callable[..., Any],
+        *arguments: Any,
+        merge: Callable[[list[Any]], Any] | None = None,
+    ) -> list[Any]:
+        """Return [job(blocks, *arguments)], or for a Dask table one result per chunk, in their order.
+
+        With ``merge``, which makes one result of several that follow each other, workers of Dask
+        merge theirs, and one is returned.
+        """
+        if self.source.kind != "dask":
+            return [job(self.blocks(), *arguments)]
+        work, spent = (self._steps, job, arguments), self._first.spent
+        return in_chunks(self.source, _run_job, *work, merge=merge, spent=spent)
+
+    def sum(self, function: Callable[..., Block], *arguments: Any) -> list[Any]:
+        """Return the sums over all blocks of the arrays that function(*block, *arguments) returns."""
+        if self.source.kind == "dask":  # every chunk is a job of its own, and may have no rows
+            return _added(filter(None, self.run(_sum, function, arguments)))
+        with block_threads(64, 2**25) as threads:
+            return _sum(self.blocks(), function, arguments, threads)
+
+    def _read(self) -> Iterator[Block]:
+        """Yield the rows themselves: (X, y), and the shares where the source has them."""
+        source, step = self.source, rows_a_block(self.source.n_columns)
+        if source.kind == "stream" and isinstance(source.X, BlockStream):
+            return _whole(checked_blocks(source.X, missing=source.missing), step)
+        if source.kind == "stream":
+            # a copy: whoever hands out blocks may use their memory again for the next one
+            return ((X.copy(), y) for X, y in _cut(source.X))
+        if source.kind == "dask":
+            return _cut(fetched(source, spent=self.spent))
+        if source.kind == "torch":
+            from dpkernel.data import tensors
+
+            if self._device_rows is not None:
+                return tensors.device_blocks(source.X, source.y, self._device_rows)
+            return tensors.host_blocks(source.X, source.y)
+        columns = [source.X]
+        columns += [] if source.y is None else [source.y]
+        columns += [] if source.shares is None else [source.shares]
+        return _cut([columns])
+
+
+def _cut(pieces: Iterable[Iterable[Any]]) -> Iterator[Block]:
+    """Yield pieces of a table, sparse or not, as dense blocks of a few thousand rows."""
+    for X, *others in pieces:
+        step = rows_a_block(X.shape[1])
+        for start in range(0, X.shape[0], step):
+            rows = slice(start, start + step)
+            yield dense_rows(X, rows), *map(itemgetter(rows), others)
+
+
+def _whole(pieces: Iterable[tuple[Any, Array]], step: int) -> Iterator[Block]:
+    """Yield pieces of any size as dense blocks of ``step`` rows, the last one perhaps shorter."""
+    waiting: list[Block] = []
+    rows = 0
+    for X, y in _cut(pieces):
+        # a copy: whoever hands out blocks may use their memory again for the next one
+        waiting.append((X.copy(), y))
+        rows += len(y)
+        if rows >= step:
+            whole = [np.concatenate(parts) for parts in zip(*waiting, strict=True)]
+            yield tuple(part[:step] for part in whole)
+            waiting, rows = [tuple(part[step:] for part in whole)], rows - step
+    if rows:
+        yield tuple(np.concatenate(parts) for parts in zip(*waiting, strict=True))
+
+
+def _join(blocks: Iterable[Block], n_rows: int) -> Block:
+    """Return one long block; the memory of two is never needed."""
+    whole: Block = ()
+    start = 0
+    for block in blocks:
+        whole = whole or tuple(np.zeros((n_rows, *v.shape[1:]), v.dtype) for v in block)
+        stop = start + len(block[0])
+        for values, part in zip(whole, block, strict=True):
+            values[start:stop] = part
+        start = stop
+    return whole
+
+
+def _stepped(blocks: Iterable[Block], steps: Iterable[Step]) -> Iterator[Block]:
+    for block in blocks:
+        for function, arguments in steps:
+            block = function(*block, *arguments)
+        yield block
+
+
+def _run_job(
+    pieces: Iterator[Any], steps: tuple[Step, ...], job: Callable[..., Any], arguments: Any
+) -> Any:
+    """Run a job on a Dask chunk, where it lies."""
+    return job(_stepped(_cut(pieces), steps), *arguments)
+
+
+def _sum(
+    blocks: Iterable[Block], function: Callable[..., Block], arguments: Block, threads: int = 1
+) -> list[Any]:
+    """Return the sums over blocks; nothing where there is none."""
+    tasks = ((*block, *arguments) for block in blocks)
+    return _added(in_threads(function, tasks, threads))
+
+
+def _added(parts: Iterable[Iterable[Any]]) -> list[Any]:
+    total: list[Any] = []
+    for part in parts:
+        total = list(map(add, total, part)) if total else list(part)
+    return total

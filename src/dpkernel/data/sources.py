@@ -1,0 +1,208 @@
+"""A training table of any kind with its public sizes, opened and checked before anything is spent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from dpkernel.data import chunks
+from dpkernel.data.blocks import BlockStream, checked_blocks, library_of
+from dpkernel.data.cells import as_numbers, shape_of, units
+from dpkernel.data.domain import Levels
+from dpkernel.data.labels import label_codes
+from dpkernel.foundations.errors import DataError, ParameterError
+from dpkernel.foundations.types import Array
+
+Encode = Callable[[Any], Array]
+
+
+@dataclass(frozen=True)
+class Source:
+    """Rows and targets where they lie, and the sizes that are public.
+
+    ``kind`` is "array" (X is a NumPy array or a CSR matrix, y an array), "stream" (X iterates over
+    checked blocks, or is a BlockStream that can be read again; y is None), "dask" or "torch".
+    ``n_rows`` counts records: rows, or units where ``shares`` states how much of its unit each row
+    is. ``missing`` allows NaN in X. Without y the targets of streams and Dask tables are zeros.
+    """
+
+    kind: str
+    n_rows: int
+    n_columns: int
+    target_shape: tuple[int, ...]
+    X: Any
+    y: Any = None
+    shares: Any = None
+    missing: bool = False
+
+
+def open_source(
+    estimator: Any,
+    X: Any,
+    y: Any,
+    *,
+    again: bool = False,
+    several: bool = True,
+    classes: Levels | None = None,
+    missing: bool = False,
+    targets: bool = True,
+) -> Source:
+    """Return the table; the estimator keeps column names aside until the fit has succeeded.
+
+    Parameters
+    ----------
+    estimator : PrivateEstimator
+    again : bool
+        The table is going to be read several times: it is checked as a whole now, and an iterator
+        that can be read once is refused.
+    several : bool
+        y may have several columns; if not, a single column counts as a vector.
+    classes : Levels, optional
+        y are labels; they become their places among the classes.
+    missing, targets : bool
+        Of streams and Dask tables: whether NaN is allowed in X, and whether y is read.
+    """
+    encode: Encode | None = None if targets else _zeros
+    if classes is not None:
+        encode = partial(label_codes, classes=classes)
+    wanted = _Wanted(type(estimator).__name__, again, several, encode, missing)
+    library = "stream" if isinstance(X, BlockStream) else library_of(X)
+    if library not in ("stream", "dask", "torch"):
+        X, y = estimator._check_training_data(X, y, encode=encode, several=several)
+        return Source("array", len(y), X.shape[1], y.shape[1:], X, y)
+    found: Source = getattr(wanted, library)(X, y)
+    estimator._keep_columns(found.n_columns, getattr(X, "columns", None))
+    return found
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """What an estimator wants of a table; one method per kind of table."""
+
+    owner: str
+    again: bool
+    several: bool
+    encode: Encode | None
+    missing: bool
+
+    def stream(self, X: BlockStream, y: Any) -> Source:
+        if y is not None:
+            raise ParameterError("A BlockStream contains its targets. Leave y out.")
+        if self.again and not X.can_be_read_again:
+            raise ParameterError(
+                f"{self.owner} reads the table several times, but this stream can be read only once. Give"
+                " BlockStream a function that returns a new iterator at each call."
+            )
+        stream = X if self.encode is None else X.map_targets(self.encode)
+        stream = stream if self.several else stream.map_targets(_as_vector)
+        blocks = checked_blocks(stream, missing=self.missing)
+        first = next(blocks)
+        width, shape = first[0].shape[1], first[1].shape[1:]
+        self._check_target(shape)
+        if not self.again:
+            return Source("stream", X.n_rows, width, shape, chain([first], blocks))
+        for _ in blocks:
+            pass  # every block is checked before anything is spent
+        return Source("stream", X.n_rows, width, shape, stream, missing=self.missing)
+
+    def dask(self, X: Any, y: Any) -> Source:
+        read = self.encode is not _zeros
+        n_rows, n_columns, shape = chunks.table_shape(X, *([y] if read else []))
+        y = y if read else None
+        if not self.several and shape == (1,):
+            y, shape = (y[y.columns[0]] if hasattr(y, "columns") else y[:, 0]), ()
+        self._check_target(shape)
+        if y is not None and self.encode is not None:
+            frame = hasattr(y, "map_partitions")
+            encode = y.map_partitions if frame else y.map_blocks
+            y = encode(self.encode, **({"meta": (None, "f8")} if frame else {"dtype": float}))
+        found = Source("dask", n_rows, n_columns, shape, X, y, missing=self.missing)
+        if self.again:  # every chunk is checked where it lies
+            sizes = chunks.in_chunks(found, _shape_of_rows)
+            if sum(n for n, _ in sizes) != n_rows or any(d != n_columns for n, d in sizes if n):
+                raise DataError(chunks.WRONG_SIZES)
+        return found
+
+    def torch(self, X: Any, y: Any) -> Source:
+        from dpkernel.data.tensors import check_tensors, torch
+
+        if self.encode is not None and library_of(y) == "torch":
+            y = torch.as_tensor(self.encode(y.detach().cpu().numpy()), device=y.device)
+        shape = check_tensors(X, y, values=self.again)
+        if not self.several and shape == (1,):
+            y, shape = y[:, 0], ()
+        self._check_target(shape)
+        return Source("torch", len(X), X.shape[1], shape, X, y)
+
+    def _check_target(self, shape: tuple[int, ...]) -> None:
+        if shape != () and not self.several:
+            raise DataError(f"{self.owner} takes one target: y of shape (n,).")
+
+
+def _shape_of_rows(blocks: Iterator[tuple[Any, Array]]) -> tuple[int, int]:
+    shapes = [X.shape for X, _ in blocks]
+    return sum(n for n, _ in shapes), max((d for _, d in shapes), default=0)
+
+
+def _zeros(y: Any) -> Array:
+    """Stand for targets that are not read."""
+    return np.zeros(shape_of(y)[:1])
+
+
+def _as_vector(y: Any) -> Any:
+    values = as_numbers(y)
+    return values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values
+
+
+# --- tables whose unit is a person with several rows -----------------------------------------------
+
+
+def open_units(estimator: Any, X: Any, y: Any, groups: Any) -> Source:
+    """Return the table with every row's share of its unit; ``n_rows`` is the number of units.
+
+    Neighbours replace one unit, all its rows and their number. The number of units is public; the
+    number of rows is not: no size, text, log line or choice of arithmetic depends on it. Time and
+    memory do: no guarantee of this library speaks of them.
+    """
+    if isinstance(X, BlockStream) or library_of(X) in ("dask", "torch"):
+        raise ParameterError(
+            "The 'groups' argument needs X as one table in memory: a NumPy array, a data frame or a"
+            " SciPy sparse matrix. In streams, Dask tables and tensors a unit's rows could lie in"
+            " several blocks."
+        )
+    # compared here, as scikit-learn's texts about shapes quote numbers of rows
+    shapes = [shape_of(X), shape_of(y), (len(groups),) if _one_dimension(groups) else ()]
+    if [len(shape) for shape in shapes] not in ([2, 1, 1], [2, 2, 1]):
+        raise DataError(
+            "With groups, X must have two dimensions, y one or two, and groups one: an id a row."
+        )
+    if 0 in shapes[0][1:] or 0 in shapes[1][1:]:
+        raise DataError("X and y must have at least one column.")
+    if len({shape[0] for shape in shapes}) != 1:
+        raise DataError("X, y and groups must have the same number of rows.")
+    shares, n_units = unit_shares(groups)
+    return replace(open_source(estimator, X, y), n_rows=n_units, shares=shares)
+
+
+def unit_shares(groups: Any) -> tuple[Array, int]:
+    """Return 1 / (rows of its unit) for every row, and the number of units.
+
+    Ids are numbers, texts, dates or tuples of them, compared by ``cells.identity``; rows of a unit
+    need not be neighbours.
+    """
+    places, n_units = units(groups)
+    counts = np.bincount(places, minlength=n_units)
+    return 1.0 / counts[places], n_units
+
+
+def _one_dimension(groups: Any) -> bool:
+    """Whether groups are one id per row; a list of tuples is."""
+    if isinstance(groups, (list, tuple)):
+        return not any(isinstance(value, (list, np.ndarray)) for value in groups)
+    sized = hasattr(groups, "__len__") and not isinstance(groups, (str, bytes))
+    return sized and len(getattr(groups, "shape", (0,))) == 1
