@@ -95,8 +95,8 @@ class _Wanted:
             raise ParameterError("A BlockStream contains its targets. Leave y out.")
         if self.again and not X.can_be_read_again:
             raise ParameterError(
-                f"{self.owner} reads the table several times, but this stream can be read only once. Give"
-                " BlockStream a function that returns a new iterator at each call."
+                f"{self.owner} reads the table several times, but this stream can be read only once."
+                " Give BlockStream a function that returns a new iterator at each call."
             )
         stream = X if self.encode is None else X.map_targets(self.encode)
         stream = stream if self.several else stream.map_targets(_as_vector)
