@@ -20,6 +20,7 @@ from dpkernel import (
 )
 from dpkernel.data import passes
 from dpkernel.data.sources import Source
+from dpkernel.data.tensors import working_device
 from dpkernel.estimators.classifier import OneAgainstRest
 from dpkernel.estimators.records import RecordRecipe, RecordStore, sum_rows
 from dpkernel.foundations.errors import DataError
@@ -47,6 +48,11 @@ def recipe_of(kind, dtype, around=False):
     return recipe.around(np.full(recipe.features.n_outputs, 0.05)) if around else recipe
 
 
+def records_of(recipe, X):
+    """Return z and weights, made where the engine would hand the rows over: on a GPU if there is one."""
+    return torch_records.record_twin(recipe, X)(X.to(working_device(X)))
+
+
 @pytest.fixture
 def rows(rng):
     found = rng.normal(size=(200, 3)) * 3
@@ -60,7 +66,7 @@ def rows(rng):
 @pytest.mark.parametrize("kind", MAPS)
 def test_records_are_those_of_arrays_and_keep_their_bounds(rows, kind, dtype, around):
     recipe = recipe_of(kind, dtype, around)
-    z, weights = torch_records.record_twin(recipe, torch.as_tensor(rows))(torch.as_tensor(rows))
+    z, weights = (part.cpu() for part in records_of(recipe, torch.as_tensor(rows)))
     wanted_z, wanted_weights = recipe.rows(rows)
     error = (2.0**-35 if around else 1e-13) if dtype == "float64" else 2e-6
     if kind != "fourier, no bounds":  # a last bit of an input of 1e38 is a phase
@@ -76,10 +82,11 @@ def test_records_are_those_of_arrays_and_keep_their_bounds(rows, kind, dtype, ar
 def test_strange_rows_count_nothing(monkeypatch):
     recipe = recipe_of("linear", "float64")
     monkeypatch.setattr(
-        torch_records, "feature_twin", lambda *_: lambda X: (torch.full((4, 3), 1.0) * wild, 1.0)
+        torch_records, "feature_twin", lambda *_: lambda X: (torch.ones_like(X) * wild, 1.0)
     )
-    wild = torch.tensor([[float("nan")], [float("inf")], [1e300], [1e90]], dtype=torch.float64)
-    z, weights = torch_records.record_twin(recipe, torch.zeros(4, 3))(torch.zeros(4, 3))
+    column = [[float("nan")], [float("inf")], [1e300], [1e90]]
+    wild = torch.tensor(column, dtype=torch.float64, device=working_device(torch.zeros(1)))
+    z, weights = records_of(recipe, torch.zeros(4, 3))
     assert not z[:3].any() and weights[:3].tolist() == [1.0] * 3
     assert z[3, 1] > 1e89 and 0 < weights[3] < 1e-170
 
@@ -114,7 +121,7 @@ def test_gradients_are_double_precision_on_single_precision_features(rng):
     beta = rng.normal(size=recipe.n_coordinates)
     ((z, _, weights),) = store._records.blocks()
     assert z.dtype == torch.float32
-    exact = z.numpy().astype(np.float64)
+    exact = z.cpu().numpy().astype(np.float64)
     slopes = Logistic().derivative(2 * y - 1, exact @ beta) * weights
     gradient = store.records(Logistic(), OneAgainstRest(1)).sums(beta)[0]
     np.testing.assert_allclose(gradient, slopes @ exact, rtol=0, atol=1e-10)
