@@ -374,7 +374,7 @@ def test_the_certificate_names_the_unit(data, tmp_path):
     again = load(save(model, tmp_path / "m.npz"))
     assert again.certificate_ == certificate
     page = write_report(certificate, tmp_path / "r.html").read_text(encoding="utf-8")
-    assert "every unit but one" in page and "all rows of any one unit" in page
+    assert "every unit except one" in page and "all rows of any one unit" in page
     rows = build().fit(X, y).certificate_
     assert rows.unit == "row" and "any one record" in str(rows)
 

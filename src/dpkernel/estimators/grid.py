@@ -67,7 +67,7 @@ class PrivateGridRegressor(FunctionModel, KernelModel):
     >>> rng = np.random.default_rng(0)
     >>> X = rng.uniform(-1, 1, (2000, 1)); y = np.sin(3 * X[:, 0])
     >>> model = PrivateGridRegressor(
-    ...     epsilon=3.0, bounds=(-1, 1), y_bounds=(-2, 2), accept=("idealised-arithmetic",)
+    ...     epsilon=30.0, bounds=(-1, 1), y_bounds=(-2, 2), accept=("idealised-arithmetic",)
     ... ).fit(X, y)
     >>> bool(abs(model.predict([[0.5]])[0] - 1) < 0.5)
     True
