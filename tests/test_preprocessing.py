@@ -885,6 +885,25 @@ def test_words_of_free_steps_stay_inside(rng, place, cost):
     assert len(ledger.spends) == place
 
 
+def test_rows_that_a_fit_of_the_users_own_refuses_cost_nothing():
+    class Mine(PrivateKernelRidge):
+        def fit(self, X, y=None, groups=None):
+            if X[0, 0] > 0.9:
+                raise ValueError("a row")
+            return super().fit(X, y)
+
+    X = np.linspace(-0.8, 0.8, 400).reshape(200, 2)
+    y = X[:, 0].copy()
+    ledger = Ledger(budget=Budget(9.0, 1e-5))
+    steps = [("model", Mine(bounds=(-1, 1), y_bounds=(-1, 1)))]
+    pipeline = PrivatePipeline(steps, 1.0, ledger=ledger)
+    assert pipeline.fit(X, y).certificate_.private and len(ledger.spends) == 1
+    X[0, 0] = 1.0
+    with pytest.raises(ValueError, match="a row"):
+        pipeline.fit(X, y)
+    assert len(ledger.spends) == 1
+
+
 @pytest.mark.parametrize(
     ("strategy", "accounting"),
     [

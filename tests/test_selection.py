@@ -760,7 +760,7 @@ def test_data_are_refused_in_own_words_before_anything_is_spent():
         """Plans by what the rows hold."""
 
         def fit(self, X, y=None):
-            self.n_features = 6 if np.ptp(y) > 0 else 8
+            self.n_features = 8 if np.ptp(y) > 0 else 6
             return super().fit(X, y)
 
     X, y = wave(600)

@@ -7,6 +7,7 @@ runs (its ``FitPlan``); it never says when. The conventions are listed in CONTRI
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import uuid
 import warnings
@@ -17,12 +18,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
 from dpkernel.data.domain import Domain, Interval, Levels
 from dpkernel.data.tables import checked_table, without_traps
-from dpkernel.foundations.errors import DataError, ParameterError, PrivacyWarning
+from dpkernel.foundations.errors import (
+    BudgetExceededError,
+    DataError,
+    ParameterError,
+    PrivacyWarning,
+)
 from dpkernel.foundations.types import Array, Budget, Neighbours
 from dpkernel.foundations.validation import Constraint, check_parameters
 from dpkernel.privacy.certificate import Certificate, Release
@@ -220,10 +226,14 @@ class PrivateEstimator(CountedClones):
             raise ParameterError(
                 f"{type(self).__name__} does not say in advance what a fit would release."
             )
-        try:
-            return tuple(self._planned_fit(X, y)[1].releases)
-        finally:
-            self.__dict__.pop("_set_aside", None)
+        draft = clone(self)
+        if not type(self).fit.__module__.startswith("dpkernel."):
+            # let a fit that a user has written refuse the rows now: a ledger without budget ends it
+            relation = Neighbours.resolve(self.neighbours)
+            draft.ledger = Ledger(budget=Budget(5e-324), neighbours=relation)
+            with contextlib.suppress(BudgetExceededError):
+                draft.fit(X, y)
+        return tuple(draft._planned_fit(X, y)[1].releases)
 
     def _planned_spending(self, X: Any, y: Any) -> Plan:
         """Return what a fit to these data would ask of a ledger."""

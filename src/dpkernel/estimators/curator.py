@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpkernel.data.blocks import dense_rows
 from dpkernel.data.domain import Domain
-from dpkernel.data.tables import as_floats
+from dpkernel.data.tables import as_floats, without_traps
 from dpkernel.estimators.base import FitPlan, Fitted
 from dpkernel.estimators.curator_file import Answer, CuratorFile
 from dpkernel.estimators.rkhs import FunctionModel, FunctionProblem, FunctionTable
@@ -302,6 +302,7 @@ class PrivateCurator(FunctionModel):
         """How many points have told something new, as far as this object knows."""
         return len(self._noisy)
 
+    @without_traps
     def predict_once(self, X: Any, y: Any, point: Any) -> Prediction:
         """Fit on (X, y), release f at one point with one random number, and forget the fit.
 

@@ -6,7 +6,6 @@ what the search costs, can't depend on what the rows hold.
 
 from __future__ import annotations
 
-import contextlib
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -14,12 +13,7 @@ from typing import Any
 from sklearn.base import clone
 
 from dpkernel.data.tables import quietly
-from dpkernel.foundations.errors import (
-    BudgetExceededError,
-    DataError,
-    DPKernelError,
-    ParameterError,
-)
+from dpkernel.foundations.errors import DataError, DPKernelError, ParameterError
 from dpkernel.foundations.types import Budget, Neighbours
 from dpkernel.privacy.certificate import Release
 from dpkernel.privacy.ledger import Ledger
@@ -108,10 +102,7 @@ class Fits:
         failed = ""
         try:
             with quietly():
-                model = self._candidate(i, budget)
-                if not type(model).fit.__module__.startswith("dpkernel."):
-                    _fit_as_far_as_the_ledger(model, X, y)
-                releases = model._planned(X, y)
+                releases = self._candidate(i, budget)._planned(X, y)
         except DPKernelError:
             raise
         except Exception as error:
@@ -131,10 +122,3 @@ class Fits:
         own = Ledger(neighbours=self.relation)
         budgets = {"epsilon": budget.epsilon, "delta": budget.delta}
         return found.set_params(**budgets, ledger=own, noise=None, verbose=False)
-
-
-def _fit_as_far_as_the_ledger(model: Any, X: Any, y: Any) -> None:
-    """Let a ``fit`` that a user has written refuse the rows now; a ledger without budget ends it."""
-    nothing = Ledger(budget=Budget(5e-324), neighbours=model.ledger.neighbours)
-    with contextlib.suppress(BudgetExceededError):
-        model.set_params(ledger=nothing).fit(X, y)
