@@ -341,12 +341,13 @@ def test_the_certificate_survives_json(build, data):
 def test_the_docstring_has_the_promised_parts(build):
     text = inspect.getdoc(type(build()))
     for part in (
-        "Parameters",
-        "Attributes",
-        "Guarantee",
-        "Sensitivity",
-        "Reference",
-        "Examples",
+        "Parameters\n----------",
+        "Attributes\n----------",
+        "Notes\n-----\nGuarantee\n    ",
+        "\nSensitivity\n    ",
+        "\nNot covered\n    ",
+        "References\n----------",
+        "Examples\n--------",
         "score",
     ):
         assert part in text

@@ -128,52 +128,72 @@ class MarginClassifier(LabelModel, ObjectiveModel):
 class PrivateKernelClassifier(MarginClassifier):
     r"""Kernel classification with a privacy certificate.
 
-    Minimises sum_i loss(y_i f(x_i)) + Lambda ||beta||^2 / 2 plus a random linear term, for f linear
-    in a data-independent feature map: objective perturbation. Two classes are one problem; more are
-    one against the rest each, and the budget covers all of them together. ``solver="output"`` minimises
-    without the random term and adds noise to the solution: output perturbation.
+    The decision function f is linear in a feature map that does not depend on the data. With
+    ``solver="objective"`` the fit minimises sum_i loss(y_i f(x_i)) + Lambda ||beta||^2 / 2 plus a
+    random linear term; this is called objective perturbation. With ``solver="output"`` it minimises
+    without the random term and adds noise to the solution; this is called output perturbation. Two
+    classes are one problem. With more classes, each class has a problem of its own against all
+    others, and the budget covers all problems together.
 
     Parameters
     ----------
     epsilon, delta : float
-        What is asked for; the certificate states at most this. ``delta=0`` takes noise that is pure
-        epsilon, under the assumption of idealised arithmetic.
+        The budget of a fit. The certificate claims at most this. ``delta=0`` uses noise that gives
+        pure epsilon, under the assumption of idealised arithmetic.
     classes : sequence
-        Every label that can occur: public, never read from the data. Required.
+        Every label that can occur. It is required, it is public, and it is never read from the
+        data.
     loss : {"smoothed_hinge", "logistic"}
-        A support vector machine, the most accurate for small n epsilon; or logistic regression, with
-        better probabilities for large.
+        "smoothed_hinge" gives a support vector machine, which is the most accurate when n epsilon
+        is small. "logistic" gives logistic regression, whose probabilities are better when n
+        epsilon is large.
     width : float
-        Of the parabola that replaces the hinge's kink, in [1e-6, 1].
-    kernel, length_scale, features, n_features, bounds, neighbours, ledger, noise, random_state,
-    verbose
-        As in ``PrivateKernelRidge``.
+        The width of the parabola that replaces the kink of the hinge, in [1e-6, 1].
+    kernel, length_scale, features, n_features
+        See ``PrivateKernelRidge``.
     regularisation : "auto" or float
-        Lambda; "auto" minimises the error that is expected from public numbers.
+        Lambda. "auto" minimises the error that public numbers let us expect.
     solver : {"objective", "output"}
-        Where the noise goes; "objective" is the more accurate on most tables.
+        Whether noise is added to the problem or to its solution. "objective" is more accurate on
+        most tables.
     class_weight : dict, optional
-        A public weight for each class; relative to the largest.
+        A public weight for each class, relative to the largest weight.
+    bounds, neighbours, ledger, noise, random_state
+        See ``PrivateKernelRidge``.
     accept : tuple of str
-        Assumptions that you sign: ``("idealised-arithmetic",)``, needed for ``delta=0``.
+        The assumptions that you sign. ``delta=0`` needs ``("idealised-arithmetic",)``.
+    verbose : bool
+        See ``PrivateKernelRidge``.
 
     Attributes
     ----------
     certificate_ : Certificate
+        The guarantee of the fit.
     classes_ : ndarray
-        The declared classes, sorted where they can be.
-    coef_, intercept_ : on the features
+        The declared classes, sorted if they can be sorted.
+    coef_, intercept_ : ndarray or float
+        The coefficients of the features and the constant.
     feature_map_ : FeatureMap
+        The public map from a row to its features.
     n_features_in_, feature_names_in_
+        The number and the names of the columns.
 
-    Guarantee    (epsilon, delta)-DP for the stated neighbours. Public: n, bounds, classes, seed,
-                 parameters.
-    Sensitivity  2 B or B of the gradient, B = 1: ``sensitivity.loss_gradient``. Long rows get a
-                 smaller weight, and every solve reaches one public tolerance. With
-                 ``solver="output"`` 2 B / Lambda or B / Lambda of the solution:
-                 ``sensitivity.erm_lipschitz``.
-    Not covered  ``score`` on the training rows: it reads them without noise.
-    Reference    Lee, Park & Ahn, Algorithms 2 and 4, with the noise that their proof needs.
+    Notes
+    -----
+    Guarantee
+        (epsilon, delta)-DP for the stated neighbours. The number of rows, the bounds, the classes,
+        the seed and the parameters are public.
+    Sensitivity
+        The gradient has 2 B (replace-one) or B (zero-out), with B = 1:
+        ``sensitivity.loss_gradient``. Rows with long features get a smaller weight, and every solve
+        reaches the same public tolerance. With ``solver="output"`` the solution has 2 B / Lambda or
+        B / Lambda: ``sensitivity.erm_lipschitz``.
+    Not covered
+        ``score`` on the training rows, because it reads them without noise.
+
+    References
+    ----------
+    Lee, Park & Ahn, Algorithms 2 and 4, with the noise that their proof needs.
 
     Examples
     --------

@@ -59,48 +59,66 @@ ASKED_ABOUT_ROWS: ContextVar[bool] = ContextVar("asked_about_rows", default=Fals
 
 
 class PrivateCurator(FunctionModel):
-    r"""Kernel ridge or Huber regression that is never released: it answers questions.
+    r"""Kernel ridge or Huber regression that is never released; it answers questions instead.
 
-    f minimises sum_i loss(y_i - f(x_i)) + Lambda ||f||^2 / 2 in the kernel's own space, with no feature
-    map. ``predict`` answers f(x) + sigma g(x), where g is one Gaussian process with the kernel's
-    covariance for all questions of all time: every answer is drawn given all earlier ones. Any number of
-    answers, up to ``most_answers`` points that tell something new, costs one (epsilon, delta).
+    The function f minimises sum_i loss(y_i - f(x_i)) + Lambda ||f||^2 / 2 in the space of the
+    kernel itself, without a feature map. ``predict`` answers f(x) + sigma g(x), where g is a
+    Gaussian process whose covariance is the kernel. The same g serves all questions ever asked:
+    every answer is drawn conditionally on all earlier answers. All answers together cost one
+    (epsilon, delta), until ``most_answers`` points have told something new.
 
     Parameters
     ----------
     epsilon, delta : float
-        What all answers together cost; delta > 0.
+        The budget of all answers together. delta must be above 0.
     loss : {"squared", "huber"}
+        The loss of a residual.
     threshold : "auto" or float
-        Of the Huber loss, in units of y; "auto" is a tenth of the declared range.
-    kernel, length_scale, bounds, y_bounds, neighbours, ledger, noise
-        As in ``PrivateKernelRidge``; bounds are required.
+        The threshold of the Huber loss, in units of y. "auto" is a tenth of the declared range.
+    kernel, length_scale
+        See ``PrivateKernelRidge``.
     regularisation : "auto" or float
-        Lambda, with y scaled to [-1, 1]; "auto" minimises the error that is expected from public
-        numbers.
+        Lambda, with y scaled to [-1, 1]. "auto" minimises the error that public numbers let us
+        expect.
+    bounds, y_bounds
+        See ``PrivateKernelRidge``. Both are required.
     path : str or Path, optional
-        A new file for the function, its key and the answers, as secret as the data. With it a curator
-        outlives its process (``PrivateCurator.open``) and several processes can answer; without it the
-        answers live and die with this one.
+        A new file for the function, its key and the answers. The file is as secret as the data.
+        With a file, the curator outlives its process (``PrivateCurator.open``) and several
+        processes can answer. Without one, the answers are lost when the process ends.
     most_answers : int
         How many points can tell something new.
+    neighbours, ledger, noise
+        See ``PrivateKernelRidge``.
     accept : tuple of str
-        ``("idealised-arithmetic",)``, always needed: no theorem covers this noise in finite precision.
+        ``("idealised-arithmetic",)`` is always needed, because no theorem covers this noise in
+        finite precision.
 
     Attributes
     ----------
     certificate_ : Certificate
+        The guarantee of the fit.
     n_answers_ : int
         How many points have told something new so far.
     n_features_in_, feature_names_in_
+        The number and the names of the columns.
 
-    Guarantee    (epsilon, delta)-DP of all answers together, for the stated neighbours, in real
-                 arithmetic. Public: n, bounds, parameters, the questions. The object and its file hold
-                 the training rows: they must not leave.
-    Sensitivity  in the kernel's norm: ``sensitivity.erm_ridge`` or ``sensitivity.erm_lipschitz``.
-    Not covered  questions that were chosen by looking at the training rows; ``score`` on them.
-    Reference    Hall, Rinaldo & Wasserman (2013); Nie & Wang, Theorem 2, whose one random number for the
-                 whole function protects a single answer only: ``predict_once``.
+    Notes
+    -----
+    Guarantee
+        (epsilon, delta)-DP of all answers together, for the stated neighbours, in real arithmetic.
+        The number of rows, the bounds, the parameters and the questions are public. The object and
+        its file hold the training rows, so neither of them may be handed out.
+    Sensitivity
+        In the norm of the kernel: ``sensitivity.erm_ridge`` or ``sensitivity.erm_lipschitz``.
+    Not covered
+        Questions that were chosen by looking at the training rows, and ``score`` on the training
+        rows.
+
+    References
+    ----------
+    Hall, Rinaldo & Wasserman (2013). Nie & Wang, Theorem 2, add one random number to the whole
+    function, which protects a single answer only: see ``predict_once``.
 
     Examples
     --------

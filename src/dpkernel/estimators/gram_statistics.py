@@ -21,24 +21,29 @@ from dpkernel.privacy.noise import Noise
 
 
 class GramStatistics:
-    """The sums that a ``PrivateKernelRidge`` is fitted from, for tables that come in pieces.
+    """The sums from which a ``PrivateKernelRidge`` is fitted, for tables that arrive in pieces.
 
-    ``update`` adds rows, ``merge`` adds what another value gathered, ``release`` draws the noise once
-    and returns the fitted model. The sums themselves can't be printed, pickled or read.
-
-    That no row is added twice, by ``update`` or by a ``merge`` of two values that both hold it, rests on
-    your word: a record that is added k times moves the sums k times as far as the noise was made for.
-    Rows are not kept, so nothing here can notice. The certificate names it among its assumptions, as
-    "each-row-once".
+    ``update`` adds rows, ``merge`` adds what another object gathered, and ``release`` draws the
+    noise once and returns the fitted model. The sums themselves can't be printed, pickled or read.
 
     Parameters
     ----------
     model : PrivateKernelRidge
         The parameters of the fit. Everything follows from them and from the sizes.
     n_rows, n_columns : int
-        Of the whole table: public, and declared before the first row is seen.
+        The size of the whole table. It is public, and is declared before the first row is seen.
     n_targets : int, optional
-        Columns of y; None for y of shape (n,).
+        The number of columns of y. None means that y has shape (n,).
+
+    Notes
+    -----
+    Guarantee
+        That of the model, on the assumption that no row is added twice.
+    Not covered
+        A row that is added more than once, by ``update`` or by a ``merge`` of two objects that both
+        hold it. A record that is added k times moves the sums k times as far as the noise was
+        calibrated for. Rows are not kept, so this class cannot notice it; you vouch for it. The
+        certificate lists it among its assumptions, as "each-row-once".
 
     Examples
     --------

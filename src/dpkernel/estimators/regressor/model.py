@@ -38,67 +38,85 @@ _SIGNAL_A_FEATURE = 20.0  # and so much n mu for each of them
 class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
     r"""Private non-linear regression with nothing to tune.
 
-    A noisy histogram finds where y lies, noisy histograms and moments where the inputs lie. A first
-    robust fit by objective perturbation, of a mixture of kernels, then chooses the kernel: which
-    families and length scales, and a metric in which columns and directions that matter are long.
-    All of that is read off numbers that were released, so it costs nothing more. Further fits of
-    what is left over follow on features of that kernel, each shrunk by what its noise is known to be.
+    The fit has several steps. A noisy histogram finds where y lies; noisy histograms and moments
+    find where the inputs lie. A first robust fit of a mixture of kernels, by objective
+    perturbation, then chooses the kernel: its families and length scales, and a metric that
+    stretches the columns and directions that matter. All of this is computed from released numbers,
+    so it costs nothing more. Further fits on features of the chosen kernel explain what is left
+    over. Each of them is shrunk in proportion to its known noise.
 
-    With little data or budget (n mu below 300, or below 20 for each input; mu is that of a Gaussian
-    mechanism with this epsilon and delta), with several targets, with more than 500 inputs, or with a
-    kernel or length scale of one's own the kernel is fixed.
+    In some cases the kernel is fixed instead: with little data or budget (n mu below 300, or below
+    20 for each input, where mu is that of a Gaussian mechanism with this epsilon and delta), with
+    several targets, with more than 500 inputs, or if you pass a kernel or a length scale of your
+    own.
 
     Parameters
     ----------
     epsilon, delta : float
-        What is asked for; the certificate states at most this.
+        The budget of a fit. The certificate claims at most this.
     bounds : (low, high) or Domain
-        Publicly known range of the columns. Required; values outside are clipped.
+        The publicly known range of the columns. It is required. Values outside are clipped.
     y_bounds : (low, high)
-        Publicly known range of the target. Required; values outside are clipped.
+        The publicly known range of the target. It is required. Values outside are clipped.
     kernel : "auto", str or Kernel
-        "auto" learns the kernel, or takes the Gaussian one where that is not possible.
-    length_scale : "auto", float or one a column
-        Of a fixed kernel, on inputs scaled to [-1, 1]. "auto" is 0.7 sqrt(d).
+        "auto" learns the kernel, or takes the Gaussian kernel where learning is not possible.
+    length_scale : "auto", float or sequence of floats
+        The length scale of a fixed kernel on inputs scaled to [-1, 1]: one number, or one number
+        per column. "auto" is 0.7 sqrt(d) for d columns.
     n_features : "auto" or int
-        "auto" is 200 for a fixed kernel, and n mu / 20, at least 250 and at most 1000 or half the
-        rows, for a learned one.
+        The number of features. For a fixed kernel, "auto" is 200. For a learned kernel it is
+        n mu / 20, but at least 250, and at most 1000 or half the number of rows.
     budget_plan : "auto" or BudgetPlan
-        How the budget is shared; "auto" depends on (n, d, epsilon, delta) only.
-    verbose : bool
-        Say which part is worked on.
+        How the budget is shared. "auto" depends only on (n, d, epsilon, delta).
     neighbours, ledger, noise, random_state
-        As in ``PrivateKernelRidge``.
+        See ``PrivateKernelRidge``.
+    verbose : bool
+        Show which step is running.
 
     Attributes
     ----------
     certificate_ : Certificate
+        The guarantee of the fit.
     budget_plan_ : BudgetPlan or None
-        None where the budget is so small that a private mean was released.
+        How the budget was shared. None if the budget was so small that only a private mean was
+        released.
     relevance_ : ndarray of shape (n_features_in_,) or None
-        The share of the squared gradient of the first fit along each column, in units of its
-        spread, less the part of noise: what the model looks at. From released numbers alone. 0 for a
-        column of which the released histogram shows nearly all rows in one cell. None where the
-        kernel is fixed.
+        How much the model depends on each column: the share of the squared gradient of the first
+        fit along the column, in units of the spread of the column, less the part that is due to
+        noise. It is computed from released numbers alone. It is 0 for a column whose released
+        histogram shows nearly all rows in one cell. None if the kernel is fixed.
     relevant_directions_ : list of (share, direction) or None
         The leading directions of that gradient, in units of the spread of the inputs.
     learned_kernel_ : dict or None
-        The share of the variance of y that each kernel of the mixture explains, by its name.
-    coef_, intercept_ : on the features, in units of the scaled target
+        The share of the variance of y that each kernel of the mixture explains, by the name of the
+        kernel.
+    coef_, intercept_ : ndarray or float
+        The coefficients of the features and the constant, in units of the scaled target.
     feature_map_ : FeatureMap
+        The public map from a row to its features.
     n_features_in_, feature_names_in_
+        The number and the names of the columns.
 
-    Guarantee    (epsilon, delta)-DP for the stated neighbours. Public: n, bounds, seed, parameters.
-                 All releases are one spend, reserved before the first draw.
-    Sensitivity  of the counts of y sqrt(2) or 1 (``sensitivity.histogram``), of the columns' counts
-                 sqrt(2 d) or sqrt(d) (``column_histograms``), of the moments that of a Gram matrix
-                 (``augmented_gram``), of a stage's gradient 2 B or B, B = 0.9 (``loss_gradient``), of
-                 the clipped sum twice the clip or once (``bounded_sum``). Rows that are too long get
-                 a smaller weight, residuals are clipped, and every solve reaches one public
-                 tolerance.
-    Not covered  ``score`` on the training rows: it reads them without noise.
-    Reference    objective perturbation (Lee, Park & Ahn, Algorithm 2, corrected), staged; adaptive
-                 composition by one dominating privacy loss.
+    Notes
+    -----
+    Guarantee
+        (epsilon, delta)-DP for the stated neighbours. The number of rows, the bounds, the seed and
+        the parameters are public. All releases are one spend, which is reserved before any noise is
+        drawn.
+    Sensitivity
+        For replace-one and zero-out in turn: the counts of y have sqrt(2) or 1
+        (``sensitivity.histogram``); the counts of the d columns have sqrt(2 d) or sqrt(d)
+        (``column_histograms``); the moments have that of a Gram matrix (``augmented_gram``); the
+        gradient of a stage has 2 B or B, with B = 0.9 (``loss_gradient``); the clipped sum has
+        twice or once the clip (``bounded_sum``). Rows with long features get a smaller weight,
+        residuals are clipped, and every solve reaches the same public tolerance.
+    Not covered
+        ``score`` on the training rows, because it reads them without noise.
+
+    References
+    ----------
+    Objective perturbation (Lee, Park & Ahn, Algorithm 2, corrected), in stages. Adaptive
+    composition by one dominating privacy loss.
 
     Examples
     --------
