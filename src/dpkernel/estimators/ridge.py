@@ -187,6 +187,8 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
     def fit(self, X: Any, y: Any = None, groups: Any = None) -> PrivateKernelRidge:
         """Release the noisy Gram matrix of (X, y) and solve for the model.
 
+        Nothing is spent if an argument or the data are refused, or if a Dask graph fails.
+
         Parameters
         ----------
         X : array, sparse matrix, data frame, Dask array or data frame, torch tensor, or BlockStream
@@ -199,8 +201,6 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
             each unit's rows, summed over units, and only the number of units is public. X must be
             in memory, with ``bounds``. scikit-learn's grid searches hand groups to the splitter
             alone, unless ``set_fit_request(groups=True)`` asks for them.
-
-        Nothing is spent if an argument or the data are refused, or if a Dask graph fails.
         """
         return self._fit(X, y, groups=groups)
 

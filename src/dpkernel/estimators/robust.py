@@ -46,13 +46,13 @@ class RobustModel(RegressorMixin, ObjectiveModel):
     def fit(self, X: Any, y: Any = None) -> Any:
         """Solve the problems on (X, y) and release their solutions.
 
+        Nothing is spent if an argument or the data are refused.
+
         Parameters
         ----------
         X : array, sparse matrix, data frame, Dask array or data frame, torch tensor, or BlockStream
             Read several times: a ``BlockStream`` needs a function that starts it again.
         y : array of shape (n,)
-
-        Nothing is spent if an argument or the data are refused.
         """
         return self._fit(X, y)
 

@@ -154,13 +154,13 @@ class PrivateSketchedRidge(RegressorMixin, MultiOutputMixin, KernelModel):
     def fit(self, X: Any, y: Any = None) -> PrivateSketchedRidge:
         """Release the sketch of (X, y) and solve for the model.
 
+        Nothing is spent if an argument or the data are refused, or if a Dask graph fails.
+
         Parameters
         ----------
         X : array, sparse matrix, data frame, Dask array or data frame, torch tensor, or BlockStream
             A ``BlockStream`` carries its targets; it is read once.
         y : array of shape (n,) or (n, targets)
-
-        Nothing is spent if an argument or the data are refused, or if a Dask graph fails.
         """
         return self._fit(X, y)
 

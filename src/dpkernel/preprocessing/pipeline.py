@@ -48,45 +48,61 @@ def _final_has(name: str) -> Callable[[T], T]:
 class PrivatePipeline(PrivateEstimator):
     r"""Transformers and a model that share one (epsilon, delta).
 
-    The budget is split by public weights. What each step will release follows from public numbers, so
-    the whole fit is reserved in the ledger in one spend before the first draw, or nothing is spent.
-    The certificate lists every release of every step, and its epsilon is that of their composition.
+    The budget is split by public weights. What each step will release follows from public numbers,
+    so the ledger reserves the whole fit in one spend before any noise is drawn; if it refuses,
+    nothing is spent. The certificate lists every release of every step, and its epsilon is that of
+    their composition.
 
     Parameters
     ----------
     steps : list of (name, estimator)
-        Private transformers and, last, a private estimator, transformer or ``PrivateSearchCV``. Other
-        steps must learn nothing and treat each row by itself: "passthrough", ``DeclaredCategories``,
-        and of scikit-learn's ``FunctionTransformer`` with one of NumPy's functions of one number
-        (``np.log1p``), ``Normalizer``, ``Binarizer`` and ``PolynomialFeatures``; what they make that is
-        not finite counts as 0. Other functions of a row belong before the pipeline. The epsilon,
-        delta, neighbours, ledger and noise of private steps are set here. A step without ``bounds``
-        gets those that the step before it found or has; a last step without ``y_bounds`` gets those of
-        a ``PrivateBounds`` with ``y_range``.
+        Private transformers and, last, a private estimator, transformer or ``PrivateSearchCV``.
+        Steps that are not private must learn nothing and treat each row by itself. Allowed are
+        "passthrough", ``DeclaredCategories`` and, of scikit-learn, ``Normalizer``, ``Binarizer``,
+        ``PolynomialFeatures``, and ``FunctionTransformer`` with one of NumPy's functions of one
+        number (``np.log1p``). A result of such a step that is not finite counts as 0. Apply any
+        other function of a row before the pipeline. The pipeline sets the epsilon, delta,
+        neighbours, ledger and noise of its private steps. A step without ``bounds`` gets those that
+        the step before it found or has. A last step without ``y_bounds`` gets those of a
+        ``PrivateBounds`` with ``y_range``.
     epsilon, delta : float
-        What is asked for all together; the certificate states at most this.
+        The budget of all steps together. The certificate claims at most this.
     weights : dict, optional
-        Shares of the budget by name, in proportion to mu^2, by which Gaussian releases compose. By
-        default 1 for the last step and 0.1 for each private one before it.
+        The shares of the budget, by the name of the step. They are proportional to mu^2, because
+        Gaussian releases compose by adding mu^2. The default is 1 for the last step and 0.1 for
+        each private step before it.
     neighbours : {"replace-one", "zero-out"}
+        The neighbouring relation of the guarantee.
     ledger : Ledger, optional
-        Where the spend is recorded. Without one each fit has a ledger of its own.
+        The ledger that records the spend. Without one, each fit has a ledger of its own.
     noise : NoiseSource, optional
-        The operating system's entropy by default; ``SeededNoise`` makes the fit not private.
+        The source of noise; by default the entropy of the operating system. With ``SeededNoise``
+        the fit is not private.
 
     Attributes
     ----------
     steps_ : list of (name, fitted estimator)
-        Clones; those in ``steps`` stay as they are.
+        Fitted clones. The estimators in ``steps`` stay as they are.
     named_steps_ : dict
+        The fitted steps by name.
     certificate_ : Certificate
-    n_features_in_, feature_names_in_ : those of the first step
+        The guarantee of the fit.
+    n_features_in_, feature_names_in_
+        The number and the names of the columns that the first step was given.
 
-    Guarantee    (epsilon, delta)-DP for the stated neighbours, of everything that all steps release.
-                 Public: n, the number of columns, parameters.
-    Sensitivity  that of each step; see the certificate.
-    Not covered  ``score`` on the training rows: it reads them without noise.
-    Reference    adaptive composition of a plan that is fixed in advance.
+    Notes
+    -----
+    Guarantee
+        (epsilon, delta)-DP for the stated neighbours, of everything that all steps release. The
+        number of rows, the number of columns and the parameters are public.
+    Sensitivity
+        That of each step; see the certificate.
+    Not covered
+        ``score`` on the training rows, because it reads them without noise.
+
+    References
+    ----------
+    Adaptive composition of a plan that is fixed in advance.
 
     Examples
     --------

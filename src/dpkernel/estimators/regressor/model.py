@@ -80,7 +80,7 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
     budget_plan_ : BudgetPlan or None
         How the budget was shared. None if the budget was so small that only a private mean was
         released.
-    relevance_ : ndarray of shape (n_features_in_,) or None
+    relevance_ : ndarray of shape (n_columns,) or None
         How much the model depends on each column: the share of the squared gradient of the first
         fit along the column, in units of the spread of the column, less the part that is due to
         noise. It is computed from released numbers alone. It is 0 for a column whose released
@@ -174,14 +174,14 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
     def fit(self, X: Any, y: Any = None) -> PrivateKernelRegressor:
         """Release the parts one after the other and put the model together.
 
+        Nothing is spent if an argument or the data are refused.
+
         Parameters
         ----------
         X : array, sparse matrix, data frame, Dask array or data frame, torch tensor, or BlockStream
             Read several times: a ``BlockStream`` needs a function that starts it again.
         y : array of shape (n,) or (n, targets)
             Several targets share the budget.
-
-        Nothing is spent if an argument or the data are refused.
         """
         return self._fit(X, y)
 

@@ -168,13 +168,13 @@ class PrivateSGDClassifier(LabelModel, SGDModel):
     def fit(self, X: Any, y: Any = None) -> PrivateSGDClassifier:
         """Run SGD on (X, y).
 
+        Nothing is spent if an argument or the data are refused.
+
         Parameters
         ----------
         X : array, sparse matrix, data frame, Dask array or data frame, torch tensor, or BlockStream
             Read several times: a ``BlockStream`` needs a function that starts it again.
         y : array of n labels, each of them among ``classes``
-
-        Nothing is spent if an argument or the data are refused.
         """
         return self._fit(X, y)
 

@@ -179,13 +179,13 @@ class PrivateSGDRegressor(RegressorMixin, SGDModel):
     def fit(self, X: Any, y: Any = None) -> PrivateSGDRegressor:
         """Run SGD on (X, y).
 
+        Nothing is spent if an argument or the data are refused.
+
         Parameters
         ----------
         X : array, sparse matrix, data frame, Dask array or data frame, torch tensor, or BlockStream
             Read several times: a ``BlockStream`` needs a function that starts it again.
         y : array of shape (n,)
-
-        Nothing is spent if an argument or the data are refused.
         """
         return self._fit(X, y)
 
