@@ -23,7 +23,7 @@ from dpkernel.models.losses import Logistic, Loss, SmoothedHinge
 from dpkernel.privacy.ledger import Ledger
 from dpkernel.privacy.noise import NoiseSource
 
-_SIGNAL = 4.0  # the variance that a good decision function is taken to have
+_SIGNAL = 4.0  # the variance that we assume for a good decision function
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class OneAgainstRest(Targets):
     weights: tuple[float, ...] | None = None
 
     def of(self, y: Array) -> tuple[Array, Array | None]:
-        """Return labels of +-1 and the rows' class weights."""
+        """Return labels of +-1 and the class weight of each row."""
         labels = np.where(y == self.place, 1.0, -1.0)
         if self.weights is None:
             return labels, None
@@ -42,7 +42,7 @@ class OneAgainstRest(Targets):
 
 
 class MarginClassifier(LabelModel, ObjectiveModel):
-    """What the classifiers share that minimise a loss of margins, one class against the rest."""
+    """Base class of classifiers that minimise a loss of margins, one class against the rest."""
 
     classes: Any
     class_weight: Mapping[Any, float] | None
@@ -55,8 +55,9 @@ class MarginClassifier(LabelModel, ObjectiveModel):
         Parameters
         ----------
         X : array, sparse matrix, data frame, Dask array or data frame, torch tensor, or BlockStream
-            Read several times: a ``BlockStream`` needs a function that starts it again.
-        y : array of n labels, each of them among ``classes``
+            It is read several times, so a ``BlockStream`` needs a function that starts it again.
+        y : array of shape (n,)
+            Labels, all of which are in ``classes``.
         """
         return self._fit(X, y)
 
@@ -88,7 +89,7 @@ class MarginClassifier(LabelModel, ObjectiveModel):
         raise NotImplementedError
 
     def _weights(self, levels: Levels) -> tuple[float, ...] | None:
-        """Return class weights in (0, 1], or None when there are none."""
+        """Return the class weights in (0, 1], or None if there are none."""
         if self.class_weight is None:
             return None
         given = self.class_weight
@@ -259,11 +260,12 @@ class PrivateKernelClassifier(MarginClassifier):
     def predict_proba(self, X: Any) -> Array:
         """Return estimated probabilities of the classes, from released numbers alone.
 
-        They invert the loss: at the best f the logistic loss has p = 1 / (1 + e^-f), and the
-        smoothed hinge p = 1 / (2 - f) for 0 <= f <= 1 with width 1 (one percent of a function that
-        grows everywhere is mixed in, so that a larger f is always more likely). For more than two
-        classes these are scaled to add up to 1. Noise and ridge pull f towards 0 and the
-        probabilities towards 1/2; with ``class_weight`` they are those of weighted classes.
+        The probabilities invert the loss. At the best f, the logistic loss has p = 1 / (1 + e^-f), and
+        the smoothed hinge of width 1 has p = 1 / (2 - f) for 0 <= f <= 1. One percent of a function
+        that increases everywhere is mixed into the latter, so that a larger f always gives a larger
+        probability. For more than two classes the probabilities are scaled to add up to 1. Noise and
+        ridge pull f towards 0 and the probabilities towards 1/2. With ``class_weight``, the
+        probabilities are those of the weighted classes.
         """
         scores = self.decision_function(X)
         if scores.ndim == 1:

@@ -1,4 +1,4 @@
-"""A curator: keeps a regression in the reproducing kernel space and answers questions about it."""
+"""A curator keeps a regression in the reproducing kernel space and answers questions about it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from dpkernel.privacy.sensitivity import erm_prediction
 
 @dataclass(frozen=True)
 class Prediction:
-    """One released prediction and what it guarantees."""
+    """One released prediction and its certificate."""
 
     value: float
     certificate: Certificate
@@ -52,7 +52,7 @@ class Prediction:
 
 KEEPS_QUESTIONS = (
     "A PrivateCurator can't be scored on private rows: every point that it is asked about stays in its"
-    " history of answers, which tells whether a row was among them. Score a PrivateGridRegressor"
+    " history of answers, which would show that a row was among them. Score a PrivateGridRegressor"
     " instead, which is fitted by the same mechanism."
 )
 ASKED_ABOUT_ROWS: ContextVar[bool] = ContextVar("asked_about_rows", default=False)
@@ -176,7 +176,7 @@ class PrivateCurator(FunctionModel):
         self.accept = accept
 
     def fit(self, X: Any, y: Any) -> PrivateCurator:
-        """Fit the function and pay for all answers. Nothing is spent if anything is refused."""
+        """Fit the function and pay for all answers. Nothing is spent if the data are refused."""
         return self._fit(X, y)
 
     def _open_table(self, X: Any, y: Any) -> FunctionTable:
@@ -197,7 +197,7 @@ class PrivateCurator(FunctionModel):
         return AnswersPlan(table, problem, mechanism, public)
 
     def _adopt(self, found: Fitted, certificate: Certificate) -> None:
-        """Keep what answers questions, in a file if there is one."""
+        """Keep what is needed to answer questions, in a file if there is one."""
         rows, alpha, key = (found.attributes[name] for name in ("rows", "alpha", "key"))
         file = None if self.path is None else CuratorFile(Path(self.path))
         if file is not None:
@@ -234,7 +234,7 @@ class PrivateCurator(FunctionModel):
 
     @classmethod
     def open(cls, path: str | Path, ledger: Ledger | None = None) -> PrivateCurator:
-        """Return the curator in a file; it goes on where it stopped. Nothing is spent."""
+        """Return the curator in a file. It continues where it stopped. Nothing is spent."""
         file = CuratorFile(Path(path))
         header, arrays = file.read()
         try:
@@ -277,7 +277,7 @@ class PrivateCurator(FunctionModel):
         return model
 
     def predict(self, X: Any) -> Array:
-        """Answer at every row of X, inside ``y_bounds``; the questions and answers stay on record."""
+        """Answer at every row of X, inside ``y_bounds``. Questions and answers stay on record."""
         if ASKED_ABOUT_ROWS.get():
             raise ParameterError(KEEPS_QUESTIONS)
         check_is_fitted(self, "certificate_")
@@ -311,20 +311,24 @@ class PrivateCurator(FunctionModel):
                         session.add(self._count, given)
                     found.append(value)
         except BaseException:
-            self._noisy, self._count = self._restart(), 0  # read again what was committed
+            self._noisy, self._count = (
+                self._restart(),
+                0,
+            )  # what was committed is read again next time
             raise
         return np.array(found)
 
     @property
     def n_answers_(self) -> int:
-        """How many points have told something new, as far as this object knows."""
+        """How many points have told something new, as far as this object has seen."""
         return len(self._noisy)
 
     def predict_once(self, X: Any, y: Any, point: Any) -> Prediction:
         """Fit on (X, y), release f at one point with one random number, and forget the fit.
 
-        Pure epsilon; delta is not used. One number for one answer is all that it protects: a second
-        call is a second spend, and adding one number to a whole function protects nothing.
+        The guarantee is pure epsilon; delta is not used. One random number protects one answer only. A
+        second call is therefore a second spend, and adding one number to a whole function would protect
+        nothing.
         """
         request = Budget(self.epsilon)
         try:
@@ -334,7 +338,7 @@ class PrivateCurator(FunctionModel):
             problem = self._problem_for(table, request)
             asked = np.atleast_2d(as_floats(point, "point"))
             if asked.shape != (1, table.n_columns) or not np.isfinite(asked).all():
-                allowed = "one finite number a column"
+                allowed = "one finite number per column"
                 got = f"shape {np.shape(point)}"
                 raise ParameterError(
                     parameter_message("predict_once", "point", allowed, got, "Ask one question.")
@@ -369,7 +373,7 @@ class PrivateCurator(FunctionModel):
 
 @dataclass
 class AnswersPlan(FitPlan):
-    """A function that is fitted once, and a key from which the noise of every answer is drawn."""
+    """A function that is fitted once, and a key that determines the noise of every answer."""
 
     table: FunctionTable
     problem: FunctionProblem

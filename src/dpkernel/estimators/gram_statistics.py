@@ -1,4 +1,4 @@
-"""Statistics that are gathered piece by piece, on one machine or on many, and released once."""
+"""Statistics that are gathered piece by piece, on one or many machines, and released once."""
 
 from __future__ import annotations
 
@@ -83,19 +83,21 @@ class GramStatistics:
         self._sum: GramFolds | None = GramFolds(self._plan.recipe.layout)
 
     def update(self, X: Any, y: Any) -> GramStatistics:
-        """Add rows that were not added before: X of shape (n, columns), y (n,) or (n, targets)."""
+        """Add rows that were not added before: X of shape (n, columns), y of (n,) or (n, targets)."""
         whole = self._open()
         for rows, targets in one_block(X, y):
             piece = Source("array", len(targets), rows.shape[1], targets.shape[1:], rows, targets)
             if (piece.n_columns, piece.target_shape) != (self._plan.source.n_columns, self._shape):
-                raise DataError("X or y has other columns than these statistics declare.")
+                raise DataError(
+                    "The columns of X or y are not those that these statistics declare."
+                )
             whole.merge(Passes(piece).run(sum_blocks, self._plan.recipe)[0])
         return self
 
     def merge(self, other: GramStatistics) -> GramStatistics:
-        """Add what another value of the same model and sizes gathered from other rows.
+        """Add what another object of the same model and sizes gathered from other rows.
 
-        The other one is empty afterwards.
+        The other object is empty afterwards.
         """
         mine, theirs = self._open(), other._open()
         first, second = self._plan, other._plan
@@ -107,9 +109,9 @@ class GramStatistics:
         return self
 
     def release(self, ledger: Ledger | None = None) -> PrivateKernelRidge:
-        """Return the fitted model, with noise paid for in ``ledger`` or in that of the model.
+        """Return the fitted model. The noise is paid for in ``ledger``, or in that of the model.
 
-        All declared rows must be there. The statistics can't be used again.
+        All declared rows must have been added. The statistics can't be used again.
         """
         whole, model = self._open(), self._model
         if whole._rows != self._plan.source.n_rows:
@@ -135,14 +137,14 @@ class GramStatistics:
 
 
 class _Gathered(FitPlan):
-    """A plan whose rows are summed up already."""
+    """A plan whose rows are already summed up."""
 
     def __init__(self, plan: GramPlan, sums: GramFolds, statistics: GramStatistics) -> None:
         self._plan, self._sums, self._statistics = plan, sums, statistics
         self.releases = plan.releases
 
     def run(self, noise: Noise) -> Fitted:
-        """Release the sums, which can't be used again."""
+        """Release the sums. They can't be used again."""
         self._statistics._sum = None
         self._plan.sums = self._sums
         found = self._plan.run(noise)

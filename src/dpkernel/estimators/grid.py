@@ -159,7 +159,7 @@ class PrivateGridRegressor(FunctionModel, KernelModel):
     def _grid(self, n_inputs: int) -> Array:
         if self.side == "auto" and n_inputs not in _AUTO_SIDE:
             raise ParameterError(
-                f"PrivateGridRegressor is for 1 to 3 columns, levels counted one by one. Got {n_inputs}."
+                f"PrivateGridRegressor is for 1 to 3 columns, where each level counts as one. Got {n_inputs}."
                 " PrivateKernelRidge and PrivateCurator take more; side=2 makes a coarse grid."
             )
         side = _AUTO_SIDE[n_inputs] if self.side == "auto" else int(self.side)
@@ -181,7 +181,10 @@ class PrivateGridRegressor(FunctionModel, KernelModel):
         assert isinstance(features, PublicNystroem)
         model.grid_points_ = np.asarray(features.landmarks, dtype=np.float64)
         model.side = round(len(model.grid_points_) ** (1 / model.grid_points_.shape[1]))
-        model.kernel, model.length_scale = features.kernel, 1.0  # the kernel holds its own
+        model.kernel, model.length_scale = (
+            features.kernel,
+            1.0,
+        )  # the kernel has its own length scale
         values = features.transform_block(model.grid_points_) @ model.coef_
         model.grid_values_ = _in_units(model._domain, values)
         return model
@@ -218,7 +221,7 @@ class GridPlan(FitPlan):
         return [Release("values on the grid", self.mechanism)]
 
     def prepare(self) -> None:
-        """Fit the function and take its coordinates on the features, orthonormal on that span."""
+        """Fit the function and compute its coordinates on the features, an orthonormal basis."""
         rows, alpha = self.table.solved(self.problem)
         assert isinstance(self.features, PublicNystroem)
         self.coordinates = self.features.coordinates(self.problem.kernel(self.grid, rows) @ alpha)

@@ -192,15 +192,16 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
         Parameters
         ----------
         X : array, sparse matrix, data frame, Dask array or data frame, torch tensor, or BlockStream
-            A ``BlockStream`` carries its targets; it is read once, and with ``solver="output"``
-            several times: it then needs a function that starts it again.
+            A ``BlockStream`` carries its targets. It is read once; with ``solver="output"`` it is read
+            several times and needs a function that starts it again.
         y : array of shape (n,) or (n, targets)
         groups : array of n ids, optional
-            Whose row each is. The unit that is protected is then a person with all rows, not a
-            row: a row weighs 1 / (rows of its unit), the error that is minimised is a mean over
-            each unit's rows, summed over units, and only the number of units is public. X must be
-            in memory, with ``bounds``. scikit-learn's grid searches hand groups to the splitter
-            alone, unless ``set_fit_request(groups=True)`` asks for them.
+            The unit (for example, the person) to which each row belongs. A unit with all its rows is
+            then protected instead of a single row: each row has the weight 1 / (rows of its unit), so
+            that the error is a mean over the rows of each unit, summed over units, and only the number
+            of units is public. X must be in memory, and ``bounds`` are required. scikit-learn's grid
+            searches pass groups to the splitter only, unless you call
+            ``set_fit_request(groups=True)``.
         """
         return self._fit(X, y, groups=groups)
 
@@ -224,7 +225,7 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
     ) -> int:
         """Fit on folds and choose among pairs (Lambda, number of leading features), at no cost.
 
-        The choice is read off the released matrices. Returns its place among the choices.
+        The choice depends on the released matrices only. Returns the position of the chosen pair.
         """
         try:
             budget, plan = self._planned_fit(X, y)
@@ -271,12 +272,12 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
                     "folds",
                     "1 with groups",
                     self.folds,
-                    "A fold is a set of row positions, and the rows of a unit lie in several.",
+                    "A fold is a set of row positions, and the rows of a unit would lie in several folds.",
                 )
             )
 
     def _given_regularisation(self, features: FeatureMap) -> float | None:
-        """Return Lambda, None for "auto"; refuse folds that have nothing to choose."""
+        """Return Lambda, or None for "auto". Refuse folds if they have nothing to choose."""
         given = None if self.regularisation == "auto" else float(self.regularisation)
         if self.folds > 1 and given is not None and not hasattr(features, "spectrum"):
             raise ParameterError(
@@ -285,7 +286,7 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
                     "folds",
                     "1 where nothing is left to choose",
                     self.folds,
-                    "The regularisation is given and these features have no order, so that folds"
+                    "The regularisation is given and these features have no order, so folds"
                     " would only add noise.",
                 )
             )
@@ -320,12 +321,12 @@ class GramPlan(FitPlan):
     regularisation: float | None
     verbose: bool = False
     choices: tuple[tuple[float | None, int | None], ...] = ()
-    choice: int | None = None  # the place of the chosen pair, after the run
+    choice: int | None = None  # the position of the chosen pair, after the run
     sums: Any = None
 
     @property
     def by_unit(self) -> bool:
-        """Whether a unit with all its rows is protected, and not a row."""
+        """Whether a unit with all its rows is protected, instead of a single row."""
         return isinstance(self.layout, UnitGramLayout)
 
     @property
@@ -401,23 +402,23 @@ class GramPlan(FitPlan):
 
 
 def squared_interval(model: Any) -> Interval:
-    """Return the declared range of y, or refuse one whose squares are no numbers."""
+    """Return the declared range of y; refuse a range whose squares overflow."""
     owner = type(model).__name__
     target = interval_of(model.y_bounds, model.bounds, owner)
     if not target.half_width <= 1e150:
-        allowed = "less than 2e150 wide, so that squares are numbers"
+        allowed = "less than 2e150 wide, so that squares are finite"
         got = (target.low, target.high)
         raise ParameterError(parameter_message(owner, "y_bounds", allowed, got))
     return target
 
 
 def record_precision(n_rows: int) -> str:
-    """Return the precision in which features of so many rows are computed."""
+    """Return the precision in which features are computed, given the number of rows."""
     return "float32" if n_rows >= _FLOAT32_FROM else "float64"
 
 
 def auto_size(n: int, budget: Budget) -> int:
-    """Return how many features are worth their noise, which grows like M / (n mu)."""
+    """Return how many features M are worth their noise, which grows like M / (n mu)."""
     signal = math.sqrt(n * gaussian_mu(budget.epsilon, budget.delta))
     return 2 * int(min(max(0.6 * signal, 4), 512))
 
@@ -425,12 +426,12 @@ def auto_size(n: int, budget: Budget) -> int:
 def _training_error(
     found: FoldedSolution, layout: GramLayout | UnitGramLayout, sigma: float, scale: float, n: int
 ) -> dict[str, Any]:
-    """Return the training error read off the released matrix, with the noise's own spread.
+    """Return the training error that the released matrix shows, with the spread due to noise.
 
-    The error, a mean over rows or over units, is w^T A w / n for w = (-beta, 1, -b); symmetric noise
-    of scale sigma on A, the sum of all folds, gives it the standard deviation sigma ||w||^2 / n in the
-    units of the release; intervals are 1.96 of them to either side. It is biased low, as any training
-    error is, because w was chosen from the same A.
+    The error is a mean over rows or over units: w^T A w / n for w = (-beta, 1, -b), where A is the sum
+    of all folds. Symmetric noise of scale sigma on A gives it the standard deviation sigma ||w||^2 / n,
+    in the units of the release. Intervals extend 1.96 standard deviations to either side. The error is
+    biased low, as any training error is, because w was chosen from the same A.
     """
     gram, solution, scale = found.gram, found.solution, scale / n
     names = ("training_mse", "training_mse_noise_std", "training_mse_interval")

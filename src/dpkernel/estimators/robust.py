@@ -22,8 +22,8 @@ from dpkernel.models.losses import Huber, SmoothedPinball
 from dpkernel.privacy.ledger import Ledger
 from dpkernel.privacy.noise import NoiseSource
 
-_SIGNAL = 0.5  # the variance that a good prediction is taken to have, y in [-1, 1]
-_AUTO_WIDTH = 0.1  # of the declared range of y
+_SIGNAL = 0.5  # the variance that we assume for a good prediction, with y in [-1, 1]
+_AUTO_WIDTH = 0.1  # as a share of the declared range of y
 _AUTO_THRESHOLD = 0.1
 
 
@@ -39,7 +39,7 @@ class UnitTarget(Targets):
 
 
 class RobustModel(RegressorMixin, ObjectiveModel):
-    """What the regressors of this module share: a bounded target and one fit for several losses."""
+    """Base class of the regressors here: a bounded target, and one fit for several losses."""
 
     y_bounds: Any
 
@@ -51,13 +51,13 @@ class RobustModel(RegressorMixin, ObjectiveModel):
         Parameters
         ----------
         X : array, sparse matrix, data frame, Dask array or data frame, torch tensor, or BlockStream
-            Read several times: a ``BlockStream`` needs a function that starts it again.
+            It is read several times, so a ``BlockStream`` needs a function that starts it again.
         y : array of shape (n,)
         """
         return self._fit(X, y)
 
     def _open_table(self, X: Any, y: Any) -> Source:
-        self._problems()  # refuses parameters before data
+        self._problems()  # refuses bad parameters before it looks at the data
         return open_source(self, X, y, again=True, several=False)
 
     def _problems(self) -> Problems:
@@ -80,7 +80,7 @@ class RobustModel(RegressorMixin, ObjectiveModel):
         raise NotImplementedError
 
     def _in_units_of(self, name: str, auto: float, target: Interval) -> float:
-        """Return a length in units of y as one in units of half the declared range."""
+        """Convert the parameter ``name`` from units of y to units of half the declared range."""
         given = getattr(self, name)
         scaled = 2 * auto if given == "auto" else float(given) / target.half_width
         if not 1e-6 <= scaled <= 1e6:
@@ -239,14 +239,15 @@ class PrivateQuantileRegressor(RobustModel):
         return [(f"quantile {float(q)}", SmoothedPinball(float(q), scaled), view) for q in wanted]
 
     def predict(self, X: Any) -> Array:
-        """Return the quantiles inside ``y_bounds``; several of them never cross."""
+        """Return the quantiles inside ``y_bounds``. Several quantiles never cross."""
         found = super().predict(X)
         return found if found.ndim == 1 else np.sort(found, axis=1)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return the share of the pinball loss that is explained, averaged over the quantiles.
+        """Return the share of the pinball loss that the model explains, averaged over the quantiles.
 
-        1 is perfect; 0 is no better than the quantiles of y alone. Reads (X, y) without noise.
+        1 is perfect, and 0 is no better than the quantiles of y alone. The method reads (X, y) without
+        noise.
         """
         found = self.predict(X).reshape(len(y), -1)
         each = zip(np.atleast_1d(self.quantile), found.T, strict=True)

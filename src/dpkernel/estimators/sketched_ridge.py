@@ -26,7 +26,7 @@ from dpkernel.privacy.noise import Noise, NoiseSource
 from dpkernel.privacy.statistics import GramLayout
 from dpkernel.solvers.sketched_ridge import SketchedSolution, SketchScale, solve_sketch
 
-_ROWS_A_COLUMN, _MOST_AUTO_ROWS = 20, 20_000  # of the sketch
+_ROWS_A_COLUMN, _MOST_AUTO_ROWS = 20, 20_000  # rows of the sketch
 
 
 class PrivateSketchedRidge(RegressorMixin, MultiOutputMixin, KernelModel):
@@ -159,7 +159,7 @@ class PrivateSketchedRidge(RegressorMixin, MultiOutputMixin, KernelModel):
         Parameters
         ----------
         X : array, sparse matrix, data frame, Dask array or data frame, torch tensor, or BlockStream
-            A ``BlockStream`` carries its targets; it is read once.
+            A ``BlockStream`` carries its targets. It is read once.
         y : array of shape (n,) or (n, targets)
         """
         return self._fit(X, y)
@@ -188,10 +188,10 @@ class PrivateSketchedRidge(RegressorMixin, MultiOutputMixin, KernelModel):
         return SketchPlan(table, domain, features, layout, mechanism, given, self.verbose)
 
     def refit(self, regularisation: float | str = "auto") -> PrivateSketchedRidge:
-        """Solve again, with another Lambda, from the sketch alone; return the model, changed.
+        """Solve again from the sketch alone, with another Lambda; change and return this model.
 
-        Nothing is spent and no row is read: what is computed from a release is covered by it, however
-        often it is done. ``sketch_`` is there for any other use.
+        Nothing is spent and no row is read, because the guarantee of a release covers everything that is
+        computed from it, however often. ``sketch_`` is available for any other use.
         """
         check_is_fitted(self)
         constraint = {"regularisation": self._constraints["regularisation"]}
@@ -245,7 +245,7 @@ class PrivateSketchedRidge(RegressorMixin, MultiOutputMixin, KernelModel):
 
 @dataclass
 class SketchPlan(FitPlan):
-    """One sketch of the table, and the model that is solved from it."""
+    """One sketch of the table, and the model that is computed from it."""
 
     source: Source
     domain: Domain
@@ -317,7 +317,7 @@ def _solution(found: SketchedSolution, several: bool) -> dict[str, Any]:
 
 
 def _statistics(found: SketchedSolution, scale: float) -> dict[str, Any]:
-    """Return what was chosen on held-out rows of the sketch, in units of y; empty if nothing was."""
+    """Return what was chosen on held-out rows of the sketch, in units of y; empty without a choice."""
     if found.held_out is None or found.held_out_std is None:
         return {}
     return {

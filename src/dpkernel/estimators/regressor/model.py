@@ -1,4 +1,4 @@
-"""The regressor: parts, spend, fit, predictions with intervals."""
+"""The regressor: how it shares its budget, fits, predicts and reports."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from dpkernel.privacy.certificate import Certificate
 from dpkernel.privacy.ledger import Ledger
 from dpkernel.privacy.noise import NoiseSource
 
-_FIXED_FEATURES = 200  # of a fixed kernel
-_LEAST_LEARNED, _MOST_LEARNED = 250, 1000  # of a learned one,
-_SIGNAL_A_FEATURE = 20.0  # and so much n mu for each of them
+_FIXED_FEATURES = 200  # the number of features of a fixed kernel
+_LEAST_LEARNED, _MOST_LEARNED = 250, 1000  # the fewest and the most features of a learned kernel
+_SIGNAL_A_FEATURE = 20.0  # how much n mu each of them needs
 
 
 class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
@@ -172,14 +172,14 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
         self.verbose = verbose
 
     def fit(self, X: Any, y: Any = None) -> PrivateKernelRegressor:
-        """Release the parts one after the other and put the model together.
+        """Release the parts one after the other and build the model.
 
         Nothing is spent if an argument or the data are refused.
 
         Parameters
         ----------
         X : array, sparse matrix, data frame, Dask array or data frame, torch tensor, or BlockStream
-            Read several times: a ``BlockStream`` needs a function that starts it again.
+            It is read several times, so a ``BlockStream`` needs a function that starts it again.
         y : array of shape (n,) or (n, targets)
             Several targets share the budget.
         """
@@ -207,7 +207,7 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
         self._show_learned()
 
     def _show_learned(self) -> None:
-        """Set what was learned of the kernel, from the certificate."""
+        """Set the attributes about the learned kernel, from the certificate."""
         found = self.certificate_.free_statistics.get("kernel")
         self.relevance_ = None if found is None else np.array(found["relevance"])
         self.learned_kernel_ = None if found is None else dict(found["components"])
@@ -228,7 +228,7 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
     def _sizes(
         self, n_rows: int, domain: Domain, target_shape: tuple[int, ...], budget: Budget
     ) -> tuple[Sizes, BudgetPlan | None]:
-        """Return the sizes of the fit and its plan: public numbers."""
+        """Return the sizes of the fit and its plan, both of which are public."""
         size = _FIXED_FEATURES if self.n_features == "auto" else int(self.n_features)
         sizes = Sizes(n_rows, domain.n_unit_columns, math.prod(target_shape), size)
         plan = self._chosen_plan(sizes, budget)
@@ -266,8 +266,8 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """Return predictions inside ``y_bounds``, and with ``return_std`` their standard deviations.
 
-        A standard deviation is that of y around the prediction: the scale of the residuals, and what
-        is not known of the coefficients, both from released numbers.
+        A standard deviation is that of y around its prediction. It combines the scale of the residuals
+        with the uncertainty of the coefficients, both from released numbers.
         """
         target = self._target()
         if not return_std:
@@ -287,10 +287,10 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
         return self._domain.target
 
     def plan(self, n_rows: int, n_columns: int, n_targets: int = 1) -> Outlook:
-        """Return how the budget would be shared on such a table, and what error to expect.
+        """Return how the budget would be shared on a table of this size, and what error to expect.
 
-        Nothing is read and nothing is spent: call it before there are data. The expected error
-        rests on an assumption that ``Outlook`` states.
+        No data are needed and nothing is spent. The expected error depends on an assumption, which
+        ``Outlook`` states.
 
         Examples
         --------
@@ -324,11 +324,12 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
         return outlook(plan, mechanisms, sizes.n_rows, spectrum)
 
     def explain_budget(self, path: str | Path | None = None) -> list[dict[str, Any]]:
-        """Return one row a release: its share of the budget, its mu, and its epsilon by itself.
+        """Return one row per release: its share of the budget, its mu, and its epsilon by itself.
 
-        With ``path`` the shares are drawn, too. A share is that of the sum of mu^2, by which Gaussian
-        releases compose; the mu of a stage is its sensitivity over the scale of its noise. Where the
-        kernel was learned, the row of the stage that chose it says which one, in ``learned``.
+        With ``path``, the shares are also plotted to this file. A share is that of the sum of mu^2,
+        because Gaussian releases compose by adding mu^2; the mu of a stage is its sensitivity divided
+        by the scale of its noise. If the kernel was learned, the row of the stage that chose it names
+        the kernel, in ``learned``.
         """
         self._target()
         rows, delta = [], self.certificate_.delta
@@ -345,7 +346,7 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
                     parts = [f"{name}: {part:.0%}" for name, part in self.learned_kernel_.items()]
                     row["learned"] = "of the variance of y, " + ", ".join(parts)
         if path is not None:
-            _draw_shares(rows, self.certificate_, Path(path))
+            _plot_shares(rows, self.certificate_, Path(path))
         return rows
 
     @classmethod
@@ -397,12 +398,12 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
 
 
 def _inside(target: Interval, scores: Array) -> Array:
-    """Return scores in the target's units, inside its bounds."""
+    """Return scores in the units of the target, inside its bounds."""
     values = target.from_unit(np.clip(scores, -1.0, 1.0))
     return np.asarray(np.clip(values, target.low, target.high))
 
 
-def _draw_shares(rows: list[dict[str, Any]], certificate: Certificate, path: Path) -> None:
+def _plot_shares(rows: list[dict[str, Any]], certificate: Certificate, path: Path) -> None:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7.0, 1.4 + 0.3 * len(rows)), layout="constrained")

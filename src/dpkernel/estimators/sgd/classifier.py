@@ -20,7 +20,7 @@ from dpkernel.models.losses import Logistic, Loss, SmoothedHinge
 from dpkernel.privacy.ledger import Ledger
 from dpkernel.privacy.noise import NoiseSource
 
-_SIGNAL = 4.0  # the mean square that the coefficients of a good decision function are taken to have
+_SIGNAL = 4.0  # the mean square that we assume for coefficients of a good decision function
 
 
 def _has_probabilities(model: Any) -> bool:
@@ -166,20 +166,21 @@ class PrivateSGDClassifier(LabelModel, SGDModel):
         self.verbose = verbose
 
     def fit(self, X: Any, y: Any = None) -> PrivateSGDClassifier:
-        """Run SGD on (X, y).
+        """Run SGD on (X, y) and release the model.
 
         Nothing is spent if an argument or the data are refused.
 
         Parameters
         ----------
         X : array, sparse matrix, data frame, Dask array or data frame, torch tensor, or BlockStream
-            Read several times: a ``BlockStream`` needs a function that starts it again.
-        y : array of n labels, each of them among ``classes``
+            It is read several times, so a ``BlockStream`` needs a function that starts it again.
+        y : array of shape (n,)
+            Labels, all of which are in ``classes``.
         """
         return self._fit(X, y)
 
     def _open_table(self, X: Any, y: Any) -> Source:
-        levels = self._problem().target  # refuses parameters before data
+        levels = self._problem().target  # refuses bad parameters before data
         assert isinstance(levels, Levels)
         return open_source(self, X, y, again=True, several=False, classes=levels)
 
@@ -194,7 +195,7 @@ class PrivateSGDClassifier(LabelModel, SGDModel):
 
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Array:
-        """Return estimated probabilities of the classes; for the logistic loss only."""
+        """Return estimated probabilities of the classes. This needs the logistic loss."""
         scores = self.decision_function(X)
         if scores.ndim == 1:
             return np.column_stack([expit(-scores), expit(scores)])

@@ -18,8 +18,8 @@ from dpkernel.models.losses import Huber, Loss
 from dpkernel.privacy.ledger import Ledger
 from dpkernel.privacy.noise import NoiseSource
 
-_SIGNAL = 0.5  # the mean square that good coefficients are taken to have, y in [-1, 1]
-_THRESHOLD = 0.2  # of the Huber loss, y in [-1, 1]
+_SIGNAL = 0.5  # the mean square that we assume for good coefficients, with y in [-1, 1]
+_THRESHOLD = 0.2  # of the Huber loss, with y in [-1, 1]
 
 
 class PrivateSGDRegressor(RegressorMixin, SGDModel):
@@ -177,20 +177,20 @@ class PrivateSGDRegressor(RegressorMixin, SGDModel):
         self.verbose = verbose
 
     def fit(self, X: Any, y: Any = None) -> PrivateSGDRegressor:
-        """Run SGD on (X, y).
+        """Run SGD on (X, y) and release the model.
 
         Nothing is spent if an argument or the data are refused.
 
         Parameters
         ----------
         X : array, sparse matrix, data frame, Dask array or data frame, torch tensor, or BlockStream
-            Read several times: a ``BlockStream`` needs a function that starts it again.
+            It is read several times, so a ``BlockStream`` needs a function that starts it again.
         y : array of shape (n,)
         """
         return self._fit(X, y)
 
     def _open_table(self, X: Any, y: Any) -> Source:
-        self._problem()  # refuses parameters before data
+        self._problem()  # refuses bad parameters before it looks at the data
         return open_source(self, X, y, again=True, several=False)
 
     def _problem(self) -> Problem:
