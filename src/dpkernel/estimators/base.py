@@ -1,7 +1,7 @@
 """The one fit that every private estimator shares, from rows to a certified model.
 
-``PrivateEstimator._fit`` is this fit. An estimator says what it plans (``_make_plan``) and how the plan
-runs (its ``FitPlan``); it never says when. CONTRIBUTING.md lists the conventions, and
+``PrivateEstimator._fit`` is this fit. An estimator says what it plans (``_make_plan``) and how the
+plan runs (its ``FitPlan``); it never says when. CONTRIBUTING.md lists the conventions, and
 ``tests/test_estimator_contract.py`` checks them.
 """
 
@@ -35,7 +35,8 @@ logger = logging.getLogger("dpkernel")
 class CountedClones(BaseEstimator):
     """Base class of everything that is fitted privately.
 
-    It warns if several clones are fitted without a ledger, because then nobody adds up their budgets.
+    It warns if several clones are fitted without a ledger, because then nobody adds up their
+    budgets.
     """
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -123,9 +124,9 @@ class PrivateEstimator(CountedClones):
     ) -> tuple[Any, Array]:
         """Return X as an array of numbers or CSR and y as float64, or raise before anything is spent.
 
-        The rows of X are read with ``blocks.dense_rows``. ``several`` allows a y of several columns, and
-        ``encode`` turns labels into floats. Sizes and column names are put aside, and are set when the
-        fit has succeeded.
+        The rows of X are read with ``blocks.dense_rows``. ``several`` allows a y of several
+        columns, and ``encode`` turns labels into floats. Sizes and column names are put aside, and
+        are set when the fit has succeeded.
         """
         scratch = object.__new__(type(self))
         scratch.__dict__.update(self.__dict__)
@@ -267,8 +268,8 @@ def _family_of(estimator: Any) -> str:
 def _count_fit(estimator: Any) -> None:
     """Warn once, when a second clone of one estimator is fitted without a ledger.
 
-    Nobody would add up what the clones spend. Each clone counts once: when it is fitted, or when it is
-    sent to another process to be fitted.
+    Nobody would add up what the clones spend. Each clone counts once: when it is fitted, or when it
+    is sent to another process to be fitted.
     """
     family = estimator.__dict__.get("_family")
     if (

@@ -260,12 +260,12 @@ class PrivateKernelClassifier(MarginClassifier):
     def predict_proba(self, X: Any) -> Array:
         """Return estimated probabilities of the classes, from released numbers alone.
 
-        The probabilities invert the loss. At the best f, the logistic loss has p = 1 / (1 + e^-f), and
-        the smoothed hinge of width 1 has p = 1 / (2 - f) for 0 <= f <= 1. One percent of a function
-        that increases everywhere is mixed into the latter, so that a larger f always gives a larger
-        probability. For more than two classes the probabilities are scaled to add up to 1. Noise and
-        ridge pull f towards 0 and the probabilities towards 1/2. With ``class_weight``, the
-        probabilities are those of the weighted classes.
+        The probabilities invert the loss. At the best f, the logistic loss has p = 1 / (1 + e^-f),
+        and the smoothed hinge of width 1 has p = 1 / (2 - f) for 0 <= f <= 1. One percent of a
+        function that increases everywhere is mixed into the latter, so that a larger f always gives
+        a larger probability. For more than two classes the probabilities are scaled to add up to 1.
+        Noise and ridge pull f towards 0 and the probabilities towards 1/2. With ``class_weight``,
+        the probabilities are those of the weighted classes.
         """
         scores = self.decision_function(X)
         if scores.ndim == 1:

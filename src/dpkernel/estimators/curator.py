@@ -326,9 +326,9 @@ class PrivateCurator(FunctionModel):
     def predict_once(self, X: Any, y: Any, point: Any) -> Prediction:
         """Fit on (X, y), release f at one point with one random number, and forget the fit.
 
-        The guarantee is pure epsilon; delta is not used. One random number protects one answer only. A
-        second call is therefore a second spend, and adding one number to a whole function would protect
-        nothing.
+        The guarantee is pure epsilon; delta is not used. One random number protects one answer
+        only. A second call is therefore a second spend, and adding one number to a whole function
+        would protect nothing.
         """
         request = Budget(self.epsilon)
         try:

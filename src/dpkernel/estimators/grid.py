@@ -159,7 +159,7 @@ class PrivateGridRegressor(FunctionModel, KernelModel):
     def _grid(self, n_inputs: int) -> Array:
         if self.side == "auto" and n_inputs not in _AUTO_SIDE:
             raise ParameterError(
-                f"PrivateGridRegressor is for 1 to 3 columns, where each level counts as one. Got {n_inputs}."
+                f"PrivateGridRegressor is for 1 to 3 columns; each level counts as one. Got {n_inputs}."
                 " PrivateKernelRidge and PrivateCurator take more; side=2 makes a coarse grid."
             )
         side = _AUTO_SIDE[n_inputs] if self.side == "auto" else int(self.side)

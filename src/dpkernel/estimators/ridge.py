@@ -192,15 +192,15 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
         Parameters
         ----------
         X : array, sparse matrix, data frame, Dask array or data frame, torch tensor, or BlockStream
-            A ``BlockStream`` carries its targets. It is read once; with ``solver="output"`` it is read
-            several times and needs a function that starts it again.
+            A ``BlockStream`` carries its targets. It is read once; with ``solver="output"`` it is
+            read several times and needs a function that starts it again.
         y : array of shape (n,) or (n, targets)
         groups : array of n ids, optional
-            The unit (for example, the person) to which each row belongs. A unit with all its rows is
-            then protected instead of a single row: each row has the weight 1 / (rows of its unit), so
-            that the error is a mean over the rows of each unit, summed over units, and only the number
-            of units is public. X must be in memory, and ``bounds`` are required. scikit-learn's grid
-            searches pass groups to the splitter only, unless you call
+            The unit (for example, the person) to which each row belongs. A unit with all its rows
+            is then protected instead of a single row: each row has the weight 1 / (rows of its
+            unit), so that the error is a mean over the rows of each unit, summed over units, and
+            only the number of units is public. X must be in memory, and ``bounds`` are required.
+            scikit-learn's grid searches pass groups to the splitter only, unless you call
             ``set_fit_request(groups=True)``.
         """
         return self._fit(X, y, groups=groups)
@@ -272,7 +272,7 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
                     "folds",
                     "1 with groups",
                     self.folds,
-                    "A fold is a set of row positions, and the rows of a unit would lie in several folds.",
+                    "A fold is a set of row positions, and a unit would have rows in several folds.",
                 )
             )
 
@@ -428,10 +428,10 @@ def _training_error(
 ) -> dict[str, Any]:
     """Return the training error that the released matrix shows, with the spread due to noise.
 
-    The error is a mean over rows or over units: w^T A w / n for w = (-beta, 1, -b), where A is the sum
-    of all folds. Symmetric noise of scale sigma on A gives it the standard deviation sigma ||w||^2 / n,
-    in the units of the release. Intervals extend 1.96 standard deviations to either side. The error is
-    biased low, as any training error is, because w was chosen from the same A.
+    The error is a mean over rows or over units: w^T A w / n for w = (-beta, 1, -b), where A is the
+    sum of all folds. Symmetric noise of scale sigma on A gives it the standard deviation sigma
+    ||w||^2 / n, in the units of the release. Intervals extend 1.96 standard deviations to either
+    side. The error is biased low, as any training error is, because w was chosen from the same A.
     """
     gram, solution, scale = found.gram, found.solution, scale / n
     names = ("training_mse", "training_mse_noise_std", "training_mse_interval")

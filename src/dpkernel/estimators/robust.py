@@ -246,8 +246,8 @@ class PrivateQuantileRegressor(RobustModel):
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the share of the pinball loss that the model explains, averaged over the quantiles.
 
-        1 is perfect, and 0 is no better than the quantiles of y alone. The method reads (X, y) without
-        noise.
+        1 is perfect, and 0 is no better than the quantiles of y alone. The method reads (X, y)
+        without noise.
         """
         found = self.predict(X).reshape(len(y), -1)
         each = zip(np.atleast_1d(self.quantile), found.T, strict=True)

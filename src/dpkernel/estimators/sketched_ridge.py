@@ -190,8 +190,8 @@ class PrivateSketchedRidge(RegressorMixin, MultiOutputMixin, KernelModel):
     def refit(self, regularisation: float | str = "auto") -> PrivateSketchedRidge:
         """Solve again from the sketch alone, with another Lambda; change and return this model.
 
-        Nothing is spent and no row is read, because the guarantee of a release covers everything that is
-        computed from it, however often. ``sketch_`` is available for any other use.
+        Nothing is spent and no row is read, because the guarantee of a release covers everything
+        that is computed from it, however often. ``sketch_`` is available for any other use.
         """
         check_is_fitted(self)
         constraint = {"regularisation": self._constraints["regularisation"]}

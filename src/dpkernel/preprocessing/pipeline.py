@@ -149,8 +149,8 @@ class PrivatePipeline(PrivateEstimator):
     def fit(self, X: Any, y: Any = None) -> PrivatePipeline:
         """Reserve all releases, then fit the steps one after the other.
 
-        Nothing is spent if an argument or the data are refused. A step that fails after the spend says
-        so; what was reserved stays spent.
+        Nothing is spent if an argument or the data are refused. A step that fails after the spend
+        says so; what was reserved stays spent.
         """
         request, relation = self._check_parameters()
         steps = self._checked_steps()
@@ -208,8 +208,8 @@ class PrivatePipeline(PrivateEstimator):
     ) -> Iterator[tuple[str, Any, Any]]:
         """Yield every private step as it will be fitted, with a table of the right size.
 
-        That is X itself for the first private step, which checks it, and zeros after. Steps between that
-        learn nothing are tried on a few public numbers.
+        That is X itself for the first private step, which checks it, and zeros after. Steps between
+        that learn nothing are tried on a few public numbers.
         """
         table, bounds, y_bounds = X, None, None
         for i, (name, step) in enumerate(self.steps[first:], first):

@@ -266,8 +266,8 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """Return predictions inside ``y_bounds``, and with ``return_std`` their standard deviations.
 
-        A standard deviation is that of y around its prediction. It combines the scale of the residuals
-        with the uncertainty of the coefficients, both from released numbers.
+        A standard deviation is that of y around its prediction. It combines the scale of the
+        residuals with the uncertainty of the coefficients, both from released numbers.
         """
         target = self._target()
         if not return_std:
@@ -327,9 +327,9 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
         """Return one row per release: its share of the budget, its mu, and its epsilon by itself.
 
         With ``path``, the shares are also plotted to this file. A share is that of the sum of mu^2,
-        because Gaussian releases compose by adding mu^2; the mu of a stage is its sensitivity divided
-        by the scale of its noise. If the kernel was learned, the row of the stage that chose it names
-        the kernel, in ``learned``.
+        because Gaussian releases compose by adding mu^2; the mu of a stage is its sensitivity
+        divided by the scale of its noise. If the kernel was learned, the row of the stage that
+        chose it names the kernel, in ``learned``.
         """
         self._target()
         rows, delta = [], self.certificate_.delta
