@@ -293,8 +293,8 @@ def _gradient_errors(
     """Return the expected error for each length of a step (rows) and number of steps (columns).
 
     The error e_t = w_t - w* of a coordinate follows a linear recursion. After t steps, ``left`` is
-    what remains of an initial error of size 1, and ``echo`` is the effect of one unit of noise in one
-    gradient.
+    what remains of an initial error of size 1, and ``echo`` is the effect of one unit of noise in
+    one gradient.
     """
     bend = setting.bend + ridge
     step = steps[:, None]
