@@ -88,9 +88,7 @@ class GramStatistics:
         for rows, targets in one_block(X, y):
             piece = Source("array", len(targets), rows.shape[1], targets.shape[1:], rows, targets)
             if (piece.n_columns, piece.target_shape) != (self._plan.source.n_columns, self._shape):
-                raise DataError(
-                    "The columns of X or y are not those that these statistics declare."
-                )
+                raise DataError("X or y has other columns than the statistics declare.")
             whole.merge(Passes(piece).run(sum_blocks, self._plan.recipe)[0])
         return self
 

@@ -311,7 +311,7 @@ def _as_they_come(setting: Setting, perturbation: str, owner: str) -> Setting:
     whole = (setting.batch or setting.n_rows) == setting.n_rows
     if perturbation == "gradient" and (not whole or setting.sampling == "poisson"):
         raise ParameterError(
-            f"For random batches, {owner} needs features that fit in memory. Leave 'batch_size' at"
+            f"{owner} needs features that fit in memory for random batches. Leave 'batch_size' at"
             " 'auto', or take fewer features."
         )
     if perturbation == "output" and setting.sampling not in ("auto", "fixed"):
