@@ -311,10 +311,8 @@ class PrivateCurator(FunctionModel):
                         session.add(self._count, given)
                     found.append(value)
         except BaseException:
-            self._noisy, self._count = (
-                self._restart(),
-                0,
-            )  # what was committed is read again next time
+            # the next call reads again what was committed
+            self._noisy, self._count = self._restart(), 0
             raise
         return np.array(found)
 

@@ -181,10 +181,8 @@ class PrivateGridRegressor(FunctionModel, KernelModel):
         assert isinstance(features, PublicNystroem)
         model.grid_points_ = np.asarray(features.landmarks, dtype=np.float64)
         model.side = round(len(model.grid_points_) ** (1 / model.grid_points_.shape[1]))
-        model.kernel, model.length_scale = (
-            features.kernel,
-            1.0,
-        )  # the kernel has its own length scale
+        # the kernel has its own length scale
+        model.kernel, model.length_scale = features.kernel, 1.0
         values = features.transform_block(model.grid_points_) @ model.coef_
         model.grid_values_ = _in_units(model._domain, values)
         return model

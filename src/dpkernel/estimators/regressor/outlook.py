@@ -46,9 +46,8 @@ def outlook(
     if plan is None:
         (mean,) = (m for name, m in mechanisms.items() if name in ("mean", "mean, target 1"))
         noise = (mean.noise_scale / (calibration.STEPS * n_rows)) ** 2
-        return Outlook(
-            None, 0, 1 + noise / (1 + noise) / _OUTSIDE
-        )  # the mean is clipped to the range
+        # the mean is clipped to the range
+        return Outlook(None, 0, 1 + noise / (1 + noise) / _OUTSIDE)
     state = first_state(spectrum, 0.0, 1.0)
     truth = state.variances.copy()
     truth[1:] *= _SIGNAL / truth[1:].sum()

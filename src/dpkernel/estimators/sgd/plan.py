@@ -167,8 +167,7 @@ def plan_output(setting: Setting) -> tuple[OutputSGD, OutputMechanism]:
 def _auto_epochs(setting: Setting) -> int:
     """Return enough passes to make the spread of SGD itself small beside the noise.
 
-    The last iterate has a spread of about G/(ridge sqrt(T)), and the noise is 2 G sqrt(M)/(ridge n
-    mu).
+    The last iterate has a spread of about G/(ridge sqrt(T)). The noise is 2 G sqrt(M)/(ridge n mu).
     """
     scale = setting.budget.epsilon / math.sqrt(setting.dimension)
     if not setting.budget.pure:
@@ -300,9 +299,7 @@ def _gradient_errors(
     step = steps[:, None]
     keep = 1 - step * bend
     wanted = dict(zip(counts, spreads, strict=True))
-    goal = setting.bend / np.maximum(
-        bend, 1e-300
-    )  # the share of the coefficients that a ridge reaches
+    goal = setting.bend / np.maximum(bend, 1e-300)  # the share that a ridge lets through
     left = old_left = np.ones_like(keep)
     echo, old_echo = np.zeros_like(keep) + step, np.zeros_like(keep)
     noise = np.zeros_like(keep)
