@@ -5,17 +5,15 @@ from dpkernel import __version__
 project = "dpkernel"
 author = "The dpkernel developers"
 release = __version__
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.mathjax"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.mathjax"]
 myst_enable_extensions = ["dollarmath"]
+napoleon_google_docstring = False
+# attributes as a list, since some of them are properties that have an entry of their own
+napoleon_custom_sections = [("Attributes", "returns_style")]
 autodoc_typehints = "none"
+# scikit-learn adds these methods; their docstrings link into its own documentation
+autodoc_default_options = {
+    "exclude-members": "set_fit_request, set_predict_request, set_score_request, set_transform_request"
+}
 exclude_patterns = ["_build"]
 html_theme = "alabaster"
-
-
-def as_written(app, what, name, obj, options, lines):
-    """Show docstrings as they stand: they are laid out for a terminal, with formulas in columns."""
-    lines[:] = ["::", "", *("    " + line for line in lines), ""]
-
-
-def setup(app):
-    app.connect("autodoc-process-docstring", as_written)

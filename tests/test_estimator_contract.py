@@ -340,16 +340,11 @@ def test_the_certificate_survives_json(build, data):
 
 def test_the_docstring_has_the_promised_parts(build):
     text = inspect.getdoc(type(build()))
-    for part in (
-        "Parameters",
-        "Attributes",
-        "Guarantee",
-        "Sensitivity",
-        "Reference",
-        "Examples",
-        "score",
-    ):
-        assert part in text
+    for section in ("Parameters", "Attributes", "Notes", "References", "Examples"):
+        assert f"{section}\n{'-' * len(section)}\n" in text
+    for term in ("Guarantee", "Sensitivity", "Not covered"):
+        assert f"\n{term}\n    " in text
+    assert "score" in text
 
 
 ONCE = {name.split()[0]: line for name, line in reversed(BUILDERS.items())}

@@ -390,8 +390,10 @@ def test_fitted_ones_pickle_and_hold_no_data(build, rng):
 
 def test_docstrings_have_the_promised_parts(build):
     text = inspect.getdoc(type(build()))
-    for part in ("Parameters", "Attributes", "Guarantee", "Sensitivity", "Reference", "Examples"):
-        assert part in text
+    for section in ("Parameters", "Attributes", "Notes", "References", "Examples"):
+        assert f"{section}\n{'-' * len(section)}\n" in text
+    for term in ("Guarantee", "Sensitivity"):
+        assert f"\n{term}\n    " in text
 
 
 # --- what they find -------------------------------------------------------------------------------

@@ -585,7 +585,7 @@ def test_a_fit_is_held_to_its_plan(strategy, how):
     ledger = Ledger()
     model = Greedy(bounds=(-1, 1), y_bounds=(-1, 1), n_features=8)
     found = search(strategy, estimator=model, ledger=ledger)
-    with pytest.raises(DPKernelError, match="asks for other noise than it said"):
+    with pytest.raises(DPKernelError, match="asks for other noise than it announced"):
         found.fit(X, y)
     assert not hasattr(found, "best_estimator_") and len(ledger.spends) == 1
     once = how == "twice"  # the first time is what was planned; nothing is drawn of it
@@ -607,7 +607,7 @@ def test_a_fit_that_draws_twice_is_refused_too():
 
     X, y = wave(600)
     model = Again(bounds=(-1, 1), y_bounds=(-1, 1), n_features=8)
-    with pytest.raises(DPKernelError, match="asks for other noise than it said"):
+    with pytest.raises(DPKernelError, match="asks for other noise than it announced"):
         search(estimator=model).fit(X, y)
 
 

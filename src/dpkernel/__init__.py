@@ -1,6 +1,6 @@
 """dpkernel: private kernel models for tabular data, with a certificate anyone can verify.
 
-Importing the package loads almost nothing; every public name loads its module when it is first used.
+Importing the package loads almost nothing. A public name loads its module when it is first used.
 """
 
 from importlib import import_module
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 old_paths.install()
 
-# every public name, under the module that it comes from
+# every public name, listed under its module
 _HOMES = {
     "data.blocks": ("BlockStream",),
     "privacy.certificate": ("Certificate",),
@@ -91,7 +91,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Load a public name when it is first asked for."""
+    """Load a public name when it is first used."""
     if name in _MODULES:
         return import_module(f"dpkernel.{_MODULES[name]}")
     if name not in _HOME_OF:

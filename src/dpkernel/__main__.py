@@ -4,7 +4,7 @@ import sys
 
 
 def main() -> None:
-    """Run the command line; Ctrl-C while it is still loading is one line, too."""
+    """Run the command line. Ctrl-C prints one line, even while the program is loading."""
     try:
         from dpkernel.cli import app
     except KeyboardInterrupt:

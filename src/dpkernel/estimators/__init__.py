@@ -1,4 +1,4 @@
-"""The scikit-learn classes: those at the front door, and those of ``dpkernel.methods``."""
+"""The scikit-learn classes: those that ``dpkernel`` exports, and those in ``dpkernel.methods``."""
 
 from dpkernel.estimators.classifier import PrivateKernelClassifier
 from dpkernel.estimators.curator import PrivateCurator

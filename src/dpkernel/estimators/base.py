@@ -1,8 +1,8 @@
-"""The one way from rows to a certified model, which every private estimator takes.
+"""The one fit that every private estimator shares, from rows to a certified model.
 
-``PrivateEstimator._fit`` is that way. An estimator says what it plans (``_make_plan``) and how that
-runs (its ``FitPlan``); it never says when. The conventions are listed in CONTRIBUTING.md and held by
-``tests/test_estimator_contract.py``.
+``PrivateEstimator._fit`` is this fit. An estimator says what it plans (``_make_plan``) and how the
+plan runs (its ``FitPlan``); it never says when. CONTRIBUTING.md lists the conventions, and
+``tests/test_estimator_contract.py`` checks them.
 """
 
 from __future__ import annotations
@@ -39,28 +39,32 @@ logger = logging.getLogger("dpkernel")
 
 
 class CountedClones(BaseEstimator):
-    """What is fitted privately, and warns when clones of it are and nobody adds up what they spend."""
+    """Base class of everything that is fitted privately.
+
+    It warns if several clones are fitted without a ledger, because then nobody adds up their
+    budgets.
+    """
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Let no floating-point mode of NumPy that a user has set end a fit, which may have spent."""
+        """Shield ``fit`` from NumPy's error modes: an exception could end a fit that has spent."""
         super().__init_subclass__(**options)
         if "fit" in cls.__dict__:
             cls.fit = without_traps(cls.__dict__["fit"])
 
     def _given_ledger(self) -> Ledger | None:
-        """Return the ledger that was passed, if one was."""
+        """Return the ledger that the user passed, or None."""
         found: Ledger | None = self.ledger
         return found
 
     def __sklearn_clone__(self) -> Any:
-        """Clone with the same ledger; clones without one remember that they are a family."""
+        """Clone with the same ledger. Clones without a ledger remember that they belong together."""
         found = super().__sklearn_clone__()
         if self._given_ledger() is None:
             found._family = _family_of(self)
         return found
 
     def __getstate__(self) -> Any:
-        """Count an unfitted clone that is sent to another process as a fit: the warning is for here."""
+        """Count an unfitted clone that is sent to another process as fitted, to warn in this one."""
         if not hasattr(self, "certificate_"):
             _count_fit(self)
         return super().__getstate__()
@@ -68,14 +72,14 @@ class CountedClones(BaseEstimator):
 
 @dataclass(frozen=True)
 class Fitted:
-    """What a fit leaves.
+    """The result of a fit.
 
     Parameters
     ----------
     attributes : mapping
-        The estimator's new attributes, by name.
+        The new attributes of the estimator, by name.
     public, free_statistics, reference
-        What the certificate says besides the releases: see ``Certificate.issue``.
+        What the certificate states in addition to the releases; see ``Certificate.issue``.
     """
 
     attributes: Mapping[str, Any]
@@ -85,23 +89,23 @@ class Fitted:
 
 
 class FitPlan(ABC):
-    """What one fit is going to release, and how.
+    """What one fit will release, and how.
 
-    It is made from public numbers, before any row is read.
+    A plan is made from public numbers, before any row is read.
     """
 
     releases: Sequence[Release]
 
     def prepare(self) -> None:  # noqa: B027 (a plan may have nothing to prepare)
-        """Read the rows as far as no noise is needed. A table that fails here has cost nothing."""
+        """Do all work that needs no noise. A table that fails here has cost nothing."""
 
     @abstractmethod
     def run(self, noise: Noise) -> Fitted:
-        """Draw every release and put the model together. The budget is spent."""
+        """Draw every release and build the model. The budget has been spent by now."""
 
 
 class PrivateEstimator(CountedClones):
-    """Base class: parameters, data, ledger and certificate of a private estimator."""
+    """Base class of private estimators: parameters, data, ledger and certificate."""
 
     _constraints: ClassVar[Mapping[str, Constraint | tuple[Constraint, ...]]] = {}
 
@@ -126,9 +130,9 @@ class PrivateEstimator(CountedClones):
     ) -> tuple[Any, Array]:
         """Return X as an array of numbers or CSR and y as float64, or raise before anything is spent.
 
-        X is read with ``blocks.dense_rows``. ``several`` allows a y of several columns, and ``encode``
-        turns labels into floats. Sizes and column names are kept aside: they are set when the fit has
-        succeeded.
+        The rows of X are read with ``blocks.dense_rows``. ``several`` allows a y of several
+        columns, and ``encode`` turns labels into floats. Sizes and column names are put aside, and
+        are set when the fit has succeeded.
         """
         scratch = object.__new__(type(self))
         scratch.__dict__.update(self.__dict__)
@@ -136,7 +140,7 @@ class PrivateEstimator(CountedClones):
             try:
                 y = encode(y)
             except DataError:
-                checked_table(scratch, X, sparse_too=True)  # what is wrong with X is said first
+                checked_table(scratch, X, sparse_too=True)  # an error in X is reported first
                 raise
         X, y = checked_table(scratch, X, y, sparse_too=True, several=several, narrow=True)
         self._set_aside = {
@@ -145,7 +149,7 @@ class PrivateEstimator(CountedClones):
         return X, y
 
     def _keep_columns(self, n_columns: int, names: Any = None) -> None:
-        """Put aside what ``validate_data`` finds, for tables that scikit-learn does not know."""
+        """Put sizes and names aside for a table that scikit-learn's ``validate_data`` can't read."""
         known = names is not None and all(isinstance(name, str) for name in names)
         self._set_aside = {
             "n_features_in_": n_columns,
@@ -175,14 +179,14 @@ class PrivateEstimator(CountedClones):
             self.__dict__.pop("_set_aside", None)
 
     def _complete(self, budget: Budget, plan: FitPlan) -> Self:
-        """Carry a plan out and take over what it leaves."""
+        """Carry out a plan and take over its result."""
         found, certificate = self._carry_out(plan, budget)
         self._set_columns()
         self._adopt(found, certificate)
         return self
 
     def _planned_fit(self, X: Any, y: Any = None, **given: Any) -> tuple[Budget, FitPlan]:
-        """Return what is asked for and the plan for this table, after checking both."""
+        """Return the requested budget and the plan for this table, after checking both."""
         budget, relation = self._check_parameters()
         table = self._open_table(X, y, **given)
         return budget, self._make_plan(table, budget, relation)
@@ -211,17 +215,17 @@ class PrivateEstimator(CountedClones):
         raise NotImplementedError
 
     def _make_plan(self, table: Any, budget: Budget, relation: Neighbours) -> FitPlan:
-        """Return the plan for a table of these public sizes; it reads no row."""
+        """Return the plan for a table of these public sizes. No row is read."""
         raise NotImplementedError
 
     def _adopt(self, found: Fitted, certificate: Certificate) -> None:
-        """Take over what a fit left."""
+        """Take over the result of a fit."""
         for name, value in found.attributes.items():
             setattr(self, name, value)
         self.certificate_ = certificate
 
     def _planned(self, X: Any, y: Any) -> tuple[Release, ...]:
-        """Return what a fit to these data would release, after checking them; nothing is spent."""
+        """Return what a fit to these data would release, after checking them. Nothing is spent."""
         if type(self)._make_plan is PrivateEstimator._make_plan:
             raise ParameterError(
                 f"{type(self).__name__} does not say in advance what a fit would release."
@@ -266,15 +270,16 @@ _fits: dict[str, int] = {}
 
 
 def _family_of(estimator: Any) -> str:
-    """Return the name that all clones of one estimator share, also across processes."""
+    """Return the name that all clones of one estimator share, even across processes."""
     own: str | None = getattr(estimator, "_family", None)
     return own or _families.setdefault(estimator, uuid.uuid4().hex)
 
 
 def _count_fit(estimator: Any) -> None:
-    """Warn once when a second clone of one estimator is fitted and nobody adds up what they spend.
+    """Warn once, when a second clone of one estimator is fitted without a ledger.
 
-    Each clone counts once, when it is fitted or sent to another process to be.
+    Nobody would add up what the clones spend. Each clone counts once: when it is fitted, or when it
+    is sent to another process to be fitted.
     """
     family = estimator.__dict__.get("_family")
     if (
@@ -299,7 +304,7 @@ def _count_fit(estimator: Any) -> None:
 def resolve_domain(
     bounds: Any, target: Interval | Levels | None, n_columns: int, owner: str, names: Any = None
 ) -> Domain:
-    """Return the domain for the scikit-learn style parameter ``bounds`` and a declared target."""
+    """Return the domain that the parameter ``bounds`` and a declared target describe."""
     declared = bounds if isinstance(bounds, Domain) else None
     if declared is not None and declared.target is not None:
         if target is not None and not _same_target(declared.target, target):
@@ -332,7 +337,7 @@ def _same_target(one: Any, other: Any) -> bool:
 
 
 def interval_of(y_bounds: Any, bounds: Any, owner: str) -> Interval:
-    """Return the declared range of a real target: ``y_bounds``, or that of a domain in ``bounds``."""
+    """Return the declared range of a real target: ``y_bounds``, or the one in the domain ``bounds``."""
     if y_bounds is None and isinstance(bounds, Domain) and isinstance(bounds.target, Interval):
         return bounds.target
     if y_bounds is None:

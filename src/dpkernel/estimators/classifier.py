@@ -23,7 +23,7 @@ from dpkernel.models.losses import Logistic, Loss, SmoothedHinge
 from dpkernel.privacy.ledger import Ledger
 from dpkernel.privacy.noise import NoiseSource
 
-_SIGNAL = 4.0  # the variance that a good decision function is taken to have
+_SIGNAL = 4.0  # the variance that we assume for a good decision function
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class OneAgainstRest(Targets):
     weights: tuple[float, ...] | None = None
 
     def of(self, y: Array) -> tuple[Array, Array | None]:
-        """Return labels of +-1 and the rows' class weights."""
+        """Return labels of +-1 and the class weight of each row."""
         labels = np.where(y == self.place, 1.0, -1.0)
         if self.weights is None:
             return labels, None
@@ -42,7 +42,7 @@ class OneAgainstRest(Targets):
 
 
 class MarginClassifier(LabelModel, ObjectiveModel):
-    """What the classifiers share that minimise a loss of margins, one class against the rest."""
+    """Base class of classifiers that minimise a loss of margins, one class against the rest."""
 
     classes: Any
     class_weight: Mapping[Any, float] | None
@@ -50,13 +50,14 @@ class MarginClassifier(LabelModel, ObjectiveModel):
     def fit(self, X: Any, y: Any = None) -> Any:
         """Solve the problems on (X, y) and release their solutions.
 
+        Nothing is spent if an argument or the data are refused.
+
         Parameters
         ----------
         X : array, sparse matrix, data frame, Dask array or data frame, torch tensor, or BlockStream
-            Read several times: a ``BlockStream`` needs a function that starts it again.
-        y : array of n labels, each of them among ``classes``
-
-        Nothing is spent if an argument or the data are refused.
+            It is read several times, so a ``BlockStream`` needs a function that starts it again.
+        y : array of shape (n,)
+            Labels, all of which are in ``classes``.
         """
         return self._fit(X, y)
 
@@ -88,7 +89,7 @@ class MarginClassifier(LabelModel, ObjectiveModel):
         raise NotImplementedError
 
     def _weights(self, levels: Levels) -> tuple[float, ...] | None:
-        """Return class weights in (0, 1], or None when there are none."""
+        """Return the class weights in (0, 1], or None if there are none."""
         if self.class_weight is None:
             return None
         given = self.class_weight
@@ -128,52 +129,72 @@ class MarginClassifier(LabelModel, ObjectiveModel):
 class PrivateKernelClassifier(MarginClassifier):
     r"""Kernel classification with a privacy certificate.
 
-    Minimises sum_i loss(y_i f(x_i)) + Lambda ||beta||^2 / 2 plus a random linear term, for f linear
-    in a data-independent feature map: objective perturbation. Two classes are one problem; more are
-    one against the rest each, and the budget covers all of them together. ``solver="output"`` minimises
-    without the random term and adds noise to the solution: output perturbation.
+    The decision function f is linear in a feature map that does not depend on the data. With
+    ``solver="objective"`` the fit minimises sum_i loss(y_i f(x_i)) + Lambda ||beta||^2 / 2 plus a
+    random linear term; this is called objective perturbation. With ``solver="output"`` it minimises
+    without the random term and adds noise to the solution; this is called output perturbation. Two
+    classes are one problem. With more classes, each class has a problem of its own against all
+    others, and the budget covers all problems together.
 
     Parameters
     ----------
     epsilon, delta : float
-        What is asked for; the certificate states at most this. ``delta=0`` takes noise that is pure
-        epsilon, under the assumption of idealised arithmetic.
+        The budget of a fit. The certificate claims at most this. ``delta=0`` uses noise that gives
+        pure epsilon, under the assumption of idealised arithmetic.
     classes : sequence
-        Every label that can occur: public, never read from the data. Required.
+        Every label that can occur. It is required, it is public, and it is never read from the
+        data.
     loss : {"smoothed_hinge", "logistic"}
-        A support vector machine, the most accurate for small n epsilon; or logistic regression, with
-        better probabilities for large.
+        "smoothed_hinge" gives a support vector machine, which is the most accurate when n epsilon
+        is small. "logistic" gives logistic regression, whose probabilities are better when n
+        epsilon is large.
     width : float
-        Of the parabola that replaces the hinge's kink, in [1e-6, 1].
-    kernel, length_scale, features, n_features, bounds, neighbours, ledger, noise, random_state,
-    verbose
-        As in ``PrivateKernelRidge``.
+        The width of the parabola that replaces the kink of the hinge, in [1e-6, 1].
+    kernel, length_scale, features, n_features
+        See ``PrivateKernelRidge``.
     regularisation : "auto" or float
-        Lambda; "auto" minimises the error that is expected from public numbers.
+        Lambda. "auto" minimises the error that public numbers let us expect.
     solver : {"objective", "output"}
-        Where the noise goes; "objective" is the more accurate on most tables.
+        Whether noise is added to the problem or to its solution. "objective" is more accurate on
+        most tables.
     class_weight : dict, optional
-        A public weight for each class; relative to the largest.
+        A public weight for each class, relative to the largest weight.
+    bounds, neighbours, ledger, noise, random_state
+        See ``PrivateKernelRidge``.
     accept : tuple of str
-        Assumptions that you sign: ``("idealised-arithmetic",)``, needed for ``delta=0``.
+        The assumptions that you sign. ``delta=0`` needs ``("idealised-arithmetic",)``.
+    verbose : bool
+        See ``PrivateKernelRidge``.
 
     Attributes
     ----------
     certificate_ : Certificate
+        The guarantee of the fit.
     classes_ : ndarray
-        The declared classes, sorted where they can be.
-    coef_, intercept_ : on the features
+        The declared classes, sorted if they can be sorted.
+    coef_, intercept_ : ndarray or float
+        The coefficients of the features and the constant.
     feature_map_ : FeatureMap
+        The public map from a row to its features.
     n_features_in_, feature_names_in_
+        The number and the names of the columns.
 
-    Guarantee    (epsilon, delta)-DP for the stated neighbours. Public: n, bounds, classes, seed,
-                 parameters.
-    Sensitivity  2 B or B of the gradient, B = 1: ``sensitivity.loss_gradient``. Long rows get a
-                 smaller weight, and every solve reaches one public tolerance. With
-                 ``solver="output"`` 2 B / Lambda or B / Lambda of the solution:
-                 ``sensitivity.erm_lipschitz``.
-    Not covered  ``score`` on the training rows: it reads them without noise.
-    Reference    Lee, Park & Ahn, Algorithms 2 and 4, with the noise that their proof needs.
+    Notes
+    -----
+    Guarantee
+        (epsilon, delta)-DP for the stated neighbours. The number of rows, the bounds, the classes,
+        the seed and the parameters are public.
+    Sensitivity
+        The gradient has 2 B (replace-one) or B (zero-out), with B = 1:
+        ``sensitivity.loss_gradient``. Rows with long features get a smaller weight, and every solve
+        reaches the same public tolerance. With ``solver="output"`` the solution has 2 B / Lambda or
+        B / Lambda: ``sensitivity.erm_lipschitz``.
+    Not covered
+        ``score`` on the training rows, because it reads them without noise.
+
+    References
+    ----------
+    Lee, Park & Ahn, Algorithms 2 and 4, with the noise that their proof needs.
 
     Examples
     --------
@@ -239,11 +260,12 @@ class PrivateKernelClassifier(MarginClassifier):
     def predict_proba(self, X: Any) -> Array:
         """Return estimated probabilities of the classes, from released numbers alone.
 
-        They invert the loss: at the best f the logistic loss has p = 1 / (1 + e^-f), and the
-        smoothed hinge p = 1 / (2 - f) for 0 <= f <= 1 with width 1 (one percent of a function that
-        grows everywhere is mixed in, so that a larger f is always more likely). For more than two
-        classes these are scaled to add up to 1. Noise and ridge pull f towards 0 and the
-        probabilities towards 1/2; with ``class_weight`` they are those of weighted classes.
+        The probabilities invert the loss. At the best f, the logistic loss has p = 1 / (1 + e^-f),
+        and the smoothed hinge of width 1 has p = 1 / (2 - f) for 0 <= f <= 1. One percent of a
+        function that increases everywhere is mixed into the latter, so that a larger f always gives
+        a larger probability. For more than two classes the probabilities are scaled to add up to 1.
+        Noise and ridge pull f towards 0 and the probabilities towards 1/2. With ``class_weight``,
+        the probabilities are those of the weighted classes.
         """
         scores = self.decision_function(X)
         if scores.ndim == 1:

@@ -1,4 +1,4 @@
-"""A curator: keeps a regression in the reproducing kernel space and answers questions about it."""
+"""A curator keeps a regression in the reproducing kernel space and answers questions about it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from dpkernel.privacy.sensitivity import erm_prediction
 
 @dataclass(frozen=True)
 class Prediction:
-    """One released prediction and what it guarantees."""
+    """One released prediction and its certificate."""
 
     value: float
     certificate: Certificate
@@ -52,55 +52,73 @@ class Prediction:
 
 KEEPS_QUESTIONS = (
     "A PrivateCurator can't be scored on private rows: every point that it is asked about stays in its"
-    " history of answers, which tells whether a row was among them. Score a PrivateGridRegressor"
+    " history of answers, which would show that a row was among them. Score a PrivateGridRegressor"
     " instead, which is fitted by the same mechanism."
 )
 ASKED_ABOUT_ROWS: ContextVar[bool] = ContextVar("asked_about_rows", default=False)
 
 
 class PrivateCurator(FunctionModel):
-    r"""Kernel ridge or Huber regression that is never released: it answers questions.
+    r"""Kernel ridge or Huber regression that is never released; it answers questions instead.
 
-    f minimises sum_i loss(y_i - f(x_i)) + Lambda ||f||^2 / 2 in the kernel's own space, with no feature
-    map. ``predict`` answers f(x) + sigma g(x), where g is one Gaussian process with the kernel's
-    covariance for all questions of all time: every answer is drawn given all earlier ones. Any number of
-    answers, up to ``most_answers`` points that tell something new, costs one (epsilon, delta).
+    The function f minimises sum_i loss(y_i - f(x_i)) + Lambda ||f||^2 / 2 in the space of the
+    kernel itself, without a feature map. ``predict`` answers f(x) + sigma g(x), where g is a
+    Gaussian process whose covariance is the kernel. The same g serves all questions ever asked:
+    every answer is drawn conditionally on all earlier answers. All answers together cost one
+    (epsilon, delta), until ``most_answers`` points have told something new.
 
     Parameters
     ----------
     epsilon, delta : float
-        What all answers together cost; delta > 0.
+        The budget of all answers together. delta must be above 0.
     loss : {"squared", "huber"}
+        The loss of a residual.
     threshold : "auto" or float
-        Of the Huber loss, in units of y; "auto" is a tenth of the declared range.
-    kernel, length_scale, bounds, y_bounds, neighbours, ledger, noise
-        As in ``PrivateKernelRidge``; bounds are required.
+        The threshold of the Huber loss, in units of y. "auto" is a tenth of the declared range.
+    kernel, length_scale
+        See ``PrivateKernelRidge``.
     regularisation : "auto" or float
-        Lambda, with y scaled to [-1, 1]; "auto" minimises the error that is expected from public
-        numbers.
+        Lambda, with y scaled to [-1, 1]. "auto" minimises the error that public numbers let us
+        expect.
+    bounds, y_bounds
+        See ``PrivateKernelRidge``. Both are required.
     path : str or Path, optional
-        A new file for the function, its key and the answers, as secret as the data. With it a curator
-        outlives its process (``PrivateCurator.open``) and several processes can answer; without it the
-        answers live and die with this one.
+        A new file for the function, its key and the answers. The file is as secret as the data.
+        With a file, the curator outlives its process (``PrivateCurator.open``) and several
+        processes can answer. Without one, the answers are lost when the process ends.
     most_answers : int
         How many points can tell something new.
+    neighbours, ledger, noise
+        See ``PrivateKernelRidge``.
     accept : tuple of str
-        ``("idealised-arithmetic",)``, always needed: no theorem covers this noise in finite precision.
+        ``("idealised-arithmetic",)`` is always needed, because no theorem covers this noise in
+        finite precision.
 
     Attributes
     ----------
     certificate_ : Certificate
+        The guarantee of the fit.
     n_answers_ : int
         How many points have told something new so far.
     n_features_in_, feature_names_in_
+        The number and the names of the columns.
 
-    Guarantee    (epsilon, delta)-DP of all answers together, for the stated neighbours, in real
-                 arithmetic. Public: n, bounds, parameters, the questions. The object and its file hold
-                 the training rows: they must not leave.
-    Sensitivity  in the kernel's norm: ``sensitivity.erm_ridge`` or ``sensitivity.erm_lipschitz``.
-    Not covered  questions that were chosen by looking at the training rows; ``score`` on them.
-    Reference    Hall, Rinaldo & Wasserman (2013); Nie & Wang, Theorem 2, whose one random number for the
-                 whole function protects a single answer only: ``predict_once``.
+    Notes
+    -----
+    Guarantee
+        (epsilon, delta)-DP of all answers together, for the stated neighbours, in real arithmetic.
+        The number of rows, the bounds, the parameters and the questions are public. The object and
+        its file hold the training rows, so neither of them may be handed out.
+    Sensitivity
+        In the norm of the kernel: ``sensitivity.erm_ridge`` or ``sensitivity.erm_lipschitz``.
+    Not covered
+        Questions that were chosen by looking at the training rows, and ``score`` on the training
+        rows.
+
+    References
+    ----------
+    Hall, Rinaldo & Wasserman (2013). Nie & Wang, Theorem 2, add one random number to the whole
+    function, which protects a single answer only: see ``predict_once``.
 
     Examples
     --------
@@ -158,7 +176,7 @@ class PrivateCurator(FunctionModel):
         self.accept = accept
 
     def fit(self, X: Any, y: Any) -> PrivateCurator:
-        """Fit the function and pay for all answers. Nothing is spent if anything is refused."""
+        """Fit the function and pay for all answers. Nothing is spent if the data are refused."""
         return self._fit(X, y)
 
     def _open_table(self, X: Any, y: Any) -> FunctionTable:
@@ -179,7 +197,7 @@ class PrivateCurator(FunctionModel):
         return AnswersPlan(table, problem, mechanism, public)
 
     def _adopt(self, found: Fitted, certificate: Certificate) -> None:
-        """Keep what answers questions, in a file if there is one."""
+        """Keep what is needed to answer questions, in a file if there is one."""
         rows, alpha, key = (found.attributes[name] for name in ("rows", "alpha", "key"))
         file = None if self.path is None else CuratorFile(Path(self.path))
         if file is not None:
@@ -216,7 +234,7 @@ class PrivateCurator(FunctionModel):
 
     @classmethod
     def open(cls, path: str | Path, ledger: Ledger | None = None) -> PrivateCurator:
-        """Return the curator in a file; it goes on where it stopped. Nothing is spent."""
+        """Return the curator in a file. It continues where it stopped. Nothing is spent."""
         file = CuratorFile(Path(path))
         header, arrays = file.read()
         try:
@@ -259,7 +277,7 @@ class PrivateCurator(FunctionModel):
         return model
 
     def predict(self, X: Any) -> Array:
-        """Answer at every row of X, inside ``y_bounds``; the questions and answers stay on record."""
+        """Answer at every row of X, inside ``y_bounds``. Questions and answers stay on record."""
         if ASKED_ABOUT_ROWS.get():
             raise ParameterError(KEEPS_QUESTIONS)
         check_is_fitted(self, "certificate_")
@@ -293,21 +311,23 @@ class PrivateCurator(FunctionModel):
                         session.add(self._count, given)
                     found.append(value)
         except BaseException:
-            self._noisy, self._count = self._restart(), 0  # read again what was committed
+            # the next call reads again what was committed
+            self._noisy, self._count = self._restart(), 0
             raise
         return np.array(found)
 
     @property
     def n_answers_(self) -> int:
-        """How many points have told something new, as far as this object knows."""
+        """How many points have told something new, as far as this object has seen."""
         return len(self._noisy)
 
     @without_traps
     def predict_once(self, X: Any, y: Any, point: Any) -> Prediction:
         """Fit on (X, y), release f at one point with one random number, and forget the fit.
 
-        Pure epsilon; delta is not used. One number for one answer is all that it protects: a second
-        call is a second spend, and adding one number to a whole function protects nothing.
+        The guarantee is pure epsilon; delta is not used. One random number protects one answer
+        only. A second call is therefore a second spend, and adding one number to a whole function
+        would protect nothing.
         """
         request = Budget(self.epsilon)
         try:
@@ -317,7 +337,7 @@ class PrivateCurator(FunctionModel):
             problem = self._problem_for(table, request)
             asked = np.atleast_2d(as_floats(point, "point"))
             if asked.shape != (1, table.n_columns) or not np.isfinite(asked).all():
-                allowed = "one finite number a column"
+                allowed = "one finite number per column"
                 got = f"shape {np.shape(point)}"
                 raise ParameterError(
                     parameter_message("predict_once", "point", allowed, got, "Ask one question.")
@@ -352,7 +372,7 @@ class PrivateCurator(FunctionModel):
 
 @dataclass
 class AnswersPlan(FitPlan):
-    """A function that is fitted once, and a key from which the noise of every answer is drawn."""
+    """A function that is fitted once, and a key that determines the noise of every answer."""
 
     table: FunctionTable
     problem: FunctionProblem

@@ -1,12 +1,12 @@
-"""Where a curator's answers live: one SQLite file, safe against races, crashes and restarts.
+"""The file that keeps the answers of a curator, safe against races, crashes and restarts.
 
-The file holds the fitted function, the key of its noise and every answer that was given. It is as secret
-as the training data; it and its lock are created readable by their owner alone. An answer is handed out
-only when it is committed (rollback journal, ``synchronous=EXTRA``), under the same two locks as a ledger
-file, so no process can give another answer to the same question.
+It is an SQLite file with the fitted function, the key of its noise and every answer that was given.
+It is as secret as the training data, so the file and its lock are created readable by their owner
+only. An answer is given only after it is committed (rollback journal, ``synchronous=EXTRA``), under
+the same two locks as a ledger file, so no process can give another answer to the same question.
 
-What is not handled: a copy of the file, or an older one that is restored, and is asked other questions.
-Its noise is then another draw, so that the two together cost what two curators cost.
+One case is not handled: a copy of the file, or a restored older file, that is asked other
+questions. Its noise is then drawn again, so that both files together cost as much as two curators.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ CREATE TABLE answers (
 
 @dataclass(frozen=True)
 class CuratorFile:
-    """One curator's file."""
+    """The file of one curator."""
 
     path: Path
     timeout: float = 30.0
 
     def create(self, header: JSON, arrays: dict[str, Array]) -> None:
-        """Make the file in one step; raise if there is one."""
+        """Create the file in one step. Raise if it exists."""
         packed = io.BytesIO()
         np.savez(packed, **arrays)  # type: ignore[arg-type]
         draft = self.path.with_name(f".{self.path.name}-{uuid.uuid4().hex}")
@@ -63,19 +63,19 @@ class CuratorFile:
             _sync_folder(self.path.parent)
         except OSError as error:
             raise CuratorError(
-                f"{self.path.name} can't be made ({error.strerror}). The curator was fitted and its"
+                f"{self.path.name} can't be created ({error.strerror}). The curator was fitted and its"
                 " budget is spent, but nothing was answered."
             ) from error
         finally:
             draft.unlink(missing_ok=True)
 
     def refuse_if_there(self) -> None:
-        """Raise if the name is taken, or if its folder is not there."""
+        """Raise if the file exists, or if its folder does not."""
         if self.path.exists():
             raise CuratorError(_TAKEN.format(self.path.name))
         if not self.path.parent.is_dir() or not os.access(self.path.parent, os.W_OK):
             raise CuratorError(
-                f"The folder of {self.path.name} is not there or can't be written to. Nothing was spent."
+                f"The folder of {self.path.name} is missing or can't be written to. Nothing was spent."
             )
 
     def read(self) -> tuple[JSON, dict[str, Array]]:
@@ -87,7 +87,7 @@ class CuratorFile:
 
     @contextlib.contextmanager
     def session(self) -> Iterator[Session]:
-        """Hold both locks; what is added is committed at the end, or nothing is."""
+        """Hold both locks. At the end, either all added answers are committed or none."""
         try:
             with side_lock(self.path, self.timeout, 0o600), self._connection() as connection:
                 connection.execute("BEGIN IMMEDIATE")
@@ -108,15 +108,13 @@ class CuratorFile:
     @contextlib.contextmanager
     def _connection(self) -> Iterator[sqlite3.Connection]:
         if not self.path.is_file():
-            raise CuratorError(
-                f"There is no curator file {self.path.name}, or no right to read it."
-            )
+            raise CuratorError(f"There is no curator file {self.path.name}, or it can't be read.")
         with self._opened(self.path) as connection:
             (application,) = connection.execute("PRAGMA application_id").fetchone()
             (version,) = connection.execute("PRAGMA user_version").fetchone()
             if application != APPLICATION or version != VERSION:
                 raise CuratorError(
-                    f"{self.path.name} is not a curator's file, or one of another version of dpkernel."
+                    f"{self.path.name} is not a curator's file, or is from another version of dpkernel."
                 )
             yield connection
 
@@ -162,7 +160,7 @@ class Session:
         return [(np.frombuffer(point), value, bool(new)) for _, point, value, new in rows]
 
     def add(self, number: int, answer: Answer) -> None:
-        """Put down one answer."""
+        """Record one answer."""
         point, value, new = answer
         self.connection.execute(
             "INSERT INTO answers VALUES (?, ?, ?, ?)", (number, point.tobytes(), value, int(new))
@@ -170,13 +168,13 @@ class Session:
 
 
 _TAKEN = (
-    "There is a file {0} already. Nothing was spent; open it with PrivateCurator.open, or choose another"
+    "The file {0} exists already. Nothing was spent; open it with PrivateCurator.open, or choose another"
     " name."
 )
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make a new name durable, where folders can be synced."""
+    """Make a new file name durable, on systems where folders can be synced."""
     with contextlib.suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:

@@ -1,4 +1,4 @@
-"""From the parameters ``features``, ``kernel``, ``length_scale`` to a feature map, by public rules."""
+"""Public rules that turn ``features``, ``kernel`` and ``length_scale`` into a feature map."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _linear(options: dict[str, Any]) -> FeatureMap:
     return PolynomialMap(1, offset=0.0, length_scale=scale)
 
 
-# how the names of ``features=`` are built from size, kernel, length scale and public seed
+# how each name in ``features=`` becomes a map, given size, kernel, length scale and public seed
 MAPS: dict[str, Callable[[dict[str, Any]], FeatureMap]] = {
     "fourier": lambda o: FourierFeatures(**o),
     "projection": _projection,
@@ -77,11 +77,12 @@ def choose_features(
     n_inputs: int,
     of_units: bool = False,
 ) -> FeatureMap:
-    """Return the built feature map; nothing here has seen the data.
+    """Return the built feature map, which does not depend on the data.
 
-    "auto" takes the exact map of linear and polynomial kernels, public eigenfeatures where bounds
-    are declared, and Fourier features otherwise. A length scale of "auto" is 0.7 sqrt(n_inputs).
-    ``of_units``: eigenfeatures of product kernels only, whose rounding error is bounded.
+    "auto" takes the exact map for linear and polynomial kernels. For other kernels it takes public
+    eigenfeatures if bounds are declared, and Fourier features otherwise. A length scale of "auto"
+    is 0.7 sqrt(n_inputs). ``of_units`` restricts "auto" to eigenfeatures of product kernels, whose
+    rounding error is bounded.
     """
     if isinstance(features, FeatureMap):
         given: FeatureMap = clone(features).build(n_inputs)

@@ -1,9 +1,10 @@
 """One pass over a table that ends in an exact integer Gram matrix, on one machine or on many.
 
-The same ``Recipe`` runs on NumPy blocks, on Dask chunks where they lie, and on torch tensors. Sums
-are integers, so all of them give the same result bit for bit when their features do. The features
-of a row depend on the row, and in their last bit on its place in a block and on how many rows and
-threads the block has; never on the values of other rows.
+The same ``Recipe`` runs on NumPy blocks, on Dask chunks where they are stored, and on torch
+tensors. Sums are integers, so all of them give the same result bit for bit if their features are
+the same. The features of a row depend on the row. Their last bit may also depend on the position of
+the row in its block, the number of rows in the block and the number of threads, but never on the
+values of other rows.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from dpkernel.privacy.statistics import GramLayout
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a row becomes a record: clip to the domain, map to features, quantise. Public."""
+    """How a row becomes a record: clip to the domain, map to features, quantise. It is public."""
 
     domain: Domain
     features: FeatureMap
@@ -48,7 +49,7 @@ class Recipe:
         ), target.to_unit(targets)
 
     def bytes_a_block(self, n_columns: int) -> int:
-        """Return how much memory the work on one block takes, about."""
+        """Return roughly how much memory the work on one block takes."""
         side = self.layout.side
         return 16 * (rows_a_block(n_columns) * (n_columns + side) + side**2)
 
@@ -56,8 +57,8 @@ class Recipe:
 def sum_source(source: Source, recipe: Recipe, *, progress: bool = False) -> GramFolds:
     """Return the exact sums over a table of any kind, one per fold.
 
-    A fold is a matter of positions: the chunks of a Dask table are merged in their order. The ledger
-    is asked once, after the whole sum is here.
+    A fold is a set of row positions, so the chunks of a Dask table are merged in their order. The
+    ledger is charged once, after the whole sum has arrived.
     """
     if source.kind == "torch":
         from dpkernel.estimators.torch_pass import sum_tensors
@@ -94,7 +95,7 @@ def sum_blocks(
             yield X, y, position
             position += len(y)
 
-    @np.errstate(all="ignore")  # a floating-point error would tell of the data
+    @np.errstate(all="ignore")  # a floating-point error would reveal something about the data
     def add(X: Array, y: Array, position: int) -> int:
         statistics.update(*recipe.records(X, y), position)
         return len(y)

@@ -1,4 +1,4 @@
-"""Statistics that are gathered piece by piece, on one machine or on many, and released once."""
+"""Statistics that are gathered piece by piece, on one or many machines, and released once."""
 
 from __future__ import annotations
 
@@ -21,24 +21,29 @@ from dpkernel.privacy.noise import Noise
 
 
 class GramStatistics:
-    """The sums that a ``PrivateKernelRidge`` is fitted from, for tables that come in pieces.
+    """The sums from which a ``PrivateKernelRidge`` is fitted, for tables that arrive in pieces.
 
-    ``update`` adds rows, ``merge`` adds what another value gathered, ``release`` draws the noise once
-    and returns the fitted model. The sums themselves can't be printed, pickled or read.
-
-    That no row is added twice, by ``update`` or by a ``merge`` of two values that both hold it, rests on
-    your word: a record that is added k times moves the sums k times as far as the noise was made for.
-    Rows are not kept, so nothing here can notice. The certificate names it among its assumptions, as
-    "each-row-once".
+    ``update`` adds rows, ``merge`` adds what another object gathered, and ``release`` draws the
+    noise once and returns the fitted model. The sums themselves can't be printed, pickled or read.
 
     Parameters
     ----------
     model : PrivateKernelRidge
         The parameters of the fit. Everything follows from them and from the sizes.
     n_rows, n_columns : int
-        Of the whole table: public, and declared before the first row is seen.
+        The size of the whole table. It is public, and is declared before the first row is seen.
     n_targets : int, optional
-        Columns of y; None for y of shape (n,).
+        The number of columns of y. None means that y has shape (n,).
+
+    Notes
+    -----
+    Guarantee
+        That of the model, on the assumption that no row is added twice.
+    Not covered
+        A row that is added more than once, by ``update`` or by a ``merge`` of two objects that both
+        hold it. A record that is added k times moves the sums k times as far as the noise was
+        calibrated for. Rows are not kept, so this class cannot notice it; you vouch for it. The
+        certificate lists it among its assumptions, as "each-row-once".
 
     Examples
     --------
@@ -78,19 +83,19 @@ class GramStatistics:
         self._sum: GramFolds | None = GramFolds(self._plan.recipe.layout)
 
     def update(self, X: Any, y: Any) -> GramStatistics:
-        """Add rows that were not added before: X of shape (n, columns), y (n,) or (n, targets)."""
+        """Add rows that were not added before: X of shape (n, columns), y of (n,) or (n, targets)."""
         whole = self._open()
         for rows, targets in one_block(X, y):
             piece = Source("array", len(targets), rows.shape[1], targets.shape[1:], rows, targets)
             if (piece.n_columns, piece.target_shape) != (self._plan.source.n_columns, self._shape):
-                raise DataError("X or y has other columns than these statistics declare.")
+                raise DataError("X or y has other columns than the statistics declare.")
             whole.merge(Passes(piece).run(sum_blocks, self._plan.recipe)[0])
         return self
 
     def merge(self, other: GramStatistics) -> GramStatistics:
-        """Add what another value of the same model and sizes gathered from other rows.
+        """Add what another object of the same model and sizes gathered from other rows.
 
-        The other one is empty afterwards.
+        The other object is empty afterwards.
         """
         mine, theirs = self._open(), other._open()
         first, second = self._plan, other._plan
@@ -102,9 +107,9 @@ class GramStatistics:
         return self
 
     def release(self, ledger: Ledger | None = None) -> PrivateKernelRidge:
-        """Return the fitted model, with noise paid for in ``ledger`` or in that of the model.
+        """Return the fitted model. The noise is paid for in ``ledger``, or in that of the model.
 
-        All declared rows must be there. The statistics can't be used again.
+        All declared rows must have been added. The statistics can't be used again.
         """
         whole, model = self._open(), self._model
         if whole._rows != self._plan.source.n_rows:
@@ -130,14 +135,14 @@ class GramStatistics:
 
 
 class _Gathered(FitPlan):
-    """A plan whose rows are summed up already."""
+    """A plan whose rows are already summed up."""
 
     def __init__(self, plan: GramPlan, sums: GramFolds, statistics: GramStatistics) -> None:
         self._plan, self._sums, self._statistics = plan, sums, statistics
         self.releases = plan.releases
 
     def run(self, noise: Noise) -> Fitted:
-        """Release the sums, which can't be used again."""
+        """Release the sums. They can't be used again."""
         self._statistics._sum = None
         self._plan.sums = self._sums
         found = self._plan.run(noise)

@@ -28,37 +28,63 @@ _MOST_POINTS = 4096
 class PrivateGridRegressor(FunctionModel, KernelModel):
     r"""Kernel ridge or Huber regression, released by its values on a public grid.
 
-    f minimises sum_i loss(y_i - f(x_i)) + Lambda ||f||^2 / 2 in the kernel's own space. Its values on
-    the grid U, with noise of covariance sigma^2 K_UU, are interpolated by the kernel. Made for one to
-    three columns: grids in more are coarse, and features are better.
+    The function f minimises sum_i loss(y_i - f(x_i)) + Lambda ||f||^2 / 2 in the space of the
+    kernel itself. Its values on the grid U are released with noise of covariance sigma^2 K_UU, and
+    the kernel interpolates between them. The model is made for one to three columns: with more
+    columns the grid is coarse, and a model on features is better.
 
     Parameters
     ----------
     epsilon, delta : float
-        What is asked for; delta > 0.
+        The budget of a fit. The certificate claims at most this. delta must be above 0.
     side : "auto" or int
-        Points a column of the grid; "auto" for up to three columns. At most 4096 points in all.
-    loss, threshold, kernel, length_scale, regularisation, bounds, y_bounds, neighbours, ledger, noise,
-    accept
-        As in ``PrivateCurator``.
+        The number of grid points per column. "auto" works for up to three columns. The grid has at
+        most 4096 points in all.
+    loss : {"squared", "huber"}
+        The loss of a residual.
+    threshold : "auto" or float
+        The threshold of the Huber loss, in units of y. "auto" is a tenth of the declared range.
+    kernel, length_scale
+        See ``PrivateKernelRidge``.
+    regularisation : "auto" or float
+        Lambda, with y scaled to [-1, 1]. "auto" minimises the error that public numbers let us
+        expect.
+    bounds, y_bounds
+        See ``PrivateKernelRidge``. Both are required.
+    neighbours, ledger, noise
+        See ``PrivateKernelRidge``.
+    accept : tuple of str
+        ``("idealised-arithmetic",)`` is always needed, because no theorem covers this noise in
+        finite precision.
 
     Attributes
     ----------
     certificate_ : Certificate
+        The guarantee of the fit.
     grid_values_ : ndarray
         The released values at ``grid_points_``, in units of y.
     grid_points_ : ndarray
         The grid in the unit box.
-    coef_, intercept_, feature_map_ : the interpolation as a linear model
+    coef_, intercept_, feature_map_
+        The interpolation written as a linear model.
     n_features_in_, feature_names_in_
+        The number and the names of the columns.
 
-    Guarantee    (epsilon, delta)-DP for the stated neighbours, in real arithmetic. Public: n, bounds,
-                 grid, parameters.
-    Sensitivity  K_UU^{-1/2} f(U) are orthonormal coordinates of the projection of f on the span of the
-                 grid, so they move no farther than f: ``sensitivity.erm_ridge`` or
-                 ``sensitivity.erm_lipschitz``.
-    Not covered  ``score`` on the training rows: it reads them without noise.
-    Reference    Hall, Rinaldo & Wasserman (2013).
+    Notes
+    -----
+    Guarantee
+        (epsilon, delta)-DP for the stated neighbours, in real arithmetic. The number of rows, the
+        bounds, the grid and the parameters are public.
+    Sensitivity
+        That of f: ``sensitivity.erm_ridge`` or ``sensitivity.erm_lipschitz``. The released numbers
+        K_UU^{-1/2} f(U) are orthonormal coordinates of the projection of f on the span of the grid,
+        so they move no farther than f does.
+    Not covered
+        ``score`` on the training rows, because it reads them without noise.
+
+    References
+    ----------
+    Hall, Rinaldo & Wasserman (2013).
 
     Examples
     --------
@@ -133,7 +159,7 @@ class PrivateGridRegressor(FunctionModel, KernelModel):
     def _grid(self, n_inputs: int) -> Array:
         if self.side == "auto" and n_inputs not in _AUTO_SIDE:
             raise ParameterError(
-                f"PrivateGridRegressor is for 1 to 3 columns, levels counted one by one. Got {n_inputs}."
+                f"PrivateGridRegressor is for 1 to 3 columns; each level counts as one. Got {n_inputs}."
                 " PrivateKernelRidge and PrivateCurator take more; side=2 makes a coarse grid."
             )
         side = _AUTO_SIDE[n_inputs] if self.side == "auto" else int(self.side)
@@ -155,7 +181,8 @@ class PrivateGridRegressor(FunctionModel, KernelModel):
         assert isinstance(features, PublicNystroem)
         model.grid_points_ = np.asarray(features.landmarks, dtype=np.float64)
         model.side = round(len(model.grid_points_) ** (1 / model.grid_points_.shape[1]))
-        model.kernel, model.length_scale = features.kernel, 1.0  # the kernel holds its own
+        # the kernel has its own length scale
+        model.kernel, model.length_scale = features.kernel, 1.0
         values = features.transform_block(model.grid_points_) @ model.coef_
         model.grid_values_ = _in_units(model._domain, values)
         return model
@@ -192,7 +219,7 @@ class GridPlan(FitPlan):
         return [Release("values on the grid", self.mechanism)]
 
     def prepare(self) -> None:
-        """Fit the function and take its coordinates on the features, orthonormal on that span."""
+        """Fit the function and compute its coordinates on the features, an orthonormal basis."""
         rows, alpha = self.table.solved(self.problem)
         assert isinstance(self.features, PublicNystroem)
         self.coordinates = self.features.coordinates(self.problem.kernel(self.grid, rows) @ alpha)

@@ -1,6 +1,6 @@
-"""The one pass of a ridge over a table whose unit is a person with several rows.
+"""The one pass of a ridge over a table in which a unit, such as a person, has several rows.
 
-Units and the shares of their rows are those of ``sources.open_units``.
+``sources.open_units`` finds the units and the share of each row in its unit.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def unit_layout(
     relation: Neighbours,
     n_units: int,
 ) -> UnitGramLayout:
-    """Return the layout for this many units, or raise where no rounding bound is proved."""
+    """Return the layout for this many units, or raise if no rounding bound is proved."""
     error = features.evaluation_error()
     if domain.columns is None:
         raise ParameterError(
@@ -43,9 +43,9 @@ def unit_layout(
 def sum_units(
     source: Source, domain: Domain, features: FeatureMap, layout: UnitGramLayout
 ) -> UnitGramSum:
-    """Return the sum over rows, each times its share of a unit, in double precision.
+    """Return the sum over rows, each weighted by its share of a unit, in double precision.
 
-    There is no progress bar: it would count rows.
+    There is no progress bar, because it would count rows, whose number is private.
     """
     target = domain.target
     assert isinstance(target, Interval)

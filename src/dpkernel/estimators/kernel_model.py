@@ -1,6 +1,7 @@
-"""A linear model on a public feature map: what the kernel estimators share.
+"""The base class of the kernel estimators: a linear model on a public feature map.
 
-Parameters, the way from raw rows to features, prediction, and what a model file holds.
+It holds the common parameters, turns raw rows into features, predicts, and writes and reads model
+files.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ class KernelModel(PrivateEstimator):
         )
 
     def _resolve_domain(self, source: Source, target: Interval | Levels) -> Domain:
-        """Return the declared domain, after comparing it with the table's public sizes."""
+        """Return the declared domain, after comparing it with the public sizes of the table."""
         names = self._set_aside["feature_names_in_"]
         domain = resolve_domain(self.bounds, target, source.n_columns, type(self).__name__, names)
         if domain.n_max is not None and source.n_rows > domain.n_max:
@@ -88,7 +89,7 @@ class KernelModel(PrivateEstimator):
         return domain
 
     def _choose_features(self, domain: Domain, source: Source, size: int) -> FeatureMap:
-        """Return the feature map; ``size`` is what "auto" stands for."""
+        """Return the feature map. ``size`` is the number of features for "auto"."""
         return choose_features(
             type(self).__name__,
             self.features,
@@ -110,7 +111,7 @@ class KernelModel(PrivateEstimator):
         return out
 
     def _unit_blocks(self, X: Any) -> Iterator[tuple[slice, Array]]:
-        """Yield places and rows of checked new data, scaled to the unit box, a block at a time."""
+        """Yield checked new data in blocks, scaled to the unit box, each with the slice of its rows."""
         step = rows_a_block(X.shape[1])
         for start in range(0, X.shape[0], step):
             rows = slice(start, start + step)
@@ -194,7 +195,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _read_parameters(header: JSON, names: list[str]) -> JSON:
-    """Return what ``_plain_parameters`` wrote; files of format 1 have none."""
+    """Return what ``_plain_parameters`` wrote. Files of format 1 have no parameters."""
     found = header.get("parameters", {})
     known = isinstance(found, dict) and set(found) <= set(names)
     if not known or not all(_is_plain(value) for value in found.values()):
@@ -203,7 +204,7 @@ def _read_parameters(header: JSON, names: list[str]) -> JSON:
 
 
 class LabelModel(ClassifierMixin, KernelModel):
-    """A classifier by the largest of the linear functions that were released, or by the sign of one."""
+    """A classifier that takes the largest of several linear functions, or the sign of one."""
 
     classes_: Any
 
@@ -222,7 +223,7 @@ class LabelModel(ClassifierMixin, KernelModel):
         self.classes_ = as_labels(self._domain.target)
 
     def decision_function(self, X: Any) -> Array:
-        """Return f(x): positive for the second of two classes; one column a class for more."""
+        """Return f(x): positive for the second of two classes, or one column per class for more."""
         return self._linear(X)
 
     def predict(self, X: Any) -> Any:

@@ -1,6 +1,6 @@
-"""What the estimators share that solve convex problems on records.
+"""The base class of estimators that solve convex problems on records.
 
-Noise goes into the problems (objective perturbation) or on their solutions (output perturbation).
+Noise is added to the problems (objective perturbation) or to their solutions (output perturbation).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Show = Callable[[Sequence[Task]], Iterable[Task]]
 
 
 class ObjectiveModel(KernelModel):
-    """Base class: one or more convex problems on one set of records, inside one spend."""
+    """Base class of estimators with one or more convex problems on the same records, in one spend."""
 
     _constraints: ClassVar[Mapping[str, Constraint | tuple[Constraint, ...]]] = {
         **KernelModel._constraints,
@@ -88,25 +88,27 @@ class ObjectiveModel(KernelModel):
 
 @dataclass(frozen=True)
 class Problems:
-    """Convex problems on one set of records, inside one budget.
+    """Convex problems on the same records, within one budget.
 
     Parameters
     ----------
     target : Interval or Levels
+        The declared range or classes of y.
     tasks : tuple of Task
-        Tasks with one label have one loss and share a line of the certificate.
+        Tasks with the same label have the same loss and share a line of the certificate.
     signal : float
-        The variance that a good prediction is taken to have.
+        The variance that we assume for a good prediction.
     solver : {"objective", "output"}
+        Where the noise is added.
     ridge : float or None
-        Lambda; None to have it chosen.
+        Lambda. None means that it is chosen from public numbers.
     accept : tuple of str
-        Assumptions that the user has signed.
+        The assumptions that the user has signed.
     centred : bool
-        Spend a share on the mean of the rows, and scale every row around it to norm 1: for losses in
-        which only the sign of a prediction counts.
+        Whether to spend a share on the mean of the rows, and to scale every row around it to norm
+        1. This suits losses for which only the sign of a prediction counts.
     single : bool
-        There is one problem, so that ``coef_`` is a vector.
+        Whether there is one problem only, so that ``coef_`` is a vector.
     """
 
     target: Interval | Levels
@@ -120,7 +122,7 @@ class Problems:
 
 
 class ConvexPlan(FitPlan):
-    """Solve problems with noise inside them, or on their solutions."""
+    """Solve problems with noise in the problems or on their solutions."""
 
     def __init__(
         self,
@@ -152,10 +154,10 @@ class ConvexPlan(FitPlan):
         self.releases += self._approach.releases()
 
     def prepare(self) -> None:
-        """Make the records; where they need a centre first, sum up the rows for it."""
+        """Make the records. If they need a centre first, only sum up the rows for it."""
         logger.info("%d problem(s) on %d rows", len(self._problems.tasks), self._source.n_rows)
         if self._problems.centred:
-            # what can't be built is refused before anything is spent
+            # features that can't be built are refused before anything is spent
             around_zero = self._recipe.around(np.zeros(self._recipe.n_coordinates - 1))
             self._recipe = self._recipe if self._centre else around_zero
         self._store = RecordStore(self._source, self._recipe)
@@ -209,7 +211,7 @@ class _Approach(Protocol):
         """Return the ridge of every different loss."""
 
     def solve(self, store: RecordStore, noise: Noise, show: Show) -> list[Array]:
-        """Return the released solutions, one a task."""
+        """Return the released solutions, one per task."""
 
 
 @dataclass(frozen=True)
@@ -229,7 +231,7 @@ class _Objective:
         return {plan.loss: plan.mechanism.ridge for plan in self.plans}
 
     def solve(self, store: RecordStore, noise: Noise, show: Show) -> list[Array]:
-        """Return the released solutions, one a task."""
+        """Return the released solutions, one per task."""
         plan_of = {plan.loss: plan for plan in self.plans}
         found = []
         for _, loss, targets in show(self.tasks):
@@ -246,7 +248,7 @@ class _Output:
     plan: OutputPlan
 
     def releases(self) -> list[Release]:
-        """Return the one line that there is."""
+        """Return the only line."""
         labels = dict.fromkeys(label for label, _, _ in self.tasks)
         return [Release(", ".join(labels), self.plan.mechanism)]
 
@@ -257,7 +259,7 @@ class _Output:
         }
 
     def solve(self, store: RecordStore, noise: Noise, show: Show) -> list[Array]:
-        """Return the released solutions, one a task."""
+        """Return the released solutions, one per task."""
         found = [
             minimise_risk(partial(store.records, targets=targets), risk)
             for (_, _, targets), risk in zip(show(self.tasks), self.plan.risks, strict=True)
@@ -270,7 +272,7 @@ def _silent(tasks: Sequence[Task]) -> Sequence[Task]:
 
 
 def _announced(tasks: Sequence[Task]) -> Iterator[Task]:
-    """Yield the tasks and say which one is worked on; their number is public, steps are not."""
+    """Yield the tasks and show which one is running. Their number is public; their steps are not."""
     console = Console()
     for number, task in enumerate(tasks, start=1):
         text = f"problem {number} of {len(tasks)}"
@@ -284,14 +286,14 @@ def _solver(records: Records, problem: Problem) -> Callable[[Array], Array]:
 
 
 def _centre_share(n: int, n_inputs: int, budget: Budget) -> float:
-    """Return the share for the mean of the rows: none where it would drown in its noise."""
+    """Return the budget share of the mean of the rows; 0 if noise would hide the mean."""
     if budget.pure or n * gaussian_mu(budget.epsilon, budget.delta) < n_inputs:
         return 0.0
     return _CENTRE_SHARE
 
 
 def auto_size(n: int, n_inputs: int, budget: Budget) -> int:
-    """Return how many features: more where there are more rows, and always the linear ones."""
+    """Return the number of features: it grows with the rows and always includes the linear ones."""
     if budget.pure:
         signal = math.sqrt(n * budget.epsilon / 5)
     else:

@@ -19,15 +19,15 @@ from dpkernel.privacy.sensitivity import Sensitivity, bounded_sum, loss_gradient
 from dpkernel.solvers.objective_perturbation import LARGEST_CONDITION, Problem, refuse_endless
 
 ROW_BOUND = 1.0
-_OUTPUT_SHARE = 0.05  # the mu of the output noise as a share of m: it costs 0.1 % of sigma
-_PURE_OUTPUT_SHARE = 0.01  # of epsilon
+_OUTPUT_SHARE = 0.05  # the mu of the output noise divided by m; it raises sigma by 0.1 %
+_PURE_OUTPUT_SHARE = 0.01  # the share of epsilon that the output noise gets
 _CANDIDATES = 24
-_LARGEST_LOG = 9.0  # of 1 + c_2 B^2 / Lambda: a smaller ridge than that is none
+_LARGEST_LOG = 9.0  # of 1 + c_2 B^2 / Lambda: a smaller ridge has no effect
 
 
 @dataclass(frozen=True)
 class ObjectivePlan:
-    """A mechanism, how often it is drawn, and the problem that every draw solves."""
+    """A mechanism, the number of its draws, and the problem that every draw solves."""
 
     loss: Loss
     mechanism: ObjectivePerturbation | PureObjectivePerturbation
@@ -37,21 +37,22 @@ class ObjectivePlan:
 
 @dataclass(frozen=True)
 class Setting:
-    """The public side of the data.
+    """What is public about the data.
 
     Parameters
     ----------
     owner : str
-        Whose parameters errors speak of.
+        The estimator that error messages name.
     budget, relation, n_rows
+        The budget, the neighbouring relation and the number of rows.
     powers : ndarray
         A_l, the mean of z_l^2 under the public measure of the inputs.
     signal : float
         A guess of the variance of the best prediction.
     target_bound : float
-        |y| at most.
+        The largest absolute value of y.
     centre_share : float
-        The share of mu^2 that the mean of the rows gets.
+        The share of mu^2 for the mean of the rows.
     """
 
     owner: str
@@ -68,7 +69,7 @@ class Setting:
         return loss_gradient(self.relation, slope=loss.lipschitz, row=ROW_BOUND)
 
     def problem(self, loss: Loss, ridge: float, largest_b: float) -> Problem:
-        """Return the problem, with a tolerance at which the output noise is small beside b's."""
+        """Return the problem, with a tolerance so small that the output noise is small beside b."""
         ridges = np.full(len(self.powers), ridge)
         numbers = loss, self.n_rows, ROW_BOUND, ridges, self.target_bound, largest_b, BLOCK_ROWS
         draft = Problem(*numbers)
@@ -81,8 +82,8 @@ def plan_objectives(
 ) -> tuple[list[ObjectivePlan], Gaussian | None]:
     """Return one plan for each different loss, and the release of the centre if it has a share.
 
-    All of them together fit the budget, and every problem gets the same share of it. ``ridge`` is
-    Lambda; by default it is searched for, free of privacy cost.
+    All of them together fit the budget, and every problem gets the same share. ``ridge`` is Lambda;
+    by default it is chosen from public numbers, at no privacy cost.
     """
     budget, relation = setting.budget, setting.relation
     draws = {loss: losses.count(loss) for loss in losses}
@@ -98,7 +99,7 @@ def plan_objectives(
         refuse_endless(setting.owner, setting.problem(loss, chosen, 0.0))
     if budget.pure:
         return [_pure(setting, loss, ridges[loss], share, draws[loss]) for loss in draws], None
-    # what b misses must stay far below delta e^-epsilon, for any epsilon
+    # the probability that b exceeds its reach must be far below delta e^-epsilon, for any epsilon
     miss = math.log(1e-7 / len(losses)) + math.log(budget.delta) - budget.epsilon
     miss = min(math.log(1e-20), miss)
     kappa = objective_multiplier(
@@ -111,7 +112,7 @@ def plan_objectives(
         log_miss=miss + math.log(len(losses)),
     )
     if not kappa > 0:
-        allowed = "larger for so many problems, or such that fewer are asked for"
+        allowed = "larger for this many problems (or ask for fewer)"
         raise ParameterError(
             parameter_message(setting.owner, "epsilon, delta", allowed, str(budget))
         )
@@ -128,9 +129,10 @@ def plan_objectives(
 def _ridge(setting: Setting, loss: Loss, share: float) -> float:
     r"""Return the ridge with the least expected squared error.
 
-    A larger ridge needs less noise, as log(1 + c_2 B^2 / Lambda) of epsilon pays for the determinant,
-    and biases more. With curvature g_l = n eta A_l a solution errs by
-    sum_l A_l (sigma^2 + Lambda^2 signal) / (g_l + Lambda)^2 and by the output noise.
+    A larger ridge needs less noise, because the determinant costs log(1 + c_2 B^2 / Lambda) of
+    epsilon, but it adds bias. With curvature g_l = n eta A_l, the expected squared error of a
+    solution is sum_l A_l (sigma^2 + Lambda^2 signal) / (g_l + Lambda)^2 plus that of the output
+    noise.
     """
     budget, value, powers = setting.budget, setting.sensitivity(loss).value, setting.powers
 
@@ -142,7 +144,7 @@ def _ridge(setting: Setting, loss: Loss, share: float) -> float:
             sigma = value * root / left if left > 0 else math.inf
             output = (_PURE_OUTPUT_SHARE * share) / root
         else:
-            part = Budget(share, budget.delta)  # near enough for a choice
+            part = Budget(share, budget.delta)  # accurate enough for this choice
             m = objective_multiplier(part, [1.0], [x], setting.relation, gaussian=_OUTPUT_SHARE**2)
             sigma = value / m if m > 0 else math.inf
             output = _OUTPUT_SHARE * m
@@ -162,7 +164,7 @@ def _ridge(setting: Setting, loss: Loss, share: float) -> float:
 
 
 def centre_release(setting: Setting, kappa: float) -> Gaussian | None:
-    """Return the release of the mean of the rows, with its share of kappa^2; None without a share."""
+    """Return the release of the mean of the rows, with its share of kappa^2, or None."""
     if not setting.centre_share:
         return None
     found: Gaussian = Gaussian.with_mu(

@@ -16,9 +16,9 @@ from dpkernel.privacy.profiles import compose, gaussian_mu
 from dpkernel.solvers.output_perturbation import Risk, stacked
 
 _CANDIDATES = 60
-_BEND = 0.4  # how many margins or residuals are where a loss bends, a unit; of the squared, all are
-_MOST_BEND = {True: 1.0, False: 5.0}  # labels in [-1, 1], or residuals of targets in [-1, 1]
-_LARGEST_EPSILON = 1e11  # beyond it double precision has nothing more to give
+_BEND = 0.4  # the share of margins or residuals, per unit, where a loss bends (squared loss: all)
+_MOST_BEND = {True: 1.0, False: 5.0}  # for labels, and for residuals of targets in [-1, 1]
+_LARGEST_EPSILON = 1e11  # beyond it, double precision adds no accuracy
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class OutputPlan:
     risks: tuple[Risk, ...]
 
     def split(self, released: Array) -> list[Array]:
-        """Return the problems' solutions."""
+        """Return the solution of each problem."""
         return np.split(released, len(self.risks))
 
 
@@ -38,7 +38,8 @@ def plan_outputs(
 ) -> tuple[OutputPlan, Gaussian | None]:
     """Return the plan of all problems, and the release of the centre if it has a share.
 
-    They have one ridge Lambda; by default it is searched for, free of privacy cost.
+    All problems have the same ridge Lambda; by default it is chosen from public numbers, at no
+    privacy cost.
     """
     budget = setting.budget
     chosen = _ridge(setting, losses) if ridge is None else ridge
@@ -61,7 +62,7 @@ def plan_outputs(
         mu *= 1 - 1e-9
 
 
-_MOST_NOISE = 1e150  # whose square is a number
+_MOST_NOISE = 1e150  # its square is still finite
 
 
 def _mu(budget: Budget) -> float:
@@ -82,9 +83,9 @@ def _bend(loss: Loss) -> float:
 def _ridge(setting: Setting, losses: Sequence[Loss]) -> float:
     r"""Return the ridge with the least expected squared error.
 
-    A larger ridge needs less noise and biases more: with curvature g_l = n eta A_l the solution errs
-    by sum_l A_l (sigma^2 + Lambda^2 signal / (g_l + Lambda)^2). Unlike in objective perturbation the
-    noise does not shrink where the data say much.
+    A larger ridge needs less noise but adds bias. With curvature g_l = n eta A_l, the expected
+    squared error of the solution is sum_l A_l (sigma^2 + Lambda^2 signal / (g_l + Lambda)^2).
+    Unlike in objective perturbation, the noise does not shrink where the data are informative.
     """
     budget, powers = setting.budget, setting.powers
     size = len(losses) * len(powers)

@@ -2,9 +2,9 @@ r"""From raw rows to the records of a convex problem: centred features, a consta
 
 A record is z = (constant, scale (phi(x) - centre)) with a target and a weight
 omega = min(1, B^2 / ||z||^2), so that omega ||z|| <= B and omega ||z||^2 <= B^2 for every row.
-Weights keep the direction and the target of a long row, where clipping would shorten it: the
-solution for the rows that remain is not biased. Centre and scale follow from the public measure of
-the inputs. Each row's record is a function of that row.
+Clipping would shorten a long row. A weight keeps its direction and its target, so that the solution
+for the other rows is not biased. The centre and the scale follow from the public measure of the
+inputs. The record of a row depends on that row only.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from dpkernel.models.features import FeatureMap, NormalisedFeatures
 from dpkernel.models.losses import Loss
 from dpkernel.solvers.objective_perturbation import CompensatedSum, Records, sum_blocks
 
-_CONSTANT_POWER = 0.1  # share of ||z||^2 that the constant coordinate has
+_CONSTANT_POWER = 0.1  # the share of ||z||^2 that belongs to the constant coordinate
 _SAMPLE = 2048
 STEPS = 2**20  # a row of norm 1 in integers, whose sums are exact
 
 
 @dataclass(frozen=True)
 class RecordRecipe:
-    """How a row becomes a record. Public."""
+    """How a row becomes a record. All of it is public."""
 
     domain: Domain
     features: FeatureMap
@@ -49,8 +49,8 @@ class RecordRecipe:
     ) -> tuple[RecordRecipe, Array]:
         """Return the recipe for which E ||z||^2 = 1 under the public measure, and the E z_l^2.
 
-        The measure is the uniform law on the declared box; where no bounds were declared the centre
-        is 0 and the scale follows from the bound on ||phi||.
+        The measure is the uniform law on the declared box. Without declared bounds, the centre is 0
+        and the scale follows from the bound on ||phi||.
         """
         dtype = "float32" if n_rows >= 20_000 else "float64"
         power = 1 - _CONSTANT_POWER
@@ -75,17 +75,17 @@ class RecordRecipe:
 
     @property
     def bytes_a_row(self) -> int:
-        """How much memory z of a row takes."""
+        """The memory that z of one row takes."""
         return self.n_coordinates * np.dtype(self.dtype).itemsize
 
     @property
     def _offset(self) -> int:
-        """1 where a constant comes before the features."""
+        """1 if a constant comes before the features, else 0."""
         return 1 if self.constant else 0
 
     def rows(self, X: Array) -> tuple[Array, Array]:
-        """Return z of every row, and the weights."""
-        with np.errstate(all="ignore"):  # a warning would tell of the data
+        """Return z and the weight of every row."""
+        with np.errstate(all="ignore"):  # a warning would reveal something about the data
             phi = self.features.transform_block(unit_inputs(X, self.domain, self.dtype))
         z = np.empty((len(phi), self.n_coordinates), self.dtype)
         first = self._offset
@@ -95,12 +95,12 @@ class RecordRecipe:
             z[:, first:] *= z.dtype.type(self.scale)
         limit = self.row_bound**2 * (1 - 2.0**-40)
         weights = np.empty(len(z))
-        for start in range(0, len(z), 512):  # a few rows at a time stay in the cache
+        for start in range(0, len(z), 512):  # so few rows at a time stay in the cache
             part = z[start : start + 512].astype(np.float64)
             with np.errstate(all="ignore"):
                 squares = np.add.reduce(part * part, axis=1)
             strange = ~(squares < 1e200)
-            if strange.any():  # can't come from a map of this library; such a row counts nothing
+            if strange.any():  # no map of this library does this; such a row has no effect
                 z[start : start + 512][strange] = 0.0
                 squares = np.where(strange, 0.0, squares)
             weights[start : start + 512] = limit / np.maximum(squares, limit)
@@ -112,9 +112,10 @@ class RecordRecipe:
         return coef, float(self.constant * beta[0] * self._offset - self.centre @ coef)
 
     def around(self, shift: Array) -> RecordRecipe:
-        """Return the recipe for rows around the centre moved by ``shift``, each of norm 1.
+        """Return the recipe for rows of norm 1 around the centre, which is moved by ``shift``.
 
-        The shift is that of the features in z, released. The constant is then one of the features.
+        The shift is in the units of z and was released. The constant then becomes one of the
+        features.
         """
         centre = self.centre + shift / self.scale if self.scale else self.centre
         scale = self.scale or 1.0
@@ -126,7 +127,7 @@ class RecordRecipe:
 
 
 def sum_rows(X: Array, y: Array, recipe: RecordRecipe) -> tuple[IntArray]:
-    """Return the sum of a block's z without the constant, in integers: each of norm <= STEPS."""
+    """Return the sum of z over a block, without the constant, as integers of norm <= STEPS each."""
     z, _ = recipe.rows(X)
     part = z[:, 1:].astype(np.float64)
     norms = np.sqrt(np.add.reduce(part * part, axis=1))
@@ -139,10 +140,10 @@ def sum_rows(X: Array, y: Array, recipe: RecordRecipe) -> tuple[IntArray]:
 
 @dataclass(frozen=True)
 class Targets:
-    """What a problem makes of the stored targets; public, and the same for every row."""
+    """How a problem transforms the stored targets. It is public, and the same for every row."""
 
     def of(self, y: Array) -> tuple[Array, Array | None]:
-        """Return the problem's targets, and weights in [0, 1] or None."""
+        """Return the targets of the problem, and weights in [0, 1] or None."""
         return y, None
 
     def view(self, z: Any, y: Array, weights: Array) -> tuple[Any, Array, Array]:
@@ -152,7 +153,7 @@ class Targets:
 
 
 class RecordPasses(Passes):
-    """A table and its steps, the last of which may return records: (features, targets, weights)."""
+    """A table and its steps. The last step may return records: (features, targets, weights)."""
 
     def records(self, loss: Loss) -> Records:
         """Return the sums of a convex problem."""
@@ -173,7 +174,7 @@ class _Sums:
     ) -> tuple[Array, Array | None]:
         """Return the gradient of the sum of losses and, with a stride, its Hessian."""
         if self.passes.source.kind == "dask":
-            hessian_stride, threads = min(hessian_stride, 1), 1  # every chunk: they are few
+            hessian_stride, threads = min(hessian_stride, 1), 1  # all chunks, as they are few
         arguments = self.targets, self.loss, beta, hessian_stride, threads
         parts = self.passes.run(self.job, *arguments)
         gradient, hessian = parts[0]
@@ -204,7 +205,7 @@ def _compensated(terms: list[Array]) -> Array:
 
 
 def record_block(X: Array, y: Array, recipe: RecordRecipe) -> tuple[Array, Array, Array]:
-    """Return z, the table's targets and the weights of a block of rows."""
+    """Return z, the targets of the table and the weights, for a block of rows."""
     z, weights = recipe.rows(X)
     return z, y, weights
 
@@ -241,5 +242,5 @@ class RecordStore:
         return Passes(self._source).sum(sum_rows, self._recipe)[0]
 
     def prepare(self) -> None:
-        """Make what is kept now, before anything is spent: a table that fails here costs nothing."""
+        """Make the records that are kept, before anything is spent, so that a failure costs nothing."""
         self._records.prepare()

@@ -37,78 +37,98 @@ _FLOAT32_FROM = 20_000  # rows from which features are computed in single precis
 class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
     r"""Kernel ridge regression with a privacy certificate.
 
-    Minimises sum_i (y_i - phi(x_i)^T beta - b)^2 + Lambda ||beta||^2 on a data-independent
-    feature map phi, from one noisy release of sum_i v_i v_i^T, v = (phi(x), y, 1). One pass over
-    the data; everything after the release is post-processing. ``solver="output"`` solves without noise
-    and adds noise to the solution instead.
+    The fit minimises sum_i (y_i - phi(x_i)^T beta - b)^2 + Lambda ||beta||^2, where the feature map
+    phi does not depend on the data. With ``solver="gram"`` it reads the data once and releases
+    sum_i v_i v_i^T, v = (phi(x), y, 1), with noise; the model is computed from this release alone.
+    With ``solver="output"`` it solves without noise and adds noise to the solution.
 
     Parameters
     ----------
     epsilon, delta : float
-        What is asked for; the certificate states at most this.
+        The budget of a fit. The certificate claims at most this.
     kernel : str or Kernel
         A name ("gaussian", "laplace", "matern12", "matern32", "matern52", "rational_quadratic",
-        "cauchy", "linear", "polynomial", "arc_cosine", "additive") or a value of
+        "cauchy", "linear", "polynomial", "arc_cosine", "additive") or a kernel from
         ``dpkernel.models.kernels``.
-    length_scale : "auto", float or one a column
-        On inputs scaled to [-1, 1]. "auto" is 0.7 sqrt(d).
-    features : "auto", "eigen", "fourier", "projection", "nystroem", "linear", "polynomial" or FeatureMap
-        "auto" takes the exact map of linear and polynomial kernels, public eigenfeatures where
-        bounds are declared, and Fourier features otherwise.
+    length_scale : "auto", float or sequence of floats
+        The length scale of the kernel on inputs scaled to [-1, 1]: one number, or one number per
+        column. "auto" is 0.7 sqrt(d) for d columns.
+    features : str or FeatureMap
+        "auto", "eigen", "fourier", "projection", "nystroem", "linear", "polynomial" or a feature
+        map. "auto" takes the exact map for linear and polynomial kernels. For other kernels it
+        takes public eigenfeatures if bounds are declared, and Fourier features otherwise.
     n_features : "auto" or int
-        "auto" depends on (n, epsilon, delta) only.
+        The number of features. "auto" depends only on (n, epsilon, delta).
     regularisation : "auto" or float
-        Lambda; "auto" follows from the noise of the release, or is chosen by ``folds``.
+        Lambda. "auto" follows from the noise of the release or, with ``folds`` above 1, is chosen
+        by held-out error.
     folds : int
-        From 1 to 10. Above 1 a noisy matrix is released for each fold of the rows, with the same
-        noise and at the same privacy cost as one for all, since a record is in one fold. Lambda (if
-        "auto") and the number of leading eigenfeatures are then chosen by held-out error, at no
-        further cost. The model is solved from the sum of all folds, whose noise is sqrt(folds)
-        times larger: it pays with many rows and a target that the default rule does not fit; take
-        2. The fold of a row is its position modulo ``folds``, so the order of rows must be public:
-        never sort or stratify them by what they contain. Not with ``groups``.
+        From 1 to 10. Above 1, the fit releases one noisy matrix for each fold of the rows. Each has
+        the same noise as a single matrix would have, and all of them together cost the same
+        privacy, because a record is in one fold only. Lambda (if "auto") and the number of leading
+        eigenfeatures are then chosen by held-out error, at no further cost. The model is solved
+        from the sum of all folds, whose noise is sqrt(folds) times larger. Folds therefore help
+        when there are many rows and the default rule does not suit the target; take 2. The fold of
+        a row is its position modulo ``folds``, so the order of the rows must be public: never sort
+        or stratify them by what they contain. ``groups`` excludes folds.
     solver : {"gram", "output"}
-        Noise on the Gram matrix, or on the solution: output perturbation. "output" pays nothing for
-        the number of features, reads the table several times, and goes without ``folds`` and
-        ``groups``. Its Lambda multiplies half the squared norm on features of mean square 1, with y
-        scaled to [-1, 1]; the noise is about proportional to 1 / Lambda.
+        Whether noise is added to the Gram matrix or to the solution (output perturbation). With
+        "output" the noise does not grow with the number of features, the table is read several
+        times, and neither ``folds`` nor ``groups`` is available. Its Lambda multiplies half the
+        squared norm on features of mean square 1, with y scaled to [-1, 1]; the noise is about
+        proportional to 1 / Lambda.
     bounds : (low, high) or Domain, optional
-        Publicly known range of the columns; values outside are clipped. Fourier features and random
-        projections of kernels that are bounded everywhere do without.
+        The publicly known range of the columns. Values outside are clipped. Bounds are not needed
+        for Fourier features and random projections of kernels that are bounded everywhere.
     y_bounds : (low, high)
-        Publicly known range of the target. Required; values outside are clipped.
+        The publicly known range of the target. It is required. Values outside are clipped.
     neighbours : {"replace-one", "zero-out"}
+        The neighbouring relation of the guarantee.
     ledger : Ledger, optional
-        Where the spend is recorded. Without one each fit has a ledger of its own.
+        The ledger that records the spend. Without one, each fit has a ledger of its own.
     noise : NoiseSource, optional
-        The operating system's entropy by default; ``SeededNoise`` makes the fit not private.
+        The source of noise; by default the entropy of the operating system. With ``SeededNoise``
+        the fit is not private.
     random_state : int, optional
-        The public seed of the feature map; None is 0, as good as any. It has nothing to do with the
-        noise.
+        The public seed of the feature map. None means 0, which is as good as any other. It does not
+        affect the noise.
     verbose : bool
-        Show a progress bar; it counts rows of arrays and streams. None with ``groups``, where
-        their number is private.
+        Show a progress bar, which counts the rows of arrays and streams. There is none with
+        ``groups``, because the number of rows is then private.
 
     Attributes
     ----------
     certificate_ : Certificate
-    coef_, intercept_ : on the features, in units of the scaled target
+        The guarantee of the fit.
+    coef_, intercept_ : ndarray or float
+        The coefficients of the features and the constant, in units of the scaled target.
     feature_map_ : FeatureMap
+        The public map from a row to its features.
     n_features_in_, feature_names_in_
+        The number and the names of the columns.
 
-    Guarantee    (epsilon, delta)-DP for the stated neighbours. Public: n, bounds, seed, parameters;
-                 with ``folds`` also the position of a row.
-                 With ``groups`` a neighbour replaces (blanks) one unit with all its rows; n is the
-                 number of units, and the number of rows is protected, too.
-    Sensitivity  sqrt(2) N^2 (replace-one) or N^2, in integers: ``sensitivity.augmented_gram``; the
-                 same for units, in float64 with a proved rounding error: ``sensitivity.unit_gram``.
-                 With ``solver="output"`` (B / Lambda) min(2 + rho / 2, 2 psi(rho)) of the solution,
-                 B = 1 and rho = B sqrt(n / Lambda), times the root of the number of targets, and what
-                 the solver may be off: ``sensitivity.erm_ridge``.
-    Not covered  ``score`` on the training rows: it reads them without noise.
-    Reference    Lee, Park & Ahn, Algorithms 1 and 3 and Appendix B, with a joint release, clipping
-                 and the analytic Gaussian mechanism in place of the printed calibration. "output":
-                 Nie & Wang, Theorem 2, with a sharper bound and noise on all coefficients.
+    Notes
+    -----
+    Guarantee
+        (epsilon, delta)-DP for the stated neighbours. The number of rows, the bounds, the seed and
+        the parameters are public; with ``folds`` above 1, so is the position of each row. With
+        ``groups``, a neighbour replaces (or blanks) one unit with all its rows; n is the number of
+        units, and the number of rows is protected, too.
+    Sensitivity
+        The Gram matrix has sqrt(2) N^2 (replace-one) or N^2 (zero-out), in integers, where N bounds
+        the norm of a record: ``sensitivity.augmented_gram``. For units it is the same, in float64
+        with a proved rounding error: ``sensitivity.unit_gram``. With ``solver="output"`` the
+        solution has (B / Lambda) min(2 + rho / 2, 2 psi(rho)), with B = 1 and rho = B sqrt(n /
+        Lambda), times the square root of the number of targets, plus the error that the solver may
+        leave: ``sensitivity.erm_ridge``.
+    Not covered
+        ``score`` on the training rows, because it reads them without noise.
+
+    References
+    ----------
+    Lee, Park & Ahn, Algorithms 1 and 3 and Appendix B, with a joint release, clipping and the
+    analytic Gaussian mechanism in place of the printed calibration. For ``solver="output"``: Nie &
+    Wang, Theorem 2, with a sharper bound and with noise on all coefficients.
 
     Examples
     --------
@@ -167,20 +187,21 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
     def fit(self, X: Any, y: Any = None, groups: Any = None) -> PrivateKernelRidge:
         """Release the noisy Gram matrix of (X, y) and solve for the model.
 
+        Nothing is spent if an argument or the data are refused, or if a Dask graph fails.
+
         Parameters
         ----------
         X : array, sparse matrix, data frame, Dask array or data frame, torch tensor, or BlockStream
-            A ``BlockStream`` carries its targets; it is read once, and with ``solver="output"``
-            several times: it then needs a function that starts it again.
+            A ``BlockStream`` carries its targets. It is read once; with ``solver="output"`` it is
+            read several times and needs a function that starts it again.
         y : array of shape (n,) or (n, targets)
         groups : array of n ids, optional
-            Whose row each is. The unit that is protected is then a person with all rows, not a
-            row: a row weighs 1 / (rows of its unit), the error that is minimised is a mean over
-            each unit's rows, summed over units, and only the number of units is public. X must be
-            in memory, with ``bounds``. scikit-learn's grid searches hand groups to the splitter
-            alone, unless ``set_fit_request(groups=True)`` asks for them.
-
-        Nothing is spent if an argument or the data are refused, or if a Dask graph fails.
+            The unit (for example, the person) to which each row belongs. A unit with all its rows
+            is then protected instead of a single row: each row has the weight 1 / (rows of its
+            unit), so that the error is a mean over the rows of each unit, summed over units, and
+            only the number of units is public. X must be in memory, and ``bounds`` are required.
+            scikit-learn's grid searches pass groups to the splitter only, unless you call
+            ``set_fit_request(groups=True)``.
         """
         return self._fit(X, y, groups=groups)
 
@@ -204,7 +225,7 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
     ) -> int:
         """Fit on folds and choose among pairs (Lambda, number of leading features), at no cost.
 
-        The choice is read off the released matrices. Returns its place among the choices.
+        The choice depends on the released matrices only. Returns the position of the chosen pair.
         """
         try:
             budget, plan = self._planned_fit(X, y)
@@ -251,12 +272,12 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
                     "folds",
                     "1 with groups",
                     self.folds,
-                    "A fold is a set of row positions, and the rows of a unit lie in several.",
+                    "A fold is a set of row positions, and a unit would have rows in several folds.",
                 )
             )
 
     def _given_regularisation(self, features: FeatureMap) -> float | None:
-        """Return Lambda, None for "auto"; refuse folds that have nothing to choose."""
+        """Return Lambda, or None for "auto". Refuse folds if they have nothing to choose."""
         given = None if self.regularisation == "auto" else float(self.regularisation)
         if self.folds > 1 and given is not None and not hasattr(features, "spectrum"):
             raise ParameterError(
@@ -265,7 +286,7 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
                     "folds",
                     "1 where nothing is left to choose",
                     self.folds,
-                    "The regularisation is given and these features have no order, so that folds"
+                    "The regularisation is given and these features have no order, so folds"
                     " would only add noise.",
                 )
             )
@@ -300,12 +321,12 @@ class GramPlan(FitPlan):
     regularisation: float | None
     verbose: bool = False
     choices: tuple[tuple[float | None, int | None], ...] = ()
-    choice: int | None = None  # the place of the chosen pair, after the run
+    choice: int | None = None  # the position of the chosen pair, after the run
     sums: Any = None
 
     @property
     def by_unit(self) -> bool:
-        """Whether a unit with all its rows is protected, and not a row."""
+        """Whether a unit with all its rows is protected, instead of a single row."""
         return isinstance(self.layout, UnitGramLayout)
 
     @property
@@ -381,23 +402,23 @@ class GramPlan(FitPlan):
 
 
 def squared_interval(model: Any) -> Interval:
-    """Return the declared range of y, or refuse one whose squares are no numbers."""
+    """Return the declared range of y; refuse a range whose squares overflow."""
     owner = type(model).__name__
     target = interval_of(model.y_bounds, model.bounds, owner)
     if not target.half_width <= 1e150:
-        allowed = "less than 2e150 wide, so that squares are numbers"
+        allowed = "less than 2e150 wide, so that squares are finite"
         got = (target.low, target.high)
         raise ParameterError(parameter_message(owner, "y_bounds", allowed, got))
     return target
 
 
 def record_precision(n_rows: int) -> str:
-    """Return the precision in which features of so many rows are computed."""
+    """Return the precision in which features are computed, given the number of rows."""
     return "float32" if n_rows >= _FLOAT32_FROM else "float64"
 
 
 def auto_size(n: int, budget: Budget) -> int:
-    """Return how many features are worth their noise, which grows like M / (n mu)."""
+    """Return how many features M are worth their noise, which grows like M / (n mu)."""
     signal = math.sqrt(n * gaussian_mu(budget.epsilon, budget.delta))
     return 2 * int(min(max(0.6 * signal, 4), 512))
 
@@ -405,12 +426,12 @@ def auto_size(n: int, budget: Budget) -> int:
 def _training_error(
     found: FoldedSolution, layout: GramLayout | UnitGramLayout, sigma: float, scale: float, n: int
 ) -> dict[str, Any]:
-    """Return the training error read off the released matrix, with the noise's own spread.
+    """Return the training error that the released matrix shows, with the spread due to noise.
 
-    The error, a mean over rows or over units, is w^T A w / n for w = (-beta, 1, -b); symmetric noise
-    of scale sigma on A, the sum of all folds, gives it the standard deviation sigma ||w||^2 / n in the
-    units of the release; intervals are 1.96 of them to either side. It is biased low, as any training
-    error is, because w was chosen from the same A.
+    The error is a mean over rows or over units: w^T A w / n for w = (-beta, 1, -b), where A is the
+    sum of all folds. Symmetric noise of scale sigma on A gives it the standard deviation sigma
+    ||w||^2 / n, in the units of the release. Intervals extend 1.96 standard deviations to either
+    side. The error is biased low, as any training error is, because w was chosen from the same A.
     """
     gram, solution, scale = found.gram, found.solution, scale / n
     names = ("training_mse", "training_mse_noise_std", "training_mse_interval")

@@ -16,7 +16,7 @@ from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import Array, Budget, Neighbours
 from dpkernel.models.losses import Squared
 
-_SIGNAL = 0.5  # the variance that a good prediction is taken to have, y in [-1, 1]
+_SIGNAL = 0.5  # the variance that we assume for a good prediction, with y in [-1, 1]
 _RIDGES = (1e-100, 1e100)
 
 
@@ -58,7 +58,7 @@ def plan_output(
 
 
 def ridge_of(model: Any, groups: Any = None) -> float | None:
-    """Return Lambda, None for "auto"; refuse what output perturbation can't do."""
+    """Return Lambda, or None for "auto". Refuse what output perturbation can't do."""
     owner = type(model).__name__
     if groups is not None:
         advice = "Output perturbation protects one row. Take solver='gram' for groups."

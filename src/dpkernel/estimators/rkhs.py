@@ -1,7 +1,8 @@
-"""Kernel ridge and Huber regression in the reproducing kernel space itself: one coefficient a row.
+"""Kernel ridge and Huber regression in the reproducing kernel space itself: one coefficient per row.
 
-The fitted function sum_i alpha_i k(x_i, .) holds the training inputs, so it is never released as it is:
-only its values on a public grid (``grid``), or answers of a curator (``curator``).
+The fitted function sum_i alpha_i k(x_i, .) contains the training inputs, so it is never released
+itself. What is released are its values on a public grid (``grid``), or the answers of a curator
+(``curator``).
 """
 
 from __future__ import annotations
@@ -32,16 +33,16 @@ from dpkernel.solvers.objective_perturbation import BlockRecords
 from dpkernel.solvers.output_perturbation import Risk, minimise_risk
 
 MOST_ROWS = 10_000
-_SIGNAL = 0.5  # the variance that a good prediction is taken to have, y in [-1, 1]
-_AUTO_THRESHOLD = 0.2  # of half the declared range
+_SIGNAL = 0.5  # the variance that we assume for a good prediction, with y in [-1, 1]
+_AUTO_THRESHOLD = 0.2  # as a share of half the declared range
 _SAMPLE = 256
 
 
 @dataclass(frozen=True)
 class FunctionProblem:
-    """The public side of a fit: sum_i loss(y_i - f(x_i)) + ridge ||f||^2 / 2, targets in [-1, 1].
+    """What is public about a fit: sum_i loss(y_i - f(x_i)) + ridge ||f||^2 / 2, y in [-1, 1].
 
-    ``threshold`` is that of the Huber loss, None for half the squared one.
+    ``threshold`` is that of the Huber loss. None stands for half the squared loss.
     """
 
     kernel: Kernel
@@ -52,12 +53,12 @@ class FunctionProblem:
 
     @property
     def risk(self) -> Risk:
-        """The problem of the Huber loss, which is solved in steps."""
+        """The problem with the Huber loss, which is solved iteratively."""
         assert self.threshold is not None
         return Risk(Huber(self.threshold), self.n_rows, self.n_rows, self.kappa, self.ridge)
 
     def sensitivity(self, neighbours: Neighbours) -> Sensitivity:
-        """Return how far the fitted function moves in the norm of the kernel's space."""
+        """Return how far the fitted function moves, in the norm of the kernel space."""
         if self.threshold is None:
             return erm_ridge(
                 neighbours, row=self.kappa, target=1.0, strength=self.ridge, n_rows=self.n_rows
@@ -77,7 +78,7 @@ class FunctionProblem:
         if self.threshold is None:
             try:
                 return np.asarray(cho_solve(cho_factor(matrix + self.ridge * np.eye(len(y))), y))
-            except np.linalg.LinAlgError:  # a tiny ridge: the matrix is indefinite by rounding
+            except np.linalg.LinAlgError:  # with a tiny ridge, rounding makes the matrix indefinite
                 values, vectors = np.linalg.eigh(matrix)
                 return np.asarray(vectors @ (vectors.T @ y / (np.maximum(values, 0) + self.ridge)))
         # rows of a root of the matrix are records in n dimensions with the same geometry
@@ -90,7 +91,7 @@ class FunctionProblem:
 
 @dataclass(frozen=True)
 class FunctionTable:
-    """A checked table in memory, in the units of its owner, and the domain that bounds it."""
+    """A checked table in memory, in its original units, and the domain that bounds it."""
 
     domain: Domain
     target: Interval
@@ -111,7 +112,7 @@ class FunctionTable:
 
 
 class FunctionModel(RegressorMixin, PrivateEstimator):
-    """Base class: parameters and data of regressions in a reproducing kernel space."""
+    """Base class of regressions in a reproducing kernel space: parameters and data."""
 
     _constraints: ClassVar[Any] = {
         "epsilon": Real(0, math.inf),
@@ -176,7 +177,7 @@ class FunctionModel(RegressorMixin, PrivateEstimator):
         return FunctionTable(domain, target, rows.shape[1], rows, targets)
 
     def _public(self, table: FunctionTable, problem: FunctionProblem, **more: Any) -> JSON:
-        """Return what a certificate says of the problem, and more."""
+        """Return what a certificate states about the problem, plus ``more``."""
         return {
             "n_rows": problem.n_rows,
             "n_columns": table.n_columns,
@@ -195,7 +196,7 @@ class FunctionModel(RegressorMixin, PrivateEstimator):
         width = domain.n_unit_columns
         auto = isinstance(self.length_scale, str)
         kernel = resolve_kernel(self.kernel, 0.7 * math.sqrt(width) if auto else self.length_scale)
-        kernel.scales(width)  # refuses length scales of another number of columns
+        kernel.scales(width)  # refuses length scales for another number of columns
         kappa = math.sqrt(kernel.diagonal_bound(width)) * (1 + 1e-15)
         threshold = None
         if self.loss == "huber":
@@ -227,8 +228,9 @@ def _ridge(
 ) -> float:
     """Return the ridge with the least expected squared error, from public numbers alone.
 
-    With the kernel's spectrum s_l under the uniform law on the box, noise adds (kappa Delta / mu)^2 and
-    the ridge a bias of signal sum_l s_l (ridge / (n s_l + ridge))^2 / sum_l s_l.
+    Let s_l be the spectrum of the kernel under the uniform law on the box. Noise adds
+    (kappa Delta / mu)^2 to the error, and the ridge adds a squared bias of
+    signal sum_l s_l (ridge / (n s_l + ridge))^2 / sum_l s_l.
     """
     points = LinearFeatures().build(width).public_sample(_SAMPLE)
     spectrum = np.maximum(np.linalg.eigvalsh(kernel(points)) / _SAMPLE, 0.0)

@@ -22,8 +22,8 @@ from dpkernel.models.losses import Huber, SmoothedPinball
 from dpkernel.privacy.ledger import Ledger
 from dpkernel.privacy.noise import NoiseSource
 
-_SIGNAL = 0.5  # the variance that a good prediction is taken to have, y in [-1, 1]
-_AUTO_WIDTH = 0.1  # of the declared range of y
+_SIGNAL = 0.5  # the variance that we assume for a good prediction, with y in [-1, 1]
+_AUTO_WIDTH = 0.1  # as a share of the declared range of y
 _AUTO_THRESHOLD = 0.1
 
 
@@ -39,25 +39,25 @@ class UnitTarget(Targets):
 
 
 class RobustModel(RegressorMixin, ObjectiveModel):
-    """What the regressors of this module share: a bounded target and one fit for several losses."""
+    """Base class of the regressors here: a bounded target, and one fit for several losses."""
 
     y_bounds: Any
 
     def fit(self, X: Any, y: Any = None) -> Any:
         """Solve the problems on (X, y) and release their solutions.
 
+        Nothing is spent if an argument or the data are refused.
+
         Parameters
         ----------
         X : array, sparse matrix, data frame, Dask array or data frame, torch tensor, or BlockStream
-            Read several times: a ``BlockStream`` needs a function that starts it again.
+            It is read several times, so a ``BlockStream`` needs a function that starts it again.
         y : array of shape (n,)
-
-        Nothing is spent if an argument or the data are refused.
         """
         return self._fit(X, y)
 
     def _open_table(self, X: Any, y: Any) -> Source:
-        self._problems()  # refuses parameters before data
+        self._problems()  # refuses bad parameters before it looks at the data
         return open_source(self, X, y, again=True, several=False)
 
     def _problems(self) -> Problems:
@@ -80,7 +80,7 @@ class RobustModel(RegressorMixin, ObjectiveModel):
         raise NotImplementedError
 
     def _in_units_of(self, name: str, auto: float, target: Interval) -> float:
-        """Return a length in units of y as one in units of half the declared range."""
+        """Convert the parameter ``name`` from units of y to units of half the declared range."""
         given = getattr(self, name)
         scaled = 2 * auto if given == "auto" else float(given) / target.half_width
         if not 1e-6 <= scaled <= 1e6:
@@ -102,46 +102,63 @@ class RobustModel(RegressorMixin, ObjectiveModel):
 class PrivateQuantileRegressor(RobustModel):
     r"""Quantiles of the target given the inputs, with a privacy certificate.
 
-    Minimises the pinball loss, smoothed, on a data-independent feature map by objective perturbation.
-    Several quantiles are fitted inside one budget and do not cross: two of them are a private
-    prediction interval.
+    The fit minimises a smoothed pinball loss on a feature map that does not depend on the data, by
+    objective perturbation. Several quantiles are fitted within one budget, and their predictions do
+    not cross. Two quantiles give a private prediction interval.
 
     Parameters
     ----------
     epsilon, delta : float
-        What is asked for, by all quantiles together. ``delta=0`` takes noise that is pure epsilon,
-        under the assumption of idealised arithmetic.
+        The budget of all quantiles together. The certificate claims at most this. ``delta=0`` uses
+        noise that gives pure epsilon, under the assumption of idealised arithmetic.
     quantile : float or sequence of floats
-        In (0, 1). One gives predictions of shape (n,), several of shape (n, quantiles) in
-        increasing order.
+        One number in (0, 1), or several in increasing order. One number gives predictions of shape
+        (n,); a sequence gives predictions of shape (n, quantiles).
     width : "auto" or float
-        Of the parabola that replaces the loss's kink, in units of y. "auto" is a tenth of the
-        declared range.
-    kernel, length_scale, features, n_features, bounds, y_bounds, neighbours, ledger, noise,
-    random_state, verbose
-        As in ``PrivateKernelRidge``.
+        The width of the parabola that replaces the kink of the loss, in units of y. "auto" is a
+        tenth of the declared range.
+    kernel, length_scale, features, n_features
+        See ``PrivateKernelRidge``.
     regularisation : "auto" or float
-        Lambda, with y scaled to [-1, 1]; "auto" minimises the error that is expected from public
-        numbers.
+        Lambda, with y scaled to [-1, 1]. "auto" minimises the error that public numbers let us
+        expect.
     solver : {"objective", "output"}
-        Noise inside the problem, or on its solution. "objective" is the more accurate on most tables.
+        Whether noise is added to the problem or to its solution. "objective" is more accurate on
+        most tables.
+    bounds, y_bounds, neighbours, ledger, noise, random_state
+        See ``PrivateKernelRidge``.
     accept : tuple of str
-        Assumptions that you sign: ``("idealised-arithmetic",)``, needed for ``delta=0``.
+        The assumptions that you sign. ``delta=0`` needs ``("idealised-arithmetic",)``.
+    verbose : bool
+        See ``PrivateKernelRidge``.
 
     Attributes
     ----------
     certificate_ : Certificate
-    coef_, intercept_ : on the features, in units of the scaled target
+        The guarantee of the fit.
+    coef_, intercept_ : ndarray or float
+        The coefficients of the features and the constant, in units of the scaled target.
     feature_map_ : FeatureMap
+        The public map from a row to its features.
     n_features_in_, feature_names_in_
+        The number and the names of the columns.
 
-    Guarantee    (epsilon, delta)-DP for the stated neighbours. Public: n, bounds, seed, parameters.
-    Sensitivity  2 B max(quantile, 1 - quantile) or half of it, of the gradient, B = 1:
-                 ``sensitivity.loss_gradient``; over Lambda with ``solver="output"``, of the solution:
-                 ``sensitivity.erm_lipschitz``, or ``erm_bounded`` where it is smaller.
-    Not covered  ``score`` on the training rows: it reads them without noise.
-    Reference    Lee, Park & Ahn, Algorithms 2 and 4 and Theorem 9, with the noise that their proof
-                 needs.
+    Notes
+    -----
+    Guarantee
+        (epsilon, delta)-DP for the stated neighbours. The number of rows, the bounds, the seed and
+        the parameters are public.
+    Sensitivity
+        The gradient has 2 B max(quantile, 1 - quantile) (replace-one) or half of it (zero-out),
+        with B = 1: ``sensitivity.loss_gradient``. With ``solver="output"`` the solution has this
+        divided by Lambda, ``sensitivity.erm_lipschitz``, or ``sensitivity.erm_bounded`` where that
+        is smaller.
+    Not covered
+        ``score`` on the training rows, because it reads them without noise.
+
+    References
+    ----------
+    Lee, Park & Ahn, Algorithms 2 and 4 and Theorem 9, with the noise that their proof needs.
 
     Examples
     --------
@@ -222,14 +239,15 @@ class PrivateQuantileRegressor(RobustModel):
         return [(f"quantile {float(q)}", SmoothedPinball(float(q), scaled), view) for q in wanted]
 
     def predict(self, X: Any) -> Array:
-        """Return the quantiles inside ``y_bounds``; several of them never cross."""
+        """Return the quantiles inside ``y_bounds``. Several quantiles never cross."""
         found = super().predict(X)
         return found if found.ndim == 1 else np.sort(found, axis=1)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return the share of the pinball loss that is explained, averaged over the quantiles.
+        """Return the share of the pinball loss that the model explains, averaged over the quantiles.
 
-        1 is perfect; 0 is no better than the quantiles of y alone. Reads (X, y) without noise.
+        1 is perfect, and 0 is no better than the quantiles of y alone. The method reads (X, y)
+        without noise.
         """
         found = self.predict(X).reshape(len(y), -1)
         each = zip(np.atleast_1d(self.quantile), found.T, strict=True)
@@ -256,40 +274,58 @@ class PrivateQuantileRegressor(RobustModel):
 class PrivateHuberRegressor(RobustModel):
     r"""Robust regression with a privacy certificate.
 
-    Minimises the Huber loss on a data-independent feature map by objective perturbation: squared
-    for small residuals, absolute beyond the threshold.
+    The fit minimises the Huber loss on a feature map that does not depend on the data, by objective
+    perturbation. The loss is quadratic for small residuals and linear beyond the threshold.
 
     Parameters
     ----------
     epsilon, delta : float
-        What is asked for. ``delta=0`` takes noise that is pure epsilon, under the assumption of
-        idealised arithmetic.
+        The budget of a fit. The certificate claims at most this. ``delta=0`` uses noise that gives
+        pure epsilon, under the assumption of idealised arithmetic.
     threshold : "auto" or float
-        In units of y; "auto" is a tenth of the declared range.
-    kernel, length_scale, features, n_features, bounds, y_bounds, neighbours, ledger, noise,
-    random_state, verbose
-        As in ``PrivateKernelRidge``.
+        The residual at which the loss becomes linear, in units of y. "auto" is a tenth of the
+        declared range.
+    kernel, length_scale, features, n_features
+        See ``PrivateKernelRidge``.
     regularisation : "auto" or float
-        Lambda, with y scaled to [-1, 1]; "auto" minimises the error that is expected from public
-        numbers.
+        Lambda, with y scaled to [-1, 1]. "auto" minimises the error that public numbers let us
+        expect.
     solver : {"objective", "output"}
-        Noise inside the problem, or on its solution. "objective" is the more accurate on most tables.
+        Whether noise is added to the problem or to its solution. "objective" is more accurate on
+        most tables.
+    bounds, y_bounds, neighbours, ledger, noise, random_state
+        See ``PrivateKernelRidge``.
     accept : tuple of str
-        Assumptions that you sign: ``("idealised-arithmetic",)``, needed for ``delta=0``.
+        The assumptions that you sign. ``delta=0`` needs ``("idealised-arithmetic",)``.
+    verbose : bool
+        See ``PrivateKernelRidge``.
 
     Attributes
     ----------
     certificate_ : Certificate
-    coef_, intercept_ : on the features, in units of the scaled target
+        The guarantee of the fit.
+    coef_, intercept_ : ndarray or float
+        The coefficients of the features and the constant, in units of the scaled target.
     feature_map_ : FeatureMap
+        The public map from a row to its features.
     n_features_in_, feature_names_in_
+        The number and the names of the columns.
 
-    Guarantee    (epsilon, delta)-DP for the stated neighbours. Public: n, bounds, seed, parameters.
-    Sensitivity  2 B threshold or half of it, of the gradient, B = 1: ``sensitivity.loss_gradient``;
-                 over Lambda with ``solver="output"``, of the solution: ``sensitivity.erm_lipschitz``,
-                 or ``erm_bounded`` where it is smaller.
-    Not covered  ``score`` on the training rows: it reads them without noise.
-    Reference    Lee, Park & Ahn, Algorithms 2 and 4, with the noise that their proof needs.
+    Notes
+    -----
+    Guarantee
+        (epsilon, delta)-DP for the stated neighbours. The number of rows, the bounds, the seed and
+        the parameters are public.
+    Sensitivity
+        The gradient has 2 B threshold (replace-one) or half of it (zero-out), with B = 1:
+        ``sensitivity.loss_gradient``. With ``solver="output"`` the solution has this divided by
+        Lambda, ``sensitivity.erm_lipschitz``, or ``sensitivity.erm_bounded`` where that is smaller.
+    Not covered
+        ``score`` on the training rows, because it reads them without noise.
+
+    References
+    ----------
+    Lee, Park & Ahn, Algorithms 2 and 4, with the noise that their proof needs.
 
     Examples
     --------

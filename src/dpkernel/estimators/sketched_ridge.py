@@ -26,72 +26,72 @@ from dpkernel.privacy.noise import Noise, NoiseSource
 from dpkernel.privacy.statistics import GramLayout
 from dpkernel.solvers.sketched_ridge import SketchedSolution, SketchScale, solve_sketch
 
-_ROWS_A_COLUMN, _MOST_AUTO_ROWS = 20, 20_000  # of the sketch
+_ROWS_A_COLUMN, _MOST_AUTO_ROWS = 20, 20_000  # rows of the sketch
 
 
 class PrivateSketchedRidge(RegressorMixin, MultiOutputMixin, KernelModel):
-    r"""Kernel ridge regression from a sketch of the table, a small synthetic table that is private.
+    r"""Kernel ridge regression from a sketch of the table: a small, private, synthetic table.
 
-    The records v = (phi(x), y, 1) on a data-independent feature map are mixed by Gaussian numbers:
-    every row of ``sketch_`` is a random combination of all of them plus noise. That is the only thing
-    that is released. From it sum_i (y_i - phi(x_i)^T beta - b)^2 + Lambda ||beta||^2 is minimised,
-    Lambda is chosen on held-out rows of the sketch, and both can be done again at no cost.
+    The records v = (phi(x), y, 1), on a feature map that does not depend on the data, are mixed by
+    Gaussian numbers: every row of ``sketch_`` is a random combination of all records plus noise.
+    Only the sketch is released. The model minimises sum_i (y_i - phi(x_i)^T beta - b)^2 + Lambda
+    ||beta||^2 on it, and Lambda is chosen on held-out rows of the sketch. Both can be repeated at
+    no cost.
 
     Parameters
     ----------
     epsilon, delta : float
-        What is asked for; the certificate states at most this.
-    kernel : str or Kernel
-        A name ("gaussian", "laplace", "matern12", "matern32", "matern52", "rational_quadratic",
-        "cauchy", "linear", "polynomial", "arc_cosine", "additive") or a value of
-        ``dpkernel.models.kernels``.
-    length_scale : "auto", float or one a column
-        On inputs scaled to [-1, 1]. "auto" is 0.7 sqrt(d).
-    features : "auto", "eigen", "fourier", "projection", "nystroem", "linear", "polynomial" or FeatureMap
-        As in ``PrivateKernelRidge``.
+        The budget of a fit. The certificate claims at most this.
+    kernel, length_scale, features
+        See ``PrivateKernelRidge``.
     n_features : "auto" or int
-        "auto" depends on (n, epsilon, delta) only.
+        The number of features. "auto" depends only on (n, epsilon, delta).
     n_sketch : "auto" or int
-        Rows of the sketch. "auto" is 20 a column, at most 20,000. More rows need more noise, about as
-        the fourth root of their number.
+        The number of rows of the sketch. "auto" is 20 per column of the sketch, at most 20,000. The
+        noise grows about as the fourth root of the number of rows.
     regularisation : "auto" or float
-        Lambda, on the scale of the sum over rows; "auto" is chosen on held-out rows of the sketch.
+        Lambda, on the scale of the sum over rows. "auto" is chosen on held-out rows of the sketch.
     accept : tuple of str
-        ("idealised-arithmetic",). Required: no theorem covers the rounding of noise that multiplies the
-        data, and the certificate names it.
-    bounds : (low, high) or Domain, optional
-        Publicly known range of the columns; values outside are clipped.
-    y_bounds : (low, high)
-        Publicly known range of the target. Required; values outside are clipped.
-    neighbours : {"replace-one", "zero-out"}
-    ledger : Ledger, optional
-        Where the spend is recorded. Without one each fit has a ledger of its own.
-    noise : NoiseSource, optional
-        The operating system's entropy by default; ``SeededNoise`` makes the fit not private.
-    random_state : int, optional
-        The public seed of the feature map; None is 0. It has nothing to do with the noise.
+        ``("idealised-arithmetic",)`` is always needed, because no theorem covers the rounding of
+        noise that multiplies the data. The certificate names this assumption.
+    bounds, y_bounds, neighbours, ledger, noise, random_state
+        See ``PrivateKernelRidge``.
     verbose : bool
         Show a progress bar.
 
     Attributes
     ----------
     certificate_ : Certificate
-    sketch_ : array (n_sketch, features + targets + 1)
-        Released. ``sketch_.T @ sketch_`` estimates the sum of v v^T over the records, with
-        ``sketch_noise_ ** 2`` on top of its diagonal. Columns are features, targets mapped to [-1, 1],
-        and the constant.
-    sketch_noise_ : array
-        Its squares are what noise adds to the diagonal of ``sketch_.T @ sketch_``. Public.
-    coef_, intercept_ : on the features, in units of the scaled target
+        The guarantee of the fit.
+    sketch_ : ndarray of shape (n_sketch, features + targets + 1)
+        The released sketch. Its columns are the features, the targets mapped to [-1, 1], and the
+        constant. ``sketch_.T @ sketch_`` estimates the sum of v v^T over the records, with
+        ``sketch_noise_ ** 2`` added to the diagonal.
+    sketch_noise_ : ndarray
+        One public number per column. Noise adds its square to the diagonal of ``sketch_.T @
+        sketch_``.
+    coef_, intercept_ : ndarray or float
+        The coefficients of the features and the constant, in units of the scaled target.
     feature_map_ : FeatureMap
+        The public map from a row to its features.
     n_features_in_, feature_names_in_
+        The number and the names of the columns.
 
-    Guarantee    (epsilon, delta)-DP for the stated neighbours, in real arithmetic. Public: n, bounds,
-                 seed, parameters. Whatever is computed from ``sketch_`` is covered.
-    Sensitivity  the norm N of a record, ``sensitivity.record_norm``; the noise is N over the root of the
-                 ratio that ``profiles.mixing_ratio`` finds.
-    Not covered  ``score`` on the training rows: it reads them without noise.
-    Reference    Sheffet (2019) and Lev et al. (2025), with the exact profile; see docs/sketching.md.
+    Notes
+    -----
+    Guarantee
+        (epsilon, delta)-DP for the stated neighbours, in real arithmetic. The number of rows, the
+        bounds, the seed and the parameters are public. Everything that is computed from ``sketch_``
+        is covered.
+    Sensitivity
+        The norm N of a record: ``sensitivity.record_norm``. The noise is N divided by the square
+        root of the ratio that ``profiles.mixing_ratio`` finds.
+    Not covered
+        ``score`` on the training rows, because it reads them without noise.
+
+    References
+    ----------
+    Sheffet (2019) and Lev et al. (2025), with the exact profile; see docs/sketching.md.
 
     Examples
     --------
@@ -154,13 +154,13 @@ class PrivateSketchedRidge(RegressorMixin, MultiOutputMixin, KernelModel):
     def fit(self, X: Any, y: Any = None) -> PrivateSketchedRidge:
         """Release the sketch of (X, y) and solve for the model.
 
+        Nothing is spent if an argument or the data are refused, or if a Dask graph fails.
+
         Parameters
         ----------
         X : array, sparse matrix, data frame, Dask array or data frame, torch tensor, or BlockStream
-            A ``BlockStream`` carries its targets; it is read once.
+            A ``BlockStream`` carries its targets. It is read once.
         y : array of shape (n,) or (n, targets)
-
-        Nothing is spent if an argument or the data are refused, or if a Dask graph fails.
         """
         return self._fit(X, y)
 
@@ -188,10 +188,10 @@ class PrivateSketchedRidge(RegressorMixin, MultiOutputMixin, KernelModel):
         return SketchPlan(table, domain, features, layout, mechanism, given, self.verbose)
 
     def refit(self, regularisation: float | str = "auto") -> PrivateSketchedRidge:
-        """Solve again, with another Lambda, from the sketch alone; return the model, changed.
+        """Solve again from the sketch alone, with another Lambda; change and return this model.
 
-        Nothing is spent and no row is read: what is computed from a release is covered by it, however
-        often it is done. ``sketch_`` is there for any other use.
+        Nothing is spent and no row is read, because the guarantee of a release covers everything
+        that is computed from it, however often. ``sketch_`` is available for any other use.
         """
         check_is_fitted(self)
         constraint = {"regularisation": self._constraints["regularisation"]}
@@ -245,7 +245,7 @@ class PrivateSketchedRidge(RegressorMixin, MultiOutputMixin, KernelModel):
 
 @dataclass
 class SketchPlan(FitPlan):
-    """One sketch of the table, and the model that is solved from it."""
+    """One sketch of the table, and the model that is computed from it."""
 
     source: Source
     domain: Domain
@@ -317,7 +317,7 @@ def _solution(found: SketchedSolution, several: bool) -> dict[str, Any]:
 
 
 def _statistics(found: SketchedSolution, scale: float) -> dict[str, Any]:
-    """Return what was chosen on held-out rows of the sketch, in units of y; empty if nothing was."""
+    """Return what was chosen on held-out rows of the sketch, in units of y; empty without a choice."""
     if found.held_out is None or found.held_out_std is None:
         return {}
     return {

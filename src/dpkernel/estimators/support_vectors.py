@@ -23,48 +23,68 @@ _AUTO_WIDTH = 0.01
 class PrivateKernelSVC(MarginClassifier):
     r"""A support vector machine whose coefficients are released with noise.
 
-    Minimises sum_i max(0, 1 - y_i f(x_i)) + Lambda ||beta||^2 / 2 for f linear in a data-independent
-    feature map, and adds noise to the minimiser: output perturbation. Two classes are one problem; more
-    are one against the rest each, and one noisy vector holds the solutions of all of them.
+    The fit minimises sum_i max(0, 1 - y_i f(x_i)) + Lambda ||beta||^2 / 2, where f is linear in a
+    feature map that does not depend on the data, and adds noise to the minimiser; this is called
+    output perturbation. Two classes are one problem. With more classes, each class has a problem of
+    its own against all others, and one noisy vector holds the solutions of all of them.
 
     Parameters
     ----------
     epsilon, delta : float
-        What is asked for; the certificate states at most this. ``delta=0`` takes noise that is pure
-        epsilon, under the assumption of idealised arithmetic.
+        The budget of a fit. The certificate claims at most this. ``delta=0`` uses noise that gives
+        pure epsilon, under the assumption of idealised arithmetic.
     classes : sequence
-        Every label that can occur: public, never read from the data. Required.
+        Every label that can occur. It is required, it is public, and it is never read from the
+        data.
     width : float
-        Of the parabola that replaces the hinge's kink, in [1e-6, 1]. It costs no noise: the guarantee
-        holds for the problem with the parabola. A narrow one is slower.
-    kernel, length_scale, features, n_features, bounds, neighbours, ledger, noise, random_state,
-    verbose
-        As in ``PrivateKernelRidge``.
+        The width of the parabola that replaces the kink of the hinge, in [1e-6, 1]. The width does
+        not change the noise, because the guarantee holds for the problem with the parabola. A
+        narrow parabola makes the fit slower.
+    kernel, length_scale, features, n_features
+        See ``PrivateKernelRidge``.
     regularisation : "auto" or float
-        Lambda; the noise is proportional to 1 / Lambda. "auto" minimises the error that is expected
-        from public numbers. Below n / (1e7 width) it is refused: the solver might not end.
+        Lambda. The noise is proportional to 1 / Lambda. "auto" minimises the error that public
+        numbers let us expect. A value below n / (1e7 width) is refused, because the solver might
+        not end.
     class_weight : dict, optional
-        A public weight for each class; relative to the largest.
+        A public weight for each class, relative to the largest weight.
+    bounds, neighbours, ledger, noise, random_state
+        See ``PrivateKernelRidge``.
     accept : tuple of str
-        Assumptions that you sign: ``("idealised-arithmetic",)``, needed for ``delta=0``.
+        The assumptions that you sign. ``delta=0`` needs ``("idealised-arithmetic",)``.
+    verbose : bool
+        See ``PrivateKernelRidge``.
 
     Attributes
     ----------
     certificate_ : Certificate
+        The guarantee of the fit.
     classes_ : ndarray
-        The declared classes, sorted where they can be.
-    coef_, intercept_ : on the features
+        The declared classes, sorted if they can be sorted.
+    coef_, intercept_ : ndarray or float
+        The coefficients of the features and the constant.
     feature_map_ : FeatureMap
+        The public map from a row to its features.
     n_features_in_, feature_names_in_
+        The number and the names of the columns.
 
-    Guarantee    (epsilon, delta)-DP for the stated neighbours. Public: n, bounds, classes, seed,
-                 parameters.
-    Sensitivity  of the solutions of K problems: 2 sqrt(K) B / Lambda or half of it, B = 1, and what the
-                 solver may be off: ``sensitivity.erm_lipschitz``, or ``erm_bounded`` where it is
-                 smaller. Every solve reaches one public tolerance.
-    Not covered  ``score`` on the training rows: it reads them without noise.
-    Reference    Nie & Wang, Theorem 2, with noise on all coefficients in place of one number for the
-                 whole function; Chaudhuri, Monteleoni & Sarwate (2011).
+    Notes
+    -----
+    Guarantee
+        (epsilon, delta)-DP for the stated neighbours. The number of rows, the bounds, the classes,
+        the seed and the parameters are public.
+    Sensitivity
+        The solutions of K problems have 2 sqrt(K) B / Lambda (replace-one) or half of it
+        (zero-out), with B = 1, plus the error that the solver may leave:
+        ``sensitivity.erm_lipschitz``, or ``sensitivity.erm_bounded`` where that is smaller. Every
+        solve reaches the same public tolerance.
+    Not covered
+        ``score`` on the training rows, because it reads them without noise.
+
+    References
+    ----------
+    Nie & Wang, Theorem 2, with noise on all coefficients in place of one number for the whole
+    function; Chaudhuri, Monteleoni & Sarwate (2011).
 
     Examples
     --------
@@ -134,43 +154,62 @@ class PrivateKernelSVC(MarginClassifier):
 class PrivateKernelSVR(RobustModel):
     r"""Support vector regression whose coefficients are released with noise.
 
-    Minimises sum_i max(0, |y_i - f(x_i)| - tube) + Lambda ||beta||^2 / 2 for f linear in a
-    data-independent feature map, and adds noise to the minimiser: output perturbation. With a tube of 0
-    it is the regression to the median.
+    The fit minimises sum_i max(0, abs(y_i - f(x_i)) - tube) + Lambda ||beta||^2 / 2, where f is
+    linear in a feature map that does not depend on the data, and adds noise to the minimiser; this
+    is called output perturbation. With a tube of 0 the model predicts the median.
 
     Parameters
     ----------
     epsilon, delta : float
-        What is asked for. ``delta=0`` takes noise that is pure epsilon, under the assumption of
-        idealised arithmetic.
+        The budget of a fit. The certificate claims at most this. ``delta=0`` uses noise that gives
+        pure epsilon, under the assumption of idealised arithmetic.
     tube : "auto" or float
-        Residuals up to it cost nothing, in units of y; "auto" is a hundredth of the declared range.
+        The largest residual that costs nothing, in units of y. "auto" is a hundredth of the
+        declared range.
     width : "auto" or float
-        Of the parabolas that replace the kinks, in units of y. It costs no noise: the guarantee
-        holds for the problem with parabolas. "auto" is a hundredth of the declared range.
-    kernel, length_scale, features, n_features, bounds, y_bounds, neighbours, ledger, noise,
-    random_state, verbose
-        As in ``PrivateKernelRidge``.
+        The width of the parabolas that replace the kinks of the loss, in units of y. The width does
+        not change the noise, because the guarantee holds for the problem with the parabolas. "auto"
+        is a hundredth of the declared range.
+    kernel, length_scale, features, n_features
+        See ``PrivateKernelRidge``.
     regularisation : "auto" or float
-        Lambda, with y scaled to [-1, 1]; the noise is proportional to 1 / Lambda. "auto" minimises the
-        error that is expected from public numbers. Below n / 1e7, divided by the width on that scale,
-        it is refused: the solver might not end.
+        Lambda, with y scaled to [-1, 1]. The noise is proportional to 1 / Lambda. "auto" minimises
+        the error that public numbers let us expect. A value below n / 1e7, divided by the width on
+        the same scale, is refused, because the solver might not end.
+    bounds, y_bounds, neighbours, ledger, noise, random_state
+        See ``PrivateKernelRidge``.
     accept : tuple of str
-        Assumptions that you sign: ``("idealised-arithmetic",)``, needed for ``delta=0``.
+        The assumptions that you sign. ``delta=0`` needs ``("idealised-arithmetic",)``.
+    verbose : bool
+        See ``PrivateKernelRidge``.
 
     Attributes
     ----------
     certificate_ : Certificate
-    coef_, intercept_ : on the features, in units of the scaled target
+        The guarantee of the fit.
+    coef_, intercept_ : ndarray or float
+        The coefficients of the features and the constant, in units of the scaled target.
     feature_map_ : FeatureMap
+        The public map from a row to its features.
     n_features_in_, feature_names_in_
+        The number and the names of the columns.
 
-    Guarantee    (epsilon, delta)-DP for the stated neighbours. Public: n, bounds, seed, parameters.
-    Sensitivity  of the solution: 2 B / Lambda or half of it, B = 1, and what the solver may be off:
-                 ``sensitivity.erm_lipschitz``, or ``erm_bounded`` where it is smaller.
-    Not covered  ``score`` on the training rows: it reads them without noise.
-    Reference    Nie & Wang, Theorem 2, with noise on all coefficients in place of one number for the
-                 whole function.
+    Notes
+    -----
+    Guarantee
+        (epsilon, delta)-DP for the stated neighbours. The number of rows, the bounds, the seed and
+        the parameters are public.
+    Sensitivity
+        The solution has 2 B / Lambda (replace-one) or half of it (zero-out), with B = 1, plus the
+        error that the solver may leave: ``sensitivity.erm_lipschitz``, or
+        ``sensitivity.erm_bounded`` where that is smaller.
+    Not covered
+        ``score`` on the training rows, because it reads them without noise.
+
+    References
+    ----------
+    Nie & Wang, Theorem 2, with noise on all coefficients in place of one number for the whole
+    function.
 
     Examples
     --------

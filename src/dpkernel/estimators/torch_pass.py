@@ -1,12 +1,16 @@
 """The Gram pass on torch tensors: features in float32, the sum in exact integers.
 
-What runs here is ``gram_pass`` in another library, and the tests hold the two together. There are
-two sums. ``_FloatSum`` is the twin of the NumPy pass, for every feature map and device: integers
-below 2^53 are exact in a float64 product with any order of summation, so a GPU's float64 matrix units
-give the same integers; TF32 and half precision are never used for the sum. ``_DigitSum`` is for Fourier
-features on a GPU where Triton runs: records are written as signed bytes, and the integer matrix units
-multiply those exactly, several times faster than float64. Feature maps that have no torch twin are
-evaluated by NumPy, block by block.
+This module is the torch twin of ``gram_pass``; the tests compare the two. There are two ways to
+sum.
+
+``_FloatSum`` works for every feature map and device. Integers below 2^53 are exact in a float64
+product, whatever the order of summation, so the float64 matrix units of a GPU give the same
+integers as NumPy. TF32 and half precision are never used for the sum.
+
+``_DigitSum`` is for Fourier features on a GPU where Triton runs. Records are written as signed
+bytes, and the integer matrix units multiply these exactly, several times faster than float64.
+
+Feature maps without a torch twin are evaluated by NumPy, block by block.
 """
 
 from __future__ import annotations
@@ -41,15 +45,15 @@ if TYPE_CHECKING:
 
 triton, tl = (optional(name) for name in ("triton", "triton.language"))
 
-_TILE = 128  # digit rows of either side, and columns, that a GPU program multiplies at once
-_TAIL_PLANES = 3  # bytes of a target or the constant: below 2^23
+_TILE = 128  # the side of the tiles that a GPU program multiplies at once
+_TAIL_PLANES = 3  # the number of bytes of a target or the constant, which are below 2^23
 
 
 def sum_tensors(source: Source, recipe: Recipe) -> GramFolds:
-    """Return the exact sums over the rows of tensors, on the device where a GPU is, in blocks.
+    """Return the exact sums over the rows of tensors, block by block, on a GPU if there is one.
 
-    Tensors on the CPU stream to the GPU when there is one, while it works on the rows before. Raises
-    DataError if any value is missing or infinite.
+    Tensors on the CPU are copied to the GPU while it works on earlier rows. Raises DataError if any
+    value is missing or infinite.
     """
     device, folds, position = working_device(source.X), recipe.folds, 0
     finite = []
@@ -70,10 +74,11 @@ def sum_tensors(source: Source, recipe: Recipe) -> GramFolds:
 
 
 def input_twin(recipe: Any, device: Any) -> Callable[[Any], Any]:
-    """Return the twin of ``unit_inputs``: finite rows, in the unit box where bounds are declared.
+    """Return the twin of ``unit_inputs``: finite rows, in the unit box if bounds are declared.
 
-    The middle of the box is subtracted in double precision, whatever type the tensor has. Without a box
-    numbers go through it, too: one fraction makes floats of a tensor of whole numbers.
+    The middle of the box is subtracted in double precision, whatever type the tensor has. Numbers
+    pass through double precision without a box, too, because a single fraction turns a tensor of
+    whole numbers into one of floats.
     """
     dtype, columns = getattr(torch, recipe.dtype), recipe.domain.columns
     if columns is None:
@@ -96,7 +101,7 @@ def input_twin(recipe: Any, device: Any) -> Callable[[Any], Any]:
 
 
 def _target_twin(recipe: Recipe) -> Callable[[Any], Any]:
-    """Return the function from targets to [-1, 1], one column a target."""
+    """Return the function that maps targets to [-1, 1], one column per target."""
     target = recipe.domain.target
     assert isinstance(target, Interval)
     low, high, middle, half_width = target.low, target.high, target.middle, target.half_width
@@ -110,7 +115,7 @@ def _target_twin(recipe: Recipe) -> Callable[[Any], Any]:
 
 
 def _choose_sum(recipe: Recipe, device: Any) -> _FloatSum | _DigitSum:
-    """Return the sum in bytes where it is known to be right and to run, else the one in float64."""
+    """Return the sum in bytes if it is exact and runs on this device, else the one in float64."""
     if device.type == "cuda" and _DigitSum.covers(recipe) and _kernels_run(device):
         return _DigitSum(recipe, device)
     return _FloatSum(recipe, device)
@@ -130,7 +135,7 @@ class _FloatSum:
         self._total = torch.zeros((width, width), dtype=torch.int64, device=device)
 
     def add(self, X: Any, targets: Any) -> None:
-        """Add at most ``block_rows`` rows: no product rounds."""
+        """Add at most ``block_rows`` rows, so that no product is rounded."""
         block = _quantise(self.layout, *self._transform(X), targets)
         width = block.shape[1]
         step = max(_padded(width // 4, 16), 256)
@@ -145,7 +150,7 @@ class _FloatSum:
 
 
 def _one_amplitude(features: FourierFeatures) -> bool:
-    """All kernels but the additive one."""
+    """Whether all amplitudes are equal, as for all kernels but the additive one."""
     return bool(np.ptp(features._tables[np.dtype("f4")][1]) == 0)
 
 
@@ -187,7 +192,7 @@ def _waves(X: Any, frequencies: Any) -> Any:
 
 
 def _by_numpy(features: FeatureMap, X: Any) -> Any:
-    with np.errstate(all="ignore"):  # a warning would tell of the data
+    with np.errstate(all="ignore"):  # a warning would reveal something about the data
         rows = features.transform_block(np.ascontiguousarray(X.cpu().numpy()))
     return torch.as_tensor(rows, device=X.device)
 
@@ -195,13 +200,13 @@ def _by_numpy(features: FeatureMap, X: Any) -> Any:
 def _quantise(layout: GramLayout, rows: Any, scale: float, targets: Any) -> Any:
     """Return integer-valued records inside the bounds; the twin of ``GramLayout.quantise``.
 
-    Norms are summed in float64, with a relative error below 2^-38 for any order of up to 10^4
-    terms; shrinking by 2^-36 therefore keeps every truncated row inside the ball (by 2^-20 more where
-    the product is rounded to float32), and the integer check of the NumPy pass is not needed.
+    Norms are summed in float64, with a relative error below 2^-38 for up to 10^4 terms in any
+    order. Shrinking by 2^-36 (and by 2^-20 more if the product is rounded to float32) therefore
+    keeps every truncated row inside the ball, so the integer check of the NumPy pass is not needed.
     """
     norms = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
     strange = ~(norms < 1e150)
-    if bool(strange.any()):  # huge or not finite; row by row, no other row feels it
+    if bool(strange.any()):  # huge or not finite; each is mended by itself, so no other row changes
         rows = rows.clone()
         wild = rows[strange].to(torch.float64)
         wild = torch.where(torch.isfinite(wild).all(dim=1, keepdim=True), wild, 0.0)
@@ -228,16 +233,19 @@ def _quantise(layout: GramLayout, rows: Any, scale: float, targets: Any) -> Any:
 class _DigitSum:
     r"""The sum of v v^T for paired Fourier features, in products of signed bytes.
 
-    Every integer is written in base 256 with digits in [-128, 127]; a digit is a row of a long
-    matrix D (one column a record), and one symmetric product D D^T in int32 holds all there is to
-    know. It is exact below 2^17 columns, its parts are added in int64, and digits are put together
-    once, at the end.
+    Every integer is written in base 256 with digits in [-128, 127]. A digit is a row of a long
+    matrix D, which has one column per record, and the sum follows from the symmetric product D D^T.
+    The product is exact in int32 below 2^17 columns. Its parts are added in int64, and the digits
+    are combined once, at the end.
 
-    Sensitivity  A pair (cos, sin) is scaled by the row's radius / sqrt(pairs) and kept only if its
-                 computed square is at most 1 - 2^-21 of its share radius^2 / pairs; else, and if it
-                 is not a number, it becomes zero. The square errs by at most two roundings, 2^-23,
-                 and truncation shrinks, so integer pairs are inside their shares and every record is
-                 inside the ball, however good the device's cosine is. No row needs its norm.
+    Notes
+    -----
+    Sensitivity
+        A pair (cos, sin) is scaled by the radius of the row / sqrt(pairs). It is kept only if its
+        computed square is at most 1 - 2^-21 times its share radius^2 / pairs. Otherwise, and if it
+        is not a number, it becomes zero. The square errs by at most two roundings, 2^-23, and
+        truncation shrinks, so integer pairs are inside their shares and every record is inside the
+        ball, however inaccurate the cosine of the device is. The norm of a row is not needed.
     """
 
     def __init__(self, recipe: Recipe, device: Any, fill: Any = None, product: Any = None) -> None:
@@ -250,7 +258,7 @@ class _DigitSum:
         self._table, self._limit = table.T, None if inside else features._most_input
         half = layout.n_features // 2
         self._planes = 2 if layout.row / math.sqrt(half) < 32_639 else 3
-        # 2^-20 less, so that no pair is lost to the rounding of its square
+        # smaller by 2^-20, so that no pair is dropped because its square was rounded
         longest = max(scale * math.sqrt(half), layout.row_bound)
         self._factor = layout.row * scale * (1 - 2.0**-20) / longest
         self._bound = layout.row**2 / half * (1 - 2.0**-21)
@@ -261,7 +269,7 @@ class _DigitSum:
         self._columns = 1 << min(16, max(11, int(math.log2(2**27 / widest))))
         self.block_rows = self._columns * min(8, max(1, 2**26 // (self._columns * len(table))))
         self._pairs = _tile_pairs(tiles, device)
-        # enough programs to fill a GPU, and no more: each ends in a write of its tile
+        # enough programs to fill a GPU, but no more, because each ends by writing its tile
         self._share = self._columns
         while len(self._pairs) * (self._columns // self._share) < 700 and self._share > 8192:
             self._share //= 2
@@ -271,20 +279,21 @@ class _DigitSum:
 
     @staticmethod
     def covers(recipe: Recipe) -> bool:
-        """Whether these are single-precision Fourier features of one amplitude, not too many."""
+        """Whether these are single-precision Fourier features of one amplitude, and not too many."""
         features = recipe.features
         return (
             isinstance(features, FourierFeatures)
             and _one_amplitude(features)
             and recipe.dtype == "float32"
-            and recipe.layout.row <= 2**20  # integers are exact in float32, and fit in three bytes
+            and recipe.layout.row
+            <= 2**20  # integers that are exact in float32 and fit in three bytes
             and recipe.layout.side <= 4500
         )
 
     def add(self, X: Any, targets: Any) -> None:
         """Add rows."""
         layout = self.layout
-        if self._limit is not None:  # phases stay finite
+        if self._limit is not None:  # so that phases stay finite
             X = X.clamp(-self._limit, self._limit)
         ends = torch.trunc(targets * layout.target).to(torch.int32).T
         ends = torch.cat((ends, torch.full_like(ends[:1], layout.constant)))
@@ -306,7 +315,7 @@ class _DigitSum:
         return self._joined(self._joined(_mirrored(self._sum)).T)
 
     def _joined(self, digits: Any) -> Any:
-        """Put digit rows together: features, then targets and the constant."""
+        """Combine the digit rows of the features, then those of the targets and the constant."""
         m, k = self.layout.n_features, self.layout.n_targets + 1
         tail = digits[self._planes * m : self._used].reshape(_TAIL_PLANES, k, -1)
         features = digits[: self._planes * m].reshape(self._planes, m, -1)
@@ -314,17 +323,17 @@ class _DigitSum:
 
 
 def _tile_pairs(tiles: int, device: Any) -> Any:
-    """Return the places of the tiles on and above the diagonal, (pairs, 2)."""
+    """Return the positions of the tiles on and above the diagonal, as an array (pairs, 2)."""
     return torch.triu_indices(tiles, tiles, dtype=torch.int32, device=device).T.contiguous()
 
 
 def _padded(size: int, step: int) -> int:
-    """Return a multiple of the step: matrix units are slow on rows that are not aligned."""
+    """Round up to a multiple of the step, because matrix units are slow on unaligned rows."""
     return -(-size // step) * step
 
 
 def _digits_of(integers: Any, planes: int) -> list[Any]:
-    """Return balanced digits in base 256, the lowest first: a byte, and what it leaves."""
+    """Return balanced digits in base 256, the lowest first."""
     out = []
     for _ in range(planes):
         out.append(integers.to(torch.int8))
@@ -360,8 +369,8 @@ def _fill_kernel(phases, digits, count, factor, bound, planes: tl.constexpr, blo
     phase = tl.load(phases + i, mask=inside, other=0.0)
     c = tl.cos(phase) * factor
     s = tl.sin(phase) * factor
-    fine = c * c + s * s <= bound  # not so for NaN
-    a = tl.where(fine, c, 0.0).to(tl.int32)  # towards zero
+    fine = c * c + s * s <= bound  # False for NaN
+    a = tl.where(fine, c, 0.0).to(tl.int32)  # rounds towards zero
     b = tl.where(fine, s, 0.0).to(tl.int32)
     for p in tl.static_range(planes):
         tl.store(digits + 2 * p * count + i, a.to(tl.int8), mask=inside)
@@ -383,18 +392,18 @@ def _product_kernel(digits, total, pairs, width, step, share: tl.constexpr, tile
         left += tile
         right += tile
     where = total + m[:, None] * width + n[None, :]
-    tl.atomic_add(where, part.to(tl.int64), sem="relaxed")  # integers: the order does not matter
+    tl.atomic_add(where, part.to(tl.int64), sem="relaxed")  # exact in integers, whatever the order
 
 
 @functools.cache
 def _kernels() -> tuple[Any, Any]:
-    """Return the two Triton kernels, compiled at their first call."""
+    """Return the two Triton kernels. They are compiled when they are first called."""
     return triton.jit(_fill_kernel), triton.jit(_product_kernel)
 
 
 @functools.cache
 def _kernels_run(device: Any) -> bool:
-    """Whether the kernels compile on this device and multiply extreme digits exactly; tried once."""
+    """Whether the kernels compile on this device and multiply extreme digits exactly (cached)."""
     if triton is None:
         return False
     try:

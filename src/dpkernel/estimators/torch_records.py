@@ -1,9 +1,10 @@
 """Records of torch tensors: features stay on the device, losses are evaluated on the host.
 
-The twin of ``records`` in another library, and the tests hold the two together. Products with the
-features run where they lie, in double precision wherever the acceptance of a solution rests on
-them; between two of them one number per row travels to the host, where the losses of ``losses`` work
-on it, and one back. Feature maps that have no torch twin are evaluated by NumPy, block by block.
+This module is the torch twin of ``records``; the tests compare the two. Products with the features
+run on the device that holds them. They run in double precision wherever a solution is accepted
+because of them. Between two products, one number per row travels to the host, where the losses of
+``losses`` are evaluated, and one number per row travels back. Feature maps without a torch twin are
+evaluated by NumPy, block by block.
 """
 
 from __future__ import annotations
@@ -24,24 +25,24 @@ from dpkernel.solvers.objective_perturbation import PRECISE, CompensatedSum
 if TYPE_CHECKING:
     from dpkernel.estimators.records import RecordRecipe, Targets
 
-_CHUNK_BYTES = 2**28  # of a double-precision copy of some rows
+_CHUNK_BYTES = 2**28  # the size of a double-precision copy of one block of rows
 
-Kept = tuple[Any, Array, Array]  # z on the device; the table's targets and weights on the host
+Kept = tuple[Any, Array, Array]  # z on the device; the targets and weights of the table on the host
 
 
 def rows_at_once(recipe: RecordRecipe, n_columns: int) -> int:
-    """Return how many rows a block has."""
+    """Return the number of rows in a block."""
     return max(_CHUNK_BYTES // (8 * max(recipe.n_coordinates, n_columns)), 1)
 
 
 def record_block(X: Any, y: Any, make: Callable[[Any], tuple[Any, Any]]) -> Kept:
-    """Return the records of a block of rows on the device; ``make`` is a ``record_twin``."""
+    """Return the records of a block of rows, on the device. ``make`` is a ``record_twin``."""
     z, weights = make(X)
     return z, on_host(y), weights.cpu().numpy()
 
 
 def sum_rows(blocks: Iterable[Kept], steps: int) -> IntArray:
-    """Return the exact sum of all z without the constant: the twin of ``records.sum_rows``."""
+    """Return the exact sum of all z without the constant, as ``records.sum_rows`` does."""
     total: IntArray = np.zeros((), dtype=np.int64)
     for z, _, _ in blocks:
         part = z[:, 1:].to(torch.float64)
@@ -59,7 +60,7 @@ def sum_records(
     hessian_stride: int,
     threads: int,
 ) -> tuple[Array, Array | None]:
-    """Return gradient and Hessian of the sum of losses: the twin of ``records.sum_records``."""
+    """Return gradient and Hessian of the sum of losses, as ``records.sum_records`` does."""
     gradient: CompensatedSum = CompensatedSum(len(beta))
     bends: Any = 0.0
     for z, y, omega in starmap(targets.view, blocks):
@@ -78,19 +79,18 @@ def sum_records(
             bend = np.sqrt(loss.curvature(y, scores) * omega)
             rows = precise if hessian_stride == PRECISE else z
             scaled = rows * torch.as_tensor(bend, dtype=rows.dtype, device=z.device)[:, None]
-            # as many rows at a time: how far a Hessian can be off grows with the longest sum
+            # BLOCK_ROWS rows at a time, because the error of a Hessian grows with its longest sum
             for part in scaled.split(BLOCK_ROWS):
                 bends = bends + (part.T @ part).to(torch.float64)
     return gradient.value, bends.cpu().numpy() if hessian_stride else None
 
 
 def record_twin(recipe: RecordRecipe, X: Any) -> Callable[[Any], tuple[Any, Any]]:
-    """Return the twin of ``RecordRecipe.rows``: from raw rows to z and weights.
+    """Return the twin of ``RecordRecipe.rows``: a function from raw rows to z and weights.
 
-    They are on the device where X is worked on.
-
-    Squares are summed in double precision with a relative error below 2^-38 for any order of up to
-    10^4 terms; taking 2^-36 off the limit keeps omega ||z||^2 <= B^2.
+    Both are on the device that works on X. Squares are summed in double precision, with a relative
+    error below 2^-38 for up to 10^4 terms in any order. Lowering the limit by 2^-36 therefore keeps
+    omega ||z||^2 <= B^2.
     """
     device = working_device(X)
     inputs = input_twin(recipe, device)
@@ -106,7 +106,7 @@ def record_twin(recipe: RecordRecipe, X: Any) -> Callable[[Any], tuple[Any, Any]
         rows, scale = features(inputs(X))
         z[:, first:] = (rows * scale - centre) * recipe.scale
         squares = z.to(torch.float64).square().sum(dim=1)
-        strange = ~(squares < 1e200)  # can't come from a map of this library; counts nothing
+        strange = ~(squares < 1e200)  # no map of this library does this; has no effect
         z.masked_fill_(strange[:, None], 0.0)
         squares = torch.where(strange, 0.0, squares)
         return z, limit / squares.clamp(min=limit)

@@ -32,12 +32,12 @@ from dpkernel.privacy.noise import NoiseSource, Plan, SeededNoise
 from dpkernel.selection import PrivateSearchCV
 
 _SHRINK = (1.0, 0.99, 0.97, 0.94, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2)
-_SEED_STRIDE = 7919  # between the seeds of steps, where noise is seeded
+_SEED_STRIDE = 7919  # the distance between the seeds of steps, if noise is seeded
 T = TypeVar("T", bound=Callable[..., Any])
 
 
 def _final_has(name: str) -> Callable[[T], T]:
-    """Return a decorator: the method is there if the last step has it."""
+    """Return a decorator that hides a method unless the last step has it."""
 
     def check(pipeline: PrivatePipeline) -> bool:
         return hasattr(getattr(pipeline, "steps_", pipeline.steps)[-1][1], name)
@@ -48,45 +48,61 @@ def _final_has(name: str) -> Callable[[T], T]:
 class PrivatePipeline(PrivateEstimator):
     r"""Transformers and a model that share one (epsilon, delta).
 
-    The budget is split by public weights. What each step will release follows from public numbers, so
-    the whole fit is reserved in the ledger in one spend before the first draw, or nothing is spent.
-    The certificate lists every release of every step, and its epsilon is that of their composition.
+    The budget is split by public weights. What each step will release follows from public numbers,
+    so the ledger reserves the whole fit in one spend before any noise is drawn; if it refuses,
+    nothing is spent. The certificate lists every release of every step, and its epsilon is that of
+    their composition.
 
     Parameters
     ----------
     steps : list of (name, estimator)
-        Private transformers and, last, a private estimator, transformer or ``PrivateSearchCV``. Other
-        steps must learn nothing and treat each row by itself: "passthrough", ``DeclaredCategories``,
-        and of scikit-learn's ``FunctionTransformer`` with one of NumPy's functions of one number
-        (``np.log1p``), ``Normalizer``, ``Binarizer`` and ``PolynomialFeatures``; what they make that is
-        not finite counts as 0. Other functions of a row belong before the pipeline. The epsilon,
-        delta, neighbours, ledger and noise of private steps are set here. A step without ``bounds``
-        gets those that the step before it found or has; a last step without ``y_bounds`` gets those of
-        a ``PrivateBounds`` with ``y_range``.
+        Private transformers and, last, a private estimator, transformer or ``PrivateSearchCV``.
+        Steps that are not private must learn nothing and treat each row by itself. Allowed are
+        "passthrough", ``DeclaredCategories`` and, of scikit-learn, ``Normalizer``, ``Binarizer``,
+        ``PolynomialFeatures``, and ``FunctionTransformer`` with one of NumPy's functions of one
+        number (``np.log1p``). A result of such a step that is not finite counts as 0. Apply any
+        other function of a row before the pipeline. The pipeline sets the epsilon, delta,
+        neighbours, ledger and noise of its private steps. A step without ``bounds`` gets those that
+        the step before it found or has. A last step without ``y_bounds`` gets those of a
+        ``PrivateBounds`` with ``y_range``.
     epsilon, delta : float
-        What is asked for all together; the certificate states at most this.
+        The budget of all steps together. The certificate claims at most this.
     weights : dict, optional
-        Shares of the budget by name, in proportion to mu^2, by which Gaussian releases compose. By
-        default 1 for the last step and 0.1 for each private one before it.
+        The shares of the budget, by the name of the step. They are proportional to mu^2, because
+        Gaussian releases compose by adding mu^2. The default is 1 for the last step and 0.1 for
+        each private step before it.
     neighbours : {"replace-one", "zero-out"}
+        The neighbouring relation of the guarantee.
     ledger : Ledger, optional
-        Where the spend is recorded. Without one each fit has a ledger of its own.
+        The ledger that records the spend. Without one, each fit has a ledger of its own.
     noise : NoiseSource, optional
-        The operating system's entropy by default; ``SeededNoise`` makes the fit not private.
+        The source of noise; by default the entropy of the operating system. With ``SeededNoise``
+        the fit is not private.
 
     Attributes
     ----------
     steps_ : list of (name, fitted estimator)
-        Clones; those in ``steps`` stay as they are.
+        Fitted clones. The estimators in ``steps`` stay as they are.
     named_steps_ : dict
+        The fitted steps by name.
     certificate_ : Certificate
-    n_features_in_, feature_names_in_ : those of the first step
+        The guarantee of the fit.
+    n_features_in_, feature_names_in_
+        The number and the names of the columns that the first step was given.
 
-    Guarantee    (epsilon, delta)-DP for the stated neighbours, of everything that all steps release.
-                 Public: n, the number of columns, parameters.
-    Sensitivity  that of each step; see the certificate.
-    Not covered  ``score`` on the training rows: it reads them without noise.
-    Reference    adaptive composition of a plan that is fixed in advance.
+    Notes
+    -----
+    Guarantee
+        (epsilon, delta)-DP for the stated neighbours, of everything that all steps release. The
+        number of rows, the number of columns and the parameters are public.
+    Sensitivity
+        That of each step; see the certificate.
+    Not covered
+        ``score`` on the training rows, because it reads them without noise.
+
+    References
+    ----------
+    Adaptive composition of a plan that is fixed in advance.
 
     Examples
     --------
@@ -133,8 +149,8 @@ class PrivatePipeline(PrivateEstimator):
     def fit(self, X: Any, y: Any = None) -> PrivatePipeline:
         """Reserve all releases, then fit the steps one after the other.
 
-        Nothing is spent if an argument or the data are refused. A step that fails after the spend says
-        so; what was reserved stays spent.
+        Nothing is spent if an argument or the data are refused. If a step fails after the spend,
+        the error says so, and what was reserved stays spent.
         """
         request, relation = self._check_parameters()
         steps = self._checked_steps()
@@ -174,7 +190,7 @@ class PrivatePipeline(PrivateEstimator):
     ) -> tuple[dict[str, Budget], dict[str, Plan]]:
         """Return the largest budgets in these proportions whose plans compose to the request.
 
-        X are the rows as the first private step gets them, which has the place ``first``.
+        The first private step is at position ``first``, and X are the rows that it gets.
         """
         for factor in _SHRINK:
             budgets = split_budget(request, weights, factor)
@@ -192,8 +208,8 @@ class PrivatePipeline(PrivateEstimator):
     ) -> Iterator[tuple[str, Any, Any]]:
         """Yield every private step as it will be fitted, with a table of the right size.
 
-        That is X itself for the first private step, which checks it, and zeros after. Steps between that
-        learn nothing are tried on a few public numbers.
+        The first private step gets X itself, and checks it. Later steps get a table of zeros. Steps
+        in between that learn nothing are tried on a few public numbers.
         """
         table, bounds, y_bounds = X, None, None
         for i, (name, step) in enumerate(self.steps[first:], first):
@@ -219,7 +235,7 @@ class PrivatePipeline(PrivateEstimator):
         budgets: Mapping[str, Budget],
         granted: Mapping[str, Ledger],
     ) -> Steps:
-        """Return all steps, fitted; ``front`` are those before the first private one."""
+        """Return all steps, fitted. ``front`` are the steps before the first private one."""
         bounds, y_bounds = None, None
         out = list(front)
         for i, (name, step) in enumerate(self.steps[len(front) :], len(front)):
@@ -239,7 +255,7 @@ class PrivatePipeline(PrivateEstimator):
         return out
 
     def _after(self, name: str, step: Any, table: Any, y: Any, last: bool) -> Any:
-        """Fit a step whose noise is paid for; return the table behind it."""
+        """Fit a step whose noise is paid for, and return the table for the next step."""
         failed = ""
         try:
             with np.errstate(all="ignore"):
@@ -248,16 +264,16 @@ class PrivatePipeline(PrivateEstimator):
         except DPKernelError as error:
             failed = f" ({error})"
         except Exception:
-            pass  # a foreign text may quote an entry
+            pass  # the message of another library may quote an entry
         raise DataError(
             f"The step {name!r} failed after the budget of the whole pipeline was spent{failed}. What"
             " was reserved stays spent."
         )
 
     def _ready(self, step: Any, i: int, budget: Budget, bounds: Any, y_bounds: Any) -> Any:
-        """Return a clone of a step with its share, and with bounds that it lacks.
+        """Return a clone of a step with its share of the budget, and with the bounds that it lacks.
 
-        Those of a search, and its relation, are its estimator's.
+        The bounds and the neighbouring relation of a search are set on its estimator.
         """
         found = clone(step)
         noise = self.noise
@@ -266,7 +282,7 @@ class PrivatePipeline(PrivateEstimator):
         model = found
         if isinstance(found, PrivateSearchCV):
             model = found.estimator
-            found._by_mu = True  # as the steps compose
+            found._by_mu = True  # the search then splits its budget as the steps do
         own = model.get_params(deep=False)
         values: dict[str, Any] = {"neighbours": self.neighbours}
         if own.get("bounds", bounds) is None and bounds is not None:
@@ -333,7 +349,7 @@ class PrivatePipeline(PrivateEstimator):
 
     @_final_has("score")
     def score(self, X: Any, y: Any = None) -> float:
-        """Return the score of the last step on transformed rows; it is not private."""
+        """Return the score of the last step on transformed rows. The score is not private."""
         table = self._before_last(X)
         return float(self.steps_[-1][1].score(table, y))
 
@@ -342,7 +358,7 @@ class PrivatePipeline(PrivateEstimator):
         return lambda **options: getattr(self.steps_[-1][1], method)(table, **options)
 
     def _to_state(self) -> tuple[JSON, dict[str, Any]]:
-        """Return what a model file holds: that of every step. Of a search it is the chosen model's."""
+        """Return what a model file holds: the state of every step. A search saves its chosen model."""
         check_is_fitted(self, "steps_")
         header, arrays = pipeline_state(self.steps_, self.certificate_)
         return {**header, "weights": self.weights}, arrays
@@ -391,7 +407,7 @@ class PrivatePipeline(PrivateEstimator):
         return input_features
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the parameters, with ``deep`` those of the steps as "name__parameter"."""
+        """Return the parameters; with ``deep`` also those of the steps, as "name__parameter"."""
         found: dict[str, Any] = super().get_params(deep=False)
         if deep and are_pairs(self.steps):
             for name, step in self.steps:
@@ -402,7 +418,7 @@ class PrivatePipeline(PrivateEstimator):
         return found
 
     def set_params(self, **params: Any) -> PrivatePipeline:
-        """Set parameters; "name" replaces a step, "name__parameter" sets one of its."""
+        """Set parameters. "name" replaces a step, and "name__parameter" sets a parameter of it."""
         if "steps" in params:
             self.steps = params.pop("steps")
         if are_pairs(self.steps):
@@ -434,7 +450,7 @@ class PrivatePipeline(PrivateEstimator):
 
 
 def _before_first(steps: Steps, X: Any) -> tuple[Steps, Any]:
-    """Return the steps before the first private one, fitted, and the rows behind them."""
+    """Return the fitted steps before the first private one, and the rows that they return."""
     done: Steps = []
     for name, step in steps:
         if is_private(step):

@@ -1,4 +1,4 @@
-"""What the steps of a pipeline are going to release, known before any of them reads the data."""
+"""What the steps of a pipeline will release, found before any of them reads the data."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from dpkernel.privacy.profiles import GaussianProfile
 
 
 def plan_of(step: Any, table: Any, y: Any) -> Plan:
-    """Return what a step is going to release on a table of this size, or raise what it refuses.
+    """Return what a step will release on a table of this size, or raise if it refuses the table.
 
-    What it warns of it warns of again when it is fitted: it is said once.
+    Warnings are silenced here, because the step repeats them when it is fitted.
     """
     with quietly():
         found: Plan = step._planned_spending(table, y)

@@ -1,7 +1,7 @@
-"""The fits of a search: what each of them releases follows from public numbers, and each is held to it.
+"""The fits of a search. Public numbers determine what each fit may release, and it gets no more noise.
 
-Plans are made on a blank table of the public shape of the data. So which candidates are left out, and
-what the search costs, can't depend on what the rows hold.
+Plans are made on a blank table with the public shape of the data. Therefore neither the candidates
+that are left out nor the cost of the search can depend on the contents of the rows.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ from dpkernel.privacy.ledger import Ledger
 from dpkernel.privacy.mechanisms.selection import Fit, Line
 from dpkernel.privacy.noise import NoiseSource
 
-Tables = Callable[[bool], tuple[Any, Any]]  # all rows, or those that train -> a blank (X, y)
-_FIT = "fit"  # its name in the ledger of a run
+Tables = Callable[
+    [bool], tuple[Any, Any]
+]  # whether all rows or the training rows -> a blank (X, y)
+_FIT = "fit"  # the name of a fit in the ledger of a run
 
 
 class Fits:
@@ -42,7 +44,7 @@ class Fits:
         return len(self.candidates)
 
     def planned(self, i: int, budget: Budget, everything: bool) -> tuple[Release, ...]:
-        """Return what a fit of this candidate releases, to all rows or to those that train."""
+        """Return what a fit of this candidate to all rows, or to the training rows, releases."""
         key = i, budget, everything
         if key not in self._known:
             model = self._candidate(i, budget)
@@ -55,14 +57,14 @@ class Fits:
         return self._known[key]
 
     def lines(self, i: int, budget: Budget, everything: bool) -> Fit:
-        """Return the same as lines of a mechanism."""
+        """Return what ``planned`` returns, as lines of a mechanism."""
         releases = self.planned(i, budget, everything)
         return tuple(Line(r.label, r.mechanism, r.draws, r.folds) for r in releases)
 
     def held(self, i: int, budget: Budget, everything: bool, source: NoiseSource) -> Any:
         """Return a candidate to be fitted, whose ledger gives it the noise of its plan and no more.
 
-        The search has paid for it: nothing further is recorded.
+        The search has already paid for it, so nothing further is recorded.
         """
         model = self._candidate(i, budget)
         plan = model._spending(self.planned(i, budget, everything))[1]
@@ -71,9 +73,9 @@ class Fits:
         return model.set_params(ledger=granted[_FIT], noise=source)
 
     def left_out(self, budget: Budget) -> Fits:
-        """Return the fits without the candidates that a fit refuses; warn of those, raise if all are.
+        """Return the fits without refused candidates. Warn about these, or raise if all are refused.
 
-        What is refused on a blank table is refused for its parameters.
+        A candidate that refuses a blank table does so because of its parameters.
         """
         found, refused = [], []
         for i, candidate in enumerate(self.candidates):
@@ -98,7 +100,7 @@ class Fits:
         return Fits(self.estimator, found, self.relation, self.blank)
 
     def check(self, i: int, X: Any, y: Any, budget: Budget, everything: bool) -> None:
-        """Raise if a candidate refuses the data, or plans by them; nothing is solved or spent."""
+        """Raise if a candidate refuses the data or bases its plan on them. Nothing is spent."""
         failed = ""
         try:
             with quietly():
@@ -106,7 +108,7 @@ class Fits:
         except DPKernelError:
             raise
         except Exception as error:
-            failed = type(error).__name__  # a foreign text may quote an entry
+            failed = type(error).__name__  # the message of another library may quote an entry
         if failed:
             raise DataError(
                 f"{type(self.estimator).__name__} can't use these data ({failed}). Nothing was spent."

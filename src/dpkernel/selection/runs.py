@@ -1,4 +1,4 @@
-"""The runs of a search, behind its one spend: what happens here stays here but for the result."""
+"""The runs of a search, after its one spend. Only the result of the search may leave this module."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LABEL = "model selection"
 
 
 class Search:
-    """The runs of one search, whose spend is on record. Nothing but its result leaves it."""
+    """The runs of one search, whose spend is recorded. Only the result leaves it."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Search:
                     self._fits.check(i, *self._tables[everything], budget, everything)
 
     def run(self, mechanism: RandomStopping | HeldOutChoice, noise: Noise) -> tuple[int, Any, Any]:
-        """Return the place of the chosen candidate, its fitted model (None if it failed), its score."""
+        """Return the position of the chosen candidate, its model (None if it failed) and its score."""
         if isinstance(mechanism, HeldOutChoice):
             found: tuple[int, Any, Any] = mechanism.release(self._choose, noise)
             return found
@@ -82,34 +82,36 @@ class Search:
     def _finish(
         self, found: tuple[int, Any, Any] | None, source: NoiseSource
     ) -> tuple[int, Any, Any]:
-        """Fit the chosen candidate on all rows, if that is planned; a search of no run has a default.
+        """Fit the chosen candidate on all rows, if that is planned.
 
-        That is the first candidate, fitted to a table that tells nothing. So is a fit that fails.
+        If the search had no run, the first candidate is taken, fitted to a blank table. If the fit
+        of the chosen candidate fails, it is fitted to a blank table, too.
         """
         place, model, score = (0, None, None) if found is None else found
         again = self._plan.refit is not None
         if again:
             model = self._fit(place, True, source)
-        if model is None:  # no run, or one that failed: an error would tell of the data
+        if model is None:  # no run, or a failed one: an error would reveal something about the data
             model = self._fitted_to_nothing(place, again, source)
         return place, model, score
 
     def _fitted_to_nothing(self, i: int, everything: bool, source: NoiseSource) -> Any:
-        """Return a candidate fitted to a blank table; its failure is one for every table."""
-        why = "Every fit of the search failed, also on a table that tells nothing"
+        """Return a candidate fitted to a blank table. If this fails, it would fail on every table."""
+        why = "Every fit of the search failed, even on a blank table"
         try:
             return self._held(i, everything, source).fit(*self._fits.blank(everything))
         except (LedgerError, NoiseError):
-            why = "The estimator asks for other noise than it said that a fit would need, and got none"
+            why = "The estimator asks for other noise than it announced for a fit, and got none"
         except Exception:
-            pass  # a foreign text is not repeated
+            pass  # the message of another library may quote an entry
         raise DPKernelError(f"{why}. The budget is spent. Try one candidate by itself.")
 
     def _fitted(self, i: int, source: NoiseSource) -> tuple[Any, int]:
         """Return a trained candidate and the sum of its validation losses.
 
-        In place of a fit that fails stands the model of a blank table, so that the candidate is scored
-        like others. One that fails there, too, fails for its parameters, and has the largest loss.
+        If a fit fails, the model of a blank table takes its place, so that the candidate is scored
+        like the others. If this fails, too, the parameters are the reason, and the candidate has
+        the largest loss.
         """
         X, y = self._validation
         model = self._fit(i, False, source)
@@ -121,9 +123,10 @@ class Search:
         return model, int(self._counts(model, X, y).sum())
 
     def _counts(self, model: Any, X: Any, y: Any) -> IntArray:
-        """Return the losses of rows; a row that can't be scored has the largest and changes no other.
+        """Return the losses of the rows. A row that can't be scored has the largest possible loss.
 
-        Another row stands in its place, so that all others are scored as in a whole table.
+        It does not affect the other rows: a copy of another row takes its place, so that the others
+        are scored as in a table of the same size.
         """
         found = self._counted(model, X, y)
         if found is not None:
@@ -138,13 +141,13 @@ class Search:
     def _counted(self, model: Any, X: Any, y: Any) -> IntArray | None:
         try:
             return self._loss.counts(model, X, y)
-        except Exception:  # what failed, and where, is a matter of the data
+        except Exception:  # what failed, and where, would reveal something about the data
             return None
 
     def _fit(self, i: int, everything: bool, source: NoiseSource) -> Any:
         try:
             return self._held(i, everything, source).fit(*self._tables[everything])
-        except Exception:  # what failed, and where, is a matter of the data
+        except Exception:  # what failed, and where, would reveal something about the data
             return None
 
     def _held(self, i: int, everything: bool, source: NoiseSource) -> Any:
@@ -153,13 +156,13 @@ class Search:
         return self._fits.held(i, budget, everything, _fresh(source))
 
     def _grant(self, mechanism: Any, source: NoiseSource) -> Noise:
-        """Return noise for a part of the search, which has been paid for as a whole."""
+        """Return noise for a part of the search, which was paid for as a whole."""
         inside = Ledger(neighbours=mechanism.sensitivity.neighbours)
         return inside.spend(mechanism.profile(), LABEL, noise=source)
 
 
 def _fresh(source: NoiseSource) -> NoiseSource:
-    """Return the source, or another seeded one: a seeded source starts again with every fit."""
+    """Return the source, or a newly seeded one, because a seeded source restarts with every fit."""
     if isinstance(source, SeededNoise):
         return SeededNoise(int(source.words(1)[0]) >> 1)
     return source
@@ -167,7 +170,7 @@ def _fresh(source: NoiseSource) -> NoiseSource:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep what fits would log or warn of inside: their number would tell how many there were."""
+    """Silence the log and the warnings of fits, whose number would reveal how many fits ran."""
     own = threading.get_ident()
 
     class Mine(logging.Filter):

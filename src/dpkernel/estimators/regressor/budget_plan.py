@@ -8,41 +8,44 @@ from dataclasses import dataclass, fields, replace
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import JSON, is_real
 
-_LEAST_INPUTS = 500.0  # the n mu from which second moments of the inputs are worth their price
-_LEAST_LEARNING = 300.0  # the n mu from which a kernel can be learned,
-_LEAST_LEARNING_EACH = 20.0  # and so much of it for each input
+_LEAST_INPUTS = 500.0  # the n mu from which second moments of the inputs are worth their cost
+_LEAST_LEARNING = 300.0  # the n mu from which a kernel can be learned
+_LEAST_LEARNING_EACH = 20.0  # the n mu per input that learning needs in addition
 _SECOND_LOOK = 800.0
-MOST_LEARNING_INPUTS = 500  # the law and the metric of more would not fit in a model file
-OUTPUT_SHARE = 0.05  # the mu of a stage's output noise as a share of its m
+MOST_LEARNING_INPUTS = 500  # for more inputs, the law and the metric would not fit in a model file
+OUTPUT_SHARE = 0.05  # the mu of the output noise of a stage, as a share of its m
 
 
 @dataclass(frozen=True)
 class BudgetPlan:
-    """Weights of the parts, of which each gets its share of mu^2; a part of weight 0 is left out.
+    """The weights of the parts. Each part gets its share of mu^2; a part of weight 0 is left out.
 
     Parameters
     ----------
     location : float
-        The histogram of y: where to start, and the scale of everything after. Cannot be left out.
+        The weight of the histogram of y, which gives the start of the fit and the scale of
+        everything after it. It cannot be left out.
     inputs : float
-        Second moments of the inputs, which adapt the features to where the data are. Without them
-        the features are made for inputs that fill the declared box evenly.
+        The weight of the second moments of the inputs, which adapt the features to where the data
+        lie. Without them, the features are made for inputs that fill the declared box evenly.
     stages : tuple of floats
-        Robust fits, each of what the ones before left over. Later ones have a smaller scale to hide
-        and are worth more.
+        The weights of the robust fits. Each stage fits what the stages before it left over. Later
+        stages have a smaller scale to hide and are worth more.
     scale : float
-        Each of the queries for the scale of the residuals, one after every stage.
+        The weight of each query for the scale of the residuals. There is one after every stage.
     calibration : float
-        The mean of the last residuals.
+        The weight of the mean of the last residuals.
     determinant : float
         The share of epsilon that all stages together pay for their ridge.
     clip : float
         Residuals are clipped at this many times their scale.
     columns : tuple of floats
-        Histograms of all columns, each a closer look than the one before. With them the kernel is
-        learned: the first of at least two stages chooses the kernel of the others.
+        The weights of the histograms of all columns. Each histogram looks closer than the one
+        before. With them the kernel is learned: the first of at least two stages chooses the kernel
+        of the later stages.
     dependence : float
-        Moments of the columns' scores, by which the histograms are joined. Needed with ``columns``.
+        The weight of the moments of the scores of the columns, which join the histograms to one
+        law. It is needed with ``columns``.
     """
 
     location: float
@@ -78,8 +81,8 @@ class BudgetPlan:
                     "BudgetPlan",
                     "weights",
                     "location and 1 to 8 stages above 0, the others >= 0, 0 < determinant < 0.9 and"
-                    " 0.1 <= clip <= 100; with columns 1 to 3 of them, dependence and scale above 0,"
-                    " two stages or more, and no inputs",
+                    " 0.1 <= clip <= 100; with columns there must be 1 to 3 of them, dependence and"
+                    " scale above 0, at least two stages, and inputs must be 0",
                     str(self),
                 )
             )
@@ -91,10 +94,11 @@ class BudgetPlan:
 
     @classmethod
     def choose(cls, signal: float, n_inputs: int, *, learn: bool = False) -> BudgetPlan | None:
-        """Return the plan for n mu = ``signal`` and so many inputs: public numbers.
+        """Return the plan for n mu = ``signal`` and this number of inputs, both public.
 
-        None where the noise hides even a linear function of so many inputs: then a private mean is
-        the best there is. With ``learn`` the kernel is learned where the signal allows it.
+        Returns None if the noise would hide even a linear function of this many inputs, because
+        then only a private mean can be learned. With ``learn``, the kernel is learned if the signal
+        is large enough.
         """
         if signal < max(40.0, 1.6 * n_inputs):
             return None
@@ -114,7 +118,7 @@ class BudgetPlan:
 
     @classmethod
     def _learning(cls, signal: float, n_inputs: int) -> BudgetPlan:
-        # a second look pays where the noise of a cell is below about 1 % of the rows
+        # a second look is worth its cost if the noise of a cell is below about 1 % of the rows
         closer = signal >= _SECOND_LOOK * math.sqrt(2 * n_inputs)
         location, scale = (0.08, 0.025) if signal < 800 else (0.03, 0.01)
         calibration, first, count = 0.03, 0.2, 2 if signal < 300 else 3
@@ -132,7 +136,7 @@ class BudgetPlan:
         )
 
     def filled(self) -> BudgetPlan:
-        """Return the plan in which the stages share what the other weights leave of 1."""
+        """Return the plan with all weights adding up to 1: the stages share what the others leave."""
         others = self.location + self.inputs + self.scale * len(self.stages) + self.calibration
         others += sum(self.columns) + self.dependence
         if not others < 1:
@@ -144,7 +148,7 @@ class BudgetPlan:
         return replace(self, stages=stages)
 
     def parts(self) -> dict[str, float]:
-        """Return the weight of every release of one target, by its label; they add up to 1."""
+        """Return the weight of every release of one target, by its label. They add up to 1."""
         plan = self.filled()
         weights = {f"columns {j}": weight for j, weight in enumerate(plan.columns, 1)}
         weights |= {"dependence": plan.dependence if plan.learns else 0.0}

@@ -1,4 +1,4 @@
-"""The mean of the last residuals, to take away the bias that clipping and shrinking leave."""
+"""The mean of the last residuals, which removes the bias that clipping and shrinking leave."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import numpy as np
 
 from dpkernel.foundations.types import Array
 
-STEPS = 2**20  # a residual at the clip, in integers: their sum is exact
-BIAS = 0.3  # how far a robust fit is from the mean of a skewed target, in scales of the residuals
-REACH = 3.5  # the clip, in scales of the residuals
+STEPS = 2**20  # a residual at the clip as an integer, so that sums are exact
+BIAS = 0.3  # how far a robust fit is from the mean of a skewed target, in the same multiples
+REACH = 3.5  # the clip, in multiples of the scale of the residuals
 
 
 def sum_clipped(

@@ -1,9 +1,10 @@
 """The law of the inputs, from noisy histograms of the columns and noisy moments of their scores.
 
-One histogram of every column, all of them in one release; a second one inside the range that the
-first one found, where the noise is small enough for that; then the second moments of the columns'
-normal scores. Together they are a law with these columns, joined by a Gaussian copula. Where the
-noise hides a histogram it is shrunk to the uniform one, and correlations are shrunk to 0.
+The first release has a histogram of every column. If the noise is small enough, a second release
+has histograms inside the range that the first one found. The last release has the second moments of
+the normal scores of the columns. Together they give a law with these columns, joined by a Gaussian
+copula. If noise hides a histogram, it is shrunk towards the uniform one; correlations are shrunk
+towards 0.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from dpkernel.foundations.types import Array, IntArray, Neighbours
 from dpkernel.models.features.input_law import CELLS, InputLaw
 from dpkernel.privacy.statistics import GramLayout, NoisyGram
 
-_TAIL = 0.005  # the second look leaves out cells beyond these quantiles
-_RADIUS = 1.25  # of the ball to which rows of scores are clipped, in units of sqrt(d)
-_LEAST_EIGENVALUE = 0.05  # of a correlation matrix
+_TAIL = 0.005  # the second look leaves out the cells beyond this quantile at either end
+_RADIUS = 1.25  # rows of scores are clipped to a ball of this radius, in units of sqrt(d)
+_LEAST_EIGENVALUE = 0.05  # the least eigenvalue of a correlation matrix
 
 
 def count_columns(X: Array, y: Array, low: Array, high: Array) -> tuple[Array]:
@@ -32,7 +33,7 @@ def count_columns(X: Array, y: Array, low: Array, high: Array) -> tuple[Array]:
 
 
 def fit_columns(law: InputLaw, counts: Array, n_rows: int, noise: float) -> InputLaw:
-    """Return the law with the columns of noisy counts; ``noise`` is the deviation of a count."""
+    """Return the law whose columns fit noisy counts; ``noise`` is the deviation of a count."""
     found = counts.reshape(-1, CELLS) / n_rows - 1 / CELLS
     squares = np.maximum(np.sum(found**2, axis=1), 1e-300)
     kept = np.maximum(0.0, 1 - CELLS * (noise / n_rows) ** 2 / squares)
@@ -43,7 +44,7 @@ def fit_columns(law: InputLaw, counts: Array, n_rows: int, noise: float) -> Inpu
 
 
 def closer_look(law: InputLaw) -> tuple[Array, Array]:
-    """Return the range of the cells that hold nearly all of each column."""
+    """Return the range of the cells that contain nearly all of each column."""
     below = np.cumsum(law.shares, axis=1)
     first = (below < _TAIL).sum(axis=1)
     last = np.minimum((below < 1 - _TAIL).sum(axis=1), CELLS - 1)
@@ -57,7 +58,7 @@ def score_layout(n_inputs: int, n_rows: int, neighbours: Neighbours) -> GramLayo
 
 
 def sum_scores(X: Array, y: Array, layout: GramLayout, law: InputLaw) -> tuple[IntArray]:
-    """Return the exact sum of q q^T over a block, q a row's normal scores on the integer grid."""
+    """Return the exact sum of q q^T over a block; q are the normal scores of a row, as integers."""
     total = np.zeros((layout.side, layout.side), dtype=np.int64)
     for start in range(0, len(X), layout.block_rows):
         part = law.scores(X[start : start + layout.block_rows])
@@ -67,12 +68,12 @@ def sum_scores(X: Array, y: Array, layout: GramLayout, law: InputLaw) -> tuple[I
 
 
 def fit_dependence(law: InputLaw, moments: NoisyGram, n_rows: int, noise: float) -> InputLaw:
-    """Return the law with correlations; ``noise`` is the deviation of an entry, a share of n."""
+    """Return the law with correlations; ``noise`` is the deviation of an entry divided by n."""
     size = len(law.low)
     if size == 1:
         return law
     second = moments.features / n_rows
-    # rows that were clipped have smaller moments on and off the diagonal: their ratio counts
+    # clipping makes moments on and off the diagonal smaller, so only their ratio is used
     squares = np.clip(np.diag(second), law.score_squares / 2, law.score_squares)
     root = np.sqrt(np.maximum(squares, 0.2))
     scale = np.outer(root, root)
@@ -83,8 +84,8 @@ def fit_dependence(law: InputLaw, moments: NoisyGram, n_rows: int, noise: float)
     found = share * (found + found.T) / 2
     np.fill_diagonal(found, 1.0)
     values, vectors = np.linalg.eigh(found)
-    # what is below the norm of the noise is not known; a law that is too wide does less harm than
-    # one that the data do not fit
+    # eigenvalues below the norm of the noise are unknown; a law that is too wide does less harm than
+    # one that does not fit the data
     hidden = 4 * noise * math.sqrt(size) / float(np.mean(root**2))
     found = (vectors * np.maximum(values, min(max(hidden, _LEAST_EIGENVALUE), 1.0))) @ vectors.T
     norms = np.sqrt(np.diag(found))
@@ -92,7 +93,7 @@ def fit_dependence(law: InputLaw, moments: NoisyGram, n_rows: int, noise: float)
 
 
 def nearest_law(shares: Array) -> Array:
-    """Return the nearest vector of numbers >= 0 that add up to 1."""
+    """Return the nearest vector of numbers >= 0 whose sum is 1."""
     ordered = np.sort(shares)[::-1]
     levels = (np.cumsum(ordered) - 1) / np.arange(1, len(ordered) + 1)
     last = int(np.flatnonzero(ordered > levels)[-1]) if (ordered > levels).any() else 0

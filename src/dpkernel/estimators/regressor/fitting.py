@@ -1,4 +1,4 @@
-"""One fit: its public setting, and the parts one after the other."""
+"""One fit with a fixed kernel: what is public about it, and its parts one after the other."""
 
 from __future__ import annotations
 
@@ -38,18 +38,19 @@ from dpkernel.privacy.statistics import GramLayout
 from dpkernel.solvers.objective_perturbation import minimise
 
 _FLOAT32_FROM = 20_000
-_FEWEST = 2  # features of a private mean, which needs none
+_FEWEST = 2  # the number of features of a private mean, which needs none
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """The numbers from which everything about a fit follows before it: all public.
+    """The public numbers that determine a fit before it starts.
 
     Parameters
     ----------
     n_rows, n_inputs, n_targets : int
+        The size of the table.
     n_features : int
-        At most so many features; the data's own law may have fewer.
+        The most features; the law of the data may have fewer.
     """
 
     n_rows: int
@@ -58,11 +59,11 @@ class Sizes:
     n_features: int
 
     def signal(self, budget: Budget) -> float:
-        """Return n mu, of one target: how much can be told."""
+        """Return n mu for one target, which says how much can be learned."""
         return self.n_rows * gaussian_mu(budget.epsilon, budget.delta) / math.sqrt(self.n_targets)
 
     def plan(self, budget: Budget, *, learn: bool = False) -> BudgetPlan | None:
-        """Return the plan that "auto" stands for; a kernel is learned for one target only."""
+        """Return the plan for "auto". A kernel is learned for a single target only."""
         learn = learn and self.n_targets == 1
         return BudgetPlan.choose(self.signal(budget), self.n_inputs, learn=learn)
 
@@ -99,9 +100,9 @@ class Fitting(FitPlan):
         )
         self.releases = [Release(label, found) for label, found in self.mechanisms.items()]
         self._source, self._domain, self._target = source, domain, target
-        self.choice: Choice | None = None  # of a kernel, where one is learned
+        self.choice: Choice | None = None  # of a kernel, if one is learned
         if self._layout is None:
-            _ = self._for_the_box  # what a bad kernel raises is raised before anything is spent
+            _ = self._for_the_box  # a bad kernel raises here, before anything is spent
         else:
             features.check(d)
 
@@ -121,7 +122,7 @@ class Fitting(FitPlan):
         self._passes.prepare()
 
     def run(self, noise: Noise) -> Fitted:
-        """Draw every release and put the model together."""
+        """Draw every release and build the model."""
         features, states = self._states(noise)
         several = bool(self._source.target_shape)
         take = slice(None) if several else 0
@@ -159,7 +160,7 @@ class Fitting(FitPlan):
         return features, [self._one_target(j, rows, features, noise) for j in targets]
 
     def _mean(self, column: int, n_outputs: int, noise: Noise) -> State:
-        """Return a constant: all that so small a budget can tell."""
+        """Return a constant, because so small a budget allows a private mean only."""
         with self._part("mean", column):
             mechanism = self._mechanism("mean", column)
             (total,) = self._passes.sum(_sum_targets, column)
@@ -246,7 +247,7 @@ class Fitting(FitPlan):
         unit = clip / (calibration.STEPS * n)
         shift = float(mechanism.release(total, noise)[0]) * unit
         spread = (mechanism.noise_scale * unit) ** 2 + state.scale**2 / n
-        # clipped residuals put the fit near a median: several stages leave little else to find
+        # clipped residuals pull the fit to a median; several stages leave little else to find
         bias = calibration.BIAS * state.scale if len(self.plan.stages) > 1 else 0.0
         coefficients, variances = state.coefficients.copy(), state.variances.copy()
         unknown = variances[0] + bias**2
@@ -260,7 +261,7 @@ class Fitting(FitPlan):
 
     @contextlib.contextmanager
     def _part(self, label: str, column: int = 0) -> Iterator[None]:
-        """Say which part is worked on, where that is wanted; its name and number are public."""
+        """Show which part is running, if verbose. Its name and number are public."""
         if not self._verbose:
             yield
             return
@@ -278,7 +279,7 @@ class Fitting(FitPlan):
 def stage_of(
     state: State, n_rows: int, plan: BudgetPlan, mechanism: ObjectivePerturbation
 ) -> Stage:
-    """Return the stage that follows on a state."""
+    """Return the stage that follows a state."""
     output = mechanism.output_sigma * mechanism.output_grid
     return Stage.choose(state, n_rows, plan.clip, mechanism.sigma, mechanism.ridge, output)
 
@@ -295,7 +296,7 @@ def _residual_scales(states: Sequence[State], unit: float) -> JSON:
 
 
 def _learned_numbers(choice: Choice | None, domain: Domain) -> JSON:
-    """Return what was learned of the kernel; the places of one column's levels count together."""
+    """Return what was learned about the kernel. The levels of one column count together."""
     if choice is None:
         return {}
     found = zip(choice.components, choice.variances, strict=True)
@@ -312,7 +313,7 @@ def _learned_numbers(choice: Choice | None, domain: Domain) -> JSON:
 
 
 def _by_column(values: Array, domain: Domain) -> list[float]:
-    """Return the sum over the places of each column: one an interval, one a level."""
+    """Return the sum over the inputs of each column: one input per interval or per level."""
     found, place = [], 0
     for column in domain.columns or ():
         width = len(column.values) if isinstance(column, Levels) else 1
@@ -321,7 +322,7 @@ def _by_column(values: Array, domain: Domain) -> list[float]:
     return found
 
 
-# what every block of rows goes through; module-level, so that Dask workers find them
+# the steps for every block of rows; they are at module level so that Dask workers find them
 
 
 def _to_unit(X: Array, y: Array, domain: Domain, target: Interval, dtype: str) -> Any:
@@ -329,10 +330,10 @@ def _to_unit(X: Array, y: Array, domain: Domain, target: Interval, dtype: str) -
 
 
 def _to_features(X: Array, y: Array, features: FeatureMap) -> Any:
-    with np.errstate(all="ignore"):  # a warning would tell of the data
+    with np.errstate(all="ignore"):  # a warning would reveal something about the data
         rows = features.transform_block(X)
     strange = np.asarray(~np.isfinite(rows).all(axis=1))
-    if strange.any():  # can't come from a kernel of this library; such a row counts nothing
+    if strange.any():  # no kernel of this library does this; such a row has no effect
         rows = np.where(strange[:, None], 0, rows).astype(rows.dtype)
     return rows, y
 

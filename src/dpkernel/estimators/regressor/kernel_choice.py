@@ -1,14 +1,14 @@
-r"""Which kernel, from numbers that were released: nothing here costs anything.
+r"""The choice of a kernel from released numbers, which costs no privacy.
 
 The first fit releases coefficients u of a function f on orthonormal features v, with noise of known
 variances D. If f is a Gaussian process with kernel sum_c theta_c k_c on the released law of the
-inputs, u is normal with covariance sum_c theta_c M_c + D, M_c = E v(x) k_c(x, x') v(x')^T, which a
-public sample gives. The theta_c with a large likelihood say which kernels, at which scales, the
-function looks like; each is the variance that its kernel explains. They start equal and climb for a
-few steps only, so that little evidence moves them little.
+inputs, then u is normal with covariance sum_c theta_c M_c + D, where M_c = E v(x) k_c(x, x')
+v(x')^T is computed from a public sample. The theta_c of large likelihood show which kernels, at
+which scales, describe the function; each theta_c is the variance that its kernel explains. They
+start equal and climb for a few steps only, so that weak evidence changes them little.
 
 The metric is the mean outer product of the gradients of the posterior mean over the released law,
-less the part that noise is expected to have in it, mixed with the identity by the share of noise.
+less the part that is expected from noise, mixed with the identity according to the share of noise.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ LEARNED_COMPONENTS = (
 )
 FIRST_FEATURES = 200
 SAMPLE = 1024  # points of the law on which kernels are compared
-PRIOR_SIGNAL = 0.5  # the share of the variance of y that functions of the inputs are taken to have
+PRIOR_SIGNAL = 0.5  # the share of the variance of y that we assume functions of the inputs explain
 _STEPS = 12
 _GRADIENTS = 512  # points of the law at which gradients are taken
-_DRAWS = 16  # of noise, for its part in the gradients
-_ONE_CELL = 0.9  # share of one cell from which on a column counts as constant
+_DRAWS = 16  # draws of noise, to estimate its part in the gradients
+_ONE_CELL = 0.9  # a column with at least this share in one cell counts as constant
 _LEAST_BLEND = 0.1
-_LEAST_SHARE = 0.03  # of the variance: kernels below it are left out of the mixture
+_LEAST_SHARE = 0.03  # kernels with a smaller share of the variance are left out of the mixture
 
 
 @dataclass(frozen=True)
 class Released:
-    """The coefficients that a first fit released: places on the features, values, noise variances."""
+    """The coefficients that a first fit released: their features, values and noise variances."""
 
     places: IntArray
     values: Array
@@ -59,22 +59,23 @@ class Released:
 
 @dataclass(frozen=True)
 class Choice:
-    """What was learned of the kernel.
+    """What was learned about the kernel.
 
     Parameters
     ----------
     components : tuple of Component
         The kernels that were kept, with their factors.
     variances : tuple of floats
-        The variance that each of them explains, as a share of that of y.
+        The variance that each of them explains, as a share of the variance of y.
     metric : ndarray or None
-        None where the gradients are nothing but noise.
+        The metric of the inputs. None if the gradients are nothing but noise.
     relevance : ndarray
         The share of the squared gradient along each input.
     directions, strengths : ndarray
-        Its leading directions, one a row, in units of the spread of the inputs, and their shares.
+        The leading directions of the gradient, one per row, in units of the spread of the inputs,
+        and their shares.
     prior : ndarray
-        The prior variances of the first fit's coefficients.
+        The prior variances of the coefficients of the first fit.
     """
 
     components: tuple[Component, ...]
@@ -87,7 +88,7 @@ class Choice:
 
 
 def choose_kernel(features: LearnedFeatures, released: Released, spread: float) -> Choice:
-    """Return the mixture for the next fit; ``spread`` is the standard deviation of y."""
+    """Return the kernel for the next fit. ``spread`` is the standard deviation of y."""
     sample = features.sample[:SAMPLE]
     functions = features.of_standardised(sample)
     total = spread**2
@@ -119,7 +120,7 @@ def choose_kernel(features: LearnedFeatures, released: Released, spread: float) 
 def component_matrices(
     components: Sequence[Component], sample: Array, functions: Array, metric: Array | None
 ) -> tuple[Array, Array]:
-    """Return M_c of kernels scaled to a variance of 1 under the law, and what they were scaled by."""
+    """Return M_c of kernels scaled to variance 1 under the law, and the variances before scaling."""
     size = len(sample)
     matrices = np.empty((len(components), functions.shape[1], functions.shape[1]))
     traces = np.empty(len(components))
@@ -133,10 +134,10 @@ def component_matrices(
 
 
 def _climb(matrices: Array, released: Released, start: Array, most: float) -> Array:
-    """Return variances of the components of a larger likelihood than the start's; at most ``most``.
+    """Return variances of the components that are more likely than ``start``, at most ``most`` in sum.
 
-    Each step multiplies theta_c by sqrt(a^T M_c a / tr(S^-1 M_c)), a = S^-1 u, which never lowers the
-    likelihood.
+    Each step multiplies theta_c by sqrt(a^T M_c a / tr(S^-1 M_c)), with a = S^-1 u. A step never
+    lowers the likelihood.
     """
     own = matrices[:, released.places[:, None], released.places]
     flat, size = own.reshape(len(own), -1), len(released.values)
@@ -156,7 +157,7 @@ def _climb(matrices: Array, released: Released, start: Array, most: float) -> Ar
 def _metric(
     features: LearnedFeatures, matrices: Array, shares: Array, released: Released
 ) -> tuple[Array | None, Array, Array, Array]:
-    """Return the metric or None, the relevance of each input, leading directions and their shares."""
+    """Return the metric or None, the relevance of each input, leading directions and shares."""
     size = len(features.low)
     cross = np.einsum("c,cij->ij", shares, matrices[:, :, released.places])
     covariance = cross[released.places].copy()
@@ -180,7 +181,7 @@ def _metric(
     stretched = (1 - blend) * values * (size / total) + blend
     metric = (vectors * np.sqrt(stretched)) @ vectors.T
     relevance = np.maximum(np.diag((vectors * values) @ vectors.T), 0.0) / total
-    # of a column in one cell nobody knows whether it varies: its gradient is extrapolated
+    # whether a column in one cell varies is unknown, and its gradient would be extrapolated
     relevance = np.where(features.law.shares.max(axis=1) > _ONE_CELL, 0.0, relevance)
     leading = np.argsort(values)[::-1][: min(size, 5)]
     directions = vectors[:, leading].T
@@ -197,7 +198,7 @@ def _metric(
 def gradients(features: LearnedFeatures, coefficients: Array) -> Array:
     """Return the gradients (d, points, functions) of phi @ coefficients in standardised inputs.
 
-    For features without a metric: they are those of the first fit.
+    The features must be those of the first fit, which have no metric.
     """
     points, landmarks = features.sample[:_GRADIENTS], features.landmarks
     alpha = features.weights @ coefficients

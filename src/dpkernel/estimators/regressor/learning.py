@@ -1,9 +1,9 @@
-"""A fit that learns its kernel: a first fit, a choice from what it released, then the main fits.
+"""A fit that learns its kernel: a first fit, a choice based on its release, then the main fits.
 
 1. Histograms of the columns and moments of their scores give the law of the inputs.
 2. The first stage fits a mixture of kernels of several families and scales.
-3. What it released chooses the kernel of the later stages and their metric (``kernel_choice.py``).
-4. The first fit is carried over to the new features, and the later stages fit what it left over.
+3. Its release determines the kernel of the later stages and their metric (``kernel_choice.py``).
+4. The first fit is carried over to the new features, and the later stages fit its residuals.
 
 The number of releases and the noise of each are fixed in advance, from public numbers.
 """
@@ -36,7 +36,7 @@ from dpkernel.models.features.learned import Component, LearnedFeatures, law_sam
 from dpkernel.privacy.noise import Noise
 
 _CARRIED_SAMPLE = 2048  # points of the law on which the first fit is carried over
-_DOUBT = 0.1  # of the prior variance, added to what is not known after the first fit
+_DOUBT = 0.1  # the share of the prior variance that is added to the uncertainty after the first fit
 
 
 class LearnedFitting(Fitting):
@@ -124,8 +124,8 @@ class LearnedFitting(Fitting):
     ) -> tuple[LearnedFeatures, Array, State]:
         """Return the features of the later stages, a rotation of them, and what is known by now.
 
-        The rotated features have independent coefficients under the posterior law, which the first
-        fit leaves; the carried function is the first fit, shrunk by the chosen prior.
+        The rotated features have independent coefficients under the posterior law after the first
+        fit. The function that is carried over is the first fit, shrunk by the chosen prior.
         """
         self.choice = choice = choose_kernel(first, released, spread)
         features = self._learned(
@@ -159,7 +159,7 @@ class LearnedFitting(Fitting):
     def _stage(self, number: int, state: State, functions: Array) -> PosteriorStage:
         assert self.plan is not None
         total, most = float(state.variances[1:].sum()), state.scale**2
-        if total > most:  # no more can be left to find than there is left of y
+        if total > most:  # no more signal can be left than there is variance left in y
             variances = state.variances.copy()
             variances[1:] *= most / total
             state = State(state.coefficients, variances, state.scale, state.scale_interval)
@@ -219,7 +219,7 @@ def _to_rotated(X: Array, y: Array, features: LearnedFeatures, rotation: Array) 
 
 
 def _rotated_back(state: State, rotation: Array) -> State:
-    """Return the state on the features themselves; of the covariance its diagonal is kept."""
+    """Return the state on the features themselves, with only the diagonal of the covariance."""
     coefficients = np.concatenate([state.coefficients[:1], rotation @ state.coefficients[1:]])
     variances = np.concatenate([state.variances[:1], rotation**2 @ state.variances[1:]])
     return State(coefficients, variances, state.scale, state.scale_interval)

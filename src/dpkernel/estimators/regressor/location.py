@@ -1,8 +1,8 @@
 """Where y lies and how far it spreads, from a noisy histogram.
 
-Everything after is scaled by what this part finds: the first fit clips residuals at a multiple of the
-spread, and noise is proportional to the clip. A few percent of the budget buy a factor in all of it
-when the declared range of y is wider than y itself.
+The result scales everything after it: the first fit clips residuals at a multiple of the spread,
+and noise is proportional to the clip. If the declared range of y is wider than y itself, a few
+percent of the budget therefore make all later noise several times smaller.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from dpkernel.foundations.types import Array
 
 CELLS = 24
-_TOO_NARROW = 3.0  # so many times below the deviation of the counts
+_TOO_NARROW = 3.0  # a fit this many times narrower than the counts is rejected
 
 
 def count_targets(y: Array, column: int) -> tuple[Array]:
@@ -28,8 +28,9 @@ def count_targets(y: Array, column: int) -> tuple[Array]:
 def fit_location(counts: Array, n_rows: int, noise: float) -> tuple[float, float]:
     """Return mean and standard deviation of the two-piece normal that is nearest to noisy counts.
 
-    Unless that is far too narrow for them, beyond what ``noise``, the deviation of a count, explains:
-    then y has several peaks, and the moments of the counts themselves are returned.
+    If it is far too narrow for the counts, beyond what noise explains, then y has several peaks,
+    and the moments of the counts themselves are returned. ``noise`` is the standard deviation of a
+    count.
     """
     shares, deviation = counts / n_rows, noise / n_rows
     shapes, moments = _shapes()
@@ -47,12 +48,13 @@ def fit_location(counts: Array, n_rows: int, noise: float) -> tuple[float, float
 def fit_distribution(counts: Array, n_rows: int) -> tuple[float, float]:
     """Return mean and standard deviation of the two-piece normal whose distribution is nearest.
 
-    Distributions and not densities are compared: a target of few values is then no narrow peak.
-    Noise adds up along a distribution, so this is for counts of little noise.
+    Cumulative distributions are compared, not densities, so that a target with few values does not
+    look like a narrow peak. Noise adds up along a distribution, so the counts must have little
+    noise.
     """
     shapes, moments = _shapes()
     below = np.cumsum(counts / n_rows)
-    below += np.arange(1, CELLS + 1) / CELLS * (1 - below[-1])  # all rows are somewhere
+    below += np.arange(1, CELLS + 1) / CELLS * (1 - below[-1])  # the shares must add up to 1
     distance = np.sum((below - np.cumsum(shapes, axis=1)) ** 2, axis=1)
     mean, spread = (float(value) for value in moments[int(np.argmin(distance))])
     return mean, min(spread, 1.0)

@@ -1,4 +1,4 @@
-"""The regressor: parts, spend, fit, predictions with intervals."""
+"""The regressor: how it shares its budget, fits, predicts and reports."""
 
 from __future__ import annotations
 
@@ -30,75 +30,93 @@ from dpkernel.privacy.certificate import Certificate
 from dpkernel.privacy.ledger import Ledger
 from dpkernel.privacy.noise import NoiseSource
 
-_FIXED_FEATURES = 200  # of a fixed kernel
-_LEAST_LEARNED, _MOST_LEARNED = 250, 1000  # of a learned one,
-_SIGNAL_A_FEATURE = 20.0  # and so much n mu for each of them
+_FIXED_FEATURES = 200  # the number of features of a fixed kernel
+_LEAST_LEARNED, _MOST_LEARNED = 250, 1000  # the fewest and the most features of a learned kernel
+_SIGNAL_A_FEATURE = 20.0  # how much n mu each of them needs
 
 
 class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
     r"""Private non-linear regression with nothing to tune.
 
-    A noisy histogram finds where y lies, noisy histograms and moments where the inputs lie. A first
-    robust fit by objective perturbation, of a mixture of kernels, then chooses the kernel: which
-    families and length scales, and a metric in which columns and directions that matter are long.
-    All of that is read off numbers that were released, so it costs nothing more. Further fits of
-    what is left over follow on features of that kernel, each shrunk by what its noise is known to be.
+    The fit has several steps. A noisy histogram finds where y lies; noisy histograms and moments
+    find where the inputs lie. A first robust fit of a mixture of kernels, by objective
+    perturbation, then chooses the kernel: its families and length scales, and a metric that
+    stretches the columns and directions that matter. All of this is computed from released numbers,
+    so it costs nothing more. Further fits on features of the chosen kernel explain what is left
+    over. Each of them is shrunk in proportion to its known noise.
 
-    With little data or budget (n mu below 300, or below 20 for each input; mu is that of a Gaussian
-    mechanism with this epsilon and delta), with several targets, with more than 500 inputs, or with a
-    kernel or length scale of one's own the kernel is fixed.
+    In some cases the kernel is fixed instead: with little data or budget (n mu below 300, or below
+    20 for each input, where mu is that of a Gaussian mechanism with this epsilon and delta), with
+    several targets, with more than 500 inputs, or if you pass a kernel or a length scale of your
+    own.
 
     Parameters
     ----------
     epsilon, delta : float
-        What is asked for; the certificate states at most this.
+        The budget of a fit. The certificate claims at most this.
     bounds : (low, high) or Domain
-        Publicly known range of the columns. Required; values outside are clipped.
+        The publicly known range of the columns. It is required. Values outside are clipped.
     y_bounds : (low, high)
-        Publicly known range of the target. Required; values outside are clipped.
+        The publicly known range of the target. It is required. Values outside are clipped.
     kernel : "auto", str or Kernel
-        "auto" learns the kernel, or takes the Gaussian one where that is not possible.
-    length_scale : "auto", float or one a column
-        Of a fixed kernel, on inputs scaled to [-1, 1]. "auto" is 0.7 sqrt(d).
+        "auto" learns the kernel, or takes the Gaussian kernel where learning is not possible.
+    length_scale : "auto", float or sequence of floats
+        The length scale of a fixed kernel on inputs scaled to [-1, 1]: one number, or one number
+        per column. "auto" is 0.7 sqrt(d) for d columns.
     n_features : "auto" or int
-        "auto" is 200 for a fixed kernel, and n mu / 20, at least 250 and at most 1000 or half the
-        rows, for a learned one.
+        The number of features. For a fixed kernel, "auto" is 200. For a learned kernel it is
+        n mu / 20, but at least 250, and at most 1000 or half the number of rows.
     budget_plan : "auto" or BudgetPlan
-        How the budget is shared; "auto" depends on (n, d, epsilon, delta) only.
-    verbose : bool
-        Say which part is worked on.
+        How the budget is shared. "auto" depends only on (n, d, epsilon, delta).
     neighbours, ledger, noise, random_state
-        As in ``PrivateKernelRidge``.
+        See ``PrivateKernelRidge``.
+    verbose : bool
+        Show which step is running.
 
     Attributes
     ----------
     certificate_ : Certificate
+        The guarantee of the fit.
     budget_plan_ : BudgetPlan or None
-        None where the budget is so small that a private mean was released.
-    relevance_ : ndarray of shape (n_features_in_,) or None
-        The share of the squared gradient of the first fit along each column, in units of its
-        spread, less the part of noise: what the model looks at. From released numbers alone. 0 for a
-        column of which the released histogram shows nearly all rows in one cell. None where the
-        kernel is fixed.
+        How the budget was shared. None if the budget was so small that only a private mean was
+        released.
+    relevance_ : ndarray of shape (n_columns,) or None
+        How much the model depends on each column: the share of the squared gradient of the first
+        fit along the column, in units of the spread of the column, less the part that is due to
+        noise. It is computed from released numbers alone. It is 0 for a column whose released
+        histogram shows nearly all rows in one cell. None if the kernel is fixed.
     relevant_directions_ : list of (share, direction) or None
         The leading directions of that gradient, in units of the spread of the inputs.
     learned_kernel_ : dict or None
-        The share of the variance of y that each kernel of the mixture explains, by its name.
-    coef_, intercept_ : on the features, in units of the scaled target
+        The share of the variance of y that each kernel of the mixture explains, by the name of the
+        kernel.
+    coef_, intercept_ : ndarray or float
+        The coefficients of the features and the constant, in units of the scaled target.
     feature_map_ : FeatureMap
+        The public map from a row to its features.
     n_features_in_, feature_names_in_
+        The number and the names of the columns.
 
-    Guarantee    (epsilon, delta)-DP for the stated neighbours. Public: n, bounds, seed, parameters.
-                 All releases are one spend, reserved before the first draw.
-    Sensitivity  of the counts of y sqrt(2) or 1 (``sensitivity.histogram``), of the columns' counts
-                 sqrt(2 d) or sqrt(d) (``column_histograms``), of the moments that of a Gram matrix
-                 (``augmented_gram``), of a stage's gradient 2 B or B, B = 0.9 (``loss_gradient``), of
-                 the clipped sum twice the clip or once (``bounded_sum``). Rows that are too long get
-                 a smaller weight, residuals are clipped, and every solve reaches one public
-                 tolerance.
-    Not covered  ``score`` on the training rows: it reads them without noise.
-    Reference    objective perturbation (Lee, Park & Ahn, Algorithm 2, corrected), staged; adaptive
-                 composition by one dominating privacy loss.
+    Notes
+    -----
+    Guarantee
+        (epsilon, delta)-DP for the stated neighbours. The number of rows, the bounds, the seed and
+        the parameters are public. All releases are one spend, which is reserved before any noise is
+        drawn.
+    Sensitivity
+        For replace-one and zero-out in turn: the counts of y have sqrt(2) or 1
+        (``sensitivity.histogram``); the counts of the d columns have sqrt(2 d) or sqrt(d)
+        (``column_histograms``); the moments have that of a Gram matrix (``augmented_gram``); the
+        gradient of a stage has 2 B or B, with B = 0.9 (``loss_gradient``); the clipped sum has
+        twice or once the clip (``bounded_sum``). Rows with long features get a smaller weight,
+        residuals are clipped, and every solve reaches the same public tolerance.
+    Not covered
+        ``score`` on the training rows, because it reads them without noise.
+
+    References
+    ----------
+    Objective perturbation (Lee, Park & Ahn, Algorithm 2, corrected), in stages. Adaptive
+    composition by one dominating privacy loss.
 
     Examples
     --------
@@ -154,16 +172,16 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
         self.verbose = verbose
 
     def fit(self, X: Any, y: Any = None) -> PrivateKernelRegressor:
-        """Release the parts one after the other and put the model together.
+        """Release the parts one after the other and build the model.
+
+        Nothing is spent if an argument or the data are refused.
 
         Parameters
         ----------
         X : array, sparse matrix, data frame, Dask array or data frame, torch tensor, or BlockStream
-            Read several times: a ``BlockStream`` needs a function that starts it again.
+            It is read several times, so a ``BlockStream`` needs a function that starts it again.
         y : array of shape (n,) or (n, targets)
             Several targets share the budget.
-
-        Nothing is spent if an argument or the data are refused.
         """
         return self._fit(X, y)
 
@@ -189,7 +207,7 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
         self._show_learned()
 
     def _show_learned(self) -> None:
-        """Set what was learned of the kernel, from the certificate."""
+        """Set the attributes about the learned kernel, from the certificate."""
         found = self.certificate_.free_statistics.get("kernel")
         self.relevance_ = None if found is None else np.array(found["relevance"])
         self.learned_kernel_ = None if found is None else dict(found["components"])
@@ -210,7 +228,7 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
     def _sizes(
         self, n_rows: int, domain: Domain, target_shape: tuple[int, ...], budget: Budget
     ) -> tuple[Sizes, BudgetPlan | None]:
-        """Return the sizes of the fit and its plan: public numbers."""
+        """Return the sizes of the fit and its plan, both of which are public."""
         size = _FIXED_FEATURES if self.n_features == "auto" else int(self.n_features)
         sizes = Sizes(n_rows, domain.n_unit_columns, math.prod(target_shape), size)
         plan = self._chosen_plan(sizes, budget)
@@ -248,8 +266,8 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """Return predictions inside ``y_bounds``, and with ``return_std`` their standard deviations.
 
-        A standard deviation is that of y around the prediction: the scale of the residuals, and what
-        is not known of the coefficients, both from released numbers.
+        A standard deviation is that of y around its prediction. It combines the scale of the
+        residuals with the uncertainty of the coefficients, both from released numbers.
         """
         target = self._target()
         if not return_std:
@@ -269,10 +287,10 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
         return self._domain.target
 
     def plan(self, n_rows: int, n_columns: int, n_targets: int = 1) -> Outlook:
-        """Return how the budget would be shared on such a table, and what error to expect.
+        """Return how the budget would be shared on a table of this size, and what error to expect.
 
-        Nothing is read and nothing is spent: call it before there are data. The expected error
-        rests on an assumption that ``Outlook`` states.
+        No data are needed and nothing is spent. The expected error depends on an assumption, which
+        ``Outlook`` states.
 
         Examples
         --------
@@ -306,11 +324,12 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
         return outlook(plan, mechanisms, sizes.n_rows, spectrum)
 
     def explain_budget(self, path: str | Path | None = None) -> list[dict[str, Any]]:
-        """Return one row a release: its share of the budget, its mu, and its epsilon by itself.
+        """Return one row per release: its share of the budget, its mu, and its epsilon by itself.
 
-        With ``path`` the shares are drawn, too. A share is that of the sum of mu^2, by which Gaussian
-        releases compose; the mu of a stage is its sensitivity over the scale of its noise. Where the
-        kernel was learned, the row of the stage that chose it says which one, in ``learned``.
+        With ``path``, the shares are also plotted to this file. A share is that of the sum of mu^2,
+        because Gaussian releases compose by adding mu^2; the mu of a stage is its sensitivity
+        divided by the scale of its noise. If the kernel was learned, the row of the stage that
+        chose it names the kernel, in ``learned``.
         """
         self._target()
         rows, delta = [], self.certificate_.delta
@@ -327,7 +346,7 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
                     parts = [f"{name}: {part:.0%}" for name, part in self.learned_kernel_.items()]
                     row["learned"] = "of the variance of y, " + ", ".join(parts)
         if path is not None:
-            _draw_shares(rows, self.certificate_, Path(path))
+            _plot_shares(rows, self.certificate_, Path(path))
         return rows
 
     @classmethod
@@ -379,12 +398,12 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
 
 
 def _inside(target: Interval, scores: Array) -> Array:
-    """Return scores in the target's units, inside its bounds."""
+    """Return scores in the units of the target, inside its bounds."""
     values = target.from_unit(np.clip(scores, -1.0, 1.0))
     return np.asarray(np.clip(values, target.low, target.high))
 
 
-def _draw_shares(rows: list[dict[str, Any]], certificate: Certificate, path: Path) -> None:
+def _plot_shares(rows: list[dict[str, Any]], certificate: Certificate, path: Path) -> None:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7.0, 1.4 + 0.3 * len(rows)), layout="constrained")

@@ -1,4 +1,4 @@
-"""What a fit can be expected to reach, from public numbers alone."""
+"""The error to expect from a fit, from public numbers alone."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dpkernel.foundations.types import Array
 from dpkernel.privacy.mechanisms import Mechanism, ObjectivePerturbation
 
 _SIGNAL = 0.5  # the share of the variance of y that a smooth function explains
-_OUTSIDE = 1 / 3  # of the variance of y and the square of half its declared range: as if uniform
+_OUTSIDE = 1 / 3  # the variance of y over the square of half its range, as if y were uniform
 
 
 @dataclass(frozen=True)
@@ -23,13 +23,15 @@ class Outlook:
     Attributes
     ----------
     budget_plan : BudgetPlan or None
-        How the budget would be shared; None: a private mean is all that it buys.
+        How the budget would be shared. None if the budget suffices for a private mean only.
     n_stages : int
+        The number of stages.
     relative_error : float
-        The expected mean squared error over the variance of y, so that 1 is a constant, *if* half of
-        that variance is a smooth function of the inputs (then 0.5 is the best there is), drawn from
-        the prior of the first stage on inputs that fill the box evenly, and the other half is
-        noise. It compares settings; what your table holds nobody knows before.
+        The expected mean squared error divided by the variance of y. A constant prediction has 1.
+        The number assumes that half of the variance is noise, and that the other half is a smooth
+        function of the inputs, drawn from the prior of the first stage on inputs that fill the box
+        evenly; 0.5 is then the best possible. Use it to compare settings: what your table contains
+        is unknown before a fit.
     """
 
     budget_plan: BudgetPlan | None
@@ -44,7 +46,8 @@ def outlook(
     if plan is None:
         (mean,) = (m for name, m in mechanisms.items() if name in ("mean", "mean, target 1"))
         noise = (mean.noise_scale / (calibration.STEPS * n_rows)) ** 2
-        return Outlook(None, 0, 1 + noise / (1 + noise) / _OUTSIDE)  # clipped to the range
+        # the mean is clipped to the range
+        return Outlook(None, 0, 1 + noise / (1 + noise) / _OUTSIDE)
     state = first_state(spectrum, 0.0, 1.0)
     truth = state.variances.copy()
     truth[1:] *= _SIGNAL / truth[1:].sum()

@@ -1,14 +1,15 @@
-r"""One robust fit of what was left over, with the prior inside the problem that is solved.
+r"""One robust fit of the residuals, with the prior inside the problem that is solved.
 
-As in ``stage.py`` coordinates are z = sqrt(A) o v with powers A by water-filling. Beyond that:
+As in ``stage.py``, coordinates are z = sqrt(A) o v with powers A by water-filling. In addition:
 
-- The ridge of a coordinate is its noise over its prior, Lambda_l = noise_l / prior_l in the units of
-  the problem, and not less than the ridge that the budget paid for. With orthonormal features the
-  solution is then the posterior mean; where the data's law is not the assumed one, directions with
-  little data are shrunk inside the solve instead of being blown up and shrunk afterwards.
-- The curvature that the weights of long rows leave is taken from a public sample of the law.
-- Sampling noise counts what is left of the residuals beside the signal that is still to be found.
-- After the solve the prior is refitted to what was released: a factor, and a power of its decay.
+- The ridge of a coordinate is its noise divided by its prior, Lambda_l = noise_l / prior_l in the
+units
+  of the problem, but at least the ridge that the budget paid for. With orthonormal features the
+  solution is then the posterior mean. If the data do not follow the assumed law, directions with
+  little data are shrunk inside the solve, instead of being inflated first and shrunk afterwards.
+- The curvature that remains after the weights of long rows is computed on a public sample of the
+law. - Sampling noise counts only the part of the residuals that is not signal still to be found. -
+After the solve, the prior is refitted to what was released, by a factor and a power of its decay.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from dpkernel.estimators.regressor.stage import ROW_BOUND, State, water_filling
 from dpkernel.foundations.types import Array, IntArray
 from dpkernel.privacy.mechanisms import ObjectivePerturbation
 
-_LEAST_UNEXPLAINED = 0.2  # of the residuals' variance, for sampling noise
+_LEAST_UNEXPLAINED = 0.2  # the least share of the residual variance that is sampling noise
 _FACTORS = np.geomspace(0.03, 30.0, 31)
 _EXPONENTS = (0.8, 1.0, 1.25, 1.6)
 
@@ -51,7 +52,7 @@ class PosteriorStage:
         mechanism: ObjectivePerturbation,
         functions: Array,
     ) -> PosteriorStage:
-        """Return the stage; ``functions`` are (1, v) on a public sample of the law."""
+        """Return the stage. ``functions`` are the values of (1, v) on a public sample of the law."""
         prior = state.variances
         inside = 2 * float(ndtr(clip)) - 1
         width, sigma = clip * state.scale, mechanism.sigma
@@ -75,7 +76,7 @@ class PosteriorStage:
         return cls(state, powers, width, used, ridges, mechanism.ridge, kept, noise)
 
     def solve(self, b: Array, minimise: Callable[[Array], Array]) -> Array:
-        """Return the minimiser over all coordinates; those without power have a closed form."""
+        """Return the minimiser over all coordinates. Those without power have a closed form."""
         beta: Array = -b / self.least_ridge
         beta[self.used] = minimise(b[self.used])
         return beta
@@ -98,14 +99,15 @@ class PosteriorStage:
 
 
 def largest_ridge(n_rows: int, least: float) -> float:
-    """Return the largest ridge of a coordinate: as much as all rows bend at most."""
+    """Return the largest ridge of a coordinate: the largest curvature that all rows can have."""
     return max(least, n_rows * ROW_BOUND**2)
 
 
 def _refitted(prior: Array, used: IntArray, found: Array, noise: Array) -> Array:
-    """Return prior variances with a factor and a power of the largest likelihood.
+    """Return the prior variances, changed by the factor and the power of largest likelihood.
 
-    The factor has a log-normal prior around 1. The constant keeps its variance relative to the rest.
+    The factor has a log-normal prior around 1. The constant keeps its variance relative to the
+    rest.
     """
     best, chosen = -math.inf, prior
     rest = prior[1:]

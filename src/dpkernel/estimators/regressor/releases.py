@@ -1,7 +1,8 @@
 """A mechanism for every release of one fit; together they fit the budget.
 
-All of them are fixed before the first draw, from public numbers: sizes, the budget, the plan. What
-adapts to earlier releases (the clip, the coordinates, the features) is scaled away inside each part.
+All mechanisms are fixed before any noise is drawn, from public numbers: the sizes, the budget and
+the plan. What adapts to earlier releases (the clip, the coordinates, the features) is scaled away
+inside each part, so it does not change the mechanisms.
 """
 
 from __future__ import annotations
@@ -38,11 +39,11 @@ from dpkernel.privacy.sensitivity import (
 from dpkernel.privacy.statistics import GramLayout
 from dpkernel.solvers.objective_perturbation import Problem
 
-LARGEST_LOG = 3.0  # of 1 + x, what a stage's ridge may cost: beyond it the ridge is small enough
+LARGEST_LOG = 3.0  # of 1 + x, the cost of the ridge of a stage; a smaller ridge has no use
 _RIDGE = (
-    1e-4  # of n: a ridge below it buys nothing, and rounding would have to be hidden by more noise
+    1e-4  # as a share of n: a smaller ridge has no use, and more noise would have to hide rounding
 )
-_UNUSED = 1 + 2.0**-8  # the error of coordinates without power, beside that of the solver
+_UNUSED = 1 + 2.0**-8  # room for the error of coordinates without power, which no solver sees
 
 
 def name_of(label: str, column: int, n_targets: int) -> str:
@@ -51,9 +52,9 @@ def name_of(label: str, column: int, n_targets: int) -> str:
 
 
 def stage_problem(n_rows: int, ridges: Array, largest_b: float, error: float = 0.0) -> Problem:
-    """Return the public side of one stage on coordinates with these ridges.
+    """Return the problem of one stage on coordinates with these ridges. It is public.
 
-    ``error`` is that of the mechanism, of which the solver leaves a little to coordinates that it
+    ``error`` is that of the mechanism. The solver leaves a little of it to the coordinates that it
     does not see.
     """
     numbers = Huber(1.0), n_rows, ROW_BOUND, ridges, LARGEST_TARGET, largest_b, BLOCK_ROWS
@@ -63,7 +64,7 @@ def stage_problem(n_rows: int, ridges: Array, largest_b: float, error: float = 0
 def moments_of(
     plan: BudgetPlan | None, n_inputs: int, n_rows: int, relation: Neighbours
 ) -> GramLayout | None:
-    """Return the grid of the moments that the plan buys, of inputs or of their scores; or None."""
+    """Return the grid of the moments in the plan (of inputs or of their scores), or None."""
     if plan is not None and plan.learns:
         return score_layout(n_inputs, n_rows, relation)
     if plan is not None and plan.inputs > 0:
@@ -80,7 +81,7 @@ def plan_releases(
     budget: Budget,
     relation: Neighbours,
 ) -> dict[str, Mechanism]:
-    """Return a mechanism for every release, by its name; None as plan: private means alone."""
+    """Return a mechanism for every release, by its name. Without a plan, release means only."""
     if plan is None:
         return _means(n_targets, budget, relation)
     layout = moments_of(plan, n_inputs, n_rows, relation)
@@ -150,7 +151,7 @@ def _means(n_targets: int, budget: Budget, relation: Neighbours) -> dict[str, Me
 
 
 def _fit(profiles: list[PrivacyProfile], budget: Budget) -> bool:
-    """Whether these releases together stay within the budget, read in both directions."""
+    """Whether these releases fit the budget, checked as delta(epsilon) and as epsilon(delta)."""
     whole = compose(profiles)
     return whole.supports(budget) and whole.epsilon(budget.delta) <= budget.epsilon
 
@@ -167,7 +168,7 @@ def _stage(
 ) -> ObjectivePerturbation:
     """Return a stage with this m and x, for losses of slope 1 and curvature 1.
 
-    ``several``: coordinates may have larger ridges than the least one, which x pays for.
+    x pays for the least ridge. With ``several``, coordinates may have larger ridges.
     """
     ridge = ROW_BOUND**2 / x
     ridges = np.full(size, ridge)

@@ -1,7 +1,7 @@
 """How large the residuals are, from a noisy histogram of their absolute values.
 
-Each stage clips at a multiple of this scale; as the fit gets better the scale shrinks, and the noise
-of the next stage with it.
+Each stage clips at a multiple of this scale. As the fit improves, the scale shrinks, and so does
+the noise of the next stage.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dpkernel.foundations.types import Array
 
 _INNER = 24
 CELLS = _INNER + 1
-MOST = 3.0  # guesses: the last inner edge where a root mean square is wanted
+MOST = 3.0  # the last inner edge for a root mean square, as a multiple of the guess
 # the 95 % quantile of the largest of the normal numbers <e, s - t> / |s - t| over all t of the grid, for
 # the worst s: 2.376 in 100,000 draws
 _LARGEST = 2.4
@@ -38,7 +38,7 @@ def count_residuals(
 
 
 def fit_scale(counts: Array, n_rows: int, guess: float) -> float:
-    """Return the scale of the half-normal that is nearest to noisy counts; at most the guess x 1.3."""
+    """Return the scale of the half-normal nearest to noisy counts, at most 1.3 times the guess."""
     scales, shapes = _half_normals(guess)
     return float(scales[int(np.argmin(_distances(counts / n_rows, shapes)))])
 
@@ -46,8 +46,8 @@ def fit_scale(counts: Array, n_rows: int, guess: float) -> float:
 def root_mean_square(counts: Array, n_rows: int, guess: float) -> float:
     """Return the root mean square of residuals from noisy counts, whatever their law.
 
-    Between 1/20 and 1.3 of the guess. The cells end at ``MOST`` times the guess: in cells further out
-    little noise in a count is much in a square.
+    It is between 1/20 and 1.3 times the guess. The cells end at ``MOST`` times the guess, because
+    further out a little noise in a count is a lot in a square.
     """
     shares = nearest_law(counts / n_rows)
     found = math.sqrt(float(shares @ _middles(guess) ** 2))
@@ -57,7 +57,7 @@ def root_mean_square(counts: Array, n_rows: int, guess: float) -> float:
 def root_mean_square_interval(
     counts: Array, n_rows: int, guess: float, noise_scale: float
 ) -> tuple[float, float]:
-    """Return where the root mean square of the counts without noise lies, in 95 % of all releases.
+    """Return a 95 % interval for the root mean square of the counts without noise.
 
     The mean square is linear in the counts, so its noise is normal.
     """
@@ -68,7 +68,7 @@ def root_mean_square_interval(
 
 
 def _middles(guess: float) -> Array:
-    """Return one residual of every cell."""
+    """Return a typical residual of every cell."""
     edges = edges_of(guess, MOST)
     inner = np.sqrt(edges[:-1] * edges[1:])
     return np.concatenate(([edges[0] / 2], inner, [1.1 * edges[-1]]))
@@ -77,11 +77,12 @@ def _middles(guess: float) -> Array:
 def scale_interval(
     counts: Array, n_rows: int, guess: float, noise_scale: float
 ) -> tuple[float, float]:
-    """Return where ``fit_scale`` of the counts without noise lies, in 95 % of all releases or more.
+    """Return an interval of at least 95 % for ``fit_scale`` of the counts without noise.
 
-    Without noise the nearest half-normal s has d(s) <= d(t) for every other t, d being the squared
-    distance. Noise of deviation tau a share adds a normal number of deviation 2 tau |s - t| to
-    d(s) - d(t). All s are kept that this explains for every t at once, whatever the residuals' law.
+    Let d be the squared distance. Without noise, the nearest half-normal s has d(s) <= d(t) for
+    every other t. Noise of deviation tau in each share adds a normal number of deviation 2 tau ||s
+    - t|| to d(s) - d(t). The interval keeps every s for which this explains the differences to all
+    t at once, whatever the law of the residuals.
     """
     scales, shapes = _half_normals(guess)
     distances = _distances(counts / n_rows, shapes)

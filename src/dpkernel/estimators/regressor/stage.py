@@ -1,16 +1,17 @@
-r"""One robust fit of what the stages before left over, by objective perturbation.
+r"""One robust fit of what earlier stages left over, by objective perturbation.
 
 Coordinates are z = sqrt(A) o v with orthonormal features v and sum A = 1. Water-filling gives more
-power A_l to coordinates whose prior variance p_l stands out from the noise tau^2 and none to those
-below it: with noise tau^2 / A_l on the coefficient of v_l, A_l = max(0, k - tau^2 / p_l) leaves the
-least posterior variance. The problem is solved in units of the clip h, so that slope, curvature,
-noise and ridge are fixed in advance whatever h turns out to be:
+power A_l to coordinates whose prior variance p_l is well above the noise tau^2, and none to those
+below it. With noise tau^2 / A_l on the coefficient of v_l, the choice A_l = max(0, k - tau^2 / p_l)
+leaves the least posterior variance. The problem is solved in units of the clip h, so that slope,
+curvature, noise and ridge are fixed in advance, whatever h turns out to be:
 
-    minimise  sum_i omega_i huber_1((y_i - F(x_i)) / h - <z_i, beta>) + Lambda ||beta||^2 / 2 + <b, beta>
+    minimise  sum_i omega_i huber_1((y_i - F(x_i)) / h - <z_i, beta>) + Lambda ||beta||^2 / 2 + <b,
+    beta>
 
-with omega = min(1, B^2 / ||z||^2). Its solution is shrunk coordinate by coordinate towards 0, by the
-prior variance against that of the noise; after the first stage the prior itself is fitted to what was
-released (empirical Bayes). All of that is post-processing.
+with omega = min(1, B^2 / ||z||^2). Each coordinate of the solution is shrunk towards 0, according
+to its prior variance and the variance of its noise. After the first stage, the prior itself is
+fitted to what was released (empirical Bayes). All of this is post-processing.
 """
 
 from __future__ import annotations
@@ -25,24 +26,25 @@ from scipy.special import ndtr
 from dpkernel.foundations.types import Array, IntArray
 
 ROW_BOUND = 0.9
-LARGEST_TARGET = 64.0  # residuals beyond so many clips count as that
+LARGEST_TARGET = 64.0  # residuals are limited to this many times the clip
 _EXPONENTS = (1.0, 1.5, 2.0)
 
 
 @dataclass(frozen=True)
 class State:
-    """What is known after some stages: public, or released.
+    """What is known after some stages. All of it is public or released.
 
     Parameters
     ----------
     coefficients : ndarray
-        On (1, v), in units of y scaled to [-1, 1].
+        The coefficients of (1, v), in units of y scaled to [-1, 1].
     variances : ndarray
-        How far the truth is believed to be from each of them, squared.
+        The expected squared error of each coefficient.
     scale : float
-        Of the residuals.
+        The scale of the residuals.
     scale_interval : (low, high), optional
-        Where it lies but for the noise of its release; None where it was not released.
+        An interval for the scale that accounts for the noise of its release. None if the scale was
+        not released.
     """
 
     coefficients: Array
@@ -52,7 +54,7 @@ class State:
 
 
 def first_state(spectrum: Array, location: float, scale: float) -> State:
-    """Return what is known after the histogram: a constant, and smooth functions around it."""
+    """Return what is known after the histogram of y: a constant, and a prior for smooth functions."""
     decay = (spectrum / spectrum[0]) ** 1.5
     third = scale**2 / 3
     variances = np.empty(len(spectrum) + 1)
@@ -85,7 +87,7 @@ class Stage:
         ridge: float,
         output: float = 0.0,
     ) -> Stage:
-        """Return the stage for residuals clipped at so many times their scale."""
+        """Return the stage for residuals that are clipped at ``clip`` times their scale."""
         inside = 2 * float(ndtr(clip)) - 1
         width = clip * state.scale
         noise = width * sigma / (n_rows * inside)
@@ -94,7 +96,7 @@ class Stage:
 
     @property
     def used(self) -> IntArray:
-        """The places of the coordinates that have power."""
+        """The positions of the coordinates that have power."""
         return np.flatnonzero(self.powers > 0).astype(np.int64)
 
     @property
@@ -103,7 +105,7 @@ class Stage:
         return np.full(len(self.used), self.ridge)
 
     def solve(self, b: Array, minimise: Callable[[Array], Array]) -> Array:
-        """Return the minimiser over all coordinates; those without power have a closed form."""
+        """Return the minimiser over all coordinates. Those without power have a closed form."""
         used = self.used
         beta: Array = -b / self.ridge
         beta[used] = minimise(b[used])
@@ -116,7 +118,7 @@ class Stage:
         return np.asarray(np.maximum(curvature / (curvature + self.ridge), 0.5))
 
     def errors(self, n_rows: int) -> Array:
-        """Return the variances of the coefficients that ``beta`` will give: noise, and a finite n."""
+        """Return the variances of the coefficients from ``beta``, due to noise and to a finite n."""
         powers = self.powers[self.used]
         inside = (self.sigma / (self.bend * powers + self.ridge)) ** 2 + self.output**2
         return np.asarray(
@@ -140,8 +142,8 @@ class Stage:
 
 
 def water_filling(levels: Array) -> Array:
-    """Return max(0, k - levels) with the k at which they add up to 1."""
-    depths = levels - levels.min()  # the deepest is under water, however high all of them are
+    """Return max(0, k - levels), with the k for which they add up to 1."""
+    depths = levels - levels.min()  # the deepest level becomes 0, so it is always under water
     ordered = np.sort(depths)
     counts = np.arange(1, len(ordered) + 1)
     heights = (1 + np.cumsum(ordered)) / counts
@@ -177,9 +179,9 @@ def stage_records(
 def _fitted_prior(
     prior: Array, spectrum: Array, used: IntArray, found: Array, noise: Array, scale: float
 ) -> Array:
-    """Return prior variances S mu_l^q with S and q of the largest marginal likelihood.
+    """Return prior variances S mu_l^q, with the S and q of the largest marginal likelihood.
 
-    The constant and the first eigenfunction keep theirs.
+    The constant and the first eigenfunction keep their variances.
     """
     later = used >= 2
     if not later.any():

@@ -1,4 +1,4 @@
-"""What the two SGD estimators share: from parameters to a run, its noise and its certificate."""
+"""The base class of the two SGD estimators: from parameters to a run, its noise and certificate."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _ALIASES = {"squared_error": "squared", "log_loss": "logistic", "quantile": "pin
 
 
 class SGDModel(KernelModel):
-    """Base class: private SGD on a public feature map, by noise on the output or on gradients."""
+    """Base class of private SGD on a public feature map, with noise on the output or on gradients."""
 
     _constraints: ClassVar[Mapping[str, Constraint | tuple[Constraint, ...]]] = {
         **{k: v for k, v in KernelModel._constraints.items() if k != "regularisation"},
@@ -82,14 +82,14 @@ class SGDModel(KernelModel):
 
     @property
     def n_iter_(self) -> int:
-        """Passes over the data, the last one perhaps in part: public, no run stops early."""
+        """The number of passes over the data, rounded up. It is public: no run stops early."""
         public = self.certificate_.public
         records = public["scheme"]["steps"] * public["scheme"]["batch"]
         return int(max(1, math.ceil(records / public["n_rows"])))
 
     @property
     def partial_fit(self) -> Any:
-        """Refuse: a further call would release again what the first one already spent."""
+        """Raise, because each further call would pay again for the rows of earlier calls."""
         raise AttributeError(
             f"{type(self).__name__} has no partial_fit: every call would release a model that"
             " depends on all rows so far, and pay for them again. Fit a BlockStream in one call, or"
@@ -98,13 +98,13 @@ class SGDModel(KernelModel):
         )
 
     def _loss_named(self, labels: bool) -> Loss:
-        """Return the loss: one of the registry by name, or the user's own."""
+        """Return the loss: a registered one by name, or an object that the user passed."""
         given = self.loss
         if isinstance(given, str):
             cls = REGISTRY.get(_ALIASES.get(given, given))
             found = None if cls is None else self._default(cls)
         else:
-            # a class of the user's own could state constants that it does not keep
+            # a loss class of the user's own could state constants that do not hold
             found = given if REGISTRY.get(getattr(given, "kind", "")) is type(given) else None
         if found is None or found.labels is not labels:
             known = sorted(kind for kind, cls in REGISTRY.items() if cls.labels is labels)
@@ -113,7 +113,7 @@ class SGDModel(KernelModel):
         return found
 
     def _default(self, cls: type[Loss]) -> Loss:
-        """Return a loss with the parameters that suit this estimator."""
+        """Return a loss of this class with parameters that suit this estimator."""
         return cls()
 
     def _problem(self) -> Problem:
@@ -140,7 +140,7 @@ class SGDModel(KernelModel):
         return SGDPlan(fit, table, domain, recipe, records, problem, preset)
 
     def _preset(self, n_rows: int, budget: Budget, loss: Loss, *, dimension: int) -> Preset | None:
-        """Return the schedule of a theorem, given what this fit knows of its numbers."""
+        """Return the schedule of a theorem for the numbers of this fit, or None."""
         if self.preset is None:
             return None
         found = self.preset
@@ -237,8 +237,8 @@ class SGDModel(KernelModel):
 class Problem:
     """What SGD minimises: one loss, for each of several views of the targets.
 
-    ``signal`` is the variance that a good prediction is taken to have; ``single`` says that there is one
-    task, so that ``coef_`` is a vector.
+    ``signal`` is the variance that we assume for a good prediction. ``single`` is True if there is
+    one task, so that ``coef_`` is a vector.
     """
 
     target: Interval | Levels
@@ -302,12 +302,12 @@ class SGDPlan(FitPlan):
 
 
 def _read_preset(data: JSON | None) -> dict[str, Any]:
-    """Return the parameter for a schedule of the user's own; one by name is among the others."""
+    """Return the user's own schedule. One given by name is stored with the other parameters."""
     return {} if data is None else {"preset": Preset(**{**data, "notes": tuple(data["notes"])})}
 
 
 def _as_they_come(setting: Setting, perturbation: str, owner: str) -> Setting:
-    """Return the setting for a table that is read from the first row to the last."""
+    """Return the setting for a table that can only be read from the first row to the last."""
     whole = (setting.batch or setting.n_rows) == setting.n_rows
     if perturbation == "gradient" and (not whole or setting.sampling == "poisson"):
         raise ParameterError(
@@ -316,7 +316,7 @@ def _as_they_come(setting: Setting, perturbation: str, owner: str) -> Setting:
         )
     if perturbation == "output" and setting.sampling not in ("auto", "fixed"):
         raise ParameterError(
-            f"{owner} can't take the rows of this table in random order: it is no array, and its"
+            f"{owner} can't take the rows of this table in random order: it is not an array, and its"
             " features do not fit in memory. Leave 'sampling' at 'auto', take fewer features, or pass"
             " an array or a memory map."
         )

@@ -20,7 +20,7 @@ from dpkernel.models.losses import Logistic, Loss, SmoothedHinge
 from dpkernel.privacy.ledger import Ledger
 from dpkernel.privacy.noise import NoiseSource
 
-_SIGNAL = 4.0  # the mean square that the coefficients of a good decision function are taken to have
+_SIGNAL = 4.0  # the mean square that we assume for coefficients of a good decision function
 
 
 def _has_probabilities(model: Any) -> bool:
@@ -34,46 +34,66 @@ def _has_probabilities(model: Any) -> bool:
 
 
 class PrivateSGDClassifier(LabelModel, SGDModel):
-    r"""Classification by private SGD on a public feature map, in the likeness of ``SGDClassifier``.
+    r"""Classification by private SGD on a public feature map, modelled on ``SGDClassifier``.
 
-    Two classes are one problem; more are one against the rest each, all of them on the same batches
-    and inside one release.
+    Two classes are one problem. With more classes, each class has a problem of its own against all
+    others; all of them use the same batches and are part of one release.
 
     Parameters
     ----------
     epsilon, delta : float
-        What is asked for. ``delta=0`` takes noise that is pure epsilon (``perturbation="output"``
-        only), under the assumption of idealised arithmetic.
+        The budget of a fit. The certificate claims at most this. ``delta=0`` uses noise that gives
+        pure epsilon, under the assumption of idealised arithmetic; it needs
+        ``perturbation="output"``.
     classes : sequence
-        Every label that can occur: public, never read from the data. Required.
+        Every label that can occur. It is required, it is public, and it is never read from the
+        data.
     loss : str or Loss
-        "smoothed_hinge" (of width 1), "log_loss", "hinge", "squared_hinge", any other margin loss of
-        ``dpkernel.models.losses`` by its kind, or such a loss with parameters of your own.
-    perturbation, preset, max_iter, batch_size, sampling, eta0, alpha, radius, clip, momentum,
-    average
-        As in ``PrivateSGDRegressor``.
-    kernel, length_scale, features, n_features, bounds, neighbours, ledger, noise, random_state,
-    accept, verbose
-        As in ``PrivateKernelClassifier``.
+        "smoothed_hinge" (of width 1), "log_loss", "hinge", "squared_hinge", the kind of any other
+        margin loss in ``dpkernel.models.losses``, or such a loss with parameters of your own.
+    perturbation, preset, max_iter, batch_size, sampling, eta0, alpha
+        See ``PrivateSGDRegressor``.
+    radius, clip, momentum, average
+        See ``PrivateSGDRegressor``.
+    kernel, length_scale, features, n_features
+        See ``PrivateKernelRidge``.
+    bounds, neighbours, ledger, noise, random_state
+        See ``PrivateKernelRidge``.
+    accept : tuple of str
+        The assumptions that you sign. ``delta=0`` needs ``("idealised-arithmetic",)``.
+    verbose : bool
+        See ``PrivateKernelRidge``.
 
     Attributes
     ----------
     certificate_ : Certificate
-        Its ``public["scheme"]`` states sampling, hits, sensitivity and sigma.
+        The guarantee of the fit. Its ``public["scheme"]`` states the sampling, the number of hits,
+        the sensitivity and sigma.
     classes_ : ndarray
-        The declared classes, sorted where they can be.
-    coef_, intercept_ : on the features
+        The declared classes, sorted if they can be sorted.
+    coef_, intercept_ : ndarray or float
+        The coefficients of the features and the constant.
     feature_map_ : FeatureMap
+        The public map from a row to its features.
     n_iter_ : int
-        Passes over the data: it follows from the parameters and n.
+        The number of passes over the data. It follows from the parameters and n.
     n_features_in_, feature_names_in_
+        The number and the names of the columns.
 
-    Guarantee    (epsilon, delta)-DP for the stated neighbours. Public: n, bounds, classes, seed,
-                 parameters.
-    Sensitivity  output: ``sensitivity.sgd``, sqrt(classes) times that of one problem; gradient: the
-                 clip, exactly, in integers.
-    Not covered  ``score`` on the training rows: it reads them without noise.
-    Reference    Wang, Lei, Ying & Zhang (2022), Algorithms 1 and 2, with smaller sensitivities.
+    Notes
+    -----
+    Guarantee
+        (epsilon, delta)-DP for the stated neighbours. The number of rows, the bounds, the classes,
+        the seed and the parameters are public.
+    Sensitivity
+        Output perturbation: ``sensitivity.sgd``, which is sqrt(classes) times that of one problem.
+        Gradient perturbation: exactly the clip, in integers.
+    Not covered
+        ``score`` on the training rows, because it reads them without noise.
+
+    References
+    ----------
+    Wang, Lei, Ying & Zhang (2022), Algorithms 1 and 2, with smaller sensitivities.
 
     Examples
     --------
@@ -146,20 +166,21 @@ class PrivateSGDClassifier(LabelModel, SGDModel):
         self.verbose = verbose
 
     def fit(self, X: Any, y: Any = None) -> PrivateSGDClassifier:
-        """Run SGD on (X, y).
+        """Run SGD on (X, y) and release the model.
+
+        Nothing is spent if an argument or the data are refused.
 
         Parameters
         ----------
         X : array, sparse matrix, data frame, Dask array or data frame, torch tensor, or BlockStream
-            Read several times: a ``BlockStream`` needs a function that starts it again.
-        y : array of n labels, each of them among ``classes``
-
-        Nothing is spent if an argument or the data are refused.
+            It is read several times, so a ``BlockStream`` needs a function that starts it again.
+        y : array of shape (n,)
+            Labels, all of which are in ``classes``.
         """
         return self._fit(X, y)
 
     def _open_table(self, X: Any, y: Any) -> Source:
-        levels = self._problem().target  # refuses parameters before data
+        levels = self._problem().target  # refuses bad parameters before data
         assert isinstance(levels, Levels)
         return open_source(self, X, y, again=True, several=False, classes=levels)
 
@@ -174,7 +195,7 @@ class PrivateSGDClassifier(LabelModel, SGDModel):
 
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Array:
-        """Return estimated probabilities of the classes; for the logistic loss only."""
+        """Return estimated probabilities of the classes. This needs the logistic loss."""
         scores = self.decision_function(X)
         if scores.ndim == 1:
             return np.column_stack([expit(-scores), expit(scores)])

@@ -1,4 +1,4 @@
-"""A planned run on a table: prepared before the spend, released after it."""
+"""A planned run of SGD on a table. It is prepared before the spend and released after it."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ class OutputFit:
         self._value: Array | None = None
 
     def prepare(self) -> None:
-        """Make the records; run already where the order is public: what fails here costs nothing."""
+        """Make the records, and run if the order is public. A failure here costs nothing."""
         self._table.prepare()
         if not isinstance(self.mechanism, MixtureGaussian):
             self._value = self._output(None)
 
     def release(self, noise: Noise) -> Array:
-        """Return the noisy coefficients, one row a problem, inside the ball if there is one."""
+        """Return the noisy coefficients, one row per problem, inside the ball if there is one."""
         if isinstance(self.mechanism, MixtureGaussian):
             found = self.mechanism.release(self._output, noise)
         else:
@@ -72,9 +72,10 @@ class OutputFit:
         return (self._table.parts(order, task) for order in orders())
 
     def _orders(self, source: NoiseSource | None) -> Callable[[], Iterator[IntArray | None]]:
-        """Return the order of every epoch, the same at each call.
+        """Return a function that yields the order of every epoch, the same at each call.
 
-        Orders on which the noise relies are drawn from its source; others are public.
+        If the guarantee relies on a secret order, the order is drawn from the noise source.
+        Otherwise it is public.
         """
         plan = self.plan
         if plan.order == "fixed":
@@ -90,7 +91,7 @@ class OutputFit:
         return lambda: public_orders(plan, self._seed)
 
     def scheme(self) -> JSON:
-        """Return what the certificate says of the run."""
+        """Return what the certificate states about the run."""
         path, plan = self.plan.path, self.plan
         return {
             "perturbation": "output",
@@ -132,7 +133,7 @@ class GradientFit:
         self._integers.prepare()
 
     def release(self, noise: Noise) -> Array:
-        """Return the coefficients, one row a problem."""
+        """Return the coefficients, one row per problem."""
         mechanism = self.mechanism
 
         def query(w: Array) -> Query:
@@ -147,7 +148,7 @@ class GradientFit:
             return self.plan.run(query, step, told)
 
     def scheme(self) -> JSON:
-        """Return what the certificate says of the run."""
+        """Return what the certificate states about the run."""
         plan, mechanism = self.plan, self.mechanism
         full = isinstance(mechanism, Gaussian)
         unit = plan.row_unit * plan.slope_unit
@@ -168,7 +169,7 @@ class GradientFit:
 
 
 def _named(sampling: str) -> str:
-    """Return what the estimators call a sampling of the mechanism's."""
+    """Return the name that estimators use for a kind of sampling of the mechanism."""
     return "uniform" if sampling == "fixed" else sampling
 
 
@@ -185,7 +186,7 @@ def _tell(told: Callable[[int], None], before: int, steps: int) -> None:
 
 @contextmanager
 def _progress(total: int, verbose: bool) -> Iterator[Callable[[int], None]]:
-    """Yield a function to tell the steps that were taken; a bar shows them if asked for."""
+    """Yield a function that takes the number of steps done; a progress bar shows it if verbose."""
     if not verbose:
         yield lambda steps: None
         return

@@ -1,13 +1,14 @@
 """Steps, penalty and noise of a private SGD fit, from public numbers alone.
 
-Where something is left to "auto" it minimises an expected squared error. With A_l the power of a
-coordinate under the public measure of the inputs and h_l = 0.4 c_2 A_l its curvature, a fit errs by
+What is left to "auto" minimises an expected squared error. Let A_l be the power of a coordinate
+under the public measure of the inputs, and h_l = 0.4 c_2 A_l its curvature. The expected error of a
+fit is
 
     sum_l A_l (signal bias_l^2 + variance_l)
 
-with bias ridge/(h_l + ridge) for a ridge, exp(-step T h_l) for T small steps without one; for noisy
-gradients bias and variance follow from the recursion of a coordinate. Steps with momentum are at most
-1/c_2, where they are stable.
+The bias is ridge/(h_l + ridge) with a ridge, and exp(-step T h_l) for T small steps without one.
+For noisy gradients, bias and variance follow from the recursion of each coordinate. Steps with
+momentum are at most 1/c_2, where they are stable.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from dpkernel.solvers.sgd_output import OutputSGD
 ROW_BOUND = 1.0
 _CURVATURE = 0.4  # the share of records in the curved part of the loss
 _EPOCHS = (5, 30)
-MOST_DRAWN = 2**30  # row numbers of fresh batches, which are kept in memory
+MOST_DRAWN = 2**30  # the most row numbers of fresh batches, all of which are kept in memory
 _STEPS = (1, 2, 3, 5, 8, 12, 18, 27, 40, 60, 90, 140, 200, 300)
 _MOMENTA = (0.0, 0.5, 0.8, 0.9, 0.95, 0.98)
 
@@ -47,13 +48,14 @@ GradientMechanism = Gaussian | SampledGaussian
 
 @dataclass(frozen=True)
 class Setting:
-    """The public side of the data, and what the user asked for ("auto": None).
+    """What is public about the data, and what the user asked for (None stands for "auto").
 
     Parameters
     ----------
     owner : str
-        Whose parameters errors speak of.
+        The estimator that error messages name.
     budget, relation, n_rows
+        The budget, the neighbouring relation and the number of rows.
     powers : ndarray
         A_l, the mean of z_l^2 under the public measure of the inputs.
     signal : float
@@ -62,14 +64,14 @@ class Setting:
     problems : int
     epochs : int or None
     steps : int or None
-        Overrides epochs.
+        The number of steps. It overrides ``epochs``.
     batch : int or None
     step, ridge, clip, momentum : float or None
     radius : float
     averaged, drop_last : bool
     sampling : str
-        "auto" for gradients: Poisson batches under zero-out, where batches of a fixed size cost
-        about twice the noise; otherwise batches of a fixed size.
+        How batches are chosen. For gradients, "auto" means Poisson batches under zero-out, where
+        batches of a fixed size need about twice the noise, and batches of a fixed size otherwise.
     accept : tuple of str
     """
 
@@ -96,17 +98,17 @@ class Setting:
 
     @property
     def dimension(self) -> int:
-        """Numbers that are released."""
+        """How many numbers are released."""
         return self.problems * len(self.powers)
 
     @property
     def bend(self) -> Array:
-        """h_l."""
+        """The curvatures h_l."""
         smoothness = self.loss.smoothness
         return _CURVATURE * (smoothness if smoothness < math.inf else 1.0) * self.powers
 
     def noise_of(self, sensitivity: float) -> float:
-        """Return the standard deviation of a coordinate's noise, roughly."""
+        """Return roughly the standard deviation of the noise of one coordinate."""
         if self.budget.pure:
             return sensitivity * math.sqrt(self.dimension) / self.budget.epsilon
         return sensitivity / gaussian_mu(self.budget.epsilon, self.budget.delta)
@@ -163,9 +165,9 @@ def plan_output(setting: Setting) -> tuple[OutputSGD, OutputMechanism]:
 
 
 def _auto_epochs(setting: Setting) -> int:
-    """Return so many passes that SGD's own spread is small beside the noise.
+    """Return enough passes to make the spread of SGD itself small beside the noise.
 
-    The last iterate spreads like G/(ridge sqrt(T)), and the noise is 2 G sqrt(M)/(ridge n mu).
+    The last iterate has a spread of about G/(ridge sqrt(T)). The noise is 2 G sqrt(M)/(ridge n mu).
     """
     scale = setting.budget.epsilon / math.sqrt(setting.dimension)
     if not setting.budget.pure:
@@ -175,7 +177,7 @@ def _auto_epochs(setting: Setting) -> int:
 
 
 def _output_candidates(setting: Setting, draft: dict[str, Any]) -> list[OutputSGD]:
-    """Return the runs among which the expected error chooses; one where nothing is "auto"."""
+    """Return the runs among which the expected error chooses; a single one if nothing is "auto"."""
     smooth = setting.loss.smoothness < math.inf
     ridged = smooth and setting.loss.lipschitz < math.inf and not setting.averaged
     if setting.ridge is not None or (setting.step is not None):
@@ -204,10 +206,12 @@ def _output_error(setting: Setting, plan: OutputSGD) -> float:
 
 
 def plan_gradient(setting: Setting) -> tuple[GradientSGD, GradientMechanism]:
-    """Return the run and the noise of every step."""
+    """Return the run, and the noise of every step."""
     if setting.budget.pure:
         allowed = "above 0 with perturbation='gradient'"
-        advice = "Many pure steps add up to much more noise; perturbation='output' has a pure form."
+        advice = (
+            "Many pure steps would need much more noise. perturbation='output' has a pure form."
+        )
         raise ParameterError(parameter_message(setting.owner, "delta", allowed, 0.0, advice))
     n = setting.n_rows
     batch = setting.batch or n
@@ -254,7 +258,7 @@ def plan_gradient(setting: Setting) -> tuple[GradientSGD, GradientMechanism]:
 
 
 def _step_noise(setting: Setting, plan: GradientSGD, batch: int) -> GradientMechanism:
-    """Return the mechanism of one step, of which ``plan.n_steps`` fit the budget."""
+    """Return the mechanism of one step; ``plan.n_steps`` of them fit the budget."""
     sensitivity = bounded_sum(setting.relation, bound=float(plan.clip_steps))
     if batch == setting.n_rows and setting.sampling != "poisson":
         mu = gaussian_mu(setting.budget.epsilon, setting.budget.delta)
@@ -287,19 +291,20 @@ def _gradient_errors(
 ) -> Array:
     """Return the expected error for each length of a step (rows) and number of steps (columns).
 
-    A coordinate's error e_t = w_t - w* follows a linear recursion; ``left`` is what it does to a start
-    of -1, ``echo`` what it does to a unit of noise in one gradient, t steps later.
+    The error e_t = w_t - w* of a coordinate follows a linear recursion. After t steps, ``left`` is
+    what remains of an initial error of size 1, and ``echo`` is the effect of one unit of noise in
+    one gradient.
     """
     bend = setting.bend + ridge
     step = steps[:, None]
     keep = 1 - step * bend
     wanted = dict(zip(counts, spreads, strict=True))
-    goal = setting.bend / np.maximum(bend, 1e-300)  # a ridge stops short of the coefficients
+    goal = setting.bend / np.maximum(bend, 1e-300)  # the share that a ridge lets through
     left = old_left = np.ones_like(keep)
     echo, old_echo = np.zeros_like(keep) + step, np.zeros_like(keep)
     noise = np.zeros_like(keep)
     found = {}
-    with np.errstate(all="ignore"):  # steps far too long have no error that a float could hold
+    with np.errstate(all="ignore"):  # the error of steps that are far too long overflows
         for t in range(1, max(counts) + 1):
             left, old_left = keep * (left + momentum * (left - old_left)), left
             noise = noise + echo**2

@@ -18,68 +18,93 @@ from dpkernel.models.losses import Huber, Loss
 from dpkernel.privacy.ledger import Ledger
 from dpkernel.privacy.noise import NoiseSource
 
-_SIGNAL = 0.5  # the mean square that good coefficients are taken to have, y in [-1, 1]
-_THRESHOLD = 0.2  # of the Huber loss, y in [-1, 1]
+_SIGNAL = 0.5  # the mean square that we assume for good coefficients, with y in [-1, 1]
+_THRESHOLD = 0.2  # of the Huber loss, with y in [-1, 1]
 
 
 class PrivateSGDRegressor(RegressorMixin, SGDModel):
-    r"""Regression by private SGD on a public feature map, in the likeness of ``SGDRegressor``.
+    r"""Regression by private SGD on a public feature map, modelled on ``SGDRegressor``.
 
     Parameters
     ----------
     epsilon, delta : float
-        What is asked for. ``delta=0`` takes noise that is pure epsilon (``perturbation="output"``
-        only), under the assumption of idealised arithmetic.
+        The budget of a fit. The certificate claims at most this. ``delta=0`` uses noise that gives
+        pure epsilon, under the assumption of idealised arithmetic; it needs
+        ``perturbation="output"``.
     loss : str or Loss
-        "huber" (a threshold of a tenth of the declared range), "squared_error", "absolute",
-        "quantile", any other regression loss of ``dpkernel.models.losses`` by its kind, or such a
-        loss with parameters of your own; y is scaled to [-1, 1].
+        "huber" (with a threshold of a tenth of the declared range), "squared_error", "absolute",
+        "quantile", the kind of any other regression loss in ``dpkernel.models.losses``, or such a
+        loss with parameters of your own. y is scaled to [-1, 1].
     perturbation : {"gradient", "output"}
-        Noise on the sum of clipped gradients of every step, or once on the result.
+        "gradient" adds noise to the sum of clipped gradients in every step. "output" adds noise
+        once, to the result.
     preset : str or Preset, optional
-        The schedule of a theorem, "wang-guo-1", "holder-9", "holder-10" or "holder-12": steps, step
-        size, radius, average and sampling are then its own. See ``dpkernel.solvers.sgd_presets``.
+        The schedule of a theorem: "wang-guo-1", "holder-9", "holder-10" or "holder-12". It
+        determines the steps, the step size, the radius, the average and the sampling. See
+        ``dpkernel.solvers.sgd_presets``.
     max_iter : "auto" or int
-        Passes over the data.
+        The number of passes over the data.
     batch_size : "auto" or int
-        "auto" is 1 for output and all rows for gradient perturbation: large batches win there.
+        The number of rows per step. "auto" is 1 for output perturbation and all rows for gradient
+        perturbation, where large batches are more accurate.
     sampling : str
-        Output: "shuffle" (a new order every pass; "auto" where rows can be reached by number),
-        "fixed" (as the rows come) or "replacement" (with fresh batches at each step). Gradient:
-        "uniform" (batches of a fixed size without replacement) or "poisson" (each row by itself,
-        for zero-out neighbours only); "auto" is "poisson" for zero-out and "uniform" otherwise.
+        How batches are chosen. For output perturbation: "shuffle" (a new order in every pass),
+        "fixed" (the order of the rows) or "replacement" (a fresh random batch in each step); "auto"
+        is "shuffle" where rows can be reached by number. For gradient perturbation: "uniform"
+        (batches of a fixed size without replacement) or "poisson" (each row is included
+        independently; for zero-out neighbours only); "auto" is "poisson" for zero-out and "uniform"
+        otherwise.
     eta0 : "auto" or float
-        The step.
+        The step size.
     alpha : "auto" or float
-        The ridge. With output perturbation and ``eta0="auto"`` steps decrease as 1/(alpha t): the
+        The ridge. With output perturbation and ``eta0="auto"``, steps decrease as 1/(alpha t); the
         result then moves no more than the exact minimiser would.
     radius : float, optional
-        Coefficients are kept in a ball of this radius.
+        The radius of the ball in which the coefficients are kept.
     clip : "auto" or float
-        The norm to which gradients are clipped (gradient perturbation).
+        The norm to which gradients are clipped (gradient perturbation only).
     momentum : "auto" or float
-        Nesterov's, in [0, 1) (gradient perturbation).
+        Nesterov's momentum, in [0, 1) (gradient perturbation only).
     average : bool
-        The mean of all iterates, not the last one.
-    kernel, length_scale, features, n_features, bounds, y_bounds, neighbours, ledger, noise,
-    random_state, accept, verbose
-        As in ``PrivateHuberRegressor``.
+        Whether to release the mean of all iterates instead of the last one.
+    kernel, length_scale, features, n_features
+        See ``PrivateKernelRidge``.
+    bounds, y_bounds, neighbours, ledger, noise, random_state
+        See ``PrivateKernelRidge``.
+    accept : tuple of str
+        The assumptions that you sign. ``delta=0`` needs ``("idealised-arithmetic",)``.
+    verbose : bool
+        See ``PrivateKernelRidge``.
 
     Attributes
     ----------
     certificate_ : Certificate
-        Its ``public["scheme"]`` states sampling, hits, sensitivity and sigma.
-    coef_, intercept_ : on the features, in units of the scaled target
+        The guarantee of the fit. Its ``public["scheme"]`` states the sampling, the number of hits,
+        the sensitivity and sigma.
+    coef_, intercept_ : ndarray or float
+        The coefficients of the features and the constant, in units of the scaled target.
     feature_map_ : FeatureMap
+        The public map from a row to its features.
     n_iter_ : int
-        Passes over the data: it follows from the parameters and n.
+        The number of passes over the data. It follows from the parameters and n.
     n_features_in_, feature_names_in_
+        The number and the names of the columns.
 
-    Guarantee    (epsilon, delta)-DP for the stated neighbours. Public: n, bounds, seed, parameters.
-    Sensitivity  output: ``sensitivity.sgd``; gradient: the clip, exactly, in integers.
-    Not covered  ``score`` on the training rows: it reads them without noise.
-    Reference    Wang & Guo (2024), Algorithm 1; Wang, Lei, Ying & Zhang (2022), Algorithms 1 and 2,
-                 with smaller sensitivities.
+    Notes
+    -----
+    Guarantee
+        (epsilon, delta)-DP for the stated neighbours. The number of rows, the bounds, the seed and
+        the parameters are public.
+    Sensitivity
+        Output perturbation: ``sensitivity.sgd``. Gradient perturbation: exactly the clip, in
+        integers.
+    Not covered
+        ``score`` on the training rows, because it reads them without noise.
+
+    References
+    ----------
+    Wang & Guo (2024), Algorithm 1; Wang, Lei, Ying & Zhang (2022), Algorithms 1 and 2, with smaller
+    sensitivities.
 
     Examples
     --------
@@ -152,20 +177,20 @@ class PrivateSGDRegressor(RegressorMixin, SGDModel):
         self.verbose = verbose
 
     def fit(self, X: Any, y: Any = None) -> PrivateSGDRegressor:
-        """Run SGD on (X, y).
+        """Run SGD on (X, y) and release the model.
+
+        Nothing is spent if an argument or the data are refused.
 
         Parameters
         ----------
         X : array, sparse matrix, data frame, Dask array or data frame, torch tensor, or BlockStream
-            Read several times: a ``BlockStream`` needs a function that starts it again.
+            It is read several times, so a ``BlockStream`` needs a function that starts it again.
         y : array of shape (n,)
-
-        Nothing is spent if an argument or the data are refused.
         """
         return self._fit(X, y)
 
     def _open_table(self, X: Any, y: Any) -> Source:
-        self._problem()  # refuses parameters before data
+        self._problem()  # refuses bad parameters before it looks at the data
         return open_source(self, X, y, again=True, several=False)
 
     def _problem(self) -> Problem:

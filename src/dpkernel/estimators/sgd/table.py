@@ -1,4 +1,4 @@
-"""Records by number: in memory where they fit, made again from their rows where they don't."""
+"""Records that are reached by number: kept in memory if they fit, else made again from their rows."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from dpkernel.solvers.sgd_output import Part, in_parts
 class RecordTable:
     """The records of a table, in any order.
 
-    ``any_order`` is False for a stream, a Dask table or a tensor whose records are too many to keep:
-    these are read from the first to the last.
+    ``any_order`` is False for a stream, a Dask table or a tensor whose records are too many to keep
+    in memory. These are read from the first to the last.
     """
 
     def __init__(self, source: Source, recipe: RecordRecipe) -> None:
@@ -30,7 +30,7 @@ class RecordTable:
 
     @property
     def spent(self) -> bool:
-        """Whether a pass that fails now was paid for: errors say so."""
+        """Whether the budget has been spent, which the error of a failing pass then states."""
         return self._rows.spent
 
     @spent.setter
@@ -39,24 +39,24 @@ class RecordTable:
 
     @property
     def any_order(self) -> bool:
-        """Whether records can be reached by number."""
+        """Whether records can be reached by number, in any order."""
         return self.kept or self._rows.source.kind == "array"
 
     @property
     def kept(self) -> bool:
         """Whether records stay in memory.
 
-        Only then is a record the same in every random batch: made again, its last bits depend on the
-        size of the block that it is made in.
+        Only then is a record the same in every random batch. The last bits of a record that is made
+        again depend on the size of the block in which it is made.
         """
         return self._records.keeps
 
     def prepare(self) -> None:
-        """Make what is kept now, before anything is spent: a table that fails here costs nothing."""
+        """Make the records that are kept, before anything is spent, so that a failure costs nothing."""
         self._records.prepare()
 
     def parts(self, order: IntArray | None, targets: Targets) -> Iterator[Part]:
-        """Yield records in this order (None: as they come), as one problem sees them."""
+        """Yield records as one problem sees them, in this order. None is the order of the table."""
         records, rows = self._records, order if self.kept else None
         blocks = records.blocks() if self.kept or order is None else records.at(order)
         for z, y, weights in starmap(targets.view, blocks):
@@ -71,7 +71,7 @@ class RecordTable:
 
 
 def sum_gradients(integers: Passes, plan: GradientSGD, w: Array, rows: IntArray | None) -> IntArray:
-    """Return the exact sum of the clipped gradients at w of these rows (None: all)."""
+    """Return the exact sum of the clipped gradients at w over these rows (None: all rows)."""
     if rows is not None and not integers.keeps:
         raise AssertionError("random batches need records that are kept")
     total: IntArray = np.zeros(w.shape, np.int64)

@@ -1,7 +1,7 @@
 r"""Lee, Park & Ahn (2025), "Optimal differentially private kernel learning with random projection".
 
 Algorithms 1 to 5 as printed, with the Gaussian kernel exp(-||x - x'||^2 / (2 length_scale^2)) and
-kappa = 1:
+kappa = 1::
 
                               on a random projection      on random Fourier features
     sufficient statistics     PublishedAlgorithm1         PublishedAlgorithm3
@@ -10,7 +10,7 @@ kappa = 1:
                               in the kernel's own space
     functional perturbation   PublishedAlgorithm5
 
-They are baselines. No certificate from this package is valid; each says why, by erratum:
+They are baselines. No certificate from this package is valid; each says why, by erratum::
 
     003-1   Delta_1 of Algorithm 1 is 2 B^2; sqrt(2) B^2 is enough (harmless)
     003-2   basic composition and a loose Gaussian bound give several times the noise that is needed

@@ -99,7 +99,7 @@ def canonical_estimator(
     q_1: float = 1.0,
     reading: str = "corrected",
 ) -> CanonicalEstimator:
-    r"""Return the numbers of the estimator in the proof of Theorem 10, for |y| <= 1 and gamma > 0.
+    r"""Return the numbers of the estimator in the proof of Theorem 10, for y in [-1, 1] and gamma > 0.
 
     d is the whole number nearest to min((n epsilon)^(2 gamma/(2r+beta+gamma)), n^(gamma/(2r+gamma))),
     at least 1. It adds N(0, s^2) to the means of y phi_l(x), l <= d. With the eigenvalues

@@ -3,7 +3,7 @@ r"""Nie & Wang (2017), "Perturbation of convex risk minimization".
 The full title is "Perturbation of convex risk minimization and its application in differential private
 learning algorithms" (accepted in 2016, in print in January 2017). Algorithm (2) as printed releases
 f_z + b, a regularised risk minimiser in a reproducing kernel space plus one Laplace number. It is a
-baseline. Its certificates name these errata:
+baseline. Its certificates name these errata::
 
     004-1  Lemma 1 adds one number to a function. Differences of its values are released without noise,
            so it protects nothing, at any epsilon and delta < 1

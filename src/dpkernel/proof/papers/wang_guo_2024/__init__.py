@@ -1,7 +1,7 @@
 r"""Wang & Guo (2024), "Differentially private SGD with random features".
 
 Algorithm 1 as printed is least-squares SGD on random features with output perturbation. It is a
-baseline. Its certificates name these errata:
+baseline. Its certificates name these errata::
 
     000-1  Theorem 2 states Delta^2 instead of Delta: a root is missing, and the claim is false
     000-2  Theorem 2 states c kappa + kappa^2 sqrt(eta T), but its proof has c kappa^2 sqrt(eta T)

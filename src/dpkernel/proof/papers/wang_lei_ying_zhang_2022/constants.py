@@ -22,7 +22,7 @@ _PERHAPS_TOO_LARGE = Real(0, math.inf, closed_low=True, closed_high=True)  # C_a
 
 @dataclass(frozen=True)
 class HolderConstants:
-    """The constants of a loss w -> l(y, <w, phi>) with ||phi|| <= kappa and |y| <= c."""
+    """The constants of a loss w -> l(y, <w, phi>) with ||phi|| <= kappa and ``|y| <= c``."""
 
     alpha: float
     L: float
