@@ -117,13 +117,14 @@ def test_lines_get_the_verdicts_they_should(name, broken):
     assert row.trials == (40 if broken else 20)
 
 
-def test_lines_that_take_long_have_fewer_fits(monkeypatch):
+def test_lines_have_as_many_fits_as_they_need_and_large_ones_fewer(monkeypatch):
     def ask(*_, trials, **__):
         raise RuntimeError(trials)
 
     monkeypatch.setattr("dpkernel.proof.audit.table.audit", ask)
-    index = [line.name for line in LINES].index("search, exponential")
-    for wanted, found in ((30, 30), (1000, 40)):
+    search = [line.name for line in LINES].index("search, exponential")
+    large = [line.background for line in LINES].index("large")
+    for index, wanted, found in ((search, 30, 160), (search, 1000, 1000), (large, 1000, 50)):
         with pytest.raises(RuntimeError, match=f"^{found}$"):
             estimator_row(index, wanted, 1e-6, **SETTING)
 
