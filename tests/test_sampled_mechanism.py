@@ -379,7 +379,10 @@ def test_a_folder_that_can_not_be_used(tmp_path, monkeypatch):
     expected = calibrated()
     for place in (tmp_path / "file" / "below", tmp_path / "file", "/proc/none"):
         monkeypatch.setenv("DPKERNEL_CACHE", str(place))
-        assert calibrated() == expected
+        # computed again, the last digits may differ: a Fourier transform depends on its memory
+        found = calibrated()
+        assert found.sigma == pytest.approx(expected.sigma, rel=1e-9)
+        assert replace(found, sigma=expected.sigma) == expected
 
 
 def test_where_the_cache_is(tmp_path, monkeypatch):
