@@ -915,3 +915,17 @@ def test_normalised_rows_are_numbers_whatever_the_inputs_are():
         found = features.transform_block(strange)
         assert np.isfinite(found).all()
         assert np.linalg.norm(found, axis=1).max() <= features.row_norm_bound * (1 + 1e-15)
+
+
+class Unhashable(Gaussian):
+    __hash__ = None
+
+
+@pytest.mark.parametrize("wrap", [lambda kernel: kernel, lambda kernel: Additive(base=kernel)])
+def test_a_kernel_of_the_users_own_needs_no_hash(wrap):
+    for n_inputs in (1, 2):
+        own, known = (
+            PublicEigenfeatures(6, kernel=wrap(kernel(0.5))).build(n_inputs).spectrum
+            for kernel in (Unhashable, Gaussian)
+        )
+        np.testing.assert_array_equal(own, known)

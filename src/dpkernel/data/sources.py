@@ -179,7 +179,7 @@ def open_units(estimator: Any, X: Any, y: Any, groups: Any) -> Source:
     shapes = [shape_of(X), shape_of(y), (len(groups),) if _one_dimension(groups) else ()]
     if [len(shape) for shape in shapes] not in ([2, 1, 1], [2, 2, 1]):
         raise DataError(
-            "With groups, X must have two dimensions, y one or two, and groups one: an id a row."
+            "With groups, X must have two dimensions, y one or two, and groups one: an id per row."
         )
     if 0 in shapes[0][1:] or 0 in shapes[1][1:]:
         raise DataError("X and y must have at least one column.")

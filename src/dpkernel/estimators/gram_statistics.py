@@ -144,7 +144,5 @@ class _Gathered(FitPlan):
     def run(self, noise: Noise) -> Fitted:
         """Release the sums. They can't be used again."""
         self._statistics._sum = None
-        self._plan.sums = self._sums
-        found = self._plan.run(noise)
-        self._plan.sums = None
+        found = replace(self._plan, sums=self._sums).run(noise)
         return replace(found, public={**found.public, "rows_added_by": "caller"})

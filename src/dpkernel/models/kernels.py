@@ -586,4 +586,5 @@ def kept(function: Any, kernel: Kernel) -> Any:
 
     A kernel that a user has written may change, or have no hash.
     """
-    return function if type(kernel) in REGISTRY.values() else function.__wrapped__
+    known = all(type(k) in REGISTRY.values() for k in (kernel, getattr(kernel, "base", kernel)))
+    return function if known else function.__wrapped__

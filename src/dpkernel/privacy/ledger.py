@@ -128,7 +128,9 @@ class Ledger:
     -----
     Copying a ledger, as scikit-learn's ``clone`` does, returns the same ledger and not a second
     budget. A ledger in a file can be pickled: the copy opens the same file. A ledger in memory
-    can't be pickled. Examples
+    can't be pickled.
+
+    Examples
     --------
     >>> from dpkernel import Budget, Ledger, mechanisms
     >>> ledger = Ledger(budget=Budget(2.0, 1e-6))
