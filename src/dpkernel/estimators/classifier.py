@@ -9,16 +9,22 @@ from typing import Any, ClassVar
 
 import numpy as np
 from scipy.special import log_expit, softmax
+from sklearn.utils.validation import check_is_fitted
 
 from dpkernel.data.domain import Domain, Levels
 from dpkernel.data.labels import classes_of
 from dpkernel.data.sources import Source, open_source
+from dpkernel.estimators.base import FitPlan
+from dpkernel.estimators.feature_choice import is_auto
 from dpkernel.estimators.kernel_model import LabelModel
+from dpkernel.estimators.law_plan import LawPlan, affordable
 from dpkernel.estimators.objective_model import ObjectiveModel, Problems
 from dpkernel.estimators.records import Targets
 from dpkernel.foundations.errors import ParameterError, parameter_message
-from dpkernel.foundations.types import JSON, Array, Neighbours, is_real
-from dpkernel.foundations.validation import Choice, Real
+from dpkernel.foundations.types import JSON, Array, Budget, Neighbours, is_real
+from dpkernel.foundations.validation import Choice, Kind, Real
+from dpkernel.models.kernels import REGISTRY as KERNELS
+from dpkernel.models.kernels import Kernel
 from dpkernel.models.losses import Logistic, Loss, SmoothedHinge
 from dpkernel.privacy.ledger import Ledger
 from dpkernel.privacy.noise import NoiseSource
@@ -129,12 +135,19 @@ class MarginClassifier(LabelModel, ObjectiveModel):
 class PrivateKernelClassifier(MarginClassifier):
     r"""Kernel classification with a privacy certificate.
 
-    The decision function f is linear in a feature map that does not depend on the data. With
-    ``solver="objective"`` the fit minimises sum_i loss(y_i f(x_i)) + Lambda ||beta||^2 / 2 plus a
-    random linear term; this is called objective perturbation. With ``solver="output"`` it minimises
-    without the random term and adds noise to the solution; this is called output perturbation. Two
-    classes are one problem. With more classes, each class has a problem of its own against all
-    others, and the budget covers all problems together.
+    The decision function f is linear in features. With ``solver="objective"`` the fit minimises
+    sum_i loss(y_i f(x_i)) + Lambda ||beta||^2 / 2 plus a random linear term; this is called
+    objective perturbation. With ``solver="output"`` it minimises without the random term and adds
+    noise to the solution; this is called output perturbation. Two classes are one problem. With
+    more classes, each class has a problem of its own against all others, and the budget covers all
+    problems together.
+
+    With enough data and budget, the features are made for the inputs: noisy histograms and moments
+    find where the inputs lie, and the features are those of a mixture of linear, Gaussian and
+    Laplace kernels of several scales there. "Enough" means that n mu is at least 300 and at least
+    40 for each input, where mu is that of a Gaussian mechanism with this epsilon and delta, divided
+    by the root of the number of problems. Otherwise the features are those of a Gaussian kernel on
+    the declared box, and do not depend on the data.
 
     Parameters
     ----------
@@ -150,8 +163,12 @@ class PrivateKernelClassifier(MarginClassifier):
         epsilon is large.
     width : float
         The width of the parabola that replaces the kink of the hinge, in [1e-6, 1].
-    kernel, length_scale, features, n_features
-        See ``PrivateKernelRidge``.
+    kernel : "auto", str or Kernel
+        "auto" makes features for the inputs where that is worth its cost, and takes the Gaussian
+        kernel elsewhere: with little data or budget, with ``delta=0``, with more than 500 inputs,
+        with ``solver="output"``, or if one of the next four parameters is not "auto".
+    length_scale, features, n_features
+        See ``PrivateKernelRidge``. Up to 2000 ``n_features`` may be asked for with kernel="auto".
     regularisation : "auto" or float
         Lambda. "auto" minimises the error that public numbers let us expect.
     solver : {"objective", "output"}
@@ -175,7 +192,11 @@ class PrivateKernelClassifier(MarginClassifier):
     coef_, intercept_ : ndarray or float
         The coefficients of the features and the constant.
     feature_map_ : FeatureMap
-        The public map from a row to its features.
+        The map from a row to its features, from public and released numbers.
+    relevance_ : ndarray of shape (n_columns,) or None
+        How much the decision depends on each column: the share of its squared gradient along the
+        column, in units of the spread of the column, less the part that is due to noise. It is
+        computed from released numbers alone. None if the features are those of a fixed kernel.
     n_features_in_, feature_names_in_
         The number and the names of the columns.
 
@@ -183,10 +204,13 @@ class PrivateKernelClassifier(MarginClassifier):
     -----
     Guarantee
         (epsilon, delta)-DP for the stated neighbours. The number of rows, the bounds, the classes,
-        the seed and the parameters are public.
+        the seed and the parameters are public. All releases are one spend, which is reserved before
+        any noise is drawn.
     Sensitivity
-        The gradient has 2 B (replace-one) or B (zero-out), with B = 1:
-        ``sensitivity.loss_gradient``. Rows with long features get a smaller weight, and every solve
+        The gradient has 2 B (replace-one) or B (zero-out), with B = 1, or B = 0.9 where the
+        features are made for the inputs: ``sensitivity.loss_gradient``. The counts of the d columns
+        have sqrt(2 d) or sqrt(d) (``column_histograms``), and the moments have that of a Gram
+        matrix (``augmented_gram``). Rows with long features get a smaller weight, and every solve
         reaches the same public tolerance. With ``solver="output"`` the solution has 2 B / Lambda or
         B / Lambda: ``sensitivity.erm_lipschitz``.
     Not covered
@@ -209,6 +233,7 @@ class PrivateKernelClassifier(MarginClassifier):
 
     _constraints: ClassVar = {
         **ObjectiveModel._constraints,
+        "kernel": (Choice("auto", *KERNELS), Kind(Kernel)),
         "loss": Choice("smoothed_hinge", "logistic"),
         "width": Real(1e-6, 1, closed_low=True, closed_high=True),
         "solver": Choice("objective", "output"),
@@ -222,7 +247,7 @@ class PrivateKernelClassifier(MarginClassifier):
         classes: Any = None,
         loss: str = "smoothed_hinge",
         width: float = 1.0,
-        kernel: Any = "gaussian",
+        kernel: Any = "auto",
         length_scale: Any = "auto",
         features: Any = "auto",
         n_features: int | str = "auto",
@@ -256,6 +281,33 @@ class PrivateKernelClassifier(MarginClassifier):
         self.random_state = random_state
         self.accept = accept
         self.verbose = verbose
+
+    def _make_plan(self, table: Source, budget: Budget, relation: Neighbours) -> FitPlan:
+        problems = self._problems()
+        domain = self._resolve_domain(table, problems.target)
+        given = self.kernel, self.length_scale, self.features, self.regularisation
+        free = all(map(is_auto, given)) and self.solver == "objective"
+        tasks, size = len(problems.tasks), self.n_features
+        if not free or not affordable(table.n_rows, domain, budget, tasks, size):
+            return super()._make_plan(table, budget, relation)
+        return LawPlan(
+            type(self).__name__,
+            table,
+            domain,
+            problems,
+            budget,
+            relation,
+            n_features=size,
+            seed=int(self.random_state or 0),
+            verbose=self.verbose,
+        )
+
+    @property
+    def relevance_(self) -> Array | None:
+        """How much the decision depends on each column, or None; see the class."""
+        check_is_fitted(self)
+        found = self.certificate_.free_statistics.get("kernel")
+        return None if found is None else np.array(found["relevance"])
 
     def predict_proba(self, X: Any) -> Array:
         """Return estimated probabilities of the classes, from released numbers alone.

@@ -57,8 +57,9 @@ MAPS: dict[str, Callable[[dict[str, Any]], FeatureMap]] = {
 }
 
 
-def _is_auto(length_scale: Any) -> bool:
-    return isinstance(length_scale, str) and length_scale == "auto"
+def is_auto(value: Any) -> bool:
+    """Whether a parameter is "auto"; it may also be an array, which has no truth value."""
+    return isinstance(value, str) and value == "auto"
 
 
 def _auto_scale(kind: str, n_inputs: int) -> float:
@@ -101,7 +102,7 @@ def choose_features(
     options = {
         "n_components": size,
         "kernel": kernel,
-        "length_scale": _auto_scale(kind, n_inputs) if _is_auto(length_scale) else length_scale,
+        "length_scale": _auto_scale(kind, n_inputs) if is_auto(length_scale) else length_scale,
         "random_state": int(random_state or 0),
     }
     built: FeatureMap = MAPS[kind](options).build(n_inputs)

@@ -19,7 +19,7 @@ from dpkernel.data.domain import Domain, Interval, Levels
 from dpkernel.data.labels import as_labels
 from dpkernel.data.sources import Source
 from dpkernel.estimators.base import Fitted, PrivateEstimator, resolve_domain
-from dpkernel.estimators.feature_choice import MAPS, choose_features
+from dpkernel.estimators.feature_choice import MAPS, choose_features, is_auto
 from dpkernel.foundations.errors import (
     CertificateError,
     DataError,
@@ -93,7 +93,7 @@ class KernelModel(PrivateEstimator):
         return choose_features(
             type(self).__name__,
             self.features,
-            kernel=self.kernel,
+            kernel="gaussian" if is_auto(self.kernel) else self.kernel,
             length_scale=self.length_scale,
             size=size if self.n_features == "auto" else int(self.n_features),
             random_state=self.random_state,

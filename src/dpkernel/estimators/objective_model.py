@@ -25,7 +25,7 @@ from dpkernel.estimators.objective_plan import (
     plan_objectives,
 )
 from dpkernel.estimators.output_plan import OutputPlan, plan_outputs
-from dpkernel.estimators.records import STEPS, RecordRecipe, RecordStore, Targets
+from dpkernel.estimators.records import CONSTANT_POWER, STEPS, RecordRecipe, RecordStore, Targets
 from dpkernel.foundations.types import JSON, Array, Budget, Neighbours
 from dpkernel.foundations.validation import Choice, Constraint, Kind, Real
 from dpkernel.models.features.normalised import shrunk_centre
@@ -38,6 +38,8 @@ from dpkernel.solvers.objective_perturbation import Problem, Records, minimise
 from dpkernel.solvers.output_perturbation import minimise_risk
 
 _CENTRE_SHARE = 0.1
+_LEAST_SIGNAL = 0.5  # the least variance that we assume for a good decision function
+_MARGIN_CONSTANT = 0.01  # the power of the constant if only the sign of a prediction counts
 
 Task = tuple[str, Loss, Targets]  # a label for the certificate, a loss, a view of the targets
 Show = Callable[[Sequence[Task]], Iterable[Task]]
@@ -120,6 +122,20 @@ class Problems:
     centred: bool = False
     single: bool = True
 
+    def assumed(self, n_rows: int, n_inputs: int, budget: Budget) -> tuple[float, float]:
+        """Return the variance that we assume for a good prediction, and the power of the constant.
+
+        A decision function may have any scale, so its assumed variance only sets the ridge. With
+        more data per input a larger ridge is better, because rows whose margin is large no longer
+        count, and a weak constant leaves the ridge to the other coordinates. Measured for objective
+        perturbation with Gaussian noise only.
+        """
+        if not self.centred or self.solver != "objective" or budget.pure:
+            return self.signal, CONSTANT_POWER
+        mu = gaussian_mu(budget.epsilon, budget.delta)
+        each = n_rows * mu / (math.sqrt(len(self.tasks)) * n_inputs)
+        return min(max(self.signal / each, _LEAST_SIGNAL), self.signal), _MARGIN_CONSTANT
+
 
 class ConvexPlan(FitPlan):
     """Solve problems with noise in the problems or on their solutions."""
@@ -137,10 +153,11 @@ class ConvexPlan(FitPlan):
         n, owner = source.n_rows, type(model).__name__
         n_inputs = source.n_columns if domain.columns is None else domain.n_unit_columns
         features = model._choose_features(domain, source, auto_size(n, n_inputs, budget))
-        recipe, self._powers = RecordRecipe.choose(domain, features, n, ROW_BOUND)
+        signal, constant = problems.assumed(n, n_inputs, budget)
+        recipe, self._powers = RecordRecipe.choose(domain, features, n, ROW_BOUND, constant)
         self._recipe, self._n_inputs = recipe, n_inputs
         share = _centre_share(n, n_inputs, budget) if problems.centred and recipe.scale else 0.0
-        sizes = n, self._powers, problems.signal
+        sizes = n, self._powers, signal
         setting = Setting(owner, budget, relation, *sizes, centre_share=share)
         losses = [loss for _, loss, _ in problems.tasks]
         self._approach: _Approach

@@ -26,7 +26,7 @@ from dpkernel.models.features import FeatureMap, NormalisedFeatures
 from dpkernel.models.losses import Loss
 from dpkernel.solvers.objective_perturbation import CompensatedSum, Records, sum_blocks
 
-_CONSTANT_POWER = 0.1  # the share of ||z||^2 that belongs to the constant coordinate
+CONSTANT_POWER = 0.1  # the share of ||z||^2 that belongs to the constant coordinate
 _SAMPLE = 2048
 STEPS = 2**20  # a row of norm 1 in integers, whose sums are exact
 
@@ -45,15 +45,21 @@ class RecordRecipe:
 
     @classmethod
     def choose(
-        cls, domain: Domain, features: FeatureMap, n_rows: int, row_bound: float
+        cls,
+        domain: Domain,
+        features: FeatureMap,
+        n_rows: int,
+        row_bound: float,
+        constant: float = CONSTANT_POWER,
     ) -> tuple[RecordRecipe, Array]:
         """Return the recipe for which E ||z||^2 = 1 under the public measure, and the E z_l^2.
 
         The measure is the uniform law on the declared box. Without declared bounds, the centre is 0
-        and the scale follows from the bound on ||phi||.
+        and the scale follows from the bound on ||phi||. ``constant`` is the share of ||z||^2 that
+        belongs to the constant coordinate.
         """
         dtype = "float32" if n_rows >= 20_000 else "float64"
-        power = 1 - _CONSTANT_POWER
+        power = 1 - constant
         if domain.columns is None:
             centre = np.zeros(features.n_outputs)
             spread = np.full(features.n_outputs, features.row_norm_bound**2 / features.n_outputs)
@@ -65,8 +71,8 @@ class RecordRecipe:
             centre, spread = phi.mean(axis=0), phi.var(axis=0)
         total = float(spread.sum())
         scale = math.sqrt(power / total) if total > 0 else 0.0
-        recipe = cls(domain, features, math.sqrt(_CONSTANT_POWER), scale, centre, row_bound, dtype)
-        return recipe, np.concatenate(([_CONSTANT_POWER], scale**2 * spread))
+        recipe = cls(domain, features, math.sqrt(constant), scale, centre, row_bound, dtype)
+        return recipe, np.concatenate(([constant], scale**2 * spread))
 
     @property
     def n_coordinates(self) -> int:
@@ -155,9 +161,9 @@ class Targets:
 class RecordPasses(Passes):
     """A table and its steps. The last step may return records: (features, targets, weights)."""
 
-    def records(self, loss: Loss) -> Records:
-        """Return the sums of a convex problem."""
-        return _Sums(self, sum_records, loss, Targets())
+    def records(self, loss: Loss, targets: Targets | None = None) -> Records:
+        """Return the sums of a convex problem, for one view of the targets."""
+        return _Sums(self, sum_records, loss, targets or Targets())
 
 
 @dataclass(frozen=True)

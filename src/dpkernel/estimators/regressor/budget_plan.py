@@ -13,7 +13,15 @@ _LEAST_LEARNING = 300.0  # the n mu from which a kernel can be learned
 _LEAST_LEARNING_EACH = 20.0  # the n mu per input that learning needs in addition
 _SECOND_LOOK = 800.0
 MOST_LEARNING_INPUTS = 500  # for more inputs, the law and the metric would not fit in a model file
+DEPENDENCE = 0.03  # the weight of the moments of the scores of the columns
 OUTPUT_SHARE = 0.05  # the mu of the output noise of a stage, as a share of its m
+
+
+def column_looks(signal: float, n_inputs: int) -> tuple[float, ...]:
+    """Return the weights of the histograms of all columns, for n mu = ``signal``."""
+    # a second look is worth its cost if the noise of a cell is below about 1 % of the rows
+    closer = signal >= _SECOND_LOOK * math.sqrt(2 * n_inputs)
+    return (0.015, 0.015) if closer else (0.03,)
 
 
 @dataclass(frozen=True)
@@ -118,8 +126,6 @@ class BudgetPlan:
 
     @classmethod
     def _learning(cls, signal: float, n_inputs: int) -> BudgetPlan:
-        # a second look is worth its cost if the noise of a cell is below about 1 % of the rows
-        closer = signal >= _SECOND_LOOK * math.sqrt(2 * n_inputs)
         location, scale = (0.08, 0.025) if signal < 800 else (0.03, 0.01)
         calibration, first, count = 0.03, 0.2, 2 if signal < 300 else 3
         rest = 1 - location - 0.06 - scale * count - calibration - first
@@ -131,8 +137,8 @@ class BudgetPlan:
             scale=scale,
             calibration=calibration,
             clip=0.7,
-            columns=(0.015, 0.015) if closer else (0.03,),
-            dependence=0.03,
+            columns=column_looks(signal, n_inputs),
+            dependence=DEPENDENCE,
         )
 
     def filled(self) -> BudgetPlan:

@@ -10,17 +10,52 @@ towards 0.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 
 import numpy as np
 
+from dpkernel.data.passes import Passes
 from dpkernel.estimators.regressor.inputs import moment_layout
 from dpkernel.foundations.types import Array, IntArray, Neighbours
-from dpkernel.models.features.input_law import CELLS, InputLaw
+from dpkernel.models.features.input_law import CELLS, InputLaw, uniform_law
+from dpkernel.privacy.mechanisms import Mechanism
+from dpkernel.privacy.noise import Noise
 from dpkernel.privacy.statistics import GramLayout, NoisyGram
 
 _TAIL = 0.005  # the second look leaves out the cells beyond this quantile at either end
 _RADIUS = 1.25  # rows of scores are clipped to a ball of this radius, in units of sqrt(d)
 _LEAST_EIGENVALUE = 0.05  # the least eigenvalue of a correlation matrix
+
+
+def release_law(
+    passes: Passes,
+    layout: GramLayout,
+    mechanisms: Mapping[str, Mechanism],
+    noise: Noise,
+    part: Callable[[str], AbstractContextManager[None]],
+) -> InputLaw:
+    """Return the law of the inputs of unit rows, from noisy histograms and moments of scores.
+
+    ``layout`` is the grid of the moments. ``part`` is entered for each release, with its name.
+    """
+    n = passes.source.n_rows
+    law = uniform_law(layout.n_features)
+    for label in (name for name in mechanisms if name.startswith("columns")):
+        with part(label):
+            if label != "columns 1":
+                low, high = closer_look(law)
+                law = InputLaw(low, high, law.shares, law.correlation)
+            (counts,) = passes.sum(count_columns, law.low, law.high)
+            mechanism = mechanisms[label]
+            law = fit_columns(law, mechanism.release(counts, noise), n, mechanism.noise_scale)
+    with part("dependence"):
+        (total,) = passes.sum(sum_scores, layout, law)
+        mechanism = mechanisms["dependence"]
+        moments = layout.read(mechanism.release(total, noise))
+        unit = (layout.row_bound / layout.row) ** 2 / n
+        deviation = mechanism.noise_scale * unit / math.sqrt(2)  # of an entry off the diagonal
+        return fit_dependence(law, moments, n, deviation)
 
 
 def count_columns(X: Array, y: Array, low: Array, high: Array) -> tuple[Array]:

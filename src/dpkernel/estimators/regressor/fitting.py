@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 
 from dpkernel.data.domain import Domain, Interval, Levels, unit_inputs
 from dpkernel.data.sources import Source
 from dpkernel.estimators.base import FitPlan, Fitted, logger
+from dpkernel.estimators.progress import announced
 from dpkernel.estimators.records import RecordPasses as Passes
 from dpkernel.estimators.regressor import calibration, inputs, location, scale
 from dpkernel.estimators.regressor.budget_plan import BudgetPlan
@@ -156,7 +156,7 @@ class Fitting(FitPlan):
             return features, [self._mean(j, features.n_outputs, noise) for j in targets]
         features = self._for_the_box if self._layout is None else self._for_the_inputs(noise)
         width = features.n_outputs * np.dtype(self._dtype).itemsize + 8 * len(targets)
-        rows = self._passes.then(_to_features, features, bytes_a_row=width)
+        rows = self._passes.then(to_features, features, bytes_a_row=width)
         return features, [self._one_target(j, rows, features, noise) for j in targets]
 
     def _mean(self, column: int, n_outputs: int, noise: Noise) -> State:
@@ -259,21 +259,14 @@ class Fitting(FitPlan):
     def _mechanism(self, label: str, column: int) -> Any:
         return self.mechanisms[name_of(label, column, self._sizes.n_targets)]
 
-    @contextlib.contextmanager
-    def _part(self, label: str, column: int = 0) -> Iterator[None]:
+    def _part(self, label: str, column: int = 0) -> AbstractContextManager[None]:
         """Show which part is running, if verbose. Its name and number are public."""
-        if not self._verbose:
-            yield
-            return
         if self.plan is not None and label[-1].isdigit():
             looks = self.plan.columns if label.startswith("columns") else self.plan.stages
             label = f"{label} of {len(looks)}"
         shared = label.split(" ")[0] in ("inputs", "columns", "dependence")
         text = label if shared else name_of(label, column, self._sizes.n_targets)
-        console = Console()
-        with console.status(text):
-            yield
-        console.print(text)
+        return announced(text, verbose=self._verbose)
 
 
 def stage_of(
@@ -303,7 +296,7 @@ def _learned_numbers(choice: Choice | None, domain: Domain) -> JSON:
     return {
         "kernel": {
             "components": {component.name: share for component, share in found},
-            "relevance": _by_column(choice.relevance, domain),
+            "relevance": by_column(choice.relevance, domain),
             "directions": [
                 [float(share), direction.tolist()]
                 for share, direction in zip(choice.strengths, choice.directions, strict=True)
@@ -312,7 +305,7 @@ def _learned_numbers(choice: Choice | None, domain: Domain) -> JSON:
     }
 
 
-def _by_column(values: Array, domain: Domain) -> list[float]:
+def by_column(values: Array, domain: Domain) -> list[float]:
     """Return the sum over the inputs of each column: one input per interval or per level."""
     found, place = [], 0
     for column in domain.columns or ():
@@ -329,7 +322,8 @@ def _to_unit(X: Array, y: Array, domain: Domain, target: Interval, dtype: str) -
     return unit_inputs(X, domain, dtype), target.to_unit(y)
 
 
-def _to_features(X: Array, y: Array, features: FeatureMap) -> Any:
+def to_features(X: Array, y: Array, features: FeatureMap) -> Any:
+    """Return the features of a block of unit rows, and its targets."""
     with np.errstate(all="ignore"):  # a warning would reveal something about the data
         rows = features.transform_block(X)
     strange = np.asarray(~np.isfinite(rows).all(axis=1))

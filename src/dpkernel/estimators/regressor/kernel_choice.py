@@ -180,19 +180,33 @@ def _metric(
     blend = min(max(blend, _LEAST_BLEND), 1.0)
     stretched = (1 - blend) * values * (size / total) + blend
     metric = (vectors * np.sqrt(stretched)) @ vectors.T
-    relevance = np.maximum(np.diag((vectors * values) @ vectors.T), 0.0) / total
-    # whether a column in one cell varies is unknown, and its gradient would be extrapolated
-    relevance = np.where(features.law.shares.max(axis=1) > _ONE_CELL, 0.0, relevance)
+    relevance = _shares(features, np.diag((vectors * values) @ vectors.T) / total)
     leading = np.argsort(values)[::-1][: min(size, 5)]
     directions = vectors[:, leading].T
     largest = np.abs(directions).argmax(axis=1)
     directions = directions * np.sign(directions[np.arange(len(leading)), largest])[:, None]
-    return (
-        metric,
-        relevance / max(float(relevance.sum()), 1e-300),
-        directions,
-        values[leading] / total,
-    )
+    return metric, relevance, directions, values[leading] / total
+
+
+def relevance_of(features: LearnedFeatures, coefficients: Array, noise: Array) -> Array:
+    """Return the share of the squared gradient of released functions along each input.
+
+    ``coefficients`` has one column per function. ``noise`` are the standard deviations of the noise
+    in a column. The part of the gradient that is expected from noise is subtracted.
+    """
+    draws = features.public_normals(len(noise), _DRAWS) * noise[:, None]
+    slopes = gradients(features, np.column_stack([coefficients, draws]))
+    count = coefficients.shape[1]
+    found = np.mean(slopes[:, :, :count] ** 2, axis=(1, 2))
+    return _shares(features, found - np.mean(slopes[:, :, count:] ** 2, axis=(1, 2)))
+
+
+def _shares(features: LearnedFeatures, squares: Array) -> Array:
+    """Return squared gradients as shares of their sum."""
+    # whether a column in one cell varies is unknown, and its gradient would be extrapolated
+    known = features.law.shares.max(axis=1) <= _ONE_CELL
+    squares = np.where(known, np.maximum(squares, 0.0), 0.0)
+    return np.asarray(squares / max(float(squares.sum()), 1e-300))
 
 
 def gradients(features: LearnedFeatures, coefficients: Array) -> Array:

@@ -17,7 +17,7 @@ import numpy as np
 
 from dpkernel.estimators.records import RecordPasses as Passes
 from dpkernel.estimators.regressor import columns, location, scale
-from dpkernel.estimators.regressor.fitting import Fitting, _count_targets, _to_features
+from dpkernel.estimators.regressor.fitting import Fitting, _count_targets, to_features
 from dpkernel.estimators.regressor.kernel_choice import (
     FIRST_COMPONENTS,
     FIRST_FEATURES,
@@ -27,11 +27,11 @@ from dpkernel.estimators.regressor.kernel_choice import (
     choose_kernel,
     component_matrices,
 )
-from dpkernel.estimators.regressor.posterior import PosteriorStage
+from dpkernel.estimators.regressor.posterior import PosteriorStage, clipped_residuals
 from dpkernel.estimators.regressor.stage import State
 from dpkernel.foundations.types import Array
 from dpkernel.models.features import FeatureMap
-from dpkernel.models.features.input_law import InputLaw, uniform_law
+from dpkernel.models.features.input_law import InputLaw
 from dpkernel.models.features.learned import Component, LearnedFeatures, law_sample
 from dpkernel.privacy.noise import Noise
 
@@ -56,7 +56,7 @@ class LearnedFitting(Fitting):
         features, rotation, state = self._learn(first, released, spread)
         rows = self._rows(features, rotation)
         sample = features.of_standardised(features.sample[:SAMPLE])
-        functions = _with_constant(sample @ rotation)
+        functions = with_constant(sample @ rotation)
         for number in range(1, len(plan.stages) + 1):
             if number > 1:
                 with self._part(f"stage {number}"):
@@ -73,31 +73,14 @@ class LearnedFitting(Fitting):
     def _input_law(self, noise: Noise) -> InputLaw:
         """Return the law of the inputs, from noisy histograms and moments of scores."""
         assert self.plan is not None and self._layout is not None
-        law, n = uniform_law(self._sizes.n_inputs), self._sizes.n_rows
-        for number in range(1, len(self.plan.columns) + 1):
-            label = f"columns {number}"
-            with self._part(label):
-                if number > 1:
-                    low, high = columns.closer_look(law)
-                    law = InputLaw(low, high, law.shares, law.correlation)
-                (counts,) = self._passes.sum(columns.count_columns, law.low, law.high)
-                mechanism = self.mechanisms[label]
-                noisy = mechanism.release(counts, noise)
-                law = columns.fit_columns(law, noisy, n, mechanism.noise_scale)
-        with self._part("dependence"):
-            (total,) = self._passes.sum(columns.sum_scores, self._layout, law)
-            mechanism = self.mechanisms["dependence"]
-            moments = self._layout.read(mechanism.release(total, noise))
-            unit = (self._layout.row_bound / self._layout.row) ** 2 / n
-            deviation = mechanism.noise_scale * unit / np.sqrt(2.0)  # of an entry off the diagonal
-            return columns.fit_dependence(law, moments, n, deviation)
+        return columns.release_law(self._passes, self._layout, self.mechanisms, noise, self._part)
 
     def _first_fit(
         self, law: InputLaw, centre: float, spread: float, noise: Noise
     ) -> tuple[LearnedFeatures, Released]:
         """Return the features of the first stage, and the coefficients that it released."""
         size = min(FIRST_FEATURES, self._sizes.n_features)
-        features = self._learned(law, size, _of_equal_variance(law, self._seed))
+        features = self._learned(law, size, equal_mixture(law, self._seed))
         functions = features.of_standardised(features.sample[:SAMPLE])
         matrices, _ = component_matrices(
             FIRST_COMPONENTS, features.sample[:SAMPLE], functions, None
@@ -108,7 +91,7 @@ class LearnedFitting(Fitting):
         coefficients[0] = centre
         state = State(coefficients, variances, spread)
         with self._part("stage 1"):
-            stage = self._stage(1, state, _with_constant(functions))
+            stage = self._stage(1, state, with_constant(functions))
             rows = self._rows(features, None)
             beta = self._solved(stage, "stage 1", rows, noise)
         found, used = stage.found(beta), stage.used
@@ -164,9 +147,8 @@ class LearnedFitting(Fitting):
             variances[1:] *= most / total
             state = State(state.coefficients, variances, state.scale, state.scale_interval)
         mechanism = self._mechanism(f"stage {number}", 0)
-        return PosteriorStage.choose(
-            state, self._sizes.n_rows, self.plan.clip, mechanism, functions
-        )
+        response = clipped_residuals(state, self.plan.clip)
+        return PosteriorStage.choose(state, self._sizes.n_rows, response, mechanism, functions)
 
     def _solved(self, stage: PosteriorStage, label: str, rows: Passes, noise: Noise) -> Array:
         mechanism = self._mechanism(label, 0)
@@ -187,26 +169,33 @@ class LearnedFitting(Fitting):
     def _learned(
         self, law: InputLaw, size: int, mixture: Any, metric: Array | None = None
     ) -> LearnedFeatures:
-        found: LearnedFeatures = LearnedFeatures(
-            size,
-            low=law.low.tolist(),
-            high=law.high.tolist(),
-            shares=law.shares.tolist(),
-            correlation=law.correlation.tolist(),
-            components=list(mixture),
-            metric=None if metric is None else metric.tolist(),
-            random_state=self._seed,
-        ).build(self._sizes.n_inputs)
-        return found
+        return of_law(law, size, mixture, self._seed, metric)
 
     def _rows(self, features: LearnedFeatures, rotation: Array | None) -> Passes:
         width = features.n_outputs * np.dtype(self._dtype).itemsize + 8
         if rotation is None:
-            return self._passes.then(_to_features, features, bytes_a_row=width)
+            return self._passes.then(to_features, features, bytes_a_row=width)
         return self._passes.then(_to_rotated, features, rotation, bytes_a_row=width)
 
 
-def _of_equal_variance(law: InputLaw, seed: int) -> list[Component]:
+def of_law(
+    law: InputLaw, size: int, mixture: Any, seed: int, metric: Array | None = None
+) -> LearnedFeatures:
+    """Return features of a mixture of kernels for a released law."""
+    found: LearnedFeatures = LearnedFeatures(
+        size,
+        low=law.low.tolist(),
+        high=law.high.tolist(),
+        shares=law.shares.tolist(),
+        correlation=law.correlation.tolist(),
+        components=list(mixture),
+        metric=None if metric is None else metric.tolist(),
+        random_state=seed,
+    ).build(len(law.low))
+    return found
+
+
+def equal_mixture(law: InputLaw, seed: int) -> list[Component]:
     """Return the kernels of the first fit, each with variance 1 under the law."""
     sample = law_sample(law, SAMPLE, seed)
     _, traces = component_matrices(FIRST_COMPONENTS, sample, np.ones((SAMPLE, 1)), None)
@@ -214,7 +203,7 @@ def _of_equal_variance(law: InputLaw, seed: int) -> list[Component]:
 
 
 def _to_rotated(X: Array, y: Array, features: LearnedFeatures, rotation: Array) -> Any:
-    rows, targets = _to_features(X, y, features)
+    rows, targets = to_features(X, y, features)
     return (rows @ rotation.astype(rows.dtype, copy=False)), targets
 
 
@@ -225,5 +214,6 @@ def _rotated_back(state: State, rotation: Array) -> State:
     return State(coefficients, variances, state.scale, state.scale_interval)
 
 
-def _with_constant(functions: Array) -> Array:
+def with_constant(functions: Array) -> Array:
+    """Return the values of (1, v)."""
     return np.column_stack([np.ones(len(functions)), functions])

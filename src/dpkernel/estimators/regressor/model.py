@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from dpkernel.data.domain import Domain, Interval
 from dpkernel.data.sources import Source, open_source
 from dpkernel.estimators.base import FitPlan, Fitted, interval_of, resolve_domain
+from dpkernel.estimators.feature_choice import is_auto
 from dpkernel.estimators.kernel_model import KernelModel
 from dpkernel.estimators.regressor.budget_plan import MOST_LEARNING_INPUTS, BudgetPlan
 from dpkernel.estimators.regressor.fitting import Fitting, Sizes
@@ -239,7 +240,7 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
 
     def _chosen_plan(self, sizes: Sizes, budget: Budget) -> BudgetPlan | None:
         given = (self.kernel, self.length_scale)
-        free = all(isinstance(v, str) and v == "auto" for v in given) and sizes.n_targets == 1
+        free = all(map(is_auto, given)) and sizes.n_targets == 1
         if not isinstance(self.budget_plan, BudgetPlan):
             return sizes.plan(budget, learn=free)
         if self.budget_plan.learns and not (free and sizes.n_inputs <= MOST_LEARNING_INPUTS):
@@ -256,9 +257,7 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
         auto = 0.7 * math.sqrt(sizes.n_inputs)
         return WhitenedFeatures(
             sizes.n_features,
-            kernel="gaussian"
-            if isinstance(self.kernel, str) and self.kernel == "auto"
-            else self.kernel,
+            kernel="gaussian" if is_auto(self.kernel) else self.kernel,
             length_scale=auto if isinstance(self.length_scale, str) else self.length_scale,
             random_state=int(self.random_state or 0),
         )

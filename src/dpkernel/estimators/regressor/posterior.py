@@ -3,13 +3,14 @@ r"""One robust fit of the residuals, with the prior inside the problem that is s
 As in ``stage.py``, coordinates are z = sqrt(A) o v with powers A by water-filling. In addition:
 
 - The ridge of a coordinate is its noise divided by its prior, Lambda_l = noise_l / prior_l in the
-units
-  of the problem, but at least the ridge that the budget paid for. With orthonormal features the
-  solution is then the posterior mean. If the data do not follow the assumed law, directions with
-  little data are shrunk inside the solve, instead of being inflated first and shrunk afterwards.
+  units of the problem, but at least the ridge that the budget paid for. With orthonormal features
+  the solution is then the posterior mean. If the data do not follow the assumed law, directions
+  with little data are shrunk inside the solve, instead of being inflated first and shrunk
+  afterwards.
 - The curvature that remains after the weights of long rows is computed on a public sample of the
-law. - Sampling noise counts only the part of the residuals that is not signal still to be found. -
-After the solve, the prior is refitted to what was released, by a factor and a power of its decay.
+  law.
+- Sampling noise counts only the part of the residuals that is not signal still to be found.
+- After the solve, the prior is refitted to what was released, by a factor and a power of its decay.
 """
 
 from __future__ import annotations
@@ -31,6 +32,35 @@ _EXPONENTS = (0.8, 1.0, 1.25, 1.6)
 
 
 @dataclass(frozen=True)
+class Response:
+    """What a loss is expected to do on the rows of a table.
+
+    Parameters
+    ----------
+    unit : float
+        The unit of the targets of the problem, such as the clip of residuals.
+    bend : float
+        The mean curvature of the loss.
+    slope : float
+        The mean squared slope of the loss at the best prediction.
+    """
+
+    unit: float
+    bend: float
+    slope: float
+
+
+def clipped_residuals(state: State, clip: float) -> Response:
+    """Return the response of the Huber loss to normal residuals, clipped at ``clip`` scales."""
+    inside = 2 * float(ndtr(clip)) - 1
+    density = math.exp(-(clip**2) / 2) / math.sqrt(2 * math.pi)
+    slope = (inside - 2 * clip * density) / clip**2 + 1 - inside
+    unexplained = 1 - float(state.variances[1:].sum()) / state.scale**2
+    slope *= min(max(unexplained, _LEAST_UNEXPLAINED), 1.0)
+    return Response(clip * state.scale, inside, slope)
+
+
+@dataclass(frozen=True)
 class PosteriorStage:
     """The public and released numbers of one fit."""
 
@@ -48,29 +78,24 @@ class PosteriorStage:
         cls,
         state: State,
         n_rows: int,
-        clip: float,
+        response: Response,
         mechanism: ObjectivePerturbation,
         functions: Array,
     ) -> PosteriorStage:
         """Return the stage. ``functions`` are the values of (1, v) on a public sample of the law."""
         prior = state.variances
-        inside = 2 * float(ndtr(clip)) - 1
-        width, sigma = clip * state.scale, mechanism.sigma
-        level = width * sigma / (n_rows * inside)
+        width, sigma = response.unit, mechanism.sigma
+        level = width * sigma / (n_rows * response.bend)
         powers = water_filling(level**2 / np.maximum(prior, 1e-30))
         used = np.flatnonzero(powers > 0).astype(np.int64)
         own, before = powers[used], np.maximum(prior[used], 1e-30)
         squares = functions[:, used] ** 2
         weights = np.minimum(1.0, ROW_BOUND**2 / np.maximum(squares @ own, 1e-300))
-        bend = n_rows * inside * own * (weights @ squares / len(squares))
-        density = math.exp(-(clip**2) / 2) / math.sqrt(2 * math.pi)
-        slope = (inside - 2 * clip * density) / clip**2 + 1 - inside  # E psi^2 of normal residuals
-        unexplained = 1 - float(prior[1:].sum()) / state.scale**2
-        slope *= min(max(unexplained, _LEAST_UNEXPLAINED), 1.0)
+        bend = n_rows * response.bend * own * (weights @ squares / len(squares))
         output = mechanism.output_sigma * mechanism.output_grid
-        total = sigma**2 + n_rows * own * slope * (weights**2 @ squares / len(squares))
+        total = sigma**2 + n_rows * own * response.slope * (weights**2 @ squares / len(squares))
         ridges = np.maximum(mechanism.ridge, total * width**2 * own / (bend * before))
-        ridges = np.minimum(ridges, largest_ridge(n_rows, mechanism.ridge))
+        ridges = np.minimum(ridges, largest_ridge(n_rows, mechanism.ridge, mechanism.curvature))
         kept = bend / (bend + ridges)
         noise = width**2 * own * (total / bend**2 + (output / kept) ** 2)
         return cls(state, powers, width, used, ridges, mechanism.ridge, kept, noise)
@@ -98,9 +123,9 @@ class PosteriorStage:
         return replace(self.state, coefficients=coefficients, variances=variances)
 
 
-def largest_ridge(n_rows: int, least: float) -> float:
+def largest_ridge(n_rows: int, least: float, curvature: float) -> float:
     """Return the largest ridge of a coordinate: the largest curvature that all rows can have."""
-    return max(least, n_rows * ROW_BOUND**2)
+    return max(least, n_rows * curvature)
 
 
 def _refitted(prior: Array, used: IntArray, found: Array, noise: Array) -> Array:

@@ -8,6 +8,8 @@ inside each part, so it does not change the mechanisms.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -21,7 +23,7 @@ from dpkernel.estimators.regressor.stage import LARGEST_TARGET, ROW_BOUND
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import Array, Budget, Neighbours
 from dpkernel.models.features.input_law import CELLS
-from dpkernel.models.losses import Huber
+from dpkernel.models.losses import Huber, Loss
 from dpkernel.privacy.mechanisms import (
     Gaussian,
     Mechanism,
@@ -43,6 +45,7 @@ LARGEST_LOG = 3.0  # of 1 + x, the cost of the ridge of a stage; a smaller ridge
 _RIDGE = (
     1e-4  # as a share of n: a smaller ridge has no use, and more noise would have to hide rounding
 )
+_HUBER = Huber(1.0)  # of residuals in units of the clip
 _UNUSED = 1 + 2.0**-8  # room for the error of coordinates without power, which no solver sees
 
 
@@ -51,13 +54,16 @@ def name_of(label: str, column: int, n_targets: int) -> str:
     return label if n_targets == 1 else f"{label}, target {column + 1}"
 
 
-def stage_problem(n_rows: int, ridges: Array, largest_b: float, error: float = 0.0) -> Problem:
+def stage_problem(
+    n_rows: int, ridges: Array, largest_b: float, error: float = 0.0, loss: Loss = _HUBER
+) -> Problem:
     """Return the problem of one stage on coordinates with these ridges. It is public.
 
     ``error`` is that of the mechanism. The solver leaves a little of it to the coordinates that it
     does not see.
     """
-    numbers = Huber(1.0), n_rows, ROW_BOUND, ridges, LARGEST_TARGET, largest_b, BLOCK_ROWS
+    largest = 1.0 if loss.labels else LARGEST_TARGET
+    numbers = loss, n_rows, ROW_BOUND, ridges, largest, largest_b, BLOCK_ROWS
     return Problem(*numbers, wanted=error / _UNUSED)
 
 
@@ -92,16 +98,80 @@ def plan_releases(
             continue
         for j in range(n_targets):
             weights[name_of(label, j, n_targets)] = weight / n_targets
-    stages = [weight for name, weight in weights.items() if _kind(name) == "stage"]
-    x = math.expm1(min(plan.determinant * budget.epsilon / len(stages), LARGEST_LOG))
-    x = min(x, ROW_BOUND**2 / (_RIDGE * n_rows))
+    losses: dict[str, Loss] = {name: _HUBER for name in weights if _kind(name) == "stage"}
+    return calibrated(
+        "PrivateKernelRegressor",
+        weights,
+        losses,
+        Table(n_rows, n_inputs, size, layout, several=plan.learns),
+        budget,
+        relation,
+        plan.determinant,
+    )
+
+
+@dataclass(frozen=True)
+class Table:
+    """The public sizes of a fit in parts.
+
+    Parameters
+    ----------
+    n_rows, n_inputs : int
+        The size of the table.
+    size : int
+        The number of coefficients of a stage.
+    layout : GramLayout or None
+        The grid of the moments, if there are any.
+    several : bool
+        Whether coordinates may have ridges above the one that is paid for.
+    """
+
+    n_rows: int
+    n_inputs: int
+    size: int
+    layout: GramLayout | None
+    several: bool = True
+
+
+def calibrated(
+    owner: str,
+    weights: Mapping[str, float],
+    losses: Mapping[str, Loss],
+    table: Table,
+    budget: Budget,
+    relation: Neighbours,
+    determinant: float,
+) -> dict[str, Mechanism]:
+    """Return a mechanism for every part, by its name; together they fit the budget.
+
+    Parameters
+    ----------
+    owner : str
+        The estimator that error messages name.
+    weights : mapping from names to floats
+        The share of mu^2 of each part. The first word of a name says what the part is.
+    losses : mapping from names to losses
+        The losses of the parts that are stages.
+    table : Table
+        The public sizes.
+    budget, relation
+        The budget and the neighbouring relation.
+    determinant : float
+        The share of epsilon that all stages together pay for their ridge.
+    """
+    n_rows, stages = table.n_rows, [weights[name] for name in losses]
+    most = math.expm1(min(determinant * budget.epsilon / len(stages), LARGEST_LOG))
+    x = {
+        name: min(most, loss.smoothness * ROW_BOUND**2 / (_RIDGE * n_rows))
+        for name, loss in losses.items()
+    }
     miss = math.log(budget.delta) + math.log(1e-7 / len(stages)) - budget.epsilon
     miss = min(math.log(1e-20), miss)
     others = sum(weights.values()) - sum(stages)
     kappa = objective_multiplier(
         budget,
         stages,
-        [x * (1 + 1e-15)] * len(stages),
+        [x[name] * (1 + 1e-15) for name in losses],
         relation,
         gaussian=others + OUTPUT_SHARE**2 * sum(stages),
         slack=1e-12,
@@ -111,16 +181,18 @@ def plan_releases(
         found: dict[str, Mechanism] = {}
         for name, weight in weights.items():
             mu, kind = kappa * math.sqrt(weight), _kind(name)
-            if kind == "stage":
-                found[name] = _stage(n_rows, size, relation, mu, x, miss, several=plan.learns)
+            if name in losses:
+                found[name] = _stage(table, relation, losses[name], mu, x[name], miss)
             elif kind == "columns":
                 found[name] = Gaussian.with_mu(
-                    column_histograms(relation, columns=n_inputs), mu, dimension=CELLS * n_inputs
+                    column_histograms(relation, columns=table.n_inputs),
+                    mu,
+                    dimension=CELLS * table.n_inputs,
                 )
             elif kind in ("inputs", "dependence"):
-                assert layout is not None
+                assert table.layout is not None
                 found[name] = SymmetricGaussian.with_mu(
-                    layout.sensitivity, mu, dimension=layout.side, integer=True
+                    table.layout.sensitivity, mu, dimension=table.layout.side, integer=True
                 )
             elif kind == "calibration":
                 found[name] = Gaussian.with_mu(_clipped_sum(relation), mu, dimension=1)
@@ -132,11 +204,11 @@ def plan_releases(
         kappa *= 1 - 1e-7
     raise ParameterError(
         parameter_message(
-            "PrivateKernelRegressor",
+            owner,
             "epsilon, delta",
             "large enough that several releases fit them",
             (budget.epsilon, budget.delta),
-            "Take a larger delta, or fewer targets.",
+            "Take a larger delta, or fewer problems.",
         )
     )
 
@@ -157,31 +229,22 @@ def _fit(profiles: list[PrivacyProfile], budget: Budget) -> bool:
 
 
 def _stage(
-    n_rows: int,
-    size: int,
-    relation: Neighbours,
-    m: float,
-    x: float,
-    log_miss: float,
-    *,
-    several: bool,
+    table: Table, relation: Neighbours, loss: Loss, m: float, x: float, log_miss: float
 ) -> ObjectivePerturbation:
-    """Return a stage with this m and x, for losses of slope 1 and curvature 1.
-
-    x pays for the least ridge. With ``several``, coordinates may have larger ridges.
-    """
-    ridge = ROW_BOUND**2 / x
-    ridges = np.full(size, ridge)
-    if several:
-        ridges[-1] = largest_ridge(n_rows, ridge)
+    """Return a stage with this m and x, which pays for the least ridge."""
+    curvature = loss.smoothness * ROW_BOUND**2
+    ridge = curvature / x
+    ridges = np.full(table.size, ridge)
+    if table.several:
+        ridges[-1] = largest_ridge(table.n_rows, ridge, curvature)
 
     def error(sigma: float, largest_b: float) -> float:
-        return stage_problem(n_rows, ridges, largest_b).tolerance * _UNUSED
+        return stage_problem(table.n_rows, ridges, largest_b, loss=loss).tolerance * _UNUSED
 
     return ObjectivePerturbation.build(
-        loss_gradient(relation, slope=1.0, row=ROW_BOUND),
-        dimension=size,
-        curvature=ROW_BOUND**2,
+        loss_gradient(relation, slope=loss.lipschitz, row=ROW_BOUND),
+        dimension=table.size,
+        curvature=curvature,
         ridge=ridge,
         m=m,
         output_mu=OUTPUT_SHARE * m,

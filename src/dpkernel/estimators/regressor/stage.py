@@ -165,6 +165,12 @@ def stage_records(
     values = y if y.ndim == 1 else y[:, column]
     residuals = (values - (coefficients[0] + features @ coefficients[1:])) / clip
     targets = np.clip(residuals, -LARGEST_TARGET, LARGEST_TARGET).astype(np.float64)
+    z, weights = scaled_rows(features, used, roots)
+    return z, targets, weights
+
+
+def scaled_rows(features: Array, used: IntArray, roots: Array) -> tuple[Array, Array]:
+    """Return z = roots o (1, v) on the coordinates that are used, and the weight of each row."""
     z = np.empty((len(features), len(used)), dtype=features.dtype)
     constant = used == 0
     z[:, constant] = 1.0
@@ -173,7 +179,7 @@ def stage_records(
     wide = z.astype(np.float64)
     limit = ROW_BOUND**2 * (1 - 2.0**-40)
     weights = limit / np.maximum(np.add.reduce(wide * wide, axis=1), limit)
-    return z, targets, weights
+    return z, weights
 
 
 def _fitted_prior(

@@ -1,0 +1,253 @@
+r"""Convex problems on features that are made for the inputs, whose law is released first.
+
+1. Histograms of the columns and moments of their scores give the law of the inputs.
+2. The features are eigenfunctions of a mixture of kernels, orthonormal for this law.
+3. Every problem is solved once, by objective perturbation, in coordinates and with ridges that suit
+   its noise (``regressor/posterior.py``). What was released is shrunk by a prior that is refitted to
+   it.
+
+The number of releases and the noise of each are fixed in advance, from public numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dpkernel.data.domain import Domain, unit_inputs
+from dpkernel.data.sources import Source
+from dpkernel.estimators.base import FitPlan, Fitted, logger
+from dpkernel.estimators.objective_model import Problems
+from dpkernel.estimators.progress import announced
+from dpkernel.estimators.records import RecordPasses
+from dpkernel.estimators.regressor.budget_plan import (
+    DEPENDENCE,
+    MOST_LEARNING_INPUTS,
+    column_looks,
+)
+from dpkernel.estimators.regressor.columns import release_law, score_layout
+from dpkernel.estimators.regressor.fitting import by_column, to_features
+from dpkernel.estimators.regressor.kernel_choice import (
+    FIRST_COMPONENTS,
+    SAMPLE,
+    component_matrices,
+    relevance_of,
+)
+from dpkernel.estimators.regressor.learning import equal_mixture, of_law, with_constant
+from dpkernel.estimators.regressor.posterior import PosteriorStage, Response
+from dpkernel.estimators.regressor.releases import Table, calibrated, stage_problem
+from dpkernel.estimators.regressor.stage import State, scaled_rows
+from dpkernel.foundations.types import Array, Budget, IntArray, Neighbours
+from dpkernel.models.features.learned import MOST, LearnedFeatures
+from dpkernel.models.losses import Loss
+from dpkernel.privacy.certificate import Release
+from dpkernel.privacy.mechanisms import Mechanism, ObjectivePerturbation
+from dpkernel.privacy.noise import Noise
+from dpkernel.privacy.profiles import gaussian_mu
+from dpkernel.solvers.objective_perturbation import Records, minimise
+
+_LEAST = 300.0  # the n mu from which the law of the inputs is worth its cost
+_LEAST_EACH = 40.0  # the n mu per input that it needs in addition
+_DETERMINANT = 0.1  # the share of epsilon that all problems together pay for their ridge
+_FEWEST, _LARGEST = 250, 600  # the fewest and the most features
+_SIGNAL_A_FEATURE = 20.0  # how much n mu each of them needs
+_BEND = 0.4  # the mean curvature of a margin loss, as a share of the largest (at most 1)
+_SLOPE = 0.3  # its mean squared slope, relative to the same
+_PRIOR = 2.0  # the variance that we assume for a good decision function
+_CONSTANT = 0.3  # and for its constant
+_FLOAT32_FROM = 20_000
+
+
+def affordable(
+    n_rows: int, domain: Domain, budget: Budget, n_problems: int, n_features: int | str
+) -> bool:
+    """Whether the law of the inputs is worth its cost. All arguments are public."""
+    if budget.pure or domain.columns is None or domain.n_unit_columns > MOST_LEARNING_INPUTS:
+        return False
+    if n_features != "auto" and int(n_features) > MOST:
+        return False
+    signal = _signal(n_rows, budget, n_problems)
+    return signal >= max(_LEAST, _LEAST_EACH * domain.n_unit_columns)
+
+
+def _signal(n_rows: int, budget: Budget, n_problems: int) -> float:
+    return n_rows * gaussian_mu(budget.epsilon, budget.delta) / math.sqrt(n_problems)
+
+
+@dataclass(frozen=True)
+class _Sizes:
+    n_rows: int
+    n_inputs: int
+    n_features: int
+
+
+class LawPlan(FitPlan):
+    """Release the law of the inputs, then one decision function per problem."""
+
+    def __init__(
+        self,
+        owner: str,
+        source: Source,
+        domain: Domain,
+        problems: Problems,
+        budget: Budget,
+        relation: Neighbours,
+        *,
+        n_features: int | str = "auto",
+        seed: int = 0,
+        verbose: bool = False,
+    ) -> None:
+        self._source, self._domain, self._problems = source, domain, problems
+        self._verbose, self._seed = verbose, seed
+        n, d, tasks = source.n_rows, domain.n_unit_columns, problems.tasks
+        signal = _signal(n, budget, len(tasks))
+        wanted = min(max(int(signal / _SIGNAL_A_FEATURE), _FEWEST), _LARGEST, max(n // 2, 20))
+        size = wanted if n_features == "auto" else int(n_features)
+        self._sizes = _Sizes(n, d, size)
+        self._dtype = "float32" if n >= _FLOAT32_FROM else "float64"
+        self._passes = RecordPasses(source, spent=True).then(
+            _to_unit, domain, self._dtype, bytes_a_row=8 * (d + 1)
+        )
+        self._layout = score_layout(d, n, relation)
+        weights = {f"columns {j}": w for j, w in enumerate(column_looks(signal, d), 1)}
+        weights["dependence"] = DEPENDENCE
+        share = (1 - sum(weights.values())) / len(tasks)
+        losses: dict[str, Loss] = {
+            f"{label} {j}": loss for j, (label, loss, _) in enumerate(tasks, 1)
+        }
+        table = Table(n, d, size + 1, self._layout)
+        self._mechanisms: dict[str, Mechanism] = calibrated(
+            owner,
+            weights | dict.fromkeys(losses, share),
+            losses,
+            table,
+            budget,
+            relation,
+            _DETERMINANT,
+        )
+        self._problem_names = list(losses)
+        self.releases = [Release(name, self._mechanisms[name]) for name in weights]
+        for label in dict.fromkeys(label for label, _, _ in tasks):
+            same = [j for j, task in enumerate(tasks, 1) if task[0] == label]
+            self.releases.append(Release(label, self._of(same[0], label), len(same)))
+
+    def _of(self, number: int, label: str) -> ObjectivePerturbation:
+        found = self._mechanisms[f"{label} {number}"]
+        assert isinstance(found, ObjectivePerturbation)
+        return found
+
+    def prepare(self) -> None:
+        """Read the table."""
+        logger.info("%d problem(s) on %d rows", len(self._problems.tasks), self._source.n_rows)
+        self._passes.prepare()
+
+    def run(self, noise: Noise) -> Fitted:
+        """Draw every release and build the model."""
+        law = release_law(self._passes, self._layout, self._mechanisms, noise, self._part)
+        features = of_law(law, self._sizes.n_features, equal_mixture(law, self._seed), self._seed)
+        width = features.n_outputs * np.dtype(self._dtype).itemsize + 8
+        rows = self._passes.then(to_features, features, bytes_a_row=width)
+        sample = features.sample[:SAMPLE]
+        functions = features.of_standardised(sample)
+        matrices, _ = component_matrices(FIRST_COMPONENTS, sample, functions, None)
+        prior = np.einsum("cii->i", matrices) * (_PRIOR / len(matrices))
+        variances = np.concatenate([[_CONSTANT], np.maximum(prior, 1e-30)])
+        start = State(np.zeros(len(variances)), variances, 1.0)
+        found, noises = [], []
+        made: dict[Loss, tuple[PosteriorStage, RecordPasses]] = {}
+        for number, (label, loss, targets) in enumerate(self._problems.tasks, 1):
+            mechanism = self._of(number, label)
+            if loss not in made:
+                stage = PosteriorStage.choose(
+                    start, self._sizes.n_rows, _response(loss), mechanism, with_constant(functions)
+                )
+                made[loss] = stage, self._scaled(rows, stage)
+            stage, scaled = made[loss]
+            with self._part(label if self._problems.single else f"{label} {number}"):
+                solve = self._solver(stage, scaled.records(loss, targets), mechanism, loss)
+                beta = mechanism.release(solve, noise)
+            state = stage.update(beta)
+            found.append(state.coefficients)
+            noises.append(_noise_in(state, stage))
+        coefficients = np.column_stack(found)
+        noise_left = np.sqrt(np.mean(np.square(noises), axis=0))
+        relevance = relevance_of(features, coefficients[1:], noise_left[1:])
+        return self._fitted(features, coefficients, relevance)
+
+    def _scaled(self, rows: RecordPasses, stage: PosteriorStage) -> RecordPasses:
+        used = stage.used
+        size = len(used) * np.dtype(self._dtype).itemsize + 16
+        return rows.then(_to_records, used, np.sqrt(stage.powers[used]), bytes_a_row=size)
+
+    def _solver(
+        self,
+        stage: PosteriorStage,
+        records: Records,
+        mechanism: ObjectivePerturbation,
+        loss: Loss,
+    ) -> Any:
+        largest = mechanism.reach * mechanism.sigma * (1 + 1e-12)
+        problem = stage_problem(
+            self._sizes.n_rows, stage.ridges, largest, mechanism.error, loss=loss
+        )
+        if not problem.tolerance <= mechanism.error:
+            raise AssertionError("a smaller problem must reach the tolerance that was planned")
+        return lambda b: stage.solve(b, lambda part: minimise(records, problem, part))
+
+    def _fitted(self, features: LearnedFeatures, coefficients: Array, relevance: Array) -> Fitted:
+        single = self._problems.single
+        take: Any = 0 if single else slice(None)
+        intercept = coefficients[0, take]
+        least: dict[Loss, float] = {
+            loss: self._of(j, label).ridge
+            for j, (label, loss, _) in enumerate(self._problems.tasks, 1)
+        }
+        return Fitted(
+            {
+                "_domain": self._domain,
+                "feature_map_": features,
+                "coef_": coefficients[1:, take],
+                "intercept_": float(intercept) if single else intercept,
+            },
+            {
+                "n_rows": self._source.n_rows,
+                "n_columns": self._source.n_columns,
+                "domain": self._domain.to_dict(),
+                "feature_map": features.to_dict(),
+                "losses": [loss.to_dict() for loss in least],
+                "regularisation": list(least.values()),
+                "solver": self._problems.solver,
+            },
+            {"kernel": {"relevance": by_column(relevance, self._domain)}},
+        )
+
+    def _part(self, label: str) -> Any:
+        return announced(label, verbose=self._verbose)
+
+
+def _noise_in(state: State, stage: PosteriorStage) -> Array:
+    """Return the standard deviation of the noise in each coefficient of a state, after shrinking."""
+    found = np.zeros(len(state.coefficients))
+    found[stage.used] = state.variances[stage.used] / np.sqrt(stage.noise)  # share * noise / root
+    return found
+
+
+def _response(loss: Loss) -> Response:
+    """Return what a margin loss does on rows whose margins are spread over its curved part."""
+    scale = min(loss.smoothness, 1.0)
+    return Response(1.0, _BEND * scale, _SLOPE * scale)
+
+
+# the steps for every block of rows; they are at module level so that Dask workers find them
+
+
+def _to_unit(X: Array, y: Array, domain: Domain, dtype: str) -> Any:
+    return unit_inputs(X, domain, dtype), y
+
+
+def _to_records(rows: Array, y: Array, used: IntArray, roots: Array) -> Any:
+    z, weights = scaled_rows(rows, used, roots)
+    return z, y, weights
