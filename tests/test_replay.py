@@ -34,6 +34,7 @@ from dpkernel import (
     save,
 )
 from dpkernel.data.domain import Interval
+from dpkernel.estimators import law_plan
 from dpkernel.estimators.gram_pass import Recipe
 from dpkernel.estimators.records import RecordRecipe
 from dpkernel.estimators.regressor import BudgetPlan
@@ -74,6 +75,7 @@ REAL = {**COMMON, "y_bounds": (-1, 1)}
 LABELS = {**COMMON, "classes": [0, 1]}
 THREE = {**COMMON, "classes": [0, 1, 2]}
 SMALL = {"n_features": 8}
+LARGE = {"epsilon": 1000.0}  # so that even few rows pay for the law of the inputs
 STAGES = BudgetPlan(location=0.1, inputs=0.1, stages=(1.0, 1.2), scale=0.02, calibration=0.05)
 
 
@@ -196,6 +198,17 @@ CASES = {
     "PrivateKernelClassifier logistic": Case(
         model(PrivateKernelClassifier, LABELS, **SMALL, loss="logistic", regularisation=5.0),
         labels=True,
+    ),
+    "PrivateKernelClassifier law": Case(
+        model(PrivateKernelClassifier, {**LABELS, **LARGE}, **SMALL),
+        labels=True,
+        attained=(0.99, 0.99),
+    ),
+    "PrivateKernelClassifier law, three classes": Case(
+        model(PrivateKernelClassifier, {**THREE, **LARGE}, **SMALL, loss="logistic"),
+        labels=True,
+        attained=(0.99, 0.99),
+        slow=True,
     ),
     "PrivateKernelClassifier output": Case(
         model(PrivateKernelClassifier, LABELS, **SMALL, solver="output"),
@@ -500,6 +513,7 @@ SEVERAL_KINDS = [
     "PrivateKernelRidge output",
     "PrivateKernelRegressor",
     "PrivateKernelClassifier",
+    "PrivateKernelClassifier law",
     "PrivateHuberRegressor",
     "PrivateKernelSVR",
     "PrivateSGDRegressor",
@@ -603,6 +617,9 @@ TOO_SMALL = [
     ("PrivateKernelRegressor", "replace-one", "histogram"),
     ("PrivateKernelClassifier", "replace-one", "loss-gradient"),
     ("PrivateKernelClassifier", "zero-out", "bounded-sum"),
+    ("PrivateKernelClassifier law", "zero-out", "loss-gradient"),
+    ("PrivateKernelClassifier law", "zero-out", "column-histograms"),
+    ("PrivateKernelClassifier law", "zero-out", "augmented-gram"),
     ("PrivateKernelSVC", "zero-out", "erm-lipschitz"),
     ("PrivateSGDRegressor", "zero-out", "bounded-sum"),
     ("PrivateSGDRegressor shuffle", "zero-out", "sgd-epochs"),
@@ -656,6 +673,16 @@ def longer_rows(monkeypatch):
     monkeypatch.setattr(RecordRecipe, "rows", rows)
 
 
+def longer_coordinates(monkeypatch):
+    real = law_plan.scaled_rows
+
+    def scaled_rows(features, used, roots):
+        z, weights = real(features, used, roots)
+        return 3 * z, weights
+
+    monkeypatch.setattr(law_plan, "scaled_rows", scaled_rows)
+
+
 def longer_records(monkeypatch):
     real = GramLayout.quantise
     monkeypatch.setattr(GramLayout, "quantise", lambda *arguments: np.trunc(1.2 * real(*arguments)))
@@ -693,6 +720,7 @@ TWINS = [
     ("PrivateGridRegressor", unclipped_targets),
     ("PrivateHuberRegressor", longer_rows),
     ("PrivateKernelClassifier", longer_rows),
+    ("PrivateKernelClassifier law", longer_coordinates),
     ("PrivateSGDRegressor fixed", longer_rows),
     ("PrivateHuberRegressor linear", unweighted_rows),
     ("PrivateBounds", counted_twice),
@@ -832,6 +860,7 @@ SINGLE = [
     "PrivateKernelRidge",
     "PrivateKernelRegressor",
     "PrivateKernelClassifier",
+    "PrivateKernelClassifier law",
     "PrivateSGDRegressor",
     "PrivateSGDClassifier",
     "PrivateSketchedRidge",
