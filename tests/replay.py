@@ -45,6 +45,10 @@ LEARNED = BudgetPlan(
     dependence=0.05,
 )
 
+# and one that fits a mixture of kernels for the moments of the inputs
+MIXTURE = BudgetPlan(
+    location=0.1, inputs=0.1, stages=(1.0, 1.2), scale=0.02, calibration=0.05, mixture=True
+)
 
 BLANK = 12345.671875  # in the first column: the row is a null record, which contributes nothing
 _MIXED = 40  # draws of the order of rows for a sensitivity that depends on it

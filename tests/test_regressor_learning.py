@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import norm
 
 from dpkernel import Budget, Ledger, PrivateKernelRegressor, SeededNoise, load, save
-from dpkernel.estimators.regressor import BudgetPlan, columns, kernel_choice, scale
+from dpkernel.estimators.regressor import BudgetPlan, columns, inputs, kernel_choice, scale
 from dpkernel.estimators.regressor.budget_plan import MOST_LEARNING_INPUTS
 from dpkernel.estimators.regressor.location import CELLS as TARGET_CELLS
 from dpkernel.estimators.regressor.location import fit_distribution
@@ -39,8 +39,8 @@ def table(rng, n=2000, d=3):
 @pytest.mark.parametrize(
     ("signal", "n_inputs", "learns", "looks"),
     [
-        (299, 2, False, 0),
-        (300, 2, True, 1),
+        (699, 2, False, 0),
+        (700, 2, True, 1),
         (1000, 90, False, 0),
         (1800, 90, True, 1),
         (1e5, 8, True, 2),
@@ -56,6 +56,33 @@ def test_the_plan_learns_from_a_public_size_on(signal, n_inputs, learns, looks):
     if learns:
         assert plan.filled().stages == pytest.approx(plan.stages)  # they already leave nothing
         assert plan.stages[0] == 0.2
+
+
+@pytest.mark.parametrize(
+    ("signal", "n_inputs", "mixture", "stages"),
+    [
+        (59, 2, False, 1),
+        (60, 2, True, 1),
+        (100, 2, True, 2),
+        (79, 10, False, 1),
+        (80, 10, True, 1),
+        (699, 20, True, 2),
+        (400, 21, False, 2),
+    ],
+)
+def test_the_plan_fits_a_mixture_where_it_cannot_learn(signal, n_inputs, mixture, stages):
+    plan = BudgetPlan.choose(signal, n_inputs, learn=True)
+    assert plan.mixture == mixture and len(plan.stages) == stages and not plan.learns
+    assert sum(plan.parts().values()) == pytest.approx(1)
+    assert plan == BudgetPlan(**plan.to_dict())
+    assert not BudgetPlan.choose(signal, n_inputs).mixture  # with a kernel of one's own
+
+
+def test_a_mixture_needs_the_moments_of_the_inputs():
+    plan = BudgetPlan.choose(300, 2, learn=True)
+    for bad in ({"inputs": 0.0}, {"mixture": 1}, {"mixture": None}):
+        with pytest.raises(ParameterError, match="mixture needs inputs"):
+            BudgetPlan(**{**plan.to_dict(), **bad})
 
 
 @pytest.mark.parametrize(
@@ -98,6 +125,37 @@ def test_more_inputs_than_a_file_can_hold_are_refused_before_anything_is_spent(r
 
 
 # --- the law of the inputs -----------------------------------------------------------------------
+
+
+def test_moments_without_noise_give_their_own_law(rng):
+    first = np.clip(0.3 * rng.normal(size=20_000) + 0.4, -1, 1)
+    X = np.column_stack([first, 0.5 * first + 0.1 * rng.normal(size=20_000), first**2 - 0.9])
+    X = np.clip(X, -1, 1)
+    layout = inputs.input_layout(3, len(X), Neighbours.REPLACE_ONE)
+    (total,) = inputs.sum_inputs(X, None, layout)
+    law = inputs.law_of_moments(layout, total, len(X), 0.0)
+    assert law.mean == pytest.approx(X.mean(axis=0), abs=0.03)
+    assert law.spread == pytest.approx(X.std(axis=0), rel=0.15)
+    assert law.correlation[0, 1] == pytest.approx(np.corrcoef(X.T)[0, 1], abs=0.15)
+
+
+def test_moments_that_are_all_noise_give_a_law_near_the_uniform_one(rng):
+    layout = inputs.input_layout(3, 100, Neighbours.REPLACE_ONE)
+    noise = 1e3 * layout.row**2
+    noisy = noise * rng.normal(size=(layout.side, layout.side))
+    law = inputs.law_of_moments(layout, noisy + noisy.T, 100, 10 * noise)
+    assert np.abs(law.shares - 1 / CELLS).max() < 0.03 and np.all(law.correlation == np.eye(3))
+
+
+@pytest.mark.parametrize("d", [1, 3])
+@pytest.mark.parametrize("size", [1.0, 1e6, 1e12, 1e18])
+def test_any_released_moments_give_a_law(rng, d, size):
+    layout = inputs.input_layout(d, 50, Neighbours.REPLACE_ONE)
+    noisy = size * rng.normal(size=(layout.side, layout.side))
+    law = inputs.law_of_moments(layout, noisy + noisy.T, 50, 1.0)
+    assert np.all(np.isfinite(law.shares)) and law.shares.sum(axis=1) == pytest.approx(np.ones(d))
+    assert np.linalg.eigvalsh(law.correlation).min() > 0
+    assert np.diag(law.correlation) == pytest.approx(np.ones(d))
 
 
 def test_columns_without_noise_give_their_own_law(rng):

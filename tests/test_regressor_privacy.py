@@ -32,7 +32,7 @@ from dpkernel.privacy.noise import Part, Plan
 from dpkernel.privacy.profiles import compose
 from dpkernel.proof.audit import audit_scores
 from dpkernel.solvers import objective_perturbation
-from replay import LEARNED
+from replay import LEARNED, MIXTURE
 
 PLAN = BudgetPlan(location=0.1, inputs=0.1, stages=(1.0, 1.2), scale=0.02, calibration=0.05)
 N, D = 40, 2
@@ -49,7 +49,7 @@ def fit_of(X, y, *, relation=Neighbours.REPLACE_ONE, n=None, plan=PLAN, epsilon=
     sizes = Sizes(n or len(X), X.shape[1], n_targets, size)
     features = WhitenedFeatures(size, length_scale=1.0)
     budget = Budget(epsilon, 1e-6)
-    kind = LearnedFitting if plan.learns else Fitting
+    kind = LearnedFitting if plan.adapts else Fitting
     return kind(source, domain, target, sizes, plan.filled(), budget, relation, features)
 
 
@@ -161,6 +161,13 @@ def test_no_statistic_of_a_fit_that_learns_its_kernel_moves_more_than_it_says(
     assert list(worst) == list(LEARNED.parts()) and max(worst.values()) <= 1 + 1e-9
     assert worst["columns 1"] > 0.7 and worst["columns 2"] > 0.7 and worst["location"] > 0.999
     assert worst["dependence"] > 0.1 and worst["stage 1"] > 0.4 and worst["stage 2"] > 0.4
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_no_statistic_of_a_fit_of_a_mixture_moves_more_than_it_says(rng, relation, monkeypatch):
+    worst = worst_moves(rng, monkeypatch, relation, trials=6, plan=MIXTURE)
+    assert set(worst) == set(MIXTURE.parts()) and max(worst.values()) <= 1 + 1e-9
+    assert worst["inputs"] > 0.1 and worst["stage 1"] > 0.4 and worst["stage 2"] > 0.4
 
 
 @pytest.mark.parametrize("leak", ["kernel", "metric", "law"])

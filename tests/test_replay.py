@@ -62,7 +62,7 @@ from dpkernel.preprocessing.grids import Cells, Counts
 from dpkernel.privacy.sensitivity import base as formulas
 from dpkernel.privacy.statistics import GramLayout
 from dpkernel.selection.losses import RowLoss
-from replay import BLANK, LEARNED, Replay, ReplayError, differences, function_ratio, ratios
+from replay import BLANK, LEARNED, MIXTURE, Replay, ReplayError, differences, function_ratio, ratios
 
 RELATIONS = ("replace-one", "zero-out")
 IDEALISED = ("idealised-arithmetic",)
@@ -188,6 +188,11 @@ CASES = {
     ),
     "PrivateKernelRegressor learned": Case(
         model(PrivateKernelRegressor, REAL, **SMALL, budget_plan=LEARNED),
+        attained=(0.99, 0.99),
+        slow=True,
+    ),
+    "PrivateKernelRegressor mixture": Case(
+        model(PrivateKernelRegressor, REAL, **SMALL, budget_plan=MIXTURE),
         attained=(0.99, 0.99),
         slow=True,
     ),
@@ -615,6 +620,7 @@ TOO_SMALL = [
     ("PrivateKernelRidge", "zero-out", "augmented-gram"),
     ("PrivateKernelRidge fourier", "replace-one", "augmented-gram"),
     ("PrivateKernelRegressor", "replace-one", "histogram"),
+    ("PrivateKernelRegressor mixture", "zero-out", "augmented-gram"),
     ("PrivateKernelClassifier", "replace-one", "loss-gradient"),
     ("PrivateKernelClassifier", "zero-out", "bounded-sum"),
     ("PrivateKernelClassifier law", "zero-out", "loss-gradient"),

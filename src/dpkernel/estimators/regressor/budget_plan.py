@@ -9,7 +9,10 @@ from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import JSON, is_real
 
 _LEAST_INPUTS = 500.0  # the n mu from which second moments of the inputs are worth their cost
-_LEAST_LEARNING = 300.0  # the n mu from which a kernel can be learned
+_LEAST_MIXTURE = 60.0  # the n mu from which a mixture of kernels can be fitted
+_LEAST_MIXTURE_EACH = 8.0  # the n mu per input that this needs in addition
+_MOST_MIXTURE_INPUTS = 20  # for more inputs, second moments cost more than they help
+_LEAST_LEARNING = 700.0  # the n mu from which a kernel can be learned
 _LEAST_LEARNING_EACH = 20.0  # the n mu per input that learning needs in addition
 _SECOND_LOOK = 800.0
 MOST_LEARNING_INPUTS = 500  # for more inputs, the law and the metric would not fit in a model file
@@ -35,7 +38,8 @@ class BudgetPlan:
         everything after it. It cannot be left out.
     inputs : float
         The weight of the second moments of the inputs, which adapt the features to where the data
-        lie. Without them, the features are made for inputs that fill the declared box evenly.
+        lie. Without them (or ``columns``), the features are made for inputs that fill the declared
+        box evenly.
     stages : tuple of floats
         The weights of the robust fits. Each stage fits what the stages before it left over. Later
         stages have a smaller scale to hide and are worth more.
@@ -54,6 +58,9 @@ class BudgetPlan:
     dependence : float
         The weight of the moments of the scores of the columns, which join the histograms to one
         law. It is needed with ``columns``.
+    mixture : bool
+        Whether the features are those of a mixture of kernels of several families and scales, for
+        the law that ``inputs`` describes. It needs ``inputs``.
     """
 
     location: float
@@ -65,6 +72,7 @@ class BudgetPlan:
     clip: float = 1.5
     columns: tuple[float, ...] = ()
     dependence: float = 0.0
+    mixture: bool = False
 
     def __post_init__(self) -> None:
         for name in ("stages", "columns"):
@@ -82,6 +90,7 @@ class BudgetPlan:
         fine = fine and all(is_real(w) and 0 < w < math.inf for w in looks) and len(looks) <= 4
         enough = len(self.stages) > 1 and self.scale > 0 and not self.inputs > 0
         fine = fine and (enough or not self.learns) and is_real(self.dependence)
+        fine = fine and (self.mixture is False or (self.mixture is True and self.inputs > 0))
         fine = fine and is_real(self.determinant) and 0 < self.determinant < 0.9
         if not fine or not is_real(self.clip) or not 0.1 <= self.clip <= 100:
             raise ParameterError(
@@ -90,7 +99,8 @@ class BudgetPlan:
                     "weights",
                     "location and 1 to 8 stages above 0, the others >= 0, 0 < determinant < 0.9 and"
                     " 0.1 <= clip <= 100; with columns there must be 1 to 3 of them, dependence and"
-                    " scale above 0, at least two stages, and inputs must be 0",
+                    " scale above 0, at least two stages, and inputs must be 0; mixture needs"
+                    " inputs above 0",
                     str(self),
                 )
             )
@@ -100,19 +110,27 @@ class BudgetPlan:
         """Whether the kernel is learned."""
         return len(self.columns) > 0
 
+    @property
+    def adapts(self) -> bool:
+        """Whether the features are those of a mixture of kernels for a released law."""
+        return self.learns or self.mixture
+
     @classmethod
     def choose(cls, signal: float, n_inputs: int, *, learn: bool = False) -> BudgetPlan | None:
         """Return the plan for n mu = ``signal`` and this number of inputs, both public.
 
         Returns None if the noise would hide even a linear function of this many inputs, because
         then only a private mean can be learned. With ``learn``, the kernel is learned if the signal
-        is large enough.
+        is large enough; with less signal, a mixture of kernels is fitted.
         """
         if signal < max(40.0, 1.6 * n_inputs):
             return None
         enough = signal >= max(_LEAST_LEARNING, _LEAST_LEARNING_EACH * n_inputs)
         if learn and enough and n_inputs <= MOST_LEARNING_INPUTS:
             return cls._learning(signal, n_inputs)
+        enough = signal >= max(_LEAST_MIXTURE, _LEAST_MIXTURE_EACH * n_inputs)
+        if learn and enough and n_inputs <= _MOST_MIXTURE_INPUTS:
+            return cls._mixing(signal)
         count = 1 if signal < 100 else 2 if signal < 800 else 3
         moments = (n_inputs + 1) * (n_inputs + 2) // 2
         return cls(
@@ -122,6 +140,19 @@ class BudgetPlan:
             scale={1: 0.0, 2: 0.025, 3: 0.01}[count],
             calibration=0.03,
             clip=0.8 if count == 1 else min(max(0.7 * math.sqrt(signal / 700), 0.7), 2.5),
+        ).filled()
+
+    @classmethod
+    def _mixing(cls, signal: float) -> BudgetPlan:
+        several = signal >= 100
+        return cls(
+            location=0.08 if several else 0.15,
+            inputs=0.1,
+            stages=(1.0, 1.2) if several else (1.0,),
+            scale=0.025 if several else 0.0,
+            calibration=0.03,
+            clip=0.7 if several else 0.8,
+            mixture=True,
         ).filled()
 
     @classmethod

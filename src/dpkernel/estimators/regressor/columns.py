@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager
 import numpy as np
 
 from dpkernel.data.passes import Passes
-from dpkernel.estimators.regressor.inputs import moment_layout
+from dpkernel.estimators.regressor.inputs import moment_layout, with_correlations
 from dpkernel.foundations.types import Array, IntArray, Neighbours
 from dpkernel.models.features.input_law import CELLS, InputLaw, uniform_law
 from dpkernel.privacy.mechanisms import Mechanism
@@ -25,7 +25,6 @@ from dpkernel.privacy.statistics import GramLayout, NoisyGram
 
 _TAIL = 0.005  # the second look leaves out the cells beyond this quantile at either end
 _RADIUS = 1.25  # rows of scores are clipped to a ball of this radius, in units of sqrt(d)
-_LEAST_EIGENVALUE = 0.05  # the least eigenvalue of a correlation matrix
 
 
 def release_law(
@@ -113,18 +112,8 @@ def fit_dependence(law: InputLaw, moments: NoisyGram, n_rows: int, noise: float)
     root = np.sqrt(np.maximum(squares, 0.2))
     scale = np.outer(root, root)
     found = second / scale
-    above = np.triu_indices(size, 1)
-    signal = max(float(np.sum(found[above] ** 2)), 1e-300)
-    share = max(0.0, 1 - float(np.sum((noise / scale[above]) ** 2)) / signal)
-    found = share * (found + found.T) / 2
-    np.fill_diagonal(found, 1.0)
-    values, vectors = np.linalg.eigh(found)
-    # eigenvalues below the norm of the noise are unknown; a law that is too wide does less harm than
-    # one that does not fit the data
     hidden = 4 * noise * math.sqrt(size) / float(np.mean(root**2))
-    found = (vectors * np.maximum(values, min(max(hidden, _LEAST_EIGENVALUE), 1.0))) @ vectors.T
-    norms = np.sqrt(np.diag(found))
-    return InputLaw(law.low, law.high, law.shares, found / np.outer(norms, norms))
+    return with_correlations(law, found, noise / scale[np.triu_indices(size, 1)], hidden)
 
 
 def nearest_law(shares: Array) -> Array:

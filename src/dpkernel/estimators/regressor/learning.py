@@ -5,6 +5,8 @@
 3. Its release determines the kernel of the later stages and their metric (``kernel_choice.py``).
 4. The first fit is carried over to the new features, and the later stages fit its residuals.
 
+With less data, noisy moments give the law of the inputs, and all stages fit the same mixture.
+
 The number of releases and the noise of each are fixed in advance, from public numbers.
 """
 
@@ -16,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from dpkernel.estimators.records import RecordPasses as Passes
-from dpkernel.estimators.regressor import columns, location, scale
+from dpkernel.estimators.regressor import columns, inputs, location, scale
 from dpkernel.estimators.regressor.fitting import Fitting, _count_targets, to_features
 from dpkernel.estimators.regressor.kernel_choice import (
     FIRST_COMPONENTS,
@@ -40,46 +42,71 @@ _DOUBT = 0.1  # the share of the prior variance that is added to the uncertainty
 
 
 class LearnedFitting(Fitting):
-    """Everything public about a fit that learns its kernel, and how to run it."""
+    """Everything public about a fit on features for a released law, and how to run it."""
 
     def _states(self, noise: Noise) -> tuple[FeatureMap, list[State]]:
         """Draw every release; return the features and the final state of the target."""
-        plan, n = self.plan, self._sizes.n_rows
+        plan = self.plan
         assert plan is not None
         law = self._input_law(noise)
         with self._part("location"):
             (counts,) = self._passes.sum(_count_targets, 0)
             mechanism = self._mechanism("location", 0)
             noisy = mechanism.release(counts, noise)
-            centre, spread = location.fit_distribution(noisy, n)
-        first, released = self._first_fit(law, centre, spread, noise)
+            centre, spread = location.fit_either(noisy, self._sizes.n_rows, mechanism.noise_scale)
+        first, functions, state = self._start(law, centre, spread)
+        if not plan.learns:
+            return first, [self._later_stages(1, state, functions, self._rows(first, None), noise)]
+        released = self._first_fit(first, functions, state, noise)
         features, rotation, state = self._learn(first, released, spread)
         rows = self._rows(features, rotation)
         sample = features.of_standardised(features.sample[:SAMPLE])
+        with self._part("scale 1"):
+            state = self._measured(state, "scale 1", rows, noise)
         functions = with_constant(sample @ rotation)
-        for number in range(1, len(plan.stages) + 1):
-            if number > 1:
-                with self._part(f"stage {number}"):
-                    stage = self._stage(number, state, functions)
-                    beta = self._solved(stage, f"stage {number}", rows, noise)
-                state = stage.update(beta)
-            with self._part(f"scale {number}"):
-                state = self._measured(state, f"scale {number}", rows, noise)
+        state = self._later_stages(2, state, functions, rows, noise)
+        return features, [_rotated_back(state, rotation)]
+
+    def _later_stages(
+        self, first: int, state: State, functions: Array, rows: Passes, noise: Noise
+    ) -> State:
+        """Return the state after the stages from number ``first`` on, and the calibration."""
+        plan = self.plan
+        assert plan is not None
+        for number in range(first, len(plan.stages) + 1):
+            with self._part(f"stage {number}"):
+                stage = self._stage(number, state, functions)
+                beta = self._solved(stage, f"stage {number}", rows, noise)
+            state = stage.update(beta)
+            if plan.scale > 0:
+                with self._part(f"scale {number}"):
+                    state = self._measured(state, f"scale {number}", rows, noise)
         if plan.calibration > 0:
             with self._part("calibration"):
                 state = self._calibrated(state, rows, 0, noise)
-        return features, [_rotated_back(state, rotation)]
+        return state
 
     def _input_law(self, noise: Noise) -> InputLaw:
-        """Return the law of the inputs, from noisy histograms and moments of scores."""
+        """Return the law of the inputs, from noisy histograms or from noisy moments."""
         assert self.plan is not None and self._layout is not None
-        return columns.release_law(self._passes, self._layout, self.mechanisms, noise, self._part)
+        if self.plan.learns:
+            return columns.release_law(
+                self._passes, self._layout, self.mechanisms, noise, self._part
+            )
+        with self._part("inputs"):
+            (total,) = self._passes.sum(inputs.sum_inputs, self._layout)
+            mechanism = self.mechanisms["inputs"]
+            noisy = mechanism.release(total, noise)
+            n = self._sizes.n_rows
+            return inputs.law_of_moments(self._layout, noisy, n, mechanism.noise_scale)
 
-    def _first_fit(
-        self, law: InputLaw, centre: float, spread: float, noise: Noise
-    ) -> tuple[LearnedFeatures, Released]:
-        """Return the features of the first stage, and the coefficients that it released."""
-        size = min(FIRST_FEATURES, self._sizes.n_features)
+    def _start(
+        self, law: InputLaw, centre: float, spread: float
+    ) -> tuple[LearnedFeatures, Array, State]:
+        """Return features of a mixture of kernels, their values on a sample, and what is known."""
+        assert self.plan is not None
+        most = FIRST_FEATURES if self.plan.learns else self._sizes.n_features
+        size = min(most, self._sizes.n_features)
         features = self._learned(law, size, equal_mixture(law, self._seed))
         functions = features.of_standardised(features.sample[:SAMPLE])
         matrices, _ = component_matrices(
@@ -89,18 +116,25 @@ class LearnedFitting(Fitting):
         variances = np.concatenate([[spread**2 / 3], np.maximum(prior, 1e-30)])
         coefficients = np.zeros(len(variances))
         coefficients[0] = centre
-        state = State(coefficients, variances, spread)
+        return features, with_constant(functions), State(coefficients, variances, spread)
+
+    def _first_fit(
+        self, features: LearnedFeatures, functions: Array, state: State, noise: Noise
+    ) -> Released:
+        """Return the coefficients that the first stage released."""
         with self._part("stage 1"):
-            stage = self._stage(1, state, with_constant(functions))
+            stage = self._stage(1, state, functions)
             rows = self._rows(features, None)
             beta = self._solved(stage, "stage 1", rows, noise)
         found, used = stage.found(beta), stage.used
         constant = used == 0
+        centre, unknown = float(state.coefficients[0]), float(state.variances[0])
         if constant.any():
-            share = variances[0] / (variances[0] + stage.noise[0])
+            share = unknown / (unknown + stage.noise[0])
             centre += share * float(found[0])
-        self._constant = centre, float(share * stage.noise[0]) if constant.any() else variances[0]
-        return features, Released(used[~constant] - 1, found[~constant], stage.noise[~constant])
+            unknown = float(share * stage.noise[0])
+        self._constant = centre, unknown
+        return Released(used[~constant] - 1, found[~constant], stage.noise[~constant])
 
     def _learn(
         self, first: LearnedFeatures, released: Released, spread: float

@@ -15,6 +15,7 @@ import numpy as np
 from dpkernel.foundations.types import Array
 
 CELLS = 24
+_LITTLE_NOISE = 0.017  # the deviation of a share up to which cumulative shares are compared
 _TOO_NARROW = 3.0  # a fit this many times narrower than the counts is rejected
 
 
@@ -58,6 +59,13 @@ def fit_distribution(counts: Array, n_rows: int) -> tuple[float, float]:
     distance = np.sum((below - np.cumsum(shapes, axis=1)) ** 2, axis=1)
     mean, spread = (float(value) for value in moments[int(np.argmin(distance))])
     return mean, min(spread, 1.0)
+
+
+def fit_either(counts: Array, n_rows: int, noise: float) -> tuple[float, float]:
+    """Return ``fit_distribution`` if the counts have little noise, else ``fit_location``."""
+    if noise <= _LITTLE_NOISE * n_rows:
+        return fit_distribution(counts, n_rows)
+    return fit_location(counts, n_rows, noise)
 
 
 def _middles() -> Array:

@@ -46,8 +46,10 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
     so it costs nothing more. Further fits on features of the chosen kernel explain what is left
     over. Each of them is shrunk in proportion to its known noise.
 
-    In some cases the kernel is fixed instead: with little data or budget (n mu below 300, or below
-    20 for each input, where mu is that of a Gaussian mechanism with this epsilon and delta), with
+    This needs n mu of at least 700 and of at least 20 for each input, where mu is that of a Gaussian
+    mechanism with this epsilon and delta. With less, but at least 60 and 8 for each of up to 20
+    inputs, noisy moments find where the inputs lie, and all fits use one mixture of kernels of
+    several families and scales. The kernel is fixed instead with even less data or budget, with
     several targets, with more than 500 inputs, or if you pass a kernel or a length scale of your
     own.
 
@@ -65,8 +67,8 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
         The length scale of a fixed kernel on inputs scaled to [-1, 1]: one number, or one number
         per column. "auto" is 0.7 sqrt(d) for d columns.
     n_features : "auto" or int
-        The number of features. For a fixed kernel, "auto" is 200. For a learned kernel it is
-        n mu / 20, but at least 250, and at most 1000 or half the number of rows.
+        The number of features. For a fixed kernel, "auto" is 200. For a learned kernel or a mixture
+        of kernels it is n mu / 20, but at least 250, and at most 1000 or half the number of rows.
     budget_plan : "auto" or BudgetPlan
         How the budget is shared. "auto" depends only on (n, d, epsilon, delta).
     neighbours, ledger, noise, random_state
@@ -85,7 +87,7 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
         How much the model depends on each column: the share of the squared gradient of the first
         fit along the column, in units of the spread of the column, less the part that is due to
         noise. It is computed from released numbers alone. It is 0 for a column whose released
-        histogram shows nearly all rows in one cell. None if the kernel is fixed.
+        histogram shows nearly all rows in one cell. None if no kernel was learned.
     relevant_directions_ : list of (share, direction) or None
         The leading directions of that gradient, in units of the spread of the inputs.
     learned_kernel_ : dict or None
@@ -200,7 +202,7 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
         domain = self._box(self._resolve_domain(table, target))
         sizes, plan = self._sizes(table.n_rows, domain, table.target_shape, budget)
         setting = (table, domain, target, sizes, plan, budget, relation, self._unbuilt(sizes))
-        kind = LearnedFitting if plan is not None and plan.learns else Fitting
+        kind = LearnedFitting if plan is not None and plan.adapts else Fitting
         return kind(*setting, verbose=self.verbose)
 
     def _adopt(self, found: Fitted, certificate: Certificate) -> None:
@@ -233,7 +235,7 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
         size = _FIXED_FEATURES if self.n_features == "auto" else int(self.n_features)
         sizes = Sizes(n_rows, domain.n_unit_columns, math.prod(target_shape), size)
         plan = self._chosen_plan(sizes, budget)
-        if plan is not None and plan.learns and self.n_features == "auto":
+        if plan is not None and plan.adapts and self.n_features == "auto":
             wanted = int(sizes.signal(budget) / _SIGNAL_A_FEATURE)
             size = min(max(wanted, _LEAST_LEARNED), _MOST_LEARNED, max(n_rows // 2, 20))
         return replace(sizes, n_features=size), plan
@@ -243,13 +245,14 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
         free = all(map(is_auto, given)) and sizes.n_targets == 1
         if not isinstance(self.budget_plan, BudgetPlan):
             return sizes.plan(budget, learn=free)
-        if self.budget_plan.learns and not (free and sizes.n_inputs <= MOST_LEARNING_INPUTS):
+        if self.budget_plan.adapts and not (free and sizes.n_inputs <= MOST_LEARNING_INPUTS):
             allowed = (
-                "without 'columns' for several targets, a kernel or length scale of your own, or more"
-                f" than {MOST_LEARNING_INPUTS} inputs"
+                "without 'columns' and 'mixture' for several targets, a kernel or length scale of your"
+                f" own, or more than {MOST_LEARNING_INPUTS} inputs"
             )
+            got = "with 'columns'" if self.budget_plan.learns else "with 'mixture'"
             raise ParameterError(
-                parameter_message(type(self).__name__, "budget_plan", allowed, "with 'columns'")
+                parameter_message(type(self).__name__, "budget_plan", allowed, got)
             )
         return self.budget_plan.filled()
 

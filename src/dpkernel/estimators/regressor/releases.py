@@ -103,7 +103,7 @@ def plan_releases(
         "PrivateKernelRegressor",
         weights,
         losses,
-        Table(n_rows, n_inputs, size, layout, several=plan.learns),
+        Table(n_rows, n_inputs, size, layout, several=plan.adapts),
         budget,
         relation,
         plan.determinant,
