@@ -45,6 +45,7 @@ from dpkernel.privacy.profiles import (
     compose,
     gaussian_delta,
     gaussian_mu,
+    maximum,
     profile_from_dict,
     rdp_delta,
 )
@@ -585,6 +586,32 @@ PROFILES = {
 }
 
 
+def assert_proves_what_delta_says(profile):
+    """Compare the two at deltas on either side of the profile's own, down to the last bit."""
+    for epsilon in (-0.5, 0.0, 0.3, 0.9, 2.0, 6.0):
+        own = profile.delta(epsilon)
+        for delta in (own, own / 2, 1.5 * own, own * (1 - 1e-5), 1e-6, 1e-12, 1 - 1e-12, 0.0):
+            for near in (delta, math.nextafter(delta, 0.0), math.nextafter(delta, 1.0)):
+                assert profile.proves(epsilon, near) == (own <= near), (epsilon, near)
+
+
+@pytest.mark.parametrize(
+    "profile",
+    [
+        compose([PureProfile(0.5), ObjectiveProfile(((0.3, 0.1),), "zero-out", 0.1)]),
+        compose(
+            [PureProfile(0.3), ApproximateProfile(0.1, 1e-9), MixingProfile(9, 0.1, "zero-out")]
+        ),
+        maximum([compose([PureProfile(0.3), GaussianProfile(21.0)]), GaussianProfile(0.2)]),
+        compose([StoppingProfile(PureProfile(0.2), StoppingLaw("poisson", 3.0)), PureProfile(0.3)]),
+        ObjectiveProfile(((0.4, 0.1),), "replace-one", 0.1, 0.0, -12.0),
+    ],
+    ids=["basic or Renyi", "loss distribution", "maximum", "Renyi alone", "missed events"],
+)
+def test_compositions_prove_what_their_delta_says(profile):
+    assert_proves_what_delta_says(profile)
+
+
 def test_every_kind_is_under_contract():
     assert PROFILES.keys() == _REGISTRY.keys()
     assert all(profile.kind == kind for kind, profile in PROFILES.items())
@@ -641,6 +668,9 @@ class TestContract:
             assert profile.delta(epsilon) <= delta < profile.delta(epsilon * (1 - 1e-9))
             assert profile.supports(Budget(epsilon, delta))
             assert not profile.supports(Budget(epsilon * (1 - 1e-9), delta))
+
+    def test_the_short_way_to_a_comparison_has_the_answer_of_delta(self, profile):
+        assert_proves_what_delta_says(profile)
 
     def test_a_large_delta_needs_no_epsilon(self, profile):
         assert profile.epsilon(profile.delta(0.0)) == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import ClassVar
 
 import numpy as np
@@ -15,6 +15,7 @@ from dpkernel.foundations.types import JSON, Array, Budget, is_real
 from dpkernel.privacy import pld
 
 ORDERS = tuple(1 + 10.0**e for e in np.linspace(-2, 4, 121))  # the Renyi orders to try
+_LOGS = np.array([(math.log1p(-1 / order), math.log(order)) for order in ORDERS]).T
 
 
 class PrivacyProfile(ABC):
@@ -85,7 +86,20 @@ class PrivacyProfile(ABC):
 
     def supports(self, budget: Budget) -> bool:
         """Return whether this profile proves (epsilon, delta)-DP for the budget."""
-        return self.delta(budget.epsilon) <= budget.delta
+        return self.proves(budget.epsilon, budget.delta)
+
+    def proves(self, epsilon: float, delta: float) -> bool:
+        """Return whether ``self.delta(epsilon) <= delta``.
+
+        A search for epsilon asks this again and again for the same delta. A profile may answer it
+        faster than it computes its delta, but the answer must be the same.
+        """
+        return self.delta(epsilon) <= delta
+
+    @cached_property
+    def renyi_curve(self) -> Array:
+        """The Renyi bounds at all orders to try."""
+        return np.array([self.rdp(order) for order in ORDERS])
 
     def trade_off(self, type_one: Array | Sequence[float] | float) -> Array:
         """Return a lower bound on the type II error of any attack with this type I error.
@@ -104,15 +118,15 @@ class PrivacyProfile(ABC):
 
 @lru_cache(maxsize=1024)  # plan, ledger and certificate of a fit ask for the same values
 def _least_epsilon(profile: PrivacyProfile, delta: float) -> float:
-    if profile.delta(0.0) <= delta:
+    if profile.proves(0.0, delta):
         return 0.0
     high = 1.0
-    while profile.delta(high) > delta:
+    while not profile.proves(high, delta):
         high *= 2
         if high > 1e12:
             return math.inf
     low = 0.0 if high == 1 else high / 2
-    return bisect(lambda e: profile.delta(e) > delta, low, high, profile.precision)[1]
+    return bisect(lambda e: not profile.proves(e, delta), low, high, profile.precision)[1]
 
 
 def bisect(
@@ -135,16 +149,17 @@ def hypot_up(values: Sequence[float]) -> float:
 
 
 def rdp_delta(rdp: Callable[[float], float], epsilon: float) -> float:
-    """Return the smallest delta that the Renyi curve proves at this epsilon.
+    """Return the smallest delta that the Renyi curve proves at this epsilon."""
+    return renyi_delta(np.array([rdp(order) for order in ORDERS]), epsilon)
+
+
+def renyi_delta(curve: Array, epsilon: float) -> float:
+    """Return the smallest delta that the bounds of ``PrivacyProfile.renyi_curve`` prove.
 
     It uses epsilon = rho + log((a - 1)/a) - (log delta + log a)/(a - 1) for every order a.
     """
-    best = 1.0
-    for order in ORDERS:
-        rho = rdp(order)
-        if not rho < math.inf:
-            continue
-        log_delta = (order - 1) * (rho - epsilon + math.log1p(-1 / order)) - math.log(order)
-        # a value that underflowed is not really zero
-        best = min(best, max(math.exp(min(log_delta, 0.0)) * (1 + 1e-10), 5e-324))
-    return best
+    with np.errstate(invalid="ignore"):
+        log_deltas = (np.array(ORDERS) - 1) * (curve - epsilon + _LOGS[0]) - _LOGS[1]
+    best = float(log_deltas.min(initial=0.0, where=curve < math.inf))
+    # a value that underflowed is not really zero
+    return min(1.0, max(math.exp(best) * (1 + 1e-10), 5e-324))
