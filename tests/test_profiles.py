@@ -433,6 +433,19 @@ def test_without_a_loss_distribution_renyi_or_basic_composition_is_used():
     assert two.delta(-1.0) >= -math.expm1(-1.0)
 
 
+def test_results_of_a_profile_that_may_change_are_not_remembered():
+    class Changing(OnlyRenyi):
+        __hash__ = None
+        __setattr__ = object.__setattr__
+
+    profile = Changing(GaussianProfile(0.1))
+    for build in (lambda: profile, lambda: compose([profile, PureProfile(0.5)])):
+        profile.inside = GaussianProfile(0.1)
+        before = build().epsilon(1e-6)
+        profile.inside = GaussianProfile(2.0)
+        assert build().epsilon(1e-6) > 2 * before
+
+
 # --- Renyi and privacy loss distributions ---------------------------------------------------
 
 

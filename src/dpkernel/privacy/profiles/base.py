@@ -60,6 +60,15 @@ class PrivacyProfile(ABC):
         return min(self.epsilon(1e-12), 1e3)
 
     @property
+    def lasting(self) -> bool:
+        """Whether results may be remembered.
+
+        A profile of another library may change or have no hash, and then so may its compositions.
+        """
+        parts: tuple[PrivacyProfile, ...] = getattr(self, "parts", ())
+        return type(self).__module__.startswith("dpkernel.") and all(p.lasting for p in parts)
+
+    @property
     def mu(self) -> float | None:
         """The mu of a Gaussian pair that dominates this profile, or None; mu^2 adds up."""
         return None
@@ -72,9 +81,7 @@ class PrivacyProfile(ABC):
                     type(self).__name__, "delta", "a float in the range [0, 1)", delta
                 )
             )
-        # a profile of another library may change, or have no hash
-        own = type(self).__module__.startswith("dpkernel.")
-        return (_least_epsilon if own else _least_epsilon.__wrapped__)(self, delta)
+        return (_least_epsilon if self.lasting else _least_epsilon.__wrapped__)(self, delta)
 
     def compose(self, *others: PrivacyProfile) -> PrivacyProfile:
         """Return the profile of this release followed by the others, each chosen adaptively."""

@@ -113,7 +113,8 @@ class ComposedProfile(PrivacyProfile):
     def pld(self, step: float = pld.STEP) -> pld.Distribution | None:
         """Return the convolution of the parts' distributions."""
         wanted = min(step, *(part.fineness for part in self.parts))
-        return _composed_pld(self.parts, max(wanted, self.spread * 1e-6))
+        found = _composed_pld if self.lasting else _composed_pld.__wrapped__
+        return found(self.parts, max(wanted, self.spread * 1e-6))
 
     def _sum_of_points(self, epsilon: float) -> float:
         """Return the basic bound if only one point of every part is known, and 1 otherwise."""
@@ -155,7 +156,13 @@ def compose(profiles: Sequence[PrivacyProfile]) -> PrivacyProfile:
     flat: list[PrivacyProfile] = []
     for profile in profiles:
         flat.extend(profile.parts if isinstance(profile, ComposedProfile) else (profile,))
-    flat = _counted(flat)
+    lasting = all(profile.lasting for profile in flat)
+    return (_composed if lasting else _composed.__wrapped__)(tuple(flat))
+
+
+@lru_cache(maxsize=256)  # plan, ledger and certificate of a fit compose the same releases
+def _composed(profiles: tuple[PrivacyProfile, ...]) -> PrivacyProfile:
+    flat = _counted(profiles)
     if not flat:
         return GaussianProfile(0.0)
     gaussians = [p.mu_value for p in flat if isinstance(p, GaussianProfile)]
@@ -188,7 +195,7 @@ def compose(profiles: Sequence[PrivacyProfile]) -> PrivacyProfile:
     return merged[0] if len(merged) == 1 else ComposedProfile(tuple(merged))
 
 
-def _counted(profiles: list[PrivacyProfile]) -> list[PrivacyProfile]:
+def _counted(profiles: Sequence[PrivacyProfile]) -> list[PrivacyProfile]:
     """Add up equal sampled steps, and replace steps with full batches by plain Gaussian profiles."""
     found: list[PrivacyProfile] = []
     steps: dict[SampledGaussianProfile, int] = {}
@@ -226,7 +233,7 @@ def _halved(true_above: Callable[[float], bool]) -> tuple[float, float]:
 @lru_cache(maxsize=64)
 def _composed_pld(parts: tuple[PrivacyProfile, ...], step: float) -> pld.Distribution | None:
     distributions = []
-    for part in dict.fromkeys(parts):
+    for part in (part for i, part in enumerate(parts) if part not in parts[:i]):
         one = part.pld(step)
         if one is None:
             return None
