@@ -30,7 +30,6 @@ from dpkernel.models.features.mercer import Spectrum1D
 from dpkernel.models.features.whitened import _LARGEST
 from dpkernel.models.kernels import Gaussian, Laplace
 from dpkernel.outputs.onnx_export.graph import Graph
-from dpkernel.outputs.onnx_export.kernels import kernel_values
 
 
 def feature_nodes(graph: Graph, features: FeatureMap, x: str) -> str:
@@ -70,7 +69,7 @@ def _polynomial(graph: Graph, features: Any, x: str) -> str:
 
 
 def _nystroem(graph: Graph, features: Any, x: str) -> str:
-    values = kernel_values(graph, features._kernel, x, features._points)
+    values = features._kernel.write(graph, x, features._points)
     return graph.shrink(graph.product(values, features._weights), features._kappa)
 
 
@@ -113,7 +112,7 @@ def _eigen(graph: Graph, features: Any, x: str) -> str:
     reach = 1.0 if features.measure == "uniform" else 6.0 * features.scale
     inside, parts = graph.clip(x, -reach, reach), features._parts
     if isinstance(parts, _Sample):
-        values = kernel_values(graph, parts.kernel, inside, parts.sample)
+        values = parts.kernel.write(graph, inside, parts.sample)
         found = graph.product(values, parts.weights)
     else:
         found = _products(graph, parts, inside)
@@ -174,7 +173,7 @@ def _whitened(graph: Graph, features: Any, x: str) -> str:
         raw = graph.divide(feature_nodes(graph, features._box, inside), np.sqrt(features._spectrum))
     else:
         kernel, landmarks, weights = features._components
-        raw = graph.product(kernel_values(graph, kernel, inside, landmarks), weights)
+        raw = graph.product(kernel.write(graph, inside, landmarks), weights)
     out = graph.add(graph.product(raw, features._rotation[1:]), features._rotation[0])
     return graph.clip(out, -_LARGEST, _LARGEST)
 
@@ -195,7 +194,7 @@ def _learned(graph: Graph, features: Any, x: str) -> str:
             values = graph.product(rows, points.T / points.shape[1])
         else:
             kernel = Gaussian(scale) if part.family == "gaussian" else Laplace(scale)
-            values = kernel_values(graph, kernel, rows, points)
+            values = kernel.write(graph, rows, points)
         values = graph.multiply(values, part.weight)
         total = values if total is None else graph.add(total, values)
     assert total is not None
