@@ -17,7 +17,7 @@ from dpkernel.estimators.kernel_model import KernelModel
 from dpkernel.estimators.objective_model import auto_size
 from dpkernel.estimators.records import RecordRecipe, Targets
 from dpkernel.estimators.sgd.fits import GradientFit, OutputFit
-from dpkernel.estimators.sgd.plan import ROW_BOUND, Setting
+from dpkernel.estimators.sgd.plan import ROW_BOUND, SGDSetting
 from dpkernel.estimators.sgd.table import RecordTable
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import JSON, Array, Budget, Neighbours
@@ -166,7 +166,7 @@ class SGDModel(KernelModel):
         powers: Array,
         problem: Problem,
         preset: Preset | None,
-    ) -> Setting:
+    ) -> SGDSetting:
         def given(name: str, kind: Callable[[Any], Any] = float) -> Any:
             value = getattr(self, name)
             return None if isinstance(value, str) else kind(value)
@@ -200,7 +200,7 @@ class SGDModel(KernelModel):
                 values["sampling"] = preset.order
             else:
                 values |= {"batch": batch or 1, "momentum": 0.0}
-        return Setting(
+        return SGDSetting(
             type(self).__name__,
             budget,
             relation,
@@ -306,7 +306,7 @@ def _read_preset(data: JSON | None) -> dict[str, Any]:
     return {} if data is None else {"preset": Preset(**{**data, "notes": tuple(data["notes"])})}
 
 
-def _as_they_come(setting: Setting, perturbation: str, owner: str) -> Setting:
+def _as_they_come(setting: SGDSetting, perturbation: str, owner: str) -> SGDSetting:
     """Return the setting for a table that can only be read from the first row to the last."""
     whole = (setting.batch or setting.n_rows) == setting.n_rows
     if perturbation == "gradient" and (not whole or setting.sampling == "poisson"):
