@@ -20,8 +20,8 @@ from dpkernel.estimators.base import FitPlan, Fitted, logger
 from dpkernel.estimators.kernel_model import KernelModel
 from dpkernel.estimators.objective_plan import (
     ROW_BOUND,
+    ConvexSetting,
     ObjectivePlan,
-    Setting,
     plan_objectives,
 )
 from dpkernel.estimators.output_plan import OutputPlan, plan_outputs
@@ -141,7 +141,7 @@ class ConvexPlan(FitPlan):
         self._recipe, self._n_inputs = recipe, n_inputs
         share = _centre_share(n, n_inputs, budget) if problems.centred and recipe.scale else 0.0
         sizes = n, self._powers, problems.signal
-        setting = Setting(owner, budget, relation, *sizes, centre_share=share)
+        setting = ConvexSetting(owner, budget, relation, *sizes, centre_share=share)
         losses = [loss for _, loss, _ in problems.tasks]
         self._approach: _Approach
         if problems.solver == "output":
