@@ -116,7 +116,7 @@ class SGDModel(KernelModel):
         """Return a loss of this class with parameters that suit this estimator."""
         return cls()
 
-    def _problem(self) -> Problem:
+    def _problem(self) -> SGDProblem:
         """Return what is minimised, from the parameters of this estimator."""
         raise NotImplementedError
 
@@ -164,7 +164,7 @@ class SGDModel(KernelModel):
         budget: Budget,
         relation: Neighbours,
         powers: Array,
-        problem: Problem,
+        problem: SGDProblem,
         preset: Preset | None,
     ) -> SGDSetting:
         def given(name: str, kind: Callable[[Any], Any] = float) -> Any:
@@ -234,7 +234,7 @@ class SGDModel(KernelModel):
 
 
 @dataclass(frozen=True)
-class Problem:
+class SGDProblem:
     """What SGD minimises: one loss, for each of several views of the targets.
 
     ``signal`` is the variance that we assume for a good prediction. ``single`` is True if there is
@@ -262,7 +262,7 @@ class SGDPlan(FitPlan):
         domain: Domain,
         recipe: RecordRecipe,
         records: RecordTable,
-        problem: Problem,
+        problem: SGDProblem,
         preset: Preset | None,
     ) -> None:
         self.releases = [Release(fit.label, fit.mechanism, fit.draws)]
