@@ -18,7 +18,7 @@ from dpkernel.estimators.base import FitPlan, Fitted, logger
 from dpkernel.estimators.records import RecordPasses as Passes
 from dpkernel.estimators.regressor import calibration, inputs, location, scale
 from dpkernel.estimators.regressor.budget_plan import BudgetPlan
-from dpkernel.estimators.regressor.kernel_choice import Choice
+from dpkernel.estimators.regressor.kernel_choice import KernelChoice
 from dpkernel.estimators.regressor.posterior import PosteriorStage
 from dpkernel.estimators.regressor.releases import (
     moments_of,
@@ -100,7 +100,7 @@ class Fitting(FitPlan):
         )
         self.releases = [Release(label, found) for label, found in self.mechanisms.items()]
         self._source, self._domain, self._target = source, domain, target
-        self.choice: Choice | None = None  # of a kernel, if one is learned
+        self.choice: KernelChoice | None = None  # of a kernel, if one is learned
         if self._layout is None:
             _ = self._for_the_box  # a bad kernel raises here, before anything is spent
         else:
@@ -295,7 +295,7 @@ def _residual_scales(states: Sequence[State], unit: float) -> JSON:
     }
 
 
-def _learned_numbers(choice: Choice | None, domain: Domain) -> JSON:
+def _learned_numbers(choice: KernelChoice | None, domain: Domain) -> JSON:
     """Return what was learned about the kernel. The levels of one column count together."""
     if choice is None:
         return {}
