@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from dpkernel.estimators.records import RecordPasses as Passes
+from dpkernel.estimators.records import RecordPasses
 from dpkernel.estimators.regressor import columns, location, scale
 from dpkernel.estimators.regressor.fitting import Fitting, _count_targets, _to_features
 from dpkernel.estimators.regressor.kernel_choice import (
@@ -168,12 +168,12 @@ class LearnedFitting(Fitting):
             state, self._sizes.n_rows, self.plan.clip, mechanism, functions
         )
 
-    def _solved(self, stage: PosteriorStage, label: str, rows: Passes, noise: Noise) -> Array:
+    def _solved(self, stage: PosteriorStage, label: str, rows: RecordPasses, noise: Noise) -> Array:
         mechanism = self._mechanism(label, 0)
         found: Array = mechanism.release(self._solver(stage, rows, 0, mechanism), noise)
         return found
 
-    def _measured(self, state: State, label: str, rows: Passes, noise: Noise) -> State:
+    def _measured(self, state: State, label: str, rows: RecordPasses, noise: Noise) -> State:
         """Return the state with the root mean square of its residuals."""
         n, guess = self._sizes.n_rows, state.scale
         edges = scale.edges_of(guess, scale.MOST)
@@ -199,7 +199,7 @@ class LearnedFitting(Fitting):
         ).build(self._sizes.n_inputs)
         return found
 
-    def _rows(self, features: LearnedFeatures, rotation: Array | None) -> Passes:
+    def _rows(self, features: LearnedFeatures, rotation: Array | None) -> RecordPasses:
         width = features.n_outputs * np.dtype(self._dtype).itemsize + 8
         if rotation is None:
             return self._passes.then(_to_features, features, bytes_a_row=width)
