@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import ndtr
 
-from dpkernel.estimators.regressor.stage import ROW_BOUND, State, water_filling
+from dpkernel.estimators.regressor.stage import STAGE_ROW_BOUND, State, water_filling
 from dpkernel.foundations.types import Array, IntArray
 from dpkernel.privacy.mechanisms import ObjectivePerturbation
 
@@ -61,7 +61,7 @@ class PosteriorStage:
         used = np.flatnonzero(powers > 0).astype(np.int64)
         own, before = powers[used], np.maximum(prior[used], 1e-30)
         squares = functions[:, used] ** 2
-        weights = np.minimum(1.0, ROW_BOUND**2 / np.maximum(squares @ own, 1e-300))
+        weights = np.minimum(1.0, STAGE_ROW_BOUND**2 / np.maximum(squares @ own, 1e-300))
         bend = n_rows * inside * own * (weights @ squares / len(squares))
         density = math.exp(-(clip**2) / 2) / math.sqrt(2 * math.pi)
         slope = (inside - 2 * clip * density) / clip**2 + 1 - inside  # E psi^2 of normal residuals
@@ -100,7 +100,7 @@ class PosteriorStage:
 
 def largest_ridge(n_rows: int, least: float) -> float:
     """Return the largest ridge of a coordinate: the largest curvature that all rows can have."""
-    return max(least, n_rows * ROW_BOUND**2)
+    return max(least, n_rows * STAGE_ROW_BOUND**2)
 
 
 def _refitted(prior: Array, used: IntArray, found: Array, noise: Array) -> Array:

@@ -17,7 +17,7 @@ from dpkernel.estimators.regressor.budget_plan import OUTPUT_SHARE, BudgetPlan
 from dpkernel.estimators.regressor.columns import score_layout
 from dpkernel.estimators.regressor.inputs import input_layout
 from dpkernel.estimators.regressor.posterior import largest_ridge
-from dpkernel.estimators.regressor.stage import LARGEST_TARGET, ROW_BOUND
+from dpkernel.estimators.regressor.stage import LARGEST_TARGET, STAGE_ROW_BOUND
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import Array, Budget, Neighbours
 from dpkernel.models.features.input_law import CELLS
@@ -57,7 +57,7 @@ def stage_problem(n_rows: int, ridges: Array, largest_b: float, error: float = 0
     ``error`` is that of the mechanism. The solver leaves a little of it to the coordinates that it
     does not see.
     """
-    numbers = Huber(1.0), n_rows, ROW_BOUND, ridges, LARGEST_TARGET, largest_b, BLOCK_ROWS
+    numbers = Huber(1.0), n_rows, STAGE_ROW_BOUND, ridges, LARGEST_TARGET, largest_b, BLOCK_ROWS
     return Problem(*numbers, wanted=error / _UNUSED)
 
 
@@ -94,7 +94,7 @@ def plan_releases(
             weights[name_of(label, j, n_targets)] = weight / n_targets
     stages = [weight for name, weight in weights.items() if _kind(name) == "stage"]
     x = math.expm1(min(plan.determinant * budget.epsilon / len(stages), LARGEST_LOG))
-    x = min(x, ROW_BOUND**2 / (_RIDGE * n_rows))
+    x = min(x, STAGE_ROW_BOUND**2 / (_RIDGE * n_rows))
     miss = math.log(budget.delta) + math.log(1e-7 / len(stages)) - budget.epsilon
     miss = min(math.log(1e-20), miss)
     others = sum(weights.values()) - sum(stages)
@@ -170,7 +170,7 @@ def _stage(
 
     x pays for the least ridge. With ``several``, coordinates may have larger ridges.
     """
-    ridge = ROW_BOUND**2 / x
+    ridge = STAGE_ROW_BOUND**2 / x
     ridges = np.full(size, ridge)
     if several:
         ridges[-1] = largest_ridge(n_rows, ridge)
@@ -179,9 +179,9 @@ def _stage(
         return stage_problem(n_rows, ridges, largest_b).tolerance * _UNUSED
 
     return ObjectivePerturbation.build(
-        loss_gradient(relation, slope=1.0, row=ROW_BOUND),
+        loss_gradient(relation, slope=1.0, row=STAGE_ROW_BOUND),
         dimension=size,
-        curvature=ROW_BOUND**2,
+        curvature=STAGE_ROW_BOUND**2,
         ridge=ridge,
         m=m,
         output_mu=OUTPUT_SHARE * m,
