@@ -29,12 +29,11 @@ from dpkernel.data.domain import unit_inputs
 from dpkernel.data.sources import Source
 from dpkernel.estimators.classifier import OneAgainstRest
 from dpkernel.estimators.objective_plan import (
-    ROW_BOUND,
     ConvexSetting,
     centre_release,
     plan_objectives,
 )
-from dpkernel.estimators.records import STEPS, RecordRecipe, RecordStore, sum_rows
+from dpkernel.estimators.records import ROW_BOUND, STEPS, RecordRecipe, RecordStore, sum_rows
 from dpkernel.estimators.robust import UnitTarget
 from dpkernel.foundations.errors import DataError, ParameterError
 from dpkernel.foundations.types import Neighbours

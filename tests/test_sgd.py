@@ -18,9 +18,9 @@ from scipy.optimize import minimize
 
 from dpkernel import BlockStream, Budget, Certificate, Ledger, SeededNoise, load, save
 from dpkernel.data import passes
-from dpkernel.estimators.records import RecordRecipe
+from dpkernel.estimators.records import ROW_BOUND, RecordRecipe
 from dpkernel.estimators.sgd import plan, table
-from dpkernel.estimators.sgd.plan import ROW_BOUND, SGDSetting, _gradient_errors
+from dpkernel.estimators.sgd.plan import SGDSetting, _gradient_errors
 from dpkernel.foundations.errors import (
     AssumptionError,
     BudgetExceededError,

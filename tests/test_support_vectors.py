@@ -19,8 +19,7 @@ from dpkernel import (
     save,
 )
 from dpkernel.estimators.classifier import OneAgainstRest
-from dpkernel.estimators.objective_plan import ROW_BOUND
-from dpkernel.estimators.records import RecordRecipe
+from dpkernel.estimators.records import ROW_BOUND, RecordRecipe
 from dpkernel.foundations.errors import AssumptionError, LedgerError, ParameterError
 from dpkernel.methods import PrivateHuberRegressor, PrivateKernelSVC, PrivateKernelSVR
 from dpkernel.models.losses import SmoothedHinge, SmoothedInsensitive

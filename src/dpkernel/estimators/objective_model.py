@@ -19,13 +19,12 @@ from dpkernel.data.sources import Source
 from dpkernel.estimators.base import FitPlan, Fitted, logger
 from dpkernel.estimators.kernel_model import KernelModel
 from dpkernel.estimators.objective_plan import (
-    ROW_BOUND,
     ConvexSetting,
     ObjectivePlan,
     plan_objectives,
 )
 from dpkernel.estimators.output_plan import OutputPlan, plan_outputs
-from dpkernel.estimators.records import STEPS, RecordRecipe, RecordStore, Targets
+from dpkernel.estimators.records import ROW_BOUND, STEPS, RecordRecipe, RecordStore, Targets
 from dpkernel.foundations.types import JSON, Array, Budget, Neighbours
 from dpkernel.foundations.validation import Choice, Constraint, Kind, Real
 from dpkernel.models.features.normalised import shrunk_centre

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpkernel.data.blocks import BLOCK_ROWS
-from dpkernel.estimators.records import STEPS
+from dpkernel.estimators.records import ROW_BOUND, STEPS
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import Array, Budget, Neighbours
 from dpkernel.models.losses import Loss
@@ -18,7 +18,6 @@ from dpkernel.privacy.profiles import compose, objective_multiplier
 from dpkernel.privacy.sensitivity import Sensitivity, bounded_sum, loss_gradient
 from dpkernel.solvers.objective_perturbation import LARGEST_CONDITION, Problem, refuse_endless
 
-ROW_BOUND = 1.0
 _OUTPUT_SHARE = 0.05  # the mu of the output noise divided by m; it raises sigma by 0.1 %
 _PURE_OUTPUT_SHARE = 0.01  # the share of epsilon that the output noise gets
 _CANDIDATES = 24

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpkernel.estimators.objective_plan import ROW_BOUND, ConvexSetting, centre_release
+from dpkernel.estimators.objective_plan import ConvexSetting, centre_release
+from dpkernel.estimators.records import ROW_BOUND
 from dpkernel.foundations.types import Array, Budget
 from dpkernel.models.losses import Loss, Squared
 from dpkernel.privacy.mechanisms import Gaussian, L2Gamma

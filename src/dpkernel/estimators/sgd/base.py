@@ -15,9 +15,9 @@ from dpkernel.data.sources import Source
 from dpkernel.estimators.base import FitPlan, Fitted, logger
 from dpkernel.estimators.kernel_model import KernelModel
 from dpkernel.estimators.objective_model import auto_size
-from dpkernel.estimators.records import RecordRecipe, Targets
+from dpkernel.estimators.records import ROW_BOUND, RecordRecipe, Targets
 from dpkernel.estimators.sgd.fits import GradientFit, OutputFit
-from dpkernel.estimators.sgd.plan import ROW_BOUND, SGDSetting
+from dpkernel.estimators.sgd.plan import SGDSetting
 from dpkernel.estimators.sgd.table import RecordTable
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import JSON, Array, Budget, Neighbours

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from dpkernel.estimators.records import ROW_BOUND
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import Array, Budget, Neighbours
 from dpkernel.models.losses import Loss
@@ -35,7 +36,6 @@ from dpkernel.privacy.sensitivity import RandomSensitivity, bounded_sum
 from dpkernel.solvers.sgd_gradient import GradientSGD
 from dpkernel.solvers.sgd_output import OutputSGD
 
-ROW_BOUND = 1.0
 _CURVATURE = 0.4  # the share of records in the curved part of the loss
 _EPOCHS = (5, 30)
 MOST_DRAWN = 2**30  # the most row numbers of fresh batches, all of which are kept in memory
