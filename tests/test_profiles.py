@@ -49,6 +49,7 @@ from dpkernel.privacy.profiles import (
     profile_from_dict,
     rdp_delta,
 )
+from dpkernel.privacy.profiles.base import bisect, narrowed
 from dpkernel.privacy.profiles.gaussian import _MOST_ATOMS
 
 GOLDEN = json.loads((Path(__file__).parent / "golden.json").read_text())
@@ -579,6 +580,28 @@ def test_pure_trade_off_touches_randomised_response():
     bound = PureProfile(1.0).trade_off(alpha)
     assert np.all(bound <= response + 1e-12)
     assert np.all(bound >= response - 0.02)
+
+
+@pytest.mark.parametrize("root", [1e-9, 0.3, 0.5, 0.7381, 1 - 1e-12])
+@pytest.mark.parametrize("power", [1, 7, 0.05])
+def test_a_narrowed_bisection_has_the_same_end_with_fewer_evaluations(root, power):
+    asked = []
+
+    def below(x):
+        asked.append(x)
+        return x <= root
+
+    plain = bisect(below, 0.0, 1.0)
+    most = len(asked)
+    asked.clear()
+    gap = lambda x: math.copysign(abs(x - root) ** power, x - root)  # noqa: E731
+    assert bisect(narrowed(below, gap, 0.0, 1.0), 0.0, 1.0) == plain
+    assert len(asked) <= most + 13
+    if power == 1 and root > 0.1:
+        assert len(asked) < most / 2
+    asked.clear()  # a gap that says nothing changes nothing
+    assert bisect(narrowed(below, lambda x: math.nan, 0.0, 1.0), 0.0, 1.0) == plain
+    assert len(asked) == most
 
 
 # --- the contract of every profile ------------------------------------------------------------

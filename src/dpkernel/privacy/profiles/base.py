@@ -15,6 +15,7 @@ from dpkernel.foundations.types import JSON, Array, Budget, is_real
 from dpkernel.privacy import pld
 
 ORDERS = tuple(1 + 10.0**e for e in np.linspace(-2, 4, 121))  # the Renyi orders to try
+_SECANTS, _NEAR = 12, 1e-9
 _LOGS = np.array([(math.log1p(-1 / order), math.log(order)) for order in ORDERS]).T
 
 
@@ -148,6 +149,43 @@ def bisect(
         if not low < middle < high or high - low <= precision * high:
             return low, high
         low, high = (middle, high) if true_below(middle) else (low, middle)
+
+
+def narrowed(
+    true_below: Callable[[float], bool], gap: Callable[[float], float], low: float, high: float
+) -> Callable[[float], bool]:
+    """Return the predicate, for a bisection between ``low``, where it is true, and ``high``.
+
+    ``gap`` is a smooth function that is negative where the predicate is true. A few secants find
+    where it changes its sign (regula falsi, with the weights of the Illinois algorithm). After that,
+    most questions of the bisection are answered by the points that were tried: what is true at a
+    point is true below it, and what is false at a point is false above it. So the bisection has the
+    same result with fewer evaluations.
+    """
+    ends = [low, high]
+
+    def ask(x: float) -> bool:
+        if x <= ends[0] or x >= ends[1]:
+            return x <= ends[0]
+        found = true_below(x)
+        ends[not found] = x
+        return found
+
+    gaps, last = [gap(low), gap(high)], None
+    for _ in range(_SECANTS):
+        if not gaps[0] < 0 < gaps[1] or not ends[1] - ends[0] > _NEAR * ends[1]:
+            break
+        x = ends[0] + (ends[1] - ends[0]) * gaps[0] / (gaps[0] - gaps[1])
+        if not ends[0] < x < ends[1]:
+            break
+        side = 0 if ask(x) else 1
+        gaps[side] = gap(x)
+        if side == last:
+            gaps[1 - side] /= 2
+        last = side
+    if last is not None:  # secants may come near from one side only
+        ask(ends[last] * (1 - _NEAR if last else 1 + _NEAR))
+    return ask
 
 
 def hypot_up(values: Sequence[float]) -> float:

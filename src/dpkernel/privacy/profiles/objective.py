@@ -35,7 +35,7 @@ from scipy.special import log_ndtr, logsumexp, ndtr
 
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import JSON, Array, Budget, Neighbours, is_real
-from dpkernel.privacy.profiles.base import PrivacyProfile, hypot_up, renyi_delta
+from dpkernel.privacy.profiles.base import PrivacyProfile, hypot_up, narrowed, renyi_delta
 from dpkernel.privacy.profiles.gaussian import gaussian_delta
 
 _FAR = 12.0  # a normal variable exceeds it with probability 4e-33, which is added to delta
@@ -272,10 +272,16 @@ def _multiplier(
     log_miss: float,
     precision: float,
 ) -> float:
-    def fits(kappa: float) -> bool:
+    def profile(kappa: float) -> ObjectiveProfile:
         stages = tuple((kappa * math.sqrt(w), v) for w, v in zip(weights, x, strict=True))
-        mu = kappa * math.sqrt(gaussian)
-        return ObjectiveProfile(stages, neighbours, mu, slack, log_miss).supports(budget)
+        return ObjectiveProfile(stages, neighbours, kappa * math.sqrt(gaussian), slack, log_miss)
+
+    def fits(kappa: float) -> bool:
+        return profile(kappa).supports(budget)
+
+    def gap(kappa: float) -> float:
+        found, _ = _bound_of(profile(kappa), budget.epsilon)
+        return math.log(found / budget.delta) if found > 0 and budget.delta > 0 else -math.inf
 
     low, high = 0.0, 1.0
     while fits(high):
@@ -287,9 +293,10 @@ def _multiplier(
     if high <= 1e-9:
         return 0.0
     low = max(low, high / 2)
+    known = narrowed(fits, gap, low, high)
     while high - low > precision * high:
         middle = (low + high) / 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
+        low, high = (middle, high) if known(middle) else (low, middle)
     return low
 
 
