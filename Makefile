@@ -83,6 +83,7 @@ bench: $(VENV)/.installed
 	$(BIN)/python benchmarks/noise.py
 	$(BIN)/python benchmarks/ridge.py
 	$(BIN)/python benchmarks/sgd.py
+	$(BIN)/python benchmarks/accounting.py
 
 guard: $(VENV)/.installed
 	$(TEST) $(BIN)/python benchmarks/guard.py
