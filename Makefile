@@ -3,11 +3,12 @@
 PYTHON ?= python3
 VENV ?= .venv
 OLDEST ?= .venv-oldest
+RELEASE ?= .venv-release
 BIN := $(VENV)/bin
 # two workers with one BLAS thread each: more threads than cores only wait for each other
 TEST := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1
 
-.PHONY: help demo test test-slow coverage test-oldest torch test-torch check bench guard bench-accuracy bench-diffprivlib audit audit-long audit-diffprivlib mutants reproduce tables gallery lock clean front-door
+.PHONY: help demo test test-slow coverage test-oldest torch test-torch check bench guard bench-accuracy bench-diffprivlib audit audit-long audit-diffprivlib mutants reproduce tables gallery lock clean front-door release-check
 
 help:
 	@echo "make demo         a CSV of patients to a private model, its report and an audit; results in demo/"
@@ -29,6 +30,8 @@ help:
 	@echo "                  half an hour; MUTANTS='ID ...' for some of them, MUTANTS=--changed for what changed"
 	@echo "make tables       write the measured tables of the documentation from benchmarks/results"
 	@echo "make gallery      draw the pictures of the gallery again"
+	@echo "make release-check  build the packages in dist/, check them, and run the demonstration from the"
+	@echo "                  installed wheel in a fresh environment"
 	@echo "make reproduce    golden values from 100-digit arithmetic, and the papers' figures in reproduction/;"
 	@echo "                  SONGS=FILE for the Million Song table, which is downloaded otherwise"
 
@@ -80,6 +83,7 @@ bench: $(VENV)/.installed
 	$(BIN)/python benchmarks/noise.py
 	$(BIN)/python benchmarks/ridge.py
 	$(BIN)/python benchmarks/sgd.py
+	$(BIN)/python benchmarks/accounting.py
 
 guard: $(VENV)/.installed
 	$(TEST) $(BIN)/python benchmarks/guard.py
@@ -126,5 +130,15 @@ gallery: $(VENV)/.installed
 lock: $(VENV)/.installed
 	$(BIN)/python -m pip freeze --exclude-editable > constraints.txt
 
+release-check: $(VENV)/.installed
+	rm -rf dist $(RELEASE)
+	$(BIN)/python -m build --quiet --outdir dist .
+	$(PYTHON) -m venv $(RELEASE)
+	$(RELEASE)/bin/python -m pip install --quiet --disable-pip-version-check 'twine==7.0.0'
+	$(RELEASE)/bin/python -m twine check --strict dist/*
+	$(RELEASE)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt dist/*.whl
+	$(RELEASE)/bin/python tools/release.py dist
+	cd $(RELEASE) && bin/dpkernel demo --out demo
+
 clean:
-	rm -rf $(VENV) $(OLDEST) demo audit-report bench-report coverage-report .coverage dist docs/_build .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(OLDEST) $(RELEASE) demo audit-report bench-report coverage-report .coverage dist docs/_build .pytest_cache .mypy_cache .ruff_cache

@@ -22,7 +22,7 @@ from dpkernel.foundations.types import Neighbours
 from dpkernel.preprocessing import PrivateBounds
 from dpkernel.privacy.profiles import GaussianProfile, PureProfile
 from dpkernel.proof.audit import WeakNoise, audit, audit_scores
-from dpkernel.proof.audit.claims import Steps, claim_for_replaced
+from dpkernel.proof.audit.claims import ClaimedSteps, claim_for_replaced
 from dpkernel.proof.audit.core import judge_scores
 from dpkernel.proof.audit.statistics import STATISTICS, auc, separation
 from dpkernel.proof.audit.worst_cases import worst_cases
@@ -220,7 +220,7 @@ def test_blanked_records_are_two_steps_from_replaced_ones():
     assert claim_for_replaced(blanked, Neighbours.REPLACE_ONE) is blanked
     assert claim_for_replaced(blanked, Neighbours.ZERO_OUT) == GaussianProfile(0.6)
     pure = claim_for_replaced(PureProfile(0.5), Neighbours.ZERO_OUT)
-    assert isinstance(pure, Steps)
+    assert isinstance(pure, ClaimedSteps)
     assert pure.epsilon(0.0) == pytest.approx(1.0)
 
     class Blanked(NoisySlope):
@@ -230,7 +230,7 @@ def test_blanked_records_are_two_steps_from_replaced_ones():
 
     found = attacked(Blanked(), claim=(EPSILON / 2, 0.0), trials=200)
     assert found.relation == "one record replaced, two steps of zero-out"
-    assert found.claim == Steps(PureProfile(EPSILON / 2), 2) and not found.contradicted
+    assert found.claim == ClaimedSteps(PureProfile(EPSILON / 2), 2) and not found.contradicted
     assert found.claimed_epsilon == pytest.approx(EPSILON)
     assert attacked(Blanked(scale=0.3), claim=(EPSILON / 2, 0.0)).contradicted
 
@@ -238,10 +238,10 @@ def test_blanked_records_are_two_steps_from_replaced_ones():
 @pytest.mark.parametrize("count", [2, 5, 12])
 def test_the_claim_for_several_steps_holds_and_is_close(count):
     """The exact answers: k mu for a Gaussian pair, k steps on a ladder for randomised response."""
-    general, exact = Steps(GaussianProfile(0.2), count), GaussianProfile(0.2 * count)
+    general, exact = ClaimedSteps(GaussianProfile(0.2), count), GaussianProfile(0.2 * count)
     for epsilon in (-1.0, 0.0, 0.3, 1.0, 2.0, 4.0):
         assert exact.delta(epsilon) <= general.delta(epsilon) <= 1.02 * exact.delta(epsilon) + 1e-3
-    pure = Steps(PureProfile(0.5), count)
+    pure = ClaimedSteps(PureProfile(0.5), count)
     assert pure.epsilon(0.0) == pytest.approx(0.5 * count) and pure.rdp(2.0) == math.inf
     # geometric noise on counts that differ by k: pure 0.5 a step, k steps apart
     support = np.arange(-200, 201)
@@ -256,7 +256,7 @@ def test_the_claim_for_several_steps_holds_and_is_close(count):
 def test_groups_of_records_are_so_many_steps_apart():
     found = attacked(NoisySlope(), trials=400, records=3, worst_case="opposite targets")
     assert found.relation == "3 records replaced, 3 steps of replace-one"
-    assert found.claim == Steps(PureProfile(EPSILON), 3) and not found.contradicted
+    assert found.claim == ClaimedSteps(PureProfile(EPSILON), 3) and not found.contradicted
     assert found.epsilon_lower > EPSILON  # three records tell more than one may
 
 

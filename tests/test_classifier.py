@@ -25,8 +25,7 @@ from dpkernel import (
     save,
 )
 from dpkernel.data.labels import label_codes
-from dpkernel.estimators.objective_plan import ROW_BOUND
-from dpkernel.estimators.records import RecordRecipe
+from dpkernel.estimators.records import ROW_BOUND, RecordRecipe
 from dpkernel.foundations.errors import AssumptionError, DataError, ParameterError
 
 HUGE = 1e4  # an epsilon at which the noise is far below the data

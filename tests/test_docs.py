@@ -23,6 +23,7 @@ PAGES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
     ROOT / "SECURITY.md",
+    ROOT / "CODE_OF_CONDUCT.md",
     *(ROOT / "docs").glob("*.md"),
 ]
 MODULES = [

@@ -58,7 +58,11 @@ def Y(rng):  # noqa: N802
 
 
 def by_hand(kernel, x, y):
-    """The textbook formula at one pair of rows, length scales included."""
+    """The textbook formula at one pair of rows, length scales included; None if there is none here.
+
+    A kernel that is not shift-invariant needs a formula. One that is has another oracle: it must be
+    the mean of cosines of the frequencies that it states.
+    """
     l = np.broadcast_to(kernel.length_scale, x.shape)  # noqa: E741
     x, y = x / l, y / l
     d, r = len(x), math.dist(x, y)
@@ -87,7 +91,8 @@ def by_hand(kernel, x, y):
             return norms * (math.sin(angle) + (math.pi - angle) * math.cos(angle)) / math.pi / d
         case Additive(base=base):
             return sum(by_hand(base, x[j : j + 1], y[j : j + 1]) for j in range(d)) / d
-    raise AssertionError(kernel)
+    assert isinstance(kernel, ShiftInvariant), "add the formula of this kernel to this function"
+    return None
 
 
 @every
@@ -95,7 +100,8 @@ class TestContract:
     def test_values_are_the_textbook_formula(self, kernel, X, Y):
         for k in (kernel, kernel.rescaled(SCALES)):
             wanted = [[by_hand(k, x, y) for y in Y] for x in X]
-            np.testing.assert_allclose(k(X, Y), wanted, atol=1e-12)
+            if wanted[0][0] is not None:
+                np.testing.assert_allclose(k(X, Y), wanted, atol=1e-12)
 
     def test_symmetric_and_positive_semi_definite(self, kernel, X):
         X = np.vstack([X, X[:5], np.zeros((2, 3))])

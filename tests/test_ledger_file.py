@@ -30,6 +30,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
+import dpkernel.privacy.filters
 import dpkernel.privacy.ledger
 from dpkernel import Budget, Ledger, PrivateKernelRidge
 from dpkernel.foundations.errors import (
@@ -39,7 +40,14 @@ from dpkernel.foundations.errors import (
     PrivacyWarning,
 )
 from dpkernel.privacy import mechanisms
-from dpkernel.privacy.ledger_file import _MIGRATIONS, APPLICATION, VERSION, dataset_names
+from dpkernel.privacy.ledger_file import (
+    _CONTENT,
+    _MIGRATIONS,
+    APPLICATION,
+    VERSION,
+    _link,
+    dataset_names,
+)
 from dpkernel.privacy.noise import Part, Plan
 from dpkernel.privacy.profiles import GaussianProfile, MixtureProfile, PureProfile, gaussian_mu
 
@@ -816,6 +824,115 @@ def test_removed_and_edited_rows_are_noticed(path, change):
     for attempt in (lambda: ledger.spends, lambda: ledger.spend(GaussianProfile(0.01), "c")):
         with pytest.raises(LedgerError, match="missing or was edited|rows were removed"):
             attempt()
+
+
+def edit(path, change):
+    with sqlite3.connect(path) as connection:
+        assert connection.execute(change).rowcount == 1
+
+
+def test_an_edit_between_two_spends_of_a_process_gives_no_budget(path):
+    """Rows that a process has checked are not read again at every spend, only when opened again."""
+    ledger, half = open_ledger(path), GaussianProfile(gaussian_mu(1.0, 1e-6) / 2)
+    for label in "abc":
+        ledger.spend(half, label)
+    cheap = f"prices = '{{}}', plan = replace(plan, '{half.mu}', '0.0')"
+    edit(path, f"UPDATE spends SET {cheap} WHERE number = 1")
+    ledger.spend(GaussianProfile(1e-3), "d")
+    with pytest.raises(BudgetExceededError, match=r"of 4 earlier spend\(s\)"):
+        ledger.spend(GaussianProfile(gaussian_mu(2.0, 1e-6) * 0.9), "e")
+    for attempt in (
+        lambda: ledger.spends,
+        lambda: ledger.spent,
+        lambda: open_ledger(path).check(ONE, "f"),
+        lambda: open_ledger(path).spend(GaussianProfile(0.01), "f"),
+    ):
+        with pytest.raises(LedgerError, match="Spend 1 of 'patients'.* was edited"):
+            attempt()
+
+
+def test_an_older_copy_that_takes_the_place_of_a_ledger_is_read_anew(path, tmp_path):
+    ledger = open_ledger(path)
+    ledger.spend(GaussianProfile(0.1), "a")
+    early = path.read_bytes()
+    ledger.spend(GaussianProfile(0.1), "b")
+    ledger.check(GaussianProfile(0.1), "c")
+    path.write_bytes(early)
+    ledger.spend(GaussianProfile(0.2), "another b")
+    assert [(s.label, s.number) for s in ledger.spends] == [("a", 1), ("another b", 2)]
+
+
+def test_what_a_rule_computed_is_on_file_for_other_processes(path, monkeypatch):
+    """A bound may take long to compute: each is computed once, and again by another version."""
+    computed = []
+
+    def count(profile, delta):
+        computed.append(profile)
+        return profile.epsilon(delta)
+
+    monkeypatch.setattr(dpkernel.privacy.filters, "epsilon_at", count)
+    claim, later = Budget(0.2, 1e-7), Budget(0.1, 1e-7)
+    first, second = (GaussianProfile(gaussian_mu(b.epsilon, b.delta)) for b in (claim, later))
+    options = {"accounting": "basic"}
+    open_ledger(path, **options).spend(first, "a", claim=claim)
+    assert first in computed
+    computed.clear()
+    again = open_ledger(path, **options)
+    again.spend(second, "b", claim=later)
+    assert set(computed) == {second}
+    assert again.spent.epsilon == pytest.approx(0.3)
+    computed.clear()
+    monkeypatch.setattr(dpkernel.privacy.filters, "__version__", "99.0")
+    fresh = open_ledger(path, **options)
+    fresh.spend(second, "c", claim=later)
+    assert set(computed) == {first, second}
+    assert fresh.spent.epsilon == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize("rule", ["gaussian", "renyi", "basic"])
+def test_prices_on_file_are_those_of_the_profiles(path, rule):
+    """Totals do not depend on whether prices were computed or read."""
+    ledger = open_ledger(path, accounting=rule)
+    spends = [(PureProfile(0.1), None), (GaussianProfile(0.1), Budget(0.6, 1e-8))]
+    for profile, claim in [*spends, (GaussianProfile(0.05), None), *spends]:
+        ledger.spend(profile, "a", claim=claim)
+    lines = ledger.spends
+    assert sum(bool(line.prices) for line in lines) == (4 if rule == "basic" else 5)
+    spent, left = ledger.spent, ledger.remaining
+    for line in lines:
+        line.prices.clear()
+    found = dpkernel.privacy.filters.resolve_filter(
+        rule, ledger.budget, None, ledger._store.settings().renyi_order
+    )
+    assert found.spent(lines) == spent and found.remaining(lines) == left
+
+
+@pytest.mark.parametrize("prices", ["nothing", "[1]", '{"a": [NaN]}', '{"a": [-1.0]}', '{"a": 3}'])
+def test_prices_that_are_none_are_refused(path, prices):
+    open_ledger(path).spend(ONE, "a")
+    with sqlite3.connect(path) as connection:
+        row = connection.execute(f"SELECT {_CONTENT} FROM spends").fetchone()
+        change = "UPDATE spends SET prices = ?, chain = ?"
+        connection.execute(change, (prices, _link("", (*row[:-1], prices))))
+    with pytest.raises(LedgerError, match="What spend 1 of 'patients' in .* costs can't be read"):
+        open_ledger(path).spend(GaussianProfile(0.1), "b")
+
+
+def test_bringing_a_file_up_to_date_hides_no_edit(path):
+    ledger = open_ledger(path)
+    ledger.spend(ONE, "a")
+    with sqlite3.connect(path) as connection:  # as the version before recorded it
+        row = connection.execute(f"SELECT {_CONTENT} FROM spends").fetchone()
+        connection.execute("UPDATE spends SET chain = ?", (_link("", (*row[:-1], None)),))
+        connection.execute("ALTER TABLE spends DROP COLUMN prices")
+        connection.execute("PRAGMA user_version = 2")
+    edited = path.with_name("edited.db")
+    edited.write_bytes(path.read_bytes())
+    open_ledger(path).spend(GaussianProfile(0.2), "b")
+    assert [bool(spend.prices) for spend in Ledger(path).spends] == [False, True]
+    edit(edited, "UPDATE spends SET plan = replace(plan, '0.2', '0.1')")
+    with pytest.raises(LedgerError, match="Spend 1 of 'patients'.* was edited"):
+        open_ledger(edited).spend(GaussianProfile(0.2), "b")
 
 
 def test_reading_the_file_by_other_means_does_not_open_the_door(path):

@@ -184,3 +184,13 @@ def test_noise_sources_are_handed_over_by_the_ledger_only():
 def test_the_scan_sees_what_it_should():
     assert "foundations/entropy.py" in users_of("urandom")
     assert "dpkernel.privacy.ledger" in IMPORTS["dpkernel.estimators.base"]
+
+
+def test_no_two_classes_share_a_name():
+    """Kernels and mechanisms are public, and both are called by the names of the field."""
+    homes: dict[str, list[str]] = {}
+    for name, path in MODULES.items():
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, []).append(name)
+    assert {name for name, found in homes.items() if len(found) > 1} == {"Gaussian", "Laplace"}

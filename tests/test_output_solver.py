@@ -17,7 +17,7 @@ from dpkernel import (
     PrivateQuantileRegressor,
     SeededNoise,
 )
-from dpkernel.estimators.objective_plan import Setting, plan_objectives
+from dpkernel.estimators.objective_plan import ConvexSetting, plan_objectives
 from dpkernel.estimators.output_plan import plan_outputs
 from dpkernel.foundations.errors import ParameterError
 from dpkernel.foundations.types import Neighbours
@@ -263,7 +263,7 @@ def test_default_settings_are_accepted_at_every_size(n_rows, epsilon):
     losses = [Logistic(), SmoothedHinge(1.0), SmoothedPinball(0.9, 0.1), Huber(0.3)]
     for size in (8, 1024):
         sizes = Neighbours.REPLACE_ONE, n_rows, np.full(size, 1 / size), 0.5
-        setting = Setting("an estimator", Budget(epsilon, 1e-6), *sizes)
+        setting = ConvexSetting("an estimator", Budget(epsilon, 1e-6), *sizes)
         for loss in losses:
             ((plan,), _) = plan_objectives(setting, [loss])
             assert plan.problem.condition <= objective_perturbation.LARGEST_CONDITION

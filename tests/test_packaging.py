@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import os
 import re
 import subprocess
 import sys
@@ -11,6 +13,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 
 import dpkernel
 
@@ -102,3 +105,40 @@ def test_only_public_names_of_scikit_learn_are_used():
             r"(?:from|import) (sklearn[\w.]*)", path.read_text(encoding="utf-8")
         ):
             assert not any(part.startswith("_") for part in name.split(".")), f"{path}: {name}"
+
+
+@pytest.mark.skipif(not (ROOT / ".github").exists(), reason="the source archive has no habits")
+def test_habits_run_what_make_check_runs():
+    """The hooks and the workflow can't drift away from the Makefile."""
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    checks = re.search(r"^check:.*?\n\n", makefile, re.M | re.S).group()
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))
+    for hook in hooks["repos"][0]["hooks"]:
+        tool, *options = hook["entry"].removeprefix(".venv/bin/").split()
+        options = [option for option in options if option != "--force-exclude"]
+        assert " ".join([f"$(BIN)/{tool}", *options]) in checks, hook["entry"]
+    workflow = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text(encoding="utf-8"))
+    (job,) = workflow["jobs"].values()
+    assert job["steps"][-1] == {"run": ".ci/run"} and os.access(ROOT / ".ci/run", os.X_OK)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    versions = [line.split()[-1] for line in project["classifiers"] if ":: 3." in line]
+    assert job["strategy"]["matrix"]["python-version"] == versions
+    for form in (ROOT / ".github/ISSUE_TEMPLATE").glob("*.yml"):
+        assert isinstance(yaml.safe_load(form.read_text(encoding="utf-8")), dict)
+
+
+def test_a_release_needs_one_version_and_an_installed_wheel(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    release = importlib.import_module("release")
+    version = dpkernel.__version__
+    for name in (f"dpkernel-{version}.tar.gz", f"dpkernel-{version}-py3-none-any.whl"):
+        (tmp_path / name).touch()
+    monkeypatch.setattr(release.metadata, "version", lambda name: version)
+    monkeypatch.setattr(dpkernel, "__file__", str(tmp_path / "dpkernel/__init__.py"))
+    assert release.faults(tmp_path) == []
+    (tmp_path / "dpkernel-0.0.1.tar.gz").touch()
+    monkeypatch.setattr(dpkernel, "__file__", str(ROOT / "src/dpkernel/__init__.py"))
+    stale, other = release.faults(tmp_path)
+    assert "from the source tree" in stale and "dpkernel-0.0.1.tar.gz" in other
+    monkeypatch.setattr(release.metadata, "version", lambda name: "9.9")
+    assert len(release.faults(tmp_path)) == 5

@@ -45,9 +45,11 @@ from dpkernel.privacy.profiles import (
     compose,
     gaussian_delta,
     gaussian_mu,
+    maximum,
     profile_from_dict,
     rdp_delta,
 )
+from dpkernel.privacy.profiles.base import bisect, narrowed
 from dpkernel.privacy.profiles.gaussian import _MOST_ATOMS
 
 GOLDEN = json.loads((Path(__file__).parent / "golden.json").read_text())
@@ -432,6 +434,19 @@ def test_without_a_loss_distribution_renyi_or_basic_composition_is_used():
     assert two.delta(-1.0) >= -math.expm1(-1.0)
 
 
+def test_results_of_a_profile_that_may_change_are_not_remembered():
+    class Changing(OnlyRenyi):
+        __hash__ = None
+        __setattr__ = object.__setattr__
+
+    profile = Changing(GaussianProfile(0.1))
+    for build in (lambda: profile, lambda: compose([profile, PureProfile(0.5)])):
+        profile.inside = GaussianProfile(0.1)
+        before = build().epsilon(1e-6)
+        profile.inside = GaussianProfile(2.0)
+        assert build().epsilon(1e-6) > 2 * before
+
+
 # --- Renyi and privacy loss distributions ---------------------------------------------------
 
 
@@ -567,6 +582,28 @@ def test_pure_trade_off_touches_randomised_response():
     assert np.all(bound >= response - 0.02)
 
 
+@pytest.mark.parametrize("root", [1e-9, 0.3, 0.5, 0.7381, 1 - 1e-12])
+@pytest.mark.parametrize("power", [1, 7, 0.05])
+def test_a_narrowed_bisection_has_the_same_end_with_fewer_evaluations(root, power):
+    asked = []
+
+    def below(x):
+        asked.append(x)
+        return x <= root
+
+    plain = bisect(below, 0.0, 1.0)
+    most = len(asked)
+    asked.clear()
+    gap = lambda x: math.copysign(abs(x - root) ** power, x - root)  # noqa: E731
+    assert bisect(narrowed(below, gap, 0.0, 1.0), 0.0, 1.0) == plain
+    assert len(asked) <= most + 13
+    if power == 1 and root > 0.1:
+        assert len(asked) < most / 2
+    asked.clear()  # a gap that says nothing changes nothing
+    assert bisect(narrowed(below, lambda x: math.nan, 0.0, 1.0), 0.0, 1.0) == plain
+    assert len(asked) == most
+
+
 # --- the contract of every profile ------------------------------------------------------------
 
 PROFILES = {
@@ -583,6 +620,32 @@ PROFILES = {
     "random-stopping": StoppingProfile(GaussianProfile(0.3), StoppingLaw("poisson", 4.0)),
     "composed": compose([PureProfile(0.5), GaussianProfile(0.4), ApproximateProfile(0.1, 1e-7)]),
 }
+
+
+def assert_proves_what_delta_says(profile):
+    """Compare the two at deltas on either side of the profile's own, down to the last bit."""
+    for epsilon in (-0.5, 0.0, 0.3, 0.9, 2.0, 6.0):
+        own = profile.delta(epsilon)
+        for delta in (own, own / 2, 1.5 * own, own * (1 - 1e-5), 1e-6, 1e-12, 1 - 1e-12, 0.0):
+            for near in (delta, math.nextafter(delta, 0.0), math.nextafter(delta, 1.0)):
+                assert profile.proves(epsilon, near) == (own <= near), (epsilon, near)
+
+
+@pytest.mark.parametrize(
+    "profile",
+    [
+        compose([PureProfile(0.5), ObjectiveProfile(((0.3, 0.1),), "zero-out", 0.1)]),
+        compose(
+            [PureProfile(0.3), ApproximateProfile(0.1, 1e-9), MixingProfile(9, 0.1, "zero-out")]
+        ),
+        maximum([compose([PureProfile(0.3), GaussianProfile(21.0)]), GaussianProfile(0.2)]),
+        compose([StoppingProfile(PureProfile(0.2), StoppingLaw("poisson", 3.0)), PureProfile(0.3)]),
+        ObjectiveProfile(((0.4, 0.1),), "replace-one", 0.1, 0.0, -12.0),
+    ],
+    ids=["basic or Renyi", "loss distribution", "maximum", "Renyi alone", "missed events"],
+)
+def test_compositions_prove_what_their_delta_says(profile):
+    assert_proves_what_delta_says(profile)
 
 
 def test_every_kind_is_under_contract():
@@ -641,6 +704,9 @@ class TestContract:
             assert profile.delta(epsilon) <= delta < profile.delta(epsilon * (1 - 1e-9))
             assert profile.supports(Budget(epsilon, delta))
             assert not profile.supports(Budget(epsilon * (1 - 1e-9), delta))
+
+    def test_the_short_way_to_a_comparison_has_the_answer_of_delta(self, profile):
+        assert_proves_what_delta_says(profile)
 
     def test_a_large_delta_needs_no_epsilon(self, profile):
         assert profile.epsilon(profile.delta(0.0)) == 0

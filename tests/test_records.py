@@ -29,12 +29,11 @@ from dpkernel.data.domain import unit_inputs
 from dpkernel.data.sources import Source
 from dpkernel.estimators.classifier import OneAgainstRest
 from dpkernel.estimators.objective_plan import (
-    ROW_BOUND,
-    Setting,
+    ConvexSetting,
     centre_release,
     plan_objectives,
 )
-from dpkernel.estimators.records import STEPS, RecordRecipe, RecordStore, sum_rows
+from dpkernel.estimators.records import ROW_BOUND, STEPS, RecordRecipe, RecordStore, sum_rows
 from dpkernel.estimators.robust import UnitTarget
 from dpkernel.foundations.errors import DataError, ParameterError
 from dpkernel.foundations.types import Neighbours
@@ -150,7 +149,7 @@ def test_gradients_of_neighbours_stay_within_the_sensitivity(rng, problem, kind,
     """Random neighbours at random beta never exceed the stated value, and come near it."""
     loss, targets = PROBLEMS[problem]
     recipe = recipe_of(kind, dtype)
-    setting = Setting("test", Budget(1.0, 1e-6), Neighbours.REPLACE_ONE, 60, np.ones(5), 1.0)
+    setting = ConvexSetting("test", Budget(1.0, 1e-6), Neighbours.REPLACE_ONE, 60, np.ones(5), 1.0)
     limit = setting.sensitivity(loss).value
     largest = 0.0
     for trial in range(150):
@@ -179,7 +178,7 @@ def test_sums_for_the_centre_move_by_at_most_one_row(rng, kind, dtype):
     for relation in (Neighbours.REPLACE_ONE, Neighbours.ZERO_OUT):
         numbers = Budget(1.0, 1e-6), relation, 60, np.ones(5), 1.0
         certified = centre_release(
-            Setting("test", *numbers, centre_share=0.1), 1.0
+            ConvexSetting("test", *numbers, centre_share=0.1), 1.0
         ).sensitivity.value
         rows = [sum_rows(row[None, :], np.zeros(1), recipe)[0] for row in wild_rows(rng)]
         others = rows if relation is Neighbours.REPLACE_ONE else [np.zeros_like(rows[0])]
@@ -240,7 +239,7 @@ def test_a_map_that_is_finite_nowhere_is_refused(rng):
 def test_plans_fit_the_budget_and_use_it(relation, share, problems, epsilon, delta):
     powers = np.array([0.1, 0.5, 0.3, 0.1])
     budget = Budget(epsilon, delta)
-    setting = Setting("test", budget, relation, 500, powers, 1.0, centre_share=share)
+    setting = ConvexSetting("test", budget, relation, 500, powers, 1.0, centre_share=share)
     for losses in ([Logistic()] * problems, [Huber(0.1 * (k + 1)) for k in range(problems)]):
         if problems == 1 or len(set(losses)) == problems or delta == 1e-2:
             plans, centre = plan_objectives(setting, losses)
@@ -256,7 +255,7 @@ def test_plans_fit_the_budget_and_use_it(relation, share, problems, epsilon, del
 
 
 def test_a_ridge_that_is_too_small_is_refused_with_the_least_one():
-    setting = Setting("Who", Budget(1.0, 1e-6), Neighbours.REPLACE_ONE, 500, np.ones(3), 1.0)
+    setting = ConvexSetting("Who", Budget(1.0, 1e-6), Neighbours.REPLACE_ONE, 500, np.ones(3), 1.0)
     with pytest.raises(ParameterError, match="'regularisation' parameter of Who must be .* 0.15"):
         plan_objectives(setting, [Logistic()], 0.1)
     assert plan_objectives(setting, [Logistic()], 0.2)[0][0].mechanism.ridge == 0.2

@@ -23,7 +23,7 @@ from dpkernel.estimators.regressor.scale import (
     scale_interval,
 )
 from dpkernel.estimators.regressor.stage import (
-    ROW_BOUND,
+    STAGE_ROW_BOUND,
     Stage,
     first_state,
     stage_records,
@@ -324,7 +324,7 @@ def without_noise(model, X, y):
     Rows that are far out weigh less, as in a stage; without noise every coordinate has the same power.
     """
     Z = np.column_stack([np.ones(len(X)), model.feature_map_.transform(X)])
-    weights = np.minimum(1.0, ROW_BOUND**2 / np.mean(Z**2, axis=1))
+    weights = np.minimum(1.0, STAGE_ROW_BOUND**2 / np.mean(Z**2, axis=1))
     loss = Huber(model.budget_plan_.clip * model.certificate_.free_statistics["residual_scale"][0])
 
     def objective(beta):

@@ -22,7 +22,7 @@ from dpkernel.estimators.regressor import BudgetPlan, calibration, fitting, lear
 from dpkernel.estimators.regressor.fitting import Fitting, Sizes
 from dpkernel.estimators.regressor.learning import LearnedFitting
 from dpkernel.estimators.regressor.releases import plan_releases
-from dpkernel.estimators.regressor.stage import ROW_BOUND, stage_records
+from dpkernel.estimators.regressor.stage import STAGE_ROW_BOUND, stage_records
 from dpkernel.foundations.errors import BudgetExceededError, CertificateError
 from dpkernel.foundations.types import Neighbours
 from dpkernel.models.features import WhitenedFeatures
@@ -252,8 +252,8 @@ def test_every_record_of_a_stage_is_bounded(rng):
                 10.0 ** rng.integers(-6, 1),
             )
             norms = np.linalg.norm(z.astype(np.float64), axis=1)
-            assert np.all(weights * norms <= ROW_BOUND)
-            assert np.all(weights * norms**2 <= ROW_BOUND**2)
+            assert np.all(weights * norms <= STAGE_ROW_BOUND)
+            assert np.all(weights * norms**2 <= STAGE_ROW_BOUND**2)
             assert np.all((weights > 0) & (weights <= 1)) and np.all(np.abs(targets) <= 64)
 
 

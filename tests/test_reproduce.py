@@ -37,7 +37,7 @@ from dpkernel.proof.reproduce.repetitions import (
 )
 from dpkernel.proof.reproduce.request import GRID, Request
 from dpkernel.proof.reproduce.songs import fetch_songs, load_songs
-from dpkernel.proof.reproduce.store import Cell, Store
+from dpkernel.proof.reproduce.store import Cell, CellFiles
 
 TINY = Grid(40, (1.0,), (4, 6), (1.0, 0.01))
 
@@ -59,14 +59,14 @@ def run(store, repetitions, log, n_jobs=1):
 
 
 def test_a_second_call_goes_on_where_the_first_stopped(tmp_path):
-    store, log = Store(tmp_path, "x", {"d": 1}), tmp_path / "log"
+    store, log = CellFiles(tmp_path, "x", {"d": 1}), tmp_path / "log"
     assert run(store, 2, log) == ([0.0, 1.0], [0, 1])
     assert run(store, 4, log, n_jobs=2) == ([0.0, 1.0, 2.0, 3.0], [2, 3])
     assert run(store, 3, log) == ([0.0, 1.0, 2.0], [])
 
 
 def test_a_line_that_was_cut_off_is_run_again(tmp_path):
-    store, log = Store(tmp_path, "x", {"d": 1}), tmp_path / "log"
+    store, log = CellFiles(tmp_path, "x", {"d": 1}), tmp_path / "log"
     run(store, 3, log)
     whole = store.path.read_bytes()
     store.path.write_bytes(whole[:-20])
@@ -75,7 +75,7 @@ def test_a_line_that_was_cut_off_is_run_again(tmp_path):
 
 @pytest.mark.parametrize("line", ["[]", "7", "{}", '{"repetition": 2, "cells": [{}]}', "\xff"])
 def test_a_line_that_is_no_repetition_is_run_again(tmp_path, line):
-    store, log = Store(tmp_path, "x", {"d": 1}), tmp_path / "log"
+    store, log = CellFiles(tmp_path, "x", {"d": 1}), tmp_path / "log"
     run(store, 2, log)
     with store.path.open("ab") as file:
         file.write(line.encode("latin-1") + b"\n")
@@ -83,7 +83,7 @@ def test_a_line_that_is_no_repetition_is_run_again(tmp_path, line):
 
 
 def test_a_file_of_other_settings_under_the_same_name_is_refused(tmp_path):
-    store, log = Store(tmp_path, "x", {"d": 1}), tmp_path / "log"
+    store, log = CellFiles(tmp_path, "x", {"d": 1}), tmp_path / "log"
     run(store, 2, log)
     text = store.path.read_text()
     store.path.write_text(text.replace('"d": 1', '"d": 3'))
@@ -101,7 +101,7 @@ def fails_at_two(number, log):
 
 @pytest.mark.parametrize("n_jobs", [1, 2])
 def test_what_was_finished_before_a_failure_is_kept(tmp_path, n_jobs):
-    store, log = Store(tmp_path, "x", {"d": 1}), tmp_path / "log"
+    store, log = CellFiles(tmp_path, "x", {"d": 1}), tmp_path / "log"
     run(store, 2, log)
     with pytest.raises(DataError, match="no luck"):
         store.complete(4, fails_at_two, lambda k: (log,), progress=False, n_jobs=n_jobs)
@@ -110,12 +110,12 @@ def test_what_was_finished_before_a_failure_is_kept(tmp_path, n_jobs):
 
 
 def test_results_of_other_settings_or_versions_are_not_mixed_in(tmp_path, monkeypatch):
-    first, log = Store(tmp_path, "x", {"d": 1}), tmp_path / "log"
+    first, log = CellFiles(tmp_path, "x", {"d": 1}), tmp_path / "log"
     run(first, 2, log)
-    assert run(Store(tmp_path, "x", {"d": 2}), 1, log)[1] == [0]
+    assert run(CellFiles(tmp_path, "x", {"d": 2}), 1, log)[1] == [0]
     for name, value in (("__version__", "another"), ("CODE_VERSION", -1)):
         monkeypatch.setattr(f"dpkernel.proof.reproduce.store.{name}", value)
-        assert run(Store(tmp_path, "x", {"d": 1}), 1, log)[1] == [0]
+        assert run(CellFiles(tmp_path, "x", {"d": 1}), 1, log)[1] == [0]
     assert json.loads(first.path.read_text().splitlines()[0])["d"] == 1
 
 

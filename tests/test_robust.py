@@ -19,8 +19,7 @@ from dpkernel import (
     load,
     save,
 )
-from dpkernel.estimators.objective_plan import ROW_BOUND
-from dpkernel.estimators.records import RecordRecipe
+from dpkernel.estimators.records import ROW_BOUND, RecordRecipe
 from dpkernel.foundations.errors import AssumptionError, DataError, ParameterError
 from dpkernel.methods import PrivateHuberRegressor
 from dpkernel.models.losses import Huber, SmoothedPinball

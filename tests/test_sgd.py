@@ -18,9 +18,9 @@ from scipy.optimize import minimize
 
 from dpkernel import BlockStream, Budget, Certificate, Ledger, SeededNoise, load, save
 from dpkernel.data import passes
-from dpkernel.estimators.records import RecordRecipe
+from dpkernel.estimators.records import ROW_BOUND, RecordRecipe
 from dpkernel.estimators.sgd import plan, table
-from dpkernel.estimators.sgd.plan import ROW_BOUND, Setting, _gradient_errors
+from dpkernel.estimators.sgd.plan import SGDSetting, _gradient_errors
 from dpkernel.foundations.errors import (
     AssumptionError,
     BudgetExceededError,
@@ -927,7 +927,7 @@ def test_noise_is_never_public(data):
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_the_error_of_a_plan_does_not_depend_on_the_other_plans(momentum):
     """All lengths of a step are tried at once; each has the bits that it has alone."""
-    setting = Setting(
+    setting = SGDSetting(
         "test",
         Budget(1.0, 1e-6),
         Neighbours.REPLACE_ONE,

@@ -19,8 +19,7 @@ from dpkernel import (
     save,
 )
 from dpkernel.estimators.classifier import OneAgainstRest
-from dpkernel.estimators.objective_plan import ROW_BOUND
-from dpkernel.estimators.records import RecordRecipe
+from dpkernel.estimators.records import ROW_BOUND, RecordRecipe
 from dpkernel.foundations.errors import AssumptionError, LedgerError, ParameterError
 from dpkernel.methods import PrivateHuberRegressor, PrivateKernelSVC, PrivateKernelSVR
 from dpkernel.models.losses import SmoothedHinge, SmoothedInsensitive
@@ -73,6 +72,19 @@ def direct(loss, z, omega, y, ridge):
 
     options = {"maxiter": 20_000, "maxfun": 40_000, "ftol": 1e-15, "gtol": 1e-9}
     return minimize(value, np.zeros(z.shape[1]), jac=True, method="L-BFGS-B", options=options).x
+
+
+@pytest.mark.parametrize("options", [{}, {"width": 0.5, "class_weight": {0: 0.3}, "delta": 1e-5}])
+def test_a_support_vector_machine_is_the_classifier_with_noise_on_its_output(table, options):
+    """Bit for bit, with the same certificate but for its name."""
+    X, y = table
+    given = {"classes": [0, 1], **COMMON, "noise": SeededNoise(3), **options}
+    one = PrivateKernelSVC(**given).fit(X, y > 0)
+    two = PrivateKernelClassifier(**{"solver": "output", "width": 0.1, **given}).fit(X, y > 0)
+    assert np.array_equal(one.coef_, two.coef_) and one.intercept_ == two.intercept_
+    assert np.array_equal(one.predict_proba(X), two.predict_proba(X))
+    first, second = (model.certificate_.to_dict() for model in (one, two))
+    assert {name for name in first if first[name] != second[name]} == {"subject", "digest"}
 
 
 def test_large_epsilon_is_support_vector_regression(table):

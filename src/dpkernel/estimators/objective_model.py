@@ -19,13 +19,19 @@ from dpkernel.data.sources import Source
 from dpkernel.estimators.base import FitPlan, Fitted, logger
 from dpkernel.estimators.kernel_model import KernelModel
 from dpkernel.estimators.objective_plan import (
-    ROW_BOUND,
+    ConvexSetting,
     ObjectivePlan,
-    Setting,
     plan_objectives,
 )
 from dpkernel.estimators.output_plan import OutputPlan, plan_outputs
-from dpkernel.estimators.records import CONSTANT_POWER, STEPS, RecordRecipe, RecordStore, Targets
+from dpkernel.estimators.records import (
+    CONSTANT_POWER,
+    ROW_BOUND,
+    STEPS,
+    RecordRecipe,
+    RecordStore,
+    Targets,
+)
 from dpkernel.foundations.types import JSON, Array, Budget, Neighbours
 from dpkernel.foundations.validation import Choice, Constraint, Kind, Real
 from dpkernel.models.features.normalised import shrunk_centre
@@ -158,7 +164,7 @@ class ConvexPlan(FitPlan):
         self._recipe, self._n_inputs = recipe, n_inputs
         share = _centre_share(n, n_inputs, budget) if problems.centred and recipe.scale else 0.0
         sizes = n, self._powers, signal
-        setting = Setting(owner, budget, relation, *sizes, centre_share=share)
+        setting = ConvexSetting(owner, budget, relation, *sizes, centre_share=share)
         losses = [loss for _, loss, _ in problems.tasks]
         self._approach: _Approach
         if problems.solver == "output":

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpkernel.data.blocks import BLOCK_ROWS
-from dpkernel.estimators.records import STEPS
+from dpkernel.estimators.records import ROW_BOUND, STEPS
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import Array, Budget, Neighbours
 from dpkernel.models.losses import Loss
@@ -18,7 +18,6 @@ from dpkernel.privacy.profiles import compose, objective_multiplier
 from dpkernel.privacy.sensitivity import Sensitivity, bounded_sum, loss_gradient
 from dpkernel.solvers.objective_perturbation import LARGEST_CONDITION, Problem, refuse_endless
 
-ROW_BOUND = 1.0
 _OUTPUT_SHARE = 0.05  # the mu of the output noise divided by m; it raises sigma by 0.1 %
 _PURE_OUTPUT_SHARE = 0.01  # the share of epsilon that the output noise gets
 _CANDIDATES = 24
@@ -36,7 +35,7 @@ class ObjectivePlan:
 
 
 @dataclass(frozen=True)
-class Setting:
+class ConvexSetting:
     """What is public about the data.
 
     Parameters
@@ -78,7 +77,7 @@ class Setting:
 
 
 def plan_objectives(
-    setting: Setting, losses: Sequence[Loss], ridge: float | None = None
+    setting: ConvexSetting, losses: Sequence[Loss], ridge: float | None = None
 ) -> tuple[list[ObjectivePlan], Gaussian | None]:
     """Return one plan for each different loss, and the release of the centre if it has a share.
 
@@ -126,7 +125,7 @@ def plan_objectives(
         kappa *= 1 - 1e-9
 
 
-def _ridge(setting: Setting, loss: Loss, share: float) -> float:
+def _ridge(setting: ConvexSetting, loss: Loss, share: float) -> float:
     r"""Return the ridge with the least expected squared error.
 
     A larger ridge needs less noise, because the determinant costs log(1 + c_2 B^2 / Lambda) of
@@ -163,7 +162,7 @@ def _ridge(setting: Setting, loss: Loss, share: float) -> float:
     return loss.smoothness * ROW_BOUND**2 / best
 
 
-def centre_release(setting: Setting, kappa: float) -> Gaussian | None:
+def centre_release(setting: ConvexSetting, kappa: float) -> Gaussian | None:
     """Return the release of the mean of the rows, with its share of kappa^2, or None."""
     if not setting.centre_share:
         return None
@@ -181,7 +180,7 @@ def _determinant(loss: Loss, ridge: float) -> float:
 
 
 def _gaussian(
-    setting: Setting, loss: Loss, ridge: float, m: float, log_miss: float, draws: int
+    setting: ConvexSetting, loss: Loss, ridge: float, m: float, log_miss: float, draws: int
 ) -> ObjectivePlan:
     mechanism = ObjectivePerturbation.build(
         setting.sensitivity(loss),
@@ -197,7 +196,9 @@ def _gaussian(
     return ObjectivePlan(loss, mechanism, setting.problem(loss, ridge, largest), draws)
 
 
-def _pure(setting: Setting, loss: Loss, ridge: float, share: float, draws: int) -> ObjectivePlan:
+def _pure(
+    setting: ConvexSetting, loss: Loss, ridge: float, share: float, draws: int
+) -> ObjectivePlan:
     mechanism = PureObjectivePerturbation.build(
         setting.sensitivity(loss),
         share * (1 - 1e-13),

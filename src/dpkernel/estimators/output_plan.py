@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpkernel.estimators.objective_plan import ROW_BOUND, Setting, centre_release
+from dpkernel.estimators.objective_plan import ConvexSetting, centre_release
+from dpkernel.estimators.records import ROW_BOUND
 from dpkernel.foundations.types import Array, Budget
 from dpkernel.models.losses import Loss, Squared
 from dpkernel.privacy.mechanisms import Gaussian, L2Gamma
@@ -34,7 +35,7 @@ class OutputPlan:
 
 
 def plan_outputs(
-    setting: Setting, losses: Sequence[Loss], ridge: float | None, accept: Iterable[str]
+    setting: ConvexSetting, losses: Sequence[Loss], ridge: float | None, accept: Iterable[str]
 ) -> tuple[OutputPlan, Gaussian | None]:
     """Return the plan of all problems, and the release of the centre if it has a share.
 
@@ -69,7 +70,7 @@ def _mu(budget: Budget) -> float:
     return gaussian_mu(min(budget.epsilon, _LARGEST_EPSILON), budget.delta)
 
 
-def _risk(setting: Setting, loss: Loss, ridge: float) -> Risk:
+def _risk(setting: ConvexSetting, loss: Loss, ridge: float) -> Risk:
     size = len(setting.powers)
     return Risk(loss, setting.n_rows, size, ROW_BOUND, ridge, setting.target_bound)
 
@@ -80,7 +81,7 @@ def _bend(loss: Loss) -> float:
     return _BEND * min(loss.smoothness, _MOST_BEND[loss.labels])
 
 
-def _ridge(setting: Setting, losses: Sequence[Loss]) -> float:
+def _ridge(setting: ConvexSetting, losses: Sequence[Loss]) -> float:
     r"""Return the ridge with the least expected squared error.
 
     A larger ridge needs less noise but adds bias. With curvature g_l = n eta A_l, the expected

@@ -42,6 +42,9 @@ class RobustModel(RegressorMixin, ObjectiveModel):
     """Base class of the regressors here: a bounded target, and one fit for several losses."""
 
     y_bounds: Any
+    _in_units: ClassVar[
+        tuple[str, ...]
+    ] = ()  # parameters of the loss that users state in units of y
 
     def fit(self, X: Any, y: Any = None) -> Any:
         """Solve the problems on (X, y) and release their solutions.
@@ -87,6 +90,16 @@ class RobustModel(RegressorMixin, ObjectiveModel):
             allowed = "'auto', or between 1e-6 and 1e6 times half the declared range of y"
             raise ParameterError(parameter_message(type(self).__name__, name, allowed, given))
         return scaled
+
+    @classmethod
+    def _saved_parameters(cls, header: JSON, domain: Domain) -> dict[str, Any]:
+        assert isinstance(domain.target, Interval)
+        loss, half = header["certificate"]["public"]["losses"][0], domain.target.half_width
+        return {
+            **super()._saved_parameters(header, domain),
+            "y_bounds": domain.target,
+            **{name: loss[name] * half for name in cls._in_units},
+        }
 
     def predict(self, X: Any) -> Array:
         """Return predictions inside ``y_bounds``."""
@@ -180,6 +193,7 @@ class PrivateQuantileRegressor(RobustModel):
         "width": (Choice("auto"), Real(0)),
         "solver": Choice("objective", "output"),
     }
+    _in_units = ("width",)
 
     def __init__(
         self,
@@ -256,14 +270,10 @@ class PrivateQuantileRegressor(RobustModel):
 
     @classmethod
     def _saved_parameters(cls, header: JSON, domain: Domain) -> dict[str, Any]:
-        assert isinstance(domain.target, Interval)
-        losses = header["certificate"]["public"]["losses"]
-        quantiles = [loss["quantile"] for loss in losses]
+        quantiles = [loss["quantile"] for loss in header["certificate"]["public"]["losses"]]
         return {
             **super()._saved_parameters(header, domain),
-            "y_bounds": domain.target,
             "quantile": quantiles if header["several"] else quantiles[0],
-            "width": losses[0]["width"] * domain.target.half_width,
         }
 
     def _to_state(self) -> tuple[JSON, dict[str, Array]]:
@@ -343,6 +353,7 @@ class PrivateHuberRegressor(RobustModel):
         "threshold": (Choice("auto"), Real(0)),
         "solver": Choice("objective", "output"),
     }
+    _in_units = ("threshold",)
 
     def __init__(
         self,
@@ -386,13 +397,3 @@ class PrivateHuberRegressor(RobustModel):
     def _tasks(self, target: Interval) -> list[Task]:
         scaled = self._in_units_of("threshold", _AUTO_THRESHOLD, target)
         return [("coefficients", Huber(scaled), UnitTarget(target))]
-
-    @classmethod
-    def _saved_parameters(cls, header: JSON, domain: Domain) -> dict[str, Any]:
-        assert isinstance(domain.target, Interval)
-        threshold = header["certificate"]["public"]["losses"][0]["threshold"]
-        return {
-            **super()._saved_parameters(header, domain),
-            "y_bounds": domain.target,
-            "threshold": threshold * domain.target.half_width,
-        }

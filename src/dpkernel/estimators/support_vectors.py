@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from dpkernel.data.domain import Domain, Interval
-from dpkernel.estimators.classifier import MarginClassifier
+from dpkernel.estimators.classifier import PrivateKernelClassifier
 from dpkernel.estimators.objective_model import ObjectiveModel, Task
 from dpkernel.estimators.robust import RobustModel, UnitTarget
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import JSON, Neighbours
 from dpkernel.foundations.validation import Choice, Real
-from dpkernel.models.losses import Loss, SmoothedHinge, SmoothedInsensitive
+from dpkernel.models.losses import SmoothedInsensitive
 from dpkernel.privacy.ledger import Ledger
 from dpkernel.privacy.noise import NoiseSource
 
@@ -20,9 +20,10 @@ _AUTO_TUBE = 0.01  # of the declared range of y
 _AUTO_WIDTH = 0.01
 
 
-class PrivateKernelSVC(MarginClassifier):
+class PrivateKernelSVC(PrivateKernelClassifier):
     r"""A support vector machine whose coefficients are released with noise.
 
+    This is ``PrivateKernelClassifier(solver="output", width=0.1)`` under the name that users look for.
     The fit minimises sum_i max(0, 1 - y_i f(x_i)) + Lambda ||beta||^2 / 2, where f is linear in a
     feature map that does not depend on the data, and adds noise to the minimiser; this is called
     output perturbation. Two classes are one problem. With more classes, each class has a problem of
@@ -101,6 +102,7 @@ class PrivateKernelSVC(MarginClassifier):
         **ObjectiveModel._constraints,
         "width": Real(1e-6, 1, closed_low=True, closed_high=True),
     }
+    loss = "smoothed_hinge"
     solver = "output"
 
     def __init__(
@@ -142,13 +144,11 @@ class PrivateKernelSVC(MarginClassifier):
         self.accept = accept
         self.verbose = verbose
 
-    def _loss(self) -> Loss:
-        return SmoothedHinge(float(self.width))
-
     @classmethod
     def _saved_parameters(cls, header: JSON, domain: Domain) -> dict[str, Any]:
-        width = header["certificate"]["public"]["losses"][0]["width"]
-        return {**super()._saved_parameters(header, domain), "width": width}
+        found = super()._saved_parameters(header, domain)
+        found.pop("loss")
+        return found
 
 
 class PrivateKernelSVR(RobustModel):
@@ -227,6 +227,7 @@ class PrivateKernelSVR(RobustModel):
         "tube": (Choice("auto"), Real(0, closed_low=True)),
         "width": (Choice("auto"), Real(0)),
     }
+    _in_units = ("tube", "width")
     solver = "output"
 
     def __init__(
@@ -276,14 +277,3 @@ class PrivateKernelSVR(RobustModel):
             raise ParameterError(parameter_message(type(self).__name__, "tube", allowed, given))
         loss = SmoothedInsensitive(tube, self._in_units_of("width", _AUTO_WIDTH, target))
         return [("coefficients", loss, UnitTarget(target))]
-
-    @classmethod
-    def _saved_parameters(cls, header: JSON, domain: Domain) -> dict[str, Any]:
-        assert isinstance(domain.target, Interval)
-        loss, half = header["certificate"]["public"]["losses"][0], domain.target.half_width
-        return {
-            **super()._saved_parameters(header, domain),
-            "y_bounds": domain.target,
-            "tube": loss["tube"] * half,
-            "width": loss["width"] * half,
-        }

@@ -21,8 +21,10 @@ from scipy.spatial.distance import cdist
 
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import JSON, Array, is_real, is_whole
+from dpkernel.models.graph import Graph
 
 _SMALLEST_UNIFORM = 2.0**-54
+_LARGEST = 1e140  # of an entry after division by a length scale, so that no later square overflows
 
 
 class Uniforms(Protocol):
@@ -73,6 +75,24 @@ class Kernel(ABC):
     def diagonal_bound(self, n_inputs: int) -> float:
         """Return kappa^2, a bound on k(x, x) for every x that ``kernel(X, Y)`` accepts."""
 
+    def write(self, graph: Graph, x: str, points: Array) -> str:
+        """Add the matrix k(x_i, u_j) for constant points u to a graph and return its name.
+
+        ``x`` is the name of the rows in the graph.
+        """
+        if type(self) not in REGISTRY.values():  # a subclass may compute something else
+            return Kernel._write(self, graph, x, points)
+        scales = self.scales(points.shape[1])
+        left = graph.clip(graph.divide(x, scales), -_LARGEST, _LARGEST)
+        return self._write(graph, left, np.clip(points / scales, -_LARGEST, _LARGEST))
+
+    def _write(self, graph: Graph, x: str, points: Array) -> str:
+        """Add the matrix of k_1 to a graph, for columns that were divided by their length scales."""
+        raise ParameterError(
+            f"The {self.kind} kernel can't be written with ONNX operators in double precision."
+            " Choose another kernel, for example 'gaussian'."
+        )
+
     def scales(self, n_inputs: int) -> Array:
         """Return one length scale per column."""
         if isinstance(self.length_scale, tuple) and len(self.length_scale) != n_inputs:
@@ -102,7 +122,7 @@ class Kernel(ABC):
         X = np.asarray(X)
         if X.dtype != np.float32:
             X = X.astype(np.float64, copy=False)
-        limit = X.dtype.type(1e15 if X.dtype == np.float32 else 1e140)
+        limit = X.dtype.type(1e15 if X.dtype == np.float32 else _LARGEST)
         with np.errstate(over="ignore", under="ignore"):
             scaled = X / self.scales(X.shape[1]).astype(X.dtype)
         return np.clip(scaled, -limit, limit, out=scaled)
@@ -153,8 +173,20 @@ class Isotropic(ShiftInvariant):
         """Return t for every uniform number: the quantile function of t."""
         return np.ones_like(uniforms)
 
+    def _write_profile(self, graph: Graph, squares: str) -> str:
+        """Add the kernel as a function of r^2 to an ONNX graph."""
+        return super()._write(graph, squares, np.empty((0, 0)))
+
     def _values(self, X: Array, Y: Array) -> Array:
         return self._profile(square_distances(X, Y))
+
+    def _write(self, graph: Graph, x: str, points: Array) -> str:
+        centre = points.mean(axis=0)
+        left, right = graph.subtract(x, centre), points - centre
+        out = graph.multiply(graph.product(left, right.T), -2.0)
+        out = graph.add(out, graph.squares(left))
+        out = graph.add(out, np.einsum("ij,ij->i", right, right))
+        return self._write_profile(graph, graph.largest(out, 0.0))
 
     def n_uniforms(self, n_inputs: int) -> int:
         """Return 1 for t plus 1 per column."""
@@ -189,6 +221,9 @@ class Gaussian(Isotropic):
     def _profile(self, squares: Array) -> Array:
         return np.asarray(np.exp(squares * squares.dtype.type(-0.5)))
 
+    def _write_profile(self, graph: Graph, squares: str) -> str:
+        return graph.node("Exp", graph.multiply(squares, -0.5))
+
 
 @dataclass(frozen=True)
 class _Matern(Isotropic):
@@ -207,9 +242,17 @@ class _Matern(Isotropic):
         z = np.sqrt(squares * squares.dtype.type(2 * self.smoothness))
         return np.asarray(self._polynomial(z) * np.exp(-z))
 
+    def _write_profile(self, graph: Graph, squares: str) -> str:
+        z = graph.node("Sqrt", graph.multiply(squares, 2 * self.smoothness))
+        return self._write_polynomial(graph, z, graph.node("Exp", graph.multiply(z, -1.0)))
+
     @abstractmethod
     def _polynomial(self, z: Array) -> Array:
         """Return the factor of exp(-z), where z = sqrt(2 nu) r."""
+
+    @abstractmethod
+    def _write_polynomial(self, graph: Graph, z: str, power: str) -> str:
+        """Add this factor, times ``power``, to an ONNX graph."""
 
 
 @dataclass(frozen=True)
@@ -228,6 +271,9 @@ class Matern12(_Matern):
     def _polynomial(self, z: Array) -> Array:
         return np.ones_like(z)
 
+    def _write_polynomial(self, graph: Graph, z: str, power: str) -> str:
+        return power
+
 
 @dataclass(frozen=True)
 class Matern32(_Matern):
@@ -245,6 +291,9 @@ class Matern32(_Matern):
     def _polynomial(self, z: Array) -> Array:
         return 1 + z
 
+    def _write_polynomial(self, graph: Graph, z: str, power: str) -> str:
+        return graph.multiply(graph.add(z, 1.0), power)
+
 
 @dataclass(frozen=True)
 class Matern52(_Matern):
@@ -261,6 +310,10 @@ class Matern52(_Matern):
 
     def _polynomial(self, z: Array) -> Array:
         return np.asarray(1 + z * (1 + z * z.dtype.type(1 / 3)))
+
+    def _write_polynomial(self, graph: Graph, z: str, power: str) -> str:
+        inner = graph.add(graph.multiply(z, 1 / 3), 1.0)
+        return graph.multiply(graph.add(graph.multiply(z, inner), 1.0), power)
 
 
 @dataclass(frozen=True)
@@ -295,6 +348,10 @@ class RationalQuadratic(Isotropic):
         alpha = squares.dtype.type(self.alpha)
         return np.asarray(np.exp(-alpha * np.log1p(squares / (2 * alpha))))
 
+    def _write_profile(self, graph: Graph, squares: str) -> str:
+        logs = graph.node("Log", graph.add(graph.divide(squares, 2 * self.alpha), 1.0))
+        return graph.node("Exp", graph.multiply(logs, -self.alpha))
+
 
 @dataclass(frozen=True)
 class Laplace(ShiftInvariant):
@@ -314,6 +371,14 @@ class Laplace(ShiftInvariant):
     def _values(self, X: Array, Y: Array) -> Array:
         distances = cdist(X, Y, "cityblock")
         return np.asarray(np.exp(-distances), dtype=X.dtype)
+
+    def _write(self, graph: Graph, x: str, points: Array) -> str:
+        total: str | None = None
+        for j in range(points.shape[1]):
+            gap = graph.node("Abs", graph.subtract(graph.columns(x, [j]), points[:, j]))
+            total = gap if total is None else graph.add(total, gap)
+        assert total is not None
+        return graph.node("Exp", graph.multiply(total, -1.0))
 
     def n_uniforms(self, n_inputs: int) -> int:
         """Return 1 per column."""
@@ -357,6 +422,14 @@ class Additive(ShiftInvariant):
             total += self.base(X[:, j : j + 1], Y[:, j : j + 1])
         return total / X.dtype.type(X.shape[1])
 
+    def _write(self, graph: Graph, x: str, points: Array) -> str:
+        total = None
+        for j in range(points.shape[1]):
+            one = self.base.write(graph, graph.columns(x, [j]), points[:, j : j + 1])
+            total = one if total is None else graph.add(total, one)
+        assert total is not None
+        return graph.divide(total, float(points.shape[1]))
+
     def n_uniforms(self, n_inputs: int) -> int:
         """Return 1 for the column plus the number that the base kernel needs."""
         return 1 + self.base.n_uniforms(1)
@@ -378,6 +451,10 @@ class OnBox(Kernel):
         """Return the matrix k(x_i, y_j) for rows clipped to the box."""
         return super().__call__(np.clip(X, -1, 1), None if Y is None else np.clip(Y, -1, 1))
 
+    def write(self, graph: Graph, x: str, points: Array) -> str:
+        """Add the matrix k(x_i, u_j), for rows and points clipped to the box, to an ONNX graph."""
+        return super().write(graph, graph.clip(x, -1.0, 1.0), np.clip(points, -1.0, 1.0))
+
     def _corner(self, n_inputs: int) -> float:
         """Return the largest <x/l, x/l> / d on the box, which is 1 for length scale 1."""
         return float(np.mean(self.scales(n_inputs) ** -2.0))
@@ -397,6 +474,9 @@ class Linear(OnBox):
 
     def _values(self, X: Array, Y: Array) -> Array:
         return (X @ Y.T) / X.dtype.type(X.shape[1])
+
+    def _write(self, graph: Graph, x: str, points: Array) -> str:
+        return graph.product(x, points.T / points.shape[1])
 
     def diagonal_bound(self, n_inputs: int) -> float:
         """Return the value in a corner of the box."""
@@ -439,6 +519,20 @@ class Polynomial(OnBox):
         scale, number = 1 / (1 + self.offset), X.dtype.type
         base = (X @ Y.T) * number(scale / X.shape[1]) + number(self.offset * scale)
         return np.asarray(base**self.degree)
+
+    def _write(self, graph: Graph, x: str, points: Array) -> str:
+        scale = 1 / (1 + self.offset)
+        power = graph.product(x, points.T * (scale / points.shape[1]))
+        power = graph.add(power, self.offset * scale)
+        out, left = None, self.degree
+        while (
+            left
+        ):  # repeated squaring, because the general power loses the sign of negative numbers
+            if left % 2:
+                out = power if out is None else graph.multiply(out, power)
+            left //= 2
+            power = graph.multiply(power, power) if left else power
+        return str(out)
 
     def diagonal_bound(self, n_inputs: int) -> float:
         """Return the value in a corner of the box."""

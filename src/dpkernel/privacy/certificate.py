@@ -315,8 +315,8 @@ class Certificate:
             raise CertificateError("The certificate says 'private' but gives reasons against it.")
         self._verify_public()
         profile = _compose(self.releases)
-        proved = profile.delta(self.epsilon)
-        if not proved <= self.delta:
+        if not profile.proves(self.epsilon, self.delta):
+            proved = profile.delta(self.epsilon)
             raise CertificateError(
                 f"The parameters prove delta = {proved:.6g} at epsilon = {self.epsilon:.6g}, but the"
                 f" certificate claims delta = {self.delta:.6g}."

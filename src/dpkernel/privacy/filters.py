@@ -24,10 +24,10 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 from dpkernel.foundations.errors import LedgerError, ParameterError, parameter_message
 from dpkernel.foundations.types import Budget
@@ -35,21 +35,42 @@ from dpkernel.privacy.profiles import (
     GaussianProfile,
     PrivacyProfile,
     PureProfile,
-    compose,
     gaussian_mu,
 )
-from dpkernel.privacy.sensitivity import round_up
+from dpkernel.privacy.profiles.base import hypot_up
+from dpkernel.version import __version__
 
 # share of a Renyi ledger's delta that is kept for the events on which its bounds may fail
 _MISS_SHARE = 1e-6
 
 
+Price = tuple[float, ...]  # the numbers of one spend that a rule adds up
+
+
+class Charged(Protocol):
+    """What a filter needs to know about a spend.
+
+    These are its profile, the point that it claims, and the prices that were already computed, by
+    the rule and the version of dpkernel that computed them.
+    """
+
+    @property
+    def profile(self) -> PrivacyProfile: ...  # noqa: D102
+
+    @property
+    def claim(self) -> Budget | None: ...  # noqa: D102
+
+    @property
+    def prices(self) -> dict[str, Price]: ...  # noqa: D102
+
+
 @dataclass(frozen=True)
 class Charge:
-    """What a filter needs to know about a spend: its profile and the point that it claims."""
+    """A spend that is not on record."""
 
     profile: PrivacyProfile
     claim: Budget | None = None
+    prices: dict[str, Price] = field(default_factory=dict, compare=False, repr=False)
 
 
 class Filter(ABC):
@@ -59,16 +80,29 @@ class Filter(ABC):
 
     def __init__(self, ceiling: Budget) -> None:
         self.ceiling = ceiling
+        # a later version may compute another price for the same profile, so it must not use this one
+        self.key = f"{self.name} {__version__}"
+
+    def price(self, charge: Charged) -> Price:
+        """Return the numbers of a spend that this rule adds up, remembered in the spend."""
+        found = charge.prices.get(self.key)
+        if found is None:
+            found = charge.prices[self.key] = self._price(charge)
+        return found
 
     @abstractmethod
-    def spent(self, charges: Sequence[Charge]) -> Budget | None:
+    def _price(self, charge: Charged) -> Price:
+        """Compute the numbers from the profile and the claim."""
+
+    @abstractmethod
+    def spent(self, charges: Sequence[Charged]) -> Budget | None:
         """Return the total at a delta of at most the ceiling's, or None if nothing was spent."""
 
     @abstractmethod
-    def _estimate(self, charges: Sequence[Charge]) -> Budget | None:
+    def _estimate(self, charges: Sequence[Charged]) -> Budget | None:
         """Return what is left, up to rounding errors."""
 
-    def remaining(self, charges: Sequence[Charge]) -> Budget | None:
+    def remaining(self, charges: Sequence[Charged]) -> Budget | None:
         """Return the largest further spend that certainly fits, or None if nothing is left.
 
         For the Gaussian and Renyi rules this is a Gaussian release at the ceiling's delta. For
@@ -83,7 +117,7 @@ class Filter(ABC):
             shrink *= 4
         return None
 
-    def admits(self, charges: Sequence[Charge]) -> bool:
+    def admits(self, charges: Sequence[Charged]) -> bool:
         """Return whether these spends together stay under the ceiling."""
         total = self.spent(charges)
         if total is None:
@@ -100,32 +134,34 @@ class GaussianFilter(Filter):
         super().__init__(ceiling)
         _needs_delta(ceiling, self.name)
 
-    def _estimate(self, charges: Sequence[Charge]) -> Budget | None:
+    def _estimate(self, charges: Sequence[Charged]) -> Budget | None:
         """Return the epsilon, at the ceiling's delta, of the mu that is left."""
         whole = gaussian_mu(self.ceiling.epsilon, self.ceiling.delta)
-        used = math.fsum((charge.profile.mu or 0.0) ** 2 for charge in charges)
+        used = math.fsum(self.price(charge)[0] ** 2 for charge in charges)
         return _gaussian_left(whole**2 - used, self.ceiling.delta)
 
-    def spent(self, charges: Sequence[Charge]) -> Budget | None:
-        """Return the epsilon of the composed Gaussian at the ceiling's delta."""
-        if not charges:
-            return None
-        mus = [charge.profile.mu for charge in charges]
-        if any(mu is None for mu in mus):
+    def _price(self, charge: Charged) -> Price:
+        mu = charge.profile.mu
+        if mu is None:
             raise LedgerError(
                 "This ledger adds up mu^2 (accounting='gaussian', asked for or fixed by its first"
                 " spend), but this spend has no mu. Open a ledger with accounting='renyi' or 'basic'"
                 " to mix mechanisms of this kind with Gaussian ones. Nothing was spent."
             )
-        total = compose([GaussianProfile(mu) for mu in mus if mu is not None])
-        return _at_delta(total, self.ceiling.delta)
+        return (mu,)
 
-    def admits(self, charges: Sequence[Charge]) -> bool:
+    def _total(self, charges: Sequence[Charged]) -> GaussianProfile:
+        """Return the composition of the Gaussian pairs that dominate the spends."""
+        mus = [self.price(charge)[0] for charge in charges]
+        return GaussianProfile(mus[0] if len(mus) == 1 else hypot_up(mus))
+
+    def spent(self, charges: Sequence[Charged]) -> Budget | None:
+        """Return the epsilon of the composed Gaussian at the ceiling's delta."""
+        return _at_delta(self._total(charges), self.ceiling.delta) if charges else None
+
+    def admits(self, charges: Sequence[Charged]) -> bool:
         """Return whether the composed Gaussian supports the ceiling."""
-        if self.spent(charges) is None:
-            return True
-        total = compose([GaussianProfile(c.profile.mu or 0.0) for c in charges])
-        return total.supports(self.ceiling)
+        return not charges or self._total(charges).supports(self.ceiling)
 
 
 class RenyiFilter(Filter):
@@ -146,6 +182,7 @@ class RenyiFilter(Filter):
         super().__init__(ceiling)
         _needs_delta(ceiling, self.name)
         self.order = self._best_order() if order is None else order
+        self.key = f"{self.key} order {self.order!r}"
         self._offset = self._offset_at(self.order)
 
     def _offset_at(self, order: float) -> float:
@@ -158,18 +195,22 @@ class RenyiFilter(Filter):
         orders = [float(1 + 10.0 ** (e / 100)) for e in range(-300, 601)]
         return max(orders, key=lambda a: (self.ceiling.epsilon - self._offset_at(a)) / a)
 
-    def spent(self, charges: Sequence[Charge]) -> Budget | None:
+    def _price(self, charge: Charged) -> Price:
+        return charge.profile.rdp(self.order), charge.profile.rdp_miss
+
+    def spent(self, charges: Sequence[Charged]) -> Budget | None:
         """Return the sum of Renyi divergences, converted to epsilon at the ceiling's delta."""
         if not charges:
             return None
-        rho = math.fsum(charge.profile.rdp(self.order) for charge in charges)
+        prices = [self.price(charge) for charge in charges]
+        rho = math.fsum(rdp for rdp, _ in prices)
         if not rho < math.inf:
             raise LedgerError(
                 "This ledger adds up Renyi divergences (accounting='renyi'), but this spend has"
                 " none at the ledger's order. Open a ledger with accounting='basic' for it."
                 " Nothing was spent."
             )
-        missed = math.fsum(charge.profile.rdp_miss for charge in charges)
+        missed = math.fsum(miss for _, miss in prices)
         growth = 1 + math.exp(min(self.ceiling.epsilon, 700.0))
         if not growth * missed <= _MISS_SHARE * self.ceiling.delta:
             raise LedgerError(
@@ -180,9 +221,9 @@ class RenyiFilter(Filter):
         epsilon = max((rho + self._offset) * (1 + 1e-12), 1e-12)
         return Budget(epsilon, self.ceiling.delta)
 
-    def _estimate(self, charges: Sequence[Charge]) -> Budget | None:
+    def _estimate(self, charges: Sequence[Charged]) -> Budget | None:
         """Return the epsilon, at the ceiling's delta, of the Gaussian that still fits."""
-        used = math.fsum(charge.profile.rdp(self.order) for charge in charges)
+        used = math.fsum(self.price(charge)[0] for charge in charges)
         left = self.ceiling.epsilon - self._offset - used
         return _gaussian_left(2 * left / self.order, self.ceiling.delta)
 
@@ -192,18 +233,30 @@ class BasicFilter(Filter):
 
     name = "basic"
 
-    def spent(self, charges: Sequence[Charge]) -> Budget | None:
+    def spent(self, charges: Sequence[Charged]) -> Budget | None:
         """Return the two sums. A spend without a claim takes half of the delta that is left."""
         if not charges:
             return None
-        epsilon, delta = Fraction(0), Fraction(0)
+        epsilons: list[float] = []
+        deltas: list[float] = []
         for charge in charges:
-            point = self.point(charge, float(delta))
-            epsilon += Fraction(point.epsilon)
-            delta += Fraction(point.delta)
-        return Budget(round_up(epsilon), min(round_up(delta), 1 - 2.0**-53))
+            epsilon, delta = self._point(charge, deltas)
+            epsilons.append(epsilon)
+            deltas.append(delta)
+        return Budget(_sum_up(epsilons), min(_sum_up(deltas), 1 - 2.0**-53))
 
-    def _estimate(self, charges: Sequence[Charge]) -> Budget | None:
+    def _point(self, charge: Charged, deltas: Sequence[float]) -> Price:
+        """Return the point that is charged for a spend after spends with these deltas."""
+        priced = self.key in charge.prices or charge.claim is not None
+        if priced or epsilon_at(charge.profile, 0.0) < math.inf:
+            return self.price(charge)
+        left = max(self.ceiling.delta - math.fsum(deltas), 0.0)
+        return _point_at(charge.profile, left / 2)
+
+    def _price(self, charge: Charged) -> Price:
+        return _point_at(charge.profile, 0.0 if charge.claim is None else charge.claim.delta)
+
+    def _estimate(self, charges: Sequence[Charged]) -> Budget | None:
         """Return what is left of the two sums."""
         total = self.spent(charges)
         if total is None:
@@ -211,22 +264,6 @@ class BasicFilter(Filter):
         epsilon = _difference_down(self.ceiling.epsilon, total.epsilon)
         delta = _difference_down(self.ceiling.delta, total.delta)
         return Budget(epsilon, delta) if epsilon > 0 else None
-
-    def point(self, charge: Charge, delta_spent: float) -> Budget:
-        """Return the point of the spend's profile that is charged for it."""
-        if charge.claim is not None:
-            delta = charge.claim.delta
-        elif epsilon_at(charge.profile, 0.0) < math.inf:
-            delta = 0.0
-        else:
-            delta = max(self.ceiling.delta - delta_spent, 0.0) / 2
-        found = epsilon_at(charge.profile, delta)
-        if not found < math.inf:
-            raise LedgerError(
-                f"The spend has no finite epsilon at delta = {delta:g}, which is what is left of"
-                " this ledger's delta. Nothing was spent."
-            )
-        return Budget(max(found, 1e-12), delta)
 
 
 def resolve_filter(
@@ -251,6 +288,26 @@ def resolve_filter(
 def epsilon_at(profile: PrivacyProfile, delta: float) -> float:
     """Return ``profile.epsilon(delta)``, cached because the same profiles recur in a history."""
     return profile.epsilon(delta)
+
+
+def _point_at(profile: PrivacyProfile, delta: float) -> Price:
+    """Return the point of a spend's profile that basic accounting charges."""
+    found = epsilon_at(profile, delta)
+    if not found < math.inf:
+        raise LedgerError(
+            f"The spend has no finite epsilon at delta = {delta:g}, which is what is left of"
+            " this ledger's delta. Nothing was spent."
+        )
+    return max(found, 1e-12), delta
+
+
+def _sum_up(values: Sequence[float]) -> float:
+    """Return the smallest float that is not below the exact sum."""
+    try:
+        total = math.fsum(values)
+    except OverflowError:
+        return math.inf
+    return math.nextafter(total, math.inf) if math.fsum([*values, -total]) > 0 else total
 
 
 def _usual_release(budget: Budget) -> PrivacyProfile:

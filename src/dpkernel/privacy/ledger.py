@@ -37,7 +37,6 @@ from dpkernel.foundations.errors import (
 from dpkernel.foundations.types import JSON, Budget, Neighbours, is_real
 from dpkernel.privacy.filters import (
     FILTERS,
-    Charge,
     Filter,
     RenyiFilter,
     epsilon_at,
@@ -278,7 +277,7 @@ class Ledger:
         Call it before a long computation whose result could not be paid for.
         """
         _, spend = self._line(what, label, claim, neighbours, True)
-        _admit(self._store.settings(), self.spends, spend)
+        _admit(self._store.settings(), self._store.lines(), spend)
 
     def forecast(self, what: Plan | PrivacyProfile, *, claim: Budget | None = None) -> Forecast:
         """Return whether a plan would fit and what would be left, and record nothing."""
@@ -421,8 +420,8 @@ class Ledger:
         The total is the maximum over the parts. On ``ledger.part(name)`` it is the total of all
         spends that touch this part. Without a ceiling it is the naive sum.
         """
-        settings, spends = self._store.settings(), self._touching()
-        return _worst(settings, _rule(settings, self.spends), spends)
+        settings, spends = self._store.settings(), self.spends
+        return _worst(settings, _rule(settings, spends), self._touching(spends))
 
     @property
     def remaining(self) -> Budget | None:
@@ -441,21 +440,20 @@ class Ledger:
         Each spend counts at its own claim. A spend without a claim counts at the ledger's delta, or
         at 1e-6 if there is no ceiling.
         """
-        return _naive(self._store.settings(), self._touching())
+        return _naive(self._store.settings(), self._touching(self.spends))
 
     @property
     def ceilings(self) -> list[tuple[str, Budget, str]]:
         """All ceilings so far, each with its starting time, its budget and its reason."""
         return self._store.ceilings()
 
-    def _touching(self) -> list[Spend]:
-        spends = self.spends
+    def _touching(self, spends: list[Spend]) -> list[Spend]:
         return spends if self._part is None else [s for s in spends if s.part in (None, self._part)]
 
     def history(self) -> list[JSON]:
         """Return one row per spend: number, time, label, part, epsilon, delta, private, state."""
         settings = self._store.settings()
-        return [_row(settings, spend) for spend in self._touching()]
+        return [_row(settings, spend) for spend in self._touching(self.spends)]
 
     def export(self, path: str | Path) -> Path:
         """Write the history to a file; the ending of ``path`` (.json or .csv) selects the format.
@@ -498,9 +496,10 @@ class Ledger:
             The number of spends so far, the naive epsilon and the epsilon by the ledger's rule. The
             last is None without a ceiling.
         """
-        settings, spends = self._store.settings(), self._touching()
+        settings, every = self._store.settings(), self.spends
+        spends = self._touching(every)
         steps = sorted({round(i) for i in np.linspace(1, len(spends), min(len(spends), most))})
-        rule = _rule(settings, self.spends)
+        rule = _rule(settings, every)
 
         def used(count: int) -> float | None:
             return None if rule is None else _epsilon(_worst(settings, rule, spends[:count]))
@@ -614,7 +613,7 @@ class Ledger:
         done = "nothing spent" if spent is None else f"spent {spent}"
         of = f" of {self._store.dataset!r}" if isinstance(self._store, FileStore) else ""
         part = f", part {self._part!r}" if self._part else ""
-        spends = self._touching()
+        spends = self._touching(self.spends)
         seeded = sum(not spend.private for spend in spends)
         void = f", {seeded} of them not private: no guarantee" if seeded else ""
         return f"<Ledger{of}{part}: {ceiling}; {done} in {len(spends)} spend(s){void}>"
@@ -681,17 +680,19 @@ def _rule(settings: Settings, spends: Sequence[Spend]) -> Filter | None:
     return resolve_filter(settings.accounting, settings.budget, first, settings.renyi_order)
 
 
-def _charges(spends: Sequence[Spend], part: str | None) -> list[Charge]:
+def _charges(spends: Sequence[Spend], part: str | None) -> list[Spend]:
     """Return what touches a record of this part: spends on the part and on the whole data set."""
-    return [s.charge for s in spends if s.part is None or s.part == part]
+    return [s for s in spends if s.part is None or s.part == part]
 
 
 def _parts(spends: Sequence[Spend]) -> list[str | None]:
     return list(dict.fromkeys(s.part for s in spends)) or [None]
 
 
-def _fits(rule: Filter, spends: Sequence[Spend]) -> bool:
-    return all(rule.admits(_charges(spends, part)) for part in _parts(spends))
+def _fits(rule: Filter, spends: Sequence[Spend], part: str | None = None) -> bool:
+    """Return whether all spends fit that touch this part; without a part, in every part."""
+    parts = _parts(spends) if part is None else [part]
+    return all(rule.admits(_charges(spends, name)) for name in parts)
 
 
 def _worst(settings: Settings, rule: Filter | None, spends: Sequence[Spend]) -> Budget | None:
@@ -722,7 +723,7 @@ def _admit(settings: Settings, earlier: Sequence[Spend], spend: Spend) -> None:
     rule = _rule(settings, lines)
     if rule is None or settings.budget is None:
         return
-    if rule.admits(_charges(lines, spend.part)) and (spend.part is not None or _fits(rule, lines)):
+    if _fits(rule, lines, spend.part):
         return
     left = _left(settings, rule, earlier, spend.part)
     raise BudgetExceededError(

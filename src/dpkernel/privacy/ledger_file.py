@@ -11,7 +11,11 @@ During a transaction a second lock is held, on the file NAME-lock beside the led
 because the operating system drops SQLite's own lock when the same process opens and closes the file
 by other means (a backup, a hash). A new file is built under another name and then linked into
 place, so an existing ledger is never empty: an empty file is a damaged one. Rows are chained by
-hashes, so a row that was removed or edited is noticed.
+hashes, so a row that was removed or edited is noticed. The whole chain is read when a ledger is
+opened and then used for the first time, and whenever its history is read. Later spends of the same
+process read only the rows that are new to it: they add up the rows that it has read and checked
+itself, so an edit in between can't give more budget. A row also holds what the accounting rule
+computed for it, because a bound that takes long to compute should not be computed by every process.
 
 Not handled: a file system whose locks do not work (some network drives); a person who restores an
 older copy or recomputes the chain; a ledger file that is mounted or moved without its folder (its
@@ -29,11 +33,12 @@ import sqlite3
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dpkernel.foundations.errors import LedgerError
-from dpkernel.foundations.types import Budget, Neighbours
+from dpkernel.foundations.types import Budget, Neighbours, is_real
+from dpkernel.privacy.filters import Price
 from dpkernel.privacy.ledger_store import (
     Settings,
     Spend,
@@ -74,7 +79,11 @@ _MIGRATIONS = (
     ALTER TABLE datasets ADD COLUMN parts TEXT NOT NULL DEFAULT '[]';
     ALTER TABLE spends ADD COLUMN chain TEXT;
     """,
+    """
+    ALTER TABLE spends ADD COLUMN prices TEXT;
+    """,
 )
+_CHAINED = 2  # the first version in which rows are chained
 VERSION = len(_MIGRATIONS)
 
 
@@ -112,6 +121,8 @@ class FileStore:
         with store._connection() as connection:
             if not read_only:
                 store._migrate(connection)
+            for key in [key for key in _KNOWN if key[0] == path]:
+                _KNOWN.pop(key, None)
             names = [row[0] for row in connection.execute("SELECT name FROM datasets ORDER BY id")]
             known = ", ".join(repr(name) for name in names)
             if dataset is None and len(names) == 1:
@@ -172,6 +183,7 @@ class FileStore:
             if version < VERSION:
                 connection.execute(f"PRAGMA application_id = {APPLICATION}")
                 connection.execute(f"PRAGMA user_version = {VERSION}")
+            if version < _CHAINED:
                 self._chain_old_rows(connection)
 
     def _chain_old_rows(self, connection: sqlite3.Connection) -> None:
@@ -225,7 +237,7 @@ class FileStore:
         """Check and record one spend in one transaction; return its number."""
         self._refuse_if_read_only()
         with self._connection() as connection, self._transaction(connection):
-            earlier, link = self._read(connection)
+            earlier, link = self._lines(connection)
             admit(self._settings(connection), earlier)
             number = len(earlier) + 1
             claim = spend.claim
@@ -238,10 +250,11 @@ class FileStore:
                 None if claim is None else claim.delta,
                 int(spend.private),
                 spend.plan_text,
+                json.dumps(spend.prices),
             )
             connection.execute(
                 f"INSERT INTO spends (dataset, {_CONTENT}, chain) VALUES"
-                " ((SELECT id FROM datasets WHERE name = ?), ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                " ((SELECT id FROM datasets WHERE name = ?), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (self.dataset, *content, _link(link, content)),
             )
             return number
@@ -258,7 +271,20 @@ class FileStore:
     def spends(self) -> list[Spend]:
         """Return all spends, in the order in which they were committed."""
         with self._connection() as connection:
-            return self._read(connection)[0]
+            drawn: dict[int, list[str]] = {}
+            for number, label in connection.execute(
+                "SELECT s.number, d.label FROM draws d JOIN spends s ON d.spend = s.id WHERE"
+                " s.dataset = (SELECT id FROM datasets WHERE name = ?) ORDER BY d.rowid",
+                (self.dataset,),
+            ):
+                drawn.setdefault(number, []).append(label)
+            found, _ = self._read(connection)
+        return [replace(spend, drawn=tuple(drawn.get(spend.number, ()))) for spend in found]
+
+    def lines(self) -> Sequence[Spend]:
+        """Return all spends without ``drawn``. Rows that this process knows are not read again."""
+        with self._connection() as connection:
+            return self._lines(connection)[0]
 
     def change_ceiling(
         self, budget: Budget, reason: str, admit: Callable[[Settings, Sequence[Spend]], None]
@@ -310,42 +336,74 @@ class FileStore:
             )
         return Settings(budget, relation, accounting, order, tuple(json.loads(parts)))
 
-    def _read(self, connection: sqlite3.Connection) -> tuple[list[Spend], str]:
-        """Return all spends and the last hash of their chain; raise if a row is missing or edited."""
-        drawn: dict[int, list[str]] = {}
-        for spend, label in connection.execute("SELECT spend, label FROM draws ORDER BY rowid"):
-            drawn.setdefault(spend, []).append(label)
+    def _lines(self, connection: sqlite3.Connection) -> tuple[tuple[Spend, ...], str]:
+        """Return all spends and the last hash of their chain, from the last row known here on."""
+        key = self.path, self.dataset
+        known, link = _KNOWN.get(key, ((), ""))
+        if known:
+            last = connection.execute(
+                "SELECT chain FROM spends WHERE number = ? AND dataset ="
+                " (SELECT id FROM datasets WHERE name = ?)",
+                (len(known), self.dataset),
+            ).fetchone()
+            if last != (link,):  # another file, or an older copy, has taken the place
+                known, link = (), ""
+        found = self._read(connection, known, link)
+        if len(_KNOWN) >= _MOST_KNOWN:
+            _KNOWN.clear()
+        _KNOWN[key] = found
+        return found
+
+    def _read(
+        self, connection: sqlite3.Connection, known: tuple[Spend, ...] = (), link: str = ""
+    ) -> tuple[tuple[Spend, ...], str]:
+        """Return all spends and the last hash of their chain; raise if a row is missing or edited.
+
+        The rows of ``known``, whose chain ends with ``link``, are not read.
+        """
         rows = connection.execute(
-            f"SELECT id, chain, {_CONTENT} FROM spends WHERE dataset ="
+            f"SELECT chain, {_CONTENT} FROM spends WHERE number > ? AND dataset ="
             " (SELECT id FROM datasets WHERE name = ?) ORDER BY number",
-            (self.dataset,),
+            (len(known), self.dataset),
         )
         found: list[Spend] = []
-        link = ""
-        for identity, chain, *content in rows:
-            number, time, label, part, epsilon, delta, private, plan = content
+        for chain, *content in rows:
+            number, time, label, part, epsilon, delta, private, plan, prices = content
             link = _link(link, content)
-            if number != len(found) + 1 or chain != link:
+            expected = len(known) + len(found) + 1
+            if number != expected or chain != link:
                 raise LedgerError(
-                    f"Spend {len(found) + 1} of {self.dataset!r} in {self.path.name} is missing or was"
+                    f"Spend {expected} of {self.dataset!r} in {self.path.name} is missing or was"
                     " edited. Nothing was changed; restore the file from a backup that is not older"
                     " than the last spend."
                 )
             claim = None if epsilon is None else Budget(epsilon, delta)
-            marks = tuple(drawn.get(identity, ()))
-            found.append(Spend(label, plan, claim, bool(private), time, part, marks, number))
-        (most,) = connection.execute(
-            "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'spends'"
-        ).fetchone()
-        (count,) = connection.execute(
-            "SELECT count(*) FROM spends JOIN datasets ON spends.dataset = datasets.id"
+            computed = self._prices(prices, number)
+            found.append(Spend(label, plan, claim, bool(private), time, part, (), number, computed))
+        most, count = connection.execute(  # in one statement, because other processes spend, too
+            "SELECT (SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'spends'),"
+            " (SELECT count(*) FROM spends JOIN datasets ON spends.dataset = datasets.id)"
         ).fetchone()
         if count != most:
             raise LedgerError(
                 f"{self.path.name} records {most} spends but holds {count}: rows were removed. Nothing"
                 " was changed; restore the file from a backup that is not older than the last spend."
             )
-        return found, link
+        return (*known, *found), link
+
+    def _prices(self, text: str | None, number: int) -> dict[str, Price]:
+        try:
+            found = {rule: tuple(price) for rule, price in json.loads(text or "{}").items()}
+            fine = all(is_real(v) and 0 <= v < math.inf for price in found.values() for v in price)
+        except (ValueError, TypeError, AttributeError):
+            fine = False
+        if not fine:
+            raise LedgerError(
+                f"What spend {number} of {self.dataset!r} in {self.path.name} costs can't be read."
+                " Nothing was changed; restore the file from a backup that is not older than the last"
+                " spend."
+            )
+        return found
 
     # --- connections and their errors ----------------------------------------------------------------
 
@@ -468,11 +526,16 @@ class FileStore:
         )
 
 
-_CONTENT = "number, time, label, part, claim_epsilon, claim_delta, private, plan"
+_CONTENT = "number, time, label, part, claim_epsilon, claim_delta, private, plan, prices"
+# the spends that this process has read and checked, and the last hash of their chain
+_KNOWN: dict[tuple[Path, str], tuple[tuple[Spend, ...], str]] = {}
+_MOST_KNOWN = 16  # data sets
 
 
 def _link(previous: str, content: Sequence[object]) -> str:
     """Return the hash of a row's content and the hash of the previous row."""
+    if content[-1] is None:  # of a version that recorded no prices
+        content = content[:-1]
     text = json.dumps([previous, *content], ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()
 

@@ -14,7 +14,7 @@ from typing import Protocol
 from dpkernel.foundations.entropy import this_process
 from dpkernel.foundations.errors import LedgerError, ParameterError, parameter_message
 from dpkernel.foundations.types import JSON, Budget, Neighbours
-from dpkernel.privacy.filters import Charge, RenyiFilter
+from dpkernel.privacy.filters import Price, RenyiFilter
 from dpkernel.privacy.profiles import PrivacyProfile, profile_from_dict
 
 
@@ -36,6 +36,7 @@ class Spend:
     A spend that was recorded but whose noise was never drawn stays spent, because nobody can prove
     that nothing was released. ``drawn`` names the parts of the plan whose noise was drawn. ``part``
     is the declared disjoint part of the data set that the spend touched, or None for all of it.
+    ``prices`` is what accounting rules have already computed from the profile and the claim.
     """
 
     label: str
@@ -46,6 +47,7 @@ class Spend:
     part: str | None = None
     drawn: tuple[str, ...] = ()
     number: int = 0
+    prices: dict[str, Price] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def plan(self) -> JSON:
@@ -63,11 +65,6 @@ class Spend:
                 f"Spend {self.number} of this ledger can't be read ({error}). Nothing was changed;"
                 " restore the file from a backup that is not older than the last spend."
             ) from error
-
-    @property
-    def charge(self) -> Charge:
-        """What the accounting rule needs to know about this spend."""
-        return Charge(self.profile, self.claim)
 
     @property
     def state(self) -> str:
@@ -91,6 +88,9 @@ class Store(Protocol):
 
     def spends(self) -> list[Spend]:
         """Return all spends, oldest first."""
+
+    def lines(self) -> Sequence[Spend]:
+        """Return what ``append`` passes to ``admit``: all spends, perhaps without ``drawn``."""
 
     def change_ceiling(
         self, budget: Budget, reason: str, admit: Callable[[Settings, Sequence[Spend]], None]
@@ -140,6 +140,8 @@ class MemoryStore:
         with self.lock:
             return list(self.records)
 
+    lines = spends
+
     def change_ceiling(
         self, budget: Budget, reason: str, admit: Callable[[Settings, Sequence[Spend]], None]
     ) -> None:
@@ -168,7 +170,7 @@ def now() -> str:
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="microseconds")
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=65_536)
 def _read_profile(text: str) -> PrivacyProfile:
     """Return the profile of a plan, cached because a ledger reads all plans again at every spend."""
     return profile_from_dict(json.loads(text)["profile"])

@@ -15,10 +15,10 @@ from dpkernel.data.domain import Domain, Interval, Levels, unit_inputs
 from dpkernel.data.sources import Source
 from dpkernel.estimators.base import FitPlan, Fitted, logger
 from dpkernel.estimators.progress import announced
-from dpkernel.estimators.records import RecordPasses as Passes
+from dpkernel.estimators.records import RecordPasses
 from dpkernel.estimators.regressor import calibration, inputs, location, scale
 from dpkernel.estimators.regressor.budget_plan import BudgetPlan
-from dpkernel.estimators.regressor.kernel_choice import Choice
+from dpkernel.estimators.regressor.kernel_choice import KernelChoice
 from dpkernel.estimators.regressor.posterior import PosteriorStage
 from dpkernel.estimators.regressor.releases import (
     moments_of,
@@ -90,7 +90,7 @@ class Fitting(FitPlan):
         self.plan, self._sizes, self._features, self._verbose = plan, sizes, features, verbose
         n, d, k = sizes.n_rows, sizes.n_inputs, sizes.n_targets
         self._dtype = "float32" if n >= _FLOAT32_FROM else "float64"
-        self._passes = Passes(source, spent=True).then(
+        self._passes = RecordPasses(source, spent=True).then(
             _to_unit, domain, target, self._dtype, bytes_a_row=8 * (d + k)
         )
         self._seed = int(features.random_state)
@@ -100,7 +100,7 @@ class Fitting(FitPlan):
         )
         self.releases = [Release(label, found) for label, found in self.mechanisms.items()]
         self._source, self._domain, self._target = source, domain, target
-        self.choice: Choice | None = None  # of a kernel, if one is learned
+        self.choice: KernelChoice | None = None  # of a kernel, if one is learned
         if self._layout is None:
             _ = self._for_the_box  # a bad kernel raises here, before anything is spent
         else:
@@ -180,7 +180,9 @@ class Fitting(FitPlan):
             mean, covariance = inputs.fit_inputs(self._layout.read(noisy), self._sizes.n_rows)
             return self._built(mean=mean.tolist(), covariance=covariance.tolist())
 
-    def _one_target(self, column: int, rows: Passes, features: FeatureMap, noise: Noise) -> State:
+    def _one_target(
+        self, column: int, rows: RecordPasses, features: FeatureMap, noise: Noise
+    ) -> State:
         plan, n = self.plan, self._sizes.n_rows
         assert plan is not None
         with self._part("location", column):
@@ -205,7 +207,7 @@ class Fitting(FitPlan):
         return state
 
     def _solver(
-        self, stage: AnyStage, rows: Passes, column: int, mechanism: ObjectivePerturbation
+        self, stage: AnyStage, rows: RecordPasses, column: int, mechanism: ObjectivePerturbation
     ) -> Callable[[Array], Array]:
         used = stage.used
         item = np.dtype(self._dtype).itemsize
@@ -229,7 +231,7 @@ class Fitting(FitPlan):
         return lambda b: stage.solve(b, lambda part: minimise(records, problem, part))
 
     def _new_scale(
-        self, state: State, label: str, rows: Passes, column: int, noise: Noise
+        self, state: State, label: str, rows: RecordPasses, column: int, noise: Noise
     ) -> State:
         edges = scale.edges_of(state.scale)
         (counts,) = rows.sum(scale.count_residuals, column, state.coefficients, edges)
@@ -239,7 +241,7 @@ class Fitting(FitPlan):
         interval = scale.scale_interval(noisy, n, state.scale, mechanism.noise_scale)
         return State(state.coefficients, state.variances, found, interval)
 
-    def _calibrated(self, state: State, rows: Passes, column: int, noise: Noise) -> State:
+    def _calibrated(self, state: State, rows: RecordPasses, column: int, noise: Noise) -> State:
         assert self.plan is not None
         clip, n = calibration.REACH * state.scale, self._sizes.n_rows
         mechanism = self._mechanism("calibration", column)
@@ -288,7 +290,7 @@ def _residual_scales(states: Sequence[State], unit: float) -> JSON:
     }
 
 
-def _learned_numbers(choice: Choice | None, domain: Domain) -> JSON:
+def _learned_numbers(choice: KernelChoice | None, domain: Domain) -> JSON:
     """Return what was learned about the kernel. The levels of one column count together."""
     if choice is None:
         return {}

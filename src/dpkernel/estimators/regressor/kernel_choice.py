@@ -58,7 +58,7 @@ class Released:
 
 
 @dataclass(frozen=True)
-class Choice:
+class KernelChoice:
     """What was learned about the kernel.
 
     Parameters
@@ -87,7 +87,7 @@ class Choice:
     prior: Array
 
 
-def choose_kernel(features: LearnedFeatures, released: Released, spread: float) -> Choice:
+def choose_kernel(features: LearnedFeatures, released: Released, spread: float) -> KernelChoice:
     """Return the kernel for the next fit. ``spread`` is the standard deviation of y."""
     sample = features.sample[:SAMPLE]
     functions = features.of_standardised(sample)
@@ -106,7 +106,7 @@ def choose_kernel(features: LearnedFeatures, released: Released, spread: float) 
     mixture = [replace(candidates[c], weight=float(shares[c] * rescale / traces[c])) for c in kept]
     explained = [float(shares[c] * rescale / total) for c in kept]
     order = np.argsort(explained)[::-1]
-    return Choice(
+    return KernelChoice(
         tuple(mixture[i] for i in order),
         tuple(explained[i] for i in order),
         metric,

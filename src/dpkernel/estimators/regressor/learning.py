@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from dpkernel.estimators.records import RecordPasses as Passes
+from dpkernel.estimators.records import RecordPasses
 from dpkernel.estimators.regressor import columns, inputs, location, scale
 from dpkernel.estimators.regressor.fitting import Fitting, _count_targets, to_features
 from dpkernel.estimators.regressor.kernel_choice import (
@@ -68,7 +68,7 @@ class LearnedFitting(Fitting):
         return features, [_rotated_back(state, rotation)]
 
     def _later_stages(
-        self, first: int, state: State, functions: Array, rows: Passes, noise: Noise
+        self, first: int, state: State, functions: Array, rows: RecordPasses, noise: Noise
     ) -> State:
         """Return the state after the stages from number ``first`` on, and the calibration."""
         plan = self.plan
@@ -184,12 +184,12 @@ class LearnedFitting(Fitting):
         response = clipped_residuals(state, self.plan.clip)
         return PosteriorStage.choose(state, self._sizes.n_rows, response, mechanism, functions)
 
-    def _solved(self, stage: PosteriorStage, label: str, rows: Passes, noise: Noise) -> Array:
+    def _solved(self, stage: PosteriorStage, label: str, rows: RecordPasses, noise: Noise) -> Array:
         mechanism = self._mechanism(label, 0)
         found: Array = mechanism.release(self._solver(stage, rows, 0, mechanism), noise)
         return found
 
-    def _measured(self, state: State, label: str, rows: Passes, noise: Noise) -> State:
+    def _measured(self, state: State, label: str, rows: RecordPasses, noise: Noise) -> State:
         """Return the state with the root mean square of its residuals."""
         n, guess = self._sizes.n_rows, state.scale
         edges = scale.edges_of(guess, scale.MOST)
@@ -205,7 +205,7 @@ class LearnedFitting(Fitting):
     ) -> LearnedFeatures:
         return of_law(law, size, mixture, self._seed, metric)
 
-    def _rows(self, features: LearnedFeatures, rotation: Array | None) -> Passes:
+    def _rows(self, features: LearnedFeatures, rotation: Array | None) -> RecordPasses:
         width = features.n_outputs * np.dtype(self._dtype).itemsize + 8
         if rotation is None:
             return self._passes.then(to_features, features, bytes_a_row=width)

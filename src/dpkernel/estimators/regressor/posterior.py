@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import ndtr
 
-from dpkernel.estimators.regressor.stage import ROW_BOUND, State, water_filling
+from dpkernel.estimators.regressor.stage import STAGE_ROW_BOUND, State, water_filling
 from dpkernel.foundations.types import Array, IntArray
 from dpkernel.privacy.mechanisms import ObjectivePerturbation
 
@@ -90,7 +90,7 @@ class PosteriorStage:
         used = np.flatnonzero(powers > 0).astype(np.int64)
         own, before = powers[used], np.maximum(prior[used], 1e-30)
         squares = functions[:, used] ** 2
-        weights = np.minimum(1.0, ROW_BOUND**2 / np.maximum(squares @ own, 1e-300))
+        weights = np.minimum(1.0, STAGE_ROW_BOUND**2 / np.maximum(squares @ own, 1e-300))
         bend = n_rows * response.bend * own * (weights @ squares / len(squares))
         output = mechanism.output_sigma * mechanism.output_grid
         total = sigma**2 + n_rows * own * response.slope * (weights**2 @ squares / len(squares))

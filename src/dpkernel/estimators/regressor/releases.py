@@ -19,7 +19,7 @@ from dpkernel.estimators.regressor.budget_plan import OUTPUT_SHARE, BudgetPlan
 from dpkernel.estimators.regressor.columns import score_layout
 from dpkernel.estimators.regressor.inputs import input_layout
 from dpkernel.estimators.regressor.posterior import largest_ridge
-from dpkernel.estimators.regressor.stage import LARGEST_TARGET, ROW_BOUND
+from dpkernel.estimators.regressor.stage import LARGEST_TARGET, STAGE_ROW_BOUND
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import Array, Budget, Neighbours
 from dpkernel.models.features.input_law import CELLS
@@ -63,7 +63,7 @@ def stage_problem(
     does not see.
     """
     largest = 1.0 if loss.labels else LARGEST_TARGET
-    numbers = loss, n_rows, ROW_BOUND, ridges, largest, largest_b, BLOCK_ROWS
+    numbers = loss, n_rows, STAGE_ROW_BOUND, ridges, largest, largest_b, BLOCK_ROWS
     return Problem(*numbers, wanted=error / _UNUSED)
 
 
@@ -162,7 +162,7 @@ def calibrated(
     n_rows, stages = table.n_rows, [weights[name] for name in losses]
     most = math.expm1(min(determinant * budget.epsilon / len(stages), LARGEST_LOG))
     x = {
-        name: min(most, loss.smoothness * ROW_BOUND**2 / (_RIDGE * n_rows))
+        name: min(most, loss.smoothness * STAGE_ROW_BOUND**2 / (_RIDGE * n_rows))
         for name, loss in losses.items()
     }
     miss = math.log(budget.delta) + math.log(1e-7 / len(stages)) - budget.epsilon
@@ -232,7 +232,7 @@ def _stage(
     table: Table, relation: Neighbours, loss: Loss, m: float, x: float, log_miss: float
 ) -> ObjectivePerturbation:
     """Return a stage with this m and x, which pays for the least ridge."""
-    curvature = loss.smoothness * ROW_BOUND**2
+    curvature = loss.smoothness * STAGE_ROW_BOUND**2
     ridge = curvature / x
     ridges = np.full(table.size, ridge)
     if table.several:
@@ -242,7 +242,7 @@ def _stage(
         return stage_problem(table.n_rows, ridges, largest_b, loss=loss).tolerance * _UNUSED
 
     return ObjectivePerturbation.build(
-        loss_gradient(relation, slope=loss.lipschitz, row=ROW_BOUND),
+        loss_gradient(relation, slope=loss.lipschitz, row=STAGE_ROW_BOUND),
         dimension=table.size,
         curvature=curvature,
         ridge=ridge,

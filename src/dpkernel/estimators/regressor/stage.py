@@ -25,7 +25,7 @@ from scipy.special import ndtr
 
 from dpkernel.foundations.types import Array, IntArray
 
-ROW_BOUND = 0.9
+STAGE_ROW_BOUND = 0.9
 LARGEST_TARGET = 64.0  # residuals are limited to this many times the clip
 _EXPONENTS = (1.0, 1.5, 2.0)
 
@@ -177,7 +177,7 @@ def scaled_rows(features: Array, used: IntArray, roots: Array) -> tuple[Array, A
     z[:, ~constant] = features[:, used[~constant] - 1]
     z *= roots.astype(features.dtype)
     wide = z.astype(np.float64)
-    limit = ROW_BOUND**2 * (1 - 2.0**-40)
+    limit = STAGE_ROW_BOUND**2 * (1 - 2.0**-40)
     weights = limit / np.maximum(np.add.reduce(wide * wide, axis=1), limit)
     return z, weights
 

@@ -15,9 +15,9 @@ from dpkernel.data.sources import Source
 from dpkernel.estimators.base import FitPlan, Fitted, logger
 from dpkernel.estimators.kernel_model import KernelModel
 from dpkernel.estimators.objective_model import auto_size
-from dpkernel.estimators.records import RecordRecipe, Targets
+from dpkernel.estimators.records import ROW_BOUND, RecordRecipe, Targets
 from dpkernel.estimators.sgd.fits import GradientFit, OutputFit
-from dpkernel.estimators.sgd.plan import ROW_BOUND, Setting
+from dpkernel.estimators.sgd.plan import SGDSetting
 from dpkernel.estimators.sgd.table import RecordTable
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import JSON, Array, Budget, Neighbours
@@ -116,7 +116,7 @@ class SGDModel(KernelModel):
         """Return a loss of this class with parameters that suit this estimator."""
         return cls()
 
-    def _problem(self) -> Problem:
+    def _problem(self) -> SGDProblem:
         """Return what is minimised, from the parameters of this estimator."""
         raise NotImplementedError
 
@@ -164,9 +164,9 @@ class SGDModel(KernelModel):
         budget: Budget,
         relation: Neighbours,
         powers: Array,
-        problem: Problem,
+        problem: SGDProblem,
         preset: Preset | None,
-    ) -> Setting:
+    ) -> SGDSetting:
         def given(name: str, kind: Callable[[Any], Any] = float) -> Any:
             value = getattr(self, name)
             return None if isinstance(value, str) else kind(value)
@@ -200,7 +200,7 @@ class SGDModel(KernelModel):
                 values["sampling"] = preset.order
             else:
                 values |= {"batch": batch or 1, "momentum": 0.0}
-        return Setting(
+        return SGDSetting(
             type(self).__name__,
             budget,
             relation,
@@ -234,7 +234,7 @@ class SGDModel(KernelModel):
 
 
 @dataclass(frozen=True)
-class Problem:
+class SGDProblem:
     """What SGD minimises: one loss, for each of several views of the targets.
 
     ``signal`` is the variance that we assume for a good prediction. ``single`` is True if there is
@@ -262,7 +262,7 @@ class SGDPlan(FitPlan):
         domain: Domain,
         recipe: RecordRecipe,
         records: RecordTable,
-        problem: Problem,
+        problem: SGDProblem,
         preset: Preset | None,
     ) -> None:
         self.releases = [Release(fit.label, fit.mechanism, fit.draws)]
@@ -306,7 +306,7 @@ def _read_preset(data: JSON | None) -> dict[str, Any]:
     return {} if data is None else {"preset": Preset(**{**data, "notes": tuple(data["notes"])})}
 
 
-def _as_they_come(setting: Setting, perturbation: str, owner: str) -> Setting:
+def _as_they_come(setting: SGDSetting, perturbation: str, owner: str) -> SGDSetting:
     """Return the setting for a table that can only be read from the first row to the last."""
     whole = (setting.batch or setting.n_rows) == setting.n_rows
     if perturbation == "gradient" and (not whole or setting.sampling == "poisson"):

@@ -13,7 +13,7 @@ from dpkernel.data.labels import classes_of
 from dpkernel.data.sources import Source, open_source
 from dpkernel.estimators.classifier import OneAgainstRest
 from dpkernel.estimators.kernel_model import LabelModel
-from dpkernel.estimators.sgd.base import Problem, SGDModel
+from dpkernel.estimators.sgd.base import SGDModel, SGDProblem
 from dpkernel.foundations.types import JSON, Array, Neighbours
 from dpkernel.foundations.validation import Kind
 from dpkernel.models.losses import Logistic, Loss, SmoothedHinge
@@ -184,11 +184,11 @@ class PrivateSGDClassifier(LabelModel, SGDModel):
         assert isinstance(levels, Levels)
         return open_source(self, X, y, again=True, several=False, classes=levels)
 
-    def _problem(self) -> Problem:
+    def _problem(self) -> SGDProblem:
         levels = classes_of(self.classes, self.bounds, type(self).__name__)
         loss = self._loss_named(labels=True)
         places = (1,) if len(levels.values) == 2 else range(len(levels.values))
-        return Problem(levels, loss, tuple(OneAgainstRest(place) for place in places), _SIGNAL)
+        return SGDProblem(levels, loss, tuple(OneAgainstRest(place) for place in places), _SIGNAL)
 
     def _default(self, cls: type[Loss]) -> Loss:
         return SmoothedHinge(1.0) if cls is SmoothedHinge else cls()

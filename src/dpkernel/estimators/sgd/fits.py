@@ -11,7 +11,7 @@ import numpy as np
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from dpkernel.estimators.records import Targets
-from dpkernel.estimators.sgd.plan import Setting, plan_gradient, plan_output
+from dpkernel.estimators.sgd.plan import SGDSetting, plan_gradient, plan_output
 from dpkernel.estimators.sgd.table import RecordTable, sum_gradients
 from dpkernel.foundations.types import JSON, Array, IntArray
 from dpkernel.privacy.mechanisms import Gaussian, MixtureGaussian, SampledGaussian
@@ -28,7 +28,7 @@ class OutputFit:
 
     def __init__(
         self,
-        setting: Setting,
+        setting: SGDSetting,
         table: RecordTable,
         tasks: list[Targets],
         random_state: int | None,
@@ -117,7 +117,7 @@ class GradientFit:
 
     def __init__(
         self,
-        setting: Setting,
+        setting: SGDSetting,
         table: RecordTable,
         tasks: list[Targets],
         random_state: int | None,

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from dpkernel.estimators.records import ROW_BOUND
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import Array, Budget, Neighbours
 from dpkernel.models.losses import Loss
@@ -35,7 +36,6 @@ from dpkernel.privacy.sensitivity import RandomSensitivity, bounded_sum
 from dpkernel.solvers.sgd_gradient import GradientSGD
 from dpkernel.solvers.sgd_output import OutputSGD
 
-ROW_BOUND = 1.0
 _CURVATURE = 0.4  # the share of records in the curved part of the loss
 _EPOCHS = (5, 30)
 MOST_DRAWN = 2**30  # the most row numbers of fresh batches, all of which are kept in memory
@@ -47,7 +47,7 @@ GradientMechanism = Gaussian | SampledGaussian
 
 
 @dataclass(frozen=True)
-class Setting:
+class SGDSetting:
     """What is public about the data, and what the user asked for (None stands for "auto").
 
     Parameters
@@ -114,7 +114,7 @@ class Setting:
         return sensitivity / gaussian_mu(self.budget.epsilon, self.budget.delta)
 
 
-def plan_output(setting: Setting) -> tuple[OutputSGD, OutputMechanism]:
+def plan_output(setting: SGDSetting) -> tuple[OutputSGD, OutputMechanism]:
     """Return the run and the noise for its output."""
     batch = setting.batch or 1
     order = "shuffle" if setting.sampling == "auto" else setting.sampling
@@ -164,7 +164,7 @@ def plan_output(setting: Setting) -> tuple[OutputSGD, OutputMechanism]:
     return plan, mechanism
 
 
-def _auto_epochs(setting: Setting) -> int:
+def _auto_epochs(setting: SGDSetting) -> int:
     """Return enough passes to make the spread of SGD itself small beside the noise.
 
     The last iterate has a spread of about G/(ridge sqrt(T)). The noise is 2 G sqrt(M)/(ridge n mu).
@@ -176,7 +176,7 @@ def _auto_epochs(setting: Setting) -> int:
     return int(min(max(low, math.ceil(4 * setting.n_rows * scale**2 / setting.dimension)), high))
 
 
-def _output_candidates(setting: Setting, draft: dict[str, Any]) -> list[OutputSGD]:
+def _output_candidates(setting: SGDSetting, draft: dict[str, Any]) -> list[OutputSGD]:
     """Return the runs among which the expected error chooses; a single one if nothing is "auto"."""
     smooth = setting.loss.smoothness < math.inf
     ridged = smooth and setting.loss.lipschitz < math.inf and not setting.averaged
@@ -193,7 +193,7 @@ def _output_candidates(setting: Setting, draft: dict[str, Any]) -> list[OutputSG
     return found
 
 
-def _output_error(setting: Setting, plan: OutputSGD) -> float:
+def _output_error(setting: SGDSetting, plan: OutputSGD) -> float:
     fixed = replace(plan, order="shuffle", fresh=False).sensitivity(setting.relation)
     noise = setting.noise_of(fixed.value) ** 2
     bend = setting.bend
@@ -205,7 +205,7 @@ def _output_error(setting: Setting, plan: OutputSGD) -> float:
     return float(np.sum(setting.powers * (setting.signal * bias**2 + noise)))
 
 
-def plan_gradient(setting: Setting) -> tuple[GradientSGD, GradientMechanism]:
+def plan_gradient(setting: SGDSetting) -> tuple[GradientSGD, GradientMechanism]:
     """Return the run, and the noise of every step."""
     if setting.budget.pure:
         allowed = "above 0 with perturbation='gradient'"
@@ -257,7 +257,7 @@ def plan_gradient(setting: Setting) -> tuple[GradientSGD, GradientMechanism]:
     return replace(drafts[place], step=step, momentum=momentum), mechanisms[place]
 
 
-def _step_noise(setting: Setting, plan: GradientSGD, batch: int) -> GradientMechanism:
+def _step_noise(setting: SGDSetting, plan: GradientSGD, batch: int) -> GradientMechanism:
     """Return the mechanism of one step; ``plan.n_steps`` of them fit the budget."""
     sensitivity = bounded_sum(setting.relation, bound=float(plan.clip_steps))
     if batch == setting.n_rows and setting.sampling != "poisson":
@@ -282,7 +282,7 @@ def _step_noise(setting: Setting, plan: GradientSGD, batch: int) -> GradientMech
 
 
 def _gradient_errors(
-    setting: Setting,
+    setting: SGDSetting,
     counts: Sequence[int],
     spreads: Sequence[float],
     steps: Array,

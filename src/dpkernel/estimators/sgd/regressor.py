@@ -11,7 +11,7 @@ from dpkernel.data.domain import Domain, Interval
 from dpkernel.data.sources import Source, open_source
 from dpkernel.estimators.base import interval_of
 from dpkernel.estimators.robust import UnitTarget
-from dpkernel.estimators.sgd.base import Problem, SGDModel
+from dpkernel.estimators.sgd.base import SGDModel, SGDProblem
 from dpkernel.foundations.types import JSON, Array, Neighbours
 from dpkernel.foundations.validation import Kind
 from dpkernel.models.losses import Huber, Loss
@@ -193,9 +193,9 @@ class PrivateSGDRegressor(RegressorMixin, SGDModel):
         self._problem()  # refuses bad parameters before it looks at the data
         return open_source(self, X, y, again=True, several=False)
 
-    def _problem(self) -> Problem:
+    def _problem(self) -> SGDProblem:
         target = interval_of(self.y_bounds, self.bounds, type(self).__name__)
-        return Problem(target, self._loss_named(labels=False), (UnitTarget(target),), _SIGNAL)
+        return SGDProblem(target, self._loss_named(labels=False), (UnitTarget(target),), _SIGNAL)
 
     def _default(self, cls: type[Loss]) -> Loss:
         return Huber(_THRESHOLD) if cls is Huber else cls()

@@ -1,4 +1,11 @@
-"""Feature maps: independent of the data, seeded by public numbers, with bounded row norms."""
+"""Feature maps: independent of the data, seeded by public numbers, with bounded row norms.
+
+To add a map, write a class with ``@register`` in a file of this package. The contract tests then try
+it.
+"""
+
+import importlib
+import pkgutil
 
 from dpkernel.models.features.base import FeatureMap, feature_map_from_dict, recipe_limit
 from dpkernel.models.features.eigen import PublicEigenfeatures
@@ -27,3 +34,6 @@ __all__ = [
     "feature_map_from_dict",
     "recipe_limit",
 ]
+
+for _module in pkgutil.iter_modules(__path__):  # every file here may register maps
+    importlib.import_module(f"{__name__}.{_module.name}")

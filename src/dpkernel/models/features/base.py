@@ -19,6 +19,7 @@ from dpkernel.data.tables import checked_table
 from dpkernel.foundations.errors import CertificateError, ParameterError, parameter_message
 from dpkernel.foundations.rounding import gamma
 from dpkernel.foundations.types import JSON, Array, is_whole
+from dpkernel.models.graph import Graph
 from dpkernel.models.kernels import Kernel, kernel_from_dict
 
 
@@ -64,6 +65,26 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         This is the inner loop: X is finite and has the right number of columns. A huge entry gives
         some finite row, never an error, a warning or a NaN. Several threads may call it at once.
         """
+
+    def write(self, graph: Graph, x: str) -> str:
+        """Add phi of every row to an ONNX graph and return its name.
+
+        ``x`` is the name of the rows in the graph. A subclass that the registry does not know is
+        refused, because it may compute something else.
+        """
+        if REGISTRY.get(self.kind) is not type(self):
+            raise self._unwritten()
+        return self._write(graph, x)
+
+    def _write(self, graph: Graph, x: str) -> str:
+        """Add the steps of ``transform_block``, in double precision."""
+        raise self._unwritten()
+
+    def _unwritten(self) -> ParameterError:
+        return ParameterError(
+            f"The feature map {type(self).__name__} can't be written as an ONNX graph. Choose another"
+            " one, for example FourierFeatures."
+        )
 
     def evaluation_error(self) -> float | None:
         """Return how far a computed row can be from a function of that row alone.

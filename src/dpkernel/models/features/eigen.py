@@ -22,6 +22,7 @@ from dpkernel.models.features.base import (
     shrinking_error,
 )
 from dpkernel.models.features.mercer import Spectrum1D, leading_products, solve_1d
+from dpkernel.models.graph import Graph
 from dpkernel.models.kernels import Kernel, kept, resolve_kernel
 
 _FLOOR = 1e-6  # lower limit of the first eigenfunction as a divisor, relative to its maximum
@@ -155,6 +156,11 @@ class PublicEigenfeatures(FeatureMap):
             self._parts.evaluate(rows, out[start : start + step])
         return shrink_rows(out, self._kappa)
 
+    def _write(self, graph: Graph, x: str) -> str:
+        reach = 1.0 if self.measure == "uniform" else 6.0 * self.scale
+        inside = graph.clip(x, -reach, reach)
+        return graph.shrink(self._parts.write(graph, inside), self._kappa)
+
 
 class _Products:
     """The eigenfunctions of a product kernel: products of one-dimensional eigenfunctions.
@@ -223,6 +229,28 @@ class _Products:
             features[own] = features[parents] * ratios[rows]
         out[...] = features.T
 
+    def write(self, graph: Graph, x: str) -> str:
+        """Add the features to an ONNX graph, parents before children."""
+        first, ratios = None, []
+        for (solved, columns, top), floor in zip(self.groups, self.floors, strict=True):
+            table = solved.write(graph, graph.columns(x, columns), top + 1)
+            lowest = graph.largest(graph.clip(table[0], -1.0, 1.0), floor)
+            for j in range(len(columns)):
+                one = graph.columns(lowest, [j])
+                first = one if first is None else graph.multiply(first, one)
+            ratios += [graph.divide(graph.clip(t, -1.0, 1.0), lowest) for t in table[1:]]
+        assert first is not None
+        if not ratios:
+            return first
+        joined, found, place = graph.join(ratios), [first], {0: 0}
+        for own, parents, rows in self.levels:
+            # a parent is one level up, so all parents have been computed by now
+            before = graph.join(found)
+            above = graph.columns(before, [place[int(parent)] for parent in parents])
+            found.append(graph.multiply(above, graph.columns(joined, rows)))
+            place |= {int(feature): len(place) + i for i, feature in enumerate(own)}
+        return graph.columns(graph.join(found), [place[i] for i in range(len(place))])
+
     def evaluation_error(self) -> float:
         r"""Return how far a row of features, in float64, can be from a function of that row.
 
@@ -273,6 +301,10 @@ class _Sample:
     def evaluate(self, X: Array, out: Array) -> None:
         """Write the features of the rows to ``out``."""
         out[...] = self.kernel(X.astype(np.float64), self.sample) @ self.weights
+
+    def write(self, graph: Graph, x: str) -> str:
+        """Add the features to an ONNX graph."""
+        return graph.product(self.kernel.write(graph, x, self.sample), self.weights)
 
 
 @lru_cache(maxsize=2)  # an eigenvalue problem of seconds, which the fits of a search have in common

@@ -13,6 +13,7 @@ from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.rounding import HALF_ULP, MATH_ERROR, gamma
 from dpkernel.foundations.types import Array
 from dpkernel.models.features.base import FeatureMap, register, shifted_sobol
+from dpkernel.models.graph import Graph
 from dpkernel.models.kernels import Additive, Isotropic, Kernel, ShiftInvariant, resolve_kernel
 
 _MOST_FREQUENCY = 1e18  # for larger frequencies every phase is noise in double precision
@@ -189,6 +190,13 @@ class FourierFeatures(FeatureMap):
         for start in range(0, len(X), step):
             pair(out[start : start + step], amplitudes)
         return out
+
+    def _write(self, graph: Graph, x: str) -> str:
+        frequencies, amplitudes = self._tables[np.dtype(np.float64)]
+        inside = graph.clip(x, -self._most_input, self._most_input)
+        phases = graph.product(inside, frequencies)
+        pair = graph.join([graph.node("Cos", phases), graph.node("Sin", phases)])
+        return graph.multiply(pair, amplitudes)
 
 
 def _independent(n: int, n_columns: int, draws: np.random.Generator) -> Array:

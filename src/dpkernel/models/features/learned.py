@@ -16,7 +16,9 @@ from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import JSON, Array, is_real
 from dpkernel.models.features.base import FeatureMap, register
 from dpkernel.models.features.input_law import CELLS, InputLaw, uniform_law
-from dpkernel.models.kernels import square_distances
+from dpkernel.models.features.input_law import LARGEST as STANDARD_DEVIATIONS
+from dpkernel.models.graph import Graph
+from dpkernel.models.kernels import Gaussian, Laplace, square_distances
 
 FAMILIES = ("linear", "gaussian", "laplace")
 MOST = 2000
@@ -303,6 +305,29 @@ class LearnedFeatures(FeatureMap):
         """Return phi of every row, computed in double precision because of small eigenvalues."""
         rows = self.of_standardised(self.law.standardise(X))
         return np.asarray(rows.astype(X.dtype, copy=False))
+
+    def _write(self, graph: Graph, x: str) -> str:
+        law = self.law
+        inside = graph.largest(graph.smallest(x, law.high), law.low)
+        moved = graph.divide(graph.subtract(inside, law.mean), law.spread)
+        moved = graph.clip(moved, -STANDARD_DEVIATIONS, STANDARD_DEVIATIONS)
+        total = None
+        for part in self._mixture:
+            rows, points = moved, self.landmarks
+            if part.metric and self._metric is not None:
+                factor = factor_of(part.family, self._metric)
+                rows, points = graph.product(moved, factor), points @ factor
+            scale = part.scale * math.sqrt(points.shape[1])
+            if part.family == "linear":
+                values = graph.product(rows, points.T / points.shape[1])
+            else:
+                kernel = Gaussian(scale) if part.family == "gaussian" else Laplace(scale)
+                values = kernel.write(graph, rows, points)
+            values = graph.multiply(values, part.weight)
+            total = values if total is None else graph.add(total, values)
+        assert total is not None
+        out = graph.add(graph.product(total, self.weights), self._shift)
+        return graph.clip(out, -_LARGEST, _LARGEST)
 
 
 def law_sample(law: InputLaw, n: int, random_state: int) -> Array:

@@ -10,6 +10,7 @@ import numpy as np
 from dpkernel.foundations.rounding import gamma
 from dpkernel.foundations.types import Array
 from dpkernel.models.features.base import FeatureMap, register
+from dpkernel.models.graph import Graph
 
 
 @register
@@ -34,3 +35,6 @@ class LinearFeatures(FeatureMap):
     def transform_block(self, X: Array) -> Array:
         """Return the rows, clipped to the box and scaled."""
         return np.asarray(np.clip(X, -1.0, 1.0) * X.dtype.type(self._factor))
+
+    def _write(self, graph: Graph, x: str) -> str:
+        return graph.multiply(graph.clip(x, -1.0, 1.0), self._factor)

@@ -19,6 +19,7 @@ from numpy.polynomial import legendre
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.rounding import HALF_ULP, MATH_ERROR, gamma
 from dpkernel.foundations.types import Array
+from dpkernel.models.graph import Graph
 from dpkernel.models.kernels import Kernel, Laplace, kept
 
 _LEAST_SHARE = 1e-9  # relative to the first eigenvalue; below it eigenfunctions are inaccurate
@@ -69,6 +70,30 @@ class Spectrum1D:
         flat = terms.reshape(self.n_terms, -1)
         np.matmul(self.coefficients[:, :n].T.astype(x.dtype), flat, out=out.reshape(n, -1))
         return out
+
+    def write(self, graph: Graph, x: str, n: int) -> list[str]:
+        """Add what ``evaluate`` computes to an ONNX graph, a matrix for each a < n."""
+        x = graph.clip(x, -self.reach, self.reach)
+        if self.waves is not None:
+            waves = [
+                graph.node("Sin" if a % 2 else "Cos", graph.multiply(x, self.waves[a]))
+                for a in range(n)
+            ]
+            return [graph.multiply(w, self.coefficients[a]) for a, w in enumerate(waves)]
+        terms = [graph.clip(x, 1.0, 1.0), graph.divide(x, self.reach)]
+        for p in range(1, self.n_terms - 1):
+            up = graph.multiply(graph.multiply(terms[1], terms[p]), (2 * p + 1) / (p + 1))
+            terms.append(graph.subtract(up, graph.multiply(terms[p - 1], p / (p + 1))))
+        deep = [
+            graph.node("Unsqueeze", graph.clip(t, -1.0, 1.0), graph.whole(2))
+            for t in terms[: self.n_terms]
+        ]
+        stacked = deep[0] if len(deep) == 1 else graph.node("Concat", *deep, axis=2)
+        values = graph.product(stacked, self.coefficients[:, :n])
+        return [
+            graph.node("Gather", values, graph.constant(a, np.int64), axis=2)  # this drops the axis
+            for a in range(n)
+        ]
 
     def evaluation_errors(self) -> Array:
         """Return, for every order a, how far ``evaluate`` can be from a function of x, in float64.

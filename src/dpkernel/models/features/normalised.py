@@ -12,6 +12,7 @@ from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import JSON, Array, is_real
 from dpkernel.models.features.base import FeatureMap, feature_map_from_dict, register
 from dpkernel.models.features.linear import LinearFeatures
+from dpkernel.models.graph import Graph
 
 
 @register
@@ -86,6 +87,14 @@ class NormalisedFeatures(FeatureMap):
             norms *= phi.dtype.type(1 + (2.0**-20 if phi.dtype == np.float32 else 2.0**-40))
             out /= np.maximum(norms, phi.dtype.type(self.constant / 2))[:, None]
         return np.nan_to_num(out, copy=False, nan=0.0, posinf=1.0, neginf=-1.0)
+
+    def _write(self, graph: Graph, x: str) -> str:
+        phi = self._base.write(graph, x)
+        moved = graph.multiply(graph.subtract(phi, self._centre), float(self.scale))
+        constant = graph.multiply(graph.ones(phi), float(self.constant))
+        out = graph.join([constant, moved])
+        norms = graph.multiply(graph.node("Sqrt", graph.squares(out)), 1 + 2.0**-40)
+        return graph.divide(out, graph.largest(norms, self.constant / 2))
 
     def _recipe(self) -> JSON:
         return {

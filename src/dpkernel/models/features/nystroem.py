@@ -10,6 +10,7 @@ import numpy as np
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import Array
 from dpkernel.models.features.base import FeatureMap, register, shifted_sobol, shrink_rows
+from dpkernel.models.graph import Graph
 from dpkernel.models.kernels import Kernel, resolve_kernel
 
 _JITTER = 1e-12  # relative to the largest eigenvalue
@@ -118,3 +119,7 @@ class PublicNystroem(FeatureMap):
             rows = X[start : start + step].astype(np.float64, copy=False)
             out[start : start + step] = self._kernel(rows, self._points) @ self._weights
         return shrink_rows(out, self._kappa)
+
+    def _write(self, graph: Graph, x: str) -> str:
+        values = self._kernel.write(graph, x, self._points)
+        return graph.shrink(graph.product(values, self._weights), self._kappa)

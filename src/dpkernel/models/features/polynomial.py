@@ -13,6 +13,7 @@ import numpy as np
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import Array
 from dpkernel.models.features.base import FeatureMap, register, shrink_rows, shrinking_error
+from dpkernel.models.graph import Graph
 from dpkernel.models.kernels import Polynomial
 
 _MOST_OUTPUTS = 20_000
@@ -110,6 +111,13 @@ class PolynomialMap(FeatureMap):
             out[start : start + step] = (level * weights).T
         return shrink_rows(out, self._kappa)
 
+    def _write(self, graph: Graph, x: str) -> str:
+        u = write_homogeneous(graph, self._factors, x)
+        level = graph.columns(u, range(self._first, len(self._factors)))
+        for parents, last in self._steps:
+            level = graph.multiply(graph.columns(level, parents), graph.columns(u, last))
+        return graph.shrink(graph.multiply(level, self._weights), self._kappa)
+
 
 def homogeneous_factors(kernel: Polynomial, n_inputs: int) -> Array:
     """Return the factors that turn (1, x) into u, for which the kernel is <u, u'>^p."""
@@ -123,3 +131,9 @@ def homogeneous(X: Array, factors: Array) -> Array:
     np.clip(X, -1, 1, out=u[:, 1:])
     u *= factors.astype(X.dtype)
     return u
+
+
+def write_homogeneous(graph: Graph, factors: Array, x: str) -> str:
+    """Add u of every row to an ONNX graph."""
+    u = graph.join([graph.ones(x), graph.clip(x, -1.0, 1.0)])
+    return graph.multiply(u, factors)

@@ -22,6 +22,7 @@ from dpkernel.models.features.base import (
     shrinking_error,
 )
 from dpkernel.models.features.fourier import FourierFeatures
+from dpkernel.models.graph import Graph
 
 _MOST_ENTRIES = 1 << 20  # largest number of base features that exist at one time
 _QUANTILE = 0.9
@@ -135,6 +136,15 @@ class RandomProjection(FeatureMap):
             project(self._base.transform_block(X[rows]), out[rows])
             shrink_rows(out[rows], self._bound)
         return out
+
+    def _write(self, graph: Graph, x: str) -> str:
+        base = self._base.write(graph, x)
+        if self.structure == "gaussian":
+            matrix = self._matrices[np.dtype(np.float64)]
+        else:  # the matrix of the fast transform is the transform of the unit vectors
+            matrix = np.empty((self._base.n_outputs, self.n_outputs))
+            self._project_fast(np.eye(len(matrix)), matrix)
+        return graph.shrink(graph.product(base, matrix), self._bound)
 
     def evaluation_error(self) -> float | None:
         r"""Return (e + gamma(k) (kappa + e)) ||R||_F / sqrt(M) plus the error of shrinking.

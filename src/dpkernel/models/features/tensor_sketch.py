@@ -10,7 +10,8 @@ from scipy import fft, sparse
 
 from dpkernel.foundations.types import Array
 from dpkernel.models.features.base import FeatureMap, register, shrink_rows
-from dpkernel.models.features.polynomial import homogeneous, homogeneous_factors
+from dpkernel.models.features.polynomial import homogeneous, homogeneous_factors, write_homogeneous
+from dpkernel.models.graph import Graph
 from dpkernel.models.kernels import Polynomial
 
 _MOST_ENTRIES = 1 << 19  # largest number of entries of sketches that exist at one time
@@ -93,3 +94,26 @@ class TensorSketch(FeatureMap):
                 product = transformed if product is None else product * transformed
             out[start : start + step] = fft.irfft(product, n=m, axis=1)
         return shrink_rows(out, self._kappa)
+
+    def _write(self, graph: Graph, x: str) -> str:
+        u, m = write_homogeneous(graph, self._factors, x), self.n_outputs
+        real = imaginary = None
+        for places, signs in zip(self._places, self._signs, strict=True):
+            sketch = np.zeros((len(places), m))
+            sketch[np.arange(len(places)), places] = signs
+            transform = np.fft.rfft(sketch, axis=1)
+            a, b = graph.product(u, transform.real), graph.product(u, transform.imag)
+            if real is None or imaginary is None:
+                real, imaginary = a, b
+                continue
+            real, imaginary = (
+                graph.subtract(graph.multiply(real, a), graph.multiply(imaginary, b)),
+                graph.add(graph.multiply(real, b), graph.multiply(imaginary, a)),
+            )
+        assert real is not None and imaginary is not None
+        half = np.eye(m // 2 + 1)
+        back = graph.add(
+            graph.product(real, np.fft.irfft(half, n=m, axis=1)),
+            graph.product(imaginary, np.fft.irfft(1j * half, n=m, axis=1)),
+        )
+        return graph.shrink(back, self._kappa)

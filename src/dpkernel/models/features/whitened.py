@@ -14,6 +14,7 @@ from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import Array
 from dpkernel.models.features.base import FeatureMap, register, shifted_sobol
 from dpkernel.models.features.eigen import PublicEigenfeatures
+from dpkernel.models.graph import Graph
 from dpkernel.models.kernels import Kernel, resolve_kernel
 
 _SAMPLE = 4096  # smallest number of sample points; otherwise 8 per component
@@ -170,3 +171,13 @@ class WhitenedFeatures(FeatureMap):
         out = self._raw(inside) @ self._rotation[1:]
         out += self._rotation[0]
         return np.asarray(np.clip(out, -_LARGEST, _LARGEST, out=out).astype(X.dtype, copy=False))
+
+    def _write(self, graph: Graph, x: str) -> str:
+        inside = graph.clip(x, -1.0, 1.0)
+        if self.mean is None:
+            raw = graph.divide(self._box.write(graph, inside), np.sqrt(self._spectrum))
+        else:
+            kernel, landmarks, weights = self._components
+            raw = graph.product(kernel.write(graph, inside, landmarks), weights)
+        out = graph.add(graph.product(raw, self._rotation[1:]), self._rotation[0])
+        return graph.clip(out, -_LARGEST, _LARGEST)

@@ -15,17 +15,19 @@ depend on y s; regression losses depend on the residual y - s. The constants are
 Every constant is attained. Where a loss has a kink, ``derivative`` is one of its subgradients and
 ``curvature`` is a generalised second derivative (0 on straight parts).
 
-To add a loss, write a class in this package and add a line to the registry at the foot of this
-file. The contract tests then compare its constants with finite differences and a random search.
+To add a loss, write a class with ``@register`` in a file of this package. The contract tests then
+compare its constants with finite differences and a random search.
 """
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from typing import Any
 
 from dpkernel.foundations.errors import CertificateError
 from dpkernel.foundations.types import JSON
-from dpkernel.models.losses.base import Loss
+from dpkernel.models.losses.base import REGISTRY, Loss
 from dpkernel.models.losses.margin import Hinge, Logistic, PowerHinge, SmoothedHinge, SquaredHinge
 from dpkernel.models.losses.residual import (
     Absolute,
@@ -71,20 +73,5 @@ def loss_from_dict(data: JSON) -> Loss:
     return found
 
 
-REGISTRY: dict[str, type[Loss]] = {
-    cls.kind: cls
-    for cls in (
-        Logistic,
-        SmoothedHinge,
-        SquaredHinge,
-        Hinge,
-        PowerHinge,
-        Squared,
-        Huber,
-        Pinball,
-        SmoothedPinball,
-        Absolute,
-        SmoothedInsensitive,
-        PowerAbsolute,
-    )
-}
+for _module in pkgutil.iter_modules(__path__):  # every file here may register losses
+    importlib.import_module(f"{__name__}.{_module.name}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from dpkernel.foundations.types import JSON, Array, is_real
 from dpkernel.models.losses import slope
 
 TINY = 1e-300  # a smaller parameter would overflow in a division by it
+T = TypeVar("T", bound="Loss")
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,15 @@ class Loss(ABC):
             allowed = f"a float in the range {ends[0]}{low:g}, {high:g}{ends[1]}"
             raise ParameterError(parameter_message(type(self).__name__, name, allowed, given))
         object.__setattr__(self, name, value)
+
+
+REGISTRY: dict[str, type[Loss]] = {}
+
+
+def register(cls: type[T]) -> type[T]:
+    """Add a loss to the registry under its kind; a class decorator."""
+    REGISTRY[cls.kind] = cls
+    return cls
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,10 @@ from scipy.special import expit
 
 from dpkernel.foundations.types import Array
 from dpkernel.models.losses import slope
-from dpkernel.models.losses.base import TINY, MarginLoss, power_bend
+from dpkernel.models.losses.base import TINY, MarginLoss, power_bend, register
 
 
+@register
 @dataclass(frozen=True)
 class Logistic(MarginLoss):
     """Logistic loss log(1 + e^-u)."""
@@ -50,6 +51,7 @@ class Logistic(MarginLoss):
         return np.asarray(p * (1 - p))
 
 
+@register
 @dataclass(frozen=True)
 class SmoothedHinge(MarginLoss):
     """Hinge loss whose kink is replaced by a parabola on [1 - width, 1].
@@ -98,6 +100,7 @@ class SmoothedHinge(MarginLoss):
         return np.where((u >= 1.0 - self.width) & (u < 1.0), 1.0 / self.width, 0.0)
 
 
+@register
 @dataclass(frozen=True)
 class SquaredHinge(MarginLoss):
     """Half the squared hinge for margins above -reach, and a straight line below.
@@ -147,6 +150,7 @@ class SquaredHinge(MarginLoss):
         return np.where((u > -self.reach) & (u < 1.0), 1.0, 0.0)
 
 
+@register
 @dataclass(frozen=True)
 class Hinge(MarginLoss):
     """Hinge loss max(0, 1 - u)."""
@@ -182,6 +186,7 @@ class Hinge(MarginLoss):
         return np.zeros_like(u)
 
 
+@register
 @dataclass(frozen=True)
 class PowerHinge(MarginLoss):
     """Power of the hinge loss, max(0, 1 - u)^q with 1 <= q <= 2.

@@ -10,9 +10,10 @@ import numpy as np
 
 from dpkernel.foundations.types import Array
 from dpkernel.models.losses import slope
-from dpkernel.models.losses.base import TINY, ResidualLoss, power_bend
+from dpkernel.models.losses.base import TINY, ResidualLoss, power_bend, register
 
 
+@register
 @dataclass(frozen=True)
 class Squared(ResidualLoss):
     """Half the squared residual, r^2 / 2."""
@@ -48,6 +49,7 @@ class Squared(ResidualLoss):
         return np.ones_like(r)
 
 
+@register
 @dataclass(frozen=True)
 class Huber(ResidualLoss):
     """Huber loss: half the squared residual up to the threshold, a straight line beyond it.
@@ -94,6 +96,7 @@ class Huber(ResidualLoss):
         return np.where(np.abs(r) < self.threshold, 1.0, 0.0)
 
 
+@register
 @dataclass(frozen=True)
 class Pinball(ResidualLoss):
     """Pinball loss of a quantile: quantile * r for r above 0, (quantile - 1) * r below 0.
@@ -139,6 +142,7 @@ class Pinball(ResidualLoss):
         return np.zeros_like(r)
 
 
+@register
 @dataclass(frozen=True)
 class SmoothedPinball(ResidualLoss):
     """Pinball loss whose kink is replaced by a parabola on ``|r| <= width / 2``.
@@ -198,6 +202,7 @@ class SmoothedPinball(ResidualLoss):
         return np.where(np.abs(r) < self.width / 2, 1.0 / self.width, 0.0)
 
 
+@register
 @dataclass(frozen=True)
 class Absolute(ResidualLoss):
     """Absolute loss ``|r|``, or ``max(0, |r| - tube)`` with an insensitive tube.
@@ -243,6 +248,7 @@ class Absolute(ResidualLoss):
         return np.zeros_like(r)
 
 
+@register
 @dataclass(frozen=True)
 class SmoothedInsensitive(ResidualLoss):
     """``max(0, |r| - tube)``, with each kink replaced by a parabola of this width outside the tube.
@@ -309,6 +315,7 @@ class SmoothedInsensitive(ResidualLoss):
         return np.where((out > 0) & (out < self.width), 1.0 / self.width, 0.0)
 
 
+@register
 @dataclass(frozen=True)
 class PowerAbsolute(ResidualLoss):
     """Power of the absolute residual, ``|r|^q`` with 1 <= q <= 2.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import ClassVar
 
 import numpy as np
@@ -15,6 +15,8 @@ from dpkernel.foundations.types import JSON, Array, Budget, is_real
 from dpkernel.privacy import pld
 
 ORDERS = tuple(1 + 10.0**e for e in np.linspace(-2, 4, 121))  # the Renyi orders to try
+_SECANTS, _NEAR = 12, 1e-9
+_LOGS = np.array([(math.log1p(-1 / order), math.log(order)) for order in ORDERS]).T
 
 
 class PrivacyProfile(ABC):
@@ -59,6 +61,15 @@ class PrivacyProfile(ABC):
         return min(self.epsilon(1e-12), 1e3)
 
     @property
+    def lasting(self) -> bool:
+        """Whether results may be remembered.
+
+        A profile of another library may change or have no hash, and then so may its compositions.
+        """
+        parts: tuple[PrivacyProfile, ...] = getattr(self, "parts", ())
+        return type(self).__module__.startswith("dpkernel.") and all(p.lasting for p in parts)
+
+    @property
     def mu(self) -> float | None:
         """The mu of a Gaussian pair that dominates this profile, or None; mu^2 adds up."""
         return None
@@ -71,9 +82,7 @@ class PrivacyProfile(ABC):
                     type(self).__name__, "delta", "a float in the range [0, 1)", delta
                 )
             )
-        # a profile of another library may change, or have no hash
-        own = type(self).__module__.startswith("dpkernel.")
-        return (_least_epsilon if own else _least_epsilon.__wrapped__)(self, delta)
+        return (_least_epsilon if self.lasting else _least_epsilon.__wrapped__)(self, delta)
 
     def compose(self, *others: PrivacyProfile) -> PrivacyProfile:
         """Return the profile of this release followed by the others, each chosen adaptively."""
@@ -85,7 +94,20 @@ class PrivacyProfile(ABC):
 
     def supports(self, budget: Budget) -> bool:
         """Return whether this profile proves (epsilon, delta)-DP for the budget."""
-        return self.delta(budget.epsilon) <= budget.delta
+        return self.proves(budget.epsilon, budget.delta)
+
+    def proves(self, epsilon: float, delta: float) -> bool:
+        """Return whether ``self.delta(epsilon) <= delta``.
+
+        A search for epsilon asks this again and again for the same delta. A profile may answer it
+        faster than it computes its delta, but the answer must be the same.
+        """
+        return self.delta(epsilon) <= delta
+
+    @cached_property
+    def renyi_curve(self) -> Array:
+        """The Renyi bounds at all orders to try."""
+        return np.array([self.rdp(order) for order in ORDERS])
 
     def trade_off(self, type_one: Array | Sequence[float] | float) -> Array:
         """Return a lower bound on the type II error of any attack with this type I error.
@@ -104,15 +126,15 @@ class PrivacyProfile(ABC):
 
 @lru_cache(maxsize=1024)  # plan, ledger and certificate of a fit ask for the same values
 def _least_epsilon(profile: PrivacyProfile, delta: float) -> float:
-    if profile.delta(0.0) <= delta:
+    if profile.proves(0.0, delta):
         return 0.0
     high = 1.0
-    while profile.delta(high) > delta:
+    while not profile.proves(high, delta):
         high *= 2
         if high > 1e12:
             return math.inf
     low = 0.0 if high == 1 else high / 2
-    return bisect(lambda e: profile.delta(e) > delta, low, high, profile.precision)[1]
+    return bisect(lambda e: not profile.proves(e, delta), low, high, profile.precision)[1]
 
 
 def bisect(
@@ -129,22 +151,60 @@ def bisect(
         low, high = (middle, high) if true_below(middle) else (low, middle)
 
 
+def narrowed(
+    true_below: Callable[[float], bool], gap: Callable[[float], float], low: float, high: float
+) -> Callable[[float], bool]:
+    """Return the predicate, for a bisection between ``low``, where it is true, and ``high``.
+
+    ``gap`` is a smooth function that is negative where the predicate is true. A few secants find
+    where it changes its sign (regula falsi, with the weights of the Illinois algorithm). After that,
+    most questions of the bisection are answered by the points that were tried: what is true at a
+    point is true below it, and what is false at a point is false above it. So the bisection has the
+    same result with fewer evaluations.
+    """
+    ends = [low, high]
+
+    def ask(x: float) -> bool:
+        if x <= ends[0] or x >= ends[1]:
+            return x <= ends[0]
+        found = true_below(x)
+        ends[not found] = x
+        return found
+
+    gaps, last = [gap(low), gap(high)], None
+    for _ in range(_SECANTS):
+        if not gaps[0] < 0 < gaps[1] or not ends[1] - ends[0] > _NEAR * ends[1]:
+            break
+        x = ends[0] + (ends[1] - ends[0]) * gaps[0] / (gaps[0] - gaps[1])
+        if not ends[0] < x < ends[1]:
+            break
+        side = 0 if ask(x) else 1
+        gaps[side] = gap(x)
+        if side == last:
+            gaps[1 - side] /= 2
+        last = side
+    if last is not None:  # secants may come near from one side only
+        ask(ends[last] * (1 - _NEAR if last else 1 + _NEAR))
+    return ask
+
+
 def hypot_up(values: Sequence[float]) -> float:
     """Return the root of the sum of squares, rounded up."""
     return math.nextafter(math.hypot(*values) * (1 + 4e-16), math.inf)
 
 
 def rdp_delta(rdp: Callable[[float], float], epsilon: float) -> float:
-    """Return the smallest delta that the Renyi curve proves at this epsilon.
+    """Return the smallest delta that the Renyi curve proves at this epsilon."""
+    return renyi_delta(np.array([rdp(order) for order in ORDERS]), epsilon)
+
+
+def renyi_delta(curve: Array, epsilon: float) -> float:
+    """Return the smallest delta that the bounds of ``PrivacyProfile.renyi_curve`` prove.
 
     It uses epsilon = rho + log((a - 1)/a) - (log delta + log a)/(a - 1) for every order a.
     """
-    best = 1.0
-    for order in ORDERS:
-        rho = rdp(order)
-        if not rho < math.inf:
-            continue
-        log_delta = (order - 1) * (rho - epsilon + math.log1p(-1 / order)) - math.log(order)
-        # a value that underflowed is not really zero
-        best = min(best, max(math.exp(min(log_delta, 0.0)) * (1 + 1e-10), 5e-324))
-    return best
+    with np.errstate(invalid="ignore"):
+        log_deltas = (np.array(ORDERS) - 1) * (curve - epsilon + _LOGS[0]) - _LOGS[1]
+    best = float(log_deltas.min(initial=0.0, where=curve < math.inf))
+    # a value that underflowed is not really zero
+    return min(1.0, max(math.exp(best) * (1 + 1e-10), 5e-324))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
@@ -12,13 +12,18 @@ from typing import ClassVar
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import JSON
 from dpkernel.privacy import pld
-from dpkernel.privacy.profiles.base import PrivacyProfile, hypot_up, rdp_delta
+from dpkernel.privacy.profiles.base import PrivacyProfile, hypot_up, renyi_delta
 from dpkernel.privacy.profiles.gaussian import GaussianProfile, MixtureProfile
 from dpkernel.privacy.profiles.mixing import MixingProfile
 from dpkernel.privacy.profiles.objective import ObjectiveProfile
 from dpkernel.privacy.profiles.pure import ApproximateProfile, PureProfile
 from dpkernel.privacy.profiles.sampled import SampledGaussianProfile
 from dpkernel.privacy.sensitivity import round_up
+
+_LEAST_EXPONENT, _LARGEST_EXPONENT = (
+    -18.0,
+    0.0 - 1e-12,
+)  # of 10, for the deltas of basic composition
 
 
 @dataclass(frozen=True)
@@ -68,12 +73,33 @@ class ComposedProfile(PrivacyProfile):
         distribution = self.pld()
         if distribution is not None:
             return min(basic, distribution.delta(epsilon))
-        # (1 + e^epsilon) miss: each of the two distributions moves by at most that probability
-        missed = (1 + math.exp(min(epsilon, 700.0))) * self.rdp_miss
-        renyi = min(rdp_delta(self.rdp, epsilon) + missed, 1.0)
+        renyi = self._renyi(epsilon)
         if any(part.by_renyi for part in self.parts):
             return min(basic, renyi)
         return min(basic, self._basic(epsilon), renyi)
+
+    def proves(self, epsilon: float, delta: float) -> bool:
+        """Return whether one of the rules proves this point, the fastest rule first."""
+        if self._sum_of_points(epsilon) <= delta:
+            return True
+        distribution = self.pld()
+        if distribution is not None:
+            return distribution.delta(epsilon) <= delta
+        if self._renyi(epsilon) <= delta:
+            return True
+        if any(part.by_renyi for part in self.parts):
+            return False
+        # ``_basic`` is at most delta if and only if the largest delta of its grid up to this one fits
+        if delta >= 10.0**_LARGEST_EXPONENT:
+            return self._fits(_LARGEST_EXPONENT, epsilon)
+        exponent = _halved(lambda middle: 10.0**middle > delta)[0]
+        return exponent > _LEAST_EXPONENT and self._fits(exponent, epsilon)
+
+    def _renyi(self, epsilon: float) -> float:
+        """Return the Renyi bound."""
+        # (1 + e^epsilon) miss: each of the two distributions moves by at most that probability
+        missed = (1 + math.exp(min(epsilon, 700.0))) * self.rdp_miss
+        return min(renyi_delta(self.renyi_curve, epsilon) + missed, 1.0)
 
     def rdp(self, order: float) -> float:
         """Return the sum of the parts' Renyi bounds."""
@@ -87,7 +113,8 @@ class ComposedProfile(PrivacyProfile):
     def pld(self, step: float = pld.STEP) -> pld.Distribution | None:
         """Return the convolution of the parts' distributions."""
         wanted = min(step, *(part.fineness for part in self.parts))
-        return _composed_pld(self.parts, max(wanted, self.spread * 1e-6))
+        found = _composed_pld if self.lasting else _composed_pld.__wrapped__
+        return found(self.parts, max(wanted, self.spread * 1e-6))
 
     def _sum_of_points(self, epsilon: float) -> float:
         """Return the basic bound if only one point of every part is known, and 1 otherwise."""
@@ -102,21 +129,16 @@ class ComposedProfile(PrivacyProfile):
 
     def _basic(self, epsilon: float) -> float:
         """Return the basic bound: the sum of the parts' epsilons at a common delta, by bisection."""
+        if not self._fits(_LARGEST_EXPONENT, epsilon):
+            return 1.0
+        return float(10.0 ** _halved(lambda middle: self._fits(middle, epsilon))[1])
+
+    def _fits(self, exponent: float, epsilon: float) -> bool:
+        """Return whether the epsilons of the parts add up to at most this one at delta 10^exponent."""
         if not epsilon > 0:
-            return 1.0
-        share = 1.0 / len(self.parts)
-
-        def fits(exponent: float) -> bool:
-            delta = 10.0**exponent
-            return math.fsum(p.epsilon(delta * share) for p in self.parts) <= epsilon
-
-        low, high = -18.0, 0.0 - 1e-12
-        if not fits(high):
-            return 1.0
-        for _ in range(26):  # until delta is known to 1e-6 of itself
-            middle = (low + high) / 2
-            low, high = (low, middle) if fits(middle) else (middle, high)
-        return float(10.0**high)
+            return False
+        share = 10.0**exponent * (1.0 / len(self.parts))
+        return math.fsum(part.epsilon(share) for part in self.parts) <= epsilon
 
     def to_dict(self) -> JSON:
         """Return the kind and the parts."""
@@ -134,7 +156,13 @@ def compose(profiles: Sequence[PrivacyProfile]) -> PrivacyProfile:
     flat: list[PrivacyProfile] = []
     for profile in profiles:
         flat.extend(profile.parts if isinstance(profile, ComposedProfile) else (profile,))
-    flat = _counted(flat)
+    lasting = all(profile.lasting for profile in flat)
+    return (_composed if lasting else _composed.__wrapped__)(tuple(flat))
+
+
+@lru_cache(maxsize=256)  # plan, ledger and certificate of a fit compose the same releases
+def _composed(profiles: tuple[PrivacyProfile, ...]) -> PrivacyProfile:
+    flat = _counted(profiles)
     if not flat:
         return GaussianProfile(0.0)
     gaussians = [p.mu_value for p in flat if isinstance(p, GaussianProfile)]
@@ -167,7 +195,7 @@ def compose(profiles: Sequence[PrivacyProfile]) -> PrivacyProfile:
     return merged[0] if len(merged) == 1 else ComposedProfile(tuple(merged))
 
 
-def _counted(profiles: list[PrivacyProfile]) -> list[PrivacyProfile]:
+def _counted(profiles: Sequence[PrivacyProfile]) -> list[PrivacyProfile]:
     """Add up equal sampled steps, and replace steps with full batches by plain Gaussian profiles."""
     found: list[PrivacyProfile] = []
     steps: dict[SampledGaussianProfile, int] = {}
@@ -190,10 +218,22 @@ def _added(mixings: Sequence[MixingProfile]) -> list[PrivacyProfile]:
     return [MixingProfile(count, *key) for key, count in rows.items()]
 
 
+def _halved(true_above: Callable[[float], bool]) -> tuple[float, float]:
+    """Return two neighbours on the grid of exponents, between which the predicate becomes true.
+
+    The grid is fine enough to know delta to 1e-6 of itself.
+    """
+    low, high = _LEAST_EXPONENT, _LARGEST_EXPONENT
+    for _ in range(26):
+        middle = (low + high) / 2
+        low, high = (low, middle) if true_above(middle) else (middle, high)
+    return low, high
+
+
 @lru_cache(maxsize=64)
 def _composed_pld(parts: tuple[PrivacyProfile, ...], step: float) -> pld.Distribution | None:
     distributions = []
-    for part in dict.fromkeys(parts):
+    for part in (part for i, part in enumerate(parts) if part not in parts[:i]):
         one = part.pld(step)
         if one is None:
             return None

@@ -35,7 +35,7 @@ from scipy.special import log_ndtr, logsumexp, ndtr
 
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import JSON, Array, Budget, Neighbours, is_real
-from dpkernel.privacy.profiles.base import PrivacyProfile, hypot_up, rdp_delta
+from dpkernel.privacy.profiles.base import PrivacyProfile, hypot_up, narrowed, renyi_delta
 from dpkernel.privacy.profiles.gaussian import gaussian_delta
 
 _FAR = 12.0  # a normal variable exceeds it with probability 4e-33, which is added to delta
@@ -127,7 +127,7 @@ class ObjectiveProfile(PrivacyProfile):
         if len(self.stages) > _DIRECT:
             # distributions that were convolved by FFT are accurate to 1e-12 only
             growth = 1 + math.exp(min(epsilon, 700.0))
-            best = rdp_delta(self.rdp, epsilon) + growth * self.rdp_miss
+            best = renyi_delta(self.renyi_curve, epsilon) + growth * self.rdp_miss
         if len(self.stages) > _MOST_STAGES:
             return min(1.0, best), missed
         shift = epsilon - self.slack
@@ -141,9 +141,9 @@ class ObjectiveProfile(PrivacyProfile):
             worst = max(worst, float(np.sum(tail * weights)) + cut)
         return min(1.0, best, math.exp(self.slack) * (worst * (1 + 1e-11) + missed)), missed
 
-    def supports(self, budget: Budget) -> bool:
-        """Return whether this profile proves (epsilon, delta)-DP, usually at this very epsilon."""
-        return _bound_of(self, budget.epsilon)[0] <= budget.delta or super().supports(budget)
+    def proves(self, epsilon: float, delta: float) -> bool:
+        """Return whether ``self.delta(epsilon) <= delta``, usually by the bound at this epsilon."""
+        return _bound_of(self, epsilon)[0] <= delta or super().proves(epsilon, delta)
 
     @property
     def spread(self) -> float:
@@ -272,10 +272,16 @@ def _multiplier(
     log_miss: float,
     precision: float,
 ) -> float:
-    def fits(kappa: float) -> bool:
+    def profile(kappa: float) -> ObjectiveProfile:
         stages = tuple((kappa * math.sqrt(w), v) for w, v in zip(weights, x, strict=True))
-        mu = kappa * math.sqrt(gaussian)
-        return ObjectiveProfile(stages, neighbours, mu, slack, log_miss).supports(budget)
+        return ObjectiveProfile(stages, neighbours, kappa * math.sqrt(gaussian), slack, log_miss)
+
+    def fits(kappa: float) -> bool:
+        return profile(kappa).supports(budget)
+
+    def gap(kappa: float) -> float:
+        found, _ = _bound_of(profile(kappa), budget.epsilon)
+        return math.log(found / budget.delta) if found > 0 and budget.delta > 0 else -math.inf
 
     low, high = 0.0, 1.0
     while fits(high):
@@ -287,9 +293,10 @@ def _multiplier(
     if high <= 1e-9:
         return 0.0
     low = max(low, high / 2)
+    known = narrowed(fits, gap, low, high)
     while high - low > precision * high:
         middle = (low + high) / 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
+        low, high = (middle, high) if known(middle) else (low, middle)
     return low
 
 

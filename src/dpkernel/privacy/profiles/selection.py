@@ -76,6 +76,10 @@ class MaximumProfile(PrivacyProfile):
         """Return the largest delta."""
         return max(part.delta(epsilon) for part in self.parts)
 
+    def proves(self, epsilon: float, delta: float) -> bool:
+        """Return whether every part proves this point."""
+        return all(part.proves(epsilon, delta) for part in self.parts)
+
     def rdp(self, order: float) -> float:
         """Return the largest Renyi bound."""
         return max(part.rdp(order) for part in self.parts)

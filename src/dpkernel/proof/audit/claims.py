@@ -88,7 +88,7 @@ def declared_relation(
 
 
 @dataclass(frozen=True)
-class Steps(PrivacyProfile):
+class ClaimedSteps(PrivacyProfile):
     r"""What a guarantee for neighbours implies for tables that are ``count`` such steps apart.
 
     Notes
@@ -157,7 +157,7 @@ def claim_for_replaced(
         return claim
     if isinstance(claim, GaussianProfile):  # k steps of mu-Gaussian-DP are k mu
         return GaussianProfile(steps * claim.mu_value)
-    return Steps(claim, steps)
+    return ClaimedSteps(claim, steps)
 
 
 def replaced_in_words(relation: Neighbours | None, records: int = 1) -> str:

@@ -42,7 +42,7 @@ from dpkernel.proof.reproduce.repetitions import (
     synthetic,
 )
 from dpkernel.proof.reproduce.request import Request
-from dpkernel.proof.reproduce.store import Cell, Store
+from dpkernel.proof.reproduce.store import Cell, CellFiles
 
 WIDTHS = tuple(2.0**k for k in (4, 4.5, 5, 5.5, 6))
 ONE_CHOICE, EACH_TIME = "one choice for all repetitions", "best choice in each repetition"
@@ -66,7 +66,7 @@ Row = dict[str, Any]
 def synthetic_cells(d: int, request: Request) -> list[list[Cell]]:
     """Return the cells of every repetition of the synthetic design."""
     settings = {"experiment": "synthetic", "d": d, "grid": asdict(request.grid)}
-    store = Store(request.out / "cells", f"synthetic-d{d}", settings)
+    store = CellFiles(request.out / "cells", f"synthetic-d{d}", settings)
     return store.complete(
         request.repetitions,
         synthetic,
@@ -89,7 +89,7 @@ def song_cells(width: float, request: Request) -> list[list[Cell]]:
     def arguments(number: int) -> tuple[Array, Array, float, Grid]:
         return (*table.sample(2 * grid.rows, generator(3, number)), width, grid)
 
-    store = Store(request.out / "cells", f"songs-width{width:.3g}", settings)
+    store = CellFiles(request.out / "cells", f"songs-width{width:.3g}", settings)
     return store.complete(
         request.repetitions, songs, arguments, progress=request.progress, n_jobs=request.n_jobs
     )

@@ -43,7 +43,7 @@ class Cell:
 Job = Callable[..., list[Cell]]
 
 
-class Store:
+class CellFiles:
     """The finished repetitions of one experiment."""
 
     def __init__(self, folder: Path, name: str, settings: dict[str, Any]) -> None:

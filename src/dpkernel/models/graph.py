@@ -1,4 +1,4 @@
-"""A small writer of ONNX graphs in double precision."""
+"""A small writer of ONNX graphs in double precision, for kernels and feature maps."""
 
 from __future__ import annotations
 

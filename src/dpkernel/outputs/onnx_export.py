@@ -12,8 +12,7 @@ from dpkernel.data.domain import Domain, Interval, Levels
 from dpkernel.estimators import PrivateQuantileRegressor
 from dpkernel.estimators.kernel_model import KernelModel
 from dpkernel.foundations.errors import ParameterError
-from dpkernel.outputs.onnx_export.graph import IR_VERSION, OPSET, Graph, import_onnx
-from dpkernel.outputs.onnx_export.maps import feature_nodes
+from dpkernel.models.graph import IR_VERSION, OPSET, Graph, import_onnx
 from dpkernel.version import __version__
 
 
@@ -51,7 +50,7 @@ def to_onnx(model: KernelModel, path: str | Path | None = None) -> Any:
     check_is_fitted(model)
     graph, helper, kinds = Graph(onnx), onnx.helper, onnx.TensorProto
     x = _unit_box(graph, model._domain, "X")
-    features = feature_nodes(graph, model.feature_map_, x)
+    features = model.feature_map_.write(graph, x)
     scores = graph.add(graph.product(features, model.coef_), np.asarray(model.intercept_))
     several = np.ndim(model.intercept_) > 0
     if isinstance(model._domain.target, Interval):
