@@ -38,7 +38,7 @@ from dpkernel.estimators.regressor.kernel_choice import (
 )
 from dpkernel.estimators.regressor.learning import equal_mixture, of_law, with_constant
 from dpkernel.estimators.regressor.posterior import PosteriorStage, Response
-from dpkernel.estimators.regressor.releases import Table, calibrated, stage_problem
+from dpkernel.estimators.regressor.releases import PublicSizes, calibrated, stage_problem
 from dpkernel.estimators.regressor.stage import State, scaled_rows
 from dpkernel.foundations.types import Array, Budget, IntArray, Neighbours
 from dpkernel.models.features.learned import MOST, LearnedFeatures
@@ -118,7 +118,7 @@ class LawPlan(FitPlan):
         losses: dict[str, Loss] = {
             f"{label} {j}": loss for j, (label, loss, _) in enumerate(tasks, 1)
         }
-        table = Table(n, d, size + 1, self._layout)
+        table = PublicSizes(n, d, size + 1, self._layout)
         self._mechanisms: dict[str, Mechanism] = calibrated(
             owner,
             weights | dict.fromkeys(losses, share),

@@ -103,7 +103,7 @@ def plan_releases(
         "PrivateKernelRegressor",
         weights,
         losses,
-        Table(n_rows, n_inputs, size, layout, several=plan.adapts),
+        PublicSizes(n_rows, n_inputs, size, layout, several=plan.adapts),
         budget,
         relation,
         plan.determinant,
@@ -111,7 +111,7 @@ def plan_releases(
 
 
 @dataclass(frozen=True)
-class Table:
+class PublicSizes:
     """The public sizes of a fit in parts.
 
     Parameters
@@ -137,7 +137,7 @@ def calibrated(
     owner: str,
     weights: Mapping[str, float],
     losses: Mapping[str, Loss],
-    table: Table,
+    table: PublicSizes,
     budget: Budget,
     relation: Neighbours,
     determinant: float,
@@ -152,7 +152,7 @@ def calibrated(
         The share of mu^2 of each part. The first word of a name says what the part is.
     losses : mapping from names to losses
         The losses of the parts that are stages.
-    table : Table
+    table : PublicSizes
         The public sizes.
     budget, relation
         The budget and the neighbouring relation.
@@ -229,7 +229,7 @@ def _fit(profiles: list[PrivacyProfile], budget: Budget) -> bool:
 
 
 def _stage(
-    table: Table, relation: Neighbours, loss: Loss, m: float, x: float, log_miss: float
+    table: PublicSizes, relation: Neighbours, loss: Loss, m: float, x: float, log_miss: float
 ) -> ObjectivePerturbation:
     """Return a stage with this m and x, which pays for the least ridge."""
     curvature = loss.smoothness * STAGE_ROW_BOUND**2
