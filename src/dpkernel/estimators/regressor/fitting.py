@@ -74,6 +74,8 @@ AnyStage = Stage | PosteriorStage
 class Fitting(FitPlan):
     """Everything public about one fit, and how to run it."""
 
+    _skew = 1.0  # how skewed y is known to be, as a share of the most that we expect
+
     def __init__(
         self,
         source: Source,
@@ -250,7 +252,7 @@ class Fitting(FitPlan):
         shift = float(mechanism.release(total, noise)[0]) * unit
         spread = (mechanism.noise_scale * unit) ** 2 + state.scale**2 / n
         # clipped residuals pull the fit to a median; several stages leave little else to find
-        bias = calibration.BIAS * state.scale if len(self.plan.stages) > 1 else 0.0
+        bias = self._skew * calibration.BIAS * state.scale if len(self.plan.stages) > 1 else 0.0
         coefficients, variances = state.coefficients.copy(), state.variances.copy()
         unknown = variances[0] + bias**2
         share = unknown / (unknown + spread)

@@ -53,7 +53,12 @@ class LearnedFitting(Fitting):
             (counts,) = self._passes.sum(_count_targets, 0)
             mechanism = self._mechanism("location", 0)
             noisy = mechanism.release(counts, noise)
-            centre, spread = location.fit_either(noisy, self._sizes.n_rows, mechanism.noise_scale)
+            n = self._sizes.n_rows
+            centre, spread = location.fit_either(noisy, n, mechanism.noise_scale)
+            if (
+                not plan.learns
+            ):  # little budget: where y is symmetric, a shift would be mostly noise
+                self._skew = location.asymmetry(noisy, n)
         first, functions, state = self._start(law, centre, spread)
         if not plan.learns:
             return first, [self._later_stages(1, state, functions, self._rows(first, None), noise)]

@@ -16,6 +16,7 @@ from dpkernel.foundations.types import Array
 
 CELLS = 24
 _LITTLE_NOISE = 0.017  # the deviation of a share up to which cumulative shares are compared
+_MOST_SKEW = 0.995  # the skewness of half a normal law
 _TOO_NARROW = 3.0  # a fit this many times narrower than the counts is rejected
 
 
@@ -66,6 +67,15 @@ def fit_either(counts: Array, n_rows: int, noise: float) -> tuple[float, float]:
     if noise <= _LITTLE_NOISE * n_rows:
         return fit_distribution(counts, n_rows)
     return fit_location(counts, n_rows, noise)
+
+
+def asymmetry(counts: Array, n_rows: int) -> float:
+    """Return the skewness of the nearest two-piece normal as a share of the largest, in [0, 1]."""
+    shapes, _ = _shapes()
+    nearest = shapes[int(np.argmin(np.sum((counts / n_rows - shapes) ** 2, axis=1)))]
+    centred = _middles() - float(nearest @ _middles())
+    variance = float(nearest @ centred**2)
+    return min(abs(float(nearest @ centred**3)) / (max(variance, 1e-12) ** 1.5 * _MOST_SKEW), 1.0)
 
 
 def _middles() -> Array:
