@@ -12,7 +12,7 @@ from dpkernel import Budget, Ledger, PrivateKernelRegressor, SeededNoise, load, 
 from dpkernel.estimators.regressor import BudgetPlan, columns, inputs, kernel_choice, scale
 from dpkernel.estimators.regressor.budget_plan import MOST_LEARNING_INPUTS
 from dpkernel.estimators.regressor.location import CELLS as TARGET_CELLS
-from dpkernel.estimators.regressor.location import fit_distribution
+from dpkernel.estimators.regressor.location import asymmetry, count_targets, fit_distribution
 from dpkernel.foundations.archive import MOST_HEADER, write_archive
 from dpkernel.foundations.errors import ParameterError
 from dpkernel.foundations.types import Neighbours
@@ -415,3 +415,12 @@ def test_any_epsilon(rng, epsilon):
     model = regressor(epsilon, n_features=40).fit(X, y)
     assert model.certificate_.verify().epsilon <= epsilon
     assert np.all(np.abs(model.predict(X)) <= 3)
+
+
+@pytest.mark.parametrize(("draws", "low", "high"), [("normal", 0.0, 0.1), ("skewed", 0.7, 1.0)])
+def test_asymmetry_is_that_of_the_counts(rng, draws, low, high):
+    values = 0.2 * rng.normal(size=20_000)
+    values = np.abs(values) * 2 - 0.9 if draws == "skewed" else values
+    (counts,) = count_targets(np.clip(values, -1, 1), 0)
+    assert low <= asymmetry(counts, len(values)) <= high
+    assert 0 <= asymmetry(1e6 * rng.normal(size=TARGET_CELLS), 100) <= 1

@@ -74,8 +74,8 @@ def asymmetry(counts: Array, n_rows: int) -> float:
     shapes, _ = _shapes()
     nearest = shapes[int(np.argmin(np.sum((counts / n_rows - shapes) ** 2, axis=1)))]
     centred = _middles() - float(nearest @ _middles())
-    variance = float(nearest @ centred**2)
-    return min(abs(float(nearest @ centred**3)) / (max(variance, 1e-12) ** 1.5 * _MOST_SKEW), 1.0)
+    spread = math.sqrt(max(float(nearest @ centred**2), 1e-12))
+    return min(abs(float(nearest @ (centred / spread) ** 3)) / _MOST_SKEW, 1.0)
 
 
 def _middles() -> Array:
