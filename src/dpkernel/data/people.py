@@ -144,7 +144,7 @@ def table_of_people(
     """
     if y is None and not isinstance(X, BlockStream):
         rule = replace(rule, reads_target=False)
-    places, n_people = _places(X, y if rule.reads_target else None, ids)
+    places, n_people = units(_checked_ids(X, y if rule.reads_target else None, ids))
     classes = rule.target if isinstance(rule.target, Levels) else None
     source = _open_rows(estimator, X, y, rule, classes, len(places))
     names = getattr(X, "columns", None)
@@ -168,8 +168,8 @@ def table_of_people(
 # --- whose rows ---------------------------------------------------------------------------------
 
 
-def _places(X: Any, y: Any, ids: Any) -> tuple[IntArray, int]:
-    """Return the person of every row, from 0, and their number; no message tells a number of rows."""
+def _checked_ids(X: Any, y: Any, ids: Any) -> Any:
+    """Return one id per row, in memory; no message tells a number of rows."""
     name, columns = getattr(ids, "name", None), getattr(X, "columns", None)
     if isinstance(name, str) and columns is not None and name in list(map(str, columns)):
         raise ParameterError(
@@ -197,7 +197,7 @@ def _places(X: Any, y: Any, ids: Any) -> tuple[IntArray, int]:
         raise DataError(SAME_LENGTH)
     if not len(cells):
         raise DataError("X has no rows.")
-    return units(cells)
+    return cells
 
 
 def is_in_memory(X: Any) -> bool:
@@ -265,14 +265,39 @@ def open_units(estimator: Any, X: Any, y: Any, ids: Any) -> Source:
             " SciPy sparse matrix. Use record='near' or record='one' for streams, Dask tables and"
             " tensors."
         )
-    places, n_units = _places(X, () if y is None else y, ids)
-    source = open_source(estimator, X, y)
-    return replace(source, n_rows=n_units, shares=shares_of(places, n_units))
+    if y is None:
+        raise DataError(_SHAPES)
+    shares, n_units = unit_shares(_checked_ids(X, y, ids))
+    return replace(open_source(estimator, X, y), n_rows=n_units, shares=shares)
 
 
-def shares_of(places: IntArray, n_units: int) -> Array:
-    """Return 1 / (rows of its unit) for every row."""
-    return np.asarray(1.0 / np.bincount(places, minlength=n_units)[places])
+def unit_shares(ids: Any) -> tuple[Array, int]:
+    """Return 1 / (rows of its unit) for every row, and the number of units."""
+    places, n_units = units(ids)
+    return np.asarray(1.0 / np.bincount(places, minlength=n_units)[places]), n_units
+
+
+def person_slots(
+    X: Any, y: Any, ids: Any, order: Callable[[int], IntArray], most: int
+) -> list[tuple[IntArray, Any]]:
+    """Return numbers of rows, one per person in the secret order, and whether each counts.
+
+    The entries of a person are up to ``most`` of their rows, spread evenly, in the order of the table.
+    A person with fewer rows has their first row in the others, where it does not count. So a person
+    stands at the same place whatever the numbers of rows of others.
+    """
+    places, n_people = units(_checked_ids(X, y, ids))
+    counts = np.bincount(places, minlength=n_people)
+    starts = np.cumsum(counts) - counts
+    sorted_rows = np.argsort(places, kind="stable")
+    drawn = order(n_people)
+    found = []
+    for slot in range(min(most, int(counts.max()))):
+        here = slot < np.minimum(counts, most)
+        spread = np.where(counts > most, (2 * slot + 1) * counts // (2 * most), slot)
+        rows = sorted_rows[starts + np.where(here, spread, 0)]
+        found.append((rows[drawn], here[drawn]))
+    return found
 
 
 # --- one record per person ----------------------------------------------------------------------

@@ -75,9 +75,7 @@ def open_source(
     wanted = _Wanted(type(estimator).__name__, again, several, encode, missing)
     library = "stream" if isinstance(X, BlockStream) else library_of(X)
     if library not in ("stream", "dask", "torch"):
-        X, y = estimator._check_training_data(
-            X, y, encode=encode, several=several, missing=missing
-        )
+        X, y = estimator._check_training_data(X, y, encode=encode, several=several, missing=missing)
         return Source("array", len(y), X.shape[1], y.shape[1:], X, y)
     found: Source = getattr(wanted, library)(X, y)
     estimator._keep_columns(found.n_columns, getattr(X, "columns", None))

@@ -36,7 +36,7 @@ from dpkernel.foundations.types import Array, Budget, Neighbours
 from dpkernel.foundations.validation import Constraint, check_parameters
 from dpkernel.privacy.certificate import Certificate, Release, of_people
 from dpkernel.privacy.ledger import Ledger
-from dpkernel.privacy.noise import Noise, NoiseSource, Part, Plan, SeededNoise, SystemNoise
+from dpkernel.privacy.noise import Noise, NoiseSource, Part, Plan, SeededNoise, secret_order
 
 logger = logging.getLogger("dpkernel")
 
@@ -243,10 +243,7 @@ class PrivateEstimator(CountedClones):
         The noise source draws the order of the people, which stays secret.
         """
         rule = self._person_rule(people.record)
-        source = SystemNoise() if noise is None else noise
-        if isinstance(source, SeededNoise):
-            source = SeededNoise(source.seed + _ORDER_SEED)
-        return *table_of_people(self, X, y, people.ids, rule, source.permutation), rule.record
+        return *table_of_people(self, X, y, people.ids, rule, secret_order(noise)), rule.record
 
     def _person_rule(self, asked: str) -> PersonRule:
         """Return how the rows of a person become one record, for what the user asked for."""
@@ -273,7 +270,9 @@ class PrivateEstimator(CountedClones):
             )
         return PersonRule(
             record,
-            lambda width, names: resolve_domain(bounds if boxed else None, None, width, owner, names),
+            lambda width, names: resolve_domain(
+                bounds if boxed else None, None, width, owner, names
+            ),
             target,
         )
 
@@ -327,8 +326,6 @@ class PrivateEstimator(CountedClones):
         ledger = Ledger(neighbours=relation) if self.ledger is None else self.ledger
         return ledger, Plan(parts), relation
 
-
-_ORDER_SEED = 104_729  # distance between the seeds of noise and of the order of people
 
 _families: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 _fits: dict[str, int] = {}
