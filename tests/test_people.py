@@ -7,6 +7,7 @@ case of ``test_replay`` is fitted with ``groups``.
 from __future__ import annotations
 
 import itertools
+import json
 import logging
 import re
 from dataclasses import replace
@@ -23,6 +24,7 @@ from scipy import sparse
 from sklearn.linear_model import LinearRegression
 
 import dpkernel
+from cli_tables import inside
 from dpkernel import (
     BlockStream,
     Budget,
@@ -52,7 +54,7 @@ from dpkernel.outputs.report import write_report
 from dpkernel.proof.audit import audit
 from dpkernel.selection import score
 from replay import BLANK, Replay, ReplayError, differences, ratios
-from test_replay import CASES, HUGE, RELATIONS, ROUNDING
+from test_replay import CASES, HUGE, ROUNDING
 
 CASES_OF_PEOPLE = {name: case for name, case in CASES.items() if name != "GramStatistics"}
 LAST = 23  # the id of the person who is exchanged; as many people as the cases of rows have rows
@@ -462,7 +464,12 @@ def test_an_order_that_is_drawn_anew_hides_who_left(visits):
         orders = itertools.permutations(range(4))
         found = [
             people.table_of_people(
-                model(), X, y, names, rule, lambda n: np.array(o)  # noqa: B023
+                model(),
+                X,
+                y,
+                names,
+                rule,
+                lambda n: np.array(o),  # noqa: B023
             )[1]
             for o in orders
         ]
@@ -663,3 +670,77 @@ def test_a_search_and_a_pipeline_of_people(visits):
     assert fitted.certificate_.unit == "group" and fitted.certificate_.verify()
     with pytest.raises(ParameterError, match="'mean' or 'one' for PrivatePipeline"):
         preprocessing.PrivatePipeline(steps).fit(X, y, groups=People(ids, record="near"))
+
+
+# --- the command line -------------------------------------------------------------------------------
+
+BOUNDS = """
+[columns.patient]
+low = 0
+high = 1000
+[columns.age]
+low = 0
+high = 100
+[columns.days]
+low = 0
+high = 30
+"""
+
+
+def write_visits(folder, ids):
+    rng = np.random.default_rng(0)
+    age = rng.uniform(0, 100, len(ids))
+    rows = [f"{i},{a:.3f},{a / 5:.3f}" for i, a in zip(ids, age, strict=True)]
+    (folder / "visits.csv").write_text("\n".join(["patient,age,days", *rows]), encoding="utf-8")
+    (folder / "bounds.toml").write_text(BOUNDS, encoding="utf-8")
+
+
+def fit_visits(folder, *more):
+    given = ("--bounds", folder / "bounds.toml", "--target", "days", "--group", "patient")
+    return inside("fit", folder / "visits.csv", *given, "--out", folder / "m.dpk", "--json", *more)
+
+
+@pytest.mark.parametrize("spooled", [False, True])
+def test_the_command_line_protects_the_people_of_a_column(tmp_path, spooled, monkeypatch):
+    """The ids are no feature, even if bounds.toml declares them, and no number of rows is told."""
+    if spooled:
+        monkeypatch.setattr("dpkernel.data.table_files.spool.MEMORY_BYTES", 1)
+    write_visits(tmp_path, [f" {i % 97}" if i % 2 else i % 97 for i in range(1234)])
+    result = fit_visits(tmp_path)
+    assert result.returncode == 0, result.stderr
+    told = json.loads(result.stdout)
+    assert told["n_people"] == 97 and told["n_columns"] == 1 and "n_rows" not in told
+    assert "1234" not in result.stdout + result.stderr
+    fitted = load(tmp_path / "m.dpk")
+    assert fitted.certificate_.unit == "group" and fitted.n_features_in_ == 1
+    assert inside("predict", tmp_path / "m.dpk", tmp_path / "visits.csv").returncode == 0
+
+
+def test_the_command_line_finds_bounds_of_people(tmp_path):
+    write_visits(tmp_path, [i % 300 for i in range(900)])
+    options = ("--private", "--wide", tmp_path / "bounds.toml", "--target", "days", "--epsilon", 3)
+    found = ("--group", "patient", "--out", tmp_path / "found.toml")
+    result = inside("bounds", tmp_path / "visits.csv", *options, *found)
+    assert result.returncode == 0, result.stderr
+    kept = Certificate.from_json((tmp_path / "found.certificate.json").read_bytes())
+    assert kept.unit == "group" and kept.n_records == 300
+    text = (tmp_path / "found.toml").read_text(encoding="utf-8")
+    assert "[columns.patient]" not in text and 'ignore = ["patient"]' in text
+
+
+@pytest.mark.parametrize(
+    ("more", "ids", "message"),
+    [
+        ((), [1, "", 2], "An id in groups is missing"),
+        (("--record", "median"), [1, 2, 3], "'record' parameter of People"),
+        (("--record", "all"), [1, 2, 3], "'mean' or 'near' or 'one'"),
+        (("--target", "patient"), [1, 2, 3], "both the target and the group"),
+        (("--group", "person"), [1, 2, 3], "no column named 'person'"),
+    ],
+)
+def test_the_command_line_refuses_before_it_spends(tmp_path, more, ids, message):
+    write_visits(tmp_path, ids)
+    Ledger(tmp_path / "l.db", dataset="visits", budget=Budget(5.0, 1e-5))
+    result = fit_visits(tmp_path, "--ledger", tmp_path / "l.db", *more)
+    assert result.returncode == 1 and message in result.stderr
+    assert Ledger(tmp_path / "l.db").spends == [] and not (tmp_path / "m.dpk").exists()
