@@ -351,16 +351,17 @@ def test_extreme_cells_stay_finite():
 
 
 def test_labels_and_declared_levels_are_never_averaged():
-    X = np.array([[0.1, 2.0], [0.2, 2.0], [0.3, 1.0], [0.2, 2.0]])
+    X = np.array([[0.1, 2.0], [0.2, 2.0], [0.3, 1.0], [0.4, 1.0]])
     labels = np.array(["yes", "no", "yes", "yes"])
     domain = Domain((Interval(-1, 1), Levels((1.0, 2.0))))
     classifier = PrivateKernelClassifier(bounds=domain, classes=["no", "yes"])
-    found, targets = in_order(X, labels, [0, 0, 0, 0], "near", classifier)
-    assert targets[0] in ("yes", "no") and found[0, 1] in (1.0, 2.0)
-    same = (X[:, 1] == found[0, 1]) & (labels == targets[0])
-    assert X[same, 0].min() <= found[0, 0] <= X[same, 0].max()
+    found, targets = in_order(X, labels, [0, 0, 1, 1], "near", classifier)
+    assert (found[0].tolist(), targets[0]) in (([0.1, 2.0], "yes"), ([0.2, 2.0], "no"))
+    assert 0.3 < found[1, 0] < 0.4 and found[1, 1] == 1.0 and targets[1] == "yes"
+    apart, _ = in_order(X[1:3], labels[[0, 0]], [0, 0], "near", classifier)
+    assert apart[0].tolist() in ([0.2, 2.0], [0.3, 1.0])
     with pytest.raises(ParameterError, match="A mean of declared levels is no level"):
-        in_order(X, labels, [0, 0, 0, 0], "mean", classifier)
+        in_order(X, labels, [0, 0, 1, 1], "mean", classifier)
 
 
 def test_missing_cells_are_left_out_of_a_mean():
