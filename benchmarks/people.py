@@ -2,8 +2,8 @@
 
 ``python benchmarks/people.py [--repetitions 10] [--only records|cost]``.
 
-The truth is f(x) = 0.6 sin(3 x_1) + 0.4 x_2 x_3 on [-1, 1]^3, and y = f(x) plus normal noise of deviation
-0.5, or the sign of that as a label. A person has a centre, drawn uniformly. "Repeat": all rows of a
+The truth is f(x) = 0.6 sin(3 x_1) + 0.4 x_2 x_3 on [-1, 1]^3. y is f(x) plus normal noise of deviation
+0.5, or the sign of this as a label. A person has a centre, drawn uniformly. "Repeat": all rows of a
 person are the same. "Near" and "wide": rows lie around the centre with deviation 0.1 or 0.3. "Apart":
 all rows are drawn uniformly. Errors are those of a prediction of f at new points: the mean square over
 the variance of f, or the share of wrong signs. Noise and data are seeded, and all columns of a

@@ -49,7 +49,12 @@ from dpkernel import (
 from dpkernel.data import people
 from dpkernel.data.cells import as_numbers
 from dpkernel.estimators import base
-from dpkernel.foundations.errors import CertificateError, DataError, ParameterError
+from dpkernel.foundations.errors import (
+    CertificateError,
+    DataError,
+    LedgerError,
+    ParameterError,
+)
 from dpkernel.outputs.report import write_report
 from dpkernel.proof.audit import audit
 from dpkernel.selection import score
@@ -671,6 +676,66 @@ def test_a_search_and_a_pipeline_of_people(visits):
     assert fitted.certificate_.unit == "group" and fitted.certificate_.verify()
     with pytest.raises(ParameterError, match="'mean' or 'one' for PrivatePipeline"):
         preprocessing.PrivatePipeline(steps).fit(X, y, groups=People(ids, record="near"))
+
+
+# --- the ledger --------------------------------------------------------------------------------------
+
+
+def people_and_rows(visits, relation, first):
+    """Return what spends on people and on rows, in one order or the other, with one ledger."""
+    X, y, ids = visits
+    ledger = Ledger(budget=Budget(50.0, 1e-3), neighbours=relation, accounting="basic")
+    fitted = model(neighbours=relation, ledger=ledger)
+    spends = [lambda: fitted.fit(X, y, groups=ids), lambda: fitted.fit(X, y)]
+    return ledger, spends if first == "people" else spends[::-1]
+
+
+@pytest.mark.parametrize("first", ["people", "rows"])
+def test_people_and_rows_share_a_ledger_only_where_one_guarantee_implies_the_other(visits, first):
+    """A blanked row replaces the record of its person, so the spends don't add up under zero-out."""
+    ledger, (one, other) = people_and_rows(visits, "zero-out", first)
+    one()
+    with pytest.raises(LedgerError, match="can't hold spends that protect rows and spends that"):
+        other()
+    assert len(ledger.spends) == 1
+    one()
+    ledger, (one, other) = people_and_rows(visits, "replace-one", first)
+    one()
+    other()
+    assert sorted(line["label"] for line in ledger.history()) == [
+        "PrivateKernelRegressor",
+        "PrivateKernelRegressor of people",
+    ]
+
+
+def test_a_blanked_row_moves_a_person_farther_than_zero_out_certifies(monkeypatch):
+    """Why the ledger refuses: the definition, through the real fit. The picked row is blanked."""
+    X, y, ids = others(labels=False)
+    rows, targets = np.array([[1.0, 1.0], [-1.0, -1.0]]), np.array([1.0, -1.0])
+    fit, moves = CASES["PrivateKernelRidge folds"].fit, []
+    for kept in ([0, 1], [0], [1]):
+        table = np.vstack([X, rows[kept]]), np.append(y, targets[kept]), [*ids, *[LAST] * len(kept)]
+        with pytest.MonkeyPatch.context() as patch:
+            replay = Replay(patch)
+            groups = People(table[2], record="one")
+            moves.append(
+                replay.run(lambda: fit(*table[:2], "zero-out", groups=groups))[1]  # noqa: B023
+            )
+    moved = [
+        sum(np.linalg.norm(a.exact - b.exact) for a, b in zip(moves[0], other, strict=True))
+        for other in moves[1:]
+    ]
+    assert max(moved) > 1.2 * moves[0][0].mechanism.sensitivity.value
+
+
+def test_sums_of_units_share_a_ledger_with_people_and_with_rows(visits):
+    X, y, ids = visits
+    for groups in (ids, None):
+        ledger = Ledger(budget=Budget(50.0, 1e-3), neighbours="zero-out", accounting="basic")
+        options = {"bounds": (-1, 1), "y_bounds": (-1, 1), "neighbours": "zero-out"}
+        PrivateKernelRidge(**options, ledger=ledger).fit(X, y, groups=ids)
+        model(neighbours="zero-out", ledger=ledger).fit(X, y, groups=groups)
+        assert len(ledger.spends) == 2
 
 
 # --- the command line -------------------------------------------------------------------------------

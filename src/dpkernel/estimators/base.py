@@ -35,7 +35,7 @@ from dpkernel.foundations.errors import (
 from dpkernel.foundations.types import Array, Budget, Neighbours
 from dpkernel.foundations.validation import Constraint, check_parameters
 from dpkernel.privacy.certificate import Certificate, Release, of_people
-from dpkernel.privacy.ledger import Ledger
+from dpkernel.privacy.ledger import OF_PEOPLE, Ledger
 from dpkernel.privacy.noise import Noise, NoiseSource, Part, Plan, SeededNoise, secret_order
 
 logger = logging.getLogger("dpkernel")
@@ -207,9 +207,10 @@ class PrivateEstimator(CountedClones):
         self, plan: FitPlan, budget: Budget, subject: str | None = None
     ) -> tuple[Fitted, Certificate]:
         """Pay for a plan and run it. This is the only place where an estimator spends."""
-        self._check_ledger(plan.releases, budget)
+        label = type(self).__name__ + (OF_PEOPLE if plan.record else "")
+        self._check_ledger(plan.releases, budget, label)
         plan.prepare()
-        noise = self._spend(plan.releases, budget)
+        noise = self._spend(plan.releases, budget, label)
         found = plan.run(noise)
         certificate = Certificate.issue(
             subject or type(self).__name__,
@@ -307,18 +308,23 @@ class PrivateEstimator(CountedClones):
 
     # --- the ledger -------------------------------------------------------------------------------
 
-    def _spend(self, releases: Sequence[Release], request: Budget) -> Noise:
+    def _spend(
+        self, releases: Sequence[Release], request: Budget, label: str | None = None
+    ) -> Noise:
         """Reserve every release of this fit in one atomic spend."""
         _count_fit(self)
         ledger, plan, relation = self._spending(releases)
         source = self.noise.restarted() if isinstance(self.noise, SeededNoise) else self.noise
-        label = type(self).__name__
-        return ledger.spend(plan, label, claim=request, neighbours=relation, noise=source)
+        name = label or type(self).__name__
+        return ledger.spend(plan, name, claim=request, neighbours=relation, noise=source)
 
-    def _check_ledger(self, releases: Sequence[Release], request: Budget) -> None:
+    def _check_ledger(
+        self, releases: Sequence[Release], request: Budget, label: str | None = None
+    ) -> None:
         """Raise now, before a long pass over the data, if the ledger would refuse the fit."""
         ledger, plan, relation = self._spending(releases)
-        ledger.check(plan, type(self).__name__, claim=request, neighbours=relation)
+        name = label or type(self).__name__
+        ledger.check(plan, name, claim=request, neighbours=relation)
 
     def _spending(self, releases: Sequence[Release]) -> tuple[Ledger, Plan, Neighbours]:
         parts = tuple(Part(r.label, r.mechanism.profile(), r.draws, r.folds) for r in releases)

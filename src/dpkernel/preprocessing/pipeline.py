@@ -30,7 +30,7 @@ from dpkernel.preprocessing.steps import (
     releases_of,
 )
 from dpkernel.privacy.certificate import Certificate, of_people
-from dpkernel.privacy.ledger import Ledger
+from dpkernel.privacy.ledger import OF_PEOPLE, Ledger
 from dpkernel.privacy.noise import NoiseSource, Plan, SeededNoise
 from dpkernel.selection import PrivateSearchCV
 
@@ -170,8 +170,9 @@ class PrivatePipeline(PrivateEstimator):
         _count_fit(self)
         source = self.noise.restarted() if isinstance(self.noise, SeededNoise) else self.noise
         label = type(self).__name__
+        spent_on = label + (OF_PEOPLE if record else "")
         granted, whole = ledger.reserve(
-            plans, label, claim=request, neighbours=relation, noise=source
+            plans, spent_on, claim=request, neighbours=relation, noise=source
         )
         logger.info("%d steps, %d of them private", len(self.steps), len(plans))
         fitted = self._fitted(front, table, y, budgets, granted)

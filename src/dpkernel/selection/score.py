@@ -19,9 +19,9 @@ from dpkernel.estimators.curator import ASKED_ABOUT_ROWS, KEEPS_QUESTIONS
 from dpkernel.foundations.errors import DataError, DPKernelError, ParameterError, parameter_message
 from dpkernel.foundations.types import Array, Budget, IntArray, Neighbours, is_real, is_whole
 from dpkernel.privacy.certificate import Certificate, Release, of_people
-from dpkernel.privacy.ledger import Ledger
+from dpkernel.privacy.ledger import OF_PEOPLE, Ledger
 from dpkernel.privacy.mechanisms import Gaussian
-from dpkernel.privacy.noise import NoiseSource, SeededNoise, secret_order
+from dpkernel.privacy.noise import NoiseSource, Plan, SeededNoise, secret_order
 from dpkernel.privacy.sensitivity import bounded_sum, histogram
 from dpkernel.selection.losses import (
     LOSSES,
@@ -210,9 +210,9 @@ def private_score(
     release = Release(f"{name} of held-out rows", query.mechanism)
     book = Ledger(neighbours=relation) if ledger is None else ledger
     source = noise.restarted() if isinstance(noise, SeededNoise) else noise
-    granted = book.spend(
-        query.mechanism.profile(), release.label, claim=request, neighbours=relation, noise=source
-    )
+    spending = Plan.of(query.mechanism.profile(), release.label)
+    label = release.label + (OF_PEOPLE if scored.record else "")
+    granted = book.spend(spending, label, claim=request, neighbours=relation, noise=source)
     found = query.read(query.mechanism.release(query.exact, granted), 1 - float(confidence))
     whose = {} if library_of(model) == "dpkernel" else {"predicted_by": "caller"}
     public = {"n_rows": len(scored), "metric": name, "confidence": float(confidence), **whose}

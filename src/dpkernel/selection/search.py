@@ -20,7 +20,7 @@ from dpkernel.foundations.errors import DataError, ParameterError, parameter_mes
 from dpkernel.foundations.types import Array, Budget, Neighbours, is_whole
 from dpkernel.foundations.validation import Choice, Constraint, Kind, Real, Whole, check_parameters
 from dpkernel.privacy.certificate import Certificate, Release, of_people
-from dpkernel.privacy.ledger import Ledger
+from dpkernel.privacy.ledger import OF_PEOPLE, Ledger
 from dpkernel.privacy.noise import Noise, NoiseSource, Plan, SeededNoise
 from dpkernel.privacy.profiles import StoppingLaw
 from dpkernel.selection.candidates import (
@@ -348,9 +348,9 @@ class PrivateSearchCV(MetaEstimatorMixin, CountedClones):
         ledger = self._book(relation)
         _count_fit(self)
         source = self.noise.restarted() if isinstance(self.noise, SeededNoise) else self.noise
-        noise = ledger.spend(
-            mechanism.profile(), LABEL, claim=budget, neighbours=relation, noise=source
-        )
+        spending = Plan.of(mechanism.profile(), LABEL)
+        label = LABEL + (OF_PEOPLE if record else "")
+        noise = ledger.spend(spending, label, claim=budget, neighbours=relation, noise=source)
         with quiet():
             place, model, score = search.run(mechanism, noise)
         if score is not None and plan.refit is None:
