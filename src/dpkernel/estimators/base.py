@@ -207,10 +207,10 @@ class PrivateEstimator(CountedClones):
         self, plan: FitPlan, budget: Budget, subject: str | None = None
     ) -> tuple[Fitted, Certificate]:
         """Pay for a plan and run it. This is the only place where an estimator spends."""
-        label = type(self).__name__ + (OF_PEOPLE if plan.record else "")
-        self._check_ledger(plan.releases, budget, label)
+        label = (type(self).__name__ + OF_PEOPLE,) if plan.record else ()
+        self._check_ledger(plan.releases, budget, *label)
         plan.prepare()
-        noise = self._spend(plan.releases, budget, label)
+        noise = self._spend(plan.releases, budget, *label)
         found = plan.run(noise)
         certificate = Certificate.issue(
             subject or type(self).__name__,
