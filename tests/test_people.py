@@ -673,7 +673,17 @@ def test_a_search_and_a_pipeline_of_people(visits):
         PrivateSearchCV(ridge, grid).fit(BlockStream.from_arrays(X, y), None, groups=ids)
     steps = [("scale", preprocessing.PrivateMinMaxScaler(bounds=(-9, 9))), ("model", ridge)]
     fitted = preprocessing.PrivatePipeline(steps).fit(X, y, groups=ids)
-    assert fitted.certificate_.unit == "group" and fitted.certificate_.verify()
+    for certificate in (fitted.certificate_, *(step.certificate_ for _, step in fitted.steps_)):
+        assert certificate.unit == "group" and certificate.verify()
+        assert certificate.n_records == 40
+    search = PrivateSearchCV(ridge, {"regularisation": [0.1, 1.0]}, epsilon=9.0)
+    inner = preprocessing.PrivatePipeline([steps[0], ("search", search)], 50.0)
+    inner.fit(X, y, groups=ids)
+    assert inner.steps_[1][1].best_estimator_.certificate_.verify()
+    assert inner.steps_[1][1].certificate_.unit == "group"
+    with pytest.raises(DataError, match="got . dimension") as caught:
+        preprocessing.PrivatePipeline(steps).fit(X[:, 0], y, groups=ids)
+    assert str(len(ids)) not in str(caught.value)
     with pytest.raises(ParameterError, match="'mean' or 'one' for PrivatePipeline"):
         preprocessing.PrivatePipeline(steps).fit(X, y, groups=People(ids, record="near"))
 

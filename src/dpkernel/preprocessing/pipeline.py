@@ -160,7 +160,7 @@ class PrivatePipeline(PrivateEstimator):
         request, relation = self._check_parameters()
         steps = self._checked_steps()
         weights = self._weights(steps)
-        n_rows, record = n_rows_of(X), ""
+        n_rows, record = n_rows_of(X, told=groups is None), ""
         front, table = _before_first(steps, X)
         if groups is not None:
             table, y, record = self._people(table, y, People.of(groups), self.noise)
@@ -176,6 +176,8 @@ class PrivatePipeline(PrivateEstimator):
         )
         logger.info("%d steps, %d of them private", len(self.steps), len(plans))
         fitted = self._fitted(front, table, y, budgets, granted)
+        if record:
+            _speak_of_people(fitted, record)
         releases, unproved, exposed = releases_of(fitted)
         public = {
             "n_rows": n_rows,
@@ -474,6 +476,18 @@ class PrivatePipeline(PrivateEstimator):
             tags.input_tags = known[0].__sklearn_tags__().input_tags
         tags.non_deterministic = not isinstance(self.noise, SeededNoise)
         return tags
+
+
+def _speak_of_people(fitted: Steps, record: str) -> None:
+    """Let the certificates of all steps say that a record is a person."""
+    for _, step in fitted:
+        parts: list[Any] = [
+            step,
+            *([step.best_estimator_] if hasattr(step, "best_estimator_") else []),
+        ]
+        for one in parts:
+            if hasattr(one, "certificate_"):
+                one.certificate_ = one.certificate_.of_people(record)
 
 
 def _before_first(steps: Steps, X: Any) -> tuple[Steps, Any]:

@@ -362,6 +362,14 @@ class Certificate:
         """The public number of records: of rows, or of units."""
         return int(self.public["n_units" if self.unit == "group" else "n_rows"])
 
+    def of_people(self, record: str) -> Certificate:
+        """Return the certificate of a fit whose records were made from the rows of one unit each.
+
+        ``record`` says how. The fit itself saw records only, so its certificate speaks of rows.
+        """
+        found = dataclasses.replace(self, public=of_people(self.public, record), digest="")
+        return dataclasses.replace(found, digest=found._digest())
+
     @property
     def _one_record_per_unit(self) -> bool:
         """Whether the rows of each unit became one record before anything was computed."""
