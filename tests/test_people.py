@@ -664,7 +664,7 @@ def test_a_score_of_people_is_the_mean_of_their_mean_losses(visits):
 
 def test_a_search_and_a_pipeline_of_people(visits):
     X, y, ids = visits
-    ridge = PrivateKernelRidge(bounds=(-1, 1), y_bounds=(-1, 1))
+    ridge = PrivateKernelRidge(bounds=(-1, 1), y_bounds=(-1, 1), n_features=8)
     for grid in ({"regularisation": [0.1, 1.0]}, {"length_scale": [0.3, 1.0]}):
         search = PrivateSearchCV(ridge, grid, epsilon=50.0).fit(pd.DataFrame(X), y, groups=ids)
         assert search.certificate_.unit == "group" and search.certificate_.verify()
