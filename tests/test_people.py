@@ -57,6 +57,7 @@ from dpkernel.foundations.errors import (
     ParameterError,
 )
 from dpkernel.outputs.report import write_report
+from dpkernel.privacy.profiles import GaussianProfile
 from dpkernel.proof.audit import audit
 from dpkernel.selection import score
 from replay import BLANK, Replay, ReplayError, differences, ratios
@@ -728,6 +729,7 @@ def test_people_and_rows_share_a_ledger_only_where_one_guarantee_implies_the_oth
     with pytest.raises(LedgerError, match="can't hold spends that protect rows and spends that"):
         other()
     assert len(ledger.spends) == 1
+    assert ledger.forecast(GaussianProfile(0.1)).fits
     one()
     ledger, (one, other) = people_and_rows(visits, "replace-one", first)
     one()

@@ -234,6 +234,7 @@ def _open_rows(
     streamed = isinstance(X, BlockStream) or library_of(X) == "dask"
     if not rule.reads_target and not isinstance(X, BlockStream):
         y = None if streamed else np.zeros(n_rows)
+        X = X.detach().cpu().numpy() if library_of(X) == "torch" else X
     try:
         return open_source(
             estimator,

@@ -284,8 +284,10 @@ class Ledger:
 
     def forecast(self, what: Plan | PrivacyProfile, *, claim: Budget | None = None) -> Forecast:
         """Return whether a plan would fit and what would be left, and record nothing."""
-        _, spend = self._line(what, "forecast", claim, None, True)
         settings, earlier = self._store.settings(), self.spends
+        people = any(line.label.endswith(OF_PEOPLE) for line in earlier)
+        label = "forecast" + (OF_PEOPLE if people else "")  # of the kind that the ledger holds
+        _, spend = self._line(what, label, claim, None, True)
         lines = [*earlier, spend]
         try:
             _admit(settings, earlier, spend)
