@@ -477,6 +477,19 @@ def test_a_fit_to_any_container_is_the_same_and_keeps_the_names_of_columns(visit
             assert list(again.feature_names_in_) == ["a", "b", "c"]
 
 
+def test_whole_numbers_in_tensors_are_averaged_as_real_numbers():
+    torch = pytest.importorskip("torch")
+    X, y = torch.tensor([[0], [1], [7]]), torch.tensor([0.0, 1.0, 0.0])
+    found, _ = in_order(X, y, [0, 0, 1], "mean", model(bounds=(0, 10)))
+    assert found.dtype == torch.float64 and found.tolist() == [[0.5], [7.0]]
+
+
+def test_a_classifier_without_labels_says_so(visits):
+    classifier = PrivateKernelClassifier(bounds=(-1, 1), classes=["no", "yes"])
+    with pytest.raises(DataError, match="requires y to be passed"):
+        classifier.fit(visits[0], None, groups=visits[2])
+
+
 def test_an_order_that_is_drawn_anew_hides_who_left(visits):
     """Every order of a table has a partner of the neighbour that differs from it in one record.
 
@@ -612,6 +625,28 @@ REFUSED = {
         lambda X, y, ids: (BlockStream([(X, y)], len(y) - 1), None, ids[:-1]),
         {},
         "the same number of rows",
+    ),
+    "no rows": (lambda X, y, ids: (X[:0], y[:0], ids[:0]), {}, "X has no rows"),
+    "no columns": (lambda X, y, ids: (X[:, :0], y, ids), {}, "must have at least one column"),
+    "dask and numpy": (
+        lambda X, y, ids: (dask.array.from_array(X), y, ids),
+        {},
+        "X is a Dask table, so y must be one",
+    ),
+    "numpy and dask": (
+        lambda X, y, ids: (X, dask.array.from_array(y), ids),
+        {},
+        "y is a Dask table, so X must be one",
+    ),
+    "short dask": (
+        lambda X, y, ids: (dask.array.from_array(X), dask.array.from_array(y[:-1]), ids),
+        {},
+        "the same number of rows",
+    ),
+    "dask column": (
+        lambda X, y, ids: (X, y, dask.array.from_array(ids[:, None])),
+        {},
+        "groups one: an id per row",
     ),
     "stream of one reading": (lambda X, y, ids: (*once(X, y), ids), {}, "can be read only once"),
     "column of ids": (

@@ -145,7 +145,7 @@ def table_of_people(
     if y is None and not isinstance(X, BlockStream):
         rule = replace(rule, reads_target=False)
     places, n_people = units(_checked_ids(X, y if rule.reads_target else None, ids))
-    classes = rule.target if isinstance(rule.target, Levels) else None
+    classes = rule.target if isinstance(rule.target, Levels) and rule.reads_target else None
     source = _open_rows(estimator, X, y, rule, classes, len(places))
     names = getattr(X, "columns", None)
     domain = None if rule.record == "one" else rule.domain(source.n_columns, names)
@@ -157,7 +157,8 @@ def table_of_people(
     if source.kind == "torch":
         from dpkernel.data.tensors import torch
 
-        rows = torch.as_tensor(rows, dtype=X.dtype, device=X.device)
+        kind = X.dtype if X.is_floating_point() else torch.float64  # a mean is no whole number
+        rows = torch.as_tensor(rows, dtype=kind, device=X.device)
         numeric = targets.dtype.kind in "biuf"
         targets = torch.as_tensor(targets, device=y.device) if numeric else targets
     elif names is not None:
@@ -187,6 +188,8 @@ def _checked_ids(X: Any, y: Any, ids: Any) -> Any:
             raise DataError("X is a Dask table, so y must be one, too.")
         lengths = {chunks.count_rows(value) for value in given}
     else:
+        if library_of(y) == "dask":
+            raise DataError("y is a Dask table, so X must be one, too.")
         shapes = [shape_of(X)] if y is None else [shape_of(X), shape_of(y)]
         if [len(shape) for shape in shapes] not in ([2], [2, 1], [2, 2]):
             raise DataError(_SHAPES)
