@@ -39,6 +39,7 @@ from dpkernel import (
     Interval,
     Ledger,
     Levels,
+    People,
     PrivateKernelRidge,
     PrivateSearchCV,
     SeededNoise,
@@ -616,7 +617,7 @@ def fitted(name: str) -> Any:
     return estimator(name).fit(X, target_for(name, np.array(TARGET)))
 
 
-def _scores(metric: str) -> Taker:
+def _scores(metric: str, **options: Any) -> Taker:
     name = (
         "PrivateKernelClassifier"
         if metric in ("accuracy", "log_loss", "auc")
@@ -625,7 +626,8 @@ def _scores(metric: str) -> Taker:
 
     def call(X: Any, y: Any, ledger: Any) -> Any:
         wanted = LABELS_OF(y) if name.endswith("Classifier") else y
-        found = private_score(fitted(name), X, wanted, metric, (5.0, 1e-6), **seeded(ledger))
+        given = {**seeded(ledger), **options}
+        found = private_score(fitted(name), X, wanted, metric, (5.0, 1e-6), **given)
         return [np.array([found.value, found.low, found.high])]
 
     return Taker(call, False)
@@ -663,6 +665,25 @@ def takers() -> dict[str, Taker]:
         found[f"PrivateSearchCV({strategy}).fit"] = Taker(
             lambda X, y, ledger, s=strategy: released(_search(s, ledger).fit(X, y)), False
         )
+    for record in ("one", "near", "mean"):
+        found[f"PrivateKernelRegressor.fit of people ({record})"] = Taker(
+            lambda X, y, ledger, r=record: released(
+                estimator("PrivateKernelRegressor", ledger).fit(X, y, groups=People(IDS, r))
+            ),
+            False,
+            True,
+        )
+    found["PrivateImputer.fit of people"] = Taker(
+        lambda X, y, ledger: released(
+            TRANSFORMERS["PrivateImputer"](**seeded(ledger)).fit(X, groups=IDS)
+        ),
+        False,
+        True,
+    )
+    found["PrivateSearchCV.fit of people"] = Taker(
+        lambda X, y, ledger: released(_search("free", ledger).fit(X, y, groups=IDS)), False
+    )
+    found["private_score of people"] = _scores("mse", groups=IDS)
     for metric in ("mse", "mae", "r2", "pinball", "accuracy", "log_loss", "auc"):
         found[f"private_score({metric})"] = _scores(metric)
     for name, made in MAPS.items():

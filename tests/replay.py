@@ -269,10 +269,10 @@ def _accept_blank_rows(monkeypatch: Any) -> None:
     The library has no such row: a null record is what proofs under zero-out compare with. Wherever rows
     enter, one that is marked is left out of every sum and keeps its place in n.
     """
-    from dpkernel.data import sources
+    from dpkernel.data import people, sources
     from dpkernel.preprocessing import rows as transformers
 
-    open_source, open_units = sources.open_source, sources.open_units
+    open_source, open_units = sources.open_source, people.open_units
 
     def marked(X: Any) -> Any:
         return np.asarray(X)[:, 0] == BLANK if isinstance(X, np.ndarray) else np.zeros(1, bool)
@@ -339,8 +339,17 @@ def _accept_blank_rows(monkeypatch: Any) -> None:
         if getattr(module, "__name__", "").startswith("dpkernel"):
             for name in ("open_source", "open_units", "rows_of_table"):
                 real = vars(module).get(name)
-                if real in new and module is not sources:
+                if real in new and module not in (sources, people):
                     monkeypatch.setattr(module, name, new[real])
+    averaged = people._averaged
+
+    def with_blank_people(source: Any, places: Any, X: Any, *rest: Any) -> Any:
+        found, y = averaged(source, places, X, *rest)
+        blank = X[:, 0] == BLANK
+        found[blank] = X[blank]  # a blanked person is a null record
+        return found, y
+
+    monkeypatch.setattr(people, "_averaged", with_blank_people)
     monkeypatch.setattr(FunctionModel, "_open_table", function_rows)
     monkeypatch.setattr(FunctionProblem, "fit", function_fit)
     monkeypatch.setattr(RowLoss, "counts", losses)

@@ -31,7 +31,7 @@ from dpkernel.privacy.sensitivity import (
 from dpkernel.privacy.statistics import GramLayout, GramSum
 from dpkernel.privacy.unit_statistics import UnitGramLayout, UnitGramSum
 from dpkernel.selection.losses import LOSSES, loss_sensitivity, row_loss
-from dpkernel.selection.score import _Area, _RSquared
+from dpkernel.selection.score import _Area, _error_and_target, _RSquared
 from dpkernel.solvers.objective_perturbation import BlockRecords
 from dpkernel.solvers.output_perturbation import Risk, minimise_risk
 from dpkernel.solvers.sgd_gradient import Block, GradientSGD
@@ -187,7 +187,9 @@ def _bounded_sum(relation, claim):
     each, found = [], None
     for own, guess in grid:
         own = float(np.nan_to_num(own, posinf=1e300, neginf=-1e300))
-        found = _RSquared(_Fixed([guess]), X, np.array([own]), target, None, claim, BUDGET)
+        loss = row_loss("mse", target=target)
+        sums = _error_and_target(loss, target, _Fixed([guess]), X, np.array([own]))
+        found = _RSquared(sums, 1.0, claim, BUDGET)
         each.append(found.exact)
     each = list(np.unique(np.array(each), axis=0))
     for distance in moved(each, relation, [np.zeros(3)]):
@@ -219,7 +221,8 @@ def _histogram(relation, claim):
             other[0][i], other[1][i] = cell, label
             keep = np.arange(5) != i
             two = other if relation is REPLACE else (cells[keep], labels[keep])
-            one, two = (_Area(*table, 5, claim, BUDGET) for table in ((cells, labels), two))
+            tables = (cells, labels), two
+            one, two = (_Area(5 * label + cell, 5, claim, BUDGET) for cell, label in tables)
             yield np.linalg.norm(one.exact - two.exact), one.mechanism.sensitivity.value
     assert one.mechanism.sensitivity == histogram(claim)
 

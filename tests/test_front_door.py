@@ -47,7 +47,7 @@ from dpkernel import (
 )
 from dpkernel.data.cells import as_numbers, identity, key
 from dpkernel.data.labels import label_codes
-from dpkernel.data.sources import unit_shares
+from dpkernel.data.people import unit_shares
 from dpkernel.data.table_files import open_table
 from dpkernel.data.table_files.schema import ColumnRule
 from dpkernel.foundations.errors import DataError, DPKernelError, ParameterError

@@ -23,12 +23,13 @@ from dpkernel import (
     Domain,
     Interval,
     Ledger,
+    People,
     PrivateKernelRidge,
     SeededNoise,
     load,
     save,
 )
-from dpkernel.data.sources import open_units, unit_shares
+from dpkernel.data.people import open_units, unit_shares
 from dpkernel.estimators.group_pass import sum_units, unit_layout
 from dpkernel.foundations.errors import CertificateError, DataError, ParameterError
 from dpkernel.foundations.types import Neighbours
@@ -281,17 +282,17 @@ def test_missing_ids_are_refused(kind):
 
 
 def stream(X, y, ids):
-    return BlockStream.from_arrays(X, y), None, ids
+    return BlockStream.from_arrays(X, y), None, People(ids, record="all")
 
 
 def dask_table(X, y, ids):
     dask = pytest.importorskip("dask.array")
-    return dask.from_array(X), dask.from_array(y), ids
+    return dask.from_array(X), dask.from_array(y), People(ids, record="all")
 
 
 def tensors(X, y, ids):
     torch = pytest.importorskip("torch")
-    return torch.tensor(X), torch.tensor(y), ids
+    return torch.tensor(X), torch.tensor(y), People(ids, record="all")
 
 
 REFUSED = {

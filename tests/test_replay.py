@@ -93,44 +93,44 @@ class Case:
 
 
 def model(cls: type, given: dict[str, Any], **options: Any) -> Callable[..., Any]:
-    def fit(X: Any, y: Any, relation: str, **more: Any) -> Any:
-        return cls(**{**given, **options, **more, "neighbours": relation}).fit(X, y)
+    def fit(X: Any, y: Any, relation: str, groups: Any = None, **more: Any) -> Any:
+        return cls(**{**given, **options, **more, "neighbours": relation}).fit(X, y, groups=groups)
 
     return fit
 
 
 def two_targets(cls: type, **options: Any) -> Callable[..., Any]:
     fit = model(cls, REAL, **options)
-    return lambda X, y, relation: fit(X, np.column_stack([y, -y]), relation)
+    return lambda X, y, relation, groups=None: fit(X, np.column_stack([y, -y]), relation, groups)
 
 
 def transformer(cls: type, **options: Any) -> Callable[..., Any]:
-    def fit(X: Any, y: Any, relation: str) -> Any:
+    def fit(X: Any, y: Any, relation: str, groups: Any = None) -> Any:
         given = {"epsilon": 1.0, "delta": 1e-5, "bounds": (-10, 10), "noise": SeededNoise(0)}
-        return cls(**{**given, **options, "neighbours": relation}).fit(X)
+        return cls(**{**given, **options, "neighbours": relation}).fit(X, groups=groups)
 
     return fit
 
 
-def pipeline(X: Any, y: Any, relation: str) -> Any:
+def pipeline(X: Any, y: Any, relation: str, groups: Any = None) -> Any:
     steps = [
         ("scale", PrivateMinMaxScaler(bounds=(-10, 10))),
         ("ridge", PrivateKernelRidge(n_features=8, y_bounds=(-1, 1), bounds=(-1, 1))),
     ]
     return PrivatePipeline(
         steps, epsilon=1.0, delta=1e-5, neighbours=relation, noise=SeededNoise(0)
-    ).fit(X, y)
+    ).fit(X, y, groups)
 
 
 def search(strategy: str) -> Callable[..., Any]:
-    def fit(X: Any, y: Any, relation: str) -> Any:
+    def fit(X: Any, y: Any, relation: str, groups: Any = None) -> Any:
         inner = PrivateKernelRidge(
             n_features=6, bounds=(-1, 1), y_bounds=(-1, 1), neighbours=relation
         )
         grid = {"regularisation": [0.1, 10.0]}
         return PrivateSearchCV(
             inner, grid, epsilon=8.0, delta=1e-5, strategy=strategy, noise=SeededNoise(0)
-        ).fit(X, y)
+        ).fit(X, y, groups)
 
     return fit
 
@@ -146,8 +146,8 @@ def public_model(labels: bool) -> Any:
 def score(metric: str, labels: bool = False) -> Callable[..., Any]:
     fitted = public_model(labels)
 
-    def fit(X: Any, y: Any, relation: str) -> Any:
-        options = {"neighbours": relation, "noise": SeededNoise(0)}
+    def fit(X: Any, y: Any, relation: str, groups: Any = None) -> Any:
+        options = {"neighbours": relation, "noise": SeededNoise(0), "groups": groups}
         if not labels:
             options["y_bounds"] = (-1, 1)
         return private_score(fitted, X, y, metric, (1.0, 1e-5), **options)
@@ -163,9 +163,9 @@ def pieces(X: Any, y: Any, relation: str) -> Any:
     return parts[0].merge(parts[1]).release()
 
 
-def one_prediction(X: Any, y: Any, relation: str) -> Any:
+def one_prediction(X: Any, y: Any, relation: str, groups: Any = None) -> Any:
     given = {**REAL, "accept": IDEALISED, "neighbours": relation}
-    return PrivateCurator(**given).predict_once(X, y, [0.3, -0.2])
+    return PrivateCurator(**given).predict_once(X, y, [0.3, -0.2], groups)
 
 
 SGD = {"n_features": 6, "max_iter": 2}

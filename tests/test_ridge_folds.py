@@ -16,6 +16,7 @@ from dpkernel import (
     Budget,
     Certificate,
     Ledger,
+    People,
     PrivateKernelRidge,
     SeededNoise,
     load,
@@ -317,9 +318,12 @@ def test_folds_of_rows_do_not_split_units(data):
     """A person's rows lie in several folds, each of which would feel a change of the person."""
     ledger = Ledger(budget=Budget(5.0, 1e-6))
     people = np.arange(len(data[1])) // 4
-    with pytest.raises(ParameterError, match="must be 1 with groups"):
-        build(ledger=ledger).fit(*data, groups=people)
+    with pytest.raises(ParameterError, match="record='all'.* needs solver='gram' and folds=1"):
+        build(ledger=ledger).fit(*data, groups=People(people, record="all"))
     assert ledger.spends == []
+    of_people = build(noise=None).fit(*data, groups=people).certificate_
+    assert of_people.releases[0].folds == 3 and of_people.verify().epsilon <= 1.0
+    assert "its position is public" not in str(of_people)
     honest = build(folds=1, noise=None).fit(*data, groups=people).certificate_
     forged = honest.to_dict()
     forged["releases"][0]["folds"] = 2

@@ -14,6 +14,7 @@ from dpkernel import (
     Certificate,
     GramStatistics,
     Ledger,
+    People,
     PrivateKernelRidge,
     SeededNoise,
     load,
@@ -150,7 +151,7 @@ def test_the_ridge_that_is_chosen_falls_with_epsilon(table):
 REFUSED = {
     "solver": ({"solver": "input"}, {}, "'solver' parameter of PrivateKernelRidge must be one of"),
     "folds": ({"folds": 2}, {}, "'folds' parameter .* must be 1 with solver='output'"),
-    "groups": ({}, {"groups": np.zeros(300)}, "'groups' parameter .* must be None.*solver='gram'"),
+    "groups": ({}, {"groups": People(np.zeros(300), record="all")}, "needs solver='gram'"),
     "small ridge": ({"regularisation": 1e-200}, {}, "'regularisation' parameter.*1e-100"),
     "large ridge": ({"regularisation": 1e200}, {}, "'regularisation' parameter.*1e-100"),
     "pure": ({"delta": 0.0}, {}, "'delta' parameter"),

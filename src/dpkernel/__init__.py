@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from dpkernel import methods, selection
     from dpkernel.data.blocks import BlockStream
     from dpkernel.data.domain import Domain, Interval, Levels
+    from dpkernel.data.people import People
     from dpkernel.estimators import (
         PrivateKernelClassifier,
         PrivateKernelRegressor,
@@ -36,6 +37,7 @@ _HOMES = {
     "data.blocks": ("BlockStream",),
     "privacy.certificate": ("Certificate",),
     "data.domain": ("Domain", "Interval", "Levels"),
+    "data.people": ("People",),
     "estimators": (
         "PrivateKernelClassifier",
         "PrivateKernelRegressor",
@@ -69,6 +71,7 @@ __all__ = [
     "Levels",
     "Neighbours",
     "OpenDPNoise",
+    "People",
     "PrivateKernelClassifier",
     "PrivateKernelRegressor",
     "PrivateKernelRidge",

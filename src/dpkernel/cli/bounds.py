@@ -54,6 +54,7 @@ def bounds(
     ledger: options.LedgerFile = None,
     dataset: options.Dataset = None,
     neighbours: options.Relation = Neighbours.REPLACE_ONE.value,
+    group: options.Group = None,
     delimiter: options.Delimiter = None,
     file_format: options.Format = None,
     scratch: options.Scratch = None,
@@ -79,7 +80,7 @@ def bounds(
             " ranges in which the columns surely lie."
         )
     budget = Budget(epsilon, delta)
-    declared = read_schema(wide, target).select(table.header, table.name)
+    declared = read_schema(wide, target).with_group(group).select(table.header, table.name)
     searched = _numbers_of(declared, wide)
     book = options.open_ledger(ledger, dataset, neighbours, wait)
     output.on_interrupt = options.SpendWatch(book, ledger is not None)
@@ -100,7 +101,7 @@ def bounds(
     )
     with output.progress("finding bounds", measured=False):
         X, y = rows.arrays()
-        finder.fit(X, y)
+        finder.fit(X, y, None if group is None else rows.ids)
     certificate = finder.certificate_
     text = _heading(certificate, certificate_file) + as_toml(
         _narrowed(declared, rows.schema, finder), declared.ignore
@@ -131,7 +132,7 @@ def _numbers_of(declared: Schema, wide: Path) -> Schema:
     own = declared.target
     target = own if own is not None and isinstance(own.values, Interval) else None
     others = [rule.name for rule in declared.rules if not isinstance(rule.values, Interval)]
-    return Schema(numeric, target, (*declared.ignore, *others))
+    return Schema(numeric, target, (*declared.ignore, *others), declared.group)
 
 
 def _narrowed(declared: Schema, searched: Schema, finder: PrivateBounds) -> list[ColumnRule]:

@@ -10,6 +10,7 @@ import typer
 from dpkernel.cli import options
 from dpkernel.cli.model_files import check_outputs, check_room, model_notes, report, save_model
 from dpkernel.cli.output import Output, command
+from dpkernel.data.people import People
 from dpkernel.data.table_files import encode_table, open_table, read_schema
 from dpkernel.foundations.types import Budget, Neighbours
 
@@ -39,6 +40,8 @@ def fit(
     neighbours: options.Relation = Neighbours.REPLACE_ONE.value,
     estimator: options.EstimatorName = None,
     settings: options.Settings = None,
+    group: options.Group = None,
+    record: options.Record = "auto",
     delimiter: options.Delimiter = None,
     file_format: options.Format = None,
     scratch: options.Scratch = None,
@@ -46,7 +49,7 @@ def fit(
 ) -> None:
     """Train a private model on a file of rows. The file may be larger than memory."""
     budget = Budget(epsilon, delta)
-    schema = read_schema(bounds, target)
+    schema = read_schema(bounds, target).with_group(group)
     declared = options.declared_target(schema)
     kind = options.estimator_class(task, estimator)
     book = options.open_ledger(ledger, dataset, neighbours, wait)
@@ -65,6 +68,7 @@ def fit(
         settings=settings,
         ledger=book,
     )
+    People((), record)  # refuses an unknown record before it reads the data
     notes = model_notes(schema, task)
     check_outputs([out, report_file], [data, bounds, ledger])
     for path in (out, report_file):
@@ -73,7 +77,8 @@ def fit(
     with output.progress(f"reading {data.name}") as tell:
         rows = encode_table(table, schema, tell=tell, folder=scratch)
     with output.progress(f"fitting {kind.__name__}", measured=False):
-        model.fit(*rows.training_data())
+        people = None if group is None else People(rows.ids, record)
+        model.fit(*rows.training_data(), groups=people)
     save_model(model, out, notes)
     output.on_interrupt = lambda: f"{watch()} The model is in '{out}'."
     written = {"model": str(out)}
@@ -91,7 +96,7 @@ def fit(
             **written,
             "estimator": kind.__name__,
             "task": task,
-            "n_rows": rows.n_rows,
+            **({"n_rows": rows.n_rows} if group is None else {"n_people": certificate.n_records}),
             "n_columns": rows.n_columns,
             "epsilon": certificate.epsilon,
             "delta": certificate.delta,

@@ -49,6 +49,18 @@ Delimiter = Annotated[
 Format = Annotated[
     str | None, typer.Option("--format", help="The format of DATA, if its ending does not say it.")
 ]
+Group = Annotated[
+    str | None,
+    typer.Option(
+        help="The column with the ids of people: each person is protected with all their rows."
+    ),
+]
+Record = Annotated[
+    str,
+    typer.Option(
+        help="With --group: how a person's rows become one record (near, one, mean, all)."
+    ),
+]
 Scratch = Annotated[Path | None, typer.Option(help="Folder for a temporary copy of a large table.")]
 EstimatorName = Annotated[
     str | None,

@@ -539,6 +539,9 @@ def units(groups: Any) -> tuple[IntArray, int]:
     narrow = found.dtype.kind == "f" and found.dtype.itemsize < 8
     if narrow and (abs(found) >= 2.0 ** (np.finfo(found.dtype).nmant + 1)).any():
         raise DataError(NARROW_IDS)
+    if found.dtype.kind == "f" and (abs(found) < _LARGEST_FLOAT_ID).all():  # as below, but faster
+        known, places = np.unique(found, return_inverse=True)
+        return places.astype(np.int64), len(known)
     seen: dict[Hashable, int] = {}
     each = [seen.setdefault(identity(cell), len(seen)) for cell in _flat(found)]
     return np.array(each, dtype=np.int64), len(seen)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -12,7 +12,7 @@ import numpy as np
 
 from dpkernel.data import chunks
 from dpkernel.data.blocks import BlockStream, checked_blocks, library_of
-from dpkernel.data.cells import as_numbers, shape_of, units
+from dpkernel.data.cells import as_numbers, shape_of
 from dpkernel.data.domain import Levels
 from dpkernel.data.labels import label_codes
 from dpkernel.foundations.errors import DataError, ParameterError
@@ -64,8 +64,10 @@ def open_source(
         y may have several columns; if not, a single column counts as a vector.
     classes : Levels, optional
         y are labels; they become their places among the classes.
-    missing, targets : bool
-        Of streams and Dask tables: whether NaN is allowed in X, and whether y is read.
+    missing : bool
+        Whether NaN is allowed in X.
+    targets : bool
+        Of streams and Dask tables: whether y is read.
     """
     encode: Encode | None = None if targets else _zeros
     if classes is not None:
@@ -73,7 +75,7 @@ def open_source(
     wanted = _Wanted(type(estimator).__name__, again, several, encode, missing)
     library = "stream" if isinstance(X, BlockStream) else library_of(X)
     if library not in ("stream", "dask", "torch"):
-        X, y = estimator._check_training_data(X, y, encode=encode, several=several)
+        X, y = estimator._check_training_data(X, y, encode=encode, several=several, missing=missing)
         return Source("array", len(y), X.shape[1], y.shape[1:], X, y)
     found: Source = getattr(wanted, library)(X, y)
     estimator._keep_columns(found.n_columns, getattr(X, "columns", None))
@@ -157,52 +159,3 @@ def _zeros(y: Any) -> Array:
 def _as_vector(y: Any) -> Any:
     values = as_numbers(y)
     return values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values
-
-
-# --- tables whose unit is a person with several rows -----------------------------------------------
-
-
-def open_units(estimator: Any, X: Any, y: Any, groups: Any) -> Source:
-    """Return the table with every row's share of its unit; ``n_rows`` is the number of units.
-
-    Neighbours replace one unit, all its rows and their number. The number of units is public; the
-    number of rows is not: no size, text, log line or choice of arithmetic depends on it. Time and
-    memory do: no guarantee of this library speaks of them.
-    """
-    if isinstance(X, BlockStream) or library_of(X) in ("dask", "torch"):
-        raise ParameterError(
-            "The 'groups' argument needs X as one table in memory: a NumPy array, a data frame or a"
-            " SciPy sparse matrix. In streams, Dask tables and tensors a unit's rows could lie in"
-            " several blocks."
-        )
-    # compared here, as scikit-learn's texts about shapes quote numbers of rows
-    shapes = [shape_of(X), shape_of(y), (len(groups),) if _one_dimension(groups) else ()]
-    if [len(shape) for shape in shapes] not in ([2, 1, 1], [2, 2, 1]):
-        raise DataError(
-            "With groups, X must have two dimensions, y one or two, and groups one: an id per row."
-        )
-    if 0 in shapes[0][1:] or 0 in shapes[1][1:]:
-        raise DataError("X and y must have at least one column.")
-    if len({shape[0] for shape in shapes}) != 1:
-        raise DataError("X, y and groups must have the same number of rows.")
-    shares, n_units = unit_shares(groups)
-    return replace(open_source(estimator, X, y), n_rows=n_units, shares=shares)
-
-
-def unit_shares(groups: Any) -> tuple[Array, int]:
-    """Return 1 / (rows of its unit) for every row, and the number of units.
-
-    Ids are numbers, texts, dates or tuples of them, compared by ``cells.identity``; rows of a unit
-    need not be neighbours.
-    """
-    places, n_units = units(groups)
-    counts = np.bincount(places, minlength=n_units)
-    return 1.0 / counts[places], n_units
-
-
-def _one_dimension(groups: Any) -> bool:
-    """Whether groups are one id per row; a list of tuples is."""
-    if isinstance(groups, (list, tuple)):
-        return not any(isinstance(value, (list, np.ndarray)) for value in groups)
-    sized = hasattr(groups, "__len__") and not isinstance(groups, (str, bytes))
-    return sized and len(getattr(groups, "shape", (0,))) == 1

@@ -51,6 +51,7 @@ _SAFE_STARTS = (
     "The feature names should match those that were passed during fit.",
     "Feature names are only supported if all input features have string names",
 )
+_SAME_NAME = "Two columns of X have the same name. Give each column its own name."
 NO_TARGET = "no_validation"  # stands for y if there is none, as in scikit-learn
 _CHECKED_ROWS = 1 << 16  # rows that are searched for missing values at one time
 
@@ -179,6 +180,17 @@ def summed_duplicates(X: Any) -> Any:
     return X
 
 
+def framed(values: Array, like: Any) -> Any:
+    """Return an array as a data frame or an Arrow table with the columns of ``like``."""
+    if not getattr(like.columns, "is_unique", True):
+        raise DataError(_SAME_NAME)
+    if hasattr(like, "column_names"):  # an Arrow table
+        return type(like).from_arrays(list(values.T), names=like.column_names)
+    kind = type(getattr(like, "_meta", like))  # a Dask data frame consists of those of its _meta
+    option = "columns" if hasattr(like, "iloc") else "schema"
+    return kind(values, **{option: list(like.columns)})
+
+
 @contextlib.contextmanager
 def quietly() -> Iterator[None]:
     """Suppress warnings, also those of floating point, because they may reveal something of the data."""
@@ -222,5 +234,5 @@ def _own_words(error: Exception, X: Any) -> DataError:
             " per record, one column per variable."
         )
     if not getattr(getattr(X, "columns", None), "is_unique", True):
-        return DataError("Two columns of X have the same name. Give each column its own name.")
+        return DataError(_SAME_NAME)
     return DataTypeError(NOT_A_NUMBER) if isinstance(error, TypeError) else DataError(NOT_A_NUMBER)

@@ -22,18 +22,21 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
 from dpkernel.data.domain import Domain, Interval, Levels
+from dpkernel.data.labels import classes_of
+from dpkernel.data.people import RECORDS, People, PersonRule, table_of_people
 from dpkernel.data.tables import checked_table, without_traps
 from dpkernel.foundations.errors import (
     BudgetExceededError,
     DataError,
     ParameterError,
     PrivacyWarning,
+    parameter_message,
 )
 from dpkernel.foundations.types import Array, Budget, Neighbours
 from dpkernel.foundations.validation import Constraint, check_parameters
-from dpkernel.privacy.certificate import Certificate, Release
-from dpkernel.privacy.ledger import Ledger
-from dpkernel.privacy.noise import Noise, NoiseSource, Part, Plan, SeededNoise
+from dpkernel.privacy.certificate import Certificate, Release, of_people
+from dpkernel.privacy.ledger import OF_PEOPLE, Ledger
+from dpkernel.privacy.noise import Noise, NoiseSource, Part, Plan, SeededNoise, secret_order
 
 logger = logging.getLogger("dpkernel")
 
@@ -95,6 +98,7 @@ class FitPlan(ABC):
     """
 
     releases: Sequence[Release]
+    record: str = ""  # how the rows of a person became one record; "" if records are rows
 
     def prepare(self) -> None:  # noqa: B027 (a plan may have nothing to prepare)
         """Do all work that needs no noise. A table that fails here has cost nothing."""
@@ -127,12 +131,13 @@ class PrivateEstimator(CountedClones):
         *,
         encode: Callable[[Any], Array] | None = None,
         several: bool = False,
+        missing: bool = False,
     ) -> tuple[Any, Array]:
         """Return X as an array of numbers or CSR and y as float64, or raise before anything is spent.
 
         The rows of X are read with ``blocks.dense_rows``. ``several`` allows a y of several
-        columns, and ``encode`` turns labels into floats. Sizes and column names are put aside, and
-        are set when the fit has succeeded.
+        columns, ``missing`` allows NaN in X, and ``encode`` turns labels into floats. Sizes and
+        column names are put aside, and are set when the fit has succeeded.
         """
         scratch = object.__new__(type(self))
         scratch.__dict__.update(self.__dict__)
@@ -142,7 +147,10 @@ class PrivateEstimator(CountedClones):
             except DataError:
                 checked_table(scratch, X, sparse_too=True)  # an error in X is reported first
                 raise
-        X, y = checked_table(scratch, X, y, sparse_too=True, several=several, narrow=True)
+        allowed = "nan" if missing else "refused"
+        X, y = checked_table(
+            scratch, X, y, sparse_too=True, missing=allowed, several=several, narrow=True
+        )
         self._set_aside = {
             name: getattr(scratch, name, None) for name in ("n_features_in_", "feature_names_in_")
         }
@@ -171,10 +179,10 @@ class PrivateEstimator(CountedClones):
 
     # --- the one fit ------------------------------------------------------------------------------
 
-    def _fit(self, X: Any, y: Any = None, **given: Any) -> Self:
+    def _fit(self, X: Any, y: Any = None, groups: Any = None) -> Self:
         """Check parameters, open the table, plan, ask the ledger, prepare, spend, run, certify."""
         try:
-            return self._complete(*self._planned_fit(X, y, **given))
+            return self._complete(*self._planned_fit(X, y, groups))
         finally:
             self.__dict__.pop("_set_aside", None)
 
@@ -185,26 +193,31 @@ class PrivateEstimator(CountedClones):
         self._adopt(found, certificate)
         return self
 
-    def _planned_fit(self, X: Any, y: Any = None, **given: Any) -> tuple[Budget, FitPlan]:
+    def _planned_fit(self, X: Any, y: Any = None, groups: Any = None) -> tuple[Budget, FitPlan]:
         """Return the requested budget and the plan for this table, after checking both."""
         budget, relation = self._check_parameters()
-        table = self._open_table(X, y, **given)
-        return budget, self._make_plan(table, budget, relation)
+        if groups is None:
+            return budget, self._make_plan(self._open_table(X, y), budget, relation)
+        table, record = self._open_people(X, y, People.of(groups))
+        plan = self._make_plan(table, budget, relation)
+        plan.record = record
+        return budget, plan
 
     def _carry_out(
         self, plan: FitPlan, budget: Budget, subject: str | None = None
     ) -> tuple[Fitted, Certificate]:
         """Pay for a plan and run it. This is the only place where an estimator spends."""
-        self._check_ledger(plan.releases, budget)
+        label = (type(self).__name__ + OF_PEOPLE,) if plan.record else ()
+        self._check_ledger(plan.releases, budget, *label)
         plan.prepare()
-        noise = self._spend(plan.releases, budget)
+        noise = self._spend(plan.releases, budget, *label)
         found = plan.run(noise)
         certificate = Certificate.issue(
             subject or type(self).__name__,
             budget,
             plan.releases,
             noise,
-            public=found.public,
+            public=of_people(found.public, plan.record) if plan.record else found.public,
             free_statistics=found.free_statistics,
             reference=found.reference,
         )
@@ -213,6 +226,56 @@ class PrivateEstimator(CountedClones):
     def _open_table(self, X: Any, y: Any) -> Any:
         """Return the checked table with its public sizes, or raise before anything is spent."""
         raise NotImplementedError
+
+    # --- people with several rows -----------------------------------------------------------------
+
+    _person_records: ClassVar[tuple[str, ...]] = RECORDS  # the first is the default with bounds
+
+    def _open_people(self, X: Any, y: Any, people: People) -> tuple[Any, str]:
+        """Return the opened table of people, and how their rows became records."""
+        X, y, record = self._people(X, y, people, self.noise)
+        return self._open_table(X, y), record
+
+    def _people(
+        self, X: Any, y: Any, people: People, noise: NoiseSource | None
+    ) -> tuple[Any, Any, str]:
+        """Return X and y with one record per person, and the rule that was followed.
+
+        The noise source draws the order of the people, which stays secret.
+        """
+        rule = self._person_rule(people.record)
+        return *table_of_people(self, X, y, people.ids, rule, secret_order(noise)), rule.record
+
+    def _person_rule(self, asked: str) -> PersonRule:
+        """Return how the rows of a person become one record, for what the user asked for."""
+        owner, own = type(self).__name__, self.get_params(deep=False)
+        bounds = own.get("bounds")
+        target: Interval | Levels | None = None
+        if "classes" in own:
+            target = classes_of(own["classes"], bounds, owner)
+        elif "y_bounds" in own:
+            target = interval_of(own["y_bounds"], bounds, owner)
+        boxed = bounds is not None and not (isinstance(bounds, Domain) and bounds.columns is None)
+        record = asked
+        if asked == "auto":
+            record = self._person_records[0] if boxed else "one"
+        if record not in self._person_records:
+            allowed = " or ".join(repr(name) for name in sorted(self._person_records))
+            raise ParameterError(
+                parameter_message("People", "record", f"{allowed} for {owner}", record)
+            )
+        if record == "near" and not boxed:
+            raise ParameterError(
+                f"{owner} needs 'bounds', the publicly known range of the columns, to tell which rows"
+                " of a person are near each other. Declare them, or use People(ids, record='one')."
+            )
+        return PersonRule(
+            record,
+            lambda width, names: resolve_domain(
+                bounds if boxed else None, None, width, owner, names
+            ),
+            target,
+        )
 
     def _make_plan(self, table: Any, budget: Budget, relation: Neighbours) -> FitPlan:
         """Return the plan for a table of these public sizes. No row is read."""
@@ -245,18 +308,23 @@ class PrivateEstimator(CountedClones):
 
     # --- the ledger -------------------------------------------------------------------------------
 
-    def _spend(self, releases: Sequence[Release], request: Budget) -> Noise:
+    def _spend(
+        self, releases: Sequence[Release], request: Budget, label: str | None = None
+    ) -> Noise:
         """Reserve every release of this fit in one atomic spend."""
         _count_fit(self)
         ledger, plan, relation = self._spending(releases)
         source = self.noise.restarted() if isinstance(self.noise, SeededNoise) else self.noise
-        label = type(self).__name__
-        return ledger.spend(plan, label, claim=request, neighbours=relation, noise=source)
+        name = label or type(self).__name__
+        return ledger.spend(plan, name, claim=request, neighbours=relation, noise=source)
 
-    def _check_ledger(self, releases: Sequence[Release], request: Budget) -> None:
+    def _check_ledger(
+        self, releases: Sequence[Release], request: Budget, label: str | None = None
+    ) -> None:
         """Raise now, before a long pass over the data, if the ledger would refuse the fit."""
         ledger, plan, relation = self._spending(releases)
-        ledger.check(plan, type(self).__name__, claim=request, neighbours=relation)
+        name = label or type(self).__name__
+        ledger.check(plan, name, claim=request, neighbours=relation)
 
     def _spending(self, releases: Sequence[Release]) -> tuple[Ledger, Plan, Neighbours]:
         parts = tuple(Part(r.label, r.mechanism.profile(), r.draws, r.folds) for r in releases)

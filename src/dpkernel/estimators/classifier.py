@@ -53,7 +53,7 @@ class MarginClassifier(LabelModel, ObjectiveModel):
     classes: Any
     class_weight: Mapping[Any, float] | None
 
-    def fit(self, X: Any, y: Any = None) -> Any:
+    def fit(self, X: Any, y: Any = None, groups: Any = None) -> Any:
         """Solve the problems on (X, y) and release their solutions.
 
         Nothing is spent if an argument or the data are refused.
@@ -64,8 +64,11 @@ class MarginClassifier(LabelModel, ObjectiveModel):
             It is read several times, so a ``BlockStream`` needs a function that starts it again.
         y : array of shape (n,)
             Labels, all of which are in ``classes``.
+        groups : array of n ids or People, optional
+            The person to whom each row belongs. A person with all their rows is then protected
+            instead of a single row, and only the number of people is public; see ``People``.
         """
-        return self._fit(X, y)
+        return self._fit(X, y, groups)
 
     def _open_table(self, X: Any, y: Any) -> Source:
         levels = self._declared()

@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpkernel.data.blocks import dense_rows
 from dpkernel.data.domain import Domain
+from dpkernel.data.people import People
 from dpkernel.data.tables import as_floats, without_traps
 from dpkernel.estimators.base import FitPlan, Fitted
 from dpkernel.estimators.curator_file import Answer, CuratorFile
@@ -175,9 +176,13 @@ class PrivateCurator(FunctionModel):
         self.noise = noise
         self.accept = accept
 
-    def fit(self, X: Any, y: Any) -> PrivateCurator:
-        """Fit the function and pay for all answers. Nothing is spent if the data are refused."""
-        return self._fit(X, y)
+    def fit(self, X: Any, y: Any, groups: Any = None) -> PrivateCurator:
+        """Fit the function and pay for all answers. Nothing is spent if the data are refused.
+
+        ``groups`` are the ids of the people whose rows these are, or ``People``: a person with all
+        their rows is then protected instead of a single row.
+        """
+        return self._fit(X, y, groups)
 
     def _open_table(self, X: Any, y: Any) -> FunctionTable:
         require_accepted(FunctionalGaussian, self.accept)
@@ -322,17 +327,20 @@ class PrivateCurator(FunctionModel):
         return len(self._noisy)
 
     @without_traps
-    def predict_once(self, X: Any, y: Any, point: Any) -> Prediction:
+    def predict_once(self, X: Any, y: Any, point: Any, groups: Any = None) -> Prediction:
         """Fit on (X, y), release f at one point with one random number, and forget the fit.
 
         The guarantee is pure epsilon; delta is not used. One random number protects one answer
         only. A second call is therefore a second spend, and adding one number to a whole function
-        would protect nothing.
+        would protect nothing. ``groups`` is that of ``fit``.
         """
         request = Budget(self.epsilon)
         try:
             _, relation = self._check_parameters()
             require_accepted(L2Gamma, self.accept)
+            record = ""
+            if groups is not None:
+                X, y, record = self._people(X, y, People.of(groups), self.noise)
             table = super()._open_table(X, y)
             problem = self._problem_for(table, request)
             asked = np.atleast_2d(as_floats(point, "point"))
@@ -348,6 +356,7 @@ class PrivateCurator(FunctionModel):
                 table, problem, kernel=problem.kernel.to_dict(), point=asked[0].tolist()
             )
             plan = OneAnswerPlan(table, problem, mechanism, public, asked)
+            plan.record = record
             found, certificate = self._carry_out(plan, request, "one prediction")
         finally:
             self.__dict__.pop("_set_aside", None)

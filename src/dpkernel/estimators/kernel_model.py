@@ -206,6 +206,7 @@ def _read_parameters(header: JSON, names: list[str]) -> JSON:
 class LabelModel(ClassifierMixin, KernelModel):
     """A classifier that takes the largest of several linear functions, or the sign of one."""
 
+    _person_records: ClassVar = ("one", "near", "mean")  # a vote has other probabilities than rows
     classes_: Any
 
     def _adopt(self, found: Fitted, certificate: Certificate) -> None:

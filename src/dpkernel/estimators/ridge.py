@@ -11,7 +11,8 @@ import numpy as np
 from sklearn.base import MultiOutputMixin, RegressorMixin
 
 from dpkernel.data.domain import Domain, Interval
-from dpkernel.data.sources import Source, open_source, open_units
+from dpkernel.data.people import RECORDS, People, is_in_memory, open_units
+from dpkernel.data.sources import Source, open_source
 from dpkernel.estimators.base import FitPlan, Fitted, interval_of, logger
 from dpkernel.estimators.gram_pass import Recipe, sum_source
 from dpkernel.estimators.group_pass import sum_units, unit_layout
@@ -70,11 +71,12 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
         from the sum of all folds, whose noise is sqrt(folds) times larger. Folds therefore help
         when there are many rows and the default rule does not suit the target; take 2. The fold of
         a row is its position modulo ``folds``, so the order of the rows must be public: never sort
-        or stratify them by what they contain. ``groups`` excludes folds.
+        or stratify them by what they contain. With ``groups``, folds consist of people, whose order
+        is drawn at random.
     solver : {"gram", "output"}
         Whether noise is added to the Gram matrix or to the solution (output perturbation). With
         "output" the noise does not grow with the number of features, the table is read several
-        times, and neither ``folds`` nor ``groups`` is available. Its Lambda multiplies half the
+        times, and ``folds`` is not available. Its Lambda multiplies half the
         squared norm on features of mean square 1, with y scaled to [-1, 1]; the noise is about
         proportional to 1 / Lambda.
     bounds : (low, high) or Domain, optional
@@ -94,7 +96,7 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
         affect the noise.
     verbose : bool
         Show a progress bar, which counts the rows of arrays and streams. There is none with
-        ``groups``, because the number of rows is then private.
+        ``groups`` on a table in memory, because the number of rows is then private.
 
     Attributes
     ----------
@@ -195,25 +197,36 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
             A ``BlockStream`` carries its targets. It is read once; with ``solver="output"`` it is
             read several times and needs a function that starts it again.
         y : array of shape (n,) or (n, targets)
-        groups : array of n ids, optional
-            The unit (for example, the person) to which each row belongs. A unit with all its rows
-            is then protected instead of a single row: each row has the weight 1 / (rows of its
-            unit), so that the error is a mean over the rows of each unit, summed over units, and
-            only the number of units is public. X must be in memory, and ``bounds`` are required.
-            scikit-learn's grid searches pass groups to the splitter only, unless you call
-            ``set_fit_request(groups=True)``.
+        groups : array of n ids or People, optional
+            The person to whom each row belongs. A person with all their rows is then protected
+            instead of a single row, and only the number of people is public; see ``People``. By
+            default, each row has the weight 1 / (rows of its person), so that the error is a mean
+            over the rows of each person, summed over people. This needs ``bounds`` and a table in
+            memory. With folds, with ``solver="output"`` and for other tables, each person becomes
+            one record. scikit-learn's grid searches pass groups to the splitter only, unless you
+            call ``set_fit_request(groups=True)``.
         """
-        return self._fit(X, y, groups=groups)
+        return self._fit(X, y, groups)
 
-    def _open_table(self, X: Any, y: Any, groups: Any = None) -> Source:
+    _person_records: ClassVar[tuple[str, ...]] = (*RECORDS, "all")
+
+    def _open_people(self, X: Any, y: Any, people: People) -> tuple[Source, str]:
+        one_sum = self.solver == "gram" and self.folds == 1
+        if people.record == "all" and not one_sum:
+            raise ParameterError(
+                "People(ids, record='all') needs solver='gram' and folds=1: weights of rows belong to"
+                " one sum. Use record='near' or record='one' with this solver or with folds."
+            )
+        if people.record == "all" or (people.record == "auto" and one_sum and is_in_memory(X)):
+            return open_units(self, X, y, people.ids), ""
+        return super()._open_people(X, y, people)
+
+    def _open_table(self, X: Any, y: Any) -> Source:
         if self.solver == "output":
-            ridge_of(self, groups)  # refuses what output perturbation can't do
+            ridge_of(self)  # refuses what output perturbation can't do
             interval_of(self.y_bounds, self.bounds, type(self).__name__)
             return open_source(self, X, y, again=True)
-        if groups is None:
-            return open_source(self, X, y)
-        self._refuse_folds_of_units()
-        return open_units(self, X, y, groups)
+        return open_source(self, X, y)
 
     def _make_plan(self, table: Source, budget: Budget, relation: Neighbours) -> FitPlan:
         if self.solver == "output":
@@ -221,16 +234,17 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
         return self._plan_gram(table, budget, relation)
 
     def _fit_choosing(
-        self, X: Any, y: Any, choices: Sequence[tuple[float | None, int | None]]
+        self, X: Any, y: Any, choices: Sequence[tuple[float | None, int | None]], record: str = ""
     ) -> int:
         """Fit on folds and choose among pairs (Lambda, number of leading features), at no cost.
 
         The choice depends on the released matrices only. Returns the position of the chosen pair.
+        ``record`` says how people became the rows of X; it is empty if the rows are records.
         """
         try:
             budget, plan = self._planned_fit(X, y)
             assert isinstance(plan, GramPlan)
-            plan.choices = tuple(choices)
+            plan.choices, plan.record = tuple(choices), record
             self._complete(budget, plan)
         finally:
             self.__dict__.pop("_set_aside", None)
@@ -263,18 +277,6 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
             self._given_regularisation(features),
             self.verbose,
         )
-
-    def _refuse_folds_of_units(self) -> None:
-        if self.folds > 1:
-            raise ParameterError(
-                parameter_message(
-                    type(self).__name__,
-                    "folds",
-                    "1 with groups",
-                    self.folds,
-                    "A fold is a set of row positions, and a unit would have rows in several folds.",
-                )
-            )
 
     def _given_regularisation(self, features: FeatureMap) -> float | None:
         """Return Lambda, or None for "auto". Refuse folds if they have nothing to choose."""

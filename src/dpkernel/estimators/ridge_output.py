@@ -57,12 +57,9 @@ def plan_output(
     return ConvexPlan(model, source, budget, relation, problems)
 
 
-def ridge_of(model: Any, groups: Any = None) -> float | None:
+def ridge_of(model: Any) -> float | None:
     """Return Lambda, or None for "auto". Refuse what output perturbation can't do."""
     owner = type(model).__name__
-    if groups is not None:
-        advice = "Output perturbation protects one row. Take solver='gram' for groups."
-        raise ParameterError(parameter_message(owner, "groups", "None", "groups", advice))
     if model.folds > 1:
         allowed, advice = "1 with solver='output'", "A fold is one noisy Gram matrix of several."
         raise ParameterError(parameter_message(owner, "folds", allowed, model.folds, advice))

@@ -46,7 +46,7 @@ class RobustModel(RegressorMixin, ObjectiveModel):
         tuple[str, ...]
     ] = ()  # parameters of the loss that users state in units of y
 
-    def fit(self, X: Any, y: Any = None) -> Any:
+    def fit(self, X: Any, y: Any = None, groups: Any = None) -> Any:
         """Solve the problems on (X, y) and release their solutions.
 
         Nothing is spent if an argument or the data are refused.
@@ -56,8 +56,11 @@ class RobustModel(RegressorMixin, ObjectiveModel):
         X : array, sparse matrix, data frame, Dask array or data frame, torch tensor, or BlockStream
             It is read several times, so a ``BlockStream`` needs a function that starts it again.
         y : array of shape (n,)
+        groups : array of n ids or People, optional
+            The person to whom each row belongs. A person with all their rows is then protected
+            instead of a single row, and only the number of people is public; see ``People``.
         """
-        return self._fit(X, y)
+        return self._fit(X, y, groups)
 
     def _open_table(self, X: Any, y: Any) -> Source:
         self._problems()  # refuses bad parameters before it looks at the data
@@ -187,6 +190,7 @@ class PrivateQuantileRegressor(RobustModel):
     True
     """
 
+    _person_records: ClassVar = ("one", "near", "mean")  # a mean has other quantiles than rows
     _constraints: ClassVar = {
         **ObjectiveModel._constraints,
         "quantile": (Real(0, 1), Kind(list, tuple, np.ndarray)),

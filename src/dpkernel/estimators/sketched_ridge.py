@@ -151,7 +151,7 @@ class PrivateSketchedRidge(RegressorMixin, MultiOutputMixin, KernelModel):
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any = None) -> PrivateSketchedRidge:
+    def fit(self, X: Any, y: Any = None, groups: Any = None) -> PrivateSketchedRidge:
         """Release the sketch of (X, y) and solve for the model.
 
         Nothing is spent if an argument or the data are refused, or if a Dask graph fails.
@@ -161,8 +161,11 @@ class PrivateSketchedRidge(RegressorMixin, MultiOutputMixin, KernelModel):
         X : array, sparse matrix, data frame, Dask array or data frame, torch tensor, or BlockStream
             A ``BlockStream`` carries its targets. It is read once.
         y : array of shape (n,) or (n, targets)
+        groups : array of n ids or People, optional
+            The person to whom each row belongs. A person with all their rows is then protected
+            instead of a single row, and only the number of people is public; see ``People``.
         """
-        return self._fit(X, y)
+        return self._fit(X, y, groups)
 
     def _open_table(self, X: Any, y: Any) -> Source:
         return open_source(self, X, y)
@@ -202,7 +205,7 @@ class PrivateSketchedRidge(RegressorMixin, MultiOutputMixin, KernelModel):
         scale = SketchScale(n_features, columns - n_features - 1, self.sketch_noise_, 1.0)
         found = solve_sketch(
             self.sketch_ * root,
-            int(self.certificate_.public["n_rows"]),
+            self.certificate_.n_records,
             scale,
             regularisation=None if regularisation == "auto" else float(regularisation),
             spectrum=getattr(self.feature_map_, "spectrum", None),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -12,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpkernel.data.blocks import dense_rows, is_stream
 from dpkernel.data.domain import Domain, Interval, Levels
+from dpkernel.data.people import PersonRule
 from dpkernel.data.tables import checked_table
 from dpkernel.estimators.base import PrivateEstimator, resolve_domain
 from dpkernel.foundations.errors import CertificateError, ParameterError, parameter_message
@@ -36,6 +38,7 @@ class PrivateTransformer(TransformerMixin, PrivateEstimator):
         "noise": (Choice(None), Kind(NoiseSource)),
     }
     _missing_allowed: ClassVar[bool] = False
+    _person_records: ClassVar[tuple[str, ...]] = ("one", "mean")  # means have narrower ranges
     _learned: ClassVar[tuple[str, ...]] = ()  # names of the arrays that a fit sets
     _public: ClassVar[tuple[str, ...]] = ()  # parameters that a fitted one needs beside bounds
     _weight: ClassVar[float] = 0.1  # in a pipeline, whose last step has the weight 1
@@ -44,13 +47,20 @@ class PrivateTransformer(TransformerMixin, PrivateEstimator):
     n_features_in_: int
     feature_names_in_: Any
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, groups: Any = None) -> Self:
         """Release what is needed about the columns.
 
         X is an array, sparse matrix, data frame, Dask array or data frame, or a ``BlockStream`` that can
-        be read again. A stream contains its targets. Nothing is spent if an argument or X is refused.
+        be read again. A stream contains its targets. ``groups`` are the ids of the people whose rows
+        these are, or ``People``: a person with all their rows is then protected instead of a single
+        row. Nothing is spent if an argument or X is refused.
         """
-        return self._fit(X, y)
+        return self._fit(X, y, groups)
+
+    def _person_rule(self, asked: str) -> PersonRule:
+        found = super()._person_rule(asked)
+        needed = getattr(self, "y_range", None) is not None
+        return replace(found, reads_target=needed, missing=self._missing_allowed)
 
     def _open_table(self, X: Any, y: Any) -> Rows:
         return self._open(X)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -11,6 +12,8 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from dpkernel.data.cells import shape_of
+from dpkernel.data.labels import classes_of
+from dpkernel.data.people import People, PersonRule
 from dpkernel.estimators.base import PrivateEstimator, _count_fit, logger
 from dpkernel.foundations.errors import DataError, DPKernelError, ParameterError, parameter_message
 from dpkernel.foundations.types import JSON, Budget, Neighbours, is_real
@@ -26,8 +29,8 @@ from dpkernel.preprocessing.steps import (
     n_rows_of,
     releases_of,
 )
-from dpkernel.privacy.certificate import Certificate
-from dpkernel.privacy.ledger import Ledger
+from dpkernel.privacy.certificate import Certificate, of_people
+from dpkernel.privacy.ledger import OF_PEOPLE, Ledger
 from dpkernel.privacy.noise import NoiseSource, Plan, SeededNoise
 from dpkernel.selection import PrivateSearchCV
 
@@ -146,44 +149,70 @@ class PrivatePipeline(PrivateEstimator):
 
     # --- fitting ------------------------------------------------------------------------------
 
-    def fit(self, X: Any, y: Any = None) -> PrivatePipeline:
+    def fit(self, X: Any, y: Any = None, groups: Any = None) -> PrivatePipeline:
         """Reserve all releases, then fit the steps one after the other.
 
-        Nothing is spent if an argument or the data are refused. If a step fails after the spend,
-        the error says so, and what was reserved stays spent.
+        ``groups`` are the ids of the people whose rows these are, or ``People``: a person with all
+        their rows is then protected instead of a single row. Each person becomes one record before
+        the first private step. Nothing is spent if an argument or the data are refused. If a step
+        fails after the spend, the error says so, and what was reserved stays spent.
         """
         request, relation = self._check_parameters()
         steps = self._checked_steps()
         weights = self._weights(steps)
-        n_rows = n_rows_of(X)
+        n_rows, record = n_rows_of(X, told=groups is None), ""
         front, table = _before_first(steps, X)
+        if groups is not None:
+            table, y, record = self._people(table, y, People.of(groups), self.noise)
+            n_rows = n_rows_of(table)
         budgets, plans = self._shared_plans(table, y, len(front), request, weights)
         ledger = Ledger(neighbours=relation) if self.ledger is None else self.ledger
         _count_fit(self)
         source = self.noise.restarted() if isinstance(self.noise, SeededNoise) else self.noise
         label = type(self).__name__
+        spent_on = label + (OF_PEOPLE if record else "")
         granted, whole = ledger.reserve(
-            plans, label, claim=request, neighbours=relation, noise=source
+            plans, spent_on, claim=request, neighbours=relation, noise=source
         )
         logger.info("%d steps, %d of them private", len(self.steps), len(plans))
         fitted = self._fitted(front, table, y, budgets, granted)
+        if record:
+            _speak_of_people(fitted, record)
         releases, unproved, exposed = releases_of(fitted)
+        public = {
+            "n_rows": n_rows,
+            "steps": [[name, type(step).__name__] for name, step in fitted],
+            "weights": weights,
+            "budgets": {name: [b.epsilon, b.delta] for name, b in budgets.items()},
+        }
         self.certificate_ = Certificate.issue(
             label,
             request,
             releases,
             whole,
-            public={
-                "n_rows": n_rows,
-                "steps": [[name, type(step).__name__] for name, step in fitted],
-                "weights": weights,
-                "budgets": {name: [b.epsilon, b.delta] for name, b in budgets.items()},
-            },
+            public=of_people(public, record) if record else public,
             invalid_because=unproved,
             not_private_because=exposed if whole.private else (),
         )
         self.steps_ = fitted
         return self
+
+    _person_records: ClassVar[tuple[str, ...]] = ("one", "mean")
+
+    def _person_rule(self, asked: str) -> PersonRule:
+        last = self.steps[-1][1]
+        final = last.estimator if isinstance(last, PrivateSearchCV) else last
+        target = None
+        if "classes" in final.get_params(deep=False):
+            target = classes_of(final.classes, final.bounds, type(final).__name__)
+        return replace(super()._person_rule(asked), target=target, missing=True)
+
+    def _check_training_data(self, X: Any, y: Any, **options: Any) -> tuple[Any, Any]:
+        """Check rows as a step would, which keeps the names of columns that a pipeline does not."""
+        last = self.steps[-1][1]
+        step = clone(last.estimator if isinstance(last, PrivateSearchCV) else last)
+        found: tuple[Any, Any] = step._check_training_data(X, y, **options)
+        return found
 
     def _shared_plans(
         self, X: Any, y: Any, first: int, request: Budget, weights: Mapping[str, float]
@@ -447,6 +476,18 @@ class PrivatePipeline(PrivateEstimator):
             tags.input_tags = known[0].__sklearn_tags__().input_tags
         tags.non_deterministic = not isinstance(self.noise, SeededNoise)
         return tags
+
+
+def _speak_of_people(fitted: Steps, record: str) -> None:
+    """Let the certificates of all steps say that a record is a person."""
+    for _, step in fitted:
+        parts: list[Any] = [
+            step,
+            *([step.best_estimator_] if hasattr(step, "best_estimator_") else []),
+        ]
+        for one in parts:
+            if hasattr(one, "certificate_"):
+                one.certificate_ = one.certificate_.of_people(record)
 
 
 def _before_first(steps: Steps, X: Any) -> tuple[Steps, Any]:

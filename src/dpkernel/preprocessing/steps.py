@@ -86,8 +86,11 @@ def releases_of(fitted: Steps) -> tuple[list[Release], list[str], list[str]]:
     return releases, unproved, exposed
 
 
-def n_rows_of(X: Any) -> int:
-    """Return the number of rows of a table in memory. Raises if X is something else."""
+def n_rows_of(X: Any, *, told: bool = True) -> int:
+    """Return the number of rows of a table in memory. Raises if X is something else.
+
+    With ``told=False`` the message does not tell the number of rows.
+    """
     if is_stream(X):
         raise ParameterError(
             "PrivatePipeline takes tables in memory. Fit its transformers to the stream one after the"
@@ -95,8 +98,9 @@ def n_rows_of(X: Any) -> int:
         )
     shape = shape_of(X)
     if len(shape) != 2:
+        got = f"an array of shape {shape}" if told else f"{len(shape)} dimension(s)"
         raise DataError(
-            f"Expected 2D array, got an array of shape {shape} instead. Reshape your data: one row"
+            f"Expected 2D array, got {got} instead. Reshape your data: one row"
             " per record, one column per variable."
         )
     return shape[0]

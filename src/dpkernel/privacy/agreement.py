@@ -134,7 +134,7 @@ def _scheme(public: JSON, lines: Sequence[Line], releases: Sequence[JSON]) -> Co
         sampling = line.get("sampling", "full")
         yield "scheme.sampling", scheme["sampling"], {"fixed": "uniform"}.get(sampling, sampling)
         if sampling == "full":
-            yield "scheme.batch", scheme["batch"], public["n_rows"]
+            yield "scheme.batch", scheme["batch"], public.get("n_rows", public.get("n_units"))
     yield "scheme.sensitivity", scheme["sensitivity"], line["value"] / unit
     yield "scheme.sigma", scheme["sigma"], line["noise_scale"] / unit
 
@@ -151,8 +151,8 @@ def _selection(public: JSON, lines: Sequence[Line], releases: Sequence[JSON]) ->
     if plan["strategy"] != "exponential":
         yield "selection.choice_epsilon", plan["choice_epsilon"], None
     rows = plan["train_rows"] + (plan["validation_rows"] if plan["refit_epsilon"] else 0)
-    if "n_rows" in public:
-        yield "selection.train_rows", public["n_rows"], rows
+    for name in {"n_rows", "n_units"} & set(public):
+        yield "selection.train_rows", public[name], rows
 
 
 def _steps(public: JSON, lines: Sequence[Line], releases: Sequence[JSON]) -> Comparisons:

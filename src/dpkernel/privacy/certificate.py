@@ -357,6 +357,24 @@ class Certificate:
         """What counts as one record: "row", or "group" for all rows of one unit (a person)."""
         return str(self.public.get("unit", "row"))
 
+    @property
+    def n_records(self) -> int:
+        """The public number of records: of rows, or of units."""
+        return int(self.public["n_units" if self.unit == "group" else "n_rows"])
+
+    def of_people(self, record: str) -> Certificate:
+        """Return the certificate of a fit whose records were made from the rows of one unit each.
+
+        ``record`` says how. The fit itself saw records only, so its certificate speaks of rows.
+        """
+        found = dataclasses.replace(self, public=of_people(self.public, record), digest="")
+        return dataclasses.replace(found, digest=found._digest())
+
+    @property
+    def _one_record_per_unit(self) -> bool:
+        """Whether the rows of each unit became one record before anything was computed."""
+        return self.unit == "group" and self.public.get("unit_record") in UNIT_RECORDS
+
     def _verify_unit(self) -> None:
         if self.unit not in _PROTECTS:
             known = ", ".join(repr(unit) for unit in _PROTECTS)
@@ -368,6 +386,8 @@ class Certificate:
                     f"The release {release.label!r} is a sum over units in floating point and states"
                     " no rounding error."
                 )
+            if self._one_record_per_unit:
+                continue
             if self.unit == "group" and formula not in UNIT_FORMULAS:
                 raise CertificateError(
                     f"The certificate claims to protect all rows of a unit, but the release"
@@ -463,7 +483,8 @@ class Certificate:
         moves = [r.mechanism.sensitivity for r in self.releases]
         sensitivities = dict.fromkeys(f"{found.value:.6g} ({found.formula})" for found in moves)
         scale = ", ".join(f"{r.title}: {r.mechanism.noise_scale:.4g}" for r in self.releases)
-        placed = "; its position is public" if any(r.folds > 1 for r in self.releases) else ""
+        folds = any(r.folds > 1 for r in self.releases)
+        placed = "; its position is public" if folds and self.unit == "row" else ""
         verdict = self.verdict
         lines = (
             f"{self.subject}: epsilon = {self.epsilon:.6g}, delta = {self.delta:.3g} ({verdict})",
@@ -475,6 +496,18 @@ class Certificate:
             f"why          {self.reference}",
         )
         return "\n".join(map(_shown, lines))
+
+
+UNIT_RECORDS = ("near", "one", "mean", "mean loss")
+
+
+def of_people(public: Mapping[str, Any], record: str) -> JSON:
+    """Return the public values of a fit to a table in which each record stands for one unit.
+
+    ``record`` says how the rows of a unit became its record.
+    """
+    rest = {name: value for name, value in public.items() if name != "n_rows"}
+    return {"unit": "group", "n_units": public["n_rows"], "unit_record": record, **rest}
 
 
 def _shown(text: str) -> str:

@@ -64,6 +64,8 @@ from dpkernel.privacy.noise import (
 )
 from dpkernel.privacy.profiles import PrivacyProfile
 
+OF_PEOPLE = " of people"  # ends the label of a spend whose records are people
+
 
 @dataclass(frozen=True)
 class Forecast:
@@ -281,8 +283,10 @@ class Ledger:
 
     def forecast(self, what: Plan | PrivacyProfile, *, claim: Budget | None = None) -> Forecast:
         """Return whether a plan would fit and what would be left, and record nothing."""
-        _, spend = self._line(what, "forecast", claim, None, True)
         settings, earlier = self._store.settings(), self.spends
+        people = any(line.label.endswith(OF_PEOPLE) for line in earlier)
+        label = "forecast" + (OF_PEOPLE if people else "")  # of the kind that the ledger holds
+        _, spend = self._line(what, label, claim, None, True)
         lines = [*earlier, spend]
         try:
             _admit(settings, earlier, spend)
@@ -720,6 +724,7 @@ def _left(
 
 def _admit(settings: Settings, earlier: Sequence[Spend], spend: Spend) -> None:
     lines = [*earlier, spend]
+    _refuse_rows_among_people(settings, lines)
     rule = _rule(settings, lines)
     if rule is None or settings.budget is None:
         return
@@ -732,6 +737,26 @@ def _admit(settings: Settings, earlier: Sequence[Spend], spend: Spend) -> None:
         f" {rule.name} accounting of {len(earlier)} earlier spend(s). Nothing was spent. Ask for"
         " less, or agree on a higher ceiling with the data's owner."
     )
+
+
+def _refuse_rows_among_people(settings: Settings, lines: Sequence[Spend]) -> None:
+    """Raise if spends on people and on rows would be added up under zero-out.
+
+    Blanking one row gives its person another record. That is a replacement, for which a spend that
+    protects blanked people is not calibrated. So the total would be a guarantee for nobody. Sums of
+    units count for both: there a blanked row takes away no more than a blanked unit.
+    """
+    if settings.neighbours is not Neighbours.ZERO_OUT:
+        return
+    people = [line for line in lines if line.label.endswith(OF_PEOPLE)]
+    others = [line for line in lines if not line.label.endswith(OF_PEOPLE)] if people else []
+    for line in others:
+        if not all(part["label"].endswith(" of units") for part in line.plan["parts"]):
+            raise LedgerError(
+                "Under 'zero-out', one ledger can't hold spends that protect rows and spends that"
+                " protect people, because a blanked row gives its person another record. Use one"
+                " ledger for each, or 'replace-one'. Nothing was spent."
+            )
 
 
 def _point(settings: Settings, spend: Spend) -> Budget:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,7 @@ from dpkernel.privacy import samplers
 from dpkernel.privacy.profiles import ApproximateProfile, GaussianProfile, PrivacyProfile, compose
 
 MOST_DRAWS = 1_000_000
+_ORDER_SEED = 104_729  # distance between the seeds of noise and of the order of people
 FREE = GaussianProfile(0.0)  # the profile of random draws that are never released
 
 
@@ -176,6 +178,19 @@ class OpenDPNoise(SystemNoise):
 
     def __repr__(self) -> str:
         return "OpenDPNoise()"
+
+
+def secret_order(noise: NoiseSource | None) -> Callable[[int], IntArray]:
+    """Return a function that draws a uniform order of n people, which is used and never released.
+
+    The words come from the operating system if no source is given. A seeded source gives a stream
+    of its own, so that the order does not repeat the noise.
+    """
+    if noise is None:
+        return partial(samplers.permutation, source=SystemEntropy())
+    if isinstance(noise, SeededNoise):
+        return SeededNoise(noise.seed + _ORDER_SEED).permutation
+    return noise.permutation
 
 
 def is_private(source: NoiseSource) -> bool:

@@ -14,6 +14,7 @@ from dpkernel.data.blocks import is_stream
 from dpkernel.data.cells import untouched
 from dpkernel.data.domain import Domain, Levels
 from dpkernel.data.labels import classes_of
+from dpkernel.data.tables import framed
 from dpkernel.estimators.base import interval_of
 from dpkernel.estimators.ridge import PrivateKernelRidge
 from dpkernel.foundations.errors import DataError, ParameterError, parameter_message
@@ -153,17 +154,14 @@ def _blank_rows(bounds: Any, shape: tuple[int, int], like: tuple[Any, Any] | Non
         first = column.values[0] if isinstance(column, Levels) else 0.0
         if j < shape[1] and is_real(first):
             X[:, j] = first
-    names = None if like is None else getattr(like[0], "columns", None)
-    if names is None or like is None:
-        return X
-    if hasattr(like[0], "column_names"):  # an Arrow table
-        return type(like[0]).from_arrays(list(X.T), names=like[0].column_names)
-    frame, option = type(like[0]), "columns" if hasattr(like[0], "iloc") else "schema"
-    return frame(X, **{option: list(names)})
+    return framed(X, like[0]) if like is not None and hasattr(like[0], "columns") else X
 
 
-def in_memory(X: Any, y: Any) -> tuple[Any, Any]:
-    """Return a table and its target. Raises if X is no table or is not in memory."""
+def in_memory(X: Any, y: Any, *, alike: bool = True) -> tuple[Any, Any]:
+    """Return a table and its target. Raises if X is no table or is not in memory.
+
+    With ``alike=False``, the numbers of rows are not compared, because the message tells them.
+    """
     _refuse_stream(X, y)
     if y is None:
         raise DataError("PrivateSearchCV requires y to be passed, but the target y is None.")
@@ -174,7 +172,7 @@ def in_memory(X: Any, y: Any) -> tuple[Any, Any]:
         raise DataError(
             "PrivateSearchCV needs a table in memory with two dimensions, rows by columns."
         )
-    if X.shape[0] != y.shape[0]:
+    if alike and X.shape[0] != y.shape[0]:
         raise DataError(f"X has {X.shape[0]} rows and y has {y.shape[0]}.")
     return X, one_column(y) if len(y.shape) == 2 and y.shape[1] == 1 else y
 

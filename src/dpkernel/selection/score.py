@@ -11,20 +11,22 @@ import numpy as np
 from scipy.special import ndtri
 
 from dpkernel.data.blocks import library_of
-from dpkernel.data.cells import with_doubles
+from dpkernel.data.cells import take_rows, with_doubles
 from dpkernel.data.domain import Interval
+from dpkernel.data.people import People, person_slots
 from dpkernel.data.tables import as_floats, quietly, without_traps
 from dpkernel.estimators.curator import ASKED_ABOUT_ROWS, KEEPS_QUESTIONS
 from dpkernel.foundations.errors import DataError, DPKernelError, ParameterError, parameter_message
 from dpkernel.foundations.types import Array, Budget, IntArray, Neighbours, is_real, is_whole
-from dpkernel.privacy.certificate import Certificate, Release
-from dpkernel.privacy.ledger import Ledger
+from dpkernel.privacy.certificate import Certificate, Release, of_people
+from dpkernel.privacy.ledger import OF_PEOPLE, Ledger
 from dpkernel.privacy.mechanisms import Gaussian
-from dpkernel.privacy.noise import NoiseSource, SeededNoise
+from dpkernel.privacy.noise import NoiseSource, Plan, SeededNoise, secret_order
 from dpkernel.privacy.sensitivity import bounded_sum, histogram
 from dpkernel.selection.losses import (
     LOSSES,
     STEPS,
+    RowLoss,
     check_rows,
     default_loss,
     loss_sensitivity,
@@ -35,6 +37,7 @@ from dpkernel.selection.losses import (
 )
 
 METRICS = (*LOSSES, "r2", "auc")
+_MOST_SCORED = 16  # rows of a person that count
 T = TypeVar("T")
 
 
@@ -50,7 +53,7 @@ class PrivateScore:
         The noisy score and the ends of its interval. With the stated confidence, the interval contains
         the exact score of these rows or, with ``population=True``, the expected score of a new row.
     n_rows : int
-        The number of rows that were scored.
+        The number of rows that were scored, or of people.
     certificate : Certificate
         The guarantee of the score.
     """
@@ -84,6 +87,7 @@ def private_score(
     neighbours: Neighbours | str = "replace-one",
     ledger: Ledger | None = None,
     noise: NoiseSource | None = None,
+    groups: Any = None,
 ) -> PrivateScore:
     r"""Return a private score of a model on rows, with an interval and a certificate.
 
@@ -123,6 +127,11 @@ def private_score(
         The ledger that records the spend.
     noise : NoiseSource, optional
         The source of noise; by default the entropy of the operating system.
+    groups : array of n ids or People, optional
+        The person to whom each row belongs. A person with all their rows is then protected instead of
+        a single row, and only the number of people is public. The score is the mean over people of
+        the mean loss of a person's rows, of which at most 16 are used, spread evenly. AUC, and any
+        metric with ``People(ids, record="one")``, uses one row of each person.
 
     Returns
     -------
@@ -172,7 +181,11 @@ def private_score(
     if y.ndim < 1 or len(y) < 1:
         raise DataError("y has no rows to score.")
     X = with_doubles(X)
-    check_rows(X, y)
+    if groups is None:
+        check_rows(X, y)
+        scored = _Rows(X, y)
+    else:
+        scored = _PersonRows(X, y, People.of(groups), name, noise)
     if name in ("mse", "mae", "r2", "pinball") and not np.isfinite(as_floats(y, "y")).all():
         raise DataError("y contains NaN or infinity. Nothing was spent.")
     target = target_of(model, y_bounds)
@@ -181,30 +194,85 @@ def private_score(
 
     def ask() -> _Mean | _RSquared | _Area:
         if name == "auc":
-            return _Area(*_cells(model, X, y, positive, bins), relation, request)
+            cells = scored.each(lambda X, y: _cells(model, X, y, positive, bins))
+            return _Area(cells, int(bins), relation, request)
+        loss = row_loss(
+            "mse" if name == "r2" else name, target=target, bound=loss_bound, quantile=q
+        )
         if name == "r2":
-            return _RSquared(model, X, y, target, loss_bound, relation, request)
-        loss = row_loss(name, target=target, bound=loss_bound, quantile=q)
-        return _Mean(loss, loss.counts(model, X, y), relation, request, population)
+            assert target is not None
+            sums = scored.each(lambda X, y: _error_and_target(loss, target, model, X, y))
+            return _RSquared(sums, loss.bound / target.half_width**2, relation, request)
+        counts = scored.each(lambda X, y: loss.counts(model, X, y))
+        return _Mean(loss, counts, relation, request, population)
 
     query = _in_own_words(model, ask)
     release = Release(f"{name} of held-out rows", query.mechanism)
     book = Ledger(neighbours=relation) if ledger is None else ledger
     source = noise.restarted() if isinstance(noise, SeededNoise) else noise
-    granted = book.spend(
-        query.mechanism.profile(), release.label, claim=request, neighbours=relation, noise=source
-    )
+    spending = Plan.of(query.mechanism.profile(), release.label)
+    label = release.label + (OF_PEOPLE if scored.record else "")
+    granted = book.spend(spending, label, claim=request, neighbours=relation, noise=source)
     found = query.read(query.mechanism.release(query.exact, granted), 1 - float(confidence))
     whose = {} if library_of(model) == "dpkernel" else {"predicted_by": "caller"}
+    public = {"n_rows": len(scored), "metric": name, "confidence": float(confidence), **whose}
     certificate = Certificate.issue(
         f"{owner}({type(model).__name__})",
         request,
         [release],
         granted,
-        public={"n_rows": len(y), "metric": name, "confidence": float(confidence), **whose},
+        public=of_people(public, scored.record) if scored.record else public,
     )
     value, low, high = (float(number) for number in found)
-    return PrivateScore(name, value, low, high, len(y), certificate)
+    return PrivateScore(name, value, low, high, len(scored), certificate)
+
+
+class _Rows:
+    """Rows to score, each of which is a record."""
+
+    record = ""
+
+    def __init__(self, X: Any, y: Array) -> None:
+        self.X, self.y = X, y
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def each(self, count: Callable[[Any, Array], IntArray]) -> IntArray:
+        """Return the integers that ``count`` gives each record."""
+        return count(self.X, self.y)
+
+
+class _PersonRows(_Rows):
+    """Rows to score, of people who are records: the integers of a person's rows are averaged.
+
+    A person stands at the same place in every table that the model is asked about, whatever the numbers
+    of rows of others, so the last bits of a prediction can't depend on them. The mean of integers in a
+    ball, rounded towards zero, is in the ball.
+    """
+
+    def __init__(
+        self, X: Any, y: Array, people: People, metric: str, noise: NoiseSource | None
+    ) -> None:
+        super().__init__(X, y)
+        if people.record not in ("auto", "one"):
+            allowed = "'auto' or 'one' for private_score"
+            raise ParameterError(parameter_message("People", "record", allowed, people.record))
+        one = people.record == "one" or metric == "auc"
+        self.record = "one" if one else "mean loss"
+        most = 1 if one else _MOST_SCORED
+        self._slots = person_slots(X, y, people.ids, secret_order(noise), most)
+        self._used = sum(here.astype(np.int64) for _, here in self._slots)
+
+    def __len__(self) -> int:
+        return len(self._used)
+
+    def each(self, count: Callable[[Any, Array], IntArray]) -> IntArray:
+        total: Any = 0
+        for rows, here in self._slots:
+            found = count(take_rows(self.X, rows), self.y[rows])
+            total = total + (found.T * here).T
+        return np.asarray((np.sign(total).T * (np.abs(total).T // self._used)).T)
 
 
 def refuse_questions(model: Any) -> None:
@@ -288,32 +356,11 @@ class _RSquared:
     Here e is the error and t the target of a row. Each is counted from the middle of its range.
     """
 
-    def __init__(
-        self,
-        model: Any,
-        X: Any,
-        y: Array,
-        target: Interval | None,
-        bound: float | None,
-        relation: Neighbours,
-        budget: Budget,
-    ) -> None:
-        loss = row_loss("mse", target=target, bound=bound)
-        assert target is not None
-        if y.ndim > 1:
-            raise DataError("The metric 'r2' is for one target.")
-        middle = target.low / 2 + target.high / 2
-        unit = np.clip(as_floats(y, "y"), target.low, target.high) - middle
-        t = np.clip(unit / target.half_width, -1.0, 1.0)
-        self.n, self.ratio = len(t), loss.bound / target.half_width**2
+    def __init__(self, sums: IntArray, ratio: float, relation: Neighbours, budget: Budget) -> None:
         half = STEPS // 2
-        columns = (
-            loss.counts(model, X, y),
-            np.trunc(t * half).astype(np.int64),  # in [-1/2, 1/2] of the steps
-            np.trunc(t * t * STEPS).astype(np.int64) - half,
-        )
-        assert all(np.abs(column).max() <= half for column in columns)
-        self.exact = np.array([column.sum() for column in columns])
+        self.n, self.ratio = len(sums), ratio
+        assert np.abs(sums).max() <= half
+        self.exact = sums.sum(axis=0)
         bound_of_row = math.nextafter(math.sqrt(3) * half, math.inf)
         self.mechanism = Gaussian.calibrate(
             bounded_sum(relation, bound=bound_of_row), budget, dimension=3, integer=True
@@ -342,14 +389,29 @@ class _RSquared:
         return min(value, 1.0), min(low, 1.0), min(max(high, value), 1.0)
 
 
+def _error_and_target(loss: RowLoss, target: Interval, model: Any, X: Any, y: Array) -> IntArray:
+    """Return e^2, t and t^2 of each row as integers of at most STEPS / 2."""
+    if y.ndim > 1:
+        raise DataError("The metric 'r2' is for one target.")
+    middle, half = target.low / 2 + target.high / 2, STEPS // 2
+    unit = np.clip(as_floats(y, "y"), target.low, target.high) - middle
+    t = np.clip(unit / target.half_width, -1.0, 1.0)
+    return np.stack(
+        [
+            loss.counts(model, X, y),
+            np.trunc(t * half).astype(np.int64),
+            np.trunc(t * t * STEPS).astype(np.int64) - half,
+        ],
+        axis=1,
+    )
+
+
 class _Area:
     """AUC from noisy histograms of the scores of both classes."""
 
-    def __init__(
-        self, cells: IntArray, labels: IntArray, bins: int, relation: Neighbours, budget: Budget
-    ) -> None:
+    def __init__(self, cells: IntArray, bins: int, relation: Neighbours, budget: Budget) -> None:
         self.bins = bins
-        self.exact = np.bincount(labels * bins + cells, minlength=2 * bins).astype(np.int64)
+        self.exact = np.bincount(cells, minlength=2 * bins).astype(np.int64)
         self.mechanism = Gaussian.calibrate(
             histogram(relation), budget, dimension=2 * bins, integer=True
         )
@@ -377,10 +439,8 @@ class _Area:
         return value, max(area - reach, 0.0), min(area + reach, 1.0)
 
 
-def _cells(
-    model: Any, X: Any, y: Array, positive: Any, bins: Any
-) -> tuple[IntArray, IntArray, int]:
-    """Return the cell of every row, and whether the row is of the positive class."""
+def _cells(model: Any, X: Any, y: Array, positive: Any, bins: Any) -> IntArray:
+    """Return the cell of every row; rows of the positive class have cells of their own."""
     if not is_whole(bins) or not 2 <= bins <= 1024:
         raise ParameterError(
             parameter_message("private_score", "bins", "an int from 2 to 1024", bins)
@@ -402,7 +462,7 @@ def _cells(
     with np.errstate(all="ignore"):
         places = np.floor(np.clip(np.nan_to_num(chance), 0.0, 1.0) * bins)
     cells = np.minimum(places, bins - 1).astype(np.int64)
-    return cells, (known(y) == wanted).astype(np.int64), int(bins)
+    return np.asarray((known(y) == wanted) * bins + cells)
 
 
 def _budget(budget: Any) -> Budget:

@@ -14,12 +14,13 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from dpkernel.data.cells import take_rows
+from dpkernel.data.people import People
 from dpkernel.estimators.base import CountedClones, PrivateEstimator, _count_fit
 from dpkernel.foundations.errors import DataError, ParameterError, parameter_message
 from dpkernel.foundations.types import Array, Budget, Neighbours, is_whole
 from dpkernel.foundations.validation import Choice, Constraint, Kind, Real, Whole, check_parameters
-from dpkernel.privacy.certificate import Certificate, Release
-from dpkernel.privacy.ledger import Ledger
+from dpkernel.privacy.certificate import Certificate, Release, of_people
+from dpkernel.privacy.ledger import OF_PEOPLE, Ledger
 from dpkernel.privacy.noise import Noise, NoiseSource, Plan, SeededNoise
 from dpkernel.privacy.profiles import StoppingLaw
 from dpkernel.selection.candidates import (
@@ -323,16 +324,23 @@ class PrivateSearchCV(MetaEstimatorMixin, CountedClones):
 
     # --- the search ----------------------------------------------------------------------------
 
-    def fit(self, X: Any, y: Any = None) -> PrivateSearchCV:
+    def fit(self, X: Any, y: Any = None, groups: Any = None) -> PrivateSearchCV:
         """Search, and fit the chosen candidate.
 
-        X is a table in memory (array, sparse matrix or data frame) and y its target. Nothing is spent
-        if an argument or the grid is refused, or if any candidate refuses the data.
+        X is a table in memory (array, sparse matrix or data frame) and y its target. ``groups`` are the
+        ids of the people whose rows these are, or ``People``: a person with all their rows is then
+        protected instead of a single row. Each person becomes one record, for training or for scores.
+        Nothing is spent if an argument or the grid is refused, or if any candidate refuses the data.
         """
         budget, relation, candidates = self._check()
+        record = ""
+        if groups is not None:
+            in_memory(X, y, alike=False)
+            opener = clone(self.estimator)
+            X, y, record = opener._people(X, y, People.of(groups), self.noise)
         X, y = in_memory(X, y)
         if self._strategy(candidates) == "free":
-            return self._fit_free(X, y, budget, relation, candidates)
+            return self._fit_free(X, y, budget, relation, candidates, record)
         search, plan, loss = self._prepared(X, y, budget, relation, candidates)
         mechanism = plan.mechanism
         assert mechanism is not None
@@ -340,9 +348,9 @@ class PrivateSearchCV(MetaEstimatorMixin, CountedClones):
         ledger = self._book(relation)
         _count_fit(self)
         source = self.noise.restarted() if isinstance(self.noise, SeededNoise) else self.noise
-        noise = ledger.spend(
-            mechanism.profile(), LABEL, claim=budget, neighbours=relation, noise=source
-        )
+        spending = Plan.of(mechanism.profile(), LABEL)
+        label = LABEL + (OF_PEOPLE if record else "")
+        noise = ledger.spend(spending, label, claim=budget, neighbours=relation, noise=source)
         with quiet():
             place, model, score = search.run(mechanism, noise)
         if score is not None and plan.refit is None:
@@ -351,7 +359,7 @@ class PrivateSearchCV(MetaEstimatorMixin, CountedClones):
                 self.best_score_ = 1 + self.best_score_
         else:
             self.best_score_ = None
-        certificate = self._certify(model, plan, release, noise, budget)
+        certificate = self._certify(model, plan, release, noise, budget, record)
         self._keep(model, search.candidates[place], plan, certificate)
         return self
 
@@ -398,13 +406,14 @@ class PrivateSearchCV(MetaEstimatorMixin, CountedClones):
         budget: Budget,
         relation: Neighbours,
         candidates: list[dict[str, Any]],
+        record: str,
     ) -> PrivateSearchCV:
         """Fit once, on folds, and compute the choice from the released matrices."""
         blank = partial(blank_table, self.estimator, n_columns=X.shape[1], like=(X, y))
         plan, _ = self._plan(X.shape[0], blank, budget, relation, candidates)
         _count_fit(self)
         model, choices = self._free_model(budget, candidates)
-        place = model._fit_choosing(X, y, choices)
+        place = model._fit_choosing(X, y, choices, record)
         model.set_params(**candidates[place])
         self.best_score_ = None
         self._keep(model, candidates[place], plan, model.certificate_)
@@ -440,15 +449,22 @@ class PrivateSearchCV(MetaEstimatorMixin, CountedClones):
         self.certificate_, self.plan_ = certificate, plan
 
     def _certify(
-        self, model: Any, plan: SearchPlan, release: Release, noise: Noise, budget: Budget
+        self,
+        model: Any,
+        plan: SearchPlan,
+        release: Release,
+        noise: Noise,
+        budget: Budget,
+        record: str,
     ) -> Certificate:
         own: Certificate = model.certificate_
+        public = of_people(own.public, record) if record else own.public
         return Certificate.issue(
             f"PrivateSearchCV({own.subject})",
             budget,
             [release],
             noise,
-            public={**own.public, "selection": plan.to_dict()},
+            public={**public, "selection": plan.to_dict()},
             free_statistics=own.free_statistics,
             reference=f"{release.mechanism.reference}; {own.reference}",
             invalid_because=() if own.valid else own.reasons,

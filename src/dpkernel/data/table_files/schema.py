@@ -126,11 +126,24 @@ class ColumnRule:
 
 @dataclass(frozen=True)
 class Schema:
-    """The declared columns of a table: inputs in their order, the target, and ignored columns."""
+    """The declared columns of a table: inputs in their order, the target, and ignored columns.
+
+    ``group`` names the column that says whose row each row is. It is never an input.
+    """
 
     inputs: tuple[ColumnRule, ...]
     target: ColumnRule | None = None
     ignore: tuple[str, ...] = ()
+    group: str | None = None
+
+    def with_group(self, name: str | None) -> Schema:
+        """Return the schema in which a column holds ids of people, whether or not it is declared."""
+        if name is None:
+            return self
+        if self.target is not None and name == self.target.name:
+            raise ParameterError(f"The column {name!r} can't be both the target and the group.")
+        inputs = tuple(rule for rule in self.inputs if rule.name != name)
+        return replace(self, inputs=inputs, ignore=(*self.ignore, name), group=name)
 
     @property
     def rules(self) -> tuple[ColumnRule, ...]:
@@ -154,8 +167,8 @@ class Schema:
         without a header line has data where names should be.
         """
         known = {rule.name: rule for rule in self.inputs}
-        for rule in self.rules:
-            _one_of(header, rule.name, owner)
+        for name in (*(rule.name for rule in self.rules), *([self.group] if self.group else [])):
+            _one_of(header, name, owner)
         target = None if self.target is None else self.target.name
         for place, name in enumerate(header, start=1):
             if name not in known and name != target and name not in self.ignore:
@@ -177,6 +190,11 @@ class Schema:
     def encode(self, columns: Mapping[str, Cells]) -> Array:
         """Return the encoded inputs of a block of rows, side by side."""
         return np.hstack([rule.encode(columns[rule.name]) for rule in self.inputs])
+
+    def ids(self, columns: Mapping[str, Cells]) -> list[Any]:
+        """Return the ids of a block of rows; an empty cell is missing, and outer blanks don't count."""
+        cells = columns[self.group] if self.group is not None else ()
+        return [(_spelled(cell) or None) if isinstance(cell, str) else cell for cell in cells]
 
     def encode_target(self, columns: Mapping[str, Cells]) -> Array:
         """Return the targets: numbers, or places among the declared classes."""

@@ -23,6 +23,8 @@ MEMORY_BYTES = 2**27  # largest encoded table that is kept in memory
 class EncodedTable:
     """Rows of (encoded inputs, target), appended in blocks and read as often as needed.
 
+    The ids of people stay in memory.
+
     Up to ``MEMORY_BYTES`` the rows stay in memory. Larger tables go to a temporary file without a
     name, which only its owner may read. It disappears when the process ends, however it ends.
     """
@@ -31,6 +33,7 @@ class EncodedTable:
         self.schema = schema
         self.n_columns = len(schema.names_out)
         self.n_rows = 0
+        self.ids: list[Any] = []  # of the people whose rows these are, if the schema has a group
         self._width = self.n_columns + (schema.target is not None)
         self._folder = folder
         self._blocks: list[Array] = []
@@ -103,8 +106,9 @@ def encode_table(
             f"{table.name} has no input column besides the target and the ignored ones."
         )
     found = EncodedTable(schema, folder)
-    names = [rule.name for rule in schema.rules]
+    names = [rule.name for rule in schema.rules] + ([schema.group] if schema.group else [])
     for columns in table.read(names, tell):
+        found.ids += schema.ids(columns)
         X = schema.encode(columns)
         if schema.target is not None:
             X = np.column_stack([X, schema.encode_target(columns)])

@@ -174,7 +174,7 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any = None) -> PrivateKernelRegressor:
+    def fit(self, X: Any, y: Any = None, groups: Any = None) -> PrivateKernelRegressor:
         """Release the parts one after the other and build the model.
 
         Nothing is spent if an argument or the data are refused.
@@ -185,8 +185,11 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
             It is read several times, so a ``BlockStream`` needs a function that starts it again.
         y : array of shape (n,) or (n, targets)
             Several targets share the budget.
+        groups : array of n ids or People, optional
+            The person to whom each row belongs. A person with all their rows is then protected
+            instead of a single row, and only the number of people is public; see ``People``.
         """
-        return self._fit(X, y)
+        return self._fit(X, y, groups)
 
     def _check_parameters(self) -> tuple[Budget, Neighbours]:
         budget, relation = super()._check_parameters()

@@ -85,7 +85,7 @@ class SGDModel(KernelModel):
         """The number of passes over the data, rounded up. It is public: no run stops early."""
         public = self.certificate_.public
         records = public["scheme"]["steps"] * public["scheme"]["batch"]
-        return int(max(1, math.ceil(records / public["n_rows"])))
+        return int(max(1, math.ceil(records / self.certificate_.n_records)))
 
     @property
     def partial_fit(self) -> Any:

@@ -165,7 +165,7 @@ class PrivateSGDClassifier(LabelModel, SGDModel):
         self.accept = accept
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any = None) -> PrivateSGDClassifier:
+    def fit(self, X: Any, y: Any = None, groups: Any = None) -> PrivateSGDClassifier:
         """Run SGD on (X, y) and release the model.
 
         Nothing is spent if an argument or the data are refused.
@@ -176,8 +176,11 @@ class PrivateSGDClassifier(LabelModel, SGDModel):
             It is read several times, so a ``BlockStream`` needs a function that starts it again.
         y : array of shape (n,)
             Labels, all of which are in ``classes``.
+        groups : array of n ids or People, optional
+            The person to whom each row belongs. A person with all their rows is then protected
+            instead of a single row, and only the number of people is public; see ``People``.
         """
-        return self._fit(X, y)
+        return self._fit(X, y, groups)
 
     def _open_table(self, X: Any, y: Any) -> Source:
         levels = self._problem().target  # refuses bad parameters before data

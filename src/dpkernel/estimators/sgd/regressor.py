@@ -8,6 +8,7 @@ import numpy as np
 from sklearn.base import RegressorMixin
 
 from dpkernel.data.domain import Domain, Interval
+from dpkernel.data.people import RECORDS
 from dpkernel.data.sources import Source, open_source
 from dpkernel.estimators.base import interval_of
 from dpkernel.estimators.robust import UnitTarget
@@ -119,6 +120,12 @@ class PrivateSGDRegressor(RegressorMixin, SGDModel):
 
     _constraints: ClassVar = {**SGDModel._constraints, "loss": Kind(str, Loss)}
 
+    @property
+    def _person_records(self) -> tuple[str, ...]:  # type: ignore[override]
+        """The kinds of records, the default first; a mean has other quantiles than rows."""
+        of_quantile = "pinball" in self._loss_named(labels=False).kind
+        return ("one", "near", "mean") if of_quantile else RECORDS
+
     def __init__(
         self,
         epsilon: float = 1.0,
@@ -176,7 +183,7 @@ class PrivateSGDRegressor(RegressorMixin, SGDModel):
         self.accept = accept
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any = None) -> PrivateSGDRegressor:
+    def fit(self, X: Any, y: Any = None, groups: Any = None) -> PrivateSGDRegressor:
         """Run SGD on (X, y) and release the model.
 
         Nothing is spent if an argument or the data are refused.
@@ -186,8 +193,11 @@ class PrivateSGDRegressor(RegressorMixin, SGDModel):
         X : array, sparse matrix, data frame, Dask array or data frame, torch tensor, or BlockStream
             It is read several times, so a ``BlockStream`` needs a function that starts it again.
         y : array of shape (n,)
+        groups : array of n ids or People, optional
+            The person to whom each row belongs. A person with all their rows is then protected
+            instead of a single row, and only the number of people is public; see ``People``.
         """
-        return self._fit(X, y)
+        return self._fit(X, y, groups)
 
     def _open_table(self, X: Any, y: Any) -> Source:
         self._problem()  # refuses bad parameters before it looks at the data

@@ -60,7 +60,8 @@ def audit(
         and only its public interface is used. A fit that fails is an observation like any other, unless
         all fits to both data sets fail.
     worst_case : "auto", str or (D, D')
-        Two neighbouring data sets, each a pair (X, y), where y is None for transformers. "auto" makes
+        Two neighbouring data sets, each a pair (X, y), where y is None for transformers. If all rows of
+        a person are protected, each is (X, y, groups) with the ids of the people. "auto" makes
         several pairs from the declared bounds and classes and takes the one that shows most in a pilot.
         A name takes the built-in pair of that name. The built-in pairs differ in one replaced record, or
         in ``records`` of them.
@@ -313,12 +314,14 @@ def _cases(
     """Return the given pair, or the built-in pairs."""
     if not isinstance(worst_case, str):
         try:
-            (X, y), (other_X, other_y) = worst_case
+            one, other = (tuple(table) for table in worst_case)
+            if {len(one), len(other)} not in ({2}, {3}):
+                raise ValueError("not two pairs, nor two triples")
         except (TypeError, ValueError):
             allowed = "'auto' or a pair of data sets ((X, y), (X', y'))"
             got = type(worst_case).__name__
             raise ParameterError(parameter_message("audit", "worst_case", allowed, got)) from None
-        return [WorstCase("the given pair", (X, y), (other_X, other_y))]
+        return [WorstCase("the given pair", one, other)]
     cases = worst_cases(estimator, n_rows, **sizes)
     found = [case for case in cases if worst_case in ("auto", case.name)]
     if not found:

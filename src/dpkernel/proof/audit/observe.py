@@ -30,7 +30,7 @@ from dpkernel.proof.audit.copies import is_ours, reseed
 from dpkernel.proof.audit.releases import MATCHED, RELEASED, Recorded, recording, released_by_label
 from dpkernel.proof.audit.twins import WeakNoise
 
-Table = tuple[Any, Any]  # (X, y); y is None for transformers
+Table = tuple[Any, ...]  # (X, y), or (X, y, groups)
 Observation = dict[str, np.ndarray]  # by name: a row of numbers or of words
 Filters = Mapping[str, Array]  # one direction per label of a release
 _ANSWERS = ("decision_function", "predict_proba", "predict", "transform")
@@ -99,12 +99,13 @@ class Runner:
         """Return a copy that is fitted with noise of its own."""
         model = copy.deepcopy(self.estimator)
         reseed(model, seed)
-        X, y = table
+        X, y, *groups = table
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # of third parties, on tiny tables
             # fits to made-up rows need not be added up
             warnings.filterwarnings("ignore", "Several clones of one", PrivacyWarning)
-            found = model.fit(X) if y is None else model.fit(X, y)
+            people = {"groups": groups[0]} if groups else {}
+            found = model.fit(X, **people) if y is None else model.fit(X, y, **people)
         return model if found is None else found
 
     def _run(self, table: Table, probes: Any, seed: int | None, filters: Filters) -> Observation:

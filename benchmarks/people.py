@@ -1,0 +1,155 @@
+"""What it costs to protect people instead of rows, and which record of a person is best.
+
+``python benchmarks/people.py [--repetitions 10] [--only records|cost]``.
+
+The truth is f(x) = 0.6 sin(3 x_1) + 0.4 x_2 x_3 on [-1, 1]^3. y is f(x) plus normal noise of deviation
+0.5, or the sign of this as a label. A person has a centre, drawn uniformly. "Repeat": all rows of a
+person are the same. "Near" and "wide": rows lie around the centre with deviation 0.1 or 0.3. "Apart":
+all rows are drawn uniformly. Errors are those of a prediction of f at new points: the mean square over
+the variance of f, or the share of wrong signs. Noise and data are seeded, and all columns of a
+repetition have the same seeds.
+
+``records`` writes benchmarks/results/people_records.csv: 10,000 people with 5 rows at epsilon = 1.
+``cost`` writes benchmarks/results/people_cost.csv: 20,000 rows in all, of people with 1, 5 or 20 near
+rows. "Less budget for each row" is a fit without groups whose budget for a row is so small that the k
+rows of a person together have the stated one; this needs a public limit k on the rows of a person.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from provenance import made_by
+from threadpoolctl import threadpool_limits
+
+from dpkernel import (
+    People,
+    PrivateKernelClassifier,
+    PrivateKernelRegressor,
+    PrivateKernelRidge,
+    PrivateQuantileRegressor,
+    SeededNoise,
+)
+from dpkernel.methods import PrivateHuberRegressor, PrivateSGDRegressor
+from dpkernel.privacy.profiles import GaussianProfile, gaussian_mu
+
+RESULTS = Path(__file__).parent / "results"
+DELTA, SPREAD = 1e-6, 0.5
+WIDTHS = {"repeat": 0.0, "near": 0.1, "wide": 0.3, "apart": None}
+REAL = {"bounds": (-1, 1), "y_bounds": (-3, 3), "delta": DELTA}
+MODELS: dict[str, Callable[..., Any]] = {
+    "PrivateKernelRegressor": lambda **kw: PrivateKernelRegressor(**REAL, **kw),
+    "PrivateKernelRidge": lambda **kw: PrivateKernelRidge(**REAL, **kw),
+    "PrivateHuberRegressor": lambda **kw: PrivateHuberRegressor(**REAL, **kw),
+    "PrivateSGDRegressor": lambda **kw: PrivateSGDRegressor(**REAL, **kw),
+    "PrivateKernelClassifier": lambda **kw: PrivateKernelClassifier(
+        bounds=(-1, 1), classes=[0, 1], delta=DELTA, **kw
+    ),
+    "PrivateQuantileRegressor(0.9)": lambda **kw: PrivateQuantileRegressor(
+        quantile=0.9, **REAL, **kw
+    ),
+}
+
+
+def truth(X: np.ndarray) -> np.ndarray:
+    """Return f at the rows of X."""
+    return 0.6 * np.sin(3 * X[:, 0]) + 0.4 * X[:, 1] * X[:, 2]
+
+
+def visits(kind: str, people: int, rows: int, seed: int) -> tuple[np.ndarray, ...]:
+    """Return X, y and the ids of people with this many rows each."""
+    rng = np.random.default_rng([9, seed])
+    ids, width = np.repeat(np.arange(people), rows), WIDTHS[kind]
+    if width is None:
+        X = rng.uniform(-1, 1, (len(ids), 3))
+    else:
+        X = rng.uniform(-1, 1, (people, 3))[ids]
+        X = np.clip(X + width * rng.normal(size=X.shape), -1, 1)
+    noise = rng.normal(size=people)[ids] if kind == "repeat" else rng.normal(size=len(ids))
+    return X, truth(X) + SPREAD * noise, ids
+
+
+def error(
+    name: str, table: tuple[np.ndarray, ...], groups: Any, epsilon: float, seed: int
+) -> float:
+    """Return the error of one fit."""
+    X, y, _ = table
+    new = np.random.default_rng([10, seed]).uniform(-1, 1, (4000, 3))
+    wanted = truth(new)
+    labels = "Classifier" in name
+    model = MODELS[name](epsilon=epsilon, noise=SeededNoise(seed))
+    model.fit(X, (y > 0).astype(float) if labels else y, groups=groups)
+    if labels:
+        return float(np.mean((model.predict(new) > 0) != (wanted > 0)))
+    if "Quantile" in name:
+        wanted = wanted + 1.2815515655446004 * SPREAD
+    return float(np.mean((model.predict(new) - wanted) ** 2) / np.var(wanted))
+
+
+def records(repetitions: int) -> list[list[str]]:
+    """Return the table of kinds of records."""
+    head = ["model", "rows of a person", "10,000 independent rows", "one", "near", "mean", "all"]
+    lines = [head]
+    for name in MODELS:
+        tables = [visits("apart", 10_000, 1, seed) for seed in range(repetitions)]
+        alone = np.mean([error(name, t, None, 1.0, seed) for seed, t in enumerate(tables)])
+        for kind in WIDTHS:
+            cells = [f"{alone:.4f}"]
+            for rule in head[3:]:
+                if rule == "all" and name != "PrivateKernelRidge":
+                    cells.append("")
+                    continue
+                found = []
+                for seed in range(repetitions):
+                    table = visits(kind, 10_000, 5, seed)
+                    found.append(error(name, table, People(table[2], record=rule), 1.0, seed))
+                cells.append(f"{np.mean(found):.4f}")
+            lines.append([name, kind, *cells])
+            print(*lines[-1], flush=True)
+    return lines
+
+
+def cost(repetitions: int) -> list[list[str]]:
+    """Return the table of what is protected, and what it costs."""
+    protects = ("one row", "a person, by groups", "a person, by less budget for each row")
+    lines = [["model", "epsilon", "rows of a person (k)", "people", *protects]]
+    for name in ("PrivateKernelRegressor", "PrivateKernelClassifier"):
+        for epsilon in (0.3, 1.0):
+            for rows in (1, 5, 20):
+                # k rows of a mechanism with mu / k are protected with mu
+                smaller = GaussianProfile(gaussian_mu(epsilon, DELTA) / rows).epsilon(DELTA)
+                found: list[list[float]] = [[], [], []]
+                for seed in range(repetitions):
+                    table = visits("near", 20_000 // rows, rows, seed)
+                    found[0].append(error(name, table, None, epsilon, seed))
+                    found[1].append(error(name, table, table[2], epsilon, seed))
+                    found[2].append(error(name, table, None, smaller, seed))
+                cells = [f"{np.mean(each):.4f}" for each in found]
+                lines.append([name, f"{epsilon:g}", str(rows), f"{20_000 // rows:,}", *cells])
+                print(*lines[-1], flush=True)
+    return lines
+
+
+def main() -> None:
+    """Measure, and write both tables."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--repetitions", type=int, default=10)
+    options.add_argument("--only", choices=("records", "cost"))
+    given = options.parse_args()
+    with threadpool_limits(1):
+        for measure in (records, cost):
+            if given.only in (None, measure.__name__):
+                lines = measure(given.repetitions)
+                path = RESULTS / f"people_{measure.__name__}.csv"
+                with path.open("w", newline="", encoding="utf-8") as file:
+                    file.write(made_by())
+                    csv.writer(file, lineterminator="\n").writerows(lines)
+
+
+if __name__ == "__main__":
+    main()
