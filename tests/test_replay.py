@@ -209,6 +209,12 @@ CASES = {
         labels=True,
         attained=(0.99, 0.99),
     ),
+    "PrivateKernelClassifier law, narrow": Case(
+        model(PrivateKernelClassifier, {**LABELS, **LARGE}, **SMALL, width=0.25),
+        labels=True,
+        attained=(0.9, 0.9),
+        slow=True,
+    ),
     "PrivateKernelClassifier law, three classes": Case(
         model(PrivateKernelClassifier, {**THREE, **LARGE}, **SMALL, loss="logistic"),
         labels=True,
