@@ -60,12 +60,24 @@ def plain_model(path):
         "predict model.dpk new.csv --out new.csv",
         "plan --bounds days.png --target days --plot days.png",
         "ledger export study.db study.db",
+        f"{FIT} --out model.dpk",
+        f"{FIT} --out new.dpk --report r.html",
+        "report model.dpk --out r.html",
+        "show model.dpk --out r.html",
+        "audit model.dpk --out r.html",
+        "audit model.dpk --plot r.html",
+        "predict model.dpk new.csv --out r.html",
+        "plan --bounds days.toml --target days --plot days.png",
+        "ledger export study.db r.html",
+        "ledger plot study.db days.png",
+        "bounds patients.csv --schema --out days.toml",
     ],
 )
-def test_a_result_replaces_no_input_and_no_other_result(study, line):
+def test_a_result_replaces_no_input_and_no_other_result_and_no_earlier_file(study, line):
     plain_model(study / "model.dpk")
     book = Ledger(study / "study.db", dataset="d", budget=Budget(3.0, 1e-5))
     (study / "new.csv").write_text("x\n0.5\n")
+    (study / "r.html").write_text("an earlier result")
     shutil.copy(study / "days.toml", study / "days.png")
     before = {path.name: path.read_bytes() for path in study.iterdir()}
     result = call(line)
@@ -75,6 +87,30 @@ def test_a_result_replaces_no_input_and_no_other_result(study, line):
         k: v for k, v in before.items() if "lock" not in k
     }
     assert book.spends == []
+
+
+def test_force_replaces_an_earlier_result_but_no_input(study):
+    (study / "m.dpk").write_text("an earlier result")
+    assert call(f"{FIT} --out m.dpk --force").exit_code == 0
+    assert call("verify m.dpk").exit_code == 0
+    for name in ("patients.csv", "days.toml"):
+        result = call(f"{FIT} --force --out {name}")
+        assert result.exit_code == 1 and "is an input" in result.stderr
+
+
+def test_a_model_that_another_process_wrote_during_the_fit_is_not_replaced(study, monkeypatch):
+    def slow(model, *rest):
+        (study / "m.dpk").write_text("of somebody else")
+        return PrivateKernelRidge._fit(model, *rest)
+
+    (study / "rescue").mkdir()
+    monkeypatch.setattr(PrivateKernelRidge, "fit", slow)
+    monkeypatch.setattr(model_files.tempfile, "mkdtemp", lambda prefix: str(study / "rescue"))
+    result = call(f"{FIT} --out m.dpk")
+    assert result.exit_code == 1 and "created during the fit" in result.stderr
+    assert "The budget is spent; the result is in" in result.stderr
+    assert (study / "m.dpk").read_text() == "of somebody else"
+    assert call("verify", study / "rescue" / "m.dpk").exit_code == 0
 
 
 @pytest.mark.parametrize("error", [ValueError(SECRET), ParameterError("no"), MemoryError()])

@@ -57,7 +57,8 @@ FIT = "fit patients.csv --bounds days.toml --target days --estimator PrivateKern
         (f"{FIT} --neighbours add-remove", "use the number of rows"),
         (f"{FIT} --out patients.csv", "is an input"),
         (f"{FIT} --out m.dpk --report days.toml", "is an input"),
-        (f"{FIT} --out none/model.dpk", "No such file"),
+        (f"{FIT} --out none/model.dpk", "There is no folder 'none' for model.dpk"),
+        (f"{FIT} --report none/r.html", "There is no folder 'none' for r.html"),
         (f"{FIT} --out .", "It is a folder"),
         (f"{FIT} --dataset x", "Add --ledger"),
         (f"{FIT} --ledger none.db", "dpkernel ledger create"),
@@ -226,6 +227,7 @@ def test_an_audit_that_contradicts_the_claim_is_exit_code_1(study, monkeypatch):
     monkeypatch.setattr(dpkernel.proof.audit, "audit", attack)
     line = (
         "audit PrivateKernelSVC --epsilon 2 --neighbours zero-out --trials 50 --out a.json --json"
+        " --force"
     )
     for verdict, code in (("contradicted", 1), ("not contradicted", 0)):
         result = call(*words_of(line))

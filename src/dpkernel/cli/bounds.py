@@ -58,14 +58,14 @@ def bounds(
     file_format: options.Format = None,
     scratch: options.Scratch = None,
     wait: options.Wait = 30.0,
+    force: options.Force = False,
 ) -> None:
     """Write a bounds.toml: a template (--schema), or bounds that are found privately (--private)."""
     if schema == private:
         raise Refusal("Pass either --schema or --private.")
     certificate_file = out.with_suffix(".certificate.json")
-    for path in (out, certificate_file) if private else (out,):
-        if path.exists():
-            raise Refusal(f"{path.name} already exists. Choose another name with --out.")
+    results = [out, certificate_file] if private else [out]
+    check_outputs(results, [data, wide, ledger], force=force)
     table = open_table(data, delimiter=delimiter, kind=file_format)
     if schema:
         out.write_text(template(table), encoding="utf-8")
@@ -85,8 +85,7 @@ def bounds(
     output.on_interrupt = options.SpendWatch(book, ledger is not None)
     # check before the spend that the result can be read again
     tomllib.loads(as_toml(list(declared.rules), declared.ignore))
-    check_outputs([out, certificate_file], [data, wide, ledger])
-    for path in (out, certificate_file):
+    for path in results:
         check_room(path)
     with output.progress(f"reading {data.name}") as tell:
         rows = encode_table(table, searched, tell=tell, folder=scratch)

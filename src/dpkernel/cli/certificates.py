@@ -44,9 +44,10 @@ def show(
     out: Annotated[
         Path | None, typer.Option(help="Also write the certificate to this file, as JSON.")
     ] = None,
+    force: options.Force = False,
 ) -> None:
     """Print a certificate in words, and the columns of a model."""
-    check_outputs([out], [file])
+    check_outputs([out], [file], force=force)
     certificate = read_certificate(file)
     if out is not None:
         with draft(out) as path:
@@ -89,9 +90,10 @@ def report_command(
     ledger: options.LedgerFile = None,
     dataset: options.Dataset = None,
     wait: options.Wait = 30.0,
+    force: options.Force = False,
 ) -> None:
     """Write one HTML page that explains a model and its guarantee to people without Python."""
-    check_outputs([out], [file, ledger])
+    check_outputs([out], [file, ledger], force=force)
     subject = read_certificate(file) if is_certificate(file) else load(file)
     book = (
         None if ledger is None else options.open_ledger(ledger, dataset, "", wait, read_only=True)

@@ -43,6 +43,7 @@ def fit(
     file_format: options.Format = None,
     scratch: options.Scratch = None,
     wait: options.Wait = 30.0,
+    force: options.Force = False,
 ) -> None:
     """Train a private model on a file of rows. The file may be larger than memory."""
     budget = Budget(epsilon, delta)
@@ -66,7 +67,7 @@ def fit(
         ledger=book,
     )
     notes = model_notes(schema, task)
-    check_outputs([out, report_file], [data, bounds, ledger])
+    check_outputs([out, report_file], [data, bounds, ledger], force=force)
     for path in (out, report_file):
         if path is not None:
             check_room(path)
@@ -74,7 +75,7 @@ def fit(
         rows = encode_table(table, schema, tell=tell, folder=scratch)
     with output.progress(f"fitting {kind.__name__}", measured=False):
         model.fit(*rows.training_data())
-    save_model(model, out, notes)
+    save_model(model, out, notes, force=force)
     output.on_interrupt = lambda: f"{watch()} The model is in '{out}'."
     written = {"model": str(out)}
     if report_file is not None:

@@ -95,9 +95,10 @@ def export(
     out: Annotated[Path, typer.Argument(help="A file name that ends in .json or .csv.")],
     dataset: options.Dataset = None,
     wait: options.Wait = 30.0,
+    force: options.Force = False,
 ) -> None:
     """Write the history of a data set as JSON (with every profile) or CSV."""
-    check_outputs([out], [file])
+    check_outputs([out], [file], force=force)
     options.open_ledger(file, dataset, "", wait, read_only=True).export(out)
     output.say(f"The history is in {out}")
     output.result({"export": str(out)})
@@ -109,11 +110,12 @@ def plot(
     out: Annotated[Path, typer.Argument(help="A file name that ends in .png, .svg or .pdf.")],
     dataset: options.Dataset = None,
     wait: options.Wait = 30.0,
+    force: options.Force = False,
 ) -> None:
     """Plot what was spent, one spend after the other, under the ceiling."""
     if out.suffix not in (".png", ".svg", ".pdf"):
         raise Refusal(f"The name of a picture must end in .png, .svg or .pdf. Got {out.name}.")
-    check_outputs([out], [file])
+    check_outputs([out], [file], force=force)
     options.open_ledger(file, dataset, "", wait, read_only=True).plot(out)
     output.say(f"The picture is in {out}")
     output.result({"plot": str(out)})

@@ -50,6 +50,9 @@ Format = Annotated[
     str | None, typer.Option("--format", help="The format of DATA, if its ending does not say it.")
 ]
 Scratch = Annotated[Path | None, typer.Option(help="Folder for a temporary copy of a large table.")]
+Force = Annotated[
+    bool, typer.Option("--force", help="Replace result files that exist already.")
+]
 EstimatorName = Annotated[
     str | None,
     typer.Option("--estimator", help="Another estimator than the default one of the task."),

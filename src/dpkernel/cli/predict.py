@@ -41,6 +41,7 @@ def predict(
     ] = False,
     delimiter: options.Delimiter = None,
     file_format: options.Format = None,
+    force: options.Force = False,
 ) -> None:
     """Predict every row of a file. Columns that the model does not know are ignored."""
     fitted = load(model)
@@ -52,7 +53,7 @@ def predict(
     Schema(schema.inputs, ignore=others).select(table.header, table.name)
     names = [rule.name for rule in schema.inputs]
     schema.refuse_kinds(table.not_numbers, table.name)
-    check_outputs([out], [model, data])
+    check_outputs([out], [model, data], force=force)
     if out is not None:
         check_room(out)
     count, rows = 0, []

@@ -84,7 +84,7 @@ def run_demo(out: Path, say: Callable[[str], None]) -> dict[str, Path]:
         "audit picture": "audit.png",
     }
     files = {what: out / name for what, name in names.items()}
-    for path in (files["ledger"], Path(f"{files['ledger']}-lock")):
+    for path in (*files.values(), Path(f"{files['ledger']}-lock")):
         path.unlink(missing_ok=True)  # the demonstration starts anew; never delete a real ledger
     true = _write_tables(files)
     model, ledger = str(files["model"]), ("--ledger", str(files["ledger"]))
