@@ -167,6 +167,27 @@ def test_the_ledger_is_made_listed_exported_and_drawn(demo, tmp_path):
     assert (tmp_path / "l.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_a_ledger_pays_for_as_many_fits_as_its_epsilon_says(study):
+    file = study / "three.db"
+    ceiling = ("--dataset", "d", "--epsilon", 3, "--delta", "1e-6")
+    assert inside("ledger", "create", file, *ceiling).returncode == 0
+    line = ("fit", study / "patients.csv", "--bounds", study / "days.toml", "--target", "days")
+    for count in (1, 2, 3):
+        done = inside(*line, "--ledger", file, "--epsilon", 1, "--out", study / f"{count}.dpk")
+        assert done.returncode == 0 and "No ledger" not in done.stdout, done.stderr
+        assert spends(study, "three.db") == count
+    done = inside(*line, "--ledger", file, "--epsilon", 1, "--out", study / "4.dpk")
+    assert done.returncode == 1 and "would exceed epsilon and delta" in done.stderr
+    assert spends(study, "three.db") == 3 and not (study / "4.dpk").exists()
+
+
+def test_a_fit_without_a_ledger_says_that_epsilon_adds_up(study):
+    line = ("fit", study / "patients.csv", "--bounds", study / "days.toml", "--target", "days")
+    options = ("--estimator", "PrivateKernelRidge", "--out", study / "alone.dpk")
+    told = inside(*line, *options).stdout
+    assert "No ledger was named" in told and "delta = 1e-06" in told
+
+
 def test_reproduce_writes_a_picture_and_a_table(tmp_path):
     result = inside("reproduce", "wang-lei", "table1", "--quick", "--out", tmp_path, "--json")
     assert result.returncode == 0, result.stderr
@@ -241,7 +262,7 @@ def test_an_interrupt_after_the_draw_says_that_the_spend_stays(study):
     stop = (
         "import sys, time, dpkernel.cli.fit as fit\n"
         "from dpkernel.cli import app\n"
-        "def save(*_):\n"
+        "def save(*_, **__):\n"
         "    print('drawn', flush=True); time.sleep(60)\n"
         "fit.save_model = save\n"
         "app(sys.argv[1:])\n"

@@ -49,7 +49,7 @@ def bounds(
     ] = None,
     target: options.Target = None,
     epsilon: Annotated[float | None, typer.Option(help="With --private: the budget.")] = None,
-    delta: options.Delta = 1e-6,
+    delta: options.SharedDelta = None,
     out: Annotated[Path, typer.Option(help="The file to write.")] = Path("bounds.toml"),
     ledger: options.LedgerFile = None,
     dataset: options.Dataset = None,
@@ -78,10 +78,10 @@ def bounds(
             "--private needs --epsilon, the budget that is spent, and --wide FILE, a bounds.toml with"
             " ranges in which the columns surely lie."
         )
-    budget = Budget(epsilon, delta)
     declared = read_schema(wide, target).select(table.header, table.name)
     searched = _numbers_of(declared, wide)
     book = options.open_ledger(ledger, dataset, neighbours, wait)
+    budget = options.budget_of(epsilon, delta, book)
     output.on_interrupt = options.SpendWatch(book, ledger is not None)
     # check before the spend that the result can be read again
     tomllib.loads(as_toml(list(declared.rules), declared.ignore))
@@ -115,6 +115,8 @@ def bounds(
     output.say()
     output.say(f"{'bounds':<12} {out}")
     output.say(f"{'certificate':<12} {certificate_file}")
+    if ledger is None:
+        output.say(options.NO_LEDGER)
     claim = {"epsilon": certificate.epsilon, "delta": certificate.delta}
     output.result({"bounds": str(out), "certificate": str(certificate_file), **claim})
 

@@ -11,7 +11,7 @@ from dpkernel.cli import options
 from dpkernel.cli.model_files import check_outputs, check_room, model_notes, report, save_model
 from dpkernel.cli.output import Output, command
 from dpkernel.data.table_files import encode_table, open_table, read_schema
-from dpkernel.foundations.types import Budget, Neighbours
+from dpkernel.foundations.types import Neighbours
 
 Out = Annotated[Path, typer.Option(help="The model file to write.")]
 
@@ -28,7 +28,7 @@ def fit(
     target: options.Target = None,
     task: options.Task = "regression",
     epsilon: options.Epsilon = 1.0,
-    delta: options.Delta = 1e-6,
+    delta: options.SharedDelta = None,
     out: Out = Path("model.dpk"),
     ledger: options.LedgerFile = None,
     dataset: options.Dataset = None,
@@ -46,11 +46,11 @@ def fit(
     force: options.Force = False,
 ) -> None:
     """Train a private model on a file of rows. The file may be larger than memory."""
-    budget = Budget(epsilon, delta)
     schema = read_schema(bounds, target)
     declared = options.declared_target(schema)
     kind = options.estimator_class(task, estimator)
     book = options.open_ledger(ledger, dataset, neighbours, wait)
+    budget = options.budget_of(epsilon, delta, book)
     watch = options.SpendWatch(book, ledger is not None)
     output.on_interrupt = watch
     table = open_table(data, delimiter=delimiter, kind=file_format)
@@ -87,6 +87,8 @@ def fit(
     output.say()
     for name, place in written.items():
         output.say(f"{name:<8} {place}")
+    if ledger is None:
+        output.say(options.NO_LEDGER)
     output.result(
         {
             **written,

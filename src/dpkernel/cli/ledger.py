@@ -57,6 +57,10 @@ def create(
         timeout=wait,
     )
     output.say(f"{file} holds {dataset!r} with the ceiling {book.budget}.")
+    output.say(
+        "Epsilon and delta add up over fits. A `fit` with --ledger and without --delta takes a share"
+        " of this delta, in proportion to its epsilon."
+    )
     output.result({"ledger": str(file), "dataset": dataset, "epsilon": epsilon, "delta": delta})
 
 

@@ -33,6 +33,14 @@ Epsilon = Annotated[float, typer.Option(help="The privacy budget; at most this i
 Delta = Annotated[
     float, typer.Option(help="The delta that belongs to epsilon; 0 for pure epsilon.")
 ]
+SharedDelta = Annotated[
+    float | None,
+    typer.Option(
+        help="The delta that belongs to epsilon; 0 for pure epsilon. By default 1e-6, or with"
+        " --ledger a share of the ledger's delta in proportion to epsilon.",
+        show_default=False,
+    ),
+]
 Relation = Annotated[str, typer.Option(help="The neighbouring relation: replace-one or zero-out.")]
 LedgerFile = Annotated[
     Path | None, typer.Option("--ledger", help="A ledger file that records the spend.")
@@ -50,9 +58,7 @@ Format = Annotated[
     str | None, typer.Option("--format", help="The format of DATA, if its ending does not say it.")
 ]
 Scratch = Annotated[Path | None, typer.Option(help="Folder for a temporary copy of a large table.")]
-Force = Annotated[
-    bool, typer.Option("--force", help="Replace result files that exist already.")
-]
+Force = Annotated[bool, typer.Option("--force", help="Replace result files that exist already.")]
 EstimatorName = Annotated[
     str | None,
     typer.Option("--estimator", help="Another estimator than the default one of the task."),
@@ -65,6 +71,12 @@ Quantiles = Annotated[
     list[float] | None,
     typer.Option("--quantile", help="A quantile, for --task quantile; repeatable."),
 ]
+
+_DELTA = 1e-6  # where neither the command nor a ledger states one
+NO_LEDGER = (
+    "No ledger was named. Every fit to the same people adds to epsilon; `dpkernel ledger create` keeps"
+    " the sum and stops at a ceiling."
+)
 
 TASKS: dict[str, tuple[str, ...]] = {  # the default estimator of a task comes first
     "regression": (
@@ -203,6 +215,13 @@ def open_ledger(
         settle(path, wait)
     expected = None if read_only else relation
     return Ledger(path, dataset=dataset, neighbours=expected, read_only=read_only, timeout=wait)
+
+
+def budget_of(epsilon: float, delta: float | None, book: Ledger) -> Budget:
+    """Return the budget of a spend; without a stated delta, it gets its share of the ledger's."""
+    if delta is not None:
+        return Budget(epsilon, delta)
+    return Budget(epsilon, _DELTA) if book.budget is None else book.share(epsilon)
 
 
 def settle(path: Path, wait: float) -> None:
