@@ -19,6 +19,10 @@ COMMANDS = {
         "bounds",
         "Write a bounds.toml: a template (--schema), or bounds that are found privately (--private).",
     ),
+    "check": (
+        "check",
+        "Show the data's owner what a fit would do with the cells of a file. Not private.",
+    ),
     "plan": (
         "plan",
         "Say which error to expect, by fits to made-up rows. Reads no data and spends nothing.",

@@ -20,9 +20,9 @@ from dpkernel.data.table_files import (
     Schema,
     TableFile,
     encode_table,
-    open_table,
     read_schema,
 )
+from dpkernel.data.table_files.schema import other_delimiter
 from dpkernel.foundations.errors import DataError
 from dpkernel.foundations.types import Budget, Neighbours
 from dpkernel.preprocessing import PrivateBounds
@@ -55,7 +55,11 @@ def bounds(
     dataset: options.Dataset = None,
     neighbours: options.Relation = Neighbours.REPLACE_ONE.value,
     delimiter: options.Delimiter = None,
+    decimal: options.Decimal = ".",
+    thousands: options.Thousands = None,
+    encoding: options.Encoding = None,
     file_format: options.Format = None,
+    strict: options.Strict = False,
     scratch: options.Scratch = None,
     wait: options.Wait = 30.0,
     force: options.Force = False,
@@ -66,11 +70,12 @@ def bounds(
     certificate_file = out.with_suffix(".certificate.json")
     results = [out, certificate_file] if private else [out]
     check_outputs(results, [data, wide, ledger], force=force)
-    table = open_table(data, delimiter=delimiter, kind=file_format)
+    table = options.open_data(data, delimiter, decimal, thousands, encoding, file_format)
     if schema:
         out.write_text(template(table), encoding="utf-8")
+        hint = other_delimiter(table.header)
         source = "as the file states them" if table.kinds else "from the first line of the file"
-        output.say(f"Now fill in {out}. It holds only the names of the columns, {source}.")
+        output.say(f"Now fill in {out}. It holds only the names of the columns, {source}.{hint}")
         output.result({"bounds": str(out), "columns": list(table.header)})
         return
     if wide is None or epsilon is None:
@@ -88,7 +93,7 @@ def bounds(
     for path in results:
         check_room(path)
     with output.progress(f"reading {data.name}") as tell:
-        rows = encode_table(table, searched, tell=tell, folder=scratch)
+        rows = encode_table(table, searched, tell=tell, folder=scratch, strict=strict)
     finder = PrivateBounds(
         epsilon=budget.epsilon,
         delta=budget.delta,
@@ -126,7 +131,11 @@ def _numbers_of(declared: Schema, wide: Path) -> Schema:
 
     Columns with levels are left as they are.
     """
-    numeric = tuple(rule for rule in declared.inputs if isinstance(rule.values, Interval))
+    numeric = tuple(
+        replace(rule, indicator=False)  # it has no range to be found
+        for rule in declared.inputs
+        if isinstance(rule.values, Interval)
+    )
     if not numeric:
         raise DataError(f"{wide.name} declares no input column with low and high.")
     own = declared.target
@@ -171,10 +180,14 @@ def template(table: TableFile) -> str:
     lines = [
         "# Declare what is publicly known about each column. Never look these values up in the data.",
         "# For numbers, state low and high; values outside count as the nearest end.",
+        "# For dates, state low and high as dates: low = 2020-01-01. Add format = '%d.%m.%Y' if needed.",
         "# For categories, state levels = [...]; other values count as none of the levels.",
-        "# Optionally, 'missing' states the value that replaces a missing one.",
+        "# 'missing' states the value that replaces a missing one; otherwise the middle of the range",
+        "# does. 'indicator = true' adds a column that is 1 where a value is missing.",
+        "# 'limits = true' reads <0.5 as 0.5. 'empty = [-9]' lists values that stand for missing ones.",
         "",
         "ignore = []  # names of columns that are not used",
+        'empty = []  # texts that count as an empty cell in every column, for example "NA"',
     ]
     kinds = table.kinds or ("",) * len(table.header)
     for name, kind in zip(table.header, kinds, strict=True):
@@ -191,10 +204,18 @@ def as_toml(rules: list[ColumnRule], ignore: tuple[str, ...] = ()) -> str:
         lines += ["", f"[columns.{_key(rule.name)}]"]
         if isinstance(rule.values, Levels):
             lines.append(f"levels = {_value(list(rule.values.values))}")
-        elif rule.values is not None:
+        elif rule.values is not None and rule.format is None:
             lines += [f"low = {rule.values.low!r}", f"high = {rule.values.high!r}"]
+        elif rule.values is not None:
+            ends = (math.floor(rule.values.low), math.ceil(rule.values.high))
+            lines += [f"low = {rule.shown(ends[0])}", f"high = {rule.shown(ends[1])}"]
+            lines.append(f"format = {_value(rule.format)}")
         if rule.missing is not None:
-            lines.append(f"missing = {_value(rule.missing)}")
+            shown = _value(rule.missing) if rule.format is None else rule.shown(rule.missing)
+            lines.append(f"missing = {shown}")
+        lines += [f"{key} = true" for key in ("limits", "indicator") if getattr(rule, key)]
+        if rule.empty:
+            lines.append(f"empty = {_value(list(rule.empty))}")
     return "\n".join(lines) + "\n"
 
 

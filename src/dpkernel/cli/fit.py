@@ -10,7 +10,8 @@ import typer
 from dpkernel.cli import options
 from dpkernel.cli.model_files import check_outputs, check_room, model_notes, report, save_model
 from dpkernel.cli.output import Output, command
-from dpkernel.data.table_files import encode_table, open_table, read_schema
+from dpkernel.data.table_files import encode_table, read_schema
+from dpkernel.data.table_files.schema import middles
 from dpkernel.foundations.types import Neighbours
 
 Out = Annotated[Path, typer.Option(help="The model file to write.")]
@@ -40,7 +41,11 @@ def fit(
     estimator: options.EstimatorName = None,
     settings: options.Settings = None,
     delimiter: options.Delimiter = None,
+    decimal: options.Decimal = ".",
+    thousands: options.Thousands = None,
+    encoding: options.Encoding = None,
     file_format: options.Format = None,
+    strict: options.Strict = False,
     scratch: options.Scratch = None,
     wait: options.Wait = 30.0,
     force: options.Force = False,
@@ -53,7 +58,7 @@ def fit(
     budget = options.budget_of(epsilon, delta, book)
     watch = options.SpendWatch(book, ledger is not None)
     output.on_interrupt = watch
-    table = open_table(data, delimiter=delimiter, kind=file_format)
+    table = options.open_data(data, delimiter, decimal, thousands, encoding, file_format)
     schema = schema.select(table.header, table.name)
     model = options.new_estimator(
         kind,
@@ -72,7 +77,7 @@ def fit(
         if path is not None:
             check_room(path)
     with output.progress(f"reading {data.name}") as tell:
-        rows = encode_table(table, schema, tell=tell, folder=scratch)
+        rows = encode_table(table, schema, tell=tell, folder=scratch, strict=strict)
     with output.progress(f"fitting {kind.__name__}", measured=False):
         model.fit(*rows.training_data())
     save_model(model, out, notes, force=force)
@@ -87,6 +92,9 @@ def fit(
     output.say()
     for name, place in written.items():
         output.say(f"{name:<8} {place}")
+    stood_in = middles(schema)
+    if stood_in:
+        output.say(stood_in)
     if ledger is None:
         output.say(options.NO_LEDGER)
     output.result(

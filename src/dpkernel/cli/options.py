@@ -13,7 +13,7 @@ import typer
 from dpkernel import estimators
 from dpkernel.cli.output import NOTHING_SPENT, Refusal
 from dpkernel.data.domain import Interval, Levels
-from dpkernel.data.table_files import Schema
+from dpkernel.data.table_files import Schema, Spelling, TableFile, open_table
 from dpkernel.foundations.errors import DPKernelError, ParameterError
 from dpkernel.foundations.types import Budget, Neighbours
 from dpkernel.privacy.ledger import Ledger
@@ -53,6 +53,22 @@ Wait = Annotated[
 ]
 Delimiter = Annotated[
     str | None, typer.Option(help="The character between the fields of a CSV file.")
+]
+Decimal = Annotated[
+    str, typer.Option(help="The decimal sign of the numbers in a file: a dot or a comma.")
+]
+Thousands = Annotated[
+    str | None, typer.Option(help="The sign between groups of three digits in a file, if any.")
+]
+Encoding = Annotated[
+    str | None, typer.Option(help="The encoding of a CSV file, if it is not UTF-8.")
+]
+Strict = Annotated[
+    bool,
+    typer.Option(
+        "--strict",
+        help="Refuse the file if a cell that is not empty can't be read as bounds.toml declares it.",
+    ),
 ]
 Format = Annotated[
     str | None, typer.Option("--format", help="The format of DATA, if its ending does not say it.")
@@ -196,6 +212,19 @@ def declared_target(schema: Schema) -> Interval | Levels:
             "Name the column to predict with --target, or as [target] name in bounds.toml."
         )
     return schema.target.values
+
+
+def open_data(
+    path: Path,
+    delimiter: str | None,
+    decimal: str,
+    thousands: str | None,
+    encoding: str | None,
+    kind: str | None,
+) -> TableFile:
+    """Return the table in a file that is written as the options say."""
+    spelling = Spelling(decimal, thousands)
+    return open_table(path, delimiter=delimiter, kind=kind, encoding=encoding, spelling=spelling)
 
 
 def open_ledger(

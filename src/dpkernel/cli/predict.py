@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,8 +15,10 @@ import typer
 from dpkernel.cli import options
 from dpkernel.cli.model_files import check_outputs, check_room, draft, model_schema
 from dpkernel.cli.output import Output, command
-from dpkernel.data.table_files import Schema, open_table
-from dpkernel.foundations.errors import ParameterError
+from dpkernel.data.table_files import Schema, TableFile
+from dpkernel.data.table_files.schema import UNREADABLE
+from dpkernel.data.table_files.spool import unreadable_message
+from dpkernel.foundations.errors import DataError, ParameterError
 from dpkernel.foundations.types import Array
 from dpkernel.outputs.model_file import load
 
@@ -40,7 +42,11 @@ def predict(
         bool, typer.Option(help="Write a standard deviation beside each prediction of a regressor.")
     ] = False,
     delimiter: options.Delimiter = None,
+    decimal: options.Decimal = ".",
+    thousands: options.Thousands = None,
+    encoding: options.Encoding = None,
     file_format: options.Format = None,
+    strict: options.Strict = False,
     force: options.Force = False,
 ) -> None:
     """Predict every row of a file. Columns that the model does not know are ignored."""
@@ -48,18 +54,21 @@ def predict(
     predictor = _Predictor(fitted, probabilities, deviations)
     schema = model_schema(model, fitted)
     schema = Schema(schema.inputs)
-    table = open_table(data, delimiter=delimiter, kind=file_format)
+    table = options.open_data(data, delimiter, decimal, thousands, encoding, file_format)
     others = tuple(name for name in table.header if name not in {r.name for r in schema.inputs})
     Schema(schema.inputs, ignore=others).select(table.header, table.name)
     names = [rule.name for rule in schema.inputs]
-    schema.refuse_kinds(table.not_numbers, table.name)
+    schema.refuse_kinds(table)
     check_outputs([out], [model, data], force=force)
     if out is not None:
         check_room(out)
-    count, rows = 0, []
+    count, rows, unread = 0, [], dict.fromkeys(names, 0)
     with _writer(output, out) as write, output.progress(f"reading {data.name}") as tell:
         for columns in table.read(names, tell):
-            found = predictor(schema.encode(columns))
+            _count_unreadable(unread, schema, columns, table)
+            if strict and any(unread.values()):
+                raise DataError(unreadable_message(table.name))
+            found = predictor(schema.encode(columns, table.spelling))
             if not count:
                 write([predictor.columns(found)])
             count += len(found)
@@ -69,13 +78,30 @@ def predict(
                 write(found.tolist())
         if not count:  # a file without rows gives the header only
             write([predictor.columns(predictor(np.zeros((1, len(schema.names_out)))))])
+    for name, lost in unread.items():
+        if lost:
+            output.note(
+                f"warning: {lost} of {count} cells of column {name!r} can't be read as the model needs"
+                " them; the same values stand in as in the fit. Is --decimal, --thousands or --encoding"
+                " missing?"
+            )
     summary: dict[str, Any] = {"n_rows": count}
+    if any(unread.values()):
+        summary["unreadable"] = unread
     if out is not None:
         output.say(f"{count} predictions are in {out}")
         summary["predictions_file"] = str(out)
     else:
         summary |= {"columns": predictor.names, "predictions": rows}
     output.result(summary)
+
+
+def _count_unreadable(
+    counts: dict[str, int], schema: Schema, columns: Mapping[str, Any], table: TableFile
+) -> None:
+    for rule in schema.inputs:
+        states = rule.read(columns[rule.name], table.spelling)[1]
+        counts[rule.name] += int(np.count_nonzero(states == UNREADABLE))
 
 
 class _Predictor:

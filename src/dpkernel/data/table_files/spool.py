@@ -93,11 +93,19 @@ class EncodedTable:
 
 
 def encode_table(
-    table: TableFile, schema: Schema, *, tell: Tell = lambda share: None, folder: Path | None = None
+    table: TableFile,
+    schema: Schema,
+    *,
+    tell: Tell = lambda share: None,
+    folder: Path | None = None,
+    strict: bool = False,
 ) -> EncodedTable:
-    """Read a file once, under the rules of the schema."""
+    """Read a file once, under the rules of the schema.
+
+    With ``strict``, a file is refused if a cell that is not empty can't be read as it is declared.
+    """
     schema = schema.select(table.header, table.name)
-    schema.refuse_kinds(table.not_numbers, table.name)
+    schema.refuse_kinds(table)
     if not schema.inputs:
         raise DataError(
             f"{table.name} has no input column besides the target and the ignored ones."
@@ -105,10 +113,20 @@ def encode_table(
     found = EncodedTable(schema, folder)
     names = [rule.name for rule in schema.rules]
     for columns in table.read(names, tell):
-        X = schema.encode(columns)
+        if strict and schema.any_unreadable(columns, table.spelling):
+            raise DataError(unreadable_message(table.name))
+        X = schema.encode(columns, table.spelling)
         if schema.target is not None:
-            X = np.column_stack([X, schema.encode_target(columns)])
+            X = np.column_stack([X, schema.encode_target(columns, table.spelling)])
         found.append(X)
     if not found.n_rows:
         raise DataError(f"{table.name} has no rows.")
     return found
+
+
+def unreadable_message(name: str) -> str:
+    """Return what is said of a file that ``strict`` refuses."""
+    return (
+        f"A cell of {name} can't be read as bounds.toml declares it, and --strict refuses such a file."
+        " `dpkernel check` shows the data's owner where. Nothing was spent."
+    )

@@ -29,7 +29,15 @@ def read_declared(schema: Any) -> tuple[DeclaredColumn, ...] | None:
     if schema is None:
         return None
     if isinstance(schema, Schema):
-        return tuple(DeclaredColumn(str(rule.name), rule.values) for rule in schema.inputs)
+        return tuple(
+            DeclaredColumn(name, values)
+            for rule in schema.inputs
+            for name, values in (
+                [(rule.name, rule.values)]
+                if isinstance(rule.values, Levels) or rule.values is None
+                else zip(rule.names, rule.intervals, strict=True)
+            )
+        )
     if isinstance(schema, Domain) and schema.columns:
         names = schema.names or [f"column {i + 1}" for i in range(len(schema.columns))]
         pairs = zip(names, schema.columns, strict=True)
