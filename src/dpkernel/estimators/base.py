@@ -8,6 +8,7 @@ plan runs (its ``FitPlan``); it never says when. CONTRIBUTING.md lists the conve
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import uuid
 import warnings
@@ -23,6 +24,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpkernel.data.domain import Domain, Interval, Levels
 from dpkernel.data.tables import checked_table, without_traps
+from dpkernel.estimators.surroundings import learned_before
 from dpkernel.foundations.errors import (
     BudgetExceededError,
     DataError,
@@ -46,10 +48,13 @@ class CountedClones(BaseEstimator):
     """
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Shield ``fit`` from NumPy's error modes: an exception could end a fit that has spent."""
+        """Let ``fit`` look at its caller, and shield it from NumPy's error modes.
+
+        An exception of NumPy could end a fit that has spent.
+        """
         super().__init_subclass__(**options)
         if "fit" in cls.__dict__:
-            cls.fit = without_traps(cls.__dict__["fit"])
+            cls.fit = _looking_around(without_traps(cls.__dict__["fit"]))
 
     def _given_ledger(self) -> Ledger | None:
         """Return the ledger that the user passed, or None."""
@@ -263,6 +268,35 @@ class PrivateEstimator(CountedClones):
         relation: Neighbours = releases[0].mechanism.sensitivity.neighbours
         ledger = Ledger(neighbours=relation) if self.ledger is None else self.ledger
         return ledger, Plan(parts), relation
+
+
+def _looking_around(fit: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a ``fit`` that warns, before it spends, if a pipeline around it learned without noise.
+
+    The certificate then says that it covers the last step only.
+    """
+
+    @functools.wraps(fit)
+    def watched(self: Any, *arguments: Any, **options: Any) -> Any:
+        learned = learned_before(self)
+        if learned:
+            warnings.warn(
+                f"{type(self).__name__} is a step of a pipeline of scikit-learn in which other steps"
+                f" learned from the rows without noise or may have mixed them: {', '.join(learned)}. The"
+                " certificate covers the last step only, so the whole is not private. Use"
+                " dpkernel.preprocessing.PrivatePipeline and its transformers instead.",
+                PrivacyWarning,
+                stacklevel=2,
+            )
+        found = fit(self, *arguments, **options)
+        if learned and "certificate_" in self.__dict__:
+            self.certificate_ = self.certificate_.without(
+                f"what other steps of the pipeline learned without noise: {', '.join(learned)}; this"
+                " certificate covers the last step only"
+            )
+        return found
+
+    return watched
 
 
 _families: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()

@@ -268,6 +268,13 @@ class Certificate:
             found.verify()
         return found
 
+    def without(self, what: str) -> Certificate:
+        """Return this certificate with one more sentence on what it does not cover."""
+        if what in self.not_covered:
+            return self
+        found = dataclasses.replace(self, not_covered=(what, *self.not_covered), digest="")
+        return dataclasses.replace(found, digest=found._digest())
+
     def verify(self) -> Budget:
         """Recompute the claim from the stated parameters.
 
