@@ -109,6 +109,11 @@ def test_fit_predict_and_report_of_a_classifier(study):
         np.mean([row[0] == label for row, label in zip(found["predictions"], true, strict=True)])
         > 0.8
     )
+    line = ("predict", study / "sick.dpk", study / "patients.csv", "--probabilities", "--json")
+    both = json.loads(inside(*line).stdout)
+    assert both["columns"] == ["prediction", "probability_no", "probability_yes"]
+    assert [row[0] for row in both["predictions"]] == [row[0] for row in found["predictions"]]
+    assert all(0.999 < row[1] + row[2] < 1.001 for row in both["predictions"])
     assert SECRET.encode() not in (study / "sick.dpk").read_bytes()
     assert inside("report", study / "sick.dpk", "--out", study / "again.html").returncode == 0
     for name in ("sick.html", "again.html"):

@@ -233,6 +233,33 @@ def test_predictions_stand_line_by_line_beside_the_rows(study):
     assert told == {"ok": True, "n_rows": 0, "columns": ["prediction"], "predictions": []}
 
 
+def test_an_id_stands_beside_each_prediction(study):
+    plain_model(study / "model.dpk")
+    (study / "new.csv").write_text("who,x\nA7,0.1\n,0.2\n7,0.9\n")
+    plain = call("predict model.dpk new.csv").stdout.splitlines()
+    found = call("predict model.dpk new.csv --id who").stdout.splitlines()
+    assert found == [
+        f"{one},{rest}" for one, rest in zip(["who", "A7", "", "7"], plain, strict=True)
+    ]
+    told = json.loads(call("predict model.dpk new.csv --id x --json").stdout)
+    assert told["columns"] == ["x", "prediction"] and told["predictions"][2][0] == "0.9"
+    result = call("predict model.dpk new.csv --id nobody")
+    assert result.exit_code == 1 and "exactly one column named 'nobody'" in result.stderr
+
+
+def test_flags_are_shown_without_a_type(study):
+    for line in ("--help", "fit --help", "ledger --help", "ledger plot --help"):
+        assert "<bool>" not in call(line).stdout and "BOOLEAN" not in call(line).stdout
+
+
+def test_results_of_a_ledger_are_named_by_an_option_or_an_argument(study):
+    Ledger(study / "study.db", dataset="d", budget=Budget(3.0, 1e-5))
+    assert call("ledger export study.db --out a.json").exit_code == 0
+    assert call("ledger export study.db b.json").exit_code == 0
+    assert call("ledger plot study.db --out a.png").exit_code == 0
+    assert (study / "a.json").read_text() == (study / "b.json").read_text()
+
+
 def hot_journal(folder):
     """Leave a ledger as kill -9 does in the middle of a commit."""
     book = Ledger(folder / "whole.db", dataset="d", budget=Budget(3.0, 1e-5))

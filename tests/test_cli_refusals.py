@@ -83,6 +83,9 @@ FIT = "fit patients.csv --bounds days.toml --target days --estimator PrivateKern
         ("plan --plot p.exe", "end in .png"),
         ("ledger list none.db", "dpkernel ledger create"),
         ("ledger plot none.db p.exe", "end in .png"),
+        ("ledger plot none.db", "Name one file to write, with --out"),
+        ("ledger export none.db l.json --out m.json", "Name one file to write, with --out"),
+        ("ledger export none.db --out l.txt", "must end in .json or .csv. Got l.txt"),
         ("reproduce nobody fig1", "nobody"),
     ],
 )

@@ -116,7 +116,7 @@ def bounds(
         place.with_name(certificate_file.name).write_text(proof, encoding="utf-8")
 
     keep(out, write)
-    output.say(str(certificate))
+    output.explain(str(certificate))
     output.say()
     output.say(f"{'bounds':<12} {out}")
     output.say(f"{'certificate':<12} {certificate_file}")

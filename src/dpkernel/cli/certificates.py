@@ -52,7 +52,7 @@ def show(
     if out is not None:
         with draft(out) as path:
             path.write_text(certificate.to_json(), encoding="utf-8")
-    output.say(str(certificate))
+    output.explain(str(certificate))
     data = {"certificate": json.loads(certificate.to_json())}
     if not is_certificate(file):
         metadata = model_metadata(file)

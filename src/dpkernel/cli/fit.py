@@ -88,7 +88,7 @@ def fit(
         report(model, report_file, known, f"{kind.__name__}: {data.name}", schema)
         written["report"] = str(report_file)
     certificate = model.certificate_
-    output.say(str(certificate))
+    output.explain(str(certificate))
     output.say()
     for name, place in written.items():
         output.say(f"{name:<8} {place}")

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from dpkernel.cli import options
 from dpkernel.cli.model_files import check_outputs
-from dpkernel.cli.output import Output, Refusal, command, one_line
+from dpkernel.cli.output import Group, Output, Refusal, command, one_line
 from dpkernel.foundations.types import JSON, Budget, Neighbours
 from dpkernel.privacy.ledger import Ledger
 from dpkernel.privacy.ledger_file import dataset_names
@@ -22,7 +22,9 @@ File = Annotated[Path, typer.Argument(help="A ledger file.", show_default=False)
 
 def add_to(app: typer.Typer) -> None:
     """Register the group."""
-    group = typer.Typer(no_args_is_help=True, help="Create, list, export and plot a ledger.")
+    group = typer.Typer(
+        cls=Group, no_args_is_help=True, help="Create, list, export and plot a ledger."
+    )
     command(group, "create")(create)
     command(group, "list")(list_spends)
     command(group, "export")(export)
@@ -96,13 +98,18 @@ def list_spends(
 def export(
     output: Output,
     file: File,
-    out: Annotated[Path, typer.Argument(help="A file name that ends in .json or .csv.")],
+    place: Annotated[
+        Path | None, typer.Argument(help="The same as --out.", show_default=False)
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="A file name that ends in .json or .csv.")
+    ] = None,
     dataset: options.Dataset = None,
     wait: options.Wait = 30.0,
     force: options.Force = False,
 ) -> None:
     """Write the history of a data set as JSON (with every profile) or CSV."""
-    check_outputs([out], [file], force=force)
+    out = _result(place, out, (".json", ".csv"), file, force)
     options.open_ledger(file, dataset, "", wait, read_only=True).export(out)
     output.say(f"The history is in {out}")
     output.result({"export": str(out)})
@@ -111,18 +118,36 @@ def export(
 def plot(
     output: Output,
     file: File,
-    out: Annotated[Path, typer.Argument(help="A file name that ends in .png, .svg or .pdf.")],
+    place: Annotated[
+        Path | None, typer.Argument(help="The same as --out.", show_default=False)
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="A file name that ends in .png, .svg or .pdf.")
+    ] = None,
     dataset: options.Dataset = None,
     wait: options.Wait = 30.0,
     force: options.Force = False,
 ) -> None:
     """Plot what was spent, one spend after the other, under the ceiling."""
-    if out.suffix not in (".png", ".svg", ".pdf"):
-        raise Refusal(f"The name of a picture must end in .png, .svg or .pdf. Got {out.name}.")
-    check_outputs([out], [file], force=force)
+    out = _result(place, out, (".png", ".svg", ".pdf"), file, force)
     options.open_ledger(file, dataset, "", wait, read_only=True).plot(out)
     output.say(f"The picture is in {out}")
     output.result({"plot": str(out)})
+
+
+def _result(
+    place: Path | None, out: Path | None, endings: tuple[str, ...], ledger: Path, force: bool
+) -> Path:
+    """Return the file to write, which is named by --out or as the second argument."""
+    listed = f"{', '.join(endings[:-1])} or {endings[-1]}"
+    if (place is None) == (out is None):
+        raise Refusal(f"Name one file to write, with --out. Its name must end in {listed}.")
+    found = place if out is None else out
+    assert found is not None
+    check_outputs([found], [ledger], force=force)
+    if found.suffix not in endings:
+        raise Refusal(f"The name of the file must end in {listed}. Got {found.name}.")
+    return found
 
 
 def _names(file: Path, dataset: str | None, wait: float) -> list[str]:

@@ -16,6 +16,7 @@ import json
 import os
 import re
 import sys
+import textwrap
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
@@ -26,6 +27,7 @@ from typing import Annotated, Any, NoReturn, get_type_hints
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from typer.core import TyperCommand, TyperGroup
 
 from dpkernel.data.table_files.readers import Tell
 from dpkernel.foundations.errors import DPKernelError
@@ -59,6 +61,26 @@ def one_line(text: str) -> str:
     return visible(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
+class BareFlags:
+    """Makes the help of a command show flags without a type: they take no value."""
+
+    def get_params(self, ctx: Any) -> Any:
+        """Return the parameters of the command."""
+        found = super().get_params(ctx)  # type: ignore[misc]
+        for parameter in found:
+            if getattr(parameter, "is_flag", False) and parameter.metavar is None:
+                parameter.metavar = ""
+        return found
+
+
+class _Command(BareFlags, TyperCommand):
+    pass
+
+
+class Group(BareFlags, TyperGroup):
+    """A group of commands."""
+
+
 class _Console(Console):
     """A console that lets the command decide what to do if the reader of a pipe has gone away."""
 
@@ -88,6 +110,15 @@ class Output:
         """Print a line for people."""
         if not self.as_json and not self.quiet:
             self._out.print(visible(text), markup=False)
+
+    def explain(self, text: str) -> None:
+        """Print lines that start with a word of at most 12 letters, wrapped beside that word.
+
+        They are wrapped on a terminal only, so that a program finds each in one line.
+        """
+        width = max(self._out.width, 40) if self._out.is_terminal else sys.maxsize
+        for line in text.splitlines():
+            self.say(textwrap.fill(line, width, subsequent_indent=" " * 13) or "")
 
     def show(self, table: Any) -> None:
         """Print a rich table for people."""
@@ -195,7 +226,7 @@ def command(app: typer.Typer, name: str | None = None, **options: Any) -> Callab
         kept = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
         run.__signature__ = inspect.Signature([*kept, *shared])  # type: ignore[attr-defined]
         run.__annotations__ = {p.name: p.annotation for p in [*kept, *shared]}
-        app.command(name, **options)(run)
+        app.command(name, cls=_Command, **options)(run)
         return function
 
     return register

@@ -15,6 +15,7 @@ import typer
 from dpkernel.cli import options
 from dpkernel.cli.model_files import check_outputs, check_room, draft, model_schema
 from dpkernel.cli.output import Output, command
+from dpkernel.data.cells import is_missing
 from dpkernel.data.table_files import Schema, TableFile
 from dpkernel.data.table_files.schema import UNREADABLE
 from dpkernel.data.table_files.spool import unreadable_message
@@ -35,11 +36,22 @@ def predict(
     out: Annotated[
         Path | None, typer.Option(help="The CSV file to write; without it, standard output.")
     ] = None,
+    identity: Annotated[
+        str | None,
+        typer.Option("--id", help="A column of DATA that is copied beside the predictions."),
+    ] = None,
     probabilities: Annotated[
-        bool, typer.Option(help="Write the probability of every class, if the model has them.")
+        bool,
+        typer.Option(
+            "--probabilities",
+            help="Also write the probability of every class, if the model has them.",
+        ),
     ] = False,
     deviations: Annotated[
-        bool, typer.Option(help="Write a standard deviation beside each prediction of a regressor.")
+        bool,
+        typer.Option(
+            "--deviations", help="Write a standard deviation beside each prediction of a regressor."
+        ),
     ] = False,
     delimiter: options.Delimiter = None,
     decimal: options.Decimal = ".",
@@ -58,26 +70,34 @@ def predict(
     others = tuple(name for name in table.header if name not in {r.name for r in schema.inputs})
     Schema(schema.inputs, ignore=others).select(table.header, table.name)
     names = [rule.name for rule in schema.inputs]
+    beside = [] if identity is None else [identity]
+    if identity is not None and table.header.count(identity) != 1:
+        raise DataError(f"{table.name} must have exactly one column named {identity!r} (--id).")
     schema.refuse_kinds(table)
     check_outputs([out], [model, data], force=force)
     if out is not None:
         check_room(out)
     count, rows, unread = 0, [], dict.fromkeys(names, 0)
     with _writer(output, out) as write, output.progress(f"reading {data.name}") as tell:
-        for columns in table.read(names, tell):
+        for columns in table.read(list(dict.fromkeys([*names, *beside])), tell):
             _count_unreadable(unread, schema, columns, table)
             if strict and any(unread.values()):
                 raise DataError(unreadable_message(table.name))
             found = predictor(schema.encode(columns, table.spelling))
+            lines = found.tolist()
+            if identity is not None:
+                ids = ["" if is_missing(cell) else str(cell) for cell in columns[identity]]
+                lines = [[one, *line] for one, line in zip(ids, lines, strict=True)]
             if not count:
-                write([predictor.columns(found)])
+                write([[*beside, *predictor.columns(found)]])
             count += len(found)
             if output.as_json and out is None:
-                rows += found.tolist()
+                rows += lines
             else:
-                write(found.tolist())
+                write(lines)
         if not count:  # a file without rows gives the header only
-            write([predictor.columns(predictor(np.zeros((1, len(schema.names_out)))))])
+            found = predictor(np.zeros((1, len(schema.names_out))))
+            write([[*beside, *predictor.columns(found)]])
     for name, lost in unread.items():
         if lost:
             output.note(
@@ -92,7 +112,7 @@ def predict(
         output.say(f"{count} predictions are in {out}")
         summary["predictions_file"] = str(out)
     else:
-        summary |= {"columns": predictor.names, "predictions": rows}
+        summary |= {"columns": [*beside, *predictor.names], "predictions": rows}
     output.result(summary)
 
 
@@ -118,7 +138,8 @@ class _Predictor:
 
     def __call__(self, X: Array) -> Any:
         if self._proba:
-            return np.asarray(self._model.predict_proba(X))
+            labels = np.asarray(self._model.predict(X)).astype(object)
+            return np.column_stack([labels, self._model.predict_proba(X)])
         if self._std:
             return np.column_stack(self._model.predict(X, return_std=True))
         found = np.asarray(self._model.predict(X))
@@ -127,7 +148,8 @@ class _Predictor:
     def columns(self, found: Any) -> list[str]:
         """Return the names of the columns."""
         if self._proba:
-            self.names = [f"probability_{label}" for label in self._model.classes_.tolist()]
+            classes = self._model.classes_.tolist()
+            self.names = ["prediction", *(f"probability_{label}" for label in classes)]
         elif self._std:
             self.names = ["prediction", "deviation"]
         elif np.ndim(getattr(self._model, "quantile", 0.5)):
