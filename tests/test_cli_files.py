@@ -5,13 +5,17 @@ from __future__ import annotations
 import io
 import json
 import shutil
+import signal
 import sqlite3
+import subprocess
 import sys
+import time
 import tomllib
 from pathlib import Path
 
 import numpy as np
 import pytest
+import typer
 from typer.testing import CliRunner
 
 import dpkernel.__main__ as entry
@@ -361,6 +365,38 @@ def test_wrong_usage_is_a_json_object_where_one_was_asked_for(study, line):
     told = json.loads(result.stdout)
     assert result.exit_code == 2 and told["ok"] is False and told["error"]
     assert call(line).stdout == ""
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5])
+def test_an_interrupt_while_modules_load_is_one_line(study, seconds):
+    """Whenever it comes after the start, no traceback is shown and nothing is written."""
+    start = (
+        "import sys, dpkernel.__main__ as entry; print('started', flush=True);"
+        "sys.argv = ['dpkernel', *sys.argv[1:]]; entry.main()"
+    )
+    words = ("predict", "none.dpk", "none.csv")
+    child = subprocess.Popen(
+        [sys.executable, "-c", start, *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert child.stdout.readline() == "started\n"
+    time.sleep(0.01 + seconds)
+    child.send_signal(signal.SIGINT)
+    _, error = child.communicate(timeout=60)
+    ends = {130: "error: Interrupted. Nothing was spent.\n", 1: "error: none.dpk can't be read"}
+    assert error.startswith(ends[child.returncode]) and len(error.splitlines()) == 1
+
+
+def test_an_interrupt_that_an_import_wraps_is_an_interrupt():
+    found = output.Output()
+    with pytest.raises(typer.Exit) as caught, found.guarded():
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt as error:
+            raise RuntimeError("Error calling __set_name__") from error
+    assert caught.value.exit_code == 130
 
 
 def test_an_interrupt_while_the_commands_load_is_one_line(monkeypatch, capsys):

@@ -15,6 +15,7 @@ import inspect
 import json
 import os
 import re
+import signal
 import sys
 import textwrap
 import traceback
@@ -167,6 +168,8 @@ class Output:
     @contextmanager
     def guarded(self) -> Iterator[None]:
         """Turn an exception of a command into one sentence and an exit code."""
+        if getattr(signal.getsignal(signal.SIGINT), "while_loading", False):
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             with warnings.catch_warnings():
                 warnings.showwarning = self._warn
@@ -187,6 +190,8 @@ class Output:
         except (typer.Exit, typer.Abort):
             raise
         except Exception as error:  # its text may quote the data
+            if isinstance(error.__cause__, KeyboardInterrupt):  # in an import, Python wraps it
+                self.fail(f"Interrupted. {self.on_interrupt()}", INTERRUPTED)
             self.fail(
                 f"Something unexpected happened ({type(error).__name__}). This is a fault of dpkernel."
                 f" {self.on_interrupt()} --debug shows where it happened, and may quote the data."
