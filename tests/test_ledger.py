@@ -809,3 +809,11 @@ def test_a_renyi_ledger_offers_no_epsilon_to_what_is_not_gaussian():
     ledger = Ledger(budget=Budget(3.0, 1e-6), accounting="renyi")
     with pytest.raises(BudgetExceededError, match="for a Gaussian release only"):
         ledger.spend(PureProfile(3.5), "pure")
+
+
+def test_a_notebook_shows_a_ledger_as_a_table():
+    ledger = Ledger(budget=CEILING)
+    ledger.spend(ONE, "<script>alert(1)</script>")
+    page = ledger._repr_html_()
+    assert "<script>" not in page and "&lt;script&gt;" in page and page.count("<tr>") == 2
+    assert "ceiling epsilon = 2" in page

@@ -22,7 +22,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
-from dpkernel.data.domain import Domain, Interval, Levels
+from dpkernel.data.domain import Domain, Interval, Levels, columns_of
 from dpkernel.data.tables import checked_table, without_traps
 from dpkernel.estimators.surroundings import learned_before
 from dpkernel.foundations.errors import (
@@ -338,7 +338,14 @@ def _count_fit(estimator: Any) -> None:
 def resolve_domain(
     bounds: Any, target: Interval | Levels | None, n_columns: int, owner: str, names: Any = None
 ) -> Domain:
-    """Return the domain that the parameter ``bounds`` and a declared target describe."""
+    """Return the domain that the parameter ``bounds`` and a declared target describe.
+
+    ``bounds`` is None, a Domain, a pair (low, high) of numbers or of one number per column, or what
+    ``columns_of`` reads: a dict by column name, a list of pairs or a data frame.
+    """
+    columns = None if isinstance(bounds, Domain) else columns_of(bounds, n_columns, names, owner)
+    if columns is not None:
+        bounds = Domain(columns)
     declared = bounds if isinstance(bounds, Domain) else None
     if declared is not None and declared.target is not None:
         if target is not None and not _same_target(declared.target, target):

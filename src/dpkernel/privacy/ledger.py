@@ -17,6 +17,7 @@ by every process, script and person that opens the file.
 from __future__ import annotations
 
 import csv
+import html
 import json
 import math
 import threading
@@ -632,6 +633,24 @@ class Ledger:
             return self._summary()
         except LedgerError as error:
             return f"<Ledger that can't be read: {error}>"
+
+    def _repr_html_(self) -> str:
+        """Return the state and the last spends as a table, for notebooks."""
+        try:
+            rows = self.history()[-20:]
+        except LedgerError:
+            rows = []
+        columns = ("number", "time", "label", "epsilon", "delta", "state")
+        head = "".join(f"<th>{name}</th>" for name in columns)
+        lines = (
+            "".join(
+                f"<td>{html.escape(f'{row[name]:.4g}' if name in columns[3:5] else str(row[name]))}</td>"
+                for name in columns
+            )
+            for row in rows
+        )
+        body = "".join(f"<tr>{line}</tr>" for line in lines)
+        return f"<p>{html.escape(repr(self))}</p><table><tr>{head}</tr>{body}</table>"
 
     def _summary(self) -> str:
         budget, spent = self.budget, self.spent
