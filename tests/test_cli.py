@@ -32,6 +32,8 @@ def demo(tmp_path_factory):
     """The demonstration, whose steps are processes; with an audit of fewer fits."""
     out = tmp_path_factory.mktemp("demo")
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dpkernel.outputs.demo._TRAINING_ROWS", 1500)
+        patch.setattr("dpkernel.outputs.demo._TEST_ROWS", 300)
         patch.setattr("dpkernel.outputs.demo._AUDIT_TRIALS", 20)
         result = inside("demo", "--out", out)
     assert result.returncode == 0, result.stderr
@@ -61,17 +63,20 @@ def test_the_demo_says_where_each_result_lies(demo):
     folder, text = demo
     for name in ("patients.csv", "model.dpk", "predictions.csv", "report.html", "audit.json"):
         assert (folder / name).stat().st_size > 0 and str(folder / name) in text
-    for step in ("fit", "verify", "predict", "report", "audit"):
+    for step in ("ledger create", "check", "fit", "verify", "predict", "report", "audit"):
         assert f"$ dpkernel {step}" in text
     assert "the guarantee holds" in text and "unchanged" in text
     page = (folder / "report.html").read_text(encoding="utf-8")
-    assert "<svg" in page and "<script" not in page and "PrivateKernelRidge" in page
+    assert "<svg" in page and "<script" not in page and "PrivateKernelRegressor" in page
     assert json.loads((folder / "audit.json").read_text(encoding="utf-8"))["trials"] > 0
     with (folder / "predictions.csv").open(encoding="utf-8", newline="") as file:
         found = [float(row["prediction"]) for row in csv.DictReader(file)]
-    assert len(found) == 100 and all(0 <= value <= 350 for value in found)
+    assert len(found) == 300 and all(0 <= value <= 30 for value in found)
+    last = text.split("as a share of the variance:\n")[1].splitlines()[:3]
+    shares = [float(line.split()[-1]) for line in last]
+    assert shares[0] == 1.0 and 0.4 < shares[2] < 1.0 and shares[1] > 0.4
     kept = Certificate.from_json((folder / "certificate.json").read_bytes())
-    assert kept.verify().epsilon <= 3
+    assert kept.verify().epsilon <= 1 and kept.delta < 1e-6
     assert spends(folder) == 1
 
 
@@ -87,9 +92,7 @@ def test_verify_finds_a_changed_byte(demo, tmp_path):
 def test_show_prints_the_certificate_and_the_columns(demo):
     result = inside("show", demo[0] / "model.dpk", env={"NO_COLOR": "1"})
     assert result.returncode == 0 and "\x1b" not in result.stdout
-    assert (
-        "the guarantee holds" in result.stdout and "target   progression: 0 to 350" in result.stdout
-    )
+    assert "the guarantee holds" in result.stdout and "target   days: 0 to 30" in result.stdout
 
 
 def test_fit_predict_and_report_of_a_classifier(study):
@@ -164,7 +167,7 @@ def test_the_ledger_is_made_listed_exported_and_drawn(demo, tmp_path):
     assert made.returncode == 0 and Ledger(tmp_path / "l.db", read_only=True).budget == Budget(1, 0)
     file = demo[0] / "study.db"
     listed = inside("ledger", "list", file)
-    assert "diabetes" in listed.stdout and "left nothing" in listed.stdout
+    assert "patients" in listed.stdout and "left epsilon = 2" in listed.stdout
     exported = inside("ledger", "export", file, tmp_path / "l.json")
     assert exported.returncode == 0
     assert len(json.loads((tmp_path / "l.json").read_text(encoding="utf-8"))["spends"]) == 1
