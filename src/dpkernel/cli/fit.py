@@ -12,7 +12,9 @@ from dpkernel.cli.model_files import check_outputs, check_room, model_notes, rep
 from dpkernel.cli.output import Output, command
 from dpkernel.data.table_files import encode_table, read_schema
 from dpkernel.data.table_files.schema import middles
+from dpkernel.estimators.cell_counts import LABEL, CellCounts
 from dpkernel.foundations.types import Neighbours
+from dpkernel.outputs.cells import cell_lines, unread_columns
 
 Out = Annotated[Path, typer.Option(help="The model file to write.")]
 
@@ -46,6 +48,14 @@ def fit(
     encoding: options.Encoding = None,
     file_format: options.Format = None,
     strict: options.Strict = False,
+    counts: Annotated[
+        bool,
+        typer.Option(
+            "--counts/--no-counts",
+            help="Release the shares of missing, unreadable and clipped cells with noise beside the"
+            " model, for one hundredth of its mu^2.",
+        ),
+    ] = True,
     scratch: options.Scratch = None,
     wait: options.Wait = 30.0,
     force: options.Force = False,
@@ -79,7 +89,11 @@ def fit(
     with output.progress(f"reading {data.name}") as tell:
         rows = encode_table(table, schema, tell=tell, folder=scratch, strict=strict)
     with output.progress(f"fitting {kind.__name__}", measured=False):
-        model.fit(*rows.training_data())
+        if counts:
+            cells = CellCounts([rule.name for rule in rows.schema.rules], rows.counts)
+            model._fit_beside(*rows.training_data(), cells)
+        else:
+            model.fit(*rows.training_data())
     save_model(model, out, notes, force=force)
     output.on_interrupt = lambda: f"{watch()} The model is in '{out}'."
     written = {"model": str(out)}
@@ -92,6 +106,14 @@ def fit(
     output.say()
     for name, place in written.items():
         output.say(f"{name:<8} {place}")
+    statistics = certificate.free_statistics
+    for line in cell_lines(statistics, schema):
+        output.say(line)
+    for name in unread_columns(statistics):
+        output.note(
+            f"warning: most cells of column {name!r} could not be read, and the model learned nothing"
+            " from them. `dpkernel check` shows the data's owner why."
+        )
     stood_in = middles(schema)
     if stood_in:
         output.say(stood_in)
@@ -109,5 +131,6 @@ def fit(
             "neighbours": certificate.neighbours.value,
             "private": certificate.private,
             "ledger": None if ledger is None else str(ledger),
+            "cells": statistics.get(LABEL),
         }
     )

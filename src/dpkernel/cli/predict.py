@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,7 +16,7 @@ from dpkernel.cli import options
 from dpkernel.cli.model_files import check_outputs, check_room, draft, model_schema
 from dpkernel.cli.output import Output, command
 from dpkernel.data.cells import is_missing
-from dpkernel.data.table_files import Schema, TableFile
+from dpkernel.data.table_files import Schema
 from dpkernel.data.table_files.schema import UNREADABLE
 from dpkernel.data.table_files.spool import unreadable_message
 from dpkernel.foundations.errors import DataError, ParameterError
@@ -80,10 +80,12 @@ def predict(
     count, rows, unread = 0, [], dict.fromkeys(names, 0)
     with _writer(output, out) as write, output.progress(f"reading {data.name}") as tell:
         for columns in table.read(list(dict.fromkeys([*names, *beside])), tell):
-            _count_unreadable(unread, schema, columns, table)
+            reading = schema.read(columns, table.spelling)
+            for name, (_, states) in reading.items():
+                unread[name] += int(np.count_nonzero(states == UNREADABLE))
             if strict and any(unread.values()):
                 raise DataError(unreadable_message(table.name))
-            found = predictor(schema.encode(columns, table.spelling))
+            found = predictor(schema.encode(reading))
             lines = found.tolist()
             if identity is not None:
                 ids = ["" if is_missing(cell) else str(cell) for cell in columns[identity]]
@@ -114,14 +116,6 @@ def predict(
     else:
         summary |= {"columns": [*beside, *predictor.names], "predictions": rows}
     output.result(summary)
-
-
-def _count_unreadable(
-    counts: dict[str, int], schema: Schema, columns: Mapping[str, Any], table: TableFile
-) -> None:
-    for rule in schema.inputs:
-        states = rule.read(columns[rule.name], table.spelling)[1]
-        counts[rule.name] += int(np.count_nonzero(states == UNREADABLE))
 
 
 class _Predictor:

@@ -16,7 +16,7 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
@@ -109,6 +109,15 @@ class FitPlan(ABC):
         """Draw every release and build the model. The budget has been spent by now."""
 
 
+class Beside(Protocol):
+    """Another release that is made beside a fit."""
+
+    def joined(
+        self, make: Callable[[Budget], FitPlan], budget: Budget, relation: Neighbours
+    ) -> FitPlan:
+        """Return a plan for the whole budget; ``make`` returns the plan of the fit for a budget."""
+
+
 class PrivateEstimator(CountedClones):
     """Base class of private estimators: parameters, data, ledger and certificate."""
 
@@ -194,7 +203,21 @@ class PrivateEstimator(CountedClones):
         """Return the requested budget and the plan for this table, after checking both."""
         budget, relation = self._check_parameters()
         table = self._open_table(X, y, **given)
-        return budget, self._make_plan(table, budget, relation)
+        beside: Beside | None = self.__dict__.get("_beside")
+        if beside is None or any(value is not None for value in given.values()):
+            return budget, self._make_plan(table, budget, relation)
+        return budget, beside.joined(
+            lambda smaller: self._make_plan(table, smaller, relation), budget, relation
+        )
+
+    def _fit_beside(self, X: Any, y: Any, beside: Beside) -> Self:
+        """Fit, and make another release beside the fit, within the same budget and spend."""
+        self._beside = beside
+        try:
+            self.fit(X, y)
+        finally:
+            del self._beside
+        return self
 
     def _carry_out(
         self, plan: FitPlan, budget: Budget, subject: str | None = None

@@ -68,7 +68,9 @@ from dpkernel.foundations.types import JSON, Array, IntArray, is_real
 
 # what became of a cell: it was read, was missing, could not be read, or lay outside of its range
 READ, MISSING, UNREADABLE, CLIPPED = range(4)
+STATES = ("read", "missing", "unreadable", "outside")
 Empty = tuple[str | float, ...]
+Reading = Mapping[str, tuple[Any, IntArray]]  # what the cells say, and what became of each
 _KEYS = {"low", "high", "levels", "missing", "format", "limits", "indicator", "empty"}
 
 
@@ -125,24 +127,27 @@ class ColumnRule:
             return None
         return self.values.middle if self.missing is None else float(self.missing)
 
-    def encode(self, cells: Cells, spelling: Spelling = PLAIN) -> Array:
-        """Return the encoded columns as floats."""
-        found, states = self.read(cells, spelling)
+    def encoded(self, found: Any, states: IntArray) -> Array:
+        """Return the encoded columns of what ``read`` found, as floats."""
         if isinstance(self.values, Levels):
             every = np.arange(len(self.values.values))
-            return np.asarray(self._placed(found)[:, None] == every, dtype=np.float64)
-        columns = [self._clipped(found)]
+            return np.asarray(self.placed(found)[:, None] == every, dtype=np.float64)
+        columns = [self.clipped(found)]
         if self.indicator:
             columns.append(((states == MISSING) | (states == UNREADABLE)).astype(np.float64))
         return np.column_stack(columns)
 
+    def encode(self, cells: Cells, spelling: Spelling = PLAIN) -> Array:
+        """Return the encoded columns as floats."""
+        return self.encoded(*self.read(cells, spelling))
+
     def numbers(self, cells: Cells, spelling: Spelling = PLAIN) -> Array:
         """Return the cells as numbers clipped to the interval, with missing ones replaced."""
-        return self._clipped(self.read(cells, spelling)[0])
+        return self.clipped(self.read(cells, spelling)[0])
 
     def places(self, cells: Cells) -> IntArray:
         """Return the place of every cell among the levels; others get the ``missing`` level or -1."""
-        return self._placed(self.read(cells)[0])
+        return self.placed(self.read(cells)[0])
 
     def read(self, cells: Cells, spelling: Spelling = PLAIN) -> tuple[Any, IntArray]:
         """Return what the cells say, and what became of each: READ, MISSING, UNREADABLE or CLIPPED.
@@ -178,13 +183,15 @@ class ColumnRule:
             states[(found < self.values.low) | (found > self.values.high)] = CLIPPED
         return found, states
 
-    def _clipped(self, found: Array) -> Array:
+    def clipped(self, found: Array) -> Array:
+        """Return numbers clipped to the interval, with missing ones replaced."""
         if self.stand_in is None or not isinstance(self.values, Interval):
             return found
         found = np.where(np.isnan(found), self.stand_in, found)
         return np.asarray(np.clip(found, self.values.low, self.values.high))
 
-    def _placed(self, found: IntArray) -> IntArray:
+    def placed(self, found: IntArray) -> IntArray:
+        """Return places among the levels, with those of other values replaced."""
         assert isinstance(self.values, Levels)
         absent = -1 if self.missing is None else Places(self.values.values).of(self.missing)
         return np.where(found < 0, absent, found)
@@ -277,23 +284,21 @@ class Schema:
                     " file holds none."
                 )
 
-    def encode(self, columns: Mapping[str, Cells], spelling: Spelling = PLAIN) -> Array:
+    def read(self, columns: Mapping[str, Cells], spelling: Spelling = PLAIN) -> Reading:
+        """Return what the cells of a block of rows say, and what became of each, by column."""
+        return {rule.name: rule.read(columns[rule.name], spelling) for rule in self.rules}
+
+    def encode(self, reading: Reading) -> Array:
         """Return the encoded inputs of a block of rows, side by side."""
-        return np.hstack([rule.encode(columns[rule.name], spelling) for rule in self.inputs])
+        return np.hstack([rule.encoded(*reading[rule.name]) for rule in self.inputs])
 
-    def any_unreadable(self, columns: Mapping[str, Cells], spelling: Spelling = PLAIN) -> bool:
-        """Whether a cell is neither missing nor of the kind that is declared."""
-        return any(
-            (rule.read(columns[rule.name], spelling)[1] == UNREADABLE).any() for rule in self.rules
-        )
-
-    def encode_target(self, columns: Mapping[str, Cells], spelling: Spelling = PLAIN) -> Array:
+    def encode_target(self, reading: Reading) -> Array:
         """Return the targets: numbers, or places among the declared classes."""
         assert self.target is not None
-        cells = columns[self.target.name]
+        found = reading[self.target.name][0]
         if isinstance(self.target.values, Interval):
-            return self.target.numbers(cells, spelling)
-        places = self.target.places(cells)
+            return self.target.clipped(found)
+        places = self.target.placed(found)
         if (places < 0).any():
             raise DataError(
                 f"The target {self.target.name!r} has a label that is not among its declared levels."

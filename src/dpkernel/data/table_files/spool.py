@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,9 @@ import numpy as np
 from dpkernel.data.blocks import BlockStream, rows_a_block
 from dpkernel.data.domain import Levels
 from dpkernel.data.table_files.readers import TableFile, Tell
-from dpkernel.data.table_files.schema import Schema
+from dpkernel.data.table_files.schema import STATES, UNREADABLE, Schema
 from dpkernel.foundations.errors import DataError
-from dpkernel.foundations.types import Array
+from dpkernel.foundations.types import Array, IntArray
 
 MEMORY_BYTES = 2**27  # largest encoded table that is kept in memory
 
@@ -36,6 +36,13 @@ class EncodedTable:
         self._blocks: list[Array] = []
         self._file: Any = None
         self._lock = threading.Lock()
+        # exact, so it must not leave without noise: the cells of each rule in each of STATES
+        self.counts = np.zeros((len(schema.rules), len(STATES)), dtype=np.int64)
+
+    def count(self, states: Sequence[IntArray]) -> None:
+        """Count what became of the cells of a block, given for each rule of the schema."""
+        for place, found in enumerate(states):
+            self.counts[place] += np.bincount(found, minlength=len(STATES))
 
     def append(self, rows: Array) -> None:
         """Add a block of rows."""
@@ -113,11 +120,13 @@ def encode_table(
     found = EncodedTable(schema, folder)
     names = [rule.name for rule in schema.rules]
     for columns in table.read(names, tell):
-        if strict and schema.any_unreadable(columns, table.spelling):
+        reading = schema.read(columns, table.spelling)
+        found.count([states for _, states in reading.values()])
+        if strict and found.counts[:, UNREADABLE].any():
             raise DataError(unreadable_message(table.name))
-        X = schema.encode(columns, table.spelling)
+        X = schema.encode(reading)
         if schema.target is not None:
-            X = np.column_stack([X, schema.encode_target(columns, table.spelling)])
+            X = np.column_stack([X, schema.encode_target(reading)])
         found.append(X)
     if not found.n_rows:
         raise DataError(f"{table.name} has no rows.")
