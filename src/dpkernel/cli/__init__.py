@@ -10,7 +10,7 @@ import typer
 import typer.core
 import typer.main
 
-from dpkernel.cli.output import Group
+from dpkernel.cli.flags import Group
 from dpkernel.version import __version__
 
 # for every command: the module that defines it, and the first line of its help

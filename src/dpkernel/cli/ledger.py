@@ -10,8 +10,9 @@ from rich.table import Table
 from rich.text import Text
 
 from dpkernel.cli import options
+from dpkernel.cli.flags import Group
 from dpkernel.cli.model_files import check_outputs
-from dpkernel.cli.output import Group, Output, Refusal, command, one_line
+from dpkernel.cli.output import Output, Refusal, command, one_line
 from dpkernel.foundations.types import JSON, Budget, Neighbours
 from dpkernel.privacy.ledger import Ledger
 from dpkernel.privacy.ledger_file import dataset_names

@@ -28,8 +28,8 @@ from typing import Annotated, Any, NoReturn, get_type_hints
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-from typer.core import TyperCommand, TyperGroup
 
+from dpkernel.cli.flags import Command
 from dpkernel.data.table_files.readers import Tell
 from dpkernel.foundations.errors import DPKernelError
 from dpkernel.foundations.types import JSON
@@ -60,26 +60,6 @@ def visible(text: str) -> str:
 def one_line(text: str) -> str:
     """Return a text on one line, with control characters escaped."""
     return visible(text).replace("\n", "\\n").replace("\t", "\\t")
-
-
-class BareFlags:
-    """Makes the help of a command show flags without a type: they take no value."""
-
-    def get_params(self, ctx: Any) -> Any:
-        """Return the parameters of the command."""
-        found = super().get_params(ctx)  # type: ignore[misc]
-        for parameter in found:
-            if getattr(parameter, "is_flag", False) and parameter.metavar is None:
-                parameter.metavar = ""
-        return found
-
-
-class _Command(BareFlags, TyperCommand):
-    pass
-
-
-class Group(BareFlags, TyperGroup):
-    """A group of commands."""
 
 
 class _Console(Console):
@@ -231,7 +211,7 @@ def command(app: typer.Typer, name: str | None = None, **options: Any) -> Callab
         kept = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
         run.__signature__ = inspect.Signature([*kept, *shared])  # type: ignore[attr-defined]
         run.__annotations__ = {p.name: p.annotation for p in [*kept, *shared]}
-        app.command(name, cls=_Command, **options)(run)
+        app.command(name, cls=Command, **options)(run)
         return function
 
     return register

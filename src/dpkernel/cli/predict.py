@@ -85,7 +85,7 @@ def predict(
                 unread[name] += int(np.count_nonzero(states == UNREADABLE))
             if strict and any(unread.values()):
                 raise DataError(unreadable_message(table.name))
-            found = predictor(schema.encode(reading))
+            found = predictor(schema.encoded(reading))
             lines = found.tolist()
             if identity is not None:
                 ids = ["" if is_missing(cell) else str(cell) for cell in columns[identity]]

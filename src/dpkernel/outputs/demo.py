@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from sklearn.ensemble import HistGradientBoostingRegressor
 
-from dpkernel.data.table_files import Schema, encode_table, open_table, read_schema
+from dpkernel.data.table_files import encode_table, open_table, read_schema
 from dpkernel.foundations.errors import DPKernelError
 from dpkernel.outputs.patients import BOUNDS, HEADER, visits
 
@@ -108,8 +108,7 @@ def _without_privacy(files: dict[str, Path]) -> np.ndarray:
     X, y = encode_table(open_table(files["training rows"]), schema).arrays()
     table = open_table(files["new rows"])
     names = [rule.name for rule in schema.inputs]
-    new = Schema(schema.inputs)
-    blocks = [new.encode(new.read(block)) for block in table.read(names, lambda share: None)]
+    blocks = [schema.encode(columns) for columns in table.read(names, lambda share: None)]
     model = HistGradientBoostingRegressor(random_state=0).fit(X, y)
     return np.asarray(model.predict(np.concatenate(blocks)))
 

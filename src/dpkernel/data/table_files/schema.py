@@ -288,11 +288,15 @@ class Schema:
         """Return what the cells of a block of rows say, and what became of each, by column."""
         return {rule.name: rule.read(columns[rule.name], spelling) for rule in self.rules}
 
-    def encode(self, reading: Reading) -> Array:
+    def encode(self, columns: Mapping[str, Cells], spelling: Spelling = PLAIN) -> Array:
         """Return the encoded inputs of a block of rows, side by side."""
+        return np.hstack([rule.encode(columns[rule.name], spelling) for rule in self.inputs])
+
+    def encoded(self, reading: Reading) -> Array:
+        """Return the encoded inputs of rows that were read, side by side."""
         return np.hstack([rule.encoded(*reading[rule.name]) for rule in self.inputs])
 
-    def encode_target(self, reading: Reading) -> Array:
+    def encoded_target(self, reading: Reading) -> Array:
         """Return the targets: numbers, or places among the declared classes."""
         assert self.target is not None
         found = reading[self.target.name][0]

@@ -124,9 +124,9 @@ def encode_table(
         found.count([states for _, states in reading.values()])
         if strict and found.counts[:, UNREADABLE].any():
             raise DataError(unreadable_message(table.name))
-        X = schema.encode(reading)
+        X = schema.encoded(reading)
         if schema.target is not None:
-            X = np.column_stack([X, schema.encode_target(reading)])
+            X = np.column_stack([X, schema.encoded_target(reading)])
         found.append(X)
     if not found.n_rows:
         raise DataError(f"{table.name} has no rows.")
