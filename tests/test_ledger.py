@@ -815,5 +815,5 @@ def test_a_notebook_shows_a_ledger_as_a_table():
     ledger = Ledger(budget=CEILING)
     ledger.spend(ONE, "<script>alert(1)</script>")
     page = ledger._repr_html_()
-    assert "<script>" not in page and "&lt;script&gt;" in page and page.count("<tr>") == 2
+    assert "<script>" not in page and "&lt;script&gt;" in page and page.count("<tr>") == 3
     assert "ceiling epsilon = 2" in page

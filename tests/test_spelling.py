@@ -27,7 +27,7 @@ from dpkernel.data.table_files import (
 from dpkernel.data.table_files.readers import _checked_encoding
 from dpkernel.data.table_files.schema import CLIPPED, MISSING, READ, UNREADABLE, middles
 from dpkernel.data.table_files.spelling import date_of, day, numbers
-from dpkernel.foundations.errors import DataError, ParameterError
+from dpkernel.foundations.errors import CertificateError, DataError, ParameterError
 
 NAN = math.nan
 COMMA = Spelling(",")
@@ -183,6 +183,26 @@ def test_every_cell_follows_a_public_rule(tmp_path, schema):
 def test_what_is_declared_survives_a_model_file(schema):
     again = Schema.from_dict(schema.to_dict())
     assert again.inputs == schema.inputs and again.target == schema.target
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"format": "%d"},
+        {"format": 3},
+        {"format": "%" * 10**6},
+        {"limits": "yes"},
+        {"indicator": 1},
+        {"empty": "NA"},
+        {"empty": [[1]]},
+        {"levels": ["a"]},
+    ],
+)
+def test_a_model_file_with_strange_rules_is_refused(schema, change):
+    data = schema.to_dict()
+    data["inputs"][0 if change.keys() & {"levels", "limits", "empty"} else 1].update(change)
+    with pytest.raises(CertificateError, match="can't be read"):
+        Schema.from_dict(data)
 
 
 def test_codes_of_missing_values_hold_for_numbers_in_any_file(tmp_path, schema):

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import html
 import json
 import math
 import platform
@@ -33,6 +32,7 @@ from typing import Any
 
 from dpkernel.foundations.archive import read_json
 from dpkernel.foundations.errors import CertificateError
+from dpkernel.foundations.notebook import html_table
 from dpkernel.foundations.types import JSON, Budget, Neighbours, is_real, is_whole
 from dpkernel.privacy.agreement import check_agreement, same_values
 from dpkernel.privacy.mechanisms import Mechanism, mechanism_from_dict
@@ -484,14 +484,8 @@ class Certificate:
 
     def _repr_html_(self) -> str:
         """Return the same lines as a table, for notebooks."""
-        if not self.releases:
-            return html.escape(str(self))
-        rows = (
-            f"<tr><th style='text-align:left;vertical-align:top'>{html.escape(_shown(name))}</th>"
-            f"<td style='text-align:left'>{html.escape(_shown(text))}</td></tr>"
-            for name, text in self._lines()
-        )
-        return f"<table>{''.join(rows)}</table>"
+        lines = self._lines() if self.releases else [(str(self), "")]
+        return html_table([_shown(name), _shown(text)] for name, text in lines)
 
     def _lines(self) -> list[tuple[str, str]]:
         """Return the claim, six lines in words, and the technical lines."""

@@ -17,7 +17,6 @@ by every process, script and person that opens the file.
 from __future__ import annotations
 
 import csv
-import html
 import json
 import math
 import threading
@@ -37,6 +36,7 @@ from dpkernel.foundations.errors import (
     ParameterError,
     parameter_message,
 )
+from dpkernel.foundations.notebook import html_table
 from dpkernel.foundations.types import JSON, Budget, Neighbours, is_real, round_down
 from dpkernel.privacy.filters import (
     FILTERS,
@@ -640,17 +640,10 @@ class Ledger:
             rows = self.history()[-20:]
         except LedgerError:
             rows = []
-        columns = ("number", "time", "label", "epsilon", "delta", "state")
-        head = "".join(f"<th>{name}</th>" for name in columns)
-        lines = (
-            "".join(
-                f"<td>{html.escape(f'{row[name]:.4g}' if name in columns[3:5] else str(row[name]))}</td>"
-                for name in columns
-            )
-            for row in rows
-        )
-        body = "".join(f"<tr>{line}</tr>" for line in lines)
-        return f"<p>{html.escape(repr(self))}</p><table><tr>{head}</tr>{body}</table>"
+        head = ("number", "time", "label", "epsilon", "delta", "state")
+        found = [{**row, **{name: f"{row[name]:.4g}" for name in head[3:5]}} for row in rows]
+        state = html_table([[repr(self)]])
+        return state + html_table([[row[name] for name in head] for row in found], head)
 
     def _summary(self) -> str:
         budget, spent = self.budget, self.spent

@@ -94,6 +94,12 @@ class ColumnRule:
     empty: Empty = ()
 
     def __post_init__(self) -> None:
+        flags = (self.limits, self.indicator)
+        fine = all(isinstance(flag, bool) for flag in flags) and (
+            self.format is None or is_date_format(self.format)
+        )
+        if not fine or (isinstance(self.values, Levels) and (any(flags) or self.format)):
+            raise ParameterError(f"The rules of column {self.name!r} contradict each other.")
         if self.missing is None:
             return
         if isinstance(self.values, Levels):
@@ -214,7 +220,7 @@ class ColumnRule:
     def from_dict(cls, data: JSON) -> ColumnRule:
         """Return the rule described by JSON values."""
         more: JSON = {key: data[key] for key in ("format", "limits", "indicator") if key in data}
-        more["empty"] = tuple(data.get("empty", ()))
+        more["empty"] = _empty(data.get("empty", []), f"column {data['name']!r}")
         if "levels" in data:
             return cls(data["name"], Levels(tuple(data["levels"])), data["missing"], **more)
         if "low" not in data:

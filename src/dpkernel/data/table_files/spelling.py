@@ -151,8 +151,10 @@ def date_of(value: float) -> datetime.date:
     return (_EPOCH + value * _DAY).date()
 
 
-def is_date_format(pattern: str) -> bool:
+def is_date_format(pattern: object) -> bool:
     """Return whether a format reads the dates that it writes, to the day."""
+    if not isinstance(pattern, str) or len(pattern) > 100:
+        return False
     if pattern == ISO:
         return True
     for probe in (datetime.datetime(2023, 11, 30), datetime.datetime(2001, 2, 3)):
