@@ -425,7 +425,7 @@ def test_bounds_by_name_follow_the_columns_of_the_table():
         ({"a": (0, 1)}, None, "a table whose columns have names is missing"),
         ({"a": (0, 1), "b": (0, 1), "c": 3}, NAMES, "for column 'c'. Got int"),
         ({"a": (0, 1), "b": (2, 1), "c": (0, 1)}, NAMES, "for column 'b': .*low < high"),
-        (PAIRS[:2], NAMES, "declare 2 columns, but X has 3"),
+        ([*PAIRS, (0, 1)], NAMES, "declare 4 columns, but X has 3"),
         (pd.DataFrame({"a": [0, 1]}), NAMES, "needs 'low' and 'high'"),
         ("ab", NAMES, "must be a pair"),
     ],
@@ -441,3 +441,6 @@ def test_two_tuples_for_two_columns_are_ambiguous():
     as_before = resolve_domain(([0, 10], [5, 100]), None, 2, "Model", ["a", "b"])
     assert as_before.columns == (Interval(0, 5), Interval(10, 100))
     assert resolve_domain([[0, 10], [5, 100]], None, 2, "Model").columns == as_before.columns
+    assert resolve_domain([(0, -5, 10), (1, 5, 20)], None, 3, "Model").columns == COLUMNS
+    assert resolve_domain([(0,), (1,)], None, 1, "Model").columns == COLUMNS[:1]
+    assert resolve_domain([(0, 1)], None, 1, "Model").columns == COLUMNS[:1]

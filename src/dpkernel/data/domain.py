@@ -300,9 +300,9 @@ def columns_of(bounds: Any, n_columns: int, names: Any, owner: str) -> tuple[Col
         isinstance(pair, (tuple, Interval, Levels)) for pair in bounds
     ):
         return None
-    if len(bounds) == 2 == n_columns and not any(
-        isinstance(pair, (Interval, Levels)) for pair in bounds
-    ):
+    if len(bounds) == 2 and all(isinstance(pair, tuple) for pair in bounds):
+        if n_columns != 2:
+            return None  # all lows and all highs
         raise ParameterError(
             f"The 'bounds' of {owner} are two tuples in a list for two columns: they could be two pairs"
             " (low, high), or all lows and all highs. Write a dict by column name, or a tuple (lows,"
