@@ -94,6 +94,7 @@ PUBLIC: dict[str, str] = {
     "confidence": "confidence of the interval",
     "metric": "score",
     "ranges": "ranges of the columns",
+    "cells": "budget of the fit itself, without the counts of cells",
 }
 
 _CHANGES = {
