@@ -93,7 +93,7 @@ def test_check_is_labelled_quotes_no_cell_and_fits_on_a_narrow_terminal(study):
     table = [
         line for line in result.stdout.splitlines() if line.startswith(("age", "crp ", "days"))
     ]
-    assert len(table) == 3 and all(len(line) <= 75 for line in table)
+    assert len(table) == 3 and all(len(line) <= 60 for line in table)
 
 
 def test_check_says_what_a_fit_would_refuse(study):

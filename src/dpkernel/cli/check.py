@@ -52,7 +52,7 @@ def check(
         found = inspect_table(table, schema, tell)
     output.say(_OWNER)
     output.say(f"{one_line(table.name)}: {found.n_rows} rows")
-    output.show(_table(found.columns))
+    output.show(_table(found.columns, narrow=output.narrow))
     for counts in found.columns:
         for line in _remarks(counts):
             output.say(line)
@@ -74,9 +74,9 @@ def check(
     output.result(told)
 
 
-def _table(columns: list[ColumnCounts]) -> Any:
+def _table(columns: list[ColumnCounts], *, narrow: bool) -> Any:
     table = Table(box=None, pad_edge=False)
-    for name in ("column", "declared"):
+    for name in ("column",) if narrow else ("column", "declared"):
         table.add_column(name, overflow="ellipsis", no_wrap=True)
     for name in ("missing", "unreadable", "outside", "stands in"):
         table.add_column(name, justify="right", no_wrap=True, min_width=min(len(name) + 1, 10))
@@ -86,7 +86,7 @@ def _table(columns: list[ColumnCounts]) -> Any:
         shares = (counts.missing, counts.unreadable, counts.clipped)
         table.add_row(
             Text(one_line(rule.name)),
-            Text(one_line(values)),
+            *(() if narrow else (Text(one_line(values)),)),
             *(_share(count, counts.n_rows) for count in shares),
             Text(_stand_in(counts)),
         )

@@ -90,7 +90,7 @@ def list_spends(
             f"{one_line(name)}: ceiling {book.budget or 'none'}; {book.neighbours.value} neighbours"
         )
         if rows:
-            output.show(_table(rows))
+            output.show(_table(rows, narrow=output.narrow))
         output.say(f"spent {spent or 'nothing'}; left {left or 'nothing'}")
         output.say()
     output.result({"ledger": str(file), "datasets": found})
@@ -162,16 +162,21 @@ def _pair(budget: Budget | None) -> JSON | None:
     return None if budget is None else {"epsilon": budget.epsilon, "delta": budget.delta}
 
 
-def _table(rows: list[JSON]) -> Any:
+def _table(rows: list[JSON], *, narrow: bool) -> Any:
     table = Table(box=None, pad_edge=False)
-    for column in ("number", "time", "label", "part", "epsilon", "delta", "state"):
-        table.add_column(column, justify="right" if column in ("epsilon", "delta") else "left")
+    parts = any(row["part"] for row in rows)
+    for column in ("number", "time", "label", *(("part",) if parts else ()), "epsilon", "delta"):
+        right = column in ("epsilon", "delta")
+        table.add_column(
+            "" if narrow and column == "number" else column, justify="right" if right else "left"
+        )
+    table.add_column("state")
     for row in rows:
         table.add_row(
             str(row["number"]),
-            row["time"][:19],
+            row["time"][: 10 if narrow else 19],
             Text(one_line(row["label"]) + ("" if row["private"] else " (not private)")),
-            Text(one_line(row["part"] or "")),
+            *((Text(one_line(row["part"] or "")),) if parts else ()),
             f"{row['epsilon']:.4g}",
             f"{row['delta']:.4g}",
             str(row["state"]),

@@ -87,6 +87,11 @@ class Output:
         """Whether progress is shown, which is only the case on a terminal."""
         return not self.quiet and not self.as_json and self._err.is_terminal
 
+    @property
+    def narrow(self) -> bool:
+        """Whether the output has fewer than 80 columns, so that tables leave out what is not needed."""
+        return self._out.width < 80
+
     def say(self, text: str = "") -> None:
         """Print a line for people."""
         if not self.as_json and not self.quiet:
