@@ -5,11 +5,13 @@ from __future__ import annotations
 import copy
 import dataclasses
 import json
+import math
 import re
 from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.special import ndtr
 
 from dpkernel import Budget, Certificate, Ledger, Neighbours, SeededNoise
 from dpkernel.foundations.errors import CertificateError
@@ -53,11 +55,51 @@ def test_it_is_frozen():
         make().epsilon = 0.1
 
 
-def test_it_prints_six_lines_a_manager_can_read():
-    lines = str(make()).splitlines()
-    assert len(lines) == 6
-    assert lines[0] == "test: epsilon = 1, delta = 1e-06 (the guarantee holds)"
-    assert "any one record" in lines[1]
+def test_it_prints_lines_that_a_manager_can_read():
+    certificate = make()
+    lines = str(certificate).splitlines()
+    assert lines[0] == "test:        epsilon = 1, delta = 1e-06 (the guarantee holds)"
+    heads = [
+        "protects",
+        "how strongly",
+        "released",
+        "not released",
+        "cost",
+        "not covered",
+        "verify",
+    ]
+    assert [line[:12].strip() for line in lines[1:8]] == heads
+    assert "any one record" in lines[1] and "at most 54.8 % of cases" in lines[2]
+    assert lines[8].startswith("noise        relative to what one record can change: ")
+    scale = certificate.releases[0].mechanism
+    assert f"{scale.noise_scale / scale.sensitivity.value:.3g}" in lines[8]
+    page = certificate._repr_html_()
+    assert page.count("<tr>") == len(lines) and "54.8 %" in page
+
+
+def test_nothing_is_promised_where_nothing_holds():
+    text = str(make(SeededNoise(0)))
+    assert "% of cases" not in text and text.count("nothing is promised") == 2
+    hostile = dataclasses.replace(make(), subject="<script>")
+    assert "<script>" not in hostile._repr_html_()
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0])
+def test_the_best_guess_is_that_of_the_likelihood_ratio(epsilon):
+    """An attacker who sees a Gaussian release tells two records apart as often as Phi(mu / 2)."""
+    mechanism = mechanisms.Gaussian.calibrate(1.0, Budget(epsilon, 1e-6), dimension=1)
+    noise = Ledger().spend(mechanism.profile(), "x")
+    release = [Release("x", mechanism)]
+    found = Certificate.issue("x", Budget(epsilon, 1e-6), release, noise, public={}).best_guess
+    exact = ndtr(mechanism.profile().mu / 2)
+    assert exact <= found <= exact * (1 + 1e-6)
+
+
+def test_the_best_guess_of_pure_noise_is_that_of_randomised_response():
+    mechanism = mechanisms.Laplace.calibrate(1.0, Budget(1.0))
+    noise = Ledger().spend(mechanism.profile(), "x")
+    found = Certificate.issue("x", Budget(1.0), [Release("x", mechanism)], noise, public={})
+    assert found.best_guess <= math.e / (1 + math.e) + 1e-12
 
 
 @pytest.mark.parametrize("seeded", [False, True])
@@ -218,8 +260,8 @@ def test_what_a_terminal_would_obey_is_spelt_out():
     found = dataclasses.replace(make(), subject=evil, reference=evil, sampler=evil)
     found = Certificate.from_json(found.to_json())
     text = str(found)
-    assert len(text.split("\n")) == 6 and text.replace("\n", "").isprintable()
-    assert text.startswith(r"a\x1b[2J\r\n\u202eb\ud800: epsilon")
+    assert len(text.split("\n")) == 12 and text.replace("\n", "").isprintable()
+    assert text.startswith(r"a\x1b[2J\r\n\u202eb\ud800:  epsilon")
     assert str(dataclasses.replace(found, releases=())).isprintable()
     for wrong in ({"valid": False}, {"private": False}):
         told = dataclasses.replace(found, reasons=(evil,), **wrong)
@@ -284,7 +326,7 @@ def test_folds_have_the_profile_of_one_and_survive_the_round_trip(tmp_path):
     assert again == folded and again.releases[0].folds == 4
     assert again.verify() == one.verify()
     lines = str(folded).splitlines()
-    assert "means (4 disjoint folds)" in lines[2] and "its position is public" in lines[1]
+    assert "means (4 disjoint folds)" in lines[8] and "its position is public" in lines[1]
     assert "fold" not in str(one) and "position" not in str(one)
     page = write_report(folded, tmp_path / "r.html").read_text(encoding="utf-8")
     assert "<td>means (4 disjoint folds)</td>" in page

@@ -32,6 +32,8 @@ def demo(tmp_path_factory):
     """The demonstration, whose steps are processes; with an audit of fewer fits."""
     out = tmp_path_factory.mktemp("demo")
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dpkernel.outputs.demo._TRAINING_ROWS", 1500)
+        patch.setattr("dpkernel.outputs.demo._TEST_ROWS", 300)
         patch.setattr("dpkernel.outputs.demo._AUDIT_TRIALS", 20)
         result = inside("demo", "--out", out)
     assert result.returncode == 0, result.stderr
@@ -61,17 +63,20 @@ def test_the_demo_says_where_each_result_lies(demo):
     folder, text = demo
     for name in ("patients.csv", "model.dpk", "predictions.csv", "report.html", "audit.json"):
         assert (folder / name).stat().st_size > 0 and str(folder / name) in text
-    for step in ("fit", "verify", "predict", "report", "audit"):
+    for step in ("ledger create", "check", "fit", "verify", "predict", "report", "audit"):
         assert f"$ dpkernel {step}" in text
     assert "the guarantee holds" in text and "unchanged" in text
     page = (folder / "report.html").read_text(encoding="utf-8")
-    assert "<svg" in page and "<script" not in page and "PrivateKernelRidge" in page
+    assert "<svg" in page and "<script" not in page and "PrivateKernelRegressor" in page
     assert json.loads((folder / "audit.json").read_text(encoding="utf-8"))["trials"] > 0
     with (folder / "predictions.csv").open(encoding="utf-8", newline="") as file:
         found = [float(row["prediction"]) for row in csv.DictReader(file)]
-    assert len(found) == 100 and all(0 <= value <= 350 for value in found)
+    assert len(found) == 300 and all(0 <= value <= 30 for value in found)
+    last = text.split("as a share of the variance:\n")[1].splitlines()[:3]
+    shares = [float(line.split()[-1]) for line in last]
+    assert shares[0] == 1.0 and 0.4 < shares[2] < 1.0 and shares[1] > 0.4
     kept = Certificate.from_json((folder / "certificate.json").read_bytes())
-    assert kept.verify().epsilon <= 3
+    assert kept.verify().epsilon <= 1 and kept.delta < 1e-6
     assert spends(folder) == 1
 
 
@@ -87,9 +92,7 @@ def test_verify_finds_a_changed_byte(demo, tmp_path):
 def test_show_prints_the_certificate_and_the_columns(demo):
     result = inside("show", demo[0] / "model.dpk", env={"NO_COLOR": "1"})
     assert result.returncode == 0 and "\x1b" not in result.stdout
-    assert (
-        "the guarantee holds" in result.stdout and "target   progression: 0 to 350" in result.stdout
-    )
+    assert "the guarantee holds" in result.stdout and "target   days: 0 to 30" in result.stdout
 
 
 def test_fit_predict_and_report_of_a_classifier(study):
@@ -109,6 +112,11 @@ def test_fit_predict_and_report_of_a_classifier(study):
         np.mean([row[0] == label for row, label in zip(found["predictions"], true, strict=True)])
         > 0.8
     )
+    line = ("predict", study / "sick.dpk", study / "patients.csv", "--probabilities", "--json")
+    both = json.loads(inside(*line).stdout)
+    assert both["columns"] == ["prediction", "probability_no", "probability_yes"]
+    assert [row[0] for row in both["predictions"]] == [row[0] for row in found["predictions"]]
+    assert all(0.999 < row[1] + row[2] < 1.001 for row in both["predictions"])
     assert SECRET.encode() not in (study / "sick.dpk").read_bytes()
     assert inside("report", study / "sick.dpk", "--out", study / "again.html").returncode == 0
     for name in ("sick.html", "again.html"):
@@ -159,12 +167,33 @@ def test_the_ledger_is_made_listed_exported_and_drawn(demo, tmp_path):
     assert made.returncode == 0 and Ledger(tmp_path / "l.db", read_only=True).budget == Budget(1, 0)
     file = demo[0] / "study.db"
     listed = inside("ledger", "list", file)
-    assert "diabetes" in listed.stdout and "left nothing" in listed.stdout
+    assert "patients" in listed.stdout and "left epsilon = 2" in listed.stdout
     exported = inside("ledger", "export", file, tmp_path / "l.json")
     assert exported.returncode == 0
     assert len(json.loads((tmp_path / "l.json").read_text(encoding="utf-8"))["spends"]) == 1
     assert inside("ledger", "plot", file, tmp_path / "l.png").returncode == 0
     assert (tmp_path / "l.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_ledger_pays_for_as_many_fits_as_its_epsilon_says(study):
+    file = study / "three.db"
+    ceiling = ("--dataset", "d", "--epsilon", 3, "--delta", "1e-6")
+    assert inside("ledger", "create", file, *ceiling).returncode == 0
+    line = ("fit", study / "patients.csv", "--bounds", study / "days.toml", "--target", "days")
+    for count in (1, 2, 3):
+        done = inside(*line, "--ledger", file, "--epsilon", 1, "--out", study / f"{count}.dpk")
+        assert done.returncode == 0 and "No ledger" not in done.stdout, done.stderr
+        assert spends(study, "three.db") == count
+    done = inside(*line, "--ledger", file, "--epsilon", 1, "--out", study / "4.dpk")
+    assert done.returncode == 1 and "would exceed epsilon and delta" in done.stderr
+    assert spends(study, "three.db") == 3 and not (study / "4.dpk").exists()
+
+
+def test_a_fit_without_a_ledger_says_that_epsilon_adds_up(study):
+    line = ("fit", study / "patients.csv", "--bounds", study / "days.toml", "--target", "days")
+    options = ("--estimator", "PrivateKernelRidge", "--out", study / "alone.dpk")
+    told = inside(*line, *options).stdout
+    assert "No ledger was named" in told and "delta = 1e-06" in told
 
 
 def test_reproduce_writes_a_picture_and_a_table(tmp_path):
@@ -241,7 +270,7 @@ def test_an_interrupt_after_the_draw_says_that_the_spend_stays(study):
     stop = (
         "import sys, time, dpkernel.cli.fit as fit\n"
         "from dpkernel.cli import app\n"
-        "def save(*_):\n"
+        "def save(*_, **__):\n"
         "    print('drawn', flush=True); time.sleep(60)\n"
         "fit.save_model = save\n"
         "app(sys.argv[1:])\n"

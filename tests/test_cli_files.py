@@ -5,13 +5,17 @@ from __future__ import annotations
 import io
 import json
 import shutil
+import signal
 import sqlite3
+import subprocess
 import sys
+import time
 import tomllib
 from pathlib import Path
 
 import numpy as np
 import pytest
+import typer
 from typer.testing import CliRunner
 
 import dpkernel.__main__ as entry
@@ -60,12 +64,24 @@ def plain_model(path):
         "predict model.dpk new.csv --out new.csv",
         "plan --bounds days.png --target days --plot days.png",
         "ledger export study.db study.db",
+        f"{FIT} --out model.dpk",
+        f"{FIT} --out new.dpk --report r.html",
+        "report model.dpk --out r.html",
+        "show model.dpk --out r.html",
+        "audit model.dpk --out r.html",
+        "audit model.dpk --plot r.html",
+        "predict model.dpk new.csv --out r.html",
+        "plan --bounds days.toml --target days --plot days.png",
+        "ledger export study.db r.html",
+        "ledger plot study.db days.png",
+        "bounds patients.csv --schema --out days.toml",
     ],
 )
-def test_a_result_replaces_no_input_and_no_other_result(study, line):
+def test_a_result_replaces_no_input_and_no_other_result_and_no_earlier_file(study, line):
     plain_model(study / "model.dpk")
     book = Ledger(study / "study.db", dataset="d", budget=Budget(3.0, 1e-5))
     (study / "new.csv").write_text("x\n0.5\n")
+    (study / "r.html").write_text("an earlier result")
     shutil.copy(study / "days.toml", study / "days.png")
     before = {path.name: path.read_bytes() for path in study.iterdir()}
     result = call(line)
@@ -75,6 +91,30 @@ def test_a_result_replaces_no_input_and_no_other_result(study, line):
         k: v for k, v in before.items() if "lock" not in k
     }
     assert book.spends == []
+
+
+def test_force_replaces_an_earlier_result_but_no_input(study):
+    (study / "m.dpk").write_text("an earlier result")
+    assert call(f"{FIT} --out m.dpk --force").exit_code == 0
+    assert call("verify m.dpk").exit_code == 0
+    for name in ("patients.csv", "days.toml"):
+        result = call(f"{FIT} --force --out {name}")
+        assert result.exit_code == 1 and "is an input" in result.stderr
+
+
+def test_a_model_that_another_process_wrote_during_the_fit_is_not_replaced(study, monkeypatch):
+    def slow(model, *rest):
+        (study / "m.dpk").write_text("of somebody else")
+        return PrivateKernelRidge._fit(model, *rest)
+
+    (study / "rescue").mkdir()
+    monkeypatch.setattr(PrivateKernelRidge, "fit", slow)
+    monkeypatch.setattr(model_files.tempfile, "mkdtemp", lambda prefix: str(study / "rescue"))
+    result = call(f"{FIT} --out m.dpk")
+    assert result.exit_code == 1 and "created during the fit" in result.stderr
+    assert "The budget is spent; the result is in" in result.stderr
+    assert (study / "m.dpk").read_text() == "of somebody else"
+    assert call("verify", study / "rescue" / "m.dpk").exit_code == 0
 
 
 @pytest.mark.parametrize("error", [ValueError(SECRET), ParameterError("no"), MemoryError()])
@@ -197,6 +237,33 @@ def test_predictions_stand_line_by_line_beside_the_rows(study):
     assert told == {"ok": True, "n_rows": 0, "columns": ["prediction"], "predictions": []}
 
 
+def test_an_id_stands_beside_each_prediction(study):
+    plain_model(study / "model.dpk")
+    (study / "new.csv").write_text("who,x\nA7,0.1\n,0.2\n7,0.9\n")
+    plain = call("predict model.dpk new.csv").stdout.splitlines()
+    found = call("predict model.dpk new.csv --id who").stdout.splitlines()
+    assert found == [
+        f"{one},{rest}" for one, rest in zip(["who", "A7", "", "7"], plain, strict=True)
+    ]
+    told = json.loads(call("predict model.dpk new.csv --id x --json").stdout)
+    assert told["columns"] == ["x", "prediction"] and told["predictions"][2][0] == "0.9"
+    result = call("predict model.dpk new.csv --id nobody")
+    assert result.exit_code == 1 and "exactly one column named 'nobody'" in result.stderr
+
+
+def test_flags_are_shown_without_a_type(study):
+    for line in ("--help", "fit --help", "ledger --help", "ledger plot --help"):
+        assert "<bool>" not in call(line).stdout and "BOOLEAN" not in call(line).stdout
+
+
+def test_results_of_a_ledger_are_named_by_an_option_or_an_argument(study):
+    Ledger(study / "study.db", dataset="d", budget=Budget(3.0, 1e-5))
+    assert call("ledger export study.db --out a.json").exit_code == 0
+    assert call("ledger export study.db b.json").exit_code == 0
+    assert call("ledger plot study.db --out a.png").exit_code == 0
+    assert (study / "a.json").read_text() == (study / "b.json").read_text()
+
+
 def hot_journal(folder):
     """Leave a ledger as kill -9 does in the middle of a commit."""
     book = Ledger(folder / "whole.db", dataset="d", budget=Budget(3.0, 1e-5))
@@ -298,6 +365,38 @@ def test_wrong_usage_is_a_json_object_where_one_was_asked_for(study, line):
     told = json.loads(result.stdout)
     assert result.exit_code == 2 and told["ok"] is False and told["error"]
     assert call(line).stdout == ""
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5])
+def test_an_interrupt_while_modules_load_is_one_line(study, seconds):
+    """Whenever it comes after the start, no traceback is shown and nothing is written."""
+    start = (
+        "import sys, dpkernel.__main__ as entry; print('started', flush=True);"
+        "sys.argv = ['dpkernel', *sys.argv[1:]]; entry.main()"
+    )
+    words = ("predict", "none.dpk", "none.csv")
+    child = subprocess.Popen(
+        [sys.executable, "-c", start, *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert child.stdout.readline() == "started\n"
+    time.sleep(0.01 + seconds)
+    child.send_signal(signal.SIGINT)
+    _, error = child.communicate(timeout=60)
+    ends = {130: "error: Interrupted. Nothing was spent.\n", 1: "error: none.dpk can't be read"}
+    assert error.startswith(ends[child.returncode]) and len(error.splitlines()) == 1
+
+
+def test_an_interrupt_that_an_import_wraps_is_an_interrupt():
+    found = output.Output()
+    with pytest.raises(typer.Exit) as caught, found.guarded():
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt as error:
+            raise RuntimeError("Error calling __set_name__") from error
+    assert caught.value.exit_code == 130
 
 
 def test_an_interrupt_while_the_commands_load_is_one_line(monkeypatch, capsys):

@@ -57,12 +57,19 @@ FIT = "fit patients.csv --bounds days.toml --target days --estimator PrivateKern
         (f"{FIT} --neighbours add-remove", "use the number of rows"),
         (f"{FIT} --out patients.csv", "is an input"),
         (f"{FIT} --out m.dpk --report days.toml", "is an input"),
-        (f"{FIT} --out none/model.dpk", "No such file"),
+        (f"{FIT} --out none/model.dpk", "There is no folder 'none' for model.dpk"),
+        (f"{FIT} --report none/r.html", "There is no folder 'none' for r.html"),
         (f"{FIT} --out .", "It is a folder"),
         (f"{FIT} --dataset x", "Add --ledger"),
         (f"{FIT} --ledger none.db", "dpkernel ledger create"),
         (f"{FIT} --ledger patients.csv", "not a ledger"),
         (f"{FIT} --format xlsx", "unknown ending"),
+        (f"{FIT} --strict", "can't be read as bounds.toml declares it"),
+        (f"{FIT} --decimal x", "--decimal must be a dot or a comma"),
+        (f"{FIT} --thousands .", "different signs"),
+        (f"{FIT} --encoding utf-16", "one byte per character"),
+        ("check none.csv --bounds days.toml", "No such file"),
+        ("check patients.csv --bounds days.toml --target days --strict", "would refuse this file"),
         ("predict patients.csv patients.csv", "model file"),
         ("show patients.csv", "model file"),
         ("verify none.dpk", "No such file"),
@@ -76,6 +83,9 @@ FIT = "fit patients.csv --bounds days.toml --target days --estimator PrivateKern
         ("plan --plot p.exe", "end in .png"),
         ("ledger list none.db", "dpkernel ledger create"),
         ("ledger plot none.db p.exe", "end in .png"),
+        ("ledger plot none.db", "Name one file to write, with --out"),
+        ("ledger export none.db l.json --out m.json", "Name one file to write, with --out"),
+        ("ledger export none.db --out l.txt", "must end in .json or .csv. Got l.txt"),
         ("reproduce nobody fig1", "nobody"),
     ],
 )
@@ -226,6 +236,7 @@ def test_an_audit_that_contradicts_the_claim_is_exit_code_1(study, monkeypatch):
     monkeypatch.setattr(dpkernel.proof.audit, "audit", attack)
     line = (
         "audit PrivateKernelSVC --epsilon 2 --neighbours zero-out --trials 50 --out a.json --json"
+        " --force"
     )
     for verdict, code in (("contradicted", 1), ("not contradicted", 0)):
         result = call(*words_of(line))

@@ -7,12 +7,15 @@ import math
 from fractions import Fraction
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from dpkernel import PrivateKernelRidge, SeededNoise
 from dpkernel.data.domain import Domain, Interval, Levels, clip_rows
+from dpkernel.estimators.base import resolve_domain
 from dpkernel.foundations.errors import CertificateError, DataError, ParameterError
 
 LARGEST = 1.7976931348623157e308
@@ -378,3 +381,66 @@ class TestClipRows:
             changed = rows.copy(order="K")
             changed[1] = 0.0
             assert same_bits(clip_rows(rows, 1.0)[0], clip_rows(changed, 1.0)[0])
+
+
+COLUMNS = (Interval(0, 1), Interval(-5, 5), Interval(10, 20))
+NAMES = ["a", "b", "c"]
+PAIRS = [(0, 1), (-5, 5), (10, 20)]
+
+
+def frame(rows=("low", "high")):
+    return pd.DataFrame({"c": PAIRS[2], "a": PAIRS[0], "b": PAIRS[1]}, index=list(rows))
+
+
+@pytest.mark.parametrize(
+    "bounds",
+    [
+        ([0, -5, 10], [1, 5, 20]),
+        PAIRS,
+        list(COLUMNS),
+        dict(zip(NAMES, PAIRS, strict=True)),
+        {"c": Interval(10, 20), "b": [-5, 5], "a": (0, 1), "unused": (0, 9)},
+        frame(),
+        frame(("min", "max")).T,
+    ],
+)
+def test_bounds_in_any_form_are_the_same_domain(bounds):
+    assert resolve_domain(bounds, None, 3, "Model", NAMES).columns == COLUMNS
+
+
+def test_bounds_by_name_follow_the_columns_of_the_table():
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame({"x": rng.uniform(0, 1, 50), "y": rng.uniform(0, 900, 50)})
+    found = []
+    for bounds in (([0, 0], [1, 900]), {"y": (0, 900), "x": (0, 1)}):
+        model = PrivateKernelRidge(bounds=bounds, y_bounds=(0, 1), noise=SeededNoise(0))
+        found.append(model.fit(X, X["x"]).predict(X))
+    assert np.array_equal(*found)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "names", "words"),
+    [
+        ({"a": (0, 1), "b": (0, 1)}, NAMES, "the column 'c' is missing in them"),
+        ({"a": (0, 1)}, None, "a table whose columns have names is missing"),
+        ({"a": (0, 1), "b": (0, 1), "c": 3}, NAMES, "for column 'c'. Got int"),
+        ({"a": (0, 1), "b": (2, 1), "c": (0, 1)}, NAMES, "for column 'b': .*low < high"),
+        ([*PAIRS, (0, 1)], NAMES, "declare 4 columns, but X has 3"),
+        (pd.DataFrame({"a": [0, 1]}), NAMES, "needs 'low' and 'high'"),
+        ("ab", NAMES, "must be a pair"),
+    ],
+)
+def test_wrong_bounds_are_one_sentence(bounds, names, words):
+    with pytest.raises(ParameterError, match=words):
+        resolve_domain(bounds, None, 3, "Model", names)
+
+
+def test_two_tuples_for_two_columns_are_ambiguous():
+    with pytest.raises(ParameterError, match="two tuples in a list for two columns"):
+        resolve_domain([(0, 10), (5, 100)], None, 2, "Model", ["a", "b"])
+    as_before = resolve_domain(([0, 10], [5, 100]), None, 2, "Model", ["a", "b"])
+    assert as_before.columns == (Interval(0, 5), Interval(10, 100))
+    assert resolve_domain([[0, 10], [5, 100]], None, 2, "Model").columns == as_before.columns
+    assert resolve_domain([(0, -5, 10), (1, 5, 20)], None, 3, "Model").columns == COLUMNS
+    assert resolve_domain([(0,), (1,)], None, 1, "Model").columns == COLUMNS[:1]
+    assert resolve_domain([(0, 1)], None, 1, "Model").columns == COLUMNS[:1]

@@ -8,6 +8,7 @@ import dataclasses
 import math
 import os
 import pickle
+import re
 import signal
 import threading
 
@@ -738,3 +739,81 @@ def test_a_plan_charges_every_draw_and_no_fold():
         exact = GaussianProfile(math.sqrt(4 * 0.25 + 9)).delta(epsilon)
         assert plan.profile.delta(epsilon) == pytest.approx(exact, rel=1e-9)
     assert Plan((Part("a", one, draws=4, folds=3),)).profile.mu == pytest.approx(1.0, rel=1e-12)
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 0.3, 0.7, 2.9999, 1e-3])
+@pytest.mark.parametrize("ceiling", [Budget(3.0, 1e-6), Budget(2.1, 3e-7), Budget(1.0, 0.0)])
+def test_as_many_shares_fit_as_epsilon_allows(ceiling, epsilon):
+    ledger = Ledger(budget=ceiling, accounting="basic")
+    share = ledger.share(epsilon)
+    assert share.epsilon == epsilon and 0 <= share.delta <= ceiling.delta
+    count = min(int(ceiling.epsilon / epsilon), 20)
+    for _ in range(count):
+        ledger.spend(ApproximateProfile(share.epsilon, share.delta), "fit", claim=share)
+    assert len(ledger.spends) == count
+    if count == 20 or not count:
+        return
+    with pytest.raises(BudgetExceededError):
+        ledger.spend(ApproximateProfile(share.epsilon, share.delta), "fit", claim=share)
+
+
+def test_a_share_is_the_whole_delta_where_deltas_do_not_add_up():
+    ledger = Ledger(budget=CEILING)
+    assert ledger.share(1.0) == Budget(1.0, CEILING.delta / 2)  # before the first spend decides
+    ledger.spend(ONE, "first")
+    assert ledger.rule == "gaussian" and ledger.share(0.5) == Budget(0.5, CEILING.delta)
+    with pytest.raises(LedgerError, match="without a ceiling"):
+        Ledger().share(1.0)
+    with pytest.raises(ParameterError, match="'epsilon'"):
+        ledger.share(math.nan)
+
+
+def spend_of(epsilon, delta):
+    return ApproximateProfile(epsilon, delta), Budget(epsilon, delta)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "words"),
+    [
+        ((1.0, 1e-6), (1.0, 1e-6), "would exceed delta, because epsilon = 2, delta = 0 is left"),
+        ((1.0, 1e-6), (1.0, 1e-6), "Only pure epsilon .* of at most 2 would fit"),
+        ((1.0, 1e-6), (2.5, 1e-6), "would exceed epsilon and delta"),
+        ((2.0, 1e-7), (1.5, 1e-7), "would exceed epsilon, because"),
+        ((1.0, 5e-7), (1.0, 7e-7), "epsilon of at most .* and a delta of at most 5e-07"),
+        ((3.0, 1e-7), (1.0, 1e-7), "nothing is left .* To spend more, agree on"),
+    ],
+)
+def test_a_refusal_says_what_ran_out_and_what_would_fit(first, second, words):
+    ledger = Ledger(budget=Budget(3.0, 1e-6), accounting="basic")
+    profile, claim = spend_of(*first)
+    ledger.spend(profile, "first", claim=claim)
+    profile, claim = spend_of(*second)
+    with pytest.raises(BudgetExceededError, match=words):
+        ledger.spend(profile, "second", claim=claim)
+
+
+@pytest.mark.parametrize("accounting", ["basic", "gaussian", "renyi"])
+def test_what_a_refusal_offers_is_admitted(accounting):
+    ledger = Ledger(budget=Budget(3.0, 1e-6), accounting=accounting)
+    first = Budget(1.2345678, 1e-6 / 3)
+    ledger.spend(GaussianProfile(gaussian_mu(*dataclasses.astuple(first))), "first", claim=first)
+    with pytest.raises(BudgetExceededError) as refusal:
+        ledger.spend(GaussianProfile(9.0), "second", claim=Budget(40.0, 1e-6))
+    found = re.search(r"epsilon of at most (\S+) and a delta of at most (\S+),", str(refusal.value))
+    offered = Budget(float(found[1]), float(found[2]))
+    assert offered.epsilon > 0.5
+    ledger.spend(GaussianProfile(gaussian_mu(*dataclasses.astuple(offered))), "it", claim=offered)
+
+
+def test_a_renyi_ledger_offers_no_epsilon_to_what_is_not_gaussian():
+    ledger = Ledger(budget=Budget(3.0, 1e-6), accounting="renyi")
+    with pytest.raises(BudgetExceededError, match="for a Gaussian release only"):
+        ledger.spend(PureProfile(3.5), "pure")
+
+
+def test_a_notebook_shows_a_ledger_as_a_table():
+    ledger = Ledger(budget=CEILING)
+    ledger.spend(ONE, "<script>alert(1)</script>")
+    page = ledger._repr_html_()
+    assert "<script>" not in page and "&lt;script&gt;" in page and page.count("<tr>") == 3
+    assert "ceiling epsilon = 2" in page

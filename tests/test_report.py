@@ -41,7 +41,7 @@ from dpkernel.outputs.report.encoding import read_declared
 from dpkernel.outputs.report.markup import Html, escape, number, tag
 from dpkernel.outputs.report.style import LINES
 from dpkernel.outputs.report.views import MOST_PICTURES, coefficients_of, dependences, view_of
-from dpkernel.outputs.report.words import MECHANISMS, QUANTITIES, SENSITIVITIES
+from dpkernel.outputs.report.words import MECHANISMS, SENSITIVITIES
 from dpkernel.preprocessing import (
     DeclaredCategories,
     PrivateBounds,
@@ -50,6 +50,7 @@ from dpkernel.preprocessing import (
 )
 from dpkernel.privacy.mechanisms import PROCEDURES, REGISTRY
 from dpkernel.privacy.sensitivity.base import _FORMULAS, _LAWS, RandomSensitivity
+from dpkernel.privacy.words import QUANTITIES
 from estimator_table import BUILDERS
 
 HOSTILE = '"><script>alert(1)</script><img src=x onerror=alert(2)>\u202e\x00\ud800'

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         PrivateQuantileRegressor,
     )
     from dpkernel.estimators.gram_statistics import GramStatistics
+    from dpkernel.estimators.surroundings import check_pipeline
     from dpkernel.foundations.types import Budget, Neighbours
     from dpkernel.outputs.model_file import load, read_header, save, verify_file
     from dpkernel.outputs.onnx_export import to_onnx
@@ -45,6 +46,7 @@ _HOMES = {
         "PrivateQuantileRegressor",
     ),
     "estimators.gram_statistics": ("GramStatistics",),
+    "estimators.surroundings": ("check_pipeline",),
     "privacy.ledger": ("Ledger",),
     "outputs.model_file": ("load", "read_header", "save", "verify_file"),
     "privacy.noise": ("OpenDPNoise", "SeededNoise", "SystemNoise"),
@@ -80,6 +82,7 @@ __all__ = [
     "SeededNoise",
     "SystemNoise",
     "__version__",
+    "check_pipeline",
     "load",
     "mechanisms",
     "methods",

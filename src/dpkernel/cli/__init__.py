@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import typer
 import typer.core
 import typer.main
-from typer.core import TyperGroup
 
+from dpkernel.cli.flags import Group
 from dpkernel.version import __version__
 
 # for every command: the module that defines it, and the first line of its help
@@ -18,6 +18,10 @@ COMMANDS = {
     "bounds": (
         "bounds",
         "Write a bounds.toml: a template (--schema), or bounds that are found privately (--private).",
+    ),
+    "check": (
+        "check",
+        "Show the data's owner what a fit would do with the cells of a file. Not private.",
     ),
     "plan": (
         "plan",
@@ -50,7 +54,7 @@ COMMANDS = {
 }
 
 
-class _Commands(TyperGroup):
+class _Commands(Group):
     """Load each command only when it is called, so that --help is quick.
 
     With --json, an error in the usage is also reported as a JSON object on standard output.

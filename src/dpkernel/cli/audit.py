@@ -61,6 +61,7 @@ def audit(
     plot: Annotated[
         Path | None, typer.Option(help="Plot the trade-off curve to this file.")
     ] = None,
+    force: options.Force = False,
 ) -> None:
     """Fit many times to two tables that differ in a few records, and try to tell them apart.
 
@@ -69,7 +70,7 @@ def audit(
     nothing is spent and nobody's data are read. Epsilon, delta and neighbours come from the model
     file; the options of these names are for a named estimator.
     """
-    check_outputs([out, plot], [Path(subject)])
+    check_outputs([out, plot], [Path(subject)], force=force)
     common: dict[str, Any] = {"confidence": confidence, "n_jobs": jobs, "progress": output.live}
     import dpkernel.proof.audit as attacks
 

@@ -20,9 +20,9 @@ from dpkernel.data.table_files import (
     Schema,
     TableFile,
     encode_table,
-    open_table,
     read_schema,
 )
+from dpkernel.data.table_files.schema import other_delimiter
 from dpkernel.foundations.errors import DataError
 from dpkernel.foundations.types import Budget, Neighbours
 from dpkernel.preprocessing import PrivateBounds
@@ -49,29 +49,34 @@ def bounds(
     ] = None,
     target: options.Target = None,
     epsilon: Annotated[float | None, typer.Option(help="With --private: the budget.")] = None,
-    delta: options.Delta = 1e-6,
+    delta: options.SharedDelta = None,
     out: Annotated[Path, typer.Option(help="The file to write.")] = Path("bounds.toml"),
     ledger: options.LedgerFile = None,
     dataset: options.Dataset = None,
     neighbours: options.Relation = Neighbours.REPLACE_ONE.value,
     group: options.Group = None,
     delimiter: options.Delimiter = None,
+    decimal: options.Decimal = ".",
+    thousands: options.Thousands = None,
+    encoding: options.Encoding = None,
     file_format: options.Format = None,
+    strict: options.Strict = False,
     scratch: options.Scratch = None,
     wait: options.Wait = 30.0,
+    force: options.Force = False,
 ) -> None:
     """Write a bounds.toml: a template (--schema), or bounds that are found privately (--private)."""
     if schema == private:
         raise Refusal("Pass either --schema or --private.")
     certificate_file = out.with_suffix(".certificate.json")
-    for path in (out, certificate_file) if private else (out,):
-        if path.exists():
-            raise Refusal(f"{path.name} already exists. Choose another name with --out.")
-    table = open_table(data, delimiter=delimiter, kind=file_format)
+    results = [out, certificate_file] if private else [out]
+    check_outputs(results, [data, wide, ledger], force=force)
+    table = options.open_data(data, delimiter, decimal, thousands, encoding, file_format)
     if schema:
         out.write_text(template(table), encoding="utf-8")
+        hint = other_delimiter(table.header)
         source = "as the file states them" if table.kinds else "from the first line of the file"
-        output.say(f"Now fill in {out}. It holds only the names of the columns, {source}.")
+        output.say(f"Now fill in {out}. It holds only the names of the columns, {source}.{hint}")
         output.result({"bounds": str(out), "columns": list(table.header)})
         return
     if wide is None or epsilon is None:
@@ -79,18 +84,17 @@ def bounds(
             "--private needs --epsilon, the budget that is spent, and --wide FILE, a bounds.toml with"
             " ranges in which the columns surely lie."
         )
-    budget = Budget(epsilon, delta)
     declared = read_schema(wide, target).with_group(group).select(table.header, table.name)
     searched = _numbers_of(declared, wide)
     book = options.open_ledger(ledger, dataset, neighbours, wait)
+    budget = options.budget_of(epsilon, delta, book)
     output.on_interrupt = options.SpendWatch(book, ledger is not None)
     # check before the spend that the result can be read again
     tomllib.loads(as_toml(list(declared.rules), declared.ignore))
-    check_outputs([out, certificate_file], [data, wide, ledger])
-    for path in (out, certificate_file):
+    for path in results:
         check_room(path)
     with output.progress(f"reading {data.name}") as tell:
-        rows = encode_table(table, searched, tell=tell, folder=scratch)
+        rows = encode_table(table, searched, tell=tell, folder=scratch, strict=strict)
     finder = PrivateBounds(
         epsilon=budget.epsilon,
         delta=budget.delta,
@@ -113,10 +117,12 @@ def bounds(
         place.with_name(certificate_file.name).write_text(proof, encoding="utf-8")
 
     keep(out, write)
-    output.say(str(certificate))
+    output.explain(str(certificate))
     output.say()
     output.say(f"{'bounds':<12} {out}")
     output.say(f"{'certificate':<12} {certificate_file}")
+    if ledger is None:
+        output.say(options.NO_LEDGER)
     claim = {"epsilon": certificate.epsilon, "delta": certificate.delta}
     output.result({"bounds": str(out), "certificate": str(certificate_file), **claim})
 
@@ -126,7 +132,11 @@ def _numbers_of(declared: Schema, wide: Path) -> Schema:
 
     Columns with levels are left as they are.
     """
-    numeric = tuple(rule for rule in declared.inputs if isinstance(rule.values, Interval))
+    numeric = tuple(
+        replace(rule, indicator=False)  # it has no range to be found
+        for rule in declared.inputs
+        if isinstance(rule.values, Interval)
+    )
     if not numeric:
         raise DataError(f"{wide.name} declares no input column with low and high.")
     own = declared.target
@@ -171,10 +181,14 @@ def template(table: TableFile) -> str:
     lines = [
         "# Declare what is publicly known about each column. Never look these values up in the data.",
         "# For numbers, state low and high; values outside count as the nearest end.",
+        "# For dates, state low and high as dates: low = 2020-01-01. Add format = '%d.%m.%Y' if needed.",
         "# For categories, state levels = [...]; other values count as none of the levels.",
-        "# Optionally, 'missing' states the value that replaces a missing one.",
+        "# 'missing' states the value that replaces a missing one; otherwise the middle of the range",
+        "# does. 'indicator = true' adds a column that is 1 where a value is missing.",
+        "# 'limits = true' reads <0.5 as 0.5. 'empty = [-9]' lists values that stand for missing ones.",
         "",
         "ignore = []  # names of columns that are not used",
+        'empty = []  # texts that count as an empty cell in every column, for example "NA"',
     ]
     kinds = table.kinds or ("",) * len(table.header)
     for name, kind in zip(table.header, kinds, strict=True):
@@ -191,10 +205,18 @@ def as_toml(rules: list[ColumnRule], ignore: tuple[str, ...] = ()) -> str:
         lines += ["", f"[columns.{_key(rule.name)}]"]
         if isinstance(rule.values, Levels):
             lines.append(f"levels = {_value(list(rule.values.values))}")
-        elif rule.values is not None:
+        elif rule.values is not None and rule.format is None:
             lines += [f"low = {rule.values.low!r}", f"high = {rule.values.high!r}"]
+        elif rule.values is not None:
+            ends = (math.floor(rule.values.low), math.ceil(rule.values.high))
+            lines += [f"low = {rule.shown(ends[0])}", f"high = {rule.shown(ends[1])}"]
+            lines.append(f"format = {_value(rule.format)}")
         if rule.missing is not None:
-            lines.append(f"missing = {_value(rule.missing)}")
+            shown = _value(rule.missing) if rule.format is None else rule.shown(rule.missing)
+            lines.append(f"missing = {shown}")
+        lines += [f"{key} = true" for key in ("limits", "indicator") if getattr(rule, key)]
+        if rule.empty:
+            lines.append(f"empty = {_value(list(rule.empty))}")
     return "\n".join(lines) + "\n"
 
 

@@ -44,14 +44,15 @@ def show(
     out: Annotated[
         Path | None, typer.Option(help="Also write the certificate to this file, as JSON.")
     ] = None,
+    force: options.Force = False,
 ) -> None:
     """Print a certificate in words, and the columns of a model."""
-    check_outputs([out], [file])
+    check_outputs([out], [file], force=force)
     certificate = read_certificate(file)
     if out is not None:
         with draft(out) as path:
             path.write_text(certificate.to_json(), encoding="utf-8")
-    output.say(str(certificate))
+    output.explain(str(certificate))
     data = {"certificate": json.loads(certificate.to_json())}
     if not is_certificate(file):
         metadata = model_metadata(file)
@@ -89,9 +90,10 @@ def report_command(
     ledger: options.LedgerFile = None,
     dataset: options.Dataset = None,
     wait: options.Wait = 30.0,
+    force: options.Force = False,
 ) -> None:
     """Write one HTML page that explains a model and its guarantee to people without Python."""
-    check_outputs([out], [file, ledger])
+    check_outputs([out], [file, ledger], force=force)
     subject = read_certificate(file) if is_certificate(file) else load(file)
     book = (
         None if ledger is None else options.open_ledger(ledger, dataset, "", wait, read_only=True)

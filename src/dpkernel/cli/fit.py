@@ -11,8 +11,11 @@ from dpkernel.cli import options
 from dpkernel.cli.model_files import check_outputs, check_room, model_notes, report, save_model
 from dpkernel.cli.output import Output, command
 from dpkernel.data.people import People
-from dpkernel.data.table_files import encode_table, open_table, read_schema
-from dpkernel.foundations.types import Budget, Neighbours
+from dpkernel.data.table_files import encode_table, read_schema
+from dpkernel.data.table_files.schema import middles
+from dpkernel.estimators.cell_counts import LABEL, CellCounts
+from dpkernel.foundations.types import Neighbours
+from dpkernel.outputs.cells import cell_lines, unread_columns
 
 Out = Annotated[Path, typer.Option(help="The model file to write.")]
 
@@ -29,7 +32,7 @@ def fit(
     target: options.Target = None,
     task: options.Task = "regression",
     epsilon: options.Epsilon = 1.0,
-    delta: options.Delta = 1e-6,
+    delta: options.SharedDelta = None,
     out: Out = Path("model.dpk"),
     ledger: options.LedgerFile = None,
     dataset: options.Dataset = None,
@@ -43,19 +46,32 @@ def fit(
     group: options.Group = None,
     record: options.Record = "auto",
     delimiter: options.Delimiter = None,
+    decimal: options.Decimal = ".",
+    thousands: options.Thousands = None,
+    encoding: options.Encoding = None,
     file_format: options.Format = None,
+    strict: options.Strict = False,
+    counts: Annotated[
+        bool,
+        typer.Option(
+            "--counts/--no-counts",
+            help="Release the shares of missing, unreadable and clipped cells with noise beside the"
+            " model, for one hundredth of its mu^2.",
+        ),
+    ] = True,
     scratch: options.Scratch = None,
     wait: options.Wait = 30.0,
+    force: options.Force = False,
 ) -> None:
     """Train a private model on a file of rows. The file may be larger than memory."""
-    budget = Budget(epsilon, delta)
     schema = read_schema(bounds, target).with_group(group)
     declared = options.declared_target(schema)
     kind = options.estimator_class(task, estimator)
     book = options.open_ledger(ledger, dataset, neighbours, wait)
+    budget = options.budget_of(epsilon, delta, book)
     watch = options.SpendWatch(book, ledger is not None)
     output.on_interrupt = watch
-    table = open_table(data, delimiter=delimiter, kind=file_format)
+    table = options.open_data(data, delimiter, decimal, thousands, encoding, file_format)
     schema = schema.select(table.header, table.name)
     model = options.new_estimator(
         kind,
@@ -70,16 +86,20 @@ def fit(
     )
     People((), record)  # refuses an unknown record before it reads the data
     notes = model_notes(schema, task)
-    check_outputs([out, report_file], [data, bounds, ledger])
+    check_outputs([out, report_file], [data, bounds, ledger], force=force)
     for path in (out, report_file):
         if path is not None:
             check_room(path)
     with output.progress(f"reading {data.name}") as tell:
-        rows = encode_table(table, schema, tell=tell, folder=scratch)
+        rows = encode_table(table, schema, tell=tell, folder=scratch, strict=strict)
     with output.progress(f"fitting {kind.__name__}", measured=False):
         people = None if group is None else People(rows.ids, record)
-        model.fit(*rows.training_data(), groups=people)
-    save_model(model, out, notes)
+        if counts and people is None:
+            cells = CellCounts([rule.name for rule in rows.schema.rules], rows.counts)
+            model._fit_beside(*rows.training_data(), cells)
+        else:
+            model.fit(*rows.training_data(), groups=people)
+    save_model(model, out, notes, force=force)
     output.on_interrupt = lambda: f"{watch()} The model is in '{out}'."
     written = {"model": str(out)}
     if report_file is not None:
@@ -87,10 +107,23 @@ def fit(
         report(model, report_file, known, f"{kind.__name__}: {data.name}", schema)
         written["report"] = str(report_file)
     certificate = model.certificate_
-    output.say(str(certificate))
+    output.explain(str(certificate))
     output.say()
     for name, place in written.items():
         output.say(f"{name:<8} {place}")
+    statistics = certificate.free_statistics
+    for line in cell_lines(statistics, schema):
+        output.say(line)
+    for name in unread_columns(statistics):
+        output.note(
+            f"warning: most cells of column {name!r} could not be read, and the model learned nothing"
+            " from them. `dpkernel check` shows the data's owner why."
+        )
+    stood_in = middles(schema)
+    if stood_in:
+        output.say(stood_in)
+    if ledger is None:
+        output.say(options.NO_LEDGER)
     output.result(
         {
             **written,
@@ -103,5 +136,6 @@ def fit(
             "neighbours": certificate.neighbours.value,
             "private": certificate.private,
             "ledger": None if ledger is None else str(ledger),
+            "cells": statistics.get(LABEL),
         }
     )

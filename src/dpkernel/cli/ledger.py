@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dpkernel.cli import options
+from dpkernel.cli.flags import Group
 from dpkernel.cli.model_files import check_outputs
 from dpkernel.cli.output import Output, Refusal, command, one_line
 from dpkernel.foundations.types import JSON, Budget, Neighbours
@@ -22,7 +23,9 @@ File = Annotated[Path, typer.Argument(help="A ledger file.", show_default=False)
 
 def add_to(app: typer.Typer) -> None:
     """Register the group."""
-    group = typer.Typer(no_args_is_help=True, help="Create, list, export and plot a ledger.")
+    group = typer.Typer(
+        cls=Group, no_args_is_help=True, help="Create, list, export and plot a ledger."
+    )
     command(group, "create")(create)
     command(group, "list")(list_spends)
     command(group, "export")(export)
@@ -57,6 +60,10 @@ def create(
         timeout=wait,
     )
     output.say(f"{file} holds {dataset!r} with the ceiling {book.budget}.")
+    output.say(
+        "Epsilon and delta add up over fits. A `fit` with --ledger and without --delta takes a share"
+        " of this delta, in proportion to its epsilon."
+    )
     output.result({"ledger": str(file), "dataset": dataset, "epsilon": epsilon, "delta": delta})
 
 
@@ -83,7 +90,7 @@ def list_spends(
             f"{one_line(name)}: ceiling {book.budget or 'none'}; {book.neighbours.value} neighbours"
         )
         if rows:
-            output.show(_table(rows))
+            output.show(_table(rows, narrow=output.narrow))
         output.say(f"spent {spent or 'nothing'}; left {left or 'nothing'}")
         output.say()
     output.result({"ledger": str(file), "datasets": found})
@@ -92,12 +99,18 @@ def list_spends(
 def export(
     output: Output,
     file: File,
-    out: Annotated[Path, typer.Argument(help="A file name that ends in .json or .csv.")],
+    place: Annotated[
+        Path | None, typer.Argument(help="The same as --out.", show_default=False)
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="A file name that ends in .json or .csv.")
+    ] = None,
     dataset: options.Dataset = None,
     wait: options.Wait = 30.0,
+    force: options.Force = False,
 ) -> None:
     """Write the history of a data set as JSON (with every profile) or CSV."""
-    check_outputs([out], [file])
+    out = _result(place, out, (".json", ".csv"), file, force)
     options.open_ledger(file, dataset, "", wait, read_only=True).export(out)
     output.say(f"The history is in {out}")
     output.result({"export": str(out)})
@@ -106,17 +119,36 @@ def export(
 def plot(
     output: Output,
     file: File,
-    out: Annotated[Path, typer.Argument(help="A file name that ends in .png, .svg or .pdf.")],
+    place: Annotated[
+        Path | None, typer.Argument(help="The same as --out.", show_default=False)
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="A file name that ends in .png, .svg or .pdf.")
+    ] = None,
     dataset: options.Dataset = None,
     wait: options.Wait = 30.0,
+    force: options.Force = False,
 ) -> None:
     """Plot what was spent, one spend after the other, under the ceiling."""
-    if out.suffix not in (".png", ".svg", ".pdf"):
-        raise Refusal(f"The name of a picture must end in .png, .svg or .pdf. Got {out.name}.")
-    check_outputs([out], [file])
+    out = _result(place, out, (".png", ".svg", ".pdf"), file, force)
     options.open_ledger(file, dataset, "", wait, read_only=True).plot(out)
     output.say(f"The picture is in {out}")
     output.result({"plot": str(out)})
+
+
+def _result(
+    place: Path | None, out: Path | None, endings: tuple[str, ...], ledger: Path, force: bool
+) -> Path:
+    """Return the file to write, which is named by --out or as the second argument."""
+    listed = f"{', '.join(endings[:-1])} or {endings[-1]}"
+    if (place is None) == (out is None):
+        raise Refusal(f"Name one file to write, with --out. Its name must end in {listed}.")
+    found = place if out is None else out
+    assert found is not None
+    check_outputs([found], [ledger], force=force)
+    if found.suffix not in endings:
+        raise Refusal(f"The name of the file must end in {listed}. Got {found.name}.")
+    return found
 
 
 def _names(file: Path, dataset: str | None, wait: float) -> list[str]:
@@ -130,16 +162,21 @@ def _pair(budget: Budget | None) -> JSON | None:
     return None if budget is None else {"epsilon": budget.epsilon, "delta": budget.delta}
 
 
-def _table(rows: list[JSON]) -> Any:
+def _table(rows: list[JSON], *, narrow: bool) -> Any:
     table = Table(box=None, pad_edge=False)
-    for column in ("number", "time", "label", "part", "epsilon", "delta", "state"):
-        table.add_column(column, justify="right" if column in ("epsilon", "delta") else "left")
+    parts = any(row["part"] for row in rows)
+    for column in ("number", "time", "label", *(("part",) if parts else ()), "epsilon", "delta"):
+        right = column in ("epsilon", "delta")
+        table.add_column(
+            "" if narrow and column == "number" else column, justify="right" if right else "left"
+        )
+    table.add_column("state")
     for row in rows:
         table.add_row(
             str(row["number"]),
-            row["time"][:19],
+            row["time"][: 10 if narrow else 19],
             Text(one_line(row["label"]) + ("" if row["private"] else " (not private)")),
-            Text(one_line(row["part"] or "")),
+            *((Text(one_line(row["part"] or "")),) if parts else ()),
             f"{row['epsilon']:.4g}",
             f"{row['delta']:.4g}",
             str(row["state"]),

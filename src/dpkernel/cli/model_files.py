@@ -24,17 +24,30 @@ from dpkernel.privacy.ledger import Ledger
 _ROOM = 2**22  # bytes that must be free for a model before anything is spent for it
 
 
-def check_outputs(outputs: Sequence[Path | None], inputs: Sequence[Path | None]) -> None:
-    """Raise before anything is spent if a result would overwrite an input or another result."""
+def check_outputs(
+    outputs: Sequence[Path | None], inputs: Sequence[Path | None], *, force: bool
+) -> None:
+    """Raise before anything is spent if a result has no folder or would replace a file.
+
+    ``force`` allows to replace a file, but neither an input nor another result.
+    """
     wanted = [path for path in outputs if path is not None]
     for place, path in enumerate(wanted):
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, "It is a folder", str(path))
+        if not path.parent.is_dir():
+            raise Refusal(
+                f"There is no folder '{path.parent}' for {path.name}. Create it, or choose another one."
+            )
         if any(one is not None and _same(path, one) for one in inputs):
             raise Refusal(f"{path.name} is an input. Choose another name for the result.")
         if any(_same(path, other) for other in wanted[:place]):
             raise Refusal(
                 f"{path.name} would hold two results. Choose another name for one of them."
+            )
+        if path.is_file() and not force:
+            raise Refusal(
+                f"{path.name} already exists. Choose another name, or replace it with --force."
             )
 
 
@@ -116,11 +129,17 @@ def model_notes(schema: Schema, task: str) -> JSON:
     )
 
 
-def save_model(model: Any, path: Path, notes: JSON) -> None:
+def save_model(model: Any, path: Path, notes: JSON, *, force: bool) -> None:
     """Write a fitted model with the columns that it was trained on. The budget is already spent."""
+
+    def write(place: Path) -> None:
+        if place.is_file() and not force:
+            raise FileExistsError(errno.EEXIST, "it was created during the fit", str(place))
+        save(model, place, metadata=notes)
+
     keep(
         path,
-        lambda place: save(model, place, metadata=notes),
+        write,
         lambda place: save(model, place, metadata=None),
     )
 

@@ -13,7 +13,7 @@ import typer
 from dpkernel import estimators
 from dpkernel.cli.output import NOTHING_SPENT, Refusal
 from dpkernel.data.domain import Interval, Levels
-from dpkernel.data.table_files import Schema
+from dpkernel.data.table_files import Schema, Spelling, TableFile, open_table
 from dpkernel.foundations.errors import DPKernelError, ParameterError
 from dpkernel.foundations.types import Budget, Neighbours
 from dpkernel.privacy.ledger import Ledger
@@ -33,6 +33,14 @@ Epsilon = Annotated[float, typer.Option(help="The privacy budget; at most this i
 Delta = Annotated[
     float, typer.Option(help="The delta that belongs to epsilon; 0 for pure epsilon.")
 ]
+SharedDelta = Annotated[
+    float | None,
+    typer.Option(
+        help="The delta that belongs to epsilon; 0 for pure epsilon. By default 1e-6, or with"
+        " --ledger a share of the ledger's delta in proportion to epsilon.",
+        show_default=False,
+    ),
+]
 Relation = Annotated[str, typer.Option(help="The neighbouring relation: replace-one or zero-out.")]
 LedgerFile = Annotated[
     Path | None, typer.Option("--ledger", help="A ledger file that records the spend.")
@@ -45,6 +53,22 @@ Wait = Annotated[
 ]
 Delimiter = Annotated[
     str | None, typer.Option(help="The character between the fields of a CSV file.")
+]
+Decimal = Annotated[
+    str, typer.Option(help="The decimal sign of the numbers in a file: a dot or a comma.")
+]
+Thousands = Annotated[
+    str | None, typer.Option(help="The sign between groups of three digits in a file, if any.")
+]
+Encoding = Annotated[
+    str | None, typer.Option(help="The encoding of a CSV file, if it is not UTF-8.")
+]
+Strict = Annotated[
+    bool,
+    typer.Option(
+        "--strict",
+        help="Refuse the file if a cell that is not empty can't be read as bounds.toml declares it.",
+    ),
 ]
 Format = Annotated[
     str | None, typer.Option("--format", help="The format of DATA, if its ending does not say it.")
@@ -62,6 +86,7 @@ Record = Annotated[
     ),
 ]
 Scratch = Annotated[Path | None, typer.Option(help="Folder for a temporary copy of a large table.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace result files that exist already.")]
 EstimatorName = Annotated[
     str | None,
     typer.Option("--estimator", help="Another estimator than the default one of the task."),
@@ -74,6 +99,12 @@ Quantiles = Annotated[
     list[float] | None,
     typer.Option("--quantile", help="A quantile, for --task quantile; repeatable."),
 ]
+
+_DELTA = 1e-6  # where neither the command nor a ledger states one
+NO_LEDGER = (
+    "No ledger was named. Every fit to the same people adds to epsilon; `dpkernel ledger create` keeps"
+    " the sum and stops at a ceiling."
+)
 
 TASKS: dict[str, tuple[str, ...]] = {  # the default estimator of a task comes first
     "regression": (
@@ -195,6 +226,19 @@ def declared_target(schema: Schema) -> Interval | Levels:
     return schema.target.values
 
 
+def open_data(
+    path: Path,
+    delimiter: str | None,
+    decimal: str,
+    thousands: str | None,
+    encoding: str | None,
+    kind: str | None,
+) -> TableFile:
+    """Return the table in a file that is written as the options say."""
+    spelling = Spelling(decimal, thousands)
+    return open_table(path, delimiter=delimiter, kind=kind, encoding=encoding, spelling=spelling)
+
+
 def open_ledger(
     path: Path | None, dataset: str | None, relation: str, wait: float, *, read_only: bool = False
 ) -> Ledger:
@@ -212,6 +256,13 @@ def open_ledger(
         settle(path, wait)
     expected = None if read_only else relation
     return Ledger(path, dataset=dataset, neighbours=expected, read_only=read_only, timeout=wait)
+
+
+def budget_of(epsilon: float, delta: float | None, book: Ledger) -> Budget:
+    """Return the budget of a spend; without a stated delta, it gets its share of the ledger's."""
+    if delta is not None:
+        return Budget(epsilon, delta)
+    return Budget(epsilon, _DELTA) if book.budget is None else book.share(epsilon)
 
 
 def settle(path: Path, wait: float) -> None:

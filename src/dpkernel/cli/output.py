@@ -15,7 +15,9 @@ import inspect
 import json
 import os
 import re
+import signal
 import sys
+import textwrap
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
@@ -27,6 +29,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from dpkernel.cli.flags import Command
 from dpkernel.data.table_files.readers import Tell
 from dpkernel.foundations.errors import DPKernelError
 from dpkernel.foundations.types import JSON
@@ -84,10 +87,24 @@ class Output:
         """Whether progress is shown, which is only the case on a terminal."""
         return not self.quiet and not self.as_json and self._err.is_terminal
 
+    @property
+    def narrow(self) -> bool:
+        """Whether the output has fewer than 80 columns, so that tables leave out what is not needed."""
+        return self._out.width < 80
+
     def say(self, text: str = "") -> None:
         """Print a line for people."""
         if not self.as_json and not self.quiet:
             self._out.print(visible(text), markup=False)
+
+    def explain(self, text: str) -> None:
+        """Print lines that start with a word of at most 12 letters, wrapped beside that word.
+
+        They are wrapped on a terminal only, so that a program finds each in one line.
+        """
+        width = max(self._out.width, 40) if self._out.is_terminal else sys.maxsize
+        for line in text.splitlines():
+            self.say(textwrap.fill(line, width, subsequent_indent=" " * 13) or "")
 
     def show(self, table: Any) -> None:
         """Print a rich table for people."""
@@ -136,6 +153,8 @@ class Output:
     @contextmanager
     def guarded(self) -> Iterator[None]:
         """Turn an exception of a command into one sentence and an exit code."""
+        if getattr(signal.getsignal(signal.SIGINT), "while_loading", False):
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             with warnings.catch_warnings():
                 warnings.showwarning = self._warn
@@ -156,6 +175,8 @@ class Output:
         except (typer.Exit, typer.Abort):
             raise
         except Exception as error:  # its text may quote the data
+            if isinstance(error.__cause__, KeyboardInterrupt):  # in an import, Python wraps it
+                self.fail(f"Interrupted. {self.on_interrupt()}", INTERRUPTED)
             self.fail(
                 f"Something unexpected happened ({type(error).__name__}). This is a fault of dpkernel."
                 f" {self.on_interrupt()} --debug shows where it happened, and may quote the data."
@@ -195,7 +216,7 @@ def command(app: typer.Typer, name: str | None = None, **options: Any) -> Callab
         kept = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
         run.__signature__ = inspect.Signature([*kept, *shared])  # type: ignore[attr-defined]
         run.__annotations__ = {p.name: p.annotation for p in [*kept, *shared]}
-        app.command(name, **options)(run)
+        app.command(name, cls=Command, **options)(run)
         return function
 
     return register

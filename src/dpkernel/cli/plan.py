@@ -45,6 +45,7 @@ def plan(
     estimator: options.EstimatorName = None,
     settings: options.Settings = None,
     plot: Annotated[Path | None, typer.Option(help="Plot the table: .png, .svg or .pdf.")] = None,
+    force: options.Force = False,
 ) -> None:
     """Say which error to expect, by fits to made-up rows. Reads no data and spends nothing.
 
@@ -55,7 +56,7 @@ def plan(
     box, declared = _public_side(bounds, target, columns, task)
     if plot is not None and plot.suffix not in (".png", ".svg", ".pdf"):
         raise Refusal(f"The name of a picture must end in .png, .svg or .pdf. Got {plot.name}.")
-    check_outputs([plot], [bounds])
+    check_outputs([plot], [bounds], force=force)
     sizes, budgets = sorted(n_rows or _ROWS), sorted(epsilon or _EPSILONS)
     if min(sizes) < 10:
         raise Refusal("--rows must be at least 10.")

@@ -15,8 +15,11 @@ import typer
 from dpkernel.cli import options
 from dpkernel.cli.model_files import check_outputs, check_room, draft, model_schema
 from dpkernel.cli.output import Output, command
-from dpkernel.data.table_files import Schema, open_table
-from dpkernel.foundations.errors import ParameterError
+from dpkernel.data.cells import is_missing
+from dpkernel.data.table_files import Schema
+from dpkernel.data.table_files.schema import UNREADABLE
+from dpkernel.data.table_files.spool import unreadable_message
+from dpkernel.foundations.errors import DataError, ParameterError
 from dpkernel.foundations.types import Array
 from dpkernel.outputs.model_file import load
 
@@ -33,47 +36,85 @@ def predict(
     out: Annotated[
         Path | None, typer.Option(help="The CSV file to write; without it, standard output.")
     ] = None,
+    identity: Annotated[
+        str | None,
+        typer.Option("--id", help="A column of DATA that is copied beside the predictions."),
+    ] = None,
     probabilities: Annotated[
-        bool, typer.Option(help="Write the probability of every class, if the model has them.")
+        bool,
+        typer.Option(
+            "--probabilities",
+            help="Also write the probability of every class, if the model has them.",
+        ),
     ] = False,
     deviations: Annotated[
-        bool, typer.Option(help="Write a standard deviation beside each prediction of a regressor.")
+        bool,
+        typer.Option(
+            "--deviations", help="Write a standard deviation beside each prediction of a regressor."
+        ),
     ] = False,
     delimiter: options.Delimiter = None,
+    decimal: options.Decimal = ".",
+    thousands: options.Thousands = None,
+    encoding: options.Encoding = None,
     file_format: options.Format = None,
+    strict: options.Strict = False,
+    force: options.Force = False,
 ) -> None:
     """Predict every row of a file. Columns that the model does not know are ignored."""
     fitted = load(model)
     predictor = _Predictor(fitted, probabilities, deviations)
     schema = model_schema(model, fitted)
     schema = Schema(schema.inputs)
-    table = open_table(data, delimiter=delimiter, kind=file_format)
+    table = options.open_data(data, delimiter, decimal, thousands, encoding, file_format)
     others = tuple(name for name in table.header if name not in {r.name for r in schema.inputs})
     Schema(schema.inputs, ignore=others).select(table.header, table.name)
     names = [rule.name for rule in schema.inputs]
-    schema.refuse_kinds(table.not_numbers, table.name)
-    check_outputs([out], [model, data])
+    beside = [] if identity is None else [identity]
+    if identity is not None and table.header.count(identity) != 1:
+        raise DataError(f"{table.name} must have exactly one column named {identity!r} (--id).")
+    schema.refuse_kinds(table)
+    check_outputs([out], [model, data], force=force)
     if out is not None:
         check_room(out)
-    count, rows = 0, []
+    count, rows, unread = 0, [], dict.fromkeys(names, 0)
     with _writer(output, out) as write, output.progress(f"reading {data.name}") as tell:
-        for columns in table.read(names, tell):
-            found = predictor(schema.encode(columns))
+        for columns in table.read(list(dict.fromkeys([*names, *beside])), tell):
+            reading = schema.read(columns, table.spelling)
+            for name, (_, states) in reading.items():
+                unread[name] += int(np.count_nonzero(states == UNREADABLE))
+            if strict and any(unread.values()):
+                raise DataError(unreadable_message(table.name))
+            found = predictor(schema.encoded(reading))
+            lines = found.tolist()
+            if identity is not None:
+                ids = ["" if is_missing(cell) else str(cell) for cell in columns[identity]]
+                lines = [[one, *line] for one, line in zip(ids, lines, strict=True)]
             if not count:
-                write([predictor.columns(found)])
+                write([[*beside, *predictor.columns(found)]])
             count += len(found)
             if output.as_json and out is None:
-                rows += found.tolist()
+                rows += lines
             else:
-                write(found.tolist())
+                write(lines)
         if not count:  # a file without rows gives the header only
-            write([predictor.columns(predictor(np.zeros((1, len(schema.names_out)))))])
+            found = predictor(np.zeros((1, len(schema.names_out))))
+            write([[*beside, *predictor.columns(found)]])
+    for name, lost in unread.items():
+        if lost:
+            output.note(
+                f"warning: {lost} of {count} cells of column {name!r} can't be read as the model needs"
+                " them; the same values stand in as in the fit. Is --decimal, --thousands or --encoding"
+                " missing?"
+            )
     summary: dict[str, Any] = {"n_rows": count}
+    if any(unread.values()):
+        summary["unreadable"] = unread
     if out is not None:
         output.say(f"{count} predictions are in {out}")
         summary["predictions_file"] = str(out)
     else:
-        summary |= {"columns": predictor.names, "predictions": rows}
+        summary |= {"columns": [*beside, *predictor.names], "predictions": rows}
     output.result(summary)
 
 
@@ -91,7 +132,8 @@ class _Predictor:
 
     def __call__(self, X: Array) -> Any:
         if self._proba:
-            return np.asarray(self._model.predict_proba(X))
+            labels = np.asarray(self._model.predict(X)).astype(object)
+            return np.column_stack([labels, self._model.predict_proba(X)])
         if self._std:
             return np.column_stack(self._model.predict(X, return_std=True))
         found = np.asarray(self._model.predict(X))
@@ -100,7 +142,8 @@ class _Predictor:
     def columns(self, found: Any) -> list[str]:
         """Return the names of the columns."""
         if self._proba:
-            self.names = [f"probability_{label}" for label in self._model.classes_.tolist()]
+            classes = self._model.classes_.tolist()
+            self.names = ["prediction", *(f"probability_{label}" for label in classes)]
         elif self._std:
             self.names = ["prediction", "deviation"]
         elif np.ndim(getattr(self._model, "quantile", 0.5)):

@@ -8,6 +8,7 @@ plan runs (its ``FitPlan``); it never says when. CONTRIBUTING.md lists the conve
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import uuid
 import warnings
@@ -15,16 +16,17 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
-from dpkernel.data.domain import Domain, Interval, Levels
+from dpkernel.data.domain import Domain, Interval, Levels, columns_of
 from dpkernel.data.labels import classes_of
 from dpkernel.data.people import RECORDS, People, PersonRule, table_of_people
 from dpkernel.data.tables import checked_table, without_traps
+from dpkernel.estimators.surroundings import learned_before
 from dpkernel.foundations.errors import (
     BudgetExceededError,
     DataError,
@@ -49,10 +51,13 @@ class CountedClones(BaseEstimator):
     """
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Shield ``fit`` from NumPy's error modes: an exception could end a fit that has spent."""
+        """Let ``fit`` look at its caller, and shield it from NumPy's error modes.
+
+        An exception of NumPy could end a fit that has spent.
+        """
         super().__init_subclass__(**options)
         if "fit" in cls.__dict__:
-            cls.fit = without_traps(cls.__dict__["fit"])
+            cls.fit = _looking_around(without_traps(cls.__dict__["fit"]))
 
     def _given_ledger(self) -> Ledger | None:
         """Return the ledger that the user passed, or None."""
@@ -106,6 +111,15 @@ class FitPlan(ABC):
     @abstractmethod
     def run(self, noise: Noise) -> Fitted:
         """Draw every release and build the model. The budget has been spent by now."""
+
+
+class Beside(Protocol):
+    """Another release that is made beside a fit."""
+
+    def joined(
+        self, make: Callable[[Budget], FitPlan], budget: Budget, relation: Neighbours
+    ) -> FitPlan:
+        """Return a plan for the whole budget; ``make`` returns the plan of the fit for a budget."""
 
 
 class PrivateEstimator(CountedClones):
@@ -197,11 +211,26 @@ class PrivateEstimator(CountedClones):
         """Return the requested budget and the plan for this table, after checking both."""
         budget, relation = self._check_parameters()
         if groups is None:
-            return budget, self._make_plan(self._open_table(X, y), budget, relation)
+            table = self._open_table(X, y)
+            beside: Beside | None = self.__dict__.get("_beside")
+            if beside is None:
+                return budget, self._make_plan(table, budget, relation)
+            return budget, beside.joined(
+                lambda smaller: self._make_plan(table, smaller, relation), budget, relation
+            )
         table, record = self._open_people(X, y, People.of(groups))
         plan = self._make_plan(table, budget, relation)
         plan.record = record
         return budget, plan
+
+    def _fit_beside(self, X: Any, y: Any, beside: Beside) -> Self:
+        """Fit, and make another release beside the fit, within the same budget and spend."""
+        self._beside = beside
+        try:
+            self.fit(X, y)
+        finally:
+            del self._beside
+        return self
 
     def _carry_out(
         self, plan: FitPlan, budget: Budget, subject: str | None = None
@@ -333,6 +362,35 @@ class PrivateEstimator(CountedClones):
         return ledger, Plan(parts), relation
 
 
+def _looking_around(fit: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a ``fit`` that warns, before it spends, if a pipeline around it learned without noise.
+
+    The certificate then says that it covers the last step only.
+    """
+
+    @functools.wraps(fit)
+    def watched(self: Any, *arguments: Any, **options: Any) -> Any:
+        learned = learned_before(self)
+        if learned:
+            warnings.warn(
+                f"{type(self).__name__} is a step of a pipeline of scikit-learn in which other steps"
+                f" learned from the rows without noise or may have mixed them: {', '.join(learned)}. The"
+                " certificate covers the last step only, so the whole is not private. Use"
+                " dpkernel.preprocessing.PrivatePipeline and its transformers instead.",
+                PrivacyWarning,
+                stacklevel=2,
+            )
+        found = fit(self, *arguments, **options)
+        if learned and "certificate_" in self.__dict__:
+            self.certificate_ = self.certificate_.without(
+                f"what other steps of the pipeline learned without noise: {', '.join(learned)}; this"
+                " certificate covers the last step only"
+            )
+        return found
+
+    return watched
+
+
 _families: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 _fits: dict[str, int] = {}
 
@@ -372,7 +430,14 @@ def _count_fit(estimator: Any) -> None:
 def resolve_domain(
     bounds: Any, target: Interval | Levels | None, n_columns: int, owner: str, names: Any = None
 ) -> Domain:
-    """Return the domain that the parameter ``bounds`` and a declared target describe."""
+    """Return the domain that the parameter ``bounds`` and a declared target describe.
+
+    ``bounds`` is None, a Domain, a pair (low, high) of numbers or of one number per column, or what
+    ``columns_of`` reads: a dict by column name, a list of pairs or a data frame.
+    """
+    columns = None if isinstance(bounds, Domain) else columns_of(bounds, n_columns, names, owner)
+    if columns is not None:
+        bounds = Domain(columns)
     declared = bounds if isinstance(bounds, Domain) else None
     if declared is not None and declared.target is not None:
         if target is not None and not _same_target(declared.target, target):

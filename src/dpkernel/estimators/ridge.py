@@ -79,9 +79,11 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
         times, and ``folds`` is not available. Its Lambda multiplies half the
         squared norm on features of mean square 1, with y scaled to [-1, 1]; the noise is about
         proportional to 1 / Lambda.
-    bounds : (low, high) or Domain, optional
-        The publicly known range of the columns. Values outside are clipped. Bounds are not needed
-        for Fourier features and random projections of kernels that are bounded everywhere.
+    bounds : (low, high), dict, list of pairs, data frame or Domain, optional
+        The publicly known range of the columns. Values outside are clipped. low and high are
+        numbers, or one number per column. A dict {name: (low, high)} or a data frame with "low" and
+        "high" declares the columns by name. Bounds are not needed for Fourier features and random
+        projections of kernels that are bounded everywhere.
     y_bounds : (low, high)
         The publicly known range of the target. It is required. Values outside are clipped.
     neighbours : {"replace-one", "zero-out"}

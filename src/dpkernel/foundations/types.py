@@ -104,14 +104,18 @@ class Budget:
         total = sum(values)
 
         def share(amount: float, weight: Fraction) -> float:
-            exact = Fraction(amount) * weight / total
-            near = float(exact)
-            return near if Fraction(near) <= exact else math.nextafter(near, 0.0)
+            return round_down(Fraction(amount) * weight / total)
 
         return tuple(Budget(share(self.epsilon, w), share(self.delta, w)) for w in values)
 
     def __str__(self) -> str:
         return f"epsilon = {self.epsilon:g}, delta = {self.delta:g}"
+
+
+def round_down(value: Fraction) -> float:
+    """Return the largest float that is not above an exact number."""
+    near = float(value)
+    return near if Fraction(near) <= value else math.nextafter(near, -math.inf)
 
 
 def is_real(value: object) -> bool:

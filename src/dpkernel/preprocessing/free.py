@@ -12,29 +12,16 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 from sklearn.base import clone
-from sklearn.preprocessing import Binarizer, FunctionTransformer, Normalizer, PolynomialFeatures
+from sklearn.preprocessing import FunctionTransformer
 
 from dpkernel.data.tables import check_columns, checked_table, quietly, refuse_missing
+from dpkernel.estimators.surroundings import FOREIGN, FUNCTIONS, is_listed
 from dpkernel.foundations.errors import DataError, DPKernelError, ParameterError
 from dpkernel.foundations.types import Array
 from dpkernel.preprocessing.categories import DeclaredCategories
 
 PASS = "passthrough"
-FOREIGN: dict[str, type[Any]] = {
-    kind.__name__: kind for kind in (FunctionTransformer, Normalizer, Binarizer, PolynomialFeatures)
-}
-FUNCTIONS = (
-    "abs", "absolute", "arcsinh", "arctan", "cbrt", "ceil", "cos", "exp", "exp2", "expm1", "fabs",
-    "floor", "log", "log10", "log1p", "log2", "negative", "reciprocal", "rint", "sign", "sin", "sinh",
-    "sqrt", "square", "tanh", "trunc",
-)  # fmt: skip
 _INSTEAD = "apply it to the table, row by row, before the pipeline"
-
-
-def is_listed(function: Any) -> bool:
-    """Whether this is one of NumPy's functions of one number, or None, which means no function."""
-    name = getattr(function, "__name__", "")
-    return function is None or (name in FUNCTIONS and function is getattr(np, name))
 
 
 def check_free(name: str, step: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -124,4 +125,6 @@ class PrivateImputer(OneToOneFeatureMixin, PrivateTransformer):
 
     @property
     def _output_bounds(self) -> Any:
-        return self.bounds
+        # the table that the next step gets has no names
+        by_name = isinstance(self.bounds, Mapping) or hasattr(self.bounds, "loc")
+        return None if by_name else self.bounds

@@ -12,11 +12,12 @@ import numpy as np
 from sklearn.base import clone
 
 from dpkernel import estimators
+from dpkernel.estimators.surroundings import FOREIGN, FUNCTIONS
 from dpkernel.foundations.errors import CertificateError, ParameterError
 from dpkernel.foundations.types import JSON, Array, is_whole
 from dpkernel.preprocessing.bounds import PrivateBounds, PrivateMinMaxScaler
 from dpkernel.preprocessing.categories import DeclaredCategories
-from dpkernel.preprocessing.free import FOREIGN, FUNCTIONS, PASS, check_free, fit_to_columns
+from dpkernel.preprocessing.free import PASS, check_free, fit_to_columns
 from dpkernel.preprocessing.imputer import PrivateImputer
 from dpkernel.preprocessing.pca import PrivatePCA
 from dpkernel.preprocessing.scaler import PrivateStandardScaler

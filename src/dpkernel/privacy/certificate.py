@@ -1,6 +1,6 @@
 """The certificate: what was released, with which noise, and why the release is private.
 
-A certificate is a frozen value. It prints in six lines, is stored as JSON (the schema is in
+A certificate is a frozen value. It prints in a few lines for people, is stored as JSON (the schema is in
 docs/certificate.md) and can be checked by anyone: ``verify`` recomputes sensitivity, profile,
 epsilon and delta from the stated parameters alone. Verifying shows that the numbers agree with each
 other, not who computed them. It can't detect a consistent forgery, because whoever writes the file
@@ -32,12 +32,14 @@ from typing import Any
 
 from dpkernel.foundations.archive import read_json
 from dpkernel.foundations.errors import CertificateError
+from dpkernel.foundations.notebook import html_table
 from dpkernel.foundations.types import JSON, Budget, Neighbours, is_real, is_whole
 from dpkernel.privacy.agreement import check_agreement, same_values
 from dpkernel.privacy.mechanisms import Mechanism, mechanism_from_dict
 from dpkernel.privacy.noise import MOST_DRAWS, TRUSTED_SOURCES, Noise
 from dpkernel.privacy.profiles import PrivacyProfile, compose, profile_from_dict
 from dpkernel.privacy.sensitivity import UNIT_FORMULAS
+from dpkernel.privacy.words import QUANTITIES, RELATIVE
 
 SCHEMA = 1
 NOT_COVERED = (
@@ -268,6 +270,13 @@ class Certificate:
             found.verify()
         return found
 
+    def without(self, what: str) -> Certificate:
+        """Return this certificate with one more sentence on what it does not cover."""
+        if what in self.not_covered:
+            return self
+        found = dataclasses.replace(self, not_covered=(what, *self.not_covered), digest="")
+        return dataclasses.replace(found, digest=found._digest())
+
     def verify(self) -> Budget:
         """Recompute the claim from the stated parameters.
 
@@ -477,25 +486,84 @@ class Certificate:
             raise CertificateError(f"The certificate can't be read ({error}).") from error
         return cls(**values)
 
+    @property
+    def best_guess(self) -> float:
+        """The largest share of right guesses of an attacker who knows all other records.
+
+        The attacker also knows two candidates for the one record, each of which is as likely as the
+        other, and sees everything that was released. Guessing blindly is right half of the time. The
+        bound follows from the profile: it is (1 + delta(0)) / 2.
+        """
+        odds = math.exp(min(self.epsilon, 700.0))
+        return min((odds + self.delta) / (1 + odds), (1 + self.profile.delta(0.0)) / 2, 1.0)
+
     def __str__(self) -> str:
         if not self.releases:
             return f"{_shown(self.subject)}: no release, no guarantee"
-        moves = [r.mechanism.sensitivity for r in self.releases]
-        sensitivities = dict.fromkeys(f"{found.value:.6g} ({found.formula})" for found in moves)
-        scale = ", ".join(f"{r.title}: {r.mechanism.noise_scale:.4g}" for r in self.releases)
+        return "\n".join(_shown(f"{name:<12} {text}".strip()) for name, text in self._lines())
+
+    def _repr_html_(self) -> str:
+        """Return the same lines as a table, for notebooks."""
+        lines = self._lines() if self.releases else [(str(self), "")]
+        return html_table([_shown(name), _shown(text)] for name, text in lines)
+
+    def _lines(self) -> list[tuple[str, str]]:
+        """Return the claim, six lines in words, and the technical lines."""
+        verdict = self.verdict
+        holds = verdict == "the guarantee holds"
+        claim = f"epsilon = {self.epsilon:.6g}, delta = {self.delta:.3g}"
         folds = any(r.folds > 1 for r in self.releases)
         placed = "; its position is public" if folds and self.unit == "row" else ""
-        verdict = self.verdict
-        lines = (
-            f"{self.subject}: epsilon = {self.epsilon:.6g}, delta = {self.delta:.3g} ({verdict})",
-            f"protects     {_PROTECTS.get(self.unit, _PROTECTS['row'])[self.neighbours]}{placed}",
-            f"released     {len(self.releases)} part(s) with noise; noise scale {scale}",
-            f"sensitivity  {', '.join(sensitivities)}",
-            f"arithmetic   {self.sampler}, {self.generator};"
-            f" assumptions: {', '.join(self.assumptions) or 'none'}",
-            f"why          {self.reference}",
+        protects = _PROTECTS.get(self.unit, _PROTECTS["row"])[self.neighbours] + placed
+        others = "units" if self.unit == "group" else "records"
+        guess = math.ceil(1000 * self.best_guess - 1e-9) / 10 if holds else 100.0
+        moves = [r.mechanism.sensitivity for r in self.releases]
+        found = dict.fromkeys(
+            QUANTITIES.get(move.formula, f"{release.label} ({move.formula})")
+            for move, release in zip(moves, self.releases, strict=True)
         )
-        return "\n".join(map(_shown, lines))
+        sensitivities = dict.fromkeys(f"{move.value:.6g} ({move.formula})" for move in moves)
+        return [
+            (f"{self.subject}:", f"{claim} ({verdict})"),
+            ("protects", protects),
+            (
+                "how strongly",
+                f"whoever knows all other {others} and two candidates for this one guesses right in at"
+                f" most {guess:g} % of cases; blind guesses are right in 50 %"
+                if holds
+                else "nothing is promised",
+            ),
+            ("released", f"{len(self.releases)} result(s) with noise: {'; '.join(found)}"),
+            (
+                "not released",
+                "any row, and any number that was computed from rows without noise"
+                if holds
+                else "nothing is promised",
+            ),
+            ("cost", f"{claim}, which add to those of every other release from these {others}"),
+            ("not covered", "; ".join(self.not_covered) or "nothing is stated"),
+            ("verify", "certificate.verify() or `dpkernel verify FILE` recomputes the claim"),
+            (
+                "noise",
+                "relative to what one record can change: "
+                + ", ".join(f"{r.title}: {_relative(r.mechanism)}" for r in self.releases),
+            ),
+            ("sensitivity", ", ".join(sensitivities)),
+            (
+                "arithmetic",
+                f"{self.sampler}, {self.generator};"
+                f" assumptions: {', '.join(self.assumptions) or 'none'}",
+            ),
+            ("why", self.reference),
+        ]
+
+
+def _relative(mechanism: Mechanism) -> str:
+    """Return the noise of a release as a multiple of what one record can change, if that is known."""
+    moved = mechanism.sensitivity.value
+    if mechanism.kind not in RELATIVE or not 0 < moved < math.inf:
+        return f"in units of its own, {mechanism.noise_scale:.4g}"
+    return f"{mechanism.noise_scale / moved:.3g}"
 
 
 UNIT_RECORDS = ("near", "one", "mean", "mean loss")

@@ -30,7 +30,7 @@ from functools import lru_cache
 from typing import ClassVar, Protocol
 
 from dpkernel.foundations.errors import LedgerError, ParameterError, parameter_message
-from dpkernel.foundations.types import Budget
+from dpkernel.foundations.types import Budget, round_down
 from dpkernel.privacy.profiles import (
     GaussianProfile,
     PrivacyProfile,
@@ -331,9 +331,7 @@ def _gaussian_left(mu_squared: float, delta: float) -> Budget | None:
 
 def _difference_down(a: float, b: float) -> float:
     """Return the largest float not above a - b, or 0."""
-    exact = Fraction(a) - Fraction(b)
-    near = float(exact)
-    return max(near if Fraction(near) <= exact else math.nextafter(near, -math.inf), 0.0)
+    return max(round_down(Fraction(a) - Fraction(b)), 0.0)
 
 
 def _needs_delta(ceiling: Budget, name: str) -> None:

@@ -22,6 +22,8 @@ import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from decimal import ROUND_FLOOR, Context
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +36,12 @@ from dpkernel.foundations.errors import (
     ParameterError,
     parameter_message,
 )
-from dpkernel.foundations.types import JSON, Budget, Neighbours, is_real
+from dpkernel.foundations.notebook import html_table
+from dpkernel.foundations.types import JSON, Budget, Neighbours, is_real, round_down
 from dpkernel.privacy.filters import (
     FILTERS,
     Filter,
+    GaussianFilter,
     RenyiFilter,
     epsilon_at,
     resolve_filter,
@@ -62,7 +66,7 @@ from dpkernel.privacy.noise import (
     is_private,
     refuse_after_fork,
 )
-from dpkernel.privacy.profiles import PrivacyProfile
+from dpkernel.privacy.profiles import GaussianProfile, PrivacyProfile
 
 OF_PEOPLE = " of people"  # ends the label of a spend whose records are people
 
@@ -295,6 +299,28 @@ class Ledger:
         rule = _rule(settings, lines)
         left = None if rule is None else _left(settings, rule, lines, self._part)
         return Forecast(True, _worst(settings, rule, lines), left, _naive(settings, lines))
+
+    def share(self, epsilon: float) -> Budget:
+        """Return the budget of a fit with this epsilon and with its share of the ledger's delta.
+
+        By basic accounting the deltas add up, so a fit that takes the whole delta would leave
+        nothing for the next one. The share is in proportion to epsilon: under a ceiling of (3,
+        3e-6), each of three fits with epsilon = 1 gets delta = 1e-6. By Gaussian and Renyi
+        accounting the deltas do not add up, and a fit gets the whole. Nothing is spent here.
+
+        Examples
+        --------
+        >>> from dpkernel import Budget, Ledger
+        >>> ledger = Ledger(budget=Budget(3.0, 3e-6))
+        >>> print(ledger.share(1.0))
+        epsilon = 1, delta = 1e-06
+        """
+        asked, ceiling = Budget(epsilon).epsilon, self.budget
+        if ceiling is None:
+            raise LedgerError("A ledger without a ceiling has no delta to share. State the delta.")
+        adds_up = self.rule not in (GaussianFilter.name, RenyiFilter.name)
+        part = Fraction(asked) / Fraction(ceiling.epsilon) if adds_up else 1
+        return Budget(asked, round_down(Fraction(ceiling.delta) * min(part, 1)))
 
     def part(self, name: str) -> Ledger:
         """Return this ledger for one declared, disjoint part of the data set (a site, a year).
@@ -611,6 +637,17 @@ class Ledger:
         except LedgerError as error:
             return f"<Ledger that can't be read: {error}>"
 
+    def _repr_html_(self) -> str:
+        """Return the state and the last spends as a table, for notebooks."""
+        try:
+            rows = self.history()[-20:]
+        except LedgerError:
+            rows = []
+        head = ("number", "time", "label", "epsilon", "delta", "state")
+        found = [{**row, **{name: f"{row[name]:.4g}" for name in head[3:5]}} for row in rows]
+        state = html_table([[repr(self)]])
+        return state + html_table([[row[name] for name in head] for row in found], head)
+
     def _summary(self) -> str:
         budget, spent = self.budget, self.spent
         ceiling = "no ceiling" if budget is None else f"ceiling {budget}"
@@ -730,12 +767,16 @@ def _admit(settings: Settings, earlier: Sequence[Spend], spend: Spend) -> None:
         return
     if _fits(rule, lines, spend.part):
         return
+    total, ceiling = _worst(settings, rule, lines), settings.budget
+    lacking = "epsilon"  # also where only the last digits of the sum exceed the ceiling
+    if total is not None and total.delta > ceiling.delta:
+        lacking = "epsilon and delta" if total.epsilon > ceiling.epsilon else "delta"
     left = _left(settings, rule, earlier, spend.part)
     raise BudgetExceededError(
         f"The spend {spend.label!r} ({_point(settings, spend)}) does not fit under the ceiling"
-        f" ({settings.budget}): {'nothing is' if left is None else str(left) + ' is'} left by"
-        f" {rule.name} accounting of {len(earlier)} earlier spend(s). Nothing was spent. Ask for"
-        " less, or agree on a higher ceiling with the data's owner."
+        f" ({ceiling}): it would exceed {lacking}, because"
+        f" {'nothing is' if left is None else str(left) + ' is'} left by {rule.name} accounting of"
+        f" {len(earlier)} earlier spend(s). Nothing was spent. {_what_fits(rule, left, spend)}"
     )
 
 
@@ -757,6 +798,31 @@ def _refuse_rows_among_people(settings: Settings, lines: Sequence[Spend]) -> Non
                 " protect people, because a blanked row gives its person another record. Use one"
                 " ledger for each, or 'replace-one'. Nothing was spent."
             )
+
+
+def _what_fits(rule: Filter, left: Budget | None, spend: Spend) -> str:
+    """Return a sentence that says which spend would be admitted instead of a refused one."""
+    higher = "agree on a higher ceiling with the data's owner"
+    if left is None:
+        return f"To spend more, {higher}."
+    most = f"epsilon of at most {_down(left.epsilon)}"
+    if rule.name == RenyiFilter.name and not isinstance(spend.profile, GaussianProfile):
+        return f"Ask for less ({most} is left for a Gaussian release only), or {higher}."
+    if left.delta == 0:
+        return (
+            f"Only pure epsilon (delta = 0) of at most {_down(left.epsilon)} would fit; for more,"
+            f" {higher}. Deltas add up here, so ask for a share of the ledger's delta next time:"
+            " Ledger.share, or `dpkernel fit` without --delta."
+        )
+    return f"Ask for an {most} and a delta of at most {_down(left.delta)}, or {higher}."
+
+
+def _down(value: float) -> str:
+    """Return a number with four digits, rounded down, so that the written number still fits."""
+    near = f"{value:.4g}"
+    if float(near) <= value:
+        return near
+    return f"{float(Context(prec=4, rounding=ROUND_FLOOR).create_decimal_from_float(value)):g}"
 
 
 def _point(settings: Settings, spend: Spend) -> Budget:

@@ -135,7 +135,9 @@ def blank_table(
     if n_columns is None and isinstance(bounds, Domain) and bounds.columns is not None:
         n_columns = len(bounds.columns)
     elif n_columns is None and bounds is not None and not isinstance(bounds, Domain):
-        n_columns = max(np.size(end) for end in bounds)
+        listed = isinstance(bounds, list) and all(isinstance(end, tuple) for end in bounds)
+        by_name = isinstance(bounds, Mapping)
+        n_columns = len(bounds) if listed or by_name else max(np.size(end) for end in bounds)
     X = _blank_rows(bounds, (n_rows, 1 if n_columns is None else n_columns), like)
     shape = (n_rows, *(() if like is None else like[1].shape[1:]))
     if "classes" in estimator.get_params(deep=False):

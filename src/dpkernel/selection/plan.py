@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from dpkernel.foundations.errors import ParameterError
+from dpkernel.foundations.notebook import html_table
 from dpkernel.foundations.types import JSON, Budget, Neighbours
 from dpkernel.privacy.mechanisms import Exponential, Gaussian, HeldOutChoice, RandomStopping
 from dpkernel.privacy.mechanisms.selection import Fit
@@ -83,6 +84,12 @@ class SearchPlan:
     expected_fits: float = 1.0
     law: StoppingLaw | None = None
     mechanism: RandomStopping | HeldOutChoice | None = field(default=None, repr=False)
+
+    def _repr_html_(self) -> str:
+        """Return the numbers as a table, for notebooks."""
+        names = ("strategy", "n_candidates", "n_train", "n_validation", "total", "fit", "refit")
+        rows = [(name, getattr(self, name)) for name in names]
+        return html_table([*rows, ("expected_fits", f"{self.expected_fits:.1f}")])
 
     def to_dict(self) -> JSON:
         """Return the public numbers, for the certificate."""

@@ -5,19 +5,25 @@ Errors name the file but never its content. All of them occur before anything is
 
 from __future__ import annotations
 
+import bz2
+import codecs
 import csv
+import gzip
 import io
 import itertools
+import lzma
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dpkernel.data.cells import arrow_cells
+from dpkernel.data.table_files.spelling import PLAIN, Spelling
 from dpkernel.foundations.errors import DataError, ParameterError
 
 BLOCK_ROWS = 8192
@@ -33,7 +39,8 @@ class TableFile:
 
     ``kinds`` holds the type of each column if the file states it (Parquet, Arrow, NPZ). It is empty
     if only the values could tell (CSV). ``not_numbers`` holds the columns whose stated type can't
-    be numbers: dates, times, lists and tables.
+    be numbers: dates, times, lists and tables. ``dates`` holds those of them that are dates.
+    ``spelling`` says how texts spell numbers.
     """
 
     name: str
@@ -41,18 +48,27 @@ class TableFile:
     kinds: tuple[str, ...]
     read: Callable[[Sequence[str], Tell], Iterator[Columns]]
     not_numbers: frozenset[str] = frozenset()
+    dates: frozenset[str] = frozenset()
+    spelling: Spelling = PLAIN
 
 
 def open_table(
-    path: str | Path, *, delimiter: str | None = None, kind: str | None = None
+    path: str | Path,
+    *,
+    delimiter: str | None = None,
+    kind: str | None = None,
+    encoding: str | None = None,
+    spelling: Spelling = PLAIN,
 ) -> TableFile:
     """Return the table in a file with the ending (or ``kind``) .csv, .tsv, .parquet, .arrow or .npz.
 
-    ``read(names, tell)`` yields blocks {name: cells}. It calls ``tell(share)`` with the share of
-    the file that was read so far, from 0 to 1.
+    A CSV or TSV file may be compressed (.csv.gz, .csv.bz2, .csv.xz, .csv.zst). ``read(names, tell)``
+    yields blocks {name: cells}. It calls ``tell(share)`` with the share of the file that was read so
+    far, from 0 to 1.
     """
     path = Path(path)
-    ending = (kind or path.suffix.lstrip(".")).lower()
+    inner = Path(path.stem) if path.suffix.lower() in _COMPRESSED else path
+    ending = (kind or inner.suffix.lstrip(".")).lower()
     if ending not in FORMATS:
         raise ParameterError(
             f"{path.name} has an unknown ending. Known are {', '.join(FORMATS)}; for another ending,"
@@ -62,15 +78,45 @@ def open_table(
         raise ParameterError(
             "The delimiter must be one character, but not a quotation mark or a line break."
         )
-    return FORMATS[ending](path, delimiter)
+    if ending in _DELIMITERS:
+        separator = delimiter or _DELIMITERS[ending]
+        found = _open_csv(path, separator, _checked_encoding(encoding))
+    elif encoding is not None or inner is not path:
+        what = "--encoding is" if encoding is not None else "Compressed files are read"
+        raise ParameterError(f"{what} for CSV and TSV files only. Got {path.name}.")
+    else:
+        found = _OPENERS[ending](path)
+    return replace(found, spelling=spelling)
 
 
-def _open_csv(path: Path, delimiter: str | None) -> TableFile:
-    separator = delimiter or ("\t" if path.suffix.lower() in (".tsv", ".tab") else ",")
-    # invalid UTF-8 becomes a replacement character, so that no file is refused because of a cell
-    binary = path.open("rb")
-    file = io.TextIOWrapper(binary, encoding="utf-8-sig", errors="replace", newline="")
-    rows = _csv_rows(file, separator, path.name)
+def _checked_encoding(name: str | None) -> str:
+    """Return the encoding of a file; refuse one in which a cell could change the text of other rows.
+
+    A byte or an escape sequence of such an encoding belongs to what follows it. In UTF-8 and in
+    encodings with one byte per character, a line is decoded in the same way whatever precedes it.
+    """
+    if name is None or name.lower() in ("utf-8", "utf8", "utf-8-sig", "ascii"):
+        return "utf-8-sig"
+    try:
+        b"a".decode(name, "replace")  # raises for an encoding that is not one of texts
+        decode = codecs.lookup(name).incrementaldecoder
+        single = [decode("replace").decode(bytes([byte])) for byte in range(256)] if decode else []
+    except (LookupError, ValueError, TypeError):
+        raise ParameterError(f"--encoding {name!r} is not known to Python.") from None
+    if [len(text) for text in single] != [1] * 256 or single[10] != "\n" or single[13] != "\r":
+        raise ParameterError(
+            f"--encoding must be utf-8 or have one byte per character, as latin-1 and cp1252 do, because"
+            f" in {name!r} one cell could change the text of other rows. Convert the file to UTF-8."
+        )
+    return name
+
+
+def _open_csv(path: Path, separator: str, encoding: str) -> TableFile:
+    # an invalid byte becomes a replacement character, so that no file is refused because of a cell
+    raw = path.open("rb")
+    binary = _COMPRESSED.get(path.suffix.lower(), lambda same: same)(raw)
+    file = io.TextIOWrapper(binary, encoding=encoding, errors="replace", newline="")
+    rows = _undamaged(_csv_rows(file, separator, path.name), path.name)
     header = next(rows, None)
     if header is None:
         file.close()
@@ -80,13 +126,35 @@ def _open_csv(path: Path, delimiter: str | None) -> TableFile:
     def read(wanted: Sequence[str], tell: Tell) -> Iterator[Columns]:
         places = {name: names.index(name) for name in wanted}
         size = path.stat().st_size
-        with file:
+        with raw, file:
             while block := _take(rows, _rows_a_block(len(names))):
                 yield _csv_columns(block, len(names), places, path.name)
                 if size:
-                    tell(min(binary.tell() / size, 1.0))
+                    tell(min(raw.tell() / size, 1.0))
 
     return TableFile(path.name, names, (), read)
+
+
+def _open_zst(raw: Any) -> Any:
+    try:
+        import pyarrow
+    except ImportError:
+        raise ParameterError(
+            "Reading a .zst file needs the package 'pyarrow'. Install it with: pip install pyarrow"
+        ) from None
+    return io.BufferedReader(pyarrow.CompressedInputStream(raw, "zstd"))
+
+
+def _undamaged(rows: Iterator[list[str]], name: str) -> Iterator[list[str]]:
+    """Yield rows; refuse a compressed file that ends early or is none."""
+    try:
+        yield from rows
+    except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile):
+        raise DataError(f"{name} is damaged, or is not compressed as its name says.") from None
+    except OSError as error:
+        if error.errno is not None:  # bz2 and zstd have no error class of their own
+            raise
+        raise DataError(f"{name} is damaged, or is not compressed as its name says.") from None
 
 
 class _OpenRecord(Exception):  # noqa: N818 (becomes one)
@@ -175,7 +243,7 @@ def _csv_columns(block: list[list[str]], width: int, places: dict[str, int], nam
     return {column: columns[place] for column, place in places.items()}
 
 
-def _open_arrow(path: Path, delimiter: str | None, format: str = "ipc") -> TableFile:
+def _open_arrow(path: Path, format: str = "ipc") -> TableFile:
     try:
         import pyarrow
         import pyarrow.dataset
@@ -205,19 +273,18 @@ def _open_arrow(path: Path, delimiter: str | None, format: str = "ipc") -> Table
         except (pyarrow.ArrowException, OSError):
             raise DataError(f"{path.name} is damaged. Nothing was spent.") from None
 
-    unfit = frozenset(
-        name
-        for name, kind in zip(names, types, strict=True)
-        if pyarrow.types.is_temporal(kind) or pyarrow.types.is_nested(kind)
-    )
-    return TableFile(path.name, names, tuple(str(kind) for kind in types), read, unfit)
+    of = pyarrow.types
+    typed = list(zip(names, types, strict=True))
+    unfit = frozenset(name for name, kind in typed if of.is_temporal(kind) or of.is_nested(kind))
+    dates = frozenset(name for name, kind in typed if of.is_date(kind) or of.is_timestamp(kind))
+    return TableFile(path.name, names, tuple(str(kind) for kind in types), read, unfit, dates)
 
 
-def _open_parquet(path: Path, delimiter: str | None) -> TableFile:
-    return _open_arrow(path, delimiter, "parquet")
+def _open_parquet(path: Path) -> TableFile:
+    return _open_arrow(path, "parquet")
 
 
-def _open_npz(path: Path, delimiter: str | None) -> TableFile:
+def _open_npz(path: Path) -> TableFile:
     """Open an NPZ archive: a vector is one column, and a matrix A gives the columns A0, A1, ..."""
     members = _npz_members(path)
     lengths = {shape[0] for shape, _ in members.values()}
@@ -304,12 +371,17 @@ def _npy_rows(stream: Any, shape: tuple[int, ...], dtype: Any, count: int, name:
     return rows.tolist() if dtype.kind == "U" else rows
 
 
-FORMATS: dict[str, Callable[[Path, str | None], TableFile]] = {
-    "csv": _open_csv,
-    "tsv": _open_csv,
-    "tab": _open_csv,
+_COMPRESSED: dict[str, Callable[[Any], Any]] = {
+    ".gz": gzip.open,
+    ".bz2": bz2.open,
+    ".xz": lzma.open,
+    ".zst": _open_zst,
+}
+_DELIMITERS = {"csv": ",", "tsv": "\t", "tab": "\t"}
+_OPENERS: dict[str, Callable[[Path], TableFile]] = {
     "parquet": _open_parquet,
     "arrow": _open_arrow,
     "feather": _open_arrow,
     "npz": _open_npz,
 }
+FORMATS = (*_DELIMITERS, *_OPENERS)

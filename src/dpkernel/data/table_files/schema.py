@@ -4,10 +4,24 @@ An example::
 
     ignore = ["patient"]            # columns that are not used, whether declared or not
 
+    empty = ["NA", "unknown"]       # texts that count as an empty cell, in every column
+
     [columns.age]
     low = 0
     high = 110
     missing = 50                    # replaces missing values; by default the middle
+
+    [columns.crp]
+    low = 0
+    high = 300
+    empty = [-9]                    # in this column, -9 counts as an empty cell
+    limits = true                   # "<0.5" and ">300" count as 0.5 and 300
+    indicator = true                # a second column is 1 where the value is missing
+
+    [columns.admitted]
+    low = 2020-01-01                # dates become days
+    high = 2026-12-31
+    format = "%d.%m.%Y"             # by default as in 2026-05-01
 
     [columns.ward]
     levels = ["north", "south"]     # one column of 0 and 1 per level; both are 0 for other values
@@ -24,23 +38,40 @@ message repeats it.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import math
 import tomllib
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from dpkernel.data.cells import Places, as_numbers, number
+from dpkernel.data.cells import Places, is_missing
 from dpkernel.data.domain import Domain, Interval, Levels
+from dpkernel.data.table_files.readers import TableFile
+from dpkernel.data.table_files.spelling import (
+    ISO,
+    PLAIN,
+    Cells,
+    Spelling,
+    date_of,
+    day,
+    days,
+    is_date_format,
+    numbers,
+)
 from dpkernel.foundations.errors import CertificateError, DataError, ParameterError
-from dpkernel.foundations.types import JSON, Array, is_real
+from dpkernel.foundations.types import JSON, Array, IntArray, is_real
 
-Cells = Sequence[Any] | Array
-_KEYS = {"low", "high", "levels", "missing"}
+# what became of a cell: it was read, was missing, could not be read, or lay outside of its range
+READ, MISSING, UNREADABLE, CLIPPED = range(4)
+STATES = ("read", "missing", "unreadable", "outside")
+Empty = tuple[str | float, ...]
+Reading = Mapping[str, tuple[Any, IntArray]]  # what the cells say, and what became of each
+_KEYS = {"low", "high", "levels", "missing", "format", "limits", "indicator", "empty"}
 
 
 @dataclass(frozen=True)
@@ -48,14 +79,27 @@ class ColumnRule:
     """One column: its name, its declared values and the replacement of missing values.
 
     ``values`` is an Interval, Levels, or None for numbers without bounds. None is for new rows of a
-    model that declares no bounds; the model then refuses missing values.
+    model that declares no bounds; the model then refuses missing values. A column of dates has a
+    ``format``, and its interval counts days since 1970-01-01. With ``limits``, a number may follow
+    a sign such as "<". With ``indicator``, a second encoded column is 1 where a cell is missing or
+    can't be read. The texts and numbers in ``empty`` count as missing.
     """
 
     name: str
     values: Interval | Levels | None
     missing: Any = None
+    format: str | None = None
+    limits: bool = False
+    indicator: bool = False
+    empty: Empty = ()
 
     def __post_init__(self) -> None:
+        flags = (self.limits, self.indicator)
+        fine = all(isinstance(flag, bool) for flag in flags) and (
+            self.format is None or is_date_format(self.format)
+        )
+        if not fine or (isinstance(self.values, Levels) and (any(flags) or self.format)):
+            raise ParameterError(f"The rules of column {self.name!r} contradict each other.")
         if self.missing is None:
             return
         if isinstance(self.values, Levels):
@@ -64,16 +108,15 @@ class ColumnRule:
                     f"The 'missing' value of column {self.name!r} must be one of its levels."
                 )
         elif not is_real(self.missing) or not math.isfinite(self.missing):
-            raise ParameterError(
-                f"The 'missing' value of column {self.name!r} must be a finite number."
-            )
+            kind = "finite number" if self.format is None else "date"
+            raise ParameterError(f"The 'missing' value of column {self.name!r} must be a {kind}.")
 
     @property
     def names(self) -> list[str]:
-        """The names of the encoded columns: one, or one per level."""
+        """The names of the encoded columns: one, or one per level, and that of the indicator."""
         if isinstance(self.values, Levels):
             return [f"{self.name}={level}" for level in self.values.values]
-        return [self.name]
+        return [self.name, f"{self.name} is missing"] if self.indicator else [self.name]
 
     @property
     def intervals(self) -> list[Interval]:
@@ -81,47 +124,108 @@ class ColumnRule:
         if isinstance(self.values, Levels):
             return [Interval(-1.0, 1.0)] * len(self.values.values)
         assert self.values is not None
-        return [self.values]
+        return [self.values, Interval(0.0, 1.0)] if self.indicator else [self.values]
 
-    def encode(self, cells: Cells) -> Array:
-        """Return the encoded columns as floats."""
-        if isinstance(self.values, Levels):
-            places = self.places(cells)
-            return np.asarray(
-                places[:, None] == np.arange(len(self.values.values)), dtype=np.float64
-            )
-        return self.numbers(cells)[:, None]
-
-    def numbers(self, cells: Cells) -> Array:
-        """Return the cells as numbers clipped to the interval, with missing ones replaced."""
-        found = _as_floats(cells)
+    @property
+    def stand_in(self) -> float | None:
+        """The number that replaces a missing one; None for levels and without bounds."""
         if not isinstance(self.values, Interval):
+            return None
+        return self.values.middle if self.missing is None else float(self.missing)
+
+    def encoded(self, found: Any, states: IntArray) -> Array:
+        """Return the encoded columns of what ``read`` found, as floats."""
+        if isinstance(self.values, Levels):
+            every = np.arange(len(self.values.values))
+            return np.asarray(self.placed(found)[:, None] == every, dtype=np.float64)
+        columns = [self.clipped(found)]
+        if self.indicator:
+            columns.append(((states == MISSING) | (states == UNREADABLE)).astype(np.float64))
+        return np.column_stack(columns)
+
+    def encode(self, cells: Cells, spelling: Spelling = PLAIN) -> Array:
+        """Return the encoded columns as floats."""
+        return self.encoded(*self.read(cells, spelling))
+
+    def numbers(self, cells: Cells, spelling: Spelling = PLAIN) -> Array:
+        """Return the cells as numbers clipped to the interval, with missing ones replaced."""
+        return self.clipped(self.read(cells, spelling)[0])
+
+    def places(self, cells: Cells) -> IntArray:
+        """Return the place of every cell among the levels; others get the ``missing`` level or -1."""
+        return self.placed(self.read(cells)[0])
+
+    def read(self, cells: Cells, spelling: Spelling = PLAIN) -> tuple[Any, IntArray]:
+        """Return what the cells say, and what became of each: READ, MISSING, UNREADABLE or CLIPPED.
+
+        Numbers are neither clipped nor replaced, and are NaN where there is none. Of levels, the
+        place is returned, or -1.
+        """
+        found: Any
+        if isinstance(self.values, Levels):
+            places = Places(self.values.values)
+            found = np.array([places.of(_spelled(cell)) for cell in cells], dtype=np.int64)
+            states = np.where(found < 0, UNREADABLE, READ)
+        else:
+            found, states = self._read_numbers(cells, spelling)
+        empty = Places(self.empty) if self.empty else None
+        for place in np.flatnonzero(states == UNREADABLE).tolist():
+            cell = _spelled(cells[place])
+            blank = isinstance(cell, str) and cell.lower() in ("", "nan")
+            if blank or is_missing(cell) or (empty is not None and empty.of(cell) >= 0):
+                states[place] = MISSING
+        return found, states
+
+    def _read_numbers(self, cells: Cells, spelling: Spelling) -> tuple[Array, IntArray]:
+        if self.format is None:
+            found = numbers(cells, spelling, limits=self.limits)
+        else:
+            found = days(cells, self.format)
+        states = np.where(np.isnan(found), UNREADABLE, READ)
+        if self.empty and self.format is None:
+            coded = np.isin(found, numbers(self.empty))
+            found, states = np.where(coded, math.nan, found), np.where(coded, MISSING, states)
+        if isinstance(self.values, Interval):
+            states[(found < self.values.low) | (found > self.values.high)] = CLIPPED
+        return found, states
+
+    def clipped(self, found: Array) -> Array:
+        """Return numbers clipped to the interval, with missing ones replaced."""
+        if self.stand_in is None or not isinstance(self.values, Interval):
             return found
-        middle = self.values.middle if self.missing is None else float(self.missing)
-        found = np.where(np.isnan(found), middle, found)
+        found = np.where(np.isnan(found), self.stand_in, found)
         return np.asarray(np.clip(found, self.values.low, self.values.high))
 
-    def places(self, cells: Cells) -> np.ndarray:
-        """Return the place of every cell among the levels; others get the ``missing`` level or -1."""
+    def placed(self, found: IntArray) -> IntArray:
+        """Return places among the levels, with those of other values replaced."""
         assert isinstance(self.values, Levels)
-        places = Places(self.values.values)
-        absent = -1 if self.missing is None else places.of(self.missing)
-        found = np.array([places.of(_spelled(cell)) for cell in cells], dtype=np.int64)
+        absent = -1 if self.missing is None else Places(self.values.values).of(self.missing)
         return np.where(found < 0, absent, found)
+
+    def shown(self, value: float) -> str:
+        """Return a number of this column as its reader writes it: a number, or a date."""
+        return f"{value:g}" if self.format is None else date_of(value).isoformat()
 
     def to_dict(self) -> JSON:
         """Return the rule as JSON values."""
         found: JSON = {"name": self.name, "missing": self.missing}
+        for key in ("format", "limits", "indicator"):
+            if getattr(self, key):
+                found[key] = getattr(self, key)
+        if self.empty:
+            found["empty"] = list(self.empty)
         return found if self.values is None else {**found, **self.values.to_dict()}
 
     @classmethod
     def from_dict(cls, data: JSON) -> ColumnRule:
         """Return the rule described by JSON values."""
+        more: JSON = {key: data[key] for key in ("format", "limits", "indicator") if key in data}
+        more["empty"] = _empty(data.get("empty", []), f"column {data['name']!r}")
         if "levels" in data:
-            return cls(data["name"], Levels(tuple(data["levels"])), data["missing"])
+            return cls(data["name"], Levels(tuple(data["levels"])), data["missing"], **more)
         if "low" not in data:
             return cls(data["name"], None)
-        return cls(data["name"], Interval(data["low"], data["high"]), data["missing"])
+        return cls(data["name"], Interval(data["low"], data["high"]), data["missing"], **more)
 
 
 @dataclass(frozen=True)
@@ -178,31 +282,51 @@ class Schema:
                 )
         return replace(self, inputs=tuple(known[name] for name in header if name in known))
 
-    def refuse_kinds(self, not_numbers: Container[str], owner: str) -> None:
-        """Refuse a column that is declared as numbers but whose type in the file can't be numbers."""
+    def refuse_kinds(self, table: TableFile) -> None:
+        """Refuse a column that is declared as numbers or dates, but has another type in the file."""
         for rule in self.rules:
-            if not isinstance(rule.values, Levels) and rule.name in not_numbers:
+            if isinstance(rule.values, Levels) or rule.name not in table.not_numbers:
+                continue
+            if rule.format is None:
+                hint = (
+                    "State low and high as dates"
+                    if rule.name in table.dates
+                    else "Turn it into numbers"
+                )
                 raise DataError(
-                    f"Column {rule.name!r} of {owner} is declared with low and high, but its type in"
-                    " the file holds no numbers. Turn it into numbers first, or ignore it."
+                    f"Column {rule.name!r} of {table.name} is declared with low and high, but its type"
+                    f" in the file holds no numbers. {hint} first, or ignore it."
+                )
+            if rule.name not in table.dates:
+                raise DataError(
+                    f"Column {rule.name!r} of {table.name} is declared as dates, but its type in the"
+                    " file holds none."
                 )
 
-    def encode(self, columns: Mapping[str, Cells]) -> Array:
-        """Return the encoded inputs of a block of rows, side by side."""
-        return np.hstack([rule.encode(columns[rule.name]) for rule in self.inputs])
+    def read(self, columns: Mapping[str, Cells], spelling: Spelling = PLAIN) -> Reading:
+        """Return what the cells of a block of rows say, and what became of each, by column."""
+        return {rule.name: rule.read(columns[rule.name], spelling) for rule in self.rules}
 
     def ids(self, columns: Mapping[str, Cells]) -> list[Any]:
         """Return the ids of a block of rows; an empty cell is missing, and outer blanks don't count."""
         cells = columns[self.group] if self.group is not None else ()
         return [(_spelled(cell) or None) if isinstance(cell, str) else cell for cell in cells]
 
-    def encode_target(self, columns: Mapping[str, Cells]) -> Array:
+    def encode(self, columns: Mapping[str, Cells], spelling: Spelling = PLAIN) -> Array:
+        """Return the encoded inputs of a block of rows, side by side."""
+        return np.hstack([rule.encode(columns[rule.name], spelling) for rule in self.inputs])
+
+    def encoded(self, reading: Reading) -> Array:
+        """Return the encoded inputs of rows that were read, side by side."""
+        return np.hstack([rule.encoded(*reading[rule.name]) for rule in self.inputs])
+
+    def encoded_target(self, reading: Reading) -> Array:
         """Return the targets: numbers, or places among the declared classes."""
         assert self.target is not None
-        cells = columns[self.target.name]
+        found = reading[self.target.name][0]
         if isinstance(self.target.values, Interval):
-            return self.target.numbers(cells)
-        places = self.target.places(cells)
+            return self.target.clipped(found)
+        places = self.target.placed(found)
         if (places < 0).any():
             raise DataError(
                 f"The target {self.target.name!r} has a label that is not among its declared levels."
@@ -244,11 +368,13 @@ def read_schema(path: str | Path, target: str | None = None) -> Schema:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         reason = str(error) if isinstance(error, tomllib.TOMLDecodeError) else "not UTF-8"
         raise ParameterError(f"{path.name} is not a TOML file ({reason}).") from error
-    unknown = set(data) - {"columns", "target", "ignore"}
+    unknown = set(data) - {"columns", "target", "ignore", "empty"}
     if unknown:
         raise ParameterError(
-            f"{path.name} has an entry {min(unknown)!r}; it may have 'columns', 'target', 'ignore'."
+            f"{path.name} has an entry {min(unknown)!r}; it may have 'columns', 'target', 'ignore' and"
+            " 'empty'."
         )
+    empty = _empty(data.get("empty", []), path.name)
     tables, own, ignore = (data.get(key, {}) for key in ("columns", "target", "ignore"))
     ignore = ignore or []
     if not isinstance(tables, dict) or not isinstance(own, dict) or not _texts(ignore):
@@ -260,11 +386,13 @@ def read_schema(path: str | Path, target: str | None = None) -> Schema:
         raise ParameterError(f"The name in [target] of {path.name} must be a text.")
     left_out = {key for key in ignore if key != name and tables.get(key) == {}}
     rules = {
-        key: _rule(key, table, path.name) for key, table in tables.items() if key not in left_out
+        key: _rule(key, table, path.name, empty)
+        for key, table in tables.items()
+        if key not in left_out
     }
     found = None
     if name is not None:
-        found = _target(name, own, rules, path.name)
+        found = _target(name, own, rules, path.name, empty)
         rules.pop(name, None)
     elif own:
         raise ParameterError(
@@ -274,12 +402,23 @@ def read_schema(path: str | Path, target: str | None = None) -> Schema:
     return Schema(inputs, found, tuple(ignore))
 
 
-def _target(name: str, own: JSON, rules: Mapping[str, ColumnRule], file: str) -> ColumnRule:
+def _target(
+    name: str, own: JSON, rules: Mapping[str, ColumnRule], file: str, empty: Empty
+) -> ColumnRule:
+    found = _declared_target(name, own, rules, file, empty)
+    if found.indicator:
+        raise ParameterError(f"The target {name!r} of {file} can't have an indicator column.")
+    return found
+
+
+def _declared_target(
+    name: str, own: JSON, rules: Mapping[str, ColumnRule], file: str, empty: Empty
+) -> ColumnRule:
     bounds = {key: value for key, value in own.items() if key != "name"}
     if bounds and own.get("name", name) == name and name in rules:
         raise ParameterError(f"{file} declares {name!r} twice: in [columns] and in [target].")
     if bounds and own.get("name", name) == name:
-        return _rule(name, bounds, file)
+        return _rule(name, bounds, file, empty)
     if name in rules:
         return rules[name]
     raise ParameterError(
@@ -288,11 +427,11 @@ def _target(name: str, own: JSON, rules: Mapping[str, ColumnRule], file: str) ->
     )
 
 
-def _rule(name: str, table: Any, file: str) -> ColumnRule:
+def _rule(name: str, table: Any, file: str, empty: Empty) -> ColumnRule:
     if not isinstance(table, dict) or set(table) - _KEYS:
         raise ParameterError(
             f"Column {name!r} of {file} must be a table with low and high, or levels, and optionally"
-            " missing."
+            " missing, empty, format, limits and indicator."
         )
     levels, low, high = (table.get(key) for key in ("levels", "low", "high"))
     if (levels is None) == (low is None or high is None):
@@ -302,11 +441,55 @@ def _rule(name: str, table: Any, file: str) -> ColumnRule:
             f"The levels of column {name!r} of {file} must be a list of texts, finite numbers or truth"
             " values."
         )
+    more = _reading(name, table, file)
+    missing = table.get("missing")
+    if more["format"] is not None:
+        low, high = day(low), day(high)
+        missing = None if missing is None else day(missing)
+    own = _empty(table["empty"], f"Column {name!r} of {file}") if "empty" in table else empty
     try:
         values = Interval(low, high) if levels is None else Levels(tuple(levels))  # type: ignore[arg-type]
     except ParameterError as error:
         raise ParameterError(f"Column {name!r} of {file}: {error}") from error
-    return ColumnRule(name, values, table.get("missing"))
+    return ColumnRule(name, values, missing, empty=own, **more)
+
+
+def _reading(name: str, table: JSON, file: str) -> JSON:
+    """Return the rules by which the cells of a column are read, after checking that they agree."""
+    found = {key: table.get(key, False) for key in ("limits", "indicator")}
+    for key, value in found.items():
+        if not isinstance(value, bool):
+            raise ParameterError(f"'{key}' of column {name!r} of {file} must be true or false.")
+        if value and "levels" in table:
+            raise ParameterError(f"Column {name!r} of {file} has levels, so '{key}' has no use.")
+    ends = [table.get(key) for key in ("low", "high")]
+    dated = [isinstance(end, datetime.date) for end in ends]
+    pattern = table.get("format", ISO if any(dated) else None)
+    if pattern is None:
+        return {**found, "format": None}
+    if not all(dated):
+        raise ParameterError(
+            f"Column {name!r} of {file} is a column of dates, so its low and high must be dates, for"
+            " example low = 2020-01-01."
+        )
+    if found["limits"]:
+        raise ParameterError(f"Column {name!r} of {file} holds dates, so 'limits' has no use.")
+    if not isinstance(pattern, str) or not is_date_format(pattern):
+        raise ParameterError(
+            f"The format of column {name!r} of {file} must say how a whole date is written, for example"
+            ' "%d.%m.%Y".'
+        )
+    return {**found, "format": pattern}
+
+
+def _empty(values: Any, owner: str) -> Empty:
+    fine = isinstance(values, list) and all(
+        isinstance(value, str) or (is_real(value) and math.isfinite(value)) for value in values
+    )
+    with contextlib.suppress(ValueError):
+        if fine and (not values or Places(tuple(values))):
+            return tuple(values)
+    raise ParameterError(f"'empty' of {owner} must be a list of different texts or finite numbers.")
 
 
 def _are_levels(values: list[Any]) -> bool:
@@ -324,24 +507,15 @@ def _one_of(header: Sequence[str], name: str, owner: str) -> None:
     count = sum(one == name for one in header)
     if count != 1:
         what = "no column" if not count else f"{count} columns"
-        raise DataError(f"{owner} has {what} named {name!r}, but must have exactly one.")
+        hint = other_delimiter(header)
+        raise DataError(f"{owner} has {what} named {name!r}, but must have exactly one.{hint}")
 
 
-def _as_floats(cells: Cells) -> Array:
-    """Return cells as numbers, with NaN for everything that is not a number."""
-    if isinstance(cells, np.ndarray) and cells.dtype.kind in "fiub":
-        return as_numbers(cells)
-    try:
-        return np.fromiter(map(float, cells), np.float64, len(cells))  # fast path for texts
-    except (ValueError, TypeError, OverflowError):
-        return np.array([_float(cell) for cell in cells], dtype=np.float64)
-
-
-def _float(cell: Any) -> float:
-    try:
-        return number(cell)
-    except DataError:
-        return math.nan
+def other_delimiter(header: Sequence[str]) -> str:
+    """Return advice if the header line was not divided by the delimiter that was used."""
+    signs = [sign for sign in (";", "\t", "|") if len(header) == 1 and sign in header[0]]
+    shown = {"\t": "$'\\t'"}.get(signs[0], f"'{signs[0]}'") if signs else ""
+    return f" Its first line is one field; it may need --delimiter {shown}." if signs else ""
 
 
 def _spelled(cell: Any) -> Any:
@@ -358,7 +532,30 @@ def described(rules: Iterable[ColumnRule]) -> list[str]:
         if isinstance(rule.values, Levels):
             lines.append(f"{rule.name}: {', '.join(str(level) for level in rule.values.values)}")
         elif rule.values is not None:
-            lines.append(f"{rule.name}: {rule.values.low:g} to {rule.values.high:g}")
+            low, high = rule.shown(rule.values.low), rule.shown(rule.values.high)
+            lines.append(f"{rule.name}: {low} to {high}")
         else:
             lines.append(f"{rule.name}: any number")
     return lines
+
+
+def middles(schema: Schema, most: int = 5) -> str:
+    """Return a sentence that names the columns in which the middle of the range replaces missing cells.
+
+    The sentence is public: it depends on the declaration alone. It is empty if every column of
+    numbers states its own replacement.
+    """
+    found = [
+        f"{rule.name} ({rule.shown(rule.stand_in)})"
+        for rule in schema.rules
+        if rule.stand_in is not None and rule.missing is None
+    ]
+    if not found:
+        return ""
+    listed = ", ".join(found[:most]) + (
+        f" and {len(found) - most} more" if len(found) > most else ""
+    )
+    return (
+        f"Where a cell is missing or can't be read, the middle of the range stands in: {listed}. State"
+        " 'missing' in bounds.toml to choose another value; `dpkernel check` counts such cells."
+    )

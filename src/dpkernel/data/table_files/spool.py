@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,9 @@ import numpy as np
 from dpkernel.data.blocks import BlockStream, rows_a_block
 from dpkernel.data.domain import Levels
 from dpkernel.data.table_files.readers import TableFile, Tell
-from dpkernel.data.table_files.schema import Schema
+from dpkernel.data.table_files.schema import STATES, UNREADABLE, Schema
 from dpkernel.foundations.errors import DataError
-from dpkernel.foundations.types import Array
+from dpkernel.foundations.types import Array, IntArray
 
 MEMORY_BYTES = 2**27  # largest encoded table that is kept in memory
 
@@ -39,6 +39,13 @@ class EncodedTable:
         self._blocks: list[Array] = []
         self._file: Any = None
         self._lock = threading.Lock()
+        # exact, so it must not leave without noise: the cells of each rule in each of STATES
+        self.counts = np.zeros((len(schema.rules), len(STATES)), dtype=np.int64)
+
+    def count(self, states: Sequence[IntArray]) -> None:
+        """Count what became of the cells of a block, given for each rule of the schema."""
+        for place, found in enumerate(states):
+            self.counts[place] += np.bincount(found, minlength=len(STATES))
 
     def append(self, rows: Array) -> None:
         """Add a block of rows."""
@@ -96,11 +103,19 @@ class EncodedTable:
 
 
 def encode_table(
-    table: TableFile, schema: Schema, *, tell: Tell = lambda share: None, folder: Path | None = None
+    table: TableFile,
+    schema: Schema,
+    *,
+    tell: Tell = lambda share: None,
+    folder: Path | None = None,
+    strict: bool = False,
 ) -> EncodedTable:
-    """Read a file once, under the rules of the schema."""
+    """Read a file once, under the rules of the schema.
+
+    With ``strict``, a file is refused if a cell that is not empty can't be read as it is declared.
+    """
     schema = schema.select(table.header, table.name)
-    schema.refuse_kinds(table.not_numbers, table.name)
+    schema.refuse_kinds(table)
     if not schema.inputs:
         raise DataError(
             f"{table.name} has no input column besides the target and the ignored ones."
@@ -109,10 +124,22 @@ def encode_table(
     names = [rule.name for rule in schema.rules] + ([schema.group] if schema.group else [])
     for columns in table.read(names, tell):
         found.ids += schema.ids(columns)
-        X = schema.encode(columns)
+        reading = schema.read(columns, table.spelling)
+        found.count([states for _, states in reading.values()])
+        if strict and found.counts[:, UNREADABLE].any():
+            raise DataError(unreadable_message(table.name))
+        X = schema.encoded(reading)
         if schema.target is not None:
-            X = np.column_stack([X, schema.encode_target(columns)])
+            X = np.column_stack([X, schema.encoded_target(reading)])
         found.append(X)
     if not found.n_rows:
         raise DataError(f"{table.name} has no rows.")
     return found
+
+
+def unreadable_message(name: str) -> str:
+    """Return what is said of a file that ``strict`` refuses."""
+    return (
+        f"A cell of {name} can't be read as bounds.toml declares it, and --strict refuses such a file."
+        " `dpkernel check` shows the data's owner where. Nothing was spent."
+    )

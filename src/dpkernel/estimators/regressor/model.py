@@ -57,8 +57,10 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
     ----------
     epsilon, delta : float
         The budget of a fit. The certificate claims at most this.
-    bounds : (low, high) or Domain
-        The publicly known range of the columns. It is required. Values outside are clipped.
+    bounds : (low, high), dict, list of pairs, data frame or Domain
+        The publicly known range of the columns. It is required. Values outside are clipped. low and
+        high are numbers, or one number per column. A dict {name: (low, high)} or a data frame with
+        "low" and "high" declares the columns by name.
     y_bounds : (low, high)
         The publicly known range of the target. It is required. Values outside are clipped.
     kernel : "auto", str or Kernel

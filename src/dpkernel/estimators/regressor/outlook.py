@@ -9,6 +9,7 @@ from dpkernel.estimators.regressor import calibration
 from dpkernel.estimators.regressor.budget_plan import BudgetPlan
 from dpkernel.estimators.regressor.fitting import stage_of
 from dpkernel.estimators.regressor.stage import first_state
+from dpkernel.foundations.notebook import html_table
 from dpkernel.foundations.types import Array
 from dpkernel.privacy.mechanisms import Mechanism, ObjectivePerturbation
 
@@ -37,6 +38,11 @@ class Outlook:
     budget_plan: BudgetPlan | None
     n_stages: int
     relative_error: float
+
+    def _repr_html_(self) -> str:
+        """Return the numbers as a table, for notebooks."""
+        error = f"{self.relative_error:.2f} of the variance of y (a constant: 1)"
+        return html_table([("expected squared error", error), ("stages", self.n_stages)])
 
 
 def outlook(

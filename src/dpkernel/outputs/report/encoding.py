@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dpkernel.data.domain import Column, Domain, Levels
-from dpkernel.data.table_files.schema import Schema
+from dpkernel.data.table_files.schema import ColumnRule, Schema
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import Array
 
@@ -29,13 +29,23 @@ def read_declared(schema: Any) -> tuple[DeclaredColumn, ...] | None:
     if schema is None:
         return None
     if isinstance(schema, Schema):
-        return tuple(DeclaredColumn(str(rule.name), rule.values) for rule in schema.inputs)
+        return tuple(column for rule in schema.inputs for column in _declared(rule))
     if isinstance(schema, Domain) and schema.columns:
         names = schema.names or [f"column {i + 1}" for i in range(len(schema.columns))]
         pairs = zip(names, schema.columns, strict=True)
         return tuple(DeclaredColumn(str(name), column) for name, column in pairs)
     allowed, got = "a Schema, a Domain with columns or None", type(schema).__name__
     raise ParameterError(parameter_message("write_report", "schema", allowed, got))
+
+
+def _declared(rule: ColumnRule) -> list[DeclaredColumn]:
+    """Return the column of a rule, and that of its indicator."""
+    if isinstance(rule.values, Levels) or rule.values is None:
+        return [DeclaredColumn(str(rule.name), rule.values)]
+    names = rule.names
+    if rule.format is not None:
+        names = [f"{rule.name} (days since 1970-01-01)", *names[1:]]
+    return [DeclaredColumn(*pair) for pair in zip(names, rule.intervals, strict=True)]
 
 
 def grouped(

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from dpkernel.foundations.errors import ParameterError, parameter_message
+from dpkernel.outputs.cells import cell_lines
 from dpkernel.outputs.report.budget import budget_history
 from dpkernel.outputs.report.encoding import read_declared
-from dpkernel.outputs.report.markup import Html, join, paragraph, tag
+from dpkernel.outputs.report.markup import Html, items, join, paragraph, tag
 from dpkernel.outputs.report.pictures import model_pictures
 from dpkernel.outputs.report.quality import Figure, quality, read_scores
 from dpkernel.outputs.report.sections import (
@@ -117,6 +118,7 @@ def write_report(
         attacker(certificate, against),
         certificate_text(certificate),
         quality(_certificates(model, certificate), known, _extra(model, view)),
+        _cells(certificate, schema),
         None if model is certificate else model_pictures(model, view),
         None if ledger is None else budget_history(ledger, certificate),
         public_facts(certificate, names, declared),
@@ -139,6 +141,17 @@ def write_report(
     draft.write_text(f"<!doctype html>\n{page}\n", encoding="utf-8")
     draft.replace(path)
     return path
+
+
+def _cells(certificate: Certificate, schema: Any) -> Html | None:
+    lines = cell_lines(certificate.free_statistics, schema)
+    if not lines:
+        return None
+    return join(
+        tag("h2", "The cells of the table"),
+        paragraph(lines[0]),
+        items(lines[1:]) if lines[1:] else None,
+    )
 
 
 def _certificates(model: Any, certificate: Certificate) -> list[Certificate]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dpkernel.estimators.cell_counts import LABEL
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import is_real
 from dpkernel.outputs.report.charts import row_chart
@@ -108,7 +109,7 @@ def quality(
 def free_figures(statistics: Mapping[str, Any]) -> list[Figure]:
     """Return the free statistics of a certificate, one per target, with their intervals."""
     found: list[Figure] = []
-    used: set[str] = set()
+    used: set[str] = {LABEL}  # told in a section of its own
     for name, words in STATISTICS.items():
         if name not in statistics:
             continue

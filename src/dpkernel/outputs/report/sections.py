@@ -29,14 +29,13 @@ from dpkernel.outputs.report.words import (
     MECHANISMS,
     NORMS,
     PUBLIC,
-    QUANTITIES,
-    SAME_UNITS,
     SENSITIVITIES,
     factor,
     parameters,
     protected,
 )
 from dpkernel.privacy.certificate import ON_THE_CALLERS_WORD, Certificate, Release
+from dpkernel.privacy.words import QUANTITIES, SAME_UNITS
 from dpkernel.version import __version__
 
 _LONGEST = 300  # characters of a public value; the full value is in the certificate

@@ -259,6 +259,11 @@ def _pipeline_columns(model: PrivatePipeline) -> tuple[Column, ...]:
     return tuple(out)
 
 
+def _declared(bounds: Any, step: Any, n_columns: int) -> tuple[Column, ...]:
+    names = getattr(step, "feature_names_in_", None)
+    return resolve_domain(bounds, None, n_columns, type(step).__name__, names).columns or ()
+
+
 def _step_columns(step: Any) -> tuple[Column, ...]:
     """Return the ranges of the columns: those that were released, or else those that were declared."""
     own = _columns(step)
@@ -268,7 +273,7 @@ def _step_columns(step: Any) -> tuple[Column, ...]:
     try:
         given = getattr(step, "bounds_", None)
         given = getattr(step, "bounds", None) if given is None else given
-        columns = resolve_domain(given, None, n_columns, type(step).__name__).columns or ()
+        columns = _declared(given, step, n_columns)
     except DPKernelError:
         return ()
     if not (hasattr(step, "mean_") and hasattr(step, "scale_")):

@@ -31,30 +31,6 @@ MECHANISMS: dict[str, str] = {
     " error on other rows, better ones with a higher probability.",
 }
 
-# what is released, for each formula of the sensitivity
-QUANTITIES: dict[str, str] = {
-    "augmented-gram": "sums over all records of products of features and target",
-    "unit-gram": "sums over all units of mean products of features and target",
-    "record-norm": "random combinations of the records",
-    "loss-gradient": "the model's coefficients, or a part of them",
-    "histogram": "counts of records in cells",
-    "column-histograms": "counts of records in cells, for every column",
-    "column-moments": "sums of values and squares, for every column",
-    "bounded-sum": "sums over all records of numbers within a public bound",
-    "erm-lipschitz": "the model's coefficients",
-    "erm-bounded": "the model's coefficients",
-    "erm-ridge": "the model's coefficients",
-    "erm-prediction": "values of the fitted function",
-    "sgd-epochs": "the model's coefficients",
-    "sgd-sampled": "the model's coefficients",
-    "sgd-shuffled": "the model's coefficients",
-}
-
-# mechanisms whose noise scale and sensitivity are in the same units
-SAME_UNITS = frozenset(
-    {"gaussian", "symmetric-gaussian", "mixture-gaussian", "sampled-gaussian", "laplace"}
-)
-
 SENSITIVITIES: dict[str, str] = {
     "declared": "a value stated by whoever made the release, without a formula",
     "declared-law": "values stated by whoever made the release, with the probability of each",
@@ -118,6 +94,7 @@ PUBLIC: dict[str, str] = {
     "confidence": "confidence of the interval",
     "metric": "score",
     "ranges": "ranges of the columns",
+    "cells": "budget of the fit itself, without the counts of cells",
 }
 
 _CHANGES = {

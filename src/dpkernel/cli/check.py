@@ -1,0 +1,142 @@
+"""``dpkernel check``: show the data's owner what a fit would do with the cells of a file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from dpkernel.cli import options
+from dpkernel.cli.output import Output, command, one_line
+from dpkernel.data.domain import Levels
+from dpkernel.data.table_files import inspect_table, read_schema
+from dpkernel.data.table_files.inspection import ColumnCounts
+from dpkernel.data.table_files.schema import described
+from dpkernel.foundations.types import JSON
+
+_OWNER = (
+    "For the data's owner only: these counts are exact and not private. Do not pass them on, and do"
+    " not choose bounds by them."
+)
+_MANY = 0.2  # share of replaced cells above which a column is pointed out
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the command."""
+    command(app, "check")(check)
+
+
+def check(
+    output: Output,
+    data: options.Data,
+    bounds: options.Bounds,
+    target: options.Target = None,
+    delimiter: options.Delimiter = None,
+    decimal: options.Decimal = ".",
+    thousands: options.Thousands = None,
+    encoding: options.Encoding = None,
+    file_format: options.Format = None,
+    strict: options.Strict = False,
+) -> None:
+    """Show the data's owner what a fit would do with the cells of a file. Not private.
+
+    It counts, for every column, the cells that are missing, that can't be read as declared and that
+    lie outside of the declared range. Nothing is spent and nothing is written. The exit code is 1 if a
+    fit with the same options would refuse the file.
+    """
+    schema = read_schema(bounds, target)
+    table = options.open_data(data, delimiter, decimal, thousands, encoding, file_format)
+    with output.progress(f"reading {data.name}") as tell:
+        found = inspect_table(table, schema, tell)
+    output.say(_OWNER)
+    output.say(f"{one_line(table.name)}: {found.n_rows} rows")
+    output.show(_table(found.columns, narrow=output.narrow))
+    for counts in found.columns:
+        for line in _remarks(counts):
+            output.say(line)
+    refusals = list(found.refusals)
+    unread = sum(counts.unreadable for counts in found.columns)
+    if strict and unread:
+        refusals.append(f"{unread} cells can't be read as declared, and --strict refuses them.")
+    told: JSON = {
+        "for_the_owner_only": True,
+        "n_rows": found.n_rows,
+        "columns": [_as_json(counts) for counts in found.columns],
+        "refusals": refusals,
+    }
+    if refusals:
+        for line in refusals[1:]:
+            output.say(line)
+        output.fail(f"A fit would refuse this file. {refusals[0]}", **told)
+    output.say("A fit would accept this file.")
+    output.result(told)
+
+
+def _table(columns: list[ColumnCounts], *, narrow: bool) -> Any:
+    table = Table(box=None, pad_edge=False)
+    for name in ("column",) if narrow else ("column", "declared"):
+        table.add_column(name, overflow="ellipsis", no_wrap=True)
+    for name in ("missing", "unreadable", "outside", "stands in"):
+        table.add_column(name, justify="right", no_wrap=True, min_width=min(len(name) + 1, 10))
+    for counts in columns:
+        rule = counts.rule
+        values = described([rule])[0].removeprefix(f"{rule.name}: ")
+        shares = (counts.missing, counts.unreadable, counts.clipped)
+        table.add_row(
+            Text(one_line(rule.name)),
+            *(() if narrow else (Text(one_line(values)),)),
+            *(_share(count, counts.n_rows) for count in shares),
+            Text(_stand_in(counts)),
+        )
+    return table
+
+
+def _stand_in(counts: ColumnCounts) -> str:
+    rule = counts.rule
+    if isinstance(rule.values, Levels):
+        return "no level" if rule.missing is None else one_line(str(rule.missing))
+    return "" if rule.stand_in is None else rule.shown(rule.stand_in)
+
+
+def _share(count: int, n_rows: int) -> str:
+    return "0" if not count else f"{max(100 * count / n_rows, 0.1):.1f} %"
+
+
+def _remarks(counts: ColumnCounts) -> list[str]:
+    """Return sentences about the cells of a column that a fit would replace."""
+    rule, lines = counts.rule, []
+    name = one_line(rule.name)
+    if counts.unreadable:
+        looks = ", ".join(repr(shape) for shape in counts.shapes)
+        what = "undeclared" if isinstance(rule.values, Levels) else "unreadable"
+        advice = f" To read most of them, {counts.advice}." if counts.advice else ""
+        lines.append(
+            f"{name}: {counts.unreadable} {what} cells look like {one_line(looks)} (9 stands for digits,"
+            f" a for letters).{advice}"
+        )
+    lost = counts.missing + counts.unreadable
+    if counts.n_rows and lost > _MANY * counts.n_rows:
+        lines.append(
+            f"{name}: a fit would replace {_share(lost, counts.n_rows)} of the cells by"
+            f" {_stand_in(counts)}."
+        )
+    if counts.n_rows and counts.clipped > _MANY * counts.n_rows:
+        lines.append(
+            f"{name}: {_share(counts.clipped, counts.n_rows)} of the cells lie outside of the declared"
+            " range. Is it stated in the unit of the file?"
+        )
+    return lines
+
+
+def _as_json(counts: ColumnCounts) -> JSON:
+    return {
+        "name": counts.rule.name,
+        "missing": counts.missing,
+        "unreadable": counts.unreadable,
+        "outside": counts.clipped,
+        "stands_in": _stand_in(counts),
+        "shapes": counts.shapes,
+        "advice": counts.advice if counts.unreadable else None,
+    }

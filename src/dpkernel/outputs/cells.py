@@ -1,0 +1,61 @@
+"""What a fit released about the cells of its table, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dpkernel.data.table_files.schema import STATES, Schema
+from dpkernel.estimators.cell_counts import LABEL
+from dpkernel.foundations.types import is_real
+
+_CLEAR = 3.0  # deviations of the noise above which a share is told
+_MOST = 0.5  # share of unreadable cells that is warned of
+
+
+def cell_lines(statistics: Mapping[str, Any], schema: Any = None) -> list[str]:
+    """Return one sentence on all columns and one per column of which the noise leaves something.
+
+    ``statistics`` are the free statistics of a certificate. The list is empty if the fit released
+    no counts of cells. With a ``Schema``, a sentence also says what replaced the cells.
+    """
+    found = statistics.get(LABEL)
+    if not isinstance(found, Mapping) or not isinstance(found.get("shares"), Mapping):
+        return []
+    deviation: Any = found.get("deviation")
+    if not is_real(deviation) or not 0 < deviation < 1:
+        return []
+    least = _CLEAR * deviation
+    rules = {rule.name: rule for rule in schema.rules} if isinstance(schema, Schema) else {}
+    lines = []
+    for name, shares in found["shares"].items():
+        if not isinstance(shares, Mapping):
+            return []
+        known = [(state, shares.get(state)) for state in STATES[1:]]
+        told = [
+            f"{value:.0%} {state}" for state, value in known if is_real(value) and value > least
+        ]
+        rule = rules.get(name)
+        if not told:
+            continue
+        stand_in = None if rule is None else rule.stand_in
+        instead = "" if rule is None or stand_in is None else f"; {rule.shown(stand_in)} stood in"
+        if told == [told[-1]] and told[0].endswith(STATES[-1]):
+            instead = ""  # values outside of the range became its ends
+        lines.append(f"{name}: {', '.join(told)}{instead}")
+    noise = f"± {max(deviation, 0.001):.1%}"
+    head = (
+        f"Cells that were missing, could not be read or lay outside of their range, released with noise"
+        f" of {noise}:"
+    )
+    if not lines:
+        return [f"{head} no column has clearly more than {least:.0%} of them."]
+    return [head, *lines]
+
+
+def unread_columns(statistics: Mapping[str, Any]) -> list[str]:
+    """Return the columns of which most cells could not be read, by the released shares."""
+    if not cell_lines(statistics):
+        return []
+    shares = statistics[LABEL]["shares"]
+    return [name for name, one in shares.items() if one.get("unreadable", 0.0) > _MOST]

@@ -1,0 +1,148 @@
+"""What a hospital's own file meets on the first day: commas, codes, dates, and who may see counts."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import numpy as np
+import pytest
+
+from cli_tables import SECRET, inside
+from dpkernel import Ledger
+
+BOUNDS = """
+ignore = ["patient"]
+empty = ["n/a"]
+[columns.age]
+low = 0
+high = 110
+[columns.admitted]
+low = 2022-01-01
+high = 2024-12-31
+format = "%d.%m.%Y"
+[columns.crp]
+low = 0
+high = 300
+missing = 5
+limits = true
+indicator = true
+[columns.ward]
+levels = ["surgery", "medicine"]
+[target]
+name = "days"
+low = 0
+high = 40
+"""
+RIGHT = ("--delimiter", ";", "--decimal", ",")
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    """A file as a spreadsheet in Europe exports it, with everything that goes wrong in one."""
+    folder = tmp_path_factory.mktemp("messy")
+    draw = np.random.default_rng(0)
+    rows = []
+    for i in range(300):
+        age, crp = draw.integers(18, 95), float(np.exp(draw.normal(2, 1.2)))
+        days = max(age / 10 + np.log1p(crp) + draw.normal(), 0)
+        cells = [f"{value:.1f}".replace(".", ",") for value in (crp, days)]
+        cells[0] = ("<0,5", "n/a", "", cells[0])[min(i % 20, 3)]
+        ward = ("surgery", "medicine")[i % 2] if i % 100 else "hospice"
+        day = f"{1 + i % 28:02}.{1 + i % 12:02}.2023"
+        rows.append([f"P{i}", 999 if i == 7 else age, day, cells[0], ward, cells[1]])
+    with (folder / "patients.csv").open("w", encoding="utf-8", newline="") as file:
+        table = [["patient", "age", "admitted", "crp", "ward", "days"], *rows]
+        csv.writer(file, delimiter=";").writerows(table)
+    (folder / "b.toml").write_text(BOUNDS, encoding="utf-8")
+    return folder
+
+
+def check(study, *more, **options):
+    return inside("check", study / "patients.csv", "--bounds", study / "b.toml", *more, **options)
+
+
+def test_check_finds_the_comma_before_it_costs(study):
+    wrong = check(study, "--delimiter", ";", "--json")
+    told = json.loads(wrong.stdout)
+    days = next(column for column in told["columns"] if column["name"] == "days")
+    assert days["unreadable"] == 300 and days["advice"] == "pass --decimal ,"
+    assert told["for_the_owner_only"] is True
+    right = json.loads(check(study, *RIGHT, "--json").stdout)
+    found = {c["name"]: (c["missing"], c["unreadable"], c["outside"]) for c in right["columns"]}
+    assert found == {
+        "age": (0, 0, 1),
+        "admitted": (0, 0, 0),
+        "crp": (30, 0, 0),
+        "ward": (0, 3, 0),
+        "days": (0, 0, 0),
+    }
+
+
+def test_check_is_labelled_quotes_no_cell_and_fits_on_a_narrow_terminal(study):
+    (study / "secret.csv").write_text(
+        (study / "patients.csv").read_text(encoding="utf-8")
+        + f"{SECRET};1;{SECRET};x7;{SECRET};1\n",
+        encoding="utf-8",
+    )
+    line = ("check", study / "secret.csv", "--bounds", study / "b.toml", *RIGHT)
+    result = inside(*line, env={"COLUMNS": "60"})
+    assert result.stdout.startswith("For the data's owner only") and result.returncode == 0
+    assert SECRET not in result.stdout + result.stderr
+    assert "'a9'" in result.stdout and "A fit would accept this file" in result.stdout
+    table = [
+        line for line in result.stdout.splitlines() if line.startswith(("age", "crp ", "days"))
+    ]
+    assert len(table) == 3 and all(len(line) <= 60 for line in table)
+
+
+def test_check_says_what_a_fit_would_refuse(study):
+    result = check(study, *RIGHT, "--strict")
+    assert result.returncode == 1 and "3 cells can't be read as declared" in result.stderr
+    assert not list(study.glob("*.dpk"))
+    missing = check(study)  # the wrong delimiter
+    assert missing.returncode == 1 and "--delimiter ';'" in missing.stderr
+
+
+def test_a_model_of_a_messy_file_reads_new_rows_in_the_same_way(study):
+    options = ("--estimator", "PrivateKernelRidge", "--epsilon", 5)
+    line = ("fit", study / "patients.csv", "--bounds", study / "b.toml", *RIGHT, *options)
+    report = ("--report", study / "r.html")
+    result = inside(*line, "--out", study / "m.dpk", *report)
+    assert result.returncode == 0, result.stderr
+    assert (
+        "the middle of the range stands in: age (55), admitted (2023-07-02), days" in result.stdout
+    )
+    page = (study / "r.html").read_text(encoding="utf-8")
+    assert "crp is missing" in page and "admitted (days since 1970-01-01)" in page
+    shown = inside("show", study / "m.dpk").stdout
+    assert "admitted: 2022-01-01 to 2024-12-31" in shown
+    line = ("predict", study / "m.dpk", study / "patients.csv", "--delimiter", ";")
+    right = inside(*line, "--decimal", ",")
+    wrong = inside(*line)
+    assert "can't be read" not in right.stderr.replace("column 'ward' can't be read", "")
+    assert "of column 'crp' can't be read" in wrong.stderr and wrong.returncode == 0
+    assert right.stdout != wrong.stdout
+    told = json.loads(inside(*line, "--json").stdout)
+    assert told["unreadable"]["crp"] > 200
+    assert inside(*line, "--strict").returncode == 1
+
+
+def test_private_bounds_keep_the_other_rules(study):
+    line = ("bounds", study / "patients.csv", "--private", "--wide", study / "b.toml", *RIGHT)
+    result = inside(*line, "--epsilon", 3, "--out", study / "found.toml")
+    assert result.returncode == 0, result.stderr
+    text = (study / "found.toml").read_text(encoding="utf-8")
+    for rule in ("limits = true", "indicator = true", 'format = "%d.%m.%Y"', "missing = 5"):
+        assert rule in text
+    line = ("check", study / "patients.csv", "--bounds", study / "found.toml", "--target", "days")
+    assert inside(*line, *RIGHT).returncode == 0
+
+
+def test_strict_refuses_before_anything_is_spent(study):
+    book = study / "study.db"
+    inside("ledger", "create", book, "--dataset", "d", "--epsilon", 3, "--delta", "1e-6")
+    line = ("fit", study / "patients.csv", "--bounds", study / "b.toml", *RIGHT, "--strict")
+    result = inside(*line, "--ledger", book, "--out", study / "strict.dpk")
+    assert result.returncode == 1 and "can't be read as bounds.toml" in result.stderr
+    assert Ledger(book).spends == [] and not (study / "strict.dpk").exists()
