@@ -453,7 +453,9 @@ def walk(value: Any) -> dict[str, Any]:
         if thing is None or isinstance(thing, (bool, int, float, complex, str, bytes)):
             found[path] = repr(thing)
             return
-        if id(thing) in seen:
+        parameters = getattr(type(thing), "__dataclass_params__", None)
+        value = parameters is not None and parameters.frozen  # equal plans may share such objects
+        if id(thing) in seen and not value:
             found[path] = f"-> {seen[id(thing)]}"
             return
         seen[id(thing)] = path
