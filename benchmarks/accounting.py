@@ -76,7 +76,7 @@ def main() -> None:
         "search among 3 regressors, 7,000 x 4 / its 4 fits alone": search(),
         **{
             f"spend after {SPENDS:,} spends, {rule} / after none": ledger(rule)
-            for rule in ("gaussian", "renyi", "basic")
+            for rule in ("gaussian", "basic")
         },
     }
     with RESULTS.open("w", newline="", encoding="utf-8") as file:

@@ -282,7 +282,7 @@ class Ledger:
     def forecast(self, what: Plan | PrivacyProfile, *, claim: Budget | None = None) -> Forecast:
         """Return whether a plan would fit and what would be left, and record nothing."""
         _, spend = self._line(what, "forecast", claim, None, True)
-        settings, earlier = self._store.settings(), self.spends
+        settings, earlier = self._store.settings(), self._store.lines()
         lines = [*earlier, spend]
         try:
             _admit(settings, earlier, spend)
@@ -402,7 +402,7 @@ class Ledger:
 
         It is None without a ceiling, and before the first spend has decided it.
         """
-        settings, spends = self._store.settings(), self.spends
+        settings, spends = self._store.settings(), self._store.lines()
         if settings.accounting == "auto" and not spends:
             return None
         found = _rule(settings, spends)
