@@ -287,7 +287,7 @@ class Ledger:
 
     def forecast(self, what: Plan | PrivacyProfile, *, claim: Budget | None = None) -> Forecast:
         """Return whether a plan would fit and what would be left, and record nothing."""
-        settings, earlier = self._store.settings(), self.spends
+        settings, earlier = self._store.settings(), self._store.lines()
         people = any(line.label.endswith(OF_PEOPLE) for line in earlier)
         label = "forecast" + (OF_PEOPLE if people else "")  # of the kind that the ledger holds
         _, spend = self._line(what, label, claim, None, True)
@@ -432,7 +432,7 @@ class Ledger:
 
         It is None without a ceiling, and before the first spend has decided it.
         """
-        settings, spends = self._store.settings(), self.spends
+        settings, spends = self._store.settings(), self._store.lines()
         if settings.accounting == "auto" and not spends:
             return None
         found = _rule(settings, spends)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,9 @@ class Distribution:
         return Distribution(self.inner.self_compose(count), self.steps * count)
 
 
+@lru_cache(
+    maxsize=4
+)  # a calibration beside a Gaussian release asks for the same one again and again
 def gaussian(mu: float, step: float = STEP) -> Distribution:
     """Return the distribution of the Gaussian pair with this mu."""
     if mu == 0:
