@@ -32,8 +32,8 @@ def demo(tmp_path_factory):
     """The demonstration, whose steps are processes; with an audit of fewer fits."""
     out = tmp_path_factory.mktemp("demo")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dpkernel.outputs.demo._TRAINING_ROWS", 1500)
-        patch.setattr("dpkernel.outputs.demo._TEST_ROWS", 300)
+        patch.setattr("dpkernel.outputs.demo._PATIENTS", 1500)
+        patch.setattr("dpkernel.outputs.demo._NEW_PATIENTS", 300)
         patch.setattr("dpkernel.outputs.demo._AUDIT_TRIALS", 20)
         result = inside("demo", "--out", out)
     assert result.returncode == 0, result.stderr

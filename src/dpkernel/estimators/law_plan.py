@@ -31,9 +31,8 @@ from dpkernel.estimators.regressor.budget_plan import (
 from dpkernel.estimators.regressor.columns import release_law, score_layout
 from dpkernel.estimators.regressor.fitting import by_column, to_features
 from dpkernel.estimators.regressor.kernel_choice import (
-    FIRST_COMPONENTS,
     SAMPLE,
-    component_matrices,
+    mixture_prior,
     relevance_of,
 )
 from dpkernel.estimators.regressor.learning import equal_mixture, of_law, with_constant
@@ -150,11 +149,8 @@ class LawPlan(FitPlan):
         features = of_law(law, self._sizes.n_features, equal_mixture(law, self._seed), self._seed)
         width = features.n_outputs * np.dtype(self._dtype).itemsize + 8
         rows = self._passes.then(to_features, features, bytes_a_row=width)
-        sample = features.sample[:SAMPLE]
-        functions = features.of_standardised(sample)
-        matrices, _ = component_matrices(FIRST_COMPONENTS, sample, functions, None)
-        prior = np.einsum("cii->i", matrices) * (_PRIOR / len(matrices))
-        variances = np.concatenate([[_CONSTANT], np.maximum(prior, 1e-30)])
+        functions = features.of_standardised(features.sample[:SAMPLE])
+        variances = np.concatenate([[_CONSTANT], _PRIOR * mixture_prior(features, functions)])
         start = State(np.zeros(len(variances)), variances, 1.0)
         found, noises = [], []
         made: dict[Loss, tuple[PosteriorStage, RecordPasses]] = {}

@@ -19,9 +19,9 @@ from dpkernel.data.table_files import encode_table, open_table, read_schema
 from dpkernel.foundations.errors import DPKernelError
 from dpkernel.outputs.patients import BOUNDS, HEADER, visits
 
-_TRAINING_ROWS = 20_000
-_TEST_ROWS = 2_000
-_AUDIT_ROWS, _AUDIT_TRIALS = 500, 200  # an audit of the model itself would take minutes
+_PATIENTS = 20_000
+_NEW_PATIENTS = 2_000
+_AUDIT_ROWS, _AUDIT_TRIALS = 200, 100  # an audit of the model itself would take minutes
 
 
 def run_demo(out: Path, say: Callable[[str], None]) -> dict[str, Path]:
@@ -43,16 +43,15 @@ def run_demo(out: Path, say: Callable[[str], None]) -> dict[str, Path]:
     for path in (*files.values(), Path(f"{files['ledger']}-lock")):
         path.unlink(missing_ok=True)  # the demonstration starts anew; never delete a real ledger
     true = _write_tables(files)
-    say(
-        f"{_TRAINING_ROWS} made-up patients, with the latest stay of each: how many days did it take?"
-    )
+    say(f"All stays of {_PATIENTS} made-up patients: how many days does a stay take?")
     say("")
     table, model = str(files["training rows"]), str(files["model"])
     bounds, ledger = ("--bounds", str(files["bounds"])), ("--ledger", str(files["ledger"]))
     ceiling = ("--dataset", "patients", "--epsilon", "3", "--delta", "1e-6")
     _run(say, "ledger", "create", str(files["ledger"]), *ceiling)
     _run(say, "check", table, *bounds)
-    _run(say, "fit", table, *bounds, "--epsilon", "1", *ledger, "--out", model)
+    people = ("--group", "patient")  # protects a patient with all stays
+    _run(say, "fit", table, *bounds, *people, "--epsilon", "1", *ledger, "--out", model)
     _run(say, "verify", model)
     _run(say, "show", model, "--quiet", "--out", str(files["certificate"]))
     new = (str(files["new rows"]), "--id", "patient")
@@ -90,16 +89,19 @@ def run_demo(out: Path, say: Callable[[str], None]) -> dict[str, Path]:
 
 def _write_tables(files: dict[str, Path]) -> np.ndarray:
     """Write training rows, new rows without their target, and bounds; return the true targets."""
-    latest = {row["patient"]: row for row in visits(_TRAINING_ROWS + _TEST_ROWS)}
-    rows = list(latest.values())
-    for what, part in (("training rows", rows[_TEST_ROWS:]), ("new rows", rows[:_TEST_ROWS])):
+    stays = list(visits(_PATIENTS + _NEW_PATIENTS))
+    latest = {row["patient"]: row for row in stays}
+    new = list(latest.values())[:_NEW_PATIENTS]
+    ids = {row["patient"] for row in new}
+    known = [row for row in stays if row["patient"] not in ids]
+    for what, part in (("training rows", known), ("new rows", new)):
         header = [name for name in HEADER if what == "training rows" or name != "days"]
         with files[what].open("w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, header, extrasaction="ignore")
             writer.writeheader()
             writer.writerows(part)
     files["bounds"].write_text(BOUNDS, encoding="utf-8")
-    return np.array([float(row["days"]) for row in rows[:_TEST_ROWS]])
+    return np.array([float(row["days"]) for row in new])
 
 
 def _without_privacy(files: dict[str, Path]) -> np.ndarray:

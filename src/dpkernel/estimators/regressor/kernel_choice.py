@@ -133,6 +133,19 @@ def component_matrices(
     return matrices, traces
 
 
+def mixture_prior(features: LearnedFeatures, functions: Array) -> Array:
+    """Return the prior variances of coefficients for a function of variance 1 under the mixture.
+
+    The kernels of ``features`` must have variance 1 each. ``functions`` are the values of the
+    features on the first points of their sample.
+    """
+    size = len(functions)
+    centred = functions - functions.mean(axis=0)
+    values = features.kernel(features.sample[:size], features.sample[:size])
+    found = np.einsum("nl,nl->l", centred, values @ centred)
+    return np.asarray(np.maximum(found / (size**2 * len(features._mixture)), 1e-30))
+
+
 def _climb(matrices: Array, released: Released, start: Array, most: float) -> Array:
     """Return variances of the components that are more likely than ``start``, at most ``most`` in sum.
 

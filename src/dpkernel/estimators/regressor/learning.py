@@ -28,6 +28,7 @@ from dpkernel.estimators.regressor.kernel_choice import (
     Released,
     choose_kernel,
     component_matrices,
+    mixture_prior,
 )
 from dpkernel.estimators.regressor.posterior import PosteriorStage, clipped_residuals
 from dpkernel.estimators.regressor.stage import State
@@ -114,11 +115,8 @@ class LearnedFitting(Fitting):
         size = min(most, self._sizes.n_features)
         features = self._learned(law, size, equal_mixture(law, self._seed))
         functions = features.of_standardised(features.sample[:SAMPLE])
-        matrices, _ = component_matrices(
-            FIRST_COMPONENTS, features.sample[:SAMPLE], functions, None
-        )
-        prior = np.einsum("cii->i", matrices) * (PRIOR_SIGNAL * spread**2 / len(matrices))
-        variances = np.concatenate([[spread**2 / 3], np.maximum(prior, 1e-30)])
+        prior = PRIOR_SIGNAL * spread**2 * mixture_prior(features, functions)
+        variances = np.concatenate([[spread**2 / 3], prior])
         coefficients = np.zeros(len(variances))
         coefficients[0] = centre
         return features, with_constant(functions), State(coefficients, variances, spread)
