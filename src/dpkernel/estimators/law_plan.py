@@ -106,6 +106,7 @@ class LawPlan(FitPlan):
         wanted = min(max(int(signal / _SIGNAL_A_FEATURE), _FEWEST), _LARGEST, max(n // 2, 20))
         size = wanted if n_features == "auto" else int(n_features)
         self._sizes = _Sizes(n, d, size)
+        LearnedFeatures(size, random_state=seed).check()  # a bad seed raises before the spend
         self._dtype = "float32" if n >= _FLOAT32_FROM else "float64"
         self._passes = RecordPasses(source, spent=True).then(
             _to_unit, domain, self._dtype, bytes_a_row=8 * (d + 1)

@@ -39,7 +39,7 @@ from dpkernel.privacy.sensitivity import (
     loss_gradient,
 )
 from dpkernel.privacy.statistics import GramLayout
-from dpkernel.solvers.objective_perturbation import Problem
+from dpkernel.solvers.objective_perturbation import LARGEST_CONDITION, Problem
 
 LARGEST_LOG = 3.0  # of 1 + x, the cost of the ridge of a stage; a smaller ridge has no use
 _RIDGE = (
@@ -161,8 +161,10 @@ def calibrated(
     """
     n_rows, stages = table.n_rows, [weights[name] for name in losses]
     most = math.expm1(min(determinant * budget.epsilon / len(stages), LARGEST_LOG))
+    # the largest ridge and the curvature of all rows are n x times the least ridge, each
+    endless = (LARGEST_CONDITION / 2 - 1) / n_rows
     x = {
-        name: min(most, loss.smoothness * STAGE_ROW_BOUND**2 / (_RIDGE * n_rows))
+        name: min(most, endless, loss.smoothness * STAGE_ROW_BOUND**2 / (_RIDGE * n_rows))
         for name, loss in losses.items()
     }
     miss = math.log(budget.delta) + math.log(1e-7 / len(stages)) - budget.epsilon

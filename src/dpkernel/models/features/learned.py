@@ -204,8 +204,13 @@ class LearnedFeatures(FeatureMap):
             )
         return found
 
+    def check(self) -> int:
+        """Return the number of features asked for, or raise if the size or the seed is not allowed."""
+        self._public_uniforms()
+        return self._require_components(most=MOST)
+
     def _build(self, n_inputs: int) -> None:
-        n = self._require_components(most=MOST)
+        n = self.check()
         self._mixture = self._checked_components()
         self._law, self._metric = self._checked_law(n_inputs)
         landmarks, size = sizes_of(n)
