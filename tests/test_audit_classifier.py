@@ -149,7 +149,7 @@ def test_rows_that_are_not_weighted_are_found(monkeypatch, seed, attack):
     assert audit(build(features=Long()), 200, attack, seed=seed).violated
 
 
-def _as_they_are(cls, domain, features, n_rows, row_bound):
+def _as_they_are(cls, domain, features, n_rows, row_bound, constant):
     recipe = cls(domain, features, 0.3, 1.0, np.zeros(features.n_outputs), row_bound)
     return recipe, np.full(features.n_outputs + 1, 1 / (features.n_outputs + 1))
 

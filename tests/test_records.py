@@ -491,7 +491,7 @@ def test_a_dask_graph_that_fails_late_says_what_it_cost(data):
             dask.config.set(scheduler="synchronous"),
             pytest.raises(DataError, match=f"failed with OSError. .*{message}"),
         ):
-            classifier(ledger=ledger).fit(risky, labels)
+            classifier(ledger=ledger, kernel="gaussian").fit(risky, labels)
         assert len(ledger.spends) == spends
 
 

@@ -133,6 +133,7 @@ def test_a_pipeline_is_asked_in_the_units_of_its_input(tmp_path):
             ("model", PrivateKernelRidge(kernel="linear")),
         ],
         epsilon=20.0,
+        noise=SeededNoise(0),
     ).fit(X, X[:, 0] - X[:, 1])
     view = view_of(pipeline)
     assert all(40 < c.low < 90 < 110 < c.high < 160 for c in view.columns)
@@ -141,6 +142,7 @@ def test_a_pipeline_is_asked_in_the_units_of_its_input(tmp_path):
     scaled = PrivatePipeline(
         [("scale", PrivateStandardScaler(bounds=(-1e4, 1e4))), ("model", ridge_step())],
         epsilon=20.0,
+        noise=SeededNoise(0),
     ).fit(X, X[:, 0] - X[:, 1])
     assert all(60 < c.low < 80 < 120 < c.high < 140 for c in view_of(scaled).columns)
 
@@ -454,7 +456,7 @@ def test_classes_quantiles_and_targets_are_named(tmp_path):
     three = PrivateKernelClassifier(9.0, bounds=(-1, 1), classes=["ill", "well", "dead"])
     assert set(view_of(three.fit(X, third)).answers) == {"ill", "well", "dead"}
     machine = PrivateKernelSVC(9.0, bounds=(-1, 1), classes=["ill", "well"]).fit(X, labels)
-    assert view_of(machine).quantity == "decision value"
+    assert view_of(machine).quantity == "probability"
     many = PrivateQuantileRegressor(9.0, quantile=[0.1, 0.9], bounds=(-1, 1), y_bounds=(-2, 2)).fit(
         X, y
     )
