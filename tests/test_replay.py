@@ -200,6 +200,21 @@ CASES = {
     "PrivateKernelClassifier": Case(
         model(PrivateKernelClassifier, LABELS, **SMALL, regularisation=5.0), labels=True
     ),
+    "PrivateKernelClassifier weighted": Case(
+        model(
+            PrivateKernelClassifier,
+            LABELS,
+            **SMALL,
+            regularisation=5.0,
+            class_weight={0: 0.1, 1: 1},
+        ),
+        labels=True,
+    ),
+    "PrivateKernelClassifier law, weighted": Case(
+        model(PrivateKernelClassifier, {**LABELS, **LARGE}, **SMALL, class_weight={0: 5, 1: 0.5}),
+        labels=True,
+        slow=True,
+    ),
     "PrivateKernelClassifier logistic": Case(
         model(PrivateKernelClassifier, LABELS, **SMALL, loss="logistic", regularisation=5.0),
         labels=True,
