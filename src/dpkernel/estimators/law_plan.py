@@ -12,6 +12,7 @@ The number of releases and the noise of each are fixed in advance, from public n
 from __future__ import annotations
 
 import math
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,7 +30,7 @@ from dpkernel.estimators.regressor.budget_plan import (
     column_looks,
 )
 from dpkernel.estimators.regressor.columns import release_law, score_layout
-from dpkernel.estimators.regressor.fitting import by_column, to_features
+from dpkernel.estimators.regressor.fitting import by_column, stage_solver, to_features
 from dpkernel.estimators.regressor.kernel_choice import (
     SAMPLE,
     mixture_prior,
@@ -37,7 +38,7 @@ from dpkernel.estimators.regressor.kernel_choice import (
 )
 from dpkernel.estimators.regressor.learning import equal_mixture, of_law, with_constant
 from dpkernel.estimators.regressor.posterior import PosteriorStage, Response
-from dpkernel.estimators.regressor.releases import PublicSizes, calibrated, stage_problem
+from dpkernel.estimators.regressor.releases import PublicSizes, calibrated
 from dpkernel.estimators.regressor.stage import State, scaled_rows
 from dpkernel.foundations.types import Array, Budget, IntArray, Neighbours
 from dpkernel.models.features.learned import MOST, LearnedFeatures
@@ -46,7 +47,6 @@ from dpkernel.privacy.certificate import Release
 from dpkernel.privacy.mechanisms import Mechanism, ObjectivePerturbation
 from dpkernel.privacy.noise import Noise
 from dpkernel.privacy.profiles import gaussian_mu
-from dpkernel.solvers.objective_perturbation import Records, minimise
 
 _LEAST = 300.0  # the n mu from which the law of the inputs is worth its cost
 _LEAST_EACH = 40.0  # the n mu per input that it needs in addition
@@ -129,7 +129,6 @@ class LawPlan(FitPlan):
             relation,
             _DETERMINANT,
         )
-        self._problem_names = list(losses)
         self.releases = [Release(name, self._mechanisms[name]) for name in weights]
         for label in dict.fromkeys(label for label, _, _ in tasks):
             same = [j for j, task in enumerate(tasks, 1) if task[0] == label]
@@ -167,7 +166,8 @@ class LawPlan(FitPlan):
                 made[loss] = stage, self._scaled(rows, stage)
             stage, scaled = made[loss]
             with self._part(label if self._problems.single else f"{label} {number}"):
-                solve = self._solver(stage, scaled.records(loss, targets), mechanism, loss)
+                records = scaled.records(loss, targets)
+                solve = stage_solver(self._sizes.n_rows, stage, records, mechanism, loss)
                 beta = mechanism.release(solve, noise)
             state = stage.update(beta)
             found.append(state.coefficients)
@@ -181,21 +181,6 @@ class LawPlan(FitPlan):
         used = stage.used
         size = len(used) * np.dtype(self._dtype).itemsize + 16
         return rows.then(_to_records, used, np.sqrt(stage.powers[used]), bytes_a_row=size)
-
-    def _solver(
-        self,
-        stage: PosteriorStage,
-        records: Records,
-        mechanism: ObjectivePerturbation,
-        loss: Loss,
-    ) -> Any:
-        largest = mechanism.reach * mechanism.sigma * (1 + 1e-12)
-        problem = stage_problem(
-            self._sizes.n_rows, stage.ridges, largest, mechanism.error, loss=loss
-        )
-        if not problem.tolerance <= mechanism.error:
-            raise AssertionError("a smaller problem must reach the tolerance that was planned")
-        return lambda b: stage.solve(b, lambda part: minimise(records, problem, part))
 
     def _fitted(self, features: LearnedFeatures, coefficients: Array, relevance: Array) -> Fitted:
         single = self._problems.single
@@ -224,7 +209,8 @@ class LawPlan(FitPlan):
             {"kernel": {"relevance": by_column(relevance, self._domain)}},
         )
 
-    def _part(self, label: str) -> Any:
+    def _part(self, label: str) -> AbstractContextManager[None]:
+        """Show which part is running, if verbose. Its name and number are public."""
         return announced(label, verbose=self._verbose)
 
 

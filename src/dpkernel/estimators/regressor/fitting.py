@@ -21,6 +21,7 @@ from dpkernel.estimators.regressor.budget_plan import BudgetPlan
 from dpkernel.estimators.regressor.kernel_choice import KernelChoice
 from dpkernel.estimators.regressor.posterior import PosteriorStage
 from dpkernel.estimators.regressor.releases import (
+    STAGE_LOSS,
     moments_of,
     name_of,
     plan_releases,
@@ -29,13 +30,13 @@ from dpkernel.estimators.regressor.releases import (
 from dpkernel.estimators.regressor.stage import Stage, State, first_state, stage_records
 from dpkernel.foundations.types import JSON, Array, Budget, Neighbours
 from dpkernel.models.features import FeatureMap, WhitenedFeatures
-from dpkernel.models.losses import Huber
+from dpkernel.models.losses import Huber, Loss
 from dpkernel.privacy.certificate import Release
 from dpkernel.privacy.mechanisms import Mechanism, ObjectivePerturbation
 from dpkernel.privacy.noise import Noise
 from dpkernel.privacy.profiles import gaussian_mu
 from dpkernel.privacy.statistics import GramLayout
-from dpkernel.solvers.objective_perturbation import minimise
+from dpkernel.solvers.objective_perturbation import Records, minimise
 
 _FLOAT32_FROM = 20_000
 _FEWEST = 2  # the number of features of a private mean, which needs none
@@ -222,15 +223,7 @@ class Fitting(FitPlan):
             stage.clip,
             bytes_a_row=len(used) * item + 16,
         ).records(Huber(1.0))
-        problem = stage_problem(
-            self._sizes.n_rows,
-            stage.ridges,
-            mechanism.reach * mechanism.sigma * (1 + 1e-12),
-            mechanism.error,
-        )
-        if not problem.tolerance <= mechanism.error:
-            raise AssertionError("a smaller problem must reach the tolerance that was planned")
-        return lambda b: stage.solve(b, lambda part: minimise(records, problem, part))
+        return stage_solver(self._sizes.n_rows, stage, records, mechanism, STAGE_LOSS)
 
     def _new_scale(
         self, state: State, label: str, rows: RecordPasses, column: int, noise: Noise
@@ -271,6 +264,17 @@ class Fitting(FitPlan):
         shared = label.split(" ")[0] in ("inputs", "columns", "dependence")
         text = label if shared else name_of(label, column, self._sizes.n_targets)
         return announced(text, verbose=self._verbose)
+
+
+def stage_solver(
+    n_rows: int, stage: AnyStage, records: Records, mechanism: ObjectivePerturbation, loss: Loss
+) -> Callable[[Array], Array]:
+    """Return the function of b that solves a stage to the tolerance of its mechanism."""
+    largest = mechanism.reach * mechanism.sigma * (1 + 1e-12)
+    problem = stage_problem(n_rows, stage.ridges, largest, mechanism.error, loss=loss)
+    if not problem.tolerance <= mechanism.error:
+        raise AssertionError("a smaller problem must reach the tolerance that was planned")
+    return lambda b: stage.solve(b, lambda part: minimise(records, problem, part))
 
 
 def stage_of(

@@ -45,7 +45,7 @@ LARGEST_LOG = 3.0  # of 1 + x, the cost of the ridge of a stage; a smaller ridge
 _RIDGE = (
     1e-4  # as a share of n: a smaller ridge has no use, and more noise would have to hide rounding
 )
-_HUBER = Huber(1.0)  # of residuals in units of the clip
+STAGE_LOSS = Huber(1.0)  # of residuals in units of the clip
 _UNUSED = 1 + 2.0**-8  # room for the error of coordinates without power, which no solver sees
 
 
@@ -55,7 +55,7 @@ def name_of(label: str, column: int, n_targets: int) -> str:
 
 
 def stage_problem(
-    n_rows: int, ridges: Array, largest_b: float, error: float = 0.0, loss: Loss = _HUBER
+    n_rows: int, ridges: Array, largest_b: float, error: float = 0.0, loss: Loss = STAGE_LOSS
 ) -> Problem:
     """Return the problem of one stage on coordinates with these ridges. It is public.
 
@@ -98,7 +98,7 @@ def plan_releases(
             continue
         for j in range(n_targets):
             weights[name_of(label, j, n_targets)] = weight / n_targets
-    losses: dict[str, Loss] = {name: _HUBER for name in weights if _kind(name) == "stage"}
+    losses: dict[str, Loss] = {name: STAGE_LOSS for name in weights if _kind(name) == "stage"}
     return calibrated(
         "PrivateKernelRegressor",
         weights,
