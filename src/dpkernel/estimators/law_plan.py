@@ -55,7 +55,9 @@ _FEWEST, _LARGEST = 250, 600  # the fewest and the most features
 _SIGNAL_A_FEATURE = 20.0  # how much n mu each of them needs
 _BEND = 0.4  # the mean curvature of a margin loss, as a share of the largest (at most 1)
 _SLOPE = 0.3  # its mean squared slope, relative to the same
-_DECAY = 1.5  # decision functions are smoother than the mixture: the power of its prior variances
+_SMOOTHER = (
+    1.5  # decision functions are smoother than the mixture: the power of its prior variances
+)
 _PRIOR = 2.0  # the variance that we assume for a good decision function
 _CONSTANT = 0.3  # and for its constant
 _FLOAT32_FROM = 20_000
@@ -151,9 +153,8 @@ class LawPlan(FitPlan):
         width = features.n_outputs * np.dtype(self._dtype).itemsize + 8
         rows = self._passes.then(to_features, features, bytes_a_row=width)
         functions = features.of_standardised(features.sample[:SAMPLE])
-        prior = mixture_prior(features, functions)
-        smooth = prior**_DECAY * (prior.sum() / np.sum(prior**_DECAY))
-        variances = np.concatenate([[_CONSTANT], _PRIOR * smooth])
+        prior = mixture_prior(features, functions, _SMOOTHER)
+        variances = np.concatenate([[_CONSTANT], _PRIOR * prior])
         start = State(np.zeros(len(variances)), variances, 1.0)
         found, noises = [], []
         made: dict[Loss, tuple[PosteriorStage, RecordPasses]] = {}

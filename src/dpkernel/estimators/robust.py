@@ -9,15 +9,22 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.metrics import d2_pinball_score
+from sklearn.utils.validation import check_is_fitted
 
 from dpkernel.data.domain import Domain, Interval
 from dpkernel.data.sources import Source, open_source
-from dpkernel.estimators.base import interval_of
+from dpkernel.estimators.base import FitPlan, interval_of
+from dpkernel.estimators.feature_choice import is_auto
 from dpkernel.estimators.objective_model import ObjectiveModel, Problems, Task
 from dpkernel.estimators.records import Targets
+from dpkernel.estimators.regressor.fitting import FIXED_FEATURES, Sizes
+from dpkernel.estimators.regressor.quantiles import QuantileFitting
 from dpkernel.foundations.errors import ParameterError, parameter_message
-from dpkernel.foundations.types import JSON, Array, Neighbours, is_real
+from dpkernel.foundations.types import JSON, Array, Budget, Neighbours, is_real
 from dpkernel.foundations.validation import Choice, Kind, Real
+from dpkernel.models.features.learned import MOST
+from dpkernel.models.kernels import REGISTRY as KERNELS
+from dpkernel.models.kernels import Kernel
 from dpkernel.models.losses import Huber, SmoothedPinball
 from dpkernel.privacy.ledger import Ledger
 from dpkernel.privacy.noise import NoiseSource
@@ -97,11 +104,12 @@ class RobustModel(RegressorMixin, ObjectiveModel):
     @classmethod
     def _saved_parameters(cls, header: JSON, domain: Domain) -> dict[str, Any]:
         assert isinstance(domain.target, Interval)
-        loss, half = header["certificate"]["public"]["losses"][0], domain.target.half_width
+        losses, half = header["certificate"]["public"].get("losses"), domain.target.half_width
+        units = cls._in_units if losses else ()
         return {
             **super()._saved_parameters(header, domain),
             "y_bounds": domain.target,
-            **{name: loss[name] * half for name in cls._in_units},
+            **{name: losses[0][name] * half for name in units},
         }
 
     def predict(self, X: Any) -> Array:
@@ -118,9 +126,17 @@ class RobustModel(RegressorMixin, ObjectiveModel):
 class PrivateQuantileRegressor(RobustModel):
     r"""Quantiles of the target given the inputs, with a privacy certificate.
 
-    The fit minimises a smoothed pinball loss on a feature map that does not depend on the data, by
-    objective perturbation. Several quantiles are fitted within one budget, and their predictions do
-    not cross. Two quantiles give a private prediction interval.
+    By default a quantile is a centre plus a multiple of a spread. The stages of
+    ``PrivateKernelRegressor``, which learn their kernel, find the centre; one more stage on the
+    absolute residuals finds the spread; and a noisy histogram of the residuals, divided by the
+    spread, finds the multiples. This assumes that residuals have the same law everywhere, apart from
+    their spread. Many quantiles then cost hardly more than one.
+
+    With a kernel of your own, the fit minimises a smoothed pinball loss for each quantile instead,
+    on a feature map that does not depend on the data, by objective perturbation. It makes no
+    assumption on the residuals, and needs more data or budget.
+
+    Predictions of several quantiles do not cross. Two quantiles give a private prediction interval.
 
     Parameters
     ----------
@@ -131,9 +147,13 @@ class PrivateQuantileRegressor(RobustModel):
         One number in (0, 1), or several in increasing order. One number gives predictions of shape
         (n,); a sequence gives predictions of shape (n, quantiles).
     width : "auto" or float
-        The width of the parabola that replaces the kink of the loss, in units of y. "auto" is a
-        tenth of the declared range.
-    kernel, length_scale, features, n_features
+        The width of the parabola that replaces the kink of the pinball loss, in units of y. "auto"
+        is a tenth of the declared range.
+    kernel : "auto", str or Kernel
+        "auto" fits a centre and a spread. If you pass a kernel, or if one of ``width``,
+        ``length_scale``, ``features``, ``regularisation`` is not "auto", or with ``delta=0``,
+        ``solver="output"`` or without ``bounds``, the pinball loss is minimised.
+    length_scale, features, n_features
         See ``PrivateKernelRidge``.
     regularisation : "auto" or float
         Lambda, with y scaled to [-1, 1]. "auto" minimises the error that public numbers let us
@@ -155,7 +175,9 @@ class PrivateQuantileRegressor(RobustModel):
     coef_, intercept_ : ndarray or float
         The coefficients of the features and the constant, in units of the scaled target.
     feature_map_ : FeatureMap
-        The public map from a row to its features.
+        The map from a row to its features, from public and released numbers.
+    relevance_ : ndarray of shape (n_columns,) or None
+        See ``PrivateKernelRegressor``.
     n_features_in_, feature_names_in_
         The number and the names of the columns.
 
@@ -163,10 +185,13 @@ class PrivateQuantileRegressor(RobustModel):
     -----
     Guarantee
         (epsilon, delta)-DP for the stated neighbours. The number of rows, the bounds, the seed and
-        the parameters are public.
+        the parameters are public. All releases are one spend, which is reserved before any noise is
+        drawn.
     Sensitivity
-        The gradient has 2 B max(quantile, 1 - quantile) (replace-one) or half of it (zero-out),
-        with B = 1: ``sensitivity.loss_gradient``. With ``solver="output"`` the solution has this
+        Centre, spread and histograms have the sensitivities of ``PrivateKernelRegressor``. The
+        gradient of a pinball loss has 2 B max(quantile, 1 - quantile) (replace-one) or half of it
+        (zero-out), with B = 1: ``sensitivity.loss_gradient``. With ``solver="output"`` the solution
+        has this
         divided by Lambda, ``sensitivity.erm_lipschitz``, or ``sensitivity.erm_bounded`` where that
         is smaller.
     Not covered
@@ -193,6 +218,7 @@ class PrivateQuantileRegressor(RobustModel):
     _person_records: ClassVar = ("one", "near", "mean")  # a mean has other quantiles than rows
     _constraints: ClassVar = {
         **ObjectiveModel._constraints,
+        "kernel": (Choice("auto", *KERNELS), Kind(Kernel)),
         "quantile": (Real(0, 1), Kind(list, tuple, np.ndarray)),
         "width": (Choice("auto"), Real(0)),
         "solver": Choice("objective", "output"),
@@ -206,7 +232,7 @@ class PrivateQuantileRegressor(RobustModel):
         *,
         quantile: float | Sequence[float] = 0.5,
         width: float | str = "auto",
-        kernel: Any = "gaussian",
+        kernel: Any = "auto",
         length_scale: Any = "auto",
         features: Any = "auto",
         n_features: int | str = "auto",
@@ -244,6 +270,39 @@ class PrivateQuantileRegressor(RobustModel):
     def _single(self) -> bool:
         return np.ndim(self.quantile) == 0
 
+    def _make_plan(self, table: Source, budget: Budget, relation: Neighbours) -> FitPlan:
+        target = interval_of(self.y_bounds, self.bounds, type(self).__name__)
+        domain = self._resolve_domain(table, target)
+        given = self.kernel, self.width, self.length_scale, self.features, self.regularisation
+        free = all(map(is_auto, given)) and self.solver == "objective" and not budget.pure
+        if not free or domain.columns is None:
+            return super()._make_plan(table, budget, relation)
+        auto = self.n_features == "auto"
+        size = FIXED_FEATURES if auto else int(self.n_features)
+        sizes = Sizes(table.n_rows, domain.n_unit_columns, 1, size)
+        plan = sizes.plan(budget, learn=size <= MOST)
+        sizes = sizes.grown(plan, budget) if auto else sizes
+        return QuantileFitting(
+            table,
+            domain,
+            target,
+            sizes,
+            plan,
+            budget,
+            relation,
+            sizes.box_features(self.random_state),
+            quantiles=[float(q) for q in np.atleast_1d(self.quantile)],
+            single=self._single,
+            verbose=self.verbose,
+        )
+
+    @property
+    def relevance_(self) -> Array | None:
+        """How much the centre depends on each column, or None; see ``PrivateKernelRegressor``."""
+        check_is_fitted(self)
+        found = self.certificate_.free_statistics.get("kernel")
+        return None if found is None else np.array(found["relevance"])
+
     def _tasks(self, target: Interval) -> list[Task]:
         wanted: list[Any] = list(np.atleast_1d(np.asarray(self.quantile, dtype=object)))
         fine = len(wanted) > 0 and all(is_real(q) and 0 < q < 1 for q in wanted)
@@ -274,7 +333,9 @@ class PrivateQuantileRegressor(RobustModel):
 
     @classmethod
     def _saved_parameters(cls, header: JSON, domain: Domain) -> dict[str, Any]:
-        quantiles = [loss["quantile"] for loss in header["certificate"]["public"]["losses"]]
+        public = header["certificate"]["public"]
+        found = public.get("quantiles")
+        quantiles = [loss["quantile"] for loss in public["losses"]] if found is None else found
         return {
             **super()._saved_parameters(header, domain),
             "quantile": quantiles if header["several"] else quantiles[0],

@@ -39,6 +39,9 @@ from dpkernel.privacy.statistics import GramLayout
 from dpkernel.solvers.objective_perturbation import Records, minimise
 
 _FLOAT32_FROM = 20_000
+FIXED_FEATURES = 200  # the number of features of a fixed kernel
+_LEAST_LEARNED, _MOST_LEARNED = 250, 1000  # the fewest and the most features of a learned kernel
+_SIGNAL_A_FEATURE = 20.0  # how much n mu each of them needs
 _FEWEST = 2  # the number of features of a private mean, which needs none
 
 
@@ -67,6 +70,24 @@ class Sizes:
         """Return the plan for "auto". A kernel is learned for a single target only."""
         learn = learn and self.n_targets == 1
         return BudgetPlan.choose(self.signal(budget), self.n_inputs, learn=learn)
+
+    def grown(self, plan: BudgetPlan | None, budget: Budget) -> Sizes:
+        """Return the sizes with as many features as the budget carries, if the plan adapts them."""
+        if plan is None or not plan.adapts:
+            return self
+        wanted = int(self.signal(budget) / _SIGNAL_A_FEATURE)
+        size = min(max(wanted, _LEAST_LEARNED), _MOST_LEARNED, max(self.n_rows // 2, 20))
+        return replace(self, n_features=size)
+
+    def box_features(self, random_state: int | None, **given: Any) -> WhitenedFeatures:
+        """Return features of a kernel for inputs that fill the box. They are not built yet."""
+        auto: dict[str, Any] = {
+            "kernel": "gaussian",
+            "length_scale": 0.7 * math.sqrt(self.n_inputs),
+        }
+        return WhitenedFeatures(
+            self.n_features, random_state=int(random_state or 0), **auto | given
+        )
 
 
 AnyStage = Stage | PosteriorStage
@@ -98,9 +119,7 @@ class Fitting(FitPlan):
         )
         self._seed = int(features.random_state)
         self._layout: GramLayout | None = moments_of(plan, d, n, relation)
-        self.mechanisms: dict[str, Mechanism] = plan_releases(
-            plan, n, d, k, sizes.n_features + 1, budget, relation
-        )
+        self.mechanisms = self._mechanisms_for(budget, relation)
         self.releases = [Release(label, found) for label, found in self.mechanisms.items()]
         self._source, self._domain, self._target = source, domain, target
         self.choice: KernelChoice | None = None  # of a kernel, if one is learned
@@ -108,6 +127,12 @@ class Fitting(FitPlan):
             _ = self._for_the_box  # a bad kernel raises here, before anything is spent
         else:
             features.check(d)
+
+    def _mechanisms_for(self, budget: Budget, relation: Neighbours) -> dict[str, Mechanism]:
+        """Return a mechanism for every release, by its name."""
+        sizes = self._sizes
+        n, d, k = sizes.n_rows, sizes.n_inputs, sizes.n_targets
+        return plan_releases(self.plan, n, d, k, sizes.n_features + 1, budget, relation)
 
     @cached_property
     def _for_the_box(self) -> FeatureMap:
@@ -148,7 +173,7 @@ class Fitting(FitPlan):
                 "budget_plan": None if self.plan is None else self.plan.to_dict(),
             },
             _residual_scales(states, self._target.half_width)
-            | _learned_numbers(self.choice, self._domain),
+            | learned_numbers(self.choice, self._domain),
         )
 
     def _states(self, noise: Noise) -> tuple[FeatureMap, list[State]]:
@@ -189,7 +214,7 @@ class Fitting(FitPlan):
         plan, n = self.plan, self._sizes.n_rows
         assert plan is not None
         with self._part("location", column):
-            (counts,) = self._passes.sum(_count_targets, column)
+            (counts,) = self._passes.sum(count_targets, column)
             mechanism = self._mechanism("location", column)
             noisy = mechanism.release(counts, noise)
             start = location.fit_location(noisy, n, mechanism.noise_scale)
@@ -296,7 +321,7 @@ def _residual_scales(states: Sequence[State], unit: float) -> JSON:
     }
 
 
-def _learned_numbers(choice: KernelChoice | None, domain: Domain) -> JSON:
+def learned_numbers(choice: KernelChoice | None, domain: Domain) -> JSON:
     """Return what was learned about the kernel. The levels of one column count together."""
     if choice is None:
         return {}
@@ -340,7 +365,8 @@ def to_features(X: Array, y: Array, features: FeatureMap) -> Any:
     return rows, y
 
 
-def _count_targets(X: Array, y: Array, column: int) -> Any:
+def count_targets(X: Array, y: Array, column: int) -> Any:
+    """Return how many targets of a block are in each cell of the first histogram."""
     return location.count_targets(y, column)
 
 

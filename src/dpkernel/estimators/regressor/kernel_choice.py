@@ -40,6 +40,7 @@ LEARNED_COMPONENTS = (
 FIRST_FEATURES = 200
 SAMPLE = 1024  # points of the law on which kernels are compared
 PRIOR_SIGNAL = 0.5  # the share of the variance of y that we assume functions of the inputs explain
+_SMOOTHER = 1.25  # functions are smoother than the mixture: the power of its prior variances
 _STEPS = 12
 _GRADIENTS = 512  # points of the law at which gradients are taken
 _DRAWS = 16  # draws of noise, to estimate its part in the gradients
@@ -133,17 +134,38 @@ def component_matrices(
     return matrices, traces
 
 
-def mixture_prior(features: LearnedFeatures, functions: Array) -> Array:
+def mixture_prior(
+    features: LearnedFeatures, functions: Array, smoother: float = _SMOOTHER
+) -> Array:
     """Return the prior variances of coefficients for a function of variance 1 under the mixture.
 
     The kernels of ``features`` must have variance 1 each. ``functions`` are the values of the
-    features on the first points of their sample.
+    features on the first points of their sample. The variances are raised to the power
+    ``smoother``, with the same sum.
     """
     size = len(functions)
     centred = functions - functions.mean(axis=0)
     values = features.kernel(features.sample[:size], features.sample[:size])
     found = np.einsum("nl,nl->l", centred, values @ centred)
-    return np.asarray(np.maximum(found / (size**2 * len(features._mixture)), 1e-30))
+    prior = np.maximum(found / (size**2 * len(features._mixture)), 1e-30)
+    tilted = prior**smoother
+    return np.asarray(np.maximum(tilted * (prior.sum() / tilted.sum()), 1e-30))
+
+
+def reweighted_prior(
+    features: LearnedFeatures, functions: Array, released: Released, spread: float
+) -> Array:
+    """Return prior variances under the weights of the kernels that make ``released`` more likely.
+
+    ``functions`` are the values of the features on the first points of their sample, and ``spread``
+    is the standard deviation of what was fitted.
+    """
+    kernels = [replace(c, weight=1.0) for c in features._mixture]
+    own, _ = component_matrices(kernels, features.sample[: len(functions)], functions, None)
+    total = spread**2
+    start = np.full(len(kernels), PRIOR_SIGNAL * total / len(kernels))
+    shares = _climb(own, released, start, total)
+    return np.asarray(np.maximum(np.einsum("c,cii->i", shares, own), 1e-30))
 
 
 def _climb(matrices: Array, released: Released, start: Array, most: float) -> Array:

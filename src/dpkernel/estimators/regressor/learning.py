@@ -5,7 +5,8 @@
 3. Its release determines the kernel of the later stages and their metric (``kernel_choice.py``).
 4. The first fit is carried over to the new features, and the later stages fit its residuals.
 
-With less data, noisy moments give the law of the inputs, and all stages fit the same mixture.
+With less data, noisy moments give the law of the inputs, and all stages fit the same mixture. The
+first stage then changes the weights of its kernels only.
 
 The number of releases and the noise of each are fixed in advance, from public numbers.
 """
@@ -19,7 +20,7 @@ import numpy as np
 
 from dpkernel.estimators.records import RecordPasses
 from dpkernel.estimators.regressor import columns, inputs, location, scale
-from dpkernel.estimators.regressor.fitting import Fitting, _count_targets, to_features
+from dpkernel.estimators.regressor.fitting import Fitting, count_targets, to_features
 from dpkernel.estimators.regressor.kernel_choice import (
     FIRST_COMPONENTS,
     FIRST_FEATURES,
@@ -29,6 +30,7 @@ from dpkernel.estimators.regressor.kernel_choice import (
     choose_kernel,
     component_matrices,
     mixture_prior,
+    reweighted_prior,
 )
 from dpkernel.estimators.regressor.posterior import PosteriorStage, clipped_residuals
 from dpkernel.estimators.regressor.stage import State
@@ -51,7 +53,7 @@ class LearnedFitting(Fitting):
         assert plan is not None
         law = self._input_law(noise)
         with self._part("location"):
-            (counts,) = self._passes.sum(_count_targets, 0)
+            (counts,) = self._passes.sum(count_targets, 0)
             mechanism = self._mechanism("location", 0)
             noisy = mechanism.release(counts, noise)
             n = self._sizes.n_rows
@@ -62,13 +64,14 @@ class LearnedFitting(Fitting):
                 self._skew = location.asymmetry(noisy, n)
         first, functions, state = self._start(law, centre, spread)
         if not plan.learns:
-            return first, [self._later_stages(1, state, functions, self._rows(first, None), noise)]
+            rows = self._rows(first, None)
+            state = self._mixture_stage(first, functions, state, rows, noise)
+            return first, [self._later_stages(2, state, functions, rows, noise)]
         released = self._first_fit(first, functions, state, noise)
         features, rotation, state = self._learn(first, released, spread)
         rows = self._rows(features, rotation)
         sample = features.of_standardised(features.sample[:SAMPLE])
-        with self._part("scale 1"):
-            state = self._measured(state, "scale 1", rows, noise)
+        state = self._measured(state, "scale 1", rows, noise)
         functions = with_constant(sample @ rotation)
         state = self._later_stages(2, state, functions, rows, noise)
         return features, [_rotated_back(state, rotation)]
@@ -83,10 +86,7 @@ class LearnedFitting(Fitting):
             with self._part(f"stage {number}"):
                 stage = self._stage(number, state, functions)
                 beta = self._solved(stage, f"stage {number}", rows, noise)
-            state = stage.update(beta)
-            if plan.scale > 0:
-                with self._part(f"scale {number}"):
-                    state = self._measured(state, f"scale {number}", rows, noise)
+            state = self._measured(stage.update(beta), f"scale {number}", rows, noise)
         if plan.calibration > 0:
             with self._part("calibration"):
                 state = self._calibrated(state, rows, 0, noise)
@@ -129,15 +129,31 @@ class LearnedFitting(Fitting):
             stage = self._stage(1, state, functions)
             rows = self._rows(features, None)
             beta = self._solved(stage, "stage 1", rows, noise)
-        found, used = stage.found(beta), stage.used
-        constant = used == 0
+        found, constant = stage.found(beta), stage.used == 0
         centre, unknown = float(state.coefficients[0]), float(state.variances[0])
         if constant.any():
             share = unknown / (unknown + stage.noise[0])
             centre += share * float(found[0])
             unknown = float(share * stage.noise[0])
         self._constant = centre, unknown
-        return Released(used[~constant] - 1, found[~constant], stage.noise[~constant])
+        return _released(stage, beta)
+
+    def _mixture_stage(
+        self,
+        features: LearnedFeatures,
+        functions: Array,
+        state: State,
+        rows: RecordPasses,
+        noise: Noise,
+    ) -> State:
+        """Return what is known after the first stage, which also reweights the kernels."""
+        with self._part("stage 1"):
+            stage = self._stage(1, state, functions)
+            beta = self._solved(stage, "stage 1", rows, noise)
+        prior = reweighted_prior(features, functions[:, 1:], _released(stage, beta), state.scale)
+        variances = np.concatenate([state.variances[:1], prior])
+        stage = replace(stage, state=replace(state, variances=variances))
+        return self._measured(stage.update(beta, refit=False), "scale 1", rows, noise)
 
     def _learn(
         self, first: LearnedFeatures, released: Released, spread: float
@@ -193,12 +209,16 @@ class LearnedFitting(Fitting):
         return found
 
     def _measured(self, state: State, label: str, rows: RecordPasses, noise: Noise) -> State:
-        """Return the state with the root mean square of its residuals."""
+        """Return the state with the root mean square of its residuals, if the plan buys it."""
+        assert self.plan is not None
+        if not self.plan.scale > 0:
+            return state
         n, guess = self._sizes.n_rows, state.scale
         edges = scale.edges_of(guess, scale.MOST)
-        (counts,) = rows.sum(scale.count_residuals, 0, state.coefficients, edges)
-        mechanism = self._mechanism(label, 0)
-        noisy = mechanism.release(counts, noise)
+        with self._part(label):
+            (counts,) = rows.sum(scale.count_residuals, 0, state.coefficients, edges)
+            mechanism = self._mechanism(label, 0)
+            noisy = mechanism.release(counts, noise)
         found = scale.root_mean_square(noisy, n, guess)
         interval = scale.root_mean_square_interval(noisy, n, guess, mechanism.noise_scale)
         return State(state.coefficients, state.variances, found, interval)
@@ -237,6 +257,12 @@ def equal_mixture(law: InputLaw, seed: int) -> list[Component]:
     sample = law_sample(law, SAMPLE, seed)
     _, traces = component_matrices(FIRST_COMPONENTS, sample, np.ones((SAMPLE, 1)), None)
     return [replace(c, weight=1 / float(t)) for c, t in zip(FIRST_COMPONENTS, traces, strict=True)]
+
+
+def _released(stage: PosteriorStage, beta: Array) -> Released:
+    """Return the coefficients of the features that a stage released, without the constant."""
+    kept = stage.used > 0
+    return Released(stage.used[kept] - 1, stage.found(beta)[kept], stage.noise[kept])
 
 
 def _to_rotated(X: Array, y: Array, features: LearnedFeatures, rotation: Array) -> Any:

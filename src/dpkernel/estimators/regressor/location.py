@@ -69,6 +69,18 @@ def fit_either(counts: Array, n_rows: int, noise: float) -> tuple[float, float]:
     return fit_location(counts, n_rows, noise)
 
 
+def expected_shape(counts: Array, n_rows: int, noise: float) -> Array:
+    """Return the mean of two-piece normals, weighted by how likely they make the noisy counts.
+
+    ``noise`` is the standard deviation of a count. With much noise, the result is wide.
+    """
+    shapes, _ = _shapes()
+    distance = np.sum((counts / n_rows - shapes) ** 2, axis=1)
+    spread = 2 * max(noise / n_rows, 1e-6) ** 2
+    weights = np.exp(np.maximum((distance.min() - distance) / spread, -700.0))
+    return np.asarray(weights @ shapes / weights.sum())
+
+
 def asymmetry(counts: Array, n_rows: int) -> float:
     """Return the skewness of the nearest two-piece normal as a share of the largest, in [0, 1]."""
     shapes, _ = _shapes()

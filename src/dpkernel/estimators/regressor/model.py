@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,7 +16,7 @@ from dpkernel.estimators.base import FitPlan, Fitted, interval_of, resolve_domai
 from dpkernel.estimators.feature_choice import is_auto
 from dpkernel.estimators.kernel_model import KernelModel
 from dpkernel.estimators.regressor.budget_plan import MOST_LEARNING_INPUTS, BudgetPlan
-from dpkernel.estimators.regressor.fitting import Fitting, Sizes
+from dpkernel.estimators.regressor.fitting import FIXED_FEATURES, Fitting, Sizes
 from dpkernel.estimators.regressor.learning import LearnedFitting
 from dpkernel.estimators.regressor.outlook import Outlook, outlook
 from dpkernel.estimators.regressor.releases import plan_releases
@@ -30,10 +29,6 @@ from dpkernel.models.kernels import Kernel, kernel_from_dict
 from dpkernel.privacy.certificate import Certificate
 from dpkernel.privacy.ledger import Ledger
 from dpkernel.privacy.noise import NoiseSource
-
-_FIXED_FEATURES = 200  # the number of features of a fixed kernel
-_LEAST_LEARNED, _MOST_LEARNED = 250, 1000  # the fewest and the most features of a learned kernel
-_SIGNAL_A_FEATURE = 20.0  # how much n mu each of them needs
 
 
 class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
@@ -237,13 +232,10 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
         self, n_rows: int, domain: Domain, target_shape: tuple[int, ...], budget: Budget
     ) -> tuple[Sizes, BudgetPlan | None]:
         """Return the sizes of the fit and its plan, both of which are public."""
-        size = _FIXED_FEATURES if self.n_features == "auto" else int(self.n_features)
+        size = FIXED_FEATURES if self.n_features == "auto" else int(self.n_features)
         sizes = Sizes(n_rows, domain.n_unit_columns, math.prod(target_shape), size)
         plan = self._chosen_plan(sizes, budget)
-        if plan is not None and plan.adapts and self.n_features == "auto":
-            wanted = int(sizes.signal(budget) / _SIGNAL_A_FEATURE)
-            size = min(max(wanted, _LEAST_LEARNED), _MOST_LEARNED, max(n_rows // 2, 20))
-        return replace(sizes, n_features=size), plan
+        return sizes.grown(plan, budget) if self.n_features == "auto" else sizes, plan
 
     def _chosen_plan(self, sizes: Sizes, budget: Budget) -> BudgetPlan | None:
         given = (self.kernel, self.length_scale)
@@ -262,13 +254,9 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
         return self.budget_plan.filled()
 
     def _unbuilt(self, sizes: Sizes) -> WhitenedFeatures:
-        auto = 0.7 * math.sqrt(sizes.n_inputs)
-        return WhitenedFeatures(
-            sizes.n_features,
-            kernel="gaussian" if is_auto(self.kernel) else self.kernel,
-            length_scale=auto if isinstance(self.length_scale, str) else self.length_scale,
-            random_state=int(self.random_state or 0),
-        )
+        given = {"kernel": self.kernel, "length_scale": self.length_scale}
+        own = {name: value for name, value in given.items() if not is_auto(value)}
+        return sizes.box_features(self.random_state, **own)
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """Return predictions inside ``y_bounds``, and with ``return_std`` their standard deviations.
