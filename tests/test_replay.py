@@ -254,6 +254,19 @@ CASES = {
     "PrivateQuantileRegressor": Case(
         model(PrivateQuantileRegressor, REAL, **SMALL, quantile=[0.1, 0.9], regularisation=100.0)
     ),
+    "PrivateQuantileRegressor constant": Case(
+        model(PrivateQuantileRegressor, REAL, **SMALL, quantile=[0.1, 0.9]), attained=(0.99, 0.99)
+    ),
+    "PrivateQuantileRegressor mixture": Case(
+        model(PrivateQuantileRegressor, {**REAL, "epsilon": 30.0}, **SMALL, quantile=[0.1, 0.9]),
+        attained=(0.99, 0.99),
+        slow=True,
+    ),
+    "PrivateQuantileRegressor learned": Case(
+        model(PrivateQuantileRegressor, {**REAL, **LARGE}, **SMALL, quantile=[0.1, 0.9]),
+        attained=(0.99, 0.99),
+        slow=True,
+    ),
     "PrivateQuantileRegressor output": Case(
         model(PrivateQuantileRegressor, REAL, **SMALL, solver="output"), attained=(0.1, 0.1)
     ),

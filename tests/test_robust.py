@@ -37,7 +37,7 @@ def table(rng):
 
 
 def quantiles(**options):
-    return PrivateQuantileRegressor(**{**COMMON, **options})
+    return PrivateQuantileRegressor(**{**COMMON, "kernel": "gaussian", **options})
 
 
 def huber(**options):
@@ -192,7 +192,7 @@ def test_files_remember_the_quantiles(table, tmp_path, quantile):
 def test_units_of_y_do_not_matter(table, build):
     X, y = table
     name = "width" if build is PrivateQuantileRegressor else "threshold"
-    options = {**COMMON, "noise": SeededNoise(0)}
+    options = {**COMMON, "kernel": "gaussian", "noise": SeededNoise(0)}
     plain = build(**{**options, name: 0.5}).fit(X, y).predict(X)
     scaled = build(**{**options, name: 50.0, "y_bounds": (700, 1300)}).fit(X, 100 * y + 1000)
     np.testing.assert_allclose(scaled.predict(X), 100 * plain + 1000, rtol=1e-9)
