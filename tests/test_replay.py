@@ -236,6 +236,11 @@ CASES = {
         attained=(0.99, 0.99),
         slow=True,
     ),
+    "PrivateKernelClassifier class means": Case(
+        model(PrivateKernelClassifier, {**COMMON, "classes": [0, 1, 2, 3, 4]}),
+        labels=True,
+        attained=(0.99, 0.99),
+    ),
     "PrivateKernelClassifier output": Case(
         model(PrivateKernelClassifier, LABELS, **SMALL, solver="output"),
         labels=True,
@@ -657,6 +662,8 @@ TOO_SMALL = [
     ("PrivateKernelRegressor mixture", "zero-out", "augmented-gram"),
     ("PrivateKernelClassifier", "replace-one", "loss-gradient"),
     ("PrivateKernelClassifier", "zero-out", "bounded-sum"),
+    ("PrivateKernelClassifier class means", "zero-out", "bounded-sum"),
+    ("PrivateQuantileRegressor constant", "zero-out", "histogram"),
     ("PrivateKernelClassifier law", "zero-out", "loss-gradient"),
     ("PrivateKernelClassifier law", "zero-out", "column-histograms"),
     ("PrivateKernelClassifier law", "zero-out", "augmented-gram"),

@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from dpkernel.data.domain import Domain, Levels
 from dpkernel.data.labels import classes_of
 from dpkernel.data.sources import Source, open_source
+from dpkernel.estimators import class_means
 from dpkernel.estimators.base import FitPlan
 from dpkernel.estimators.feature_choice import is_auto
 from dpkernel.estimators.kernel_model import LabelModel
@@ -151,6 +152,10 @@ class PrivateKernelClassifier(MarginClassifier):
     40 for each input, where mu is that of a Gaussian mechanism with this epsilon and delta, divided
     by the root of the number of problems. Otherwise the features are those of a Gaussian kernel on
     the declared box, and do not depend on the data.
+
+    With at least 5 classes and little signal (n mu below 5 for each input, divided by the same
+    root), the fit instead releases the noisy means of all classes at once, whose noise does not
+    grow with the number of classes, and decides by linear discriminants.
 
     Parameters
     ----------
@@ -291,6 +296,11 @@ class PrivateKernelClassifier(MarginClassifier):
         given = self.kernel, self.length_scale, self.features, self.regularisation
         free = all(map(is_auto, given)) and self.solver == "objective"
         tasks, size = len(problems.tasks), self.n_features
+        plain = free and (size, self.loss, self.class_weight) == ("auto", "smoothed_hinge", None)
+        if plain and class_means.suits(table.n_rows, domain, budget, tasks):
+            return class_means.MeansPlan(
+                table, domain, tasks, budget, relation, verbose=self.verbose
+            )
         if not free or not affordable(table.n_rows, domain, budget, tasks, size):
             return super()._make_plan(table, budget, relation)
         return LawPlan(
@@ -323,7 +333,9 @@ class PrivateKernelClassifier(MarginClassifier):
         the probabilities are those of the weighted classes.
         """
         scores = self.decision_function(X)
-        if scores.ndim == 1:
+        if self.certificate_.public.get("method") == class_means.METHOD:
+            logs = scores
+        elif scores.ndim == 1:
             logs = np.stack([self._log_probability(-scores), self._log_probability(scores)], axis=1)
         else:
             logs = self._log_probability(scores)
@@ -343,9 +355,13 @@ class PrivateKernelClassifier(MarginClassifier):
 
     @classmethod
     def _saved_parameters(cls, header: JSON, domain: Domain) -> dict[str, Any]:
-        loss = header["certificate"]["public"]["losses"][0]
+        found = super()._saved_parameters(header, domain)
+        losses = header["certificate"]["public"].get("losses")
+        if losses is None:  # class means have no loss
+            return found
+        (loss, *_) = losses
         return {
-            **super()._saved_parameters(header, domain),
+            **found,
             "loss": loss["kind"],
             "width": loss.get("width", 1.0),
         }
