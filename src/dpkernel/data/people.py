@@ -203,6 +203,12 @@ def _checked_ids(X: Any, y: Any, ids: Any) -> Any:
     return cells
 
 
+def row_numbers(X: Any) -> IntArray:
+    """Return an id per row, so that each row of a stream or a Dask table is a person of its own."""
+    n_rows = X.n_rows if isinstance(X, BlockStream) else chunks.count_rows(X)
+    return np.arange(n_rows)
+
+
 def is_in_memory(X: Any) -> bool:
     """Return whether a table is an array, a sparse matrix or a data frame."""
     return not isinstance(X, BlockStream) and library_of(X) not in ("dask", "torch")

@@ -53,7 +53,7 @@ class MarginClassifier(LabelModel, ObjectiveModel):
     classes: Any
     class_weight: Mapping[Any, float] | None
 
-    def fit(self, X: Any, y: Any = None, groups: Any = None) -> Any:
+    def fit(self, X: Any, y: Any = None, groups: Any = None, sample_weight: Any = None) -> Any:
         """Solve the problems on (X, y) and release their solutions.
 
         Nothing is spent if an argument or the data are refused.
@@ -67,8 +67,12 @@ class MarginClassifier(LabelModel, ObjectiveModel):
         groups : array of n ids or People, optional
             The person to whom each row belongs. A person with all their rows is then protected
             instead of a single row, and only the number of people is public; see ``People``.
+        sample_weight : array of n numbers in (0, 1], optional
+            How much each row counts. It needs a table in memory, and no ``groups``. A weight must be
+            public or follow from its own row alone: weights that were computed from several rows,
+            such as one divided by the number of rows of a class, are a release without noise.
         """
-        return self._fit(X, y, groups)
+        return self._fit(X, y, groups, sample_weight)
 
     def _open_table(self, X: Any, y: Any) -> Source:
         levels = self._declared()

@@ -62,6 +62,7 @@ class ObjectiveModel(KernelModel):
         "accept": Kind(tuple, list, set, frozenset),
     }
 
+    _places = True
     solver: str = "objective"
     regularisation: float | str
     accept: Any
@@ -69,7 +70,6 @@ class ObjectiveModel(KernelModel):
 
     def _check_parameters(self) -> tuple[Budget, Neighbours]:
         budget, relation = super()._check_parameters()
-        self._refuse_private_n(relation)
         if budget.pure:
             output = self.solver == "output"
             require_accepted(L2Gamma if output else PureObjectivePerturbation, self.accept)

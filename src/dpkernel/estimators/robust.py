@@ -46,7 +46,7 @@ class RobustModel(RegressorMixin, ObjectiveModel):
         tuple[str, ...]
     ] = ()  # parameters of the loss that users state in units of y
 
-    def fit(self, X: Any, y: Any = None, groups: Any = None) -> Any:
+    def fit(self, X: Any, y: Any = None, groups: Any = None, sample_weight: Any = None) -> Any:
         """Solve the problems on (X, y) and release their solutions.
 
         Nothing is spent if an argument or the data are refused.
@@ -59,8 +59,12 @@ class RobustModel(RegressorMixin, ObjectiveModel):
         groups : array of n ids or People, optional
             The person to whom each row belongs. A person with all their rows is then protected
             instead of a single row, and only the number of people is public; see ``People``.
+        sample_weight : array of n numbers in (0, 1], optional
+            How much each row counts. It needs a table in memory, and no ``groups``. A weight must be
+            public or follow from its own row alone: weights that were computed from several rows,
+            such as one divided by the number of rows of a class, are a release without noise.
         """
-        return self._fit(X, y, groups)
+        return self._fit(X, y, groups, sample_weight)
 
     def _open_table(self, X: Any, y: Any) -> Source:
         self._problems()  # refuses bad parameters before it looks at the data

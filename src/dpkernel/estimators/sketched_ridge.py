@@ -172,7 +172,6 @@ class PrivateSketchedRidge(RegressorMixin, MultiOutputMixin, KernelModel):
 
     def _check_parameters(self) -> tuple[Budget, Neighbours]:
         budget, relation = super()._check_parameters()
-        self._refuse_private_n(relation)
         require_accepted(GaussianMixing, self.accept)
         return budget, relation
 

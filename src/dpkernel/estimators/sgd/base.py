@@ -53,6 +53,7 @@ class SGDModel(KernelModel):
         "accept": Kind(tuple, list, set, frozenset),
     }
 
+    _places = True
     loss: Any
     perturbation: str
     preset: Any
@@ -70,7 +71,6 @@ class SGDModel(KernelModel):
 
     def _check_parameters(self) -> tuple[Budget, Neighbours]:
         budget, relation = super()._check_parameters()
-        self._refuse_private_n(relation)
         allowed = _OUTPUT_ORDERS if self.perturbation == "output" else _GRADIENT_ORDERS
         if self.sampling not in allowed:
             names = "one of " + ", ".join(repr(name) for name in allowed)

@@ -183,7 +183,9 @@ class PrivateSGDRegressor(RegressorMixin, SGDModel):
         self.accept = accept
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any = None, groups: Any = None) -> PrivateSGDRegressor:
+    def fit(
+        self, X: Any, y: Any = None, groups: Any = None, sample_weight: Any = None
+    ) -> PrivateSGDRegressor:
         """Run SGD on (X, y) and release the model.
 
         Nothing is spent if an argument or the data are refused.
@@ -196,8 +198,12 @@ class PrivateSGDRegressor(RegressorMixin, SGDModel):
         groups : array of n ids or People, optional
             The person to whom each row belongs. A person with all their rows is then protected
             instead of a single row, and only the number of people is public; see ``People``.
+        sample_weight : array of n numbers in (0, 1], optional
+            How much each row counts. It needs a table in memory, and no ``groups``. A weight must be
+            public or follow from its own row alone: weights that were computed from several rows,
+            such as one divided by the number of rows of a class, are a release without noise.
         """
-        return self._fit(X, y, groups)
+        return self._fit(X, y, groups, sample_weight)
 
     def _open_table(self, X: Any, y: Any) -> Source:
         self._problem()  # refuses bad parameters before it looks at the data
