@@ -23,7 +23,7 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
 from dpkernel.data.blocks import library_of
-from dpkernel.data.domain import Domain, Interval, Levels, columns_of
+from dpkernel.data.domain import Domain, Interval, Intervals, Levels, columns_of
 from dpkernel.data.labels import classes_of
 from dpkernel.data.people import (
     RECORDS,
@@ -566,7 +566,10 @@ def _same_target(one: Any, other: Any) -> bool:
 
 
 def interval_of(y_bounds: Any, bounds: Any, owner: str) -> Interval:
-    """Return the declared range of a real target: ``y_bounds``, or the one in the domain ``bounds``."""
+    """Return the declared range of a real target: ``y_bounds``, or the one in the domain ``bounds``.
+
+    ``y_bounds`` is a pair (low, high), or an array or a list with one pair per target.
+    """
     if y_bounds is None and isinstance(bounds, Domain) and isinstance(bounds.target, Interval):
         return bounds.target
     if y_bounds is None:
@@ -574,11 +577,33 @@ def interval_of(y_bounds: Any, bounds: Any, owner: str) -> Interval:
             f"{owner} needs 'y_bounds', the publicly known range of the target, for example"
             " y_bounds=(0, 120). It is never read from the data: that would leak."
         )
-    return (
-        y_bounds
-        if isinstance(y_bounds, Interval)
-        else Interval(*_pair("y_bounds", y_bounds, owner))
-    )
+    if isinstance(y_bounds, Interval):
+        return y_bounds
+    pairs = _pairs(y_bounds)
+    if pairs is None:
+        return Interval(*_pair("y_bounds", y_bounds, owner))
+    found = []
+    for place, pair in enumerate(pairs, start=1):
+        try:
+            found.append(pair if isinstance(pair, Interval) else Interval(*pair))
+        except ParameterError as error:
+            raise ParameterError(
+                f"The 'y_bounds' of {owner} for target {place}: {error}"
+            ) from error
+    return Intervals(found) if len(found) > 1 else found[0]
+
+
+def _pairs(y_bounds: Any) -> list[Any] | None:
+    """Return one pair (low, high) or Interval per target, or None if there is one pair for all."""
+    if isinstance(y_bounds, np.ndarray):
+        y_bounds = y_bounds.tolist()
+    several = isinstance(y_bounds, (list, tuple)) and len(y_bounds) > 0
+    if not several or not all(
+        isinstance(pair, Interval) or (isinstance(pair, (list, tuple)) and len(pair) == 2)
+        for pair in y_bounds
+    ):
+        return None
+    return list(y_bounds)
 
 
 def _pair(name: str, value: Any, owner: str) -> tuple[Any, Any]:

@@ -79,7 +79,7 @@ class MarginClassifier(LabelModel, ObjectiveModel):
         self._weights(levels)
         return open_source(self, X, y, again=True, several=False, classes=levels)
 
-    def _problems(self) -> Problems:
+    def _problems(self, target_shape: tuple[int, ...] = ()) -> Problems:
         levels = self._declared()
         weights, loss = self._weights(levels), self._loss()
         places = (1,) if len(levels.values) == 2 else range(len(levels.values))

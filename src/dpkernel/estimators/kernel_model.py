@@ -64,6 +64,8 @@ class KernelModel(PrivateEstimator):
 
     def _resolve_domain(self, source: Source, target: Interval | Levels) -> Domain:
         """Return the declared domain, after comparing it with the public sizes of the table."""
+        if isinstance(target, Interval):
+            target.check_targets(source.target_shape, type(self).__name__)
         names = self._set_aside["feature_names_in_"]
         domain = resolve_domain(self.bounds, target, source.n_columns, type(self).__name__, names)
         if domain.n_max is not None and source.n_rows > domain.n_max:

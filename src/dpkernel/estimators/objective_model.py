@@ -76,10 +76,10 @@ class ObjectiveModel(KernelModel):
         return budget, relation
 
     def _make_plan(self, table: Source, budget: Budget, relation: Neighbours) -> FitPlan:
-        return ConvexPlan(self, table, budget, relation, self._problems())
+        return ConvexPlan(self, table, budget, relation, self._problems(table.target_shape))
 
-    def _problems(self) -> Problems:
-        """Return the convex problems of this estimator, from its parameters."""
+    def _problems(self, target_shape: tuple[int, ...] = ()) -> Problems:
+        """Return the convex problems of this estimator, for targets of this shape."""
         raise NotImplementedError
 
     @property

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.base import MultiOutputMixin, RegressorMixin
 
-from dpkernel.data.domain import Domain, Interval
+from dpkernel.data.domain import Domain, Interval, Intervals
 from dpkernel.data.people import RECORDS, People, is_in_memory, open_units
 from dpkernel.data.sources import Source, open_source
 from dpkernel.data.weights import released_size
@@ -414,7 +414,7 @@ class GramPlan(FitPlan):
 
     def _statistics(self, found: FoldedSolution, total: float) -> JSON:
         assert isinstance(self.domain.target, Interval)
-        scale = self.domain.target.half_width**2
+        scale = np.broadcast_to(self.domain.target.half_width, self.layout.n_targets) ** 2
         sigma = self.mechanism.noise_scale * math.sqrt(self.folds)
         error = _training_error(found, self.layout, sigma, scale, total)
         return {**error, **found.statistics(scale)}
@@ -424,9 +424,9 @@ def squared_interval(model: Any) -> Interval:
     """Return the declared range of y; refuse a range whose squares overflow."""
     owner = type(model).__name__
     target = interval_of(model.y_bounds, model.bounds, owner)
-    if not target.half_width <= 1e150:
+    if not np.all(target.half_width <= 1e150):
         allowed = "less than 2e150 wide, so that squares are finite"
-        got = (target.low, target.high)
+        got = target if isinstance(target, Intervals) else (target.low, target.high)
         raise ParameterError(parameter_message(owner, "y_bounds", allowed, got))
     return target
 
@@ -443,7 +443,7 @@ def auto_size(n: int, budget: Budget) -> int:
 
 
 def _training_error(
-    found: FoldedSolution, layout: GramLayout | UnitGramLayout, sigma: float, scale: float, n: float
+    found: FoldedSolution, layout: GramLayout | UnitGramLayout, sigma: float, scale: Array, n: float
 ) -> dict[str, Any]:
     """Return the training error that the released matrix shows, with the spread due to noise.
 
@@ -452,7 +452,7 @@ def _training_error(
     ||w||^2 / n, in the units of the release. Intervals extend 1.96 standard deviations to either
     side. The error is biased low, as any training error is, because w was chosen from the same A.
     """
-    gram, solution, scale = found.gram, found.solution, scale / n
+    gram, solution = found.gram, found.solution
     names = ("training_mse", "training_mse_noise_std", "training_mse_interval")
     out: dict[str, Any] = {name: [] for name in (*names, "training_r2", "training_r2_interval")}
     for j in range(layout.n_targets):
@@ -460,10 +460,11 @@ def _training_error(
         w[: layout.n_features] = -solution.coefficients[:, j]
         w[layout.n_features + j] = 1.0
         w[-1] = -solution.intercepts[j]
-        error = float(w @ gram.matrix @ w) * scale
-        spread = sigma * float(np.sum((w * layout.units) ** 2)) * scale
+        unit = float(scale[j]) / n
+        error = float(w @ gram.matrix @ w) * unit
+        spread = sigma * float(np.sum((w * layout.units) ** 2)) * unit
         interval = [max(error - 1.96 * spread, 0.0), max(error + 1.96 * spread, 0.0)]
-        variance = float(gram.targets[j, j] - gram.target_sum[j] ** 2 / n) * scale
+        variance = float(gram.targets[j, j] - gram.target_sum[j] ** 2 / n) * unit
         known = variance > 0 and math.isfinite(spread)
         out["training_mse"].append(error)
         out["training_mse_noise_std"].append(spread)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.base import RegressorMixin
+from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.metrics import d2_pinball_score
 
-from dpkernel.data.domain import Domain, Interval
+from dpkernel.data.domain import Domain, Interval, Intervals
 from dpkernel.data.sources import Source, open_source
 from dpkernel.estimators.base import interval_of
 from dpkernel.estimators.objective_model import ObjectiveModel, Problems, Task
@@ -29,17 +29,30 @@ _AUTO_THRESHOLD = 0.1
 
 @dataclass(frozen=True)
 class UnitTarget(Targets):
-    """The target, clipped to its declared range and scaled to [-1, 1]."""
+    """The target, clipped to its declared range and scaled to [-1, 1].
+
+    ``place`` is the column of one of several targets.
+    """
 
     interval: Interval
+    place: int | None = None
 
     def of(self, y: Array) -> tuple[Array, Array | None]:
         """Return targets in [-1, 1]."""
-        return self.interval.to_unit(y), None
+        return self.interval.to_unit(y if self.place is None else y[:, self.place]), None
 
 
-class RobustModel(RegressorMixin, ObjectiveModel):
-    """Base class of the regressors here: a bounded target, and one fit for several losses."""
+def unit_targets(target: Interval, target_shape: tuple[int, ...]) -> tuple[UnitTarget, ...]:
+    """Return a view of each target, scaled to its own range."""
+    if isinstance(target, Intervals):  # also if the shape is not known yet
+        return tuple(UnitTarget(part, place) for place, part in enumerate(target.parts))
+    if not target_shape:
+        return (UnitTarget(target),)
+    return tuple(UnitTarget(target, place) for place in range(target_shape[0]))
+
+
+class RobustModel(RegressorMixin, MultiOutputMixin, ObjectiveModel):
+    """Base class of the regressors here: bounded targets, and one fit for several losses."""
 
     y_bounds: Any
     _in_units: ClassVar[
@@ -55,7 +68,8 @@ class RobustModel(RegressorMixin, ObjectiveModel):
         ----------
         X : array, sparse matrix, data frame, Dask array or data frame, torch tensor, or BlockStream
             It is read several times, so a ``BlockStream`` needs a function that starts it again.
-        y : array of shape (n,)
+        y : array of shape (n,) or (n, targets)
+            Several targets share the budget.
         groups : array of n ids or People, optional
             The person to whom each row belongs. A person with all their rows is then protected
             instead of a single row, and only the number of people is public; see ``People``.
@@ -68,25 +82,31 @@ class RobustModel(RegressorMixin, ObjectiveModel):
 
     def _open_table(self, X: Any, y: Any) -> Source:
         self._problems()  # refuses bad parameters before it looks at the data
-        return open_source(self, X, y, again=True, several=False)
+        return open_source(self, X, y, again=True, several=self._single)
 
-    def _problems(self) -> Problems:
+    def _problems(self, target_shape: tuple[int, ...] = ()) -> Problems:
         target = interval_of(self.y_bounds, self.bounds, type(self).__name__)
+        views = unit_targets(target, target_shape)
+        tasks = [task for view in views for task in self._tasks(view)]
+        if len(views) > 1 and len({loss for _, loss, _ in tasks}) > 1:
+            tasks = [(f"{name}, target {j}", *rest) for j, (name, *rest) in enumerate(tasks, 1)]  # type: ignore[misc]
         return Problems(
             target,
-            tuple(self._tasks(target)),
+            tuple(tasks),
             signal=_SIGNAL,
             solver=self.solver,
             ridge=self._ridge,
             accept=tuple(self.accept),
-            single=self._single,
+            single=self._single and not target_shape,
         )
 
     @property
     def _single(self) -> bool:
+        """Whether there is one problem per target."""
         return True
 
-    def _tasks(self, target: Interval) -> list[Task]:
+    def _tasks(self, view: UnitTarget) -> list[Task]:
+        """Return the problems of one target."""
         raise NotImplementedError
 
     def _in_units_of(self, name: str, auto: float, target: Interval) -> float:
@@ -101,12 +121,13 @@ class RobustModel(RegressorMixin, ObjectiveModel):
     @classmethod
     def _saved_parameters(cls, header: JSON, domain: Domain) -> dict[str, Any]:
         assert isinstance(domain.target, Interval)
+        found = {**super()._saved_parameters(header, domain), "y_bounds": domain.target}
+        if isinstance(
+            domain.target, Intervals
+        ):  # one loss per target, so the file has what was given
+            return found
         loss, half = header["certificate"]["public"]["losses"][0], domain.target.half_width
-        return {
-            **super()._saved_parameters(header, domain),
-            "y_bounds": domain.target,
-            **{name: loss[name] * half for name in cls._in_units},
-        }
+        return {**found, **{name: loss[name] * half for name in cls._in_units}}
 
     def predict(self, X: Any) -> Array:
         """Return predictions inside ``y_bounds``."""
@@ -248,7 +269,7 @@ class PrivateQuantileRegressor(RobustModel):
     def _single(self) -> bool:
         return np.ndim(self.quantile) == 0
 
-    def _tasks(self, target: Interval) -> list[Task]:
+    def _tasks(self, view: UnitTarget) -> list[Task]:
         wanted: list[Any] = list(np.atleast_1d(np.asarray(self.quantile, dtype=object)))
         fine = len(wanted) > 0 and all(is_real(q) and 0 < q < 1 for q in wanted)
         if not fine or sorted(set(wanted)) != [float(q) for q in wanted]:
@@ -256,14 +277,13 @@ class PrivateQuantileRegressor(RobustModel):
             raise ParameterError(
                 parameter_message("PrivateQuantileRegressor", "quantile", allowed, self.quantile)
             )
-        scaled = self._in_units_of("width", _AUTO_WIDTH, target)
-        view = UnitTarget(target)
+        scaled = self._in_units_of("width", _AUTO_WIDTH, view.interval)
         return [(f"quantile {float(q)}", SmoothedPinball(float(q), scaled), view) for q in wanted]
 
     def predict(self, X: Any) -> Array:
         """Return the quantiles inside ``y_bounds``. Several quantiles never cross."""
         found = super().predict(X)
-        return found if found.ndim == 1 else np.sort(found, axis=1)
+        return found if np.ndim(self.quantile) == 0 else np.sort(found, axis=1)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the share of the pinball loss that the model explains, averaged over the quantiles.
@@ -271,7 +291,10 @@ class PrivateQuantileRegressor(RobustModel):
         1 is perfect, and 0 is no better than the quantiles of y alone. The method reads (X, y)
         without noise.
         """
-        found = self.predict(X).reshape(len(y), -1)
+        found = self.predict(X)
+        if np.ndim(self.quantile) == 0:
+            quantile = float(self.quantile)  # type: ignore[arg-type]
+            return float(d2_pinball_score(y, found, alpha=quantile, sample_weight=sample_weight))
         each = zip(np.atleast_1d(self.quantile), found.T, strict=True)
         scores = [d2_pinball_score(y, p, alpha=q, sample_weight=sample_weight) for q, p in each]
         return float(np.mean(scores))
@@ -286,7 +309,7 @@ class PrivateQuantileRegressor(RobustModel):
 
     def _to_state(self) -> tuple[JSON, dict[str, Array]]:
         header, arrays = super()._to_state()
-        return {**header, "several": np.ndim(self.intercept_) > 0}, arrays
+        return {**header, "several": np.ndim(self.quantile) > 0}, arrays
 
 
 class PrivateHuberRegressor(RobustModel):
@@ -402,6 +425,6 @@ class PrivateHuberRegressor(RobustModel):
         self.accept = accept
         self.verbose = verbose
 
-    def _tasks(self, target: Interval) -> list[Task]:
-        scaled = self._in_units_of("threshold", _AUTO_THRESHOLD, target)
-        return [("coefficients", Huber(scaled), UnitTarget(target))]
+    def _tasks(self, view: UnitTarget) -> list[Task]:
+        scaled = self._in_units_of("threshold", _AUTO_THRESHOLD, view.interval)
+        return [("coefficients", Huber(scaled), view)]

@@ -46,15 +46,15 @@ class FoldedSolution:
     held_out_std: Array | None = None
     choice: int | None = None  # the index of the chosen pair, if pairs were given
 
-    def statistics(self, scale: float) -> JSON:
-        """Return the choice and its held-out error times ``scale``; empty with one fold."""
+    def statistics(self, scale: Array) -> JSON:
+        """Return the choice and its held-out errors times ``scale``; empty with one fold."""
         if self.held_out is None or self.held_out_std is None:
             return {}
         return {
             "regularisation": self.solution.regularisation,
             "leading_features": self.n_leading,
-            "held_out_mse": [float(v) * scale for v in self.held_out],
-            "held_out_mse_noise_std": [float(v) * scale for v in self.held_out_std],
+            "held_out_mse": (self.held_out * scale).tolist(),
+            "held_out_mse_noise_std": (self.held_out_std * scale).tolist(),
         }
 
 

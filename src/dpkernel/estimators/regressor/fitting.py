@@ -149,8 +149,7 @@ class Fitting(FitPlan):
                 "domain": self._domain.to_dict(),
                 "budget_plan": None if self.plan is None else self.plan.to_dict(),
             },
-            _residual_scales(states, self._target.half_width)
-            | _learned_numbers(self.choice, self._domain),
+            _residual_scales(states, self._target) | _learned_numbers(self.choice, self._domain),
         )
 
     def _states(self, noise: Noise) -> tuple[FeatureMap, list[State]]:
@@ -295,13 +294,15 @@ def stage_of(
     return Stage.choose(state, n_rows, plan.clip, mechanism.sigma, mechanism.ridge, output)
 
 
-def _residual_scales(states: Sequence[State], unit: float) -> JSON:
+def _residual_scales(states: Sequence[State], target: Interval) -> JSON:
     """Return the scales of the residuals in units of y, with intervals where they were released."""
+    units = [target.part(j).half_width for j in range(len(states))]
     known = [state.scale_interval for state in states]
     return {
-        "residual_scale": [state.scale * unit for state in states],
+        "residual_scale": [state.scale * u for state, u in zip(states, units, strict=True)],
         "residual_scale_interval": [
-            None if found is None else [end * unit for end in found] for found in known
+            None if found is None else [end * unit for end in found]
+            for found, unit in zip(known, units, strict=True)
         ],
     }
 

@@ -193,11 +193,12 @@ class PrivateSGDClassifier(LabelModel, SGDModel):
         assert isinstance(levels, Levels)
         return open_source(self, X, y, again=True, several=False, classes=levels)
 
-    def _problem(self) -> SGDProblem:
+    def _problem(self, target_shape: tuple[int, ...] = ()) -> SGDProblem:
         levels = classes_of(self.classes, self.bounds, type(self).__name__)
         loss = self._loss_named(labels=True)
         places = (1,) if len(levels.values) == 2 else range(len(levels.values))
-        return SGDProblem(levels, loss, tuple(OneAgainstRest(place) for place in places), _SIGNAL)
+        tasks = tuple(OneAgainstRest(place) for place in places)
+        return SGDProblem(levels, loss, tasks, _SIGNAL, single=len(tasks) == 1)
 
     def _default(self, cls: type[Loss]) -> Loss:
         return SmoothedHinge(1.0) if cls is SmoothedHinge else cls()
