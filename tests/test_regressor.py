@@ -11,6 +11,7 @@ import pytest
 from scipy.optimize import minimize
 
 from dpkernel import Domain, Interval, Levels, PrivateKernelRegressor, SeededNoise, load, save
+from dpkernel.data.weights import weight_column
 from dpkernel.estimators.regressor import BudgetPlan, Outlook, calibration, fitting
 from dpkernel.estimators.regressor.location import CELLS, fit_location
 from dpkernel.estimators.regressor.releases import plan_releases
@@ -127,7 +128,7 @@ class TestParts:
             assert -1 <= mean <= 1 and 0.02 <= spread <= 1.2
 
     def test_scale_of_normal_residuals(self, rng):
-        residuals = 0.2 * rng.normal(size=(5000, 1))
+        residuals = weight_column(0.2 * rng.normal(size=5000), False)
         edges = edges_of(0.5)
         (counts,) = count_residuals(np.zeros((5000, 0)), residuals, 0, np.zeros(1), edges)
         assert counts.sum() == 5000
@@ -176,7 +177,13 @@ class TestParts:
         stage = Stage.choose(state, n, clip=1.5, sigma=20.0, ridge=5.0, output=0.01)
         used = stage.used
         z, targets, weights = stage_records(
-            features, y, 0, state.coefficients, used, np.sqrt(stage.powers[used]), stage.clip
+            features,
+            weight_column(y, False),
+            0,
+            state.coefficients,
+            used,
+            np.sqrt(stage.powers[used]),
+            stage.clip,
         )
         loss = Huber(1.0)
 

@@ -9,6 +9,7 @@ import pytest
 from scipy.stats import norm
 
 from dpkernel import Budget, Ledger, PrivateKernelRegressor, SeededNoise, load, save
+from dpkernel.data.weights import weight_column
 from dpkernel.estimators.regressor import BudgetPlan, columns, inputs, kernel_choice, scale
 from dpkernel.estimators.regressor.budget_plan import MOST_LEARNING_INPUTS
 from dpkernel.estimators.regressor.location import CELLS as TARGET_CELLS
@@ -132,7 +133,7 @@ def test_moments_without_noise_give_their_own_law(rng):
     X = np.column_stack([first, 0.5 * first + 0.1 * rng.normal(size=20_000), first**2 - 0.9])
     X = np.clip(X, -1, 1)
     layout = inputs.input_layout(3, len(X), Neighbours.REPLACE_ONE)
-    (total,) = inputs.sum_inputs(X, None, layout)
+    (total,) = inputs.sum_inputs(X, np.ones((len(X), 1)), layout)
     law = inputs.law_of_moments(layout, total, len(X), 0.0)
     assert law.mean == pytest.approx(X.mean(axis=0), abs=0.03)
     assert law.spread == pytest.approx(X.std(axis=0), rel=0.15)
@@ -164,7 +165,7 @@ def test_columns_without_noise_give_their_own_law(rng):
     for _ in range(2):
         low, high = columns.closer_look(law)
         law = InputLaw(low, high, law.shares, law.correlation)
-        (counts,) = columns.count_columns(X, None, law.low, law.high)
+        (counts,) = columns.count_columns(X, np.ones((len(X), 1)), law.low, law.high)
         assert counts.reshape(2, CELLS).sum(axis=1) == pytest.approx([4000, 4000])
         law = columns.fit_columns(law, counts, 4000, 1e-9)
     np.testing.assert_allclose(law.mean, X.mean(axis=0), atol=0.02)
@@ -183,11 +184,11 @@ def test_columns_of_nothing_but_noise_stay_uniform(rng):
 def test_dependence_without_noise_is_the_correlation_of_normal_columns(rng):
     normal = rng.normal(size=(20_000, 2)) @ np.array([[1.0, 0.8], [0.0, 0.6]])
     X = 2 * norm.cdf(normal) - 1
-    (counts,) = columns.count_columns(X, None, -np.ones(2), np.ones(2))
+    (counts,) = columns.count_columns(X, np.ones((len(X), 1)), -np.ones(2), np.ones(2))
     law = columns.fit_columns(uniform_law(2), counts, len(X), 1e-9)
     layout = columns.score_layout(2, len(X), Neighbours.REPLACE_ONE)
     assert isinstance(layout, GramLayout)
-    (total,) = columns.sum_scores(X, None, layout, law)
+    (total,) = columns.sum_scores(X, np.ones((len(X), 1)), layout, law)
     found = columns.fit_dependence(law, layout.read(total), len(X), 1e-9)
     # scores are cut at a radius, which shortens the most aligned rows the most
     assert 0.7 < found.correlation[0, 1] < 0.8
@@ -421,6 +422,6 @@ def test_any_epsilon(rng, epsilon):
 def test_asymmetry_is_that_of_the_counts(rng, draws, low, high):
     values = 0.2 * rng.normal(size=20_000)
     values = np.abs(values) * 2 - 0.9 if draws == "skewed" else values
-    (counts,) = count_targets(np.clip(values, -1, 1), 0)
+    (counts,) = count_targets(weight_column(np.clip(values, -1, 1), False), 0)
     assert low <= asymmetry(counts, len(values)) <= high
     assert 0 <= asymmetry(1e6 * rng.normal(size=TARGET_CELLS), 100) <= 1

@@ -18,6 +18,7 @@ from dpkernel import Budget, Certificate, Ledger, PrivateKernelRegressor, Seeded
 from dpkernel.data import passes
 from dpkernel.data.domain import Domain, Interval
 from dpkernel.data.sources import Source
+from dpkernel.data.weights import weight_column
 from dpkernel.estimators.regressor import BudgetPlan, calibration, fitting, learning
 from dpkernel.estimators.regressor.fitting import Fitting, Sizes
 from dpkernel.estimators.regressor.learning import LearnedFitting
@@ -212,7 +213,7 @@ def test_no_statistic_of_several_targets_moves_more_than_it_says(rng, monkeypatc
 
 def test_without_the_clip_of_the_last_sum_it_moves_more(rng, monkeypatch):
     def unclipped(features, y, column, coefficients, clip):
-        residuals = y - (coefficients[0] + features @ coefficients[1:])
+        residuals = y[:, column] - (coefficients[0] + features @ coefficients[1:])
         return (np.array([np.sum(np.trunc(residuals / clip * calibration.STEPS))]),)
 
     monkeypatch.setattr(calibration, "sum_clipped", unclipped)
@@ -244,7 +245,7 @@ def test_every_record_of_a_stage_is_bounded(rng):
             used = np.flatnonzero(powers > 1e-9)
             z, targets, weights = fitting.stage_records(
                 features.astype(dtype),
-                rng.choice([-1.0, 1.0, 0.0], 100),
+                weight_column(rng.choice([-1.0, 1.0, 0.0], 100), False),
                 0,
                 100 * rng.normal(size=9),
                 used,
@@ -460,7 +461,7 @@ class Attack:
 
     def _gradient(self, beta, place, target):
         row = self._features.transform_block(np.full((1, 1), place))
-        z, targets, weights = stage_records(row, np.array([target]), *self._arguments)
+        z, targets, weights = stage_records(row, np.array([[target, 1.0]]), *self._arguments)
         return weights * self._loss.derivative(targets, z @ beta) @ z
 
 

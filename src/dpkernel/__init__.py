@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     )
     from dpkernel.estimators.gram_statistics import GramStatistics
     from dpkernel.estimators.surroundings import check_pipeline
-    from dpkernel.foundations.types import Budget, Neighbours
+    from dpkernel.foundations.types import AddRemove, Budget, Neighbours
     from dpkernel.outputs.model_file import load, read_header, save, verify_file
     from dpkernel.outputs.onnx_export import to_onnx
     from dpkernel.privacy import mechanisms, profiles
@@ -52,7 +52,7 @@ _HOMES = {
     "privacy.noise": ("OpenDPNoise", "SeededNoise", "SystemNoise"),
     "outputs.onnx_export": ("to_onnx",),
     "selection": ("PrivateSearchCV", "private_score"),
-    "foundations.types": ("Budget", "Neighbours"),
+    "foundations.types": ("AddRemove", "Budget", "Neighbours"),
 }
 _MODULES = {
     "mechanisms": "privacy.mechanisms",
@@ -63,6 +63,7 @@ _MODULES = {
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "AddRemove",
     "BlockStream",
     "Budget",
     "Certificate",

@@ -162,8 +162,8 @@ def new_estimator(
     """
     if not Neighbours.resolve(relation).n_is_public:
         raise ParameterError(
-            "--neighbours must be replace-one or zero-out, because the estimators use the number of"
-            " rows as public."
+            "--neighbours must be replace-one or zero-out here. Use zero-out: it hides what a record"
+            " says, but not how many records there are. In Python, AddRemove(n_max) hides this, too."
         )
     wanted: dict[str, Any] = {
         "epsilon": budget.epsilon,

@@ -79,9 +79,68 @@ class Interval:
         """Map [-1, 1] back onto the interval; values outside follow the same line."""
         return np.asarray(values * self.half_width + self.middle)
 
+    def part(self, place: int) -> Interval:
+        """Return the interval of one of several targets, which is this one for all of them."""
+        return self
+
+    def check_targets(self, target_shape: tuple[int, ...], owner: str) -> None:
+        """Raise if this can't be the range of targets of this shape. One interval fits any shape."""
+
     def to_dict(self) -> JSON:
         """Return the bounds as JSON values."""
         return {"low": self.low, "high": self.high}
+
+
+class Intervals(Interval):
+    """One interval per target: the last axis of an array of values counts the targets.
+
+    Parameters
+    ----------
+    parts : sequence of Interval
+        The range of each target, at least one.
+
+    Examples
+    --------
+    >>> Intervals([Interval(0, 1), Interval(0, 100)]).to_unit([[0.5, 100.0]])
+    array([[0., 1.]])
+    """
+
+    low: Any
+    high: Any
+
+    def __init__(self, parts: Sequence[Interval]) -> None:
+        found = tuple(parts)
+        object.__setattr__(self, "parts", found)
+        object.__setattr__(self, "low", np.array([part.low for part in found]))
+        object.__setattr__(self, "high", np.array([part.high for part in found]))
+
+    parts: tuple[Interval, ...]
+
+    def part(self, place: int) -> Interval:
+        """Return the interval of one target."""
+        return self.parts[place]
+
+    def check_targets(self, target_shape: tuple[int, ...], owner: str) -> None:
+        """Raise if y does not have one column per interval."""
+        if target_shape != (len(self.parts),):
+            columns = target_shape[0] if target_shape else 1
+            raise DataError(
+                f"y has {columns} column(s), but the 'y_bounds' of {owner} are those of"
+                f" {len(self.parts)} targets."
+            )
+
+    def to_dict(self) -> JSON:
+        """Return the bounds as JSON values."""
+        return {"targets": [part.to_dict() for part in self.parts]}
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Intervals) and self.parts == other.parts
+
+    def __hash__(self) -> int:
+        return hash(self.parts)
+
+    def __repr__(self) -> str:
+        return f"Intervals({list(self.parts)})"
 
 
 @dataclass(frozen=True)
@@ -417,6 +476,8 @@ def _numbers_of_column(cells: Any, place: int) -> Array:
 def _column_from_dict(data: JSON) -> Column:
     if "levels" in data:
         return Levels(tuple(_tupled(value) for value in data["levels"]))
+    if "targets" in data:
+        return Intervals([Interval(part["low"], part["high"]) for part in data["targets"]])
     return Interval(data["low"], data["high"])
 
 

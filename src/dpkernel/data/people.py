@@ -147,6 +147,8 @@ def table_of_people(
     places, n_people = units(_checked_ids(X, y if rule.reads_target else None, ids))
     classes = rule.target if isinstance(rule.target, Levels) and rule.reads_target else None
     source = _open_rows(estimator, X, y, rule, classes, len(places))
+    if isinstance(rule.target, Interval) and rule.reads_target:
+        rule.target.check_targets(source.target_shape, type(estimator).__name__)
     names = getattr(X, "columns", None)
     domain = None if rule.record == "one" else rule.domain(source.n_columns, names)
     rows, targets = _records(source, places, n_people, rule, domain)
@@ -201,6 +203,12 @@ def _checked_ids(X: Any, y: Any, ids: Any) -> Any:
     if not len(cells):
         raise DataError("X has no rows.")
     return cells
+
+
+def row_numbers(X: Any) -> IntArray:
+    """Return an id per row, so that each row of a stream or a Dask table is a person of its own."""
+    n_rows = X.n_rows if isinstance(X, BlockStream) else chunks.count_rows(X)
+    return np.arange(n_rows)
 
 
 def is_in_memory(X: Any) -> bool:

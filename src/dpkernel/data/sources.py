@@ -28,7 +28,9 @@ class Source:
     ``kind`` is "array" (X is a NumPy array or a CSR matrix, y an array), "stream" (X iterates over
     checked blocks, or is a BlockStream that can be read again; y is None), "dask" or "torch".
     ``n_rows`` counts records: rows, or units where ``shares`` states how much of its unit each row
-    is. ``missing`` allows NaN in X. Without y the targets of streams and Dask tables are zeros.
+    is. ``missing`` allows NaN in X. Without y the targets of streams and Dask tables are zeros. If
+    the table is ``weighted``, the last column of y is the weight of each record, in [0, 1]; a record
+    of weight 0 contributes nothing. ``target_shape`` does not count that column.
     """
 
     kind: str
@@ -39,6 +41,7 @@ class Source:
     y: Any = None
     shares: Any = None
     missing: bool = False
+    weighted: bool = False
 
 
 def open_source(

@@ -22,10 +22,21 @@ import numpy as np
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
-from dpkernel.data.domain import Domain, Interval, Levels, columns_of
+from dpkernel.data.blocks import library_of
+from dpkernel.data.domain import Domain, Interval, Intervals, Levels, columns_of
 from dpkernel.data.labels import classes_of
-from dpkernel.data.people import RECORDS, People, PersonRule, table_of_people
+from dpkernel.data.people import (
+    RECORDS,
+    People,
+    PersonRule,
+    is_in_memory,
+    row_numbers,
+    table_of_people,
+)
+from dpkernel.data.places import in_places
+from dpkernel.data.sources import Source
 from dpkernel.data.tables import checked_table, without_traps
+from dpkernel.data.weights import with_sample_weight
 from dpkernel.estimators.surroundings import learned_before
 from dpkernel.foundations.errors import (
     BudgetExceededError,
@@ -34,9 +45,16 @@ from dpkernel.foundations.errors import (
     PrivacyWarning,
     parameter_message,
 )
-from dpkernel.foundations.types import Array, Budget, Neighbours
+from dpkernel.foundations.types import (
+    AddRemove,
+    Array,
+    Budget,
+    IntArray,
+    Neighbours,
+    no_add_remove,
+)
 from dpkernel.foundations.validation import Constraint, check_parameters
-from dpkernel.privacy.certificate import Certificate, Release, of_people
+from dpkernel.privacy.certificate import Certificate, Release, of_people, of_places
 from dpkernel.privacy.ledger import OF_PEOPLE, Ledger
 from dpkernel.privacy.noise import Noise, NoiseSource, Part, Plan, SeededNoise, secret_order
 
@@ -104,6 +122,7 @@ class FitPlan(ABC):
 
     releases: Sequence[Release]
     record: str = ""  # how the rows of a person became one record; "" if records are rows
+    in_places: bool = False  # whether the rows of the table are places, of which some are empty
 
     def prepare(self) -> None:  # noqa: B027 (a plan may have nothing to prepare)
         """Do all work that needs no noise. A table that fails here has cost nothing."""
@@ -136,7 +155,18 @@ class PrivateEstimator(CountedClones):
 
     def _check_parameters(self) -> tuple[Budget, Neighbours]:
         check_parameters(type(self).__name__, self.get_params(deep=False), self._constraints)
-        return Budget(self.epsilon, self.delta), Neighbours.resolve(self.neighbours)
+        relation = Neighbours.resolve(self.neighbours)
+        if not relation.n_is_public:
+            self._check_places()
+        return Budget(self.epsilon, self.delta), relation
+
+    _places: ClassVar[bool] = False  # whether the estimator can be fitted to a table of places
+
+    def _check_places(self) -> None:
+        """Raise if this estimator can't hide the number of records."""
+        if not self._places:
+            raise ParameterError(no_add_remove(type(self).__name__))
+        self._n_max()
 
     def _check_training_data(
         self,
@@ -193,10 +223,10 @@ class PrivateEstimator(CountedClones):
 
     # --- the one fit ------------------------------------------------------------------------------
 
-    def _fit(self, X: Any, y: Any = None, groups: Any = None) -> Self:
+    def _fit(self, X: Any, y: Any = None, groups: Any = None, sample_weight: Any = None) -> Self:
         """Check parameters, open the table, plan, ask the ledger, prepare, spend, run, certify."""
         try:
-            return self._complete(*self._planned_fit(X, y, groups))
+            return self._complete(*self._planned_fit(X, y, groups, sample_weight))
         finally:
             self.__dict__.pop("_set_aside", None)
 
@@ -207,21 +237,37 @@ class PrivateEstimator(CountedClones):
         self._adopt(found, certificate)
         return self
 
-    def _planned_fit(self, X: Any, y: Any = None, groups: Any = None) -> tuple[Budget, FitPlan]:
+    def _planned_fit(
+        self, X: Any, y: Any = None, groups: Any = None, sample_weight: Any = None
+    ) -> tuple[Budget, FitPlan]:
         """Return the requested budget and the plan for this table, after checking both."""
         budget, relation = self._check_parameters()
-        if groups is None:
-            table = self._open_table(X, y)
-            beside: Beside | None = self.__dict__.get("_beside")
-            if beside is None:
-                return budget, self._make_plan(table, budget, relation)
-            return budget, beside.joined(
-                lambda smaller: self._make_plan(table, smaller, relation), budget, relation
+        if groups is not None and sample_weight is not None:
+            raise ParameterError(
+                "sample_weight is a weight per row, but with groups the rows of a person become one"
+                " record, and how many rows a person has is private. Leave out one of the two."
             )
-        table, record = self._open_people(X, y, People.of(groups))
-        plan = self._make_plan(table, budget, relation)
-        plan.record = record
+        beside: Beside | None = self.__dict__.get("_beside")
+        record = ""
+        if not relation.n_is_public:
+            table, record = self._open_places(X, y, groups, sample_weight)
+            beside = None  # what is released beside a fit knows the number of rows
+        elif groups is not None:
+            table, record = self._open_people(X, y, People.of(groups))
+        else:
+            table = self._weighted_table(X, y, sample_weight)
+
+        def make(smaller: Budget) -> FitPlan:
+            return self._make_plan(table, smaller, relation)
+
+        plan = make(budget) if beside is None else beside.joined(make, budget, relation)
+        plan.record, plan.in_places = record, not relation.n_is_public
         return budget, plan
+
+    def _weighted_table(self, X: Any, y: Any, sample_weight: Any) -> Any:
+        """Return the opened table, with the weights of its rows if there are any."""
+        table = self._open_table(X, y)
+        return table if sample_weight is None else with_sample_weight(table, sample_weight)
 
     def _fit_beside(self, X: Any, y: Any, beside: Beside) -> Self:
         """Fit, and make another release beside the fit, within the same budget and spend."""
@@ -246,7 +292,7 @@ class PrivateEstimator(CountedClones):
             budget,
             plan.releases,
             noise,
-            public=of_people(found.public, plan.record) if plan.record else found.public,
+            public=_stated(found.public, plan),
             free_statistics=found.free_statistics,
             reference=found.reference,
         )
@@ -255,6 +301,46 @@ class PrivateEstimator(CountedClones):
     def _open_table(self, X: Any, y: Any) -> Any:
         """Return the checked table with its public sizes, or raise before anything is spent."""
         raise NotImplementedError
+
+    # --- a table whose number of records is private -----------------------------------------------
+
+    def _open_places(self, X: Any, y: Any, groups: Any, sample_weight: Any) -> tuple[Source, str]:
+        """Return the records at secret places of a table of public length (``data/places.py``)."""
+        n_max, record = self._n_max(), ""
+        people = None if groups is None else People.of(groups)
+        if people is not None and people.record == "all":
+            raise ParameterError(
+                "People(ids, record='all') needs a public number of people. Use record='near' or"
+                " record='one' with neighbours='add-remove'."
+            )
+        if library_of(X) == "torch":
+            X, y = (v.detach().cpu().numpy() if library_of(v) == "torch" else v for v in (X, y))
+        if people is not None or not is_in_memory(X):
+            if sample_weight is not None:
+                with_sample_weight(Source("stream", 0, 0, (), X), sample_weight)  # says why not
+            ids = People(row_numbers(X), "one") if people is None else people
+            rule = self._person_rule(ids.record)
+            X, y = table_of_people(self, X, y, ids.ids, rule, _as_they_come)
+            record = "" if people is None else rule.record
+        table = self._weighted_table(X, y, sample_weight)
+        return in_places(table, n_max, secret_order(self.noise)), record
+
+    def _n_max(self) -> int:
+        """Return the declared number of places."""
+        own = self.get_params(deep=False)
+        declared = getattr(own.get("bounds"), "n_max", None)
+        found = self.neighbours.n_max if isinstance(self.neighbours, AddRemove) else declared
+        if found is None:
+            raise ParameterError(
+                parameter_message(
+                    type(self).__name__,
+                    "neighbours",
+                    "AddRemove(n_max) if the number of records is private",
+                    "add-remove",
+                    "n_max is public: a number that the table is known not to exceed.",
+                )
+            )
+        return int(found)
 
     # --- people with several rows -----------------------------------------------------------------
 
@@ -360,6 +446,16 @@ class PrivateEstimator(CountedClones):
         relation: Neighbours = releases[0].mechanism.sensitivity.neighbours
         ledger = Ledger(neighbours=relation) if self.ledger is None else self.ledger
         return ledger, Plan(parts), relation
+
+
+def _as_they_come(n: int) -> IntArray:
+    return np.arange(n)
+
+
+def _stated(public: Mapping[str, Any], plan: FitPlan) -> Mapping[str, Any]:
+    """Return what the certificate states in public: about people, and about places."""
+    found = of_people(public, plan.record) if plan.record else public
+    return of_places(found) if plan.in_places else found
 
 
 def _looking_around(fit: Callable[..., Any]) -> Callable[..., Any]:
@@ -470,7 +566,10 @@ def _same_target(one: Any, other: Any) -> bool:
 
 
 def interval_of(y_bounds: Any, bounds: Any, owner: str) -> Interval:
-    """Return the declared range of a real target: ``y_bounds``, or the one in the domain ``bounds``."""
+    """Return the declared range of a real target: ``y_bounds``, or the one in the domain ``bounds``.
+
+    ``y_bounds`` is a pair (low, high), or an array or a list with one pair per target.
+    """
     if y_bounds is None and isinstance(bounds, Domain) and isinstance(bounds.target, Interval):
         return bounds.target
     if y_bounds is None:
@@ -478,11 +577,33 @@ def interval_of(y_bounds: Any, bounds: Any, owner: str) -> Interval:
             f"{owner} needs 'y_bounds', the publicly known range of the target, for example"
             " y_bounds=(0, 120). It is never read from the data: that would leak."
         )
-    return (
-        y_bounds
-        if isinstance(y_bounds, Interval)
-        else Interval(*_pair("y_bounds", y_bounds, owner))
-    )
+    if isinstance(y_bounds, Interval):
+        return y_bounds
+    pairs = _pairs(y_bounds)
+    if pairs is None:
+        return Interval(*_pair("y_bounds", y_bounds, owner))
+    found = []
+    for place, pair in enumerate(pairs, start=1):
+        try:
+            found.append(pair if isinstance(pair, Interval) else Interval(*pair))
+        except ParameterError as error:
+            raise ParameterError(
+                f"The 'y_bounds' of {owner} for target {place}: {error}"
+            ) from error
+    return Intervals(found) if len(found) > 1 else found[0]
+
+
+def _pairs(y_bounds: Any) -> list[Any] | None:
+    """Return one pair (low, high) or Interval per target, or None if there is one pair for all."""
+    if isinstance(y_bounds, np.ndarray):
+        y_bounds = y_bounds.tolist()
+    several = isinstance(y_bounds, (list, tuple)) and len(y_bounds) > 0
+    if not several or not all(
+        isinstance(pair, Interval) or (isinstance(pair, (list, tuple)) and len(pair) == 2)
+        for pair in y_bounds
+    ):
+        return None
+    return list(y_bounds)
 
 
 def _pair(name: str, value: Any, owner: str) -> tuple[Any, Any]:

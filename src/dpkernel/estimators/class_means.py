@@ -43,11 +43,14 @@ _LEAST_SHARE = 0.1  # of a class, relative to an equal share
 _SPREAD = 3.0  # the spread within a class, relative to one that is the same in all directions
 
 
-def suits(n_rows: int, domain: Domain, budget: Budget, n_classes: int) -> bool:
-    """Whether class means are expected to be better than one problem per class."""
-    if budget.pure or domain.columns is None or n_classes < _FEWEST_CLASSES:
+def suits(source: Source, domain: Domain, budget: Budget, n_classes: int) -> bool:
+    """Whether class means are expected to be better than one problem per class.
+
+    They need a public number of rows without weights.
+    """
+    if budget.pure or domain.columns is None or n_classes < _FEWEST_CLASSES or source.weighted:
         return False
-    signal = n_rows * gaussian_mu(budget.epsilon, budget.delta) / math.sqrt(n_classes)
+    signal = source.n_rows * gaussian_mu(budget.epsilon, budget.delta) / math.sqrt(n_classes)
     return signal < _LARGEST_SIGNAL * domain.n_unit_columns
 
 

@@ -54,7 +54,7 @@ class MarginClassifier(LabelModel, ObjectiveModel):
     classes: Any
     class_weight: Mapping[Any, float] | None
 
-    def fit(self, X: Any, y: Any = None, groups: Any = None) -> Any:
+    def fit(self, X: Any, y: Any = None, groups: Any = None, sample_weight: Any = None) -> Any:
         """Solve the problems on (X, y) and release their solutions.
 
         Nothing is spent if an argument or the data are refused.
@@ -68,15 +68,19 @@ class MarginClassifier(LabelModel, ObjectiveModel):
         groups : array of n ids or People, optional
             The person to whom each row belongs. A person with all their rows is then protected
             instead of a single row, and only the number of people is public; see ``People``.
+        sample_weight : array of n numbers in (0, 1], optional
+            How much each row counts. It needs a table in memory, and no ``groups``. A weight must be
+            public or follow from its own row alone: weights that were computed from several rows,
+            such as one divided by the number of rows of a class, are a release without noise.
         """
-        return self._fit(X, y, groups)
+        return self._fit(X, y, groups, sample_weight)
 
     def _open_table(self, X: Any, y: Any) -> Source:
         levels = self._declared()
         self._weights(levels)
         return open_source(self, X, y, again=True, several=False, classes=levels)
 
-    def _problems(self) -> Problems:
+    def _problems(self, target_shape: tuple[int, ...] = ()) -> Problems:
         levels = self._declared()
         weights, loss = self._weights(levels), self._loss()
         places = (1,) if len(levels.values) == 2 else range(len(levels.values))
@@ -297,7 +301,7 @@ class PrivateKernelClassifier(MarginClassifier):
         free = all(map(is_auto, given)) and self.solver == "objective"
         tasks, size = len(problems.tasks), self.n_features
         plain = free and (size, self.loss, self.class_weight) == ("auto", "smoothed_hinge", None)
-        if plain and class_means.suits(table.n_rows, domain, budget, tasks):
+        if plain and class_means.suits(table, domain, budget, tasks):
             return class_means.MeansPlan(
                 table, domain, tasks, budget, relation, verbose=self.verbose
             )

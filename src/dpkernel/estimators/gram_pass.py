@@ -21,6 +21,7 @@ from dpkernel.data.chunks import WRONG_SIZES
 from dpkernel.data.domain import Domain, Interval, unit_inputs
 from dpkernel.data.passes import Passes
 from dpkernel.data.sources import Source
+from dpkernel.data.weights import split_weights
 from dpkernel.foundations.errors import DataError
 from dpkernel.foundations.threads import block_threads, in_threads
 from dpkernel.foundations.types import Array
@@ -38,6 +39,7 @@ class Recipe:
     layout: GramLayout
     dtype: str = "float64"
     folds: int = 1
+    weighted: bool = False
 
     def records(self, X: Array, y: Array) -> tuple[Array, Array]:
         """Return features and targets in [-1, 1], one column per target."""
@@ -97,7 +99,8 @@ def sum_blocks(
 
     @np.errstate(all="ignore")  # a floating-point error would reveal something about the data
     def add(X: Array, y: Array, position: int) -> int:
-        statistics.update(*recipe.records(X, y), position)
+        values, weights = split_weights(y, True) if recipe.weighted else (y, None)
+        statistics.update(*recipe.records(X, values), position, weights)
         return len(y)
 
     bar = Progress(transient=True) if progress else None

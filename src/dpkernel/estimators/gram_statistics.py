@@ -14,7 +14,7 @@ from dpkernel.estimators.base import FitPlan, Fitted
 from dpkernel.estimators.gram_pass import sum_blocks
 from dpkernel.estimators.ridge import GramPlan, PrivateKernelRidge
 from dpkernel.foundations.errors import DataError, LedgerError, ParameterError, parameter_message
-from dpkernel.foundations.types import is_whole
+from dpkernel.foundations.types import is_whole, no_add_remove
 from dpkernel.privacy.folds import GramFolds
 from dpkernel.privacy.ledger import Ledger
 from dpkernel.privacy.noise import Noise
@@ -76,6 +76,8 @@ class GramStatistics:
         self._model: PrivateKernelRidge = clone(model)
         self._model._keep_columns(int(n_columns))
         budget, relation = self._model._check_parameters()
+        if not relation.n_is_public:
+            raise ParameterError(no_add_remove("GramStatistics"))
         shape = () if n_targets is None else (int(n_targets),)
         source = Source("pieces", int(n_rows), int(n_columns), shape, None)
         self._shape = shape

@@ -23,10 +23,8 @@ from dpkernel.estimators.feature_choice import MAPS, choose_features, is_auto
 from dpkernel.foundations.errors import (
     CertificateError,
     DataError,
-    ParameterError,
-    parameter_message,
 )
-from dpkernel.foundations.types import JSON, Array, Neighbours, is_whole
+from dpkernel.foundations.types import JSON, AddRemove, Array, Neighbours, is_whole
 from dpkernel.foundations.validation import Choice, Constraint, Kind, Real, Whole
 from dpkernel.models.features import FeatureMap, feature_map_from_dict
 from dpkernel.models.kernels import REGISTRY as KERNELS
@@ -64,21 +62,10 @@ class KernelModel(PrivateEstimator):
     intercept_: Any
     _domain: Domain
 
-    def _refuse_private_n(self, relation: Neighbours) -> None:
-        if relation.n_is_public:
-            return
-        raise ParameterError(
-            parameter_message(
-                type(self).__name__,
-                "neighbours",
-                "'replace-one' or 'zero-out'",
-                relation.value,
-                "The rows of a matrix product change in their last bits when a row is removed.",
-            )
-        )
-
     def _resolve_domain(self, source: Source, target: Interval | Levels) -> Domain:
         """Return the declared domain, after comparing it with the public sizes of the table."""
+        if isinstance(target, Interval):
+            target.check_targets(source.target_shape, type(self).__name__)
         names = self._set_aside["feature_names_in_"]
         domain = resolve_domain(self.bounds, target, source.n_columns, type(self).__name__, names)
         if domain.n_max is not None and source.n_rows > domain.n_max:
@@ -158,7 +145,7 @@ class KernelModel(PrivateEstimator):
                 "delta": certificate.delta,
                 **({"features": features} if "features" in cls._get_param_names() else {}),
                 "bounds": domain if domain.columns is not None else None,
-                "neighbours": certificate.neighbours,
+                "neighbours": _relation_of(certificate),
                 **cls._saved_parameters(header, domain),
             }
         )
@@ -186,6 +173,12 @@ class KernelModel(PrivateEstimator):
         tags.input_tags.sparse = True
         tags.non_deterministic = not isinstance(self.noise, SeededNoise)
         return tags
+
+
+def _relation_of(certificate: Certificate) -> Neighbours | AddRemove:
+    """Return the parameter ``neighbours`` of the estimator with this certificate."""
+    relation = certificate.neighbours
+    return relation if relation.n_is_public else AddRemove(certificate.n_records)
 
 
 def _is_plain(value: Any) -> bool:

@@ -20,10 +20,11 @@ import numpy as np
 
 from dpkernel.data.domain import Domain, unit_inputs
 from dpkernel.data.sources import Source
+from dpkernel.data.weights import weight_column
 from dpkernel.estimators.base import FitPlan, Fitted, logger
 from dpkernel.estimators.objective_model import Problems
 from dpkernel.estimators.progress import announced
-from dpkernel.estimators.records import RecordPasses
+from dpkernel.estimators.records import RecordPasses, Weighted
 from dpkernel.estimators.regressor.budget_plan import (
     DEPENDENCE,
     MOST_LEARNING_INPUTS,
@@ -112,7 +113,7 @@ class LawPlan(FitPlan):
         LearnedFeatures(size, random_state=seed).check()  # a bad seed raises before the spend
         self._dtype = "float32" if n >= _FLOAT32_FROM else "float64"
         self._passes = RecordPasses(source, spent=True).then(
-            _to_unit, domain, self._dtype, bytes_a_row=8 * (d + 1)
+            _to_unit, domain, self._dtype, source.weighted, bytes_a_row=8 * (d + 2)
         )
         self._layout = score_layout(d, n, relation)
         weights = {f"columns {j}": w for j, w in enumerate(column_looks(signal, d), 1)}
@@ -148,9 +149,9 @@ class LawPlan(FitPlan):
 
     def run(self, noise: Noise) -> Fitted:
         """Draw every release and build the model."""
-        law = release_law(self._passes, self._layout, self._mechanisms, noise, self._part)
+        law, size = release_law(self._passes, self._layout, self._mechanisms, noise, self._part)
         features = of_law(law, self._sizes.n_features, equal_mixture(law, self._seed), self._seed)
-        width = features.n_outputs * np.dtype(self._dtype).itemsize + 8
+        width = features.n_outputs * np.dtype(self._dtype).itemsize + 16
         rows = self._passes.then(to_features, features, bytes_a_row=width)
         functions = features.of_standardised(features.sample[:SAMPLE])
         prior = mixture_prior(features, functions, _SMOOTHER)
@@ -162,12 +163,12 @@ class LawPlan(FitPlan):
             mechanism = self._of(number, label)
             if loss not in made:
                 stage = PosteriorStage.choose(
-                    start, self._sizes.n_rows, _response(loss), mechanism, with_constant(functions)
+                    start, size, _response(loss), mechanism, with_constant(functions)
                 )
                 made[loss] = stage, self._scaled(rows, stage)
             stage, scaled = made[loss]
             with self._part(label if self._problems.single else f"{label} {number}"):
-                records = scaled.records(loss, targets)
+                records = scaled.records(loss, Weighted(targets, several=False))
                 solve = stage_solver(self._sizes.n_rows, stage, records, mechanism, loss)
                 beta = mechanism.release(solve, noise)
             state = stage.update(beta)
@@ -180,7 +181,7 @@ class LawPlan(FitPlan):
 
     def _scaled(self, rows: RecordPasses, stage: PosteriorStage) -> RecordPasses:
         used = stage.used
-        size = len(used) * np.dtype(self._dtype).itemsize + 16
+        size = len(used) * np.dtype(self._dtype).itemsize + 24
         return rows.then(_to_records, used, np.sqrt(stage.powers[used]), bytes_a_row=size)
 
     def _fitted(self, features: LearnedFeatures, coefficients: Array, relevance: Array) -> Fitted:
@@ -231,8 +232,8 @@ def _response(loss: Loss) -> Response:
 # the steps for every block of rows; they are at module level so that Dask workers find them
 
 
-def _to_unit(X: Array, y: Array, domain: Domain, dtype: str) -> Any:
-    return unit_inputs(X, domain, dtype), y
+def _to_unit(X: Array, y: Array, domain: Domain, dtype: str, weighted: bool) -> Any:
+    return unit_inputs(X, domain, dtype), weight_column(y, weighted)
 
 
 def _to_records(rows: Array, y: Array, used: IntArray, roots: Array) -> Any:

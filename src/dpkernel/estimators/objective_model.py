@@ -62,6 +62,7 @@ class ObjectiveModel(KernelModel):
         "accept": Kind(tuple, list, set, frozenset),
     }
 
+    _places = True
     solver: str = "objective"
     regularisation: float | str
     accept: Any
@@ -69,17 +70,16 @@ class ObjectiveModel(KernelModel):
 
     def _check_parameters(self) -> tuple[Budget, Neighbours]:
         budget, relation = super()._check_parameters()
-        self._refuse_private_n(relation)
         if budget.pure:
             output = self.solver == "output"
             require_accepted(L2Gamma if output else PureObjectivePerturbation, self.accept)
         return budget, relation
 
     def _make_plan(self, table: Source, budget: Budget, relation: Neighbours) -> FitPlan:
-        return ConvexPlan(self, table, budget, relation, self._problems())
+        return ConvexPlan(self, table, budget, relation, self._problems(table.target_shape))
 
-    def _problems(self) -> Problems:
-        """Return the convex problems of this estimator, from its parameters."""
+    def _problems(self, target_shape: tuple[int, ...] = ()) -> Problems:
+        """Return the convex problems of this estimator, for targets of this shape."""
         raise NotImplementedError
 
     @property

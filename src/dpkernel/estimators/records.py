@@ -20,6 +20,7 @@ import numpy as np
 from dpkernel.data.domain import Domain, unit_inputs
 from dpkernel.data.passes import Passes
 from dpkernel.data.sources import Source
+from dpkernel.data.weights import split_weights
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import Array, IntArray
 from dpkernel.models.features import FeatureMap, NormalisedFeatures
@@ -133,12 +134,14 @@ class RecordRecipe:
         return replace(self, features=features, constant=0.0, scale=1.0, centre=zeros)
 
 
-def sum_rows(X: Array, y: Array, recipe: RecordRecipe) -> tuple[IntArray]:
+def sum_rows(X: Array, y: Array, recipe: RecordRecipe, weighted: bool = False) -> tuple[IntArray]:
     """Return the sum of z over a block, without the constant, as integers of norm <= STEPS each."""
     z, _ = recipe.rows(X)
     part = z[:, 1:].astype(np.float64)
     norms = np.sqrt(np.add.reduce(part * part, axis=1))
     part *= (STEPS * (1 - 2.0**-30) / np.maximum(norms, 1.0))[:, None]
+    if weighted:
+        part *= y[:, -1:]
     return (np.trunc(part).astype(np.int64).sum(axis=0),)
 
 
@@ -157,6 +160,25 @@ class Targets:
         """Return stored records as the problem sees them."""
         wanted, factors = self.of(y)
         return z, wanted, weights if factors is None else weights * factors
+
+
+@dataclass(frozen=True)
+class Weighted(Targets):
+    """A view of targets that have a weight per row beside them."""
+
+    targets: Targets
+    several: bool
+
+    def of(self, y: Array) -> tuple[Array, Array | None]:
+        """Return the targets of the problem, and weights in [0, 1]."""
+        values, weights = split_weights(y, self.several)
+        wanted, factors = self.targets.of(values)
+        return wanted, weights if factors is None else weights * factors
+
+
+def weighted_view(targets: Targets, source: Source) -> Targets:
+    """Return how a problem sees the stored targets of this table."""
+    return Weighted(targets, bool(source.target_shape)) if source.weighted else targets
 
 
 class RecordPasses(Passes):
@@ -238,7 +260,7 @@ class RecordStore:
 
     def records(self, loss: Loss, targets: Targets) -> Records:
         """Return the sums over the table for one loss and one view of its targets."""
-        return _Sums(self._records, self._job, loss, targets)
+        return _Sums(self._records, self._job, loss, weighted_view(targets, self._source))
 
     def sum_rows(self) -> Any:
         """Return the exact sum of all z without the constant, in integers; nothing is kept."""
@@ -246,7 +268,7 @@ class RecordStore:
             from dpkernel.estimators.torch_records import sum_rows as sum_tensors
 
             return sum_tensors(self._rows.then(*self._step).blocks(), STEPS)
-        return Passes(self._source).sum(sum_rows, self._recipe)[0]
+        return Passes(self._source).sum(sum_rows, self._recipe, self._source.weighted)[0]
 
     def prepare(self) -> None:
         """Make the records that are kept, before anything is spent, so that a failure costs nothing."""

@@ -10,9 +10,10 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.base import MultiOutputMixin, RegressorMixin
 
-from dpkernel.data.domain import Domain, Interval
+from dpkernel.data.domain import Domain, Interval, Intervals
 from dpkernel.data.people import RECORDS, People, is_in_memory, open_units
 from dpkernel.data.sources import Source, open_source
+from dpkernel.data.weights import released_size
 from dpkernel.estimators.base import FitPlan, Fitted, interval_of, logger
 from dpkernel.estimators.gram_pass import Recipe, sum_source
 from dpkernel.estimators.group_pass import sum_units, unit_layout
@@ -188,7 +189,9 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any = None, groups: Any = None) -> PrivateKernelRidge:
+    def fit(
+        self, X: Any, y: Any = None, groups: Any = None, sample_weight: Any = None
+    ) -> PrivateKernelRidge:
         """Release the noisy Gram matrix of (X, y) and solve for the model.
 
         Nothing is spent if an argument or the data are refused, or if a Dask graph fails.
@@ -207,10 +210,23 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
             memory. With folds, with ``solver="output"`` and for other tables, each person becomes
             one record. scikit-learn's grid searches pass groups to the splitter only, unless you
             call ``set_fit_request(groups=True)``.
+        sample_weight : array of n numbers in (0, 1], optional
+            How much each row counts. It needs a table in memory, and no ``groups``. A weight must be
+            public or follow from its own row alone: weights that were computed from several rows,
+            such as one divided by the number of rows of a class, are a release without noise.
         """
-        return self._fit(X, y, groups)
+        return self._fit(X, y, groups, sample_weight)
 
     _person_records: ClassVar[tuple[str, ...]] = (*RECORDS, "all")
+    _places = True
+
+    def _check_places(self) -> None:
+        super()._check_places()
+        if self.folds > 1:
+            allowed, advice = "1 with neighbours='add-remove'", "Or use 'zero-out' with folds."
+            raise ParameterError(
+                parameter_message(type(self).__name__, "folds", allowed, self.folds, advice)
+            )
 
     def _open_people(self, X: Any, y: Any, people: People) -> tuple[Source, str]:
         one_sum = self.solver == "gram" and self.folds == 1
@@ -252,11 +268,6 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
             self.__dict__.pop("_set_aside", None)
         assert plan.choice is not None
         return plan.choice
-
-    def _check_parameters(self) -> tuple[Budget, Neighbours]:
-        budget, relation = super()._check_parameters()
-        self._refuse_private_n(relation)
-        return budget, relation
 
     def _plan_gram(self, source: Source, budget: Budget, relation: Neighbours) -> GramPlan:
         by_unit, n, owner = source.shares is not None, source.n_rows, type(self).__name__
@@ -344,7 +355,8 @@ class GramPlan(FitPlan):
         """How a row becomes a record on the integer grid."""
         assert isinstance(self.layout, GramLayout)
         dtype = record_precision(self.source.n_rows)
-        return Recipe(self.domain, self.features, self.layout, dtype, self.folds)
+        weighted = self.source.weighted
+        return Recipe(self.domain, self.features, self.layout, dtype, self.folds, weighted)
 
     def prepare(self) -> None:
         """Sum up the rows in one pass."""
@@ -358,9 +370,12 @@ class GramPlan(FitPlan):
     def run(self, noise: Noise) -> Fitted:
         """Release the matrices and solve for the model."""
         released = self.sums.release(self.mechanism, noise)
+        grams = [released] if self.by_unit else released
+        count = sum(gram.count for gram in grams)
+        total = released_size(count, self.source.n_rows, self.source.weighted)
         found = solve_folds(
-            [released] if self.by_unit else released,
-            self.source.n_rows,
+            grams,
+            total,
             self.layout,
             self.mechanism.noise_scale,
             regularisation=self.regularisation,
@@ -377,7 +392,7 @@ class GramPlan(FitPlan):
                 "intercept_": solution.intercepts if several else float(solution.intercepts[0]),
             },
             self._public(solution.regularisation),
-            self._statistics(found),
+            self._statistics(found, total),
             "Lee, Park & Ahn, Algorithms 1 and 3, corrected: joint release of the augmented Gram"
             f" matrix{', averaged over the rows of each unit' if self.by_unit else ''}; "
             + self.mechanism.reference,
@@ -397,11 +412,11 @@ class GramPlan(FitPlan):
             "record_scale" if self.by_unit else "integer_grid": grid,
         }
 
-    def _statistics(self, found: FoldedSolution) -> JSON:
+    def _statistics(self, found: FoldedSolution, total: float) -> JSON:
         assert isinstance(self.domain.target, Interval)
-        scale = self.domain.target.half_width**2
+        scale = np.broadcast_to(self.domain.target.half_width, self.layout.n_targets) ** 2
         sigma = self.mechanism.noise_scale * math.sqrt(self.folds)
-        error = _training_error(found, self.layout, sigma, scale, self.source.n_rows)
+        error = _training_error(found, self.layout, sigma, scale, total)
         return {**error, **found.statistics(scale)}
 
 
@@ -409,9 +424,9 @@ def squared_interval(model: Any) -> Interval:
     """Return the declared range of y; refuse a range whose squares overflow."""
     owner = type(model).__name__
     target = interval_of(model.y_bounds, model.bounds, owner)
-    if not target.half_width <= 1e150:
+    if not np.all(target.half_width <= 1e150):
         allowed = "less than 2e150 wide, so that squares are finite"
-        got = (target.low, target.high)
+        got = target if isinstance(target, Intervals) else (target.low, target.high)
         raise ParameterError(parameter_message(owner, "y_bounds", allowed, got))
     return target
 
@@ -428,7 +443,7 @@ def auto_size(n: int, budget: Budget) -> int:
 
 
 def _training_error(
-    found: FoldedSolution, layout: GramLayout | UnitGramLayout, sigma: float, scale: float, n: int
+    found: FoldedSolution, layout: GramLayout | UnitGramLayout, sigma: float, scale: Array, n: float
 ) -> dict[str, Any]:
     """Return the training error that the released matrix shows, with the spread due to noise.
 
@@ -437,7 +452,7 @@ def _training_error(
     ||w||^2 / n, in the units of the release. Intervals extend 1.96 standard deviations to either
     side. The error is biased low, as any training error is, because w was chosen from the same A.
     """
-    gram, solution, scale = found.gram, found.solution, scale / n
+    gram, solution = found.gram, found.solution
     names = ("training_mse", "training_mse_noise_std", "training_mse_interval")
     out: dict[str, Any] = {name: [] for name in (*names, "training_r2", "training_r2_interval")}
     for j in range(layout.n_targets):
@@ -445,10 +460,11 @@ def _training_error(
         w[: layout.n_features] = -solution.coefficients[:, j]
         w[layout.n_features + j] = 1.0
         w[-1] = -solution.intercepts[j]
-        error = float(w @ gram.matrix @ w) * scale
-        spread = sigma * float(np.sum((w * layout.units) ** 2)) * scale
+        unit = float(scale[j]) / n
+        error = float(w @ gram.matrix @ w) * unit
+        spread = sigma * float(np.sum((w * layout.units) ** 2)) * unit
         interval = [max(error - 1.96 * spread, 0.0), max(error + 1.96 * spread, 0.0)]
-        variance = float(gram.targets[j, j] - gram.target_sum[j] ** 2 / n) * scale
+        variance = float(gram.targets[j, j] - gram.target_sum[j] ** 2 / n) * unit
         known = variance > 0 and math.isfinite(spread)
         out["training_mse"].append(error)
         out["training_mse_noise_std"].append(spread)

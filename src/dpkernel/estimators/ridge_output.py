@@ -2,34 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
-from dpkernel.data.domain import Interval
 from dpkernel.data.sources import Source
 from dpkernel.estimators.base import interval_of
 from dpkernel.estimators.kernel_model import KernelModel
 from dpkernel.estimators.objective_model import ConvexPlan, Problems
-from dpkernel.estimators.records import Targets
-from dpkernel.estimators.robust import UnitTarget
+from dpkernel.estimators.robust import unit_targets
 from dpkernel.foundations.errors import ParameterError, parameter_message
-from dpkernel.foundations.types import Array, Budget, Neighbours
+from dpkernel.foundations.types import Budget, Neighbours
 from dpkernel.models.losses import Squared
 
 _SIGNAL = 0.5  # the variance that we assume for a good prediction, with y in [-1, 1]
 _RIDGES = (1e-100, 1e100)
-
-
-@dataclass(frozen=True)
-class UnitColumn(Targets):
-    """One of several targets, clipped to their declared range and scaled to [-1, 1]."""
-
-    interval: Interval
-    place: int
-
-    def of(self, y: Array) -> tuple[Array, Array | None]:
-        """Return targets in [-1, 1]."""
-        return self.interval.to_unit(y[:, self.place]), None
 
 
 def plan_output(
@@ -40,19 +25,14 @@ def plan_output(
     The solutions for several targets are one vector.
     """
     target = interval_of(model.y_bounds, model.bounds, type(model).__name__)
-    several = bool(source.target_shape)
-    views = (
-        [UnitColumn(target, place) for place in range(source.target_shape[0])]
-        if several
-        else [UnitTarget(target)]
-    )
+    views = unit_targets(target, source.target_shape)
     problems = Problems(
         target,
         tuple(("coefficients", Squared(), view) for view in views),
         signal=_SIGNAL,
         solver="output",
         ridge=ridge_of(model),
-        single=not several,
+        single=not source.target_shape,
     )
     return ConvexPlan(model, source, budget, relation, problems)
 

@@ -136,21 +136,6 @@ class FunctionModel(RegressorMixin, PrivateEstimator):
     y_bounds: Any
     accept: Any
 
-    def _check_parameters(self) -> tuple[Budget, Neighbours]:
-        budget, relation = super()._check_parameters()
-        if not relation.n_is_public:
-            allowed = "'replace-one' or 'zero-out'"
-            raise ParameterError(
-                parameter_message(
-                    type(self).__name__,
-                    "neighbours",
-                    allowed,
-                    relation.value,
-                    "The rows of a matrix product change in their last bits when a row is removed.",
-                )
-            )
-        return budget, relation
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.base import RegressorMixin
+from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.metrics import d2_pinball_score
 from sklearn.utils.validation import check_is_fitted
 
-from dpkernel.data.domain import Domain, Interval
+from dpkernel.data.domain import Domain, Interval, Intervals
 from dpkernel.data.sources import Source, open_source
 from dpkernel.estimators.base import FitPlan, interval_of
 from dpkernel.estimators.feature_choice import is_auto
@@ -36,24 +36,37 @@ _AUTO_THRESHOLD = 0.1
 
 @dataclass(frozen=True)
 class UnitTarget(Targets):
-    """The target, clipped to its declared range and scaled to [-1, 1]."""
+    """The target, clipped to its declared range and scaled to [-1, 1].
+
+    ``place`` is the column of one of several targets.
+    """
 
     interval: Interval
+    place: int | None = None
 
     def of(self, y: Array) -> tuple[Array, Array | None]:
         """Return targets in [-1, 1]."""
-        return self.interval.to_unit(y), None
+        return self.interval.to_unit(y if self.place is None else y[:, self.place]), None
 
 
-class RobustModel(RegressorMixin, ObjectiveModel):
-    """Base class of the regressors here: a bounded target, and one fit for several losses."""
+def unit_targets(target: Interval, target_shape: tuple[int, ...]) -> tuple[UnitTarget, ...]:
+    """Return a view of each target, scaled to its own range."""
+    if isinstance(target, Intervals):  # also if the shape is not known yet
+        return tuple(UnitTarget(part, place) for place, part in enumerate(target.parts))
+    if not target_shape:
+        return (UnitTarget(target),)
+    return tuple(UnitTarget(target, place) for place in range(target_shape[0]))
+
+
+class RobustModel(RegressorMixin, MultiOutputMixin, ObjectiveModel):
+    """Base class of the regressors here: bounded targets, and one fit for several losses."""
 
     y_bounds: Any
     _in_units: ClassVar[
         tuple[str, ...]
     ] = ()  # parameters of the loss that users state in units of y
 
-    def fit(self, X: Any, y: Any = None, groups: Any = None) -> Any:
+    def fit(self, X: Any, y: Any = None, groups: Any = None, sample_weight: Any = None) -> Any:
         """Solve the problems on (X, y) and release their solutions.
 
         Nothing is spent if an argument or the data are refused.
@@ -62,34 +75,45 @@ class RobustModel(RegressorMixin, ObjectiveModel):
         ----------
         X : array, sparse matrix, data frame, Dask array or data frame, torch tensor, or BlockStream
             It is read several times, so a ``BlockStream`` needs a function that starts it again.
-        y : array of shape (n,)
+        y : array of shape (n,) or (n, targets)
+            Several targets share the budget.
         groups : array of n ids or People, optional
             The person to whom each row belongs. A person with all their rows is then protected
             instead of a single row, and only the number of people is public; see ``People``.
+        sample_weight : array of n numbers in (0, 1], optional
+            How much each row counts. It needs a table in memory, and no ``groups``. A weight must be
+            public or follow from its own row alone: weights that were computed from several rows,
+            such as one divided by the number of rows of a class, are a release without noise.
         """
-        return self._fit(X, y, groups)
+        return self._fit(X, y, groups, sample_weight)
 
     def _open_table(self, X: Any, y: Any) -> Source:
         self._problems()  # refuses bad parameters before it looks at the data
-        return open_source(self, X, y, again=True, several=False)
+        return open_source(self, X, y, again=True, several=self._single)
 
-    def _problems(self) -> Problems:
+    def _problems(self, target_shape: tuple[int, ...] = ()) -> Problems:
         target = interval_of(self.y_bounds, self.bounds, type(self).__name__)
+        views = unit_targets(target, target_shape)
+        tasks = [task for view in views for task in self._tasks(view)]
+        if len(views) > 1 and len({loss for _, loss, _ in tasks}) > 1:
+            tasks = [(f"{name}, target {j}", *rest) for j, (name, *rest) in enumerate(tasks, 1)]  # type: ignore[misc]
         return Problems(
             target,
-            tuple(self._tasks(target)),
+            tuple(tasks),
             signal=_SIGNAL,
             solver=self.solver,
             ridge=self._ridge,
             accept=tuple(self.accept),
-            single=self._single,
+            single=self._single and not target_shape,
         )
 
     @property
     def _single(self) -> bool:
+        """Whether there is one problem per target."""
         return True
 
-    def _tasks(self, target: Interval) -> list[Task]:
+    def _tasks(self, view: UnitTarget) -> list[Task]:
+        """Return the problems of one target."""
         raise NotImplementedError
 
     def _in_units_of(self, name: str, auto: float, target: Interval) -> float:
@@ -104,13 +128,12 @@ class RobustModel(RegressorMixin, ObjectiveModel):
     @classmethod
     def _saved_parameters(cls, header: JSON, domain: Domain) -> dict[str, Any]:
         assert isinstance(domain.target, Interval)
-        losses, half = header["certificate"]["public"].get("losses"), domain.target.half_width
-        units = cls._in_units if losses else ()
-        return {
-            **super()._saved_parameters(header, domain),
-            "y_bounds": domain.target,
-            **{name: losses[0][name] * half for name in units},
-        }
+        found = {**super()._saved_parameters(header, domain), "y_bounds": domain.target}
+        losses = header["certificate"]["public"].get("losses")
+        if losses is None or isinstance(domain.target, Intervals):
+            return found  # the file has what was given
+        half = domain.target.half_width
+        return {**found, **{name: losses[0][name] * half for name in cls._in_units}}
 
     def predict(self, X: Any) -> Array:
         """Return predictions inside ``y_bounds``."""
@@ -275,7 +298,7 @@ class PrivateQuantileRegressor(RobustModel):
         domain = self._resolve_domain(table, target)
         given = self.kernel, self.width, self.length_scale, self.features, self.regularisation
         free = all(map(is_auto, given)) and self.solver == "objective" and not budget.pure
-        if not free or domain.columns is None:
+        if not free or domain.columns is None or table.target_shape:
             return super()._make_plan(table, budget, relation)
         auto = self.n_features == "auto"
         size = FIXED_FEATURES if auto else int(self.n_features)
@@ -303,7 +326,7 @@ class PrivateQuantileRegressor(RobustModel):
         found = self.certificate_.free_statistics.get("kernel")
         return None if found is None else np.array(found["relevance"])
 
-    def _tasks(self, target: Interval) -> list[Task]:
+    def _tasks(self, view: UnitTarget) -> list[Task]:
         wanted: list[Any] = list(np.atleast_1d(np.asarray(self.quantile, dtype=object)))
         fine = len(wanted) > 0 and all(is_real(q) and 0 < q < 1 for q in wanted)
         if not fine or sorted(set(wanted)) != [float(q) for q in wanted]:
@@ -311,14 +334,19 @@ class PrivateQuantileRegressor(RobustModel):
             raise ParameterError(
                 parameter_message("PrivateQuantileRegressor", "quantile", allowed, self.quantile)
             )
-        scaled = self._in_units_of("width", _AUTO_WIDTH, target)
-        view = UnitTarget(target)
+        scaled = self._in_units_of("width", _AUTO_WIDTH, view.interval)
         return [(f"quantile {float(q)}", SmoothedPinball(float(q), scaled), view) for q in wanted]
 
     def predict(self, X: Any) -> Array:
         """Return the quantiles inside ``y_bounds``. Several quantiles never cross."""
         found = super().predict(X)
-        return found if found.ndim == 1 else np.sort(found, axis=1)
+        return np.sort(found, axis=1) if len(self._fitted_quantiles()) > 1 else found
+
+    def _fitted_quantiles(self) -> list[float]:
+        """Return the quantiles that were fitted, in increasing order."""
+        public = self.certificate_.public
+        losses = public.get("losses", ())
+        return sorted({*public.get("quantiles", ()), *(loss["quantile"] for loss in losses)})
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the share of the pinball loss that the model explains, averaged over the quantiles.
@@ -326,7 +354,10 @@ class PrivateQuantileRegressor(RobustModel):
         1 is perfect, and 0 is no better than the quantiles of y alone. The method reads (X, y)
         without noise.
         """
-        found = self.predict(X).reshape(len(y), -1)
+        found = self.predict(X)
+        if np.ndim(self.quantile) == 0:
+            quantile = float(self.quantile)  # type: ignore[arg-type]
+            return float(d2_pinball_score(y, found, alpha=quantile, sample_weight=sample_weight))
         each = zip(np.atleast_1d(self.quantile), found.T, strict=True)
         scores = [d2_pinball_score(y, p, alpha=q, sample_weight=sample_weight) for q, p in each]
         return float(np.mean(scores))
@@ -343,7 +374,9 @@ class PrivateQuantileRegressor(RobustModel):
 
     def _to_state(self) -> tuple[JSON, dict[str, Array]]:
         header, arrays = super()._to_state()
-        return {**header, "several": np.ndim(self.intercept_) > 0}, arrays
+        several = np.ndim(self.intercept_) > 0
+        several = several and np.size(self.intercept_) == len(self._fitted_quantiles())
+        return {**header, "several": several}, arrays
 
 
 class PrivateHuberRegressor(RobustModel):
@@ -459,6 +492,6 @@ class PrivateHuberRegressor(RobustModel):
         self.accept = accept
         self.verbose = verbose
 
-    def _tasks(self, target: Interval) -> list[Task]:
-        scaled = self._in_units_of("threshold", _AUTO_THRESHOLD, target)
-        return [("coefficients", Huber(scaled), UnitTarget(target))]
+    def _tasks(self, view: UnitTarget) -> list[Task]:
+        scaled = self._in_units_of("threshold", _AUTO_THRESHOLD, view.interval)
+        return [("coefficients", Huber(scaled), view)]

@@ -172,7 +172,6 @@ class PrivateSketchedRidge(RegressorMixin, MultiOutputMixin, KernelModel):
 
     def _check_parameters(self) -> tuple[Budget, Neighbours]:
         budget, relation = super()._check_parameters()
-        self._refuse_private_n(relation)
         require_accepted(GaussianMixing, self.accept)
         return budget, relation
 
@@ -319,13 +318,13 @@ def _solution(found: SketchedSolution, several: bool) -> dict[str, Any]:
     }
 
 
-def _statistics(found: SketchedSolution, scale: float) -> dict[str, Any]:
+def _statistics(found: SketchedSolution, scale: Any) -> dict[str, Any]:
     """Return what was chosen on held-out rows of the sketch, in units of y; empty without a choice."""
     if found.held_out is None or found.held_out_std is None:
         return {}
     return {
         "regularisation": found.regularisation,
         "subtracted": found.subtracted,
-        "held_out_mse": [float(v) * scale for v in found.held_out],
-        "held_out_mse_noise_std": [float(v) * scale for v in found.held_out_std],
+        "held_out_mse": (np.asarray(found.held_out) * scale).tolist(),
+        "held_out_mse_noise_std": (np.asarray(found.held_out_std) * scale).tolist(),
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from dpkernel.data.domain import Domain, Interval
+from dpkernel.data.domain import Domain
 from dpkernel.estimators.classifier import PrivateKernelClassifier
 from dpkernel.estimators.objective_model import ObjectiveModel, Task
 from dpkernel.estimators.robust import RobustModel, UnitTarget
@@ -269,11 +269,11 @@ class PrivateKernelSVR(RobustModel):
         self.accept = accept
         self.verbose = verbose
 
-    def _tasks(self, target: Interval) -> list[Task]:
-        given = self.tube
+    def _tasks(self, view: UnitTarget) -> list[Task]:
+        given, target = self.tube, view.interval
         tube = 2 * _AUTO_TUBE if given == "auto" else float(given) / target.half_width
         if not tube <= 1e6:
             allowed = "'auto', or at most 1e6 times half the declared range of y"
             raise ParameterError(parameter_message(type(self).__name__, "tube", allowed, given))
         loss = SmoothedInsensitive(tube, self._in_units_of("width", _AUTO_WIDTH, target))
-        return [("coefficients", loss, UnitTarget(target))]
+        return [("coefficients", loss, view)]

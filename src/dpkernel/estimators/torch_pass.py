@@ -104,9 +104,12 @@ def _target_twin(recipe: Recipe) -> Callable[[Any], Any]:
     """Return the function that maps targets to [-1, 1], one column per target."""
     target = recipe.domain.target
     assert isinstance(target, Interval)
-    low, high, middle, half_width = target.low, target.high, target.middle, target.half_width
 
     def to_unit(y: Any) -> Any:
+        low, high, middle, half_width = (
+            torch.as_tensor(end, dtype=torch.float64, device=y.device)
+            for end in (target.low, target.high, target.middle, target.half_width)
+        )
         values = torch.nan_to_num(y.to(torch.float64)).clamp_(low, high)
         values = ((values - middle) / half_width).clamp_(-1.0, 1.0)
         return values[:, None] if values.ndim == 1 else values

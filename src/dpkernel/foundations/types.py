@@ -46,6 +46,8 @@ class Neighbours(enum.Enum):
     @classmethod
     def resolve(cls, value: Neighbours | str) -> Neighbours:
         """Return the relation for a member or its name, such as ``"replace-one"``."""
+        if isinstance(value, AddRemove):
+            return cls.ADD_REMOVE
         if isinstance(value, cls):
             return value
         for member in cls:
@@ -53,6 +55,46 @@ class Neighbours(enum.Enum):
                 return member
         names = ", ".join(repr(member.value) for member in cls)
         raise ParameterError(parameter_message("Neighbours", "value", f"one of {names}", value))
+
+
+@dataclass(frozen=True)
+class AddRemove:
+    """Neighbours that have one record more or less, so that their number is private.
+
+    Parameters
+    ----------
+    n_max : int
+        A public number that stands in for the number of records (with groups: of people) wherever a
+        size is needed. The table should be publicly known not to have more records. If it has,
+        ``n_max`` of them are chosen at random, and (epsilon, delta) becomes (2 epsilon, (1 +
+        e^epsilon) delta). A fit to a table with far fewer records takes as long as one to ``n_max``
+        records and is less accurate than it could be.
+
+    Examples
+    --------
+    >>> from dpkernel import AddRemove, PrivateKernelRegressor
+    >>> model = PrivateKernelRegressor(neighbours=AddRemove(20_000), bounds=(0, 1), y_bounds=(0, 1))
+    """
+
+    n_max: int
+
+    def __post_init__(self) -> None:
+        if not is_whole(self.n_max) or not 1 <= self.n_max < 2**31:
+            allowed = "an int >= 1 and below 2^31"
+            raise ParameterError(parameter_message("AddRemove", "n_max", allowed, self.n_max))
+        object.__setattr__(self, "n_max", int(self.n_max))
+
+
+def no_add_remove(owner: str) -> str:
+    """Return why add-remove is refused, which relation to use instead, and how they differ."""
+    return parameter_message(
+        owner,
+        "neighbours",
+        "'replace-one' or 'zero-out'",
+        Neighbours.ADD_REMOVE.value,
+        "Use 'zero-out', which needs the same noise: it hides what a record says, but not how many"
+        " records there are.",
+    )
 
 
 @dataclass(frozen=True, slots=True)

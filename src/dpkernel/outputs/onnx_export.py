@@ -120,8 +120,8 @@ def _in_units(graph: Graph, model: KernelModel, scores: str) -> str:
     assert isinstance(target, Interval)
     inside = graph.clip(scores, -1.0, 1.0)
     values = graph.add(graph.multiply(inside, target.half_width), target.middle)
-    values = graph.clip(values, target.low, target.high)
-    if isinstance(model, PrivateQuantileRegressor) and np.ndim(model.intercept_):
+    values = graph.smallest(graph.largest(values, target.low), target.high)
+    if isinstance(model, PrivateQuantileRegressor) and np.ndim(model.quantile):
         count = graph.whole(len(np.asarray(model.intercept_)))
         return graph.sort(values, count)
     return values

@@ -17,7 +17,7 @@ from dpkernel.data.people import PersonRule
 from dpkernel.data.tables import checked_table
 from dpkernel.estimators.base import PrivateEstimator, resolve_domain
 from dpkernel.foundations.errors import CertificateError, ParameterError, parameter_message
-from dpkernel.foundations.types import JSON, Array, Budget, Neighbours
+from dpkernel.foundations.types import JSON, Array, Budget
 from dpkernel.foundations.validation import Choice, Constraint, Kind, Real
 from dpkernel.preprocessing.rows import Rows, refuse_stream, rows_of_stream, rows_of_table
 from dpkernel.privacy.certificate import Certificate
@@ -64,20 +64,6 @@ class PrivateTransformer(TransformerMixin, PrivateEstimator):
 
     def _open_table(self, X: Any, y: Any) -> Rows:
         return self._open(X)
-
-    def _check_parameters(self) -> tuple[Budget, Neighbours]:
-        budget, relation = super()._check_parameters()
-        if not relation.n_is_public:
-            raise ParameterError(
-                parameter_message(
-                    type(self).__name__,
-                    "neighbours",
-                    "'replace-one' or 'zero-out'",
-                    relation.value,
-                    "The number of rows is treated as public.",
-                )
-            )
-        return budget, relation
 
     def _check_table(self, X: Any) -> Any:
         """Return X as floats or CSR, and keep its sizes and names. Raises before a spend."""

@@ -23,6 +23,7 @@ Comparisons = Iterator[tuple[str, Any, Any]]  # a place, its value, the value it
 _SAME: dict[tuple[str, ...], tuple[str, ...]] = {
     ("n_rows",): ("n_rows",),
     ("n_units",): ("n_rows",),
+    ("n_places",): ("n_rows",),
     ("folds", "count"): ("folds",),
     ("integer_grid", "row"): ("row",),
     ("integer_grid", "target"): ("target",),
@@ -134,7 +135,8 @@ def _scheme(public: JSON, lines: Sequence[Line], releases: Sequence[JSON]) -> Co
         sampling = line.get("sampling", "full")
         yield "scheme.sampling", scheme["sampling"], {"fixed": "uniform"}.get(sampling, sampling)
         if sampling == "full":
-            yield "scheme.batch", scheme["batch"], public.get("n_rows", public.get("n_units"))
+            sizes = [public[name] for name in ("n_rows", "n_units", "n_places") if name in public]
+            yield "scheme.batch", scheme["batch"], sizes[0] if sizes else None
     yield "scheme.sensitivity", scheme["sensitivity"], line["value"] / unit
     yield "scheme.sigma", scheme["sigma"], line["noise_scale"] / unit
 

@@ -368,7 +368,9 @@ class Certificate:
 
     @property
     def n_records(self) -> int:
-        """The public number of records: of rows, or of units."""
+        """The public number of records: of rows, of units, or of places if the number is private."""
+        if not self.neighbours.n_is_public:
+            return int(self.public["n_places"])
         return int(self.public["n_units" if self.unit == "group" else "n_rows"])
 
     def of_people(self, record: str) -> Certificate:
@@ -576,6 +578,12 @@ def of_people(public: Mapping[str, Any], record: str) -> JSON:
     """
     rest = {name: value for name, value in public.items() if name != "n_rows"}
     return {"unit": "group", "n_units": public["n_rows"], "unit_record": record, **rest}
+
+
+def of_places(public: Mapping[str, Any]) -> JSON:
+    """Return the public values of a fit to a table of places, whose number of records is private."""
+    rest = {name: value for name, value in public.items() if name not in ("n_rows", "n_units")}
+    return {"n_places": public.get("n_rows", public.get("n_units")), **rest}
 
 
 def _shown(text: str) -> str:

@@ -68,14 +68,21 @@ class GramFolds:
         folds = len(self._folds)
         return [self._folds[fold_of(position + offset, folds)] for offset in range(folds)]
 
-    def update(self, features: Array, targets: Array, position: int | None = None) -> GramFolds:
-        """Add rows of features (n, M) and of targets in [-1, 1] (n, k).
+    def update(
+        self,
+        features: Array,
+        targets: Array,
+        position: int | None = None,
+        weights: Array | None = None,
+    ) -> GramFolds:
+        """Add rows of features (n, M) and of targets in [-1, 1] (n, k), perhaps with weights (n,).
 
         ``position`` is that of the first row. By default the rows follow those already added.
         """
         start, folds = self._rows if position is None else position, len(self._folds)
         for offset, fold in enumerate(self._from(start)):
-            fold.update(features[offset::folds], targets[offset::folds])
+            own = None if weights is None else weights[offset::folds]
+            fold.update(features[offset::folds], targets[offset::folds], own)
         self._check_rows()
         return self
 

@@ -202,10 +202,11 @@ class GramLayout:
             self.record_norm, budget, rows=rows, dimension=self.side, accept=accept
         )
 
-    def quantise(self, features: Array, targets: Array) -> Array:
+    def quantise(self, features: Array, targets: Array, weights: Array | None = None) -> Array:
         """Return integer-valued records inside the bounds, one per row, as float64.
 
-        A record that is not finite becomes zero. Every other step only shrinks a record.
+        A record that is not finite becomes zero. Every other step only shrinks a record. Weights in
+        [0, 1] belong to v v^T, so v is multiplied by their roots.
         """
         out = np.empty((len(features), self.side))
         for start in range(
@@ -217,6 +218,8 @@ class GramLayout:
             scaled = np.trunc(np.clip(targets, -1.0, 1.0) * self.target)
         out[:, self.n_features : -1] = np.where(np.isfinite(scaled), scaled, 0.0)
         out[:, -1] = self.constant
+        if weights is not None:
+            np.trunc(out * np.sqrt(weights)[:, None], out=out)
         return out
 
     def _quantise_features(self, features: Array, out: Array) -> None:
@@ -321,8 +324,8 @@ class GramSum:
         self._merged = False
         self._lock = threading.Lock()
 
-    def update(self, features: Array, targets: Array) -> GramSum:
-        """Add rows of features (n, M) and of targets in [-1, 1] (n, k)."""
+    def update(self, features: Array, targets: Array, weights: Array | None = None) -> GramSum:
+        """Add rows of features (n, M) and of targets in [-1, 1] (n, k), perhaps with weights (n,)."""
         layout = self.layout
         if features.dtype != np.float32:
             features = as_floats(features, "The features")
@@ -339,7 +342,9 @@ class GramSum:
             self._count_rows(len(features))
         step = layout.block_rows
         for start in range(0, len(features), step):
-            block = layout.quantise(features[start : start + step], targets[start : start + step])
+            rows = slice(start, start + step)
+            some = None if weights is None else weights[rows]
+            block = layout.quantise(features[rows], targets[rows], some)
             part = (block.T @ block).astype(np.int64)  # as integers, because the total exceeds 2^53
             with self._lock:
                 self._sum += part

@@ -16,7 +16,7 @@ import numpy as np
 from sklearn.base import is_classifier
 
 from dpkernel.data.cells import Places, meanings, shape_of, untouched
-from dpkernel.data.domain import Domain, Interval
+from dpkernel.data.domain import Domain, Interval, Intervals
 from dpkernel.data.tables import as_floats
 from dpkernel.foundations.errors import DataError, ParameterError, parameter_message
 from dpkernel.foundations.types import Array, IntArray, Neighbours, is_real
@@ -107,6 +107,14 @@ LOSSES = ("mse", "mae", "pinball", "accuracy", "log_loss")
 
 def target_of(model: Any, y_bounds: Any) -> Interval | None:
     """Return the declared range of the target: ``y_bounds``, or else the range that the model has."""
+    found = _target_of(model, y_bounds)
+    if isinstance(found, Intervals):
+        allowed = "one pair (low, high) for all targets"
+        raise ParameterError(parameter_message("private_score", "y_bounds", allowed, str(found)))
+    return found
+
+
+def _target_of(model: Any, y_bounds: Any) -> Interval | None:
     if isinstance(y_bounds, Interval):
         return y_bounds
     if y_bounds is None:

@@ -17,7 +17,15 @@ from dpkernel.data.people import People, person_slots
 from dpkernel.data.tables import as_floats, quietly, without_traps
 from dpkernel.estimators.curator import ASKED_ABOUT_ROWS, KEEPS_QUESTIONS
 from dpkernel.foundations.errors import DataError, DPKernelError, ParameterError, parameter_message
-from dpkernel.foundations.types import Array, Budget, IntArray, Neighbours, is_real, is_whole
+from dpkernel.foundations.types import (
+    Array,
+    Budget,
+    IntArray,
+    Neighbours,
+    is_real,
+    is_whole,
+    no_add_remove,
+)
 from dpkernel.privacy.certificate import Certificate, Release, of_people
 from dpkernel.privacy.ledger import OF_PEOPLE, Ledger
 from dpkernel.privacy.mechanisms import Gaussian
@@ -164,8 +172,7 @@ def private_score(
     owner = "private_score"
     request, relation = _budget(budget), Neighbours.resolve(neighbours)
     if not relation.n_is_public:
-        allowed = "'replace-one' or 'zero-out'"
-        raise ParameterError(parameter_message(owner, "neighbours", allowed, relation.value))
+        raise ParameterError(no_add_remove(owner))
     if not is_real(confidence) or not 0 < confidence < 1:
         allowed = "a float in the range (0, 1)"
         raise ParameterError(parameter_message(owner, "confidence", allowed, confidence))

@@ -17,7 +17,7 @@ from dpkernel.data.cells import take_rows
 from dpkernel.data.people import People
 from dpkernel.estimators.base import CountedClones, PrivateEstimator, _count_fit
 from dpkernel.foundations.errors import DataError, ParameterError, parameter_message
-from dpkernel.foundations.types import Array, Budget, Neighbours, is_whole
+from dpkernel.foundations.types import Array, Budget, Neighbours, is_whole, no_add_remove
 from dpkernel.foundations.validation import Choice, Constraint, Kind, Real, Whole, check_parameters
 from dpkernel.privacy.certificate import Certificate, Release, of_people
 from dpkernel.privacy.ledger import OF_PEOPLE, Ledger
@@ -248,10 +248,7 @@ class PrivateSearchCV(MetaEstimatorMixin, CountedClones):
         refuse_questions(self.estimator)
         relation = Neighbours.resolve(self.estimator.neighbours)
         if not relation.n_is_public:
-            allowed = "'replace-one' or 'zero-out'"
-            raise ParameterError(
-                parameter_message("PrivateSearchCV", "neighbours", allowed, relation.value)
-            )
+            raise ParameterError(no_add_remove("PrivateSearchCV"))
         candidates = list_candidates(
             self.estimator, self.param_distributions, self.n_candidates, int(self.random_state)
         )

@@ -46,21 +46,21 @@ class FoldedSolution:
     held_out_std: Array | None = None
     choice: int | None = None  # the index of the chosen pair, if pairs were given
 
-    def statistics(self, scale: float) -> JSON:
-        """Return the choice and its held-out error times ``scale``; empty with one fold."""
+    def statistics(self, scale: Array) -> JSON:
+        """Return the choice and its held-out errors times ``scale``; empty with one fold."""
         if self.held_out is None or self.held_out_std is None:
             return {}
         return {
             "regularisation": self.solution.regularisation,
             "leading_features": self.n_leading,
-            "held_out_mse": [float(v) * scale for v in self.held_out],
-            "held_out_mse_noise_std": [float(v) * scale for v in self.held_out_std],
+            "held_out_mse": (self.held_out * scale).tolist(),
+            "held_out_mse_noise_std": (self.held_out_std * scale).tolist(),
         }
 
 
 def solve_folds(
     grams: Sequence[NoisyGram],
-    n_rows: int,
+    n_rows: float,
     layout: GramLayout | UnitGramLayout,
     sigma: float,
     *,
@@ -85,8 +85,8 @@ def solve_folds(
     ----------
     grams : sequence of NoisyGram
         One matrix per fold.
-    n_rows : int
-        The number of rows of all folds together, which is public.
+    n_rows : float
+        The number of rows of all folds together if it is public, or the released sum of their weights.
     layout : GramLayout
         The layout of the matrices.
     sigma : float
@@ -143,7 +143,7 @@ def solve_folds(
         sizes = sorted({size for _, size in given})
     shape = (len(sizes), len(candidates(m, folds)), k)
     error, variance = np.zeros(shape), np.zeros(shape)
-    for fold, rows in zip(grams, fold_sizes(n_rows, folds), strict=True):
+    for fold, rows in zip(grams, _fold_sizes(n_rows, folds), strict=True):
         matrix, cross = quadratic_form(fold, float(rows), constant)
         for i, size in enumerate(sizes):
             kept, square = _prefix(size, m)
@@ -172,6 +172,11 @@ def solve_folds(
     choice = pairs.index((i, j)) if given else None
     found = error[i, j] / n_rows, spread / n_rows
     return FoldedSolution(gram, solution, sizes[i], *found, choice)
+
+
+def _fold_sizes(n_rows: float, folds: int) -> Sequence[float]:
+    """Return the size of each fold; of a released number, equal shares."""
+    return fold_sizes(n_rows, folds) if isinstance(n_rows, int) else [n_rows / folds] * folds
 
 
 def _prefix(size: int, m: int) -> tuple[Array, tuple[Array, ...]]:

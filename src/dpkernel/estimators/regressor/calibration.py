@@ -14,8 +14,7 @@ REACH = 3.5  # the clip, in multiples of the scale of the residuals
 def sum_clipped(
     features: Array, y: Array, column: int, coefficients: Array, clip: float
 ) -> tuple[Array]:
-    """Return the sum of residuals, clipped and rounded towards 0 to integers."""
-    values = y if y.ndim == 1 else y[:, column]
-    residuals = values - (coefficients[0] + features @ coefficients[1:])
-    steps = np.trunc(np.nan_to_num(np.clip(residuals / clip, -1.0, 1.0)) * STEPS)
+    """Return the weighted sum of residuals, clipped and rounded towards 0 to integers."""
+    residuals = y[:, column] - (coefficients[0] + features @ coefficients[1:])
+    steps = np.trunc(np.nan_to_num(np.clip(residuals / clip, -1.0, 1.0)) * STEPS * y[:, -1])
     return (np.array([np.sum(steps.astype(np.int64))]),)

@@ -16,6 +16,7 @@ from contextlib import AbstractContextManager
 import numpy as np
 
 from dpkernel.data.passes import Passes
+from dpkernel.data.weights import released_size, weighted_counts
 from dpkernel.estimators.regressor.inputs import moment_layout, with_correlations
 from dpkernel.foundations.types import Array, IntArray, Neighbours
 from dpkernel.models.features.input_law import CELLS, InputLaw, uniform_law
@@ -33,12 +34,14 @@ def release_law(
     mechanisms: Mapping[str, Mechanism],
     noise: Noise,
     part: Callable[[str], AbstractContextManager[None]],
-) -> InputLaw:
+) -> tuple[InputLaw, float]:
     """Return the law of the inputs of unit rows, from noisy histograms and moments of scores.
 
+    The number of rows comes with it: that of the table if it is public, else the released one.
     ``layout`` is the grid of the moments. ``part`` is entered for each release, with its name.
     """
-    n = passes.source.n_rows
+    source = passes.source
+    n: float = source.n_rows
     law = uniform_law(layout.n_features)
     for label in (name for name in mechanisms if name.startswith("columns")):
         with part(label):
@@ -47,26 +50,29 @@ def release_law(
                 law = InputLaw(low, high, law.shares, law.correlation)
             (counts,) = passes.sum(count_columns, law.low, law.high)
             mechanism = mechanisms[label]
-            law = fit_columns(law, mechanism.release(counts, noise), n, mechanism.noise_scale)
+            noisy = mechanism.release(counts, noise)
+            each = float(noisy.sum()) / layout.n_features
+            n = released_size(each, source.n_rows, source.weighted)
+            law = fit_columns(law, noisy, n, mechanism.noise_scale)
     with part("dependence"):
         (total,) = passes.sum(sum_scores, layout, law)
         mechanism = mechanisms["dependence"]
         moments = layout.read(mechanism.release(total, noise))
         unit = (layout.row_bound / layout.row) ** 2 / n
         deviation = mechanism.noise_scale * unit / math.sqrt(2)  # of an entry off the diagonal
-        return fit_dependence(law, moments, n, deviation)
+        return fit_dependence(law, moments, n, deviation), n
 
 
 def count_columns(X: Array, y: Array, low: Array, high: Array) -> tuple[Array]:
-    """Return how many rows are in each cell of each column."""
+    """Return the weights of the rows that are in each cell of each column, without rounding."""
     places = (X.astype(np.float64, copy=False) - low) / (high - low) * CELLS
     cells = np.clip(np.floor(places), 0, CELLS - 1).astype(np.int64)
     cells += CELLS * np.arange(X.shape[1])
-    counts = np.bincount(cells.ravel(), minlength=CELLS * X.shape[1])
-    return (counts.astype(np.float64),)
+    weights = np.repeat(y[:, -1], X.shape[1])
+    return (weighted_counts(cells.ravel(), weights, CELLS * X.shape[1]),)
 
 
-def fit_columns(law: InputLaw, counts: Array, n_rows: int, noise: float) -> InputLaw:
+def fit_columns(law: InputLaw, counts: Array, n_rows: float, noise: float) -> InputLaw:
     """Return the law whose columns fit noisy counts; ``noise`` is the deviation of a count."""
     found = counts.reshape(-1, CELLS) / n_rows - 1 / CELLS
     squares = np.maximum(np.sum(found**2, axis=1), 1e-300)
@@ -96,12 +102,13 @@ def sum_scores(X: Array, y: Array, layout: GramLayout, law: InputLaw) -> tuple[I
     total = np.zeros((layout.side, layout.side), dtype=np.int64)
     for start in range(0, len(X), layout.block_rows):
         part = law.scores(X[start : start + layout.block_rows])
-        records = layout.quantise(part, np.empty((len(part), 0)))
+        weights = y[start : start + layout.block_rows, -1]
+        records = layout.quantise(part, np.empty((len(part), 0)), weights)
         total += (records.T @ records).astype(np.int64)
     return (total,)
 
 
-def fit_dependence(law: InputLaw, moments: NoisyGram, n_rows: int, noise: float) -> InputLaw:
+def fit_dependence(law: InputLaw, moments: NoisyGram, n_rows: float, noise: float) -> InputLaw:
     """Return the law with correlations; ``noise`` is the deviation of an entry divided by n."""
     size = len(law.low)
     if size == 1:

@@ -13,6 +13,7 @@ import numpy as np
 
 from dpkernel.data.domain import Domain, Interval, Levels, unit_inputs
 from dpkernel.data.sources import Source
+from dpkernel.data.weights import released_size, weight_column
 from dpkernel.estimators.base import FitPlan, Fitted, logger
 from dpkernel.estimators.progress import announced
 from dpkernel.estimators.records import RecordPasses
@@ -112,16 +113,18 @@ class Fitting(FitPlan):
         verbose: bool = False,
     ) -> None:
         self.plan, self._sizes, self._features, self._verbose = plan, sizes, features, verbose
+        self._source = source
         n, d, k = sizes.n_rows, sizes.n_inputs, sizes.n_targets
         self._dtype = "float32" if n >= _FLOAT32_FROM else "float64"
         self._passes = RecordPasses(source, spent=True).then(
-            _to_unit, domain, target, self._dtype, bytes_a_row=8 * (d + k)
+            _to_unit, domain, target, self._dtype, source.weighted, bytes_a_row=8 * (d + k + 1)
         )
+        self._size: float = n  # the number of rows; of a weighted table it is released with y
         self._seed = int(features.random_state)
         self._layout: GramLayout | None = moments_of(plan, d, n, relation)
         self.mechanisms = self._mechanisms_for(budget, relation)
         self.releases = [Release(label, found) for label, found in self.mechanisms.items()]
-        self._source, self._domain, self._target = source, domain, target
+        self._domain, self._target = domain, target
         self.choice: KernelChoice | None = None  # of a kernel, if one is learned
         if self._layout is None:
             _ = self._for_the_box  # a bad kernel raises here, before anything is spent
@@ -132,7 +135,10 @@ class Fitting(FitPlan):
         """Return a mechanism for every release, by its name."""
         sizes = self._sizes
         n, d, k = sizes.n_rows, sizes.n_inputs, sizes.n_targets
-        return plan_releases(self.plan, n, d, k, sizes.n_features + 1, budget, relation)
+        counted = self._source.weighted
+        return plan_releases(
+            self.plan, n, d, k, sizes.n_features + 1, budget, relation, counted=counted
+        )
 
     @cached_property
     def _for_the_box(self) -> FeatureMap:
@@ -172,8 +178,7 @@ class Fitting(FitPlan):
                 "domain": self._domain.to_dict(),
                 "budget_plan": None if self.plan is None else self.plan.to_dict(),
             },
-            _residual_scales(states, self._target.half_width)
-            | learned_numbers(self.choice, self._domain),
+            _residual_scales(states, self._target) | learned_numbers(self.choice, self._domain),
         )
 
     def _states(self, noise: Noise) -> tuple[FeatureMap, list[State]]:
@@ -183,7 +188,7 @@ class Fitting(FitPlan):
             features = self._for_the_box
             return features, [self._mean(j, features.n_outputs, noise) for j in targets]
         features = self._for_the_box if self._layout is None else self._for_the_inputs(noise)
-        width = features.n_outputs * np.dtype(self._dtype).itemsize + 8 * len(targets)
+        width = features.n_outputs * np.dtype(self._dtype).itemsize + 8 * (len(targets) + 1)
         rows = self._passes.then(to_features, features, bytes_a_row=width)
         return features, [self._one_target(j, rows, features, noise) for j in targets]
 
@@ -191,9 +196,11 @@ class Fitting(FitPlan):
         """Return a constant, because so small a budget allows a private mean only."""
         with self._part("mean", column):
             mechanism = self._mechanism("mean", column)
-            (total,) = self._passes.sum(_sum_targets, column)
-            unit = 1 / (calibration.STEPS * self._sizes.n_rows)
-            value = float(mechanism.release(total, noise)[0]) * unit
+            (total,) = self._passes.sum(_sum_targets, column, mechanism.dimension == 2)
+            noisy = mechanism.release(total, noise)
+            size = self._released(float(noisy[-1]) / calibration.STEPS)
+            unit = 1 / (calibration.STEPS * size)
+            value = float(noisy[0]) * unit
         coefficients, variances = np.zeros(n_outputs + 1), np.zeros(n_outputs + 1)
         coefficients[0] = min(max(value, -1.0), 1.0)
         variances[0] = min(mechanism.noise_scale * unit, 1.0) ** 2
@@ -204,19 +211,21 @@ class Fitting(FitPlan):
         assert self._layout is not None
         with self._part("inputs"):
             (total,) = self._passes.sum(inputs.sum_inputs, self._layout)
-            noisy = self.mechanisms["inputs"].release(total, noise)
-            mean, covariance = inputs.fit_inputs(self._layout.read(noisy), self._sizes.n_rows)
+            moments = self._layout.read(self.mechanisms["inputs"].release(total, noise))
+            size = self._released(moments.count)
+            mean, covariance = inputs.fit_inputs(moments, size)
             return self._built(mean=mean.tolist(), covariance=covariance.tolist())
 
     def _one_target(
         self, column: int, rows: RecordPasses, features: FeatureMap, noise: Noise
     ) -> State:
-        plan, n = self.plan, self._sizes.n_rows
+        plan = self.plan
         assert plan is not None
         with self._part("location", column):
             (counts,) = self._passes.sum(count_targets, column)
             mechanism = self._mechanism("location", column)
             noisy = mechanism.release(counts, noise)
+            self._size = n = self._released(float(noisy.sum()))
             start = location.fit_location(noisy, n, mechanism.noise_scale)
         spectrum: Array = features.spectrum
         state = first_state(spectrum, *start)
@@ -255,7 +264,7 @@ class Fitting(FitPlan):
     ) -> State:
         edges = scale.edges_of(state.scale)
         (counts,) = rows.sum(scale.count_residuals, column, state.coefficients, edges)
-        mechanism, n = self._mechanism(label, column), self._sizes.n_rows
+        mechanism, n = self._mechanism(label, column), self._size
         noisy = mechanism.release(counts, noise)
         found = scale.fit_scale(noisy, n, state.scale)
         interval = scale.scale_interval(noisy, n, state.scale, mechanism.noise_scale)
@@ -263,7 +272,7 @@ class Fitting(FitPlan):
 
     def _calibrated(self, state: State, rows: RecordPasses, column: int, noise: Noise) -> State:
         assert self.plan is not None
-        clip, n = calibration.REACH * state.scale, self._sizes.n_rows
+        clip, n = calibration.REACH * state.scale, self._size
         mechanism = self._mechanism("calibration", column)
         (total,) = rows.sum(calibration.sum_clipped, column, state.coefficients, clip)
         unit = clip / (calibration.STEPS * n)
@@ -277,6 +286,10 @@ class Fitting(FitPlan):
         coefficients[0] += share * shift
         variances[0] = share * spread
         return replace(state, coefficients=coefficients, variances=variances)
+
+    def _released(self, total: float) -> float:
+        """Return the number of rows, or of a weighted table the released sum of the weights."""
+        return released_size(total, self._sizes.n_rows, self._source.weighted)
 
     def _mechanism(self, label: str, column: int) -> Any:
         return self.mechanisms[name_of(label, column, self._sizes.n_targets)]
@@ -303,20 +316,22 @@ def stage_solver(
 
 
 def stage_of(
-    state: State, n_rows: int, plan: BudgetPlan, mechanism: ObjectivePerturbation
+    state: State, n_rows: float, plan: BudgetPlan, mechanism: ObjectivePerturbation
 ) -> Stage:
     """Return the stage that follows a state."""
     output = mechanism.output_sigma * mechanism.output_grid
     return Stage.choose(state, n_rows, plan.clip, mechanism.sigma, mechanism.ridge, output)
 
 
-def _residual_scales(states: Sequence[State], unit: float) -> JSON:
+def _residual_scales(states: Sequence[State], target: Interval) -> JSON:
     """Return the scales of the residuals in units of y, with intervals where they were released."""
+    units = [target.part(j).half_width for j in range(len(states))]
     known = [state.scale_interval for state in states]
     return {
-        "residual_scale": [state.scale * unit for state in states],
+        "residual_scale": [state.scale * u for state, u in zip(states, units, strict=True)],
         "residual_scale_interval": [
-            None if found is None else [end * unit for end in found] for found in known
+            None if found is None else [end * unit for end in found]
+            for found, unit in zip(known, units, strict=True)
         ],
     }
 
@@ -351,12 +366,17 @@ def by_column(values: Array, domain: Domain) -> list[float]:
 # the steps for every block of rows; they are at module level so that Dask workers find them
 
 
-def _to_unit(X: Array, y: Array, domain: Domain, target: Interval, dtype: str) -> Any:
-    return unit_inputs(X, domain, dtype), target.to_unit(y)
+def _to_unit(
+    X: Array, y: Array, domain: Domain, target: Interval, dtype: str, weighted: bool
+) -> Any:
+    """Return unit rows, and unit targets with a last column of weights."""
+    found = weight_column(y, weighted)
+    found = np.column_stack([target.to_unit(found[:, :-1]), found[:, -1]])
+    return unit_inputs(X, domain, dtype), found
 
 
 def to_features(X: Array, y: Array, features: FeatureMap) -> Any:
-    """Return the features of a block of unit rows, and its targets."""
+    """Return the features of a block of unit rows, and its targets and weights."""
     with np.errstate(all="ignore"):  # a warning would reveal something about the data
         rows = features.transform_block(X)
     strange = np.asarray(~np.isfinite(rows).all(axis=1))
@@ -370,6 +390,11 @@ def count_targets(X: Array, y: Array, column: int) -> Any:
     return location.count_targets(y, column)
 
 
-def _sum_targets(X: Array, y: Array, column: int) -> Any:
+def _sum_targets(X: Array, y: Array, column: int, counted: bool) -> Any:
+    """Return the sum of the targets, followed by the sum of the weights if it is to be released."""
     zeros = np.zeros((len(y), 0))
-    return calibration.sum_clipped(zeros, y, column, np.zeros(1), 1.0)
+    (total,) = calibration.sum_clipped(zeros, y, column, np.zeros(1), 1.0)
+    if not counted:
+        return (total,)
+    size = np.sum(np.trunc(y[:, -1] * calibration.STEPS).astype(np.int64))
+    return (np.append(total, size),)

@@ -47,12 +47,13 @@ def sum_inputs(X: Array, y: Array, layout: GramLayout) -> tuple[IntArray]:
     total = np.zeros((layout.side, layout.side), dtype=np.int64)
     for start in range(0, len(X), layout.block_rows):
         part = X[start : start + layout.block_rows].astype(np.float64, copy=False)
-        records = layout.quantise(part, np.empty((len(part), 0)))
+        weights = y[start : start + layout.block_rows, -1]
+        records = layout.quantise(part, np.empty((len(part), 0)), weights)
         total += (records.T @ records).astype(np.int64)
     return (total,)
 
 
-def law_of_moments(layout: GramLayout, noisy: Any, n_rows: int, noise: float) -> InputLaw:
+def law_of_moments(layout: GramLayout, noisy: Any, n_rows: float, noise: float) -> InputLaw:
     """Return the law whose columns have Beta laws with the released moments, joined by a copula.
 
     ``noise`` is the standard deviation of a diagonal entry of the released matrix. Means, squares
@@ -111,7 +112,7 @@ def with_correlations(law: InputLaw, found: Array, noise: Array, hidden: float) 
     return InputLaw(law.low, law.high, law.shares, found / np.outer(norms, norms))
 
 
-def fit_inputs(moments: NoisyGram, n_rows: int) -> tuple[Array, Array]:
+def fit_inputs(moments: NoisyGram, n_rows: float) -> tuple[Array, Array]:
     """Return mean and covariance, with eigenvalues in the range that is possible in a box."""
     mean = np.clip(moments.feature_sum / n_rows, -1.0, 1.0)
     covariance = moments.features / n_rows - np.outer(mean, mean)

@@ -56,7 +56,8 @@ class LearnedFitting(Fitting):
             (counts,) = self._passes.sum(count_targets, 0)
             mechanism = self._mechanism("location", 0)
             noisy = mechanism.release(counts, noise)
-            n = self._sizes.n_rows
+            n = self._released(float(noisy.sum()))
+            self._size = self._size if plan.learns else n  # histograms of columns know it better
             centre, spread = location.fit_either(noisy, n, mechanism.noise_scale)
             if (
                 not plan.learns
@@ -96,15 +97,17 @@ class LearnedFitting(Fitting):
         """Return the law of the inputs, from noisy histograms or from noisy moments."""
         assert self.plan is not None and self._layout is not None
         if self.plan.learns:
-            return columns.release_law(
+            law, size = columns.release_law(
                 self._passes, self._layout, self.mechanisms, noise, self._part
             )
+            self._size = self._released(size)
+            return law
         with self._part("inputs"):
             (total,) = self._passes.sum(inputs.sum_inputs, self._layout)
             mechanism = self.mechanisms["inputs"]
             noisy = mechanism.release(total, noise)
-            n = self._sizes.n_rows
-            return inputs.law_of_moments(self._layout, noisy, n, mechanism.noise_scale)
+            size = self._released(self._layout.read(noisy).count)
+            return inputs.law_of_moments(self._layout, noisy, size, mechanism.noise_scale)
 
     def _start(
         self, law: InputLaw, centre: float, spread: float
@@ -201,7 +204,7 @@ class LearnedFitting(Fitting):
             state = State(state.coefficients, variances, state.scale, state.scale_interval)
         mechanism = self._mechanism(f"stage {number}", 0)
         response = clipped_residuals(state, self.plan.clip)
-        return PosteriorStage.choose(state, self._sizes.n_rows, response, mechanism, functions)
+        return PosteriorStage.choose(state, self._size, response, mechanism, functions)
 
     def _solved(self, stage: PosteriorStage, label: str, rows: RecordPasses, noise: Noise) -> Array:
         mechanism = self._mechanism(label, 0)
@@ -213,7 +216,7 @@ class LearnedFitting(Fitting):
         assert self.plan is not None
         if not self.plan.scale > 0:
             return state
-        n, guess = self._sizes.n_rows, state.scale
+        n, guess = self._size, state.scale
         edges = scale.edges_of(guess, scale.MOST)
         with self._part(label):
             (counts,) = rows.sum(scale.count_residuals, 0, state.coefficients, edges)
@@ -229,7 +232,7 @@ class LearnedFitting(Fitting):
         return of_law(law, size, mixture, self._seed, metric)
 
     def _rows(self, features: LearnedFeatures, rotation: Array | None) -> RecordPasses:
-        width = features.n_outputs * np.dtype(self._dtype).itemsize + 8
+        width = features.n_outputs * np.dtype(self._dtype).itemsize + 16
         if rotation is None:
             return self._passes.then(to_features, features, bytes_a_row=width)
         return self._passes.then(_to_rotated, features, rotation, bytes_a_row=width)

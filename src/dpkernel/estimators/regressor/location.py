@@ -12,6 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from dpkernel.data.weights import weighted_counts
 from dpkernel.foundations.types import Array
 
 CELLS = 24
@@ -21,13 +22,12 @@ _TOO_NARROW = 3.0  # a fit this many times narrower than the counts is rejected
 
 
 def count_targets(y: Array, column: int) -> tuple[Array]:
-    """Return how many targets in [-1, 1] are in each cell."""
-    values = y if y.ndim == 1 else y[:, column]
-    cells = np.minimum((values + 1) * (CELLS / 2), CELLS - 1).astype(np.int64)
-    return (np.bincount(cells, minlength=CELLS).astype(np.float64),)
+    """Return the weights of the targets in [-1, 1] that are in each cell, without rounding."""
+    cells = np.minimum((y[:, column] + 1) * (CELLS / 2), CELLS - 1).astype(np.int64)
+    return (weighted_counts(cells, y[:, -1], CELLS),)
 
 
-def fit_location(counts: Array, n_rows: int, noise: float) -> tuple[float, float]:
+def fit_location(counts: Array, n_rows: float, noise: float) -> tuple[float, float]:
     """Return mean and standard deviation of the two-piece normal that is nearest to noisy counts.
 
     If it is far too narrow for the counts, beyond what noise explains, then y has several peaks,
@@ -47,7 +47,7 @@ def fit_location(counts: Array, n_rows: int, noise: float) -> tuple[float, float
     return mean, spread
 
 
-def fit_distribution(counts: Array, n_rows: int) -> tuple[float, float]:
+def fit_distribution(counts: Array, n_rows: float) -> tuple[float, float]:
     """Return mean and standard deviation of the two-piece normal whose distribution is nearest.
 
     Cumulative distributions are compared, not densities, so that a target with few values does not
@@ -62,14 +62,14 @@ def fit_distribution(counts: Array, n_rows: int) -> tuple[float, float]:
     return mean, min(spread, 1.0)
 
 
-def fit_either(counts: Array, n_rows: int, noise: float) -> tuple[float, float]:
+def fit_either(counts: Array, n_rows: float, noise: float) -> tuple[float, float]:
     """Return ``fit_distribution`` if the counts have little noise, else ``fit_location``."""
     if noise <= _LITTLE_NOISE * n_rows:
         return fit_distribution(counts, n_rows)
     return fit_location(counts, n_rows, noise)
 
 
-def expected_shape(counts: Array, n_rows: int, noise: float) -> Array:
+def expected_shape(counts: Array, n_rows: float, noise: float) -> Array:
     """Return the mean of two-piece normals, weighted by how likely they make the noisy counts.
 
     ``noise`` is the standard deviation of a count. With much noise, the result is wide.
@@ -81,7 +81,7 @@ def expected_shape(counts: Array, n_rows: int, noise: float) -> Array:
     return np.asarray(weights @ shapes / weights.sum())
 
 
-def asymmetry(counts: Array, n_rows: int) -> float:
+def asymmetry(counts: Array, n_rows: float) -> float:
     """Return the skewness of the nearest two-piece normal as a share of the largest, in [0, 1]."""
     shapes, _ = _shapes()
     nearest = shapes[int(np.argmin(np.sum((counts / n_rows - shapes) ** 2, axis=1)))]

@@ -171,7 +171,9 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any = None, groups: Any = None) -> PrivateKernelRegressor:
+    def fit(
+        self, X: Any, y: Any = None, groups: Any = None, sample_weight: Any = None
+    ) -> PrivateKernelRegressor:
         """Release the parts one after the other and build the model.
 
         Nothing is spent if an argument or the data are refused.
@@ -185,13 +187,14 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
         groups : array of n ids or People, optional
             The person to whom each row belongs. A person with all their rows is then protected
             instead of a single row, and only the number of people is public; see ``People``.
+        sample_weight : array of n numbers in (0, 1], optional
+            How much each row counts. It needs a table in memory, and no ``groups``. A weight must be
+            public or follow from its own row alone: weights that were computed from several rows,
+            such as one divided by the number of rows of a class, are a release without noise.
         """
-        return self._fit(X, y, groups)
+        return self._fit(X, y, groups, sample_weight)
 
-    def _check_parameters(self) -> tuple[Budget, Neighbours]:
-        budget, relation = super()._check_parameters()
-        self._refuse_private_n(relation)
-        return budget, relation
+    _places = True
 
     def _open_table(self, X: Any, y: Any) -> Source:
         interval_of(self.y_bounds, self.bounds, type(self).__name__)

@@ -77,7 +77,7 @@ class PosteriorStage:
     def choose(
         cls,
         state: State,
-        n_rows: int,
+        n_rows: float,
         response: Response,
         mechanism: ObjectivePerturbation,
         functions: Array,
@@ -123,7 +123,7 @@ class PosteriorStage:
         return replace(self.state, coefficients=coefficients, variances=variances)
 
 
-def largest_ridge(n_rows: int, least: float, curvature: float) -> float:
+def largest_ridge(n_rows: float, least: float, curvature: float) -> float:
     """Return the largest ridge of a coordinate: the largest curvature that all rows can have."""
     return max(least, n_rows * curvature)
 

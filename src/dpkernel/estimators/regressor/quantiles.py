@@ -164,7 +164,7 @@ class QuantileFitting(LearnedFitting):
         start = State(guess, variances, _SIZE_DEVIATION)
         mechanism = self._mechanism("spread", 0)
         response = clipped_residuals(start, _CLIP)
-        stage = PosteriorStage.choose(start, self._sizes.n_rows, response, mechanism, functions)
+        stage = PosteriorStage.choose(start, self._size, response, mechanism, functions)
         width = features.n_outputs * np.dtype(self._dtype).itemsize + 8
         sizes = rows.then(_to_sizes, centre.coefficients, centre.scale, bytes_a_row=width)
         beta = self._solved(stage, "spread", sizes, noise)
@@ -177,9 +177,10 @@ class QuantileFitting(LearnedFitting):
     ) -> Array:
         """Return the quantiles of numbers in [-1, 1], from their noisy histogram."""
         with self._part(label):
-            mechanism, n = self._mechanism(label, 0), self._sizes.n_rows
+            mechanism = self._mechanism(label, 0)
             (counts,) = rows.sum(count, *given)
             noisy = mechanism.release(counts, noise)
+            n = self._released(float(noisy.sum()))
             if mechanism.noise_scale <= _LITTLE_NOISE * n:
                 shares = nearest_law(noisy / n)
             else:
@@ -215,18 +216,18 @@ def _whole_histogram(budget: Budget, relation: Neighbours) -> Mechanism:
 
 
 def _residuals(features: Array, y: Array, centre: Array) -> Array:
-    values = y.reshape(len(features))
-    return np.asarray(values - (centre[0] + features @ centre[1:]))
+    return np.asarray(y[:, 0] - (centre[0] + features @ centre[1:]))
 
 
 def _to_sizes(features: Array, y: Array, centre: Array, scale: float) -> Any:
     """Return the features and the absolute residuals, in units of their scale."""
     sizes = np.abs(_residuals(features, y, centre)) / scale
-    return features, np.minimum(np.nan_to_num(sizes, nan=0.0), _LARGEST)
+    sizes = np.minimum(np.nan_to_num(sizes, nan=0.0), _LARGEST)
+    return features, np.column_stack([sizes, y[:, -1]])
 
 
 def _count_standardised(features: Array, y: Array, centre: Array, spread: Array) -> Any:
     """Return how many residuals, divided by the spread of their rows, are in each cell."""
     sizes = np.maximum(spread[0] + features @ spread[1:], _LEAST * spread[0])
     numbers = np.nan_to_num(_residuals(features, y, centre) / (_REACH * sizes), nan=0.0)
-    return location.count_targets(np.clip(numbers, -1.0, 1.0), 0)
+    return location.count_targets(np.column_stack([np.clip(numbers, -1.0, 1.0), y[:, -1]]), 0)

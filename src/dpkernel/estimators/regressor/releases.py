@@ -86,10 +86,15 @@ def plan_releases(
     size: int,
     budget: Budget,
     relation: Neighbours,
+    *,
+    counted: bool = False,
 ) -> dict[str, Mechanism]:
-    """Return a mechanism for every release, by its name. Without a plan, release means only."""
+    """Return a mechanism for every release, by its name. Without a plan, release means only.
+
+    ``counted`` means that the size of the table is not public. A mean then needs it, too.
+    """
     if plan is None:
-        return _means(n_targets, budget, relation)
+        return _means(n_targets, budget, relation, counted)
     layout = moments_of(plan, n_inputs, n_rows, relation)
     weights = {}
     for label, weight in plan.parts().items():
@@ -215,10 +220,13 @@ def calibrated(
     )
 
 
-def _means(n_targets: int, budget: Budget, relation: Neighbours) -> dict[str, Mechanism]:
+def _means(
+    n_targets: int, budget: Budget, relation: Neighbours, counted: bool
+) -> dict[str, Mechanism]:
     mu = gaussian_mu(budget.epsilon, budget.delta) / math.sqrt(n_targets)
+    size = 2 if counted else 1
     while True:
-        single = Gaussian.with_mu(_clipped_sum(relation), mu, dimension=1)
+        single = Gaussian.with_mu(_clipped_sum(relation, size), mu, dimension=size)
         if _fit([single.profile()] * n_targets, budget):
             return {name_of("mean", j, n_targets): single for j in range(n_targets)}
         mu *= 1 - 1e-12
@@ -255,8 +263,9 @@ def _stage(
     )
 
 
-def _clipped_sum(relation: Neighbours) -> Sensitivity:
-    return bounded_sum(relation, bound=float(calibration.STEPS))
+def _clipped_sum(relation: Neighbours, size: int = 1) -> Sensitivity:
+    """Return the sensitivity of a sum of vectors of one or two entries in [-STEPS, STEPS]."""
+    return bounded_sum(relation, bound=float(calibration.STEPS) * (1.0 if size == 1 else 1.415))
 
 
 def _kind(name: str) -> str:

@@ -11,6 +11,7 @@ import math
 import numpy as np
 from scipy.special import erf
 
+from dpkernel.data.weights import weighted_counts
 from dpkernel.estimators.regressor.columns import nearest_law
 from dpkernel.foundations.types import Array
 
@@ -30,20 +31,19 @@ def edges_of(scale: float, most: float = 4.0) -> Array:
 def count_residuals(
     features: Array, y: Array, column: int, coefficients: Array, edges: Array
 ) -> tuple[Array]:
-    """Return how many absolute residuals are in each cell."""
-    values = y if y.ndim == 1 else y[:, column]
-    residuals = np.abs(values - (coefficients[0] + features @ coefficients[1:]))
+    """Return the weights of the absolute residuals that are in each cell, without rounding."""
+    residuals = np.abs(y[:, column] - (coefficients[0] + features @ coefficients[1:]))
     cells = np.searchsorted(edges, residuals, side="right")
-    return (np.bincount(cells, minlength=CELLS).astype(np.float64),)
+    return (weighted_counts(cells, y[:, -1], CELLS),)
 
 
-def fit_scale(counts: Array, n_rows: int, guess: float) -> float:
+def fit_scale(counts: Array, n_rows: float, guess: float) -> float:
     """Return the scale of the half-normal nearest to noisy counts, at most 1.3 times the guess."""
     scales, shapes = _half_normals(guess)
     return float(scales[int(np.argmin(_distances(counts / n_rows, shapes)))])
 
 
-def root_mean_square(counts: Array, n_rows: int, guess: float) -> float:
+def root_mean_square(counts: Array, n_rows: float, guess: float) -> float:
     """Return the root mean square of residuals from noisy counts, whatever their law.
 
     It is between 1/20 and 1.3 times the guess. The cells end at ``MOST`` times the guess, because
@@ -55,7 +55,7 @@ def root_mean_square(counts: Array, n_rows: int, guess: float) -> float:
 
 
 def root_mean_square_interval(
-    counts: Array, n_rows: int, guess: float, noise_scale: float
+    counts: Array, n_rows: float, guess: float, noise_scale: float
 ) -> tuple[float, float]:
     """Return a 95 % interval for the root mean square of the counts without noise.
 
@@ -75,7 +75,7 @@ def _middles(guess: float) -> Array:
 
 
 def scale_interval(
-    counts: Array, n_rows: int, guess: float, noise_scale: float
+    counts: Array, n_rows: float, guess: float, noise_scale: float
 ) -> tuple[float, float]:
     """Return an interval of at least 95 % for ``fit_scale`` of the counts without noise.
 

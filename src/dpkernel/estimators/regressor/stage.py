@@ -81,7 +81,7 @@ class Stage:
     def choose(
         cls,
         state: State,
-        n_rows: int,
+        n_rows: float,
         clip: float,
         sigma: float,
         ridge: float,
@@ -117,7 +117,7 @@ class Stage:
         curvature = self.bend * self.powers[self.used]
         return np.asarray(np.maximum(curvature / (curvature + self.ridge), 0.5))
 
-    def errors(self, n_rows: int) -> Array:
+    def errors(self, n_rows: float) -> Array:
         """Return the variances of the coefficients from ``beta``, due to noise and to a finite n."""
         powers = self.powers[self.used]
         inside = (self.sigma / (self.bend * powers + self.ridge)) ** 2 + self.output**2
@@ -125,7 +125,7 @@ class Stage:
             self.clip**2 * powers * inside / self._kept**2 + self.state.scale**2 / n_rows
         )
 
-    def update(self, beta: Array, spectrum: Array, n_rows: int, *, first: bool) -> State:
+    def update(self, beta: Array, spectrum: Array, n_rows: float, *, first: bool) -> State:
         """Return what is known after the release of beta."""
         used, state = self.used, self.state
         roots = np.sqrt(self.powers[used])
@@ -162,11 +162,10 @@ def stage_records(
     clip: float,
 ) -> tuple[Array, Array, Array]:
     """Return z, targets and weights of a block of rows (v, y)."""
-    values = y if y.ndim == 1 else y[:, column]
-    residuals = (values - (coefficients[0] + features @ coefficients[1:])) / clip
+    residuals = (y[:, column] - (coefficients[0] + features @ coefficients[1:])) / clip
     targets = np.clip(residuals, -LARGEST_TARGET, LARGEST_TARGET).astype(np.float64)
     z, weights = scaled_rows(features, used, roots)
-    return z, targets, weights
+    return z, targets, weights * y[:, -1]
 
 
 def scaled_rows(features: Array, used: IntArray, roots: Array) -> tuple[Array, Array]:

@@ -53,6 +53,7 @@ class SGDModel(KernelModel):
         "accept": Kind(tuple, list, set, frozenset),
     }
 
+    _places = True
     loss: Any
     perturbation: str
     preset: Any
@@ -70,7 +71,6 @@ class SGDModel(KernelModel):
 
     def _check_parameters(self) -> tuple[Budget, Neighbours]:
         budget, relation = super()._check_parameters()
-        self._refuse_private_n(relation)
         allowed = _OUTPUT_ORDERS if self.perturbation == "output" else _GRADIENT_ORDERS
         if self.sampling not in allowed:
             names = "one of " + ", ".join(repr(name) for name in allowed)
@@ -116,12 +116,12 @@ class SGDModel(KernelModel):
         """Return a loss of this class with parameters that suit this estimator."""
         return cls()
 
-    def _problem(self) -> SGDProblem:
-        """Return what is minimised, from the parameters of this estimator."""
+    def _problem(self, target_shape: tuple[int, ...] = ()) -> SGDProblem:
+        """Return what is minimised, for targets of this shape."""
         raise NotImplementedError
 
     def _make_plan(self, table: Source, budget: Budget, relation: Neighbours) -> FitPlan:
-        problem, n = self._problem(), table.n_rows
+        problem, n = self._problem(table.target_shape), table.n_rows
         domain = self._resolve_domain(table, problem.target)
         n_inputs = table.n_columns if domain.columns is None else domain.n_unit_columns
         size = auto_size(n, n_inputs, budget)
@@ -237,19 +237,15 @@ class SGDModel(KernelModel):
 class SGDProblem:
     """What SGD minimises: one loss, for each of several views of the targets.
 
-    ``signal`` is the variance that we assume for a good prediction. ``single`` is True if there is
-    one task, so that ``coef_`` is a vector.
+    ``signal`` is the variance that we assume for a good prediction. ``single`` is True if ``coef_``
+    is a vector.
     """
 
     target: Interval | Levels
     loss: Loss
     tasks: tuple[Targets, ...]
     signal: float
-
-    @property
-    def single(self) -> bool:
-        """Whether there is one task."""
-        return len(self.tasks) == 1
+    single: bool
 
 
 class SGDPlan(FitPlan):

@@ -165,7 +165,9 @@ class PrivateSGDClassifier(LabelModel, SGDModel):
         self.accept = accept
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any = None, groups: Any = None) -> PrivateSGDClassifier:
+    def fit(
+        self, X: Any, y: Any = None, groups: Any = None, sample_weight: Any = None
+    ) -> PrivateSGDClassifier:
         """Run SGD on (X, y) and release the model.
 
         Nothing is spent if an argument or the data are refused.
@@ -179,19 +181,24 @@ class PrivateSGDClassifier(LabelModel, SGDModel):
         groups : array of n ids or People, optional
             The person to whom each row belongs. A person with all their rows is then protected
             instead of a single row, and only the number of people is public; see ``People``.
+        sample_weight : array of n numbers in (0, 1], optional
+            How much each row counts. It needs a table in memory, and no ``groups``. A weight must be
+            public or follow from its own row alone: weights that were computed from several rows,
+            such as one divided by the number of rows of a class, are a release without noise.
         """
-        return self._fit(X, y, groups)
+        return self._fit(X, y, groups, sample_weight)
 
     def _open_table(self, X: Any, y: Any) -> Source:
         levels = self._problem().target  # refuses bad parameters before data
         assert isinstance(levels, Levels)
         return open_source(self, X, y, again=True, several=False, classes=levels)
 
-    def _problem(self) -> SGDProblem:
+    def _problem(self, target_shape: tuple[int, ...] = ()) -> SGDProblem:
         levels = classes_of(self.classes, self.bounds, type(self).__name__)
         loss = self._loss_named(labels=True)
         places = (1,) if len(levels.values) == 2 else range(len(levels.values))
-        return SGDProblem(levels, loss, tuple(OneAgainstRest(place) for place in places), _SIGNAL)
+        tasks = tuple(OneAgainstRest(place) for place in places)
+        return SGDProblem(levels, loss, tasks, _SIGNAL, single=len(tasks) == 1)
 
     def _default(self, cls: type[Loss]) -> Loss:
         return SmoothedHinge(1.0) if cls is SmoothedHinge else cls()

@@ -268,7 +268,7 @@ def _step_noise(setting: SGDSetting, plan: GradientSGD, batch: int) -> GradientM
         )
         return found
     chosen = setting.sampling
-    if chosen == "auto" and setting.relation is Neighbours.ZERO_OUT:
+    if chosen == "auto" and setting.relation is not Neighbours.REPLACE_ONE:
         chosen = "poisson"
     return SampledGaussian.calibrate(
         sensitivity,

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.base import RegressorMixin
+from sklearn.base import MultiOutputMixin, RegressorMixin
 
 from dpkernel.data.domain import Domain, Interval
 from dpkernel.data.people import RECORDS
 from dpkernel.data.sources import Source, open_source
 from dpkernel.estimators.base import interval_of
-from dpkernel.estimators.robust import UnitTarget
+from dpkernel.estimators.robust import unit_targets
 from dpkernel.estimators.sgd.base import SGDModel, SGDProblem
 from dpkernel.foundations.types import JSON, Array, Neighbours
 from dpkernel.foundations.validation import Kind
@@ -23,7 +23,7 @@ _SIGNAL = 0.5  # the mean square that we assume for good coefficients, with y in
 _THRESHOLD = 0.2  # of the Huber loss, with y in [-1, 1]
 
 
-class PrivateSGDRegressor(RegressorMixin, SGDModel):
+class PrivateSGDRegressor(RegressorMixin, MultiOutputMixin, SGDModel):
     r"""Regression by private SGD on a public feature map, modelled on ``SGDRegressor``.
 
     Parameters
@@ -183,7 +183,9 @@ class PrivateSGDRegressor(RegressorMixin, SGDModel):
         self.accept = accept
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any = None, groups: Any = None) -> PrivateSGDRegressor:
+    def fit(
+        self, X: Any, y: Any = None, groups: Any = None, sample_weight: Any = None
+    ) -> PrivateSGDRegressor:
         """Run SGD on (X, y) and release the model.
 
         Nothing is spent if an argument or the data are refused.
@@ -192,20 +194,26 @@ class PrivateSGDRegressor(RegressorMixin, SGDModel):
         ----------
         X : array, sparse matrix, data frame, Dask array or data frame, torch tensor, or BlockStream
             It is read several times, so a ``BlockStream`` needs a function that starts it again.
-        y : array of shape (n,)
+        y : array of shape (n,) or (n, targets)
+            Several targets share the budget.
         groups : array of n ids or People, optional
             The person to whom each row belongs. A person with all their rows is then protected
             instead of a single row, and only the number of people is public; see ``People``.
+        sample_weight : array of n numbers in (0, 1], optional
+            How much each row counts. It needs a table in memory, and no ``groups``. A weight must be
+            public or follow from its own row alone: weights that were computed from several rows,
+            such as one divided by the number of rows of a class, are a release without noise.
         """
-        return self._fit(X, y, groups)
+        return self._fit(X, y, groups, sample_weight)
 
     def _open_table(self, X: Any, y: Any) -> Source:
         self._problem()  # refuses bad parameters before it looks at the data
-        return open_source(self, X, y, again=True, several=False)
+        return open_source(self, X, y, again=True)
 
-    def _problem(self) -> SGDProblem:
+    def _problem(self, target_shape: tuple[int, ...] = ()) -> SGDProblem:
         target = interval_of(self.y_bounds, self.bounds, type(self).__name__)
-        return SGDProblem(target, self._loss_named(labels=False), (UnitTarget(target),), _SIGNAL)
+        views, loss = unit_targets(target, target_shape), self._loss_named(labels=False)
+        return SGDProblem(target, loss, views, _SIGNAL, single=not target_shape)
 
     def _default(self, cls: type[Loss]) -> Loss:
         return Huber(_THRESHOLD) if cls is Huber else cls()

@@ -9,7 +9,7 @@ import numpy as np
 
 from dpkernel.data.passes import Passes
 from dpkernel.data.sources import Source
-from dpkernel.estimators.records import RecordRecipe, Targets, record_block
+from dpkernel.estimators.records import RecordRecipe, Targets, record_block, weighted_view
 from dpkernel.foundations.types import Array, IntArray
 from dpkernel.solvers.sgd_gradient import Block, GradientSGD
 from dpkernel.solvers.sgd_output import Part, in_parts
@@ -57,6 +57,7 @@ class RecordTable:
 
     def parts(self, order: IntArray | None, targets: Targets) -> Iterator[Part]:
         """Yield records as one problem sees them, in this order. None is the order of the table."""
+        targets = weighted_view(targets, self._rows.source)
         records, rows = self._records, order if self.kept else None
         blocks = records.blocks() if self.kept or order is None else records.at(order)
         for z, y, weights in starmap(targets.view, blocks):
@@ -67,7 +68,8 @@ class RecordTable:
         """Return the same records with integer rows, for sums of clipped gradients."""
         made = self._rows.then(record_block, self._recipe)
         size = self._recipe.bytes_a_row
-        return made.then(integer_block, plan, targets, bytes_a_row=size, joined=True)
+        views = [weighted_view(one, self._rows.source) for one in targets]
+        return made.then(integer_block, plan, views, bytes_a_row=size, joined=True)
 
 
 def sum_gradients(integers: Passes, plan: GradientSGD, w: Array, rows: IntArray | None) -> IntArray:

@@ -128,7 +128,8 @@ class SampledGaussian(Mechanism):
     @cached_property
     def _profile(self) -> SampledGaussianProfile:  # cached, because every step needs it
         mu = self.sensitivity.value / self.sigma * UP
-        blanked = self.sensitivity.neighbours is Neighbours.ZERO_OUT and self.sampling == "fixed"
+        relation = self.sensitivity.neighbours
+        blanked = relation is not Neighbours.REPLACE_ONE and self.sampling == "fixed"
         return SampledGaussianProfile(mu, self.rate, BLANKED if blanked else self.sampling)
 
     def release(self, value: Any, noise: Noise) -> IntArray:
@@ -262,17 +263,6 @@ def _check_sampling(sampling: str, neighbours: Neighbours) -> None:
     if sampling not in SAMPLINGS:
         raise ParameterError(
             parameter_message("SampledGaussian", "sampling", "'fixed' or 'poisson'", sampling)
-        )
-    if not neighbours.n_is_public:
-        advice = "Use zero-out: a batch is drawn from n rows, so n must be public."
-        raise ParameterError(
-            parameter_message(
-                "SampledGaussian",
-                "neighbours",
-                "'replace-one' or 'zero-out'",
-                neighbours.value,
-                advice,
-            )
         )
     if sampling == "poisson" and neighbours is Neighbours.REPLACE_ONE:
         advice = "Pass 'fixed': for a replaced record, no bound for Poisson batches is known here."

@@ -111,7 +111,8 @@ class RandomSensitivity:
     Parameters
     ----------
     neighbours : Neighbours
-        The neighbouring relation, under which the number of rows must be public.
+        The neighbouring relation. Under add-remove, a table has a public number of places for its
+        records, and the law is that of places (``data/places.py``).
     values, probabilities : tuple of float
         The possible sensitivities and their probabilities.
     tail : float
@@ -149,15 +150,6 @@ class RandomSensitivity:
                     "probabilities",
                     "one for each value >= 0, adding up to 1 with the tail",
                     f"{len(self.probabilities)} for {len(self.values)} values",
-                )
-            )
-        if not self.neighbours.n_is_public:
-            raise ParameterError(
-                parameter_message(
-                    "RandomSensitivity",
-                    "neighbours",
-                    "a relation under which n is public (the law must be that of both data sets)",
-                    self.neighbours.value,
                 )
             )
 

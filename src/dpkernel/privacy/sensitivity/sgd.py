@@ -174,11 +174,6 @@ def _read(p: Parameters) -> Path:
 
 def _apart(neighbours: Neighbours, path: Path, step: float) -> float:
     """Return a, the distance by which one hit moves the runs of all problems apart."""
-    if not neighbours.n_is_public:
-        raise ParameterError(
-            "SGD needs neighbours with the same number of rows: a removed row"
-            " moves all batches after it."
-        )
     records = 2 if neighbours is Neighbours.REPLACE_ONE else 1
     return records * step * path.gradient / path.batch * math.sqrt(path.problems)
 

@@ -1,0 +1,459 @@
+"""Records that may be added or removed: their number stays private, in every estimator that offers it.
+
+Neighbours here have one record (a row, or a person with all their rows) more or less. Every case of
+``test_replay`` whose estimator hides the number of records is fitted to both, with the common records at
+the same secret places.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from typing import Any
+
+import dask.array
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import sparse
+
+from dpkernel import (
+    AddRemove,
+    BlockStream,
+    Certificate,
+    Domain,
+    GramStatistics,
+    Ledger,
+    People,
+    PrivateKernelClassifier,
+    PrivateKernelRegressor,
+    PrivateKernelRidge,
+    PrivateSearchCV,
+    SeededNoise,
+    load,
+    private_score,
+    save,
+)
+from dpkernel.data import places
+from dpkernel.data.sources import Source
+from dpkernel.data.weights import with_weights
+from dpkernel.estimators import base
+from dpkernel.foundations.errors import ParameterError
+from dpkernel.methods import (
+    PrivateCurator,
+    PrivateGridRegressor,
+    PrivateSGDRegressor,
+    PrivateSketchedRidge,
+)
+from dpkernel.outputs.report import write_report
+from dpkernel.preprocessing import PrivateBounds, PrivatePipeline
+from dpkernel.proof.audit import audit
+from replay import Replay, ReplayError, differences, ratios
+from test_people import LAST, ridge, with_person
+from test_replay import CASES, HUGE, REAL, ROUNDING, SMALL, backgrounds, rows_of
+
+HIDING = ("Ridge", "Regressor", "Classifier", "Quantile", "Huber", "SVC", "SVR", "SGD")
+NOT_HIDING = ("Sketched", "Grid", "Search", "folds", "score", "Pipeline", "Curator")
+OFFERED = {
+    name: case
+    for name, case in CASES.items()
+    if any(word in name for word in HIDING) and not any(word in name for word in NOT_HIDING)
+}
+MOST = AddRemove(30)  # places, for 24 records
+
+
+class Orders:
+    """Draws orders that were chosen before, one for each fit."""
+
+    def __init__(self, patch: Any) -> None:
+        self.next: Any = None
+        patch.setattr(base, "secret_order", lambda noise: self._draw)
+
+    def _draw(self, size: int) -> Any:
+        assert sorted(self.next) == list(range(size))
+        return np.asarray(self.next)
+
+
+def order_without(order: Any, record: int, n_records: int) -> Any:
+    """Return the order of the table without this record, in which all others keep their places."""
+    order = np.asarray(order)
+    later = (order > record) & (order < n_records)
+    return np.where(order == record, n_records - 1, order - later)
+
+
+def moved(case: Any, tables: list[tuple[Any, ...]], orders: list[Any], relation: Any, place: int):
+    """Return the largest move over the certified one, and what differed and was not released."""
+    found, left_over = 0.0, set()
+    with pytest.MonkeyPatch.context() as patch:
+        replay, drawn, fitted = Replay(patch, place), Orders(patch), []
+        for table, order in zip(tables, orders, strict=True):
+            drawn.next = order
+            fitted.append(replay.run(lambda: case.fit(*table[:2], relation, *table[2:])))  # noqa: B023
+        for model, after in fitted[1:]:
+            found = max(found, *ratios(fitted[0][1], after, case.folds).values())
+            left_over.update(differences(fitted[0][0], model))
+    return found, sorted(path for path in left_over if not path.endswith("._family"))
+
+
+LONG = ("law, three classes", "law, narrow", "law, weighted", "uniform", "averaged", "weak ridge")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if name.endswith(LONG) else [])
+        for name in OFFERED
+    ],
+)
+def test_no_removed_row_moves_a_statistic_more_than_certified_and_nothing_else_differs(name):
+    case, rng, found, left_over = OFFERED[name], np.random.default_rng(1), 0.0, []
+    for number, (X, y) in enumerate(backgrounds(case.labels)):
+        if case.slow and number != 1:
+            continue
+        full = rng.permutation(MOST.n_max)
+        record = (len(X) - 1, 0, 11)[number]
+        order = order_without(full, record, len(X))
+        place = int(np.flatnonzero(full == record)[0])
+        tables = [(np.delete(X, record, axis=0), np.delete(y, record))]
+        for row, target in rows_of(X, y, case.labels)[number :: 9 if case.slow else 6]:
+            tables.append((X.copy(), y.copy()))
+            tables[-1][0][record], tables[-1][1][record] = row, target
+        orders = [order] + [full] * (len(tables) - 1)
+        worst, differ = moved(case, tables, orders, MOST, place)
+        found, left_over = max(found, worst), left_over + differ
+    print(name, round(found, 4))
+    assert left_over == []
+    assert 0 < found <= 1 + ROUNDING
+    assert found >= 0.8 * case.attained[1]  # the search is not blind
+
+
+QUICK = (
+    "PrivateKernelRidge",
+    "PrivateKernelRegressor",
+    "PrivateKernelClassifier law",
+    "PrivateQuantileRegressor",
+    "PrivateSGDRegressor poisson",
+    "PrivateSGDClassifier",
+)
+
+
+@pytest.mark.parametrize("record", ["auto", "one", "mean"])
+@pytest.mark.parametrize("name", QUICK)
+def test_no_removed_person_moves_a_statistic_more_than_certified(name, record):
+    case, rng = OFFERED[name], np.random.default_rng(12)
+    low, high = (0.0, 1.0) if case.labels else (-HUGE, HUGE)
+    nobody = with_person(case.labels, np.empty((0, 2)), [], first=False)
+    tables = [nobody]
+    for count, target in itertools.product((1, 2, 50), (low, high)):
+        rows = rng.uniform(-1, 1, (count, 2)) if target == low else np.full((count, 2), HUGE)
+        tables.append(with_person(case.labels, rows, [target] * count, first=False))
+    tables = [(X, y, People(ids, record=record)) for X, y, ids in tables]
+    full = rng.permutation(MOST.n_max)
+    order = order_without(full, LAST, LAST + 1)
+    place = int(np.flatnonzero(full == LAST)[0])
+    found, left_over = moved(case, tables, [order] + [full] * 6, MOST, place)
+    assert 0 < found <= 1 + ROUNDING and left_over == []
+
+
+@pytest.mark.parametrize("name", ["PrivateKernelRidge", "PrivateSGDRegressor poisson"])
+def test_beyond_the_declared_number_a_record_moves_a_statistic_twice_as_far_at_most(name):
+    case = OFFERED[name]
+    X, y = backgrounds(case.labels)[0]
+    few = AddRemove(20)
+    full = np.arange(24)
+    with_it = np.r_[full[:19], 23, 19:23]  # the last record stands at the last place,
+    without = np.r_[full[:19], 19:23]  # where another one stands if it was removed
+    row = np.array([[1.0, -1.0]]), np.array([1.0])
+    tables = [(X[:-1], y[:-1]), (np.vstack([X[:-1], row[0]]), np.r_[y[:-1], row[1]])]
+    found, left_over = moved(case, tables, [without, with_it], few, place=19)
+    assert 0 < found <= 2 * (1 + ROUNDING) and left_over == []
+
+
+# --- broken twins ---------------------------------------------------------------------------------
+
+
+def counted(source: Any, weights: Any) -> Any:
+    """Empty places count as records with the inputs and the target 0."""
+    return with_weights(source, np.ones_like(weights))
+
+
+def crowded(source: Any, n_max: int, order: Any) -> Any:
+    """The records stand one after the other, so a removed one moves all behind it."""
+    return REAL_PLACES(source, n_max, np.arange)
+
+
+REAL_PLACES = places.in_places
+
+
+@pytest.mark.parametrize("name", ["PrivateKernelRidge", "PrivateHuberRegressor"])
+def test_empty_places_that_count_are_seen(name, monkeypatch):
+    monkeypatch.setattr(places, "with_weights", counted)
+    X, y = backgrounds(False)[0]
+    full, found = np.arange(30), 0.0
+    rows = [(np.array([1.0, 1.0]), HUGE), (np.array([-1.0, 1.0]), -HUGE)]
+    for row, target in rows:
+        tables = [(X[:-1], y[:-1]), (np.vstack([X[:-1], row]), np.r_[y[:-1], target])]
+        try:
+            found = max(found, moved(OFFERED[name], tables, [full, full], MOST, 23)[0])
+        except ReplayError:  # two records moved the gradient, in two directions
+            found = 2.0
+    assert found > 1.01
+
+
+def test_records_that_stand_one_after_the_other_are_seen(monkeypatch):
+    """The batches of SGD hold places, so other records come into them."""
+    case, rng = OFFERED["PrivateSGDRegressor poisson"], np.random.default_rng(0)
+    X, y = rng.uniform(-1, 1, (24, 2)), rng.choice([-1.0, 1.0], 24)
+    tables = [(X, y), (X[1:], y[1:])]
+    orders = [np.arange(30), order_without(np.arange(30), 0, 24)]
+    assert moved(case, tables, orders, MOST, 0)[0] <= 1 + ROUNDING
+    monkeypatch.setattr(base, "in_places", crowded)
+    assert moved(case, tables, orders, MOST, 0)[0] > 1.5
+
+
+class RowsCounted(PrivateKernelRidge):
+    """A twin that tells the number of its rows through its features."""
+
+    def fit(self, X, y=None, groups=None):
+        self.n_features = 4 + 2 * (len(X) % 2)
+        return super().fit(X, y, groups)
+
+
+def test_a_fit_whose_sizes_follow_the_records_is_seen():
+    case = type(OFFERED["PrivateKernelRidge"])(
+        lambda X, y, relation: RowsCounted(**{**REAL, "neighbours": relation}).fit(X, y)
+    )
+    X, y = backgrounds(False)[0]
+    with pytest.raises((ReplayError, AssertionError, ValueError)):
+        found, left_over = moved(
+            case, [(X, y), (X[:-1], y[:-1])], [np.arange(30)] * 2, MOST, place=23
+        )
+        assert found <= 1 and left_over == []
+
+
+def test_an_audit_does_not_contradict_a_ridge_and_contradicts_its_twin():
+    X, y = np.full((4, 1), 0.1), np.full(4, 0.1)
+    more = np.vstack([X, [[1.0]]]), np.r_[y, 1.0]
+
+    def verdict(model):
+        found = audit(model, ((X, y), more), trials=200, random_state=1, progress=False)
+        return found.verdict
+
+    assert verdict(ridge(PrivateKernelRidge).set_params(neighbours=MOST)) == "not contradicted"
+    assert verdict(ridge(TellsTheNumber).set_params(neighbours=MOST)) == "contradicted"
+
+
+class TellsTheNumber(PrivateKernelRidge):
+    """A twin with a public number of rows: its ridge grows with the number of its records."""
+
+    def fit(self, X, y=None, groups=None, sample_weight=None):
+        self.regularisation = 1000.0 * len(X)
+        return super().fit(X, y, groups, sample_weight)
+
+
+# --- the order is uniform, secret, and made anew ------------------------------------------------
+
+
+def test_every_record_is_equally_likely_at_every_place():
+    source = Source("array", 2, 1, (), np.array([[1.0], [2.0]]), np.array([1.0, 2.0]))
+    rng, counts = np.random.default_rng(0), np.zeros((2, 3))
+    for _ in range(3000):
+        found = places.in_places(source, 3, rng.permutation)
+        assert found.n_rows == 3 and sorted(found.y[:, 1]) == [0.0, 1.0, 1.0]
+        for place in range(3):
+            if found.y[place, 1]:
+                counts[int(found.X[place, 0]) - 1, place] += 1
+    assert counts.min() > 880  # 1000 are expected; a smaller one has a chance below 1e-4
+
+
+def test_more_records_than_places_are_a_uniform_subset():
+    source = Source("array", 4, 1, (), np.arange(4.0)[:, None], np.zeros(4))
+    rng, counts = np.random.default_rng(0), np.zeros(4)
+    for _ in range(2000):
+        found = places.in_places(source, 2, rng.permutation)
+        assert found.n_rows == 2 and len(set(found.X[:, 0])) == 2
+        counts[found.X[:, 0].astype(int)] += 1
+    assert np.all(np.abs(counts - 1000) < 120)  # a larger deviation has a chance below 1e-6
+
+
+def test_the_order_comes_from_the_noise_source(monkeypatch):
+    seen = []
+    real = base.in_places
+    monkeypatch.setattr(base, "in_places", lambda *a: seen.append(real(*a).X.tobytes()) or real(*a))
+    X, y = np.arange(20.0)[:, None] / 20, np.zeros(20)
+    given = {"bounds": (0, 1), "y_bounds": (-1, 1), "neighbours": AddRemove(30), "kernel": "linear"}
+    for seed in (0, 0, 1):
+        PrivateKernelRidge(noise=SeededNoise(seed), **given).fit(X, y)
+    PrivateKernelRidge(**given, random_state=0).fit(X, y)
+    PrivateKernelRidge(**given, random_state=0).fit(X, y)
+    assert seen[0] == seen[1] and len(set(seen)) == 4
+
+
+# --- nothing tells how many records there were -----------------------------------------------
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_what_is_shown_and_saved_does_not_depend_on_the_number_of_records(
+    name, caplog, capsys, tmp_path
+):
+    case = OFFERED[name]
+    X, y = backgrounds(case.labels)[0]
+    shown = []
+    for n in (9, 17, 24):
+        caplog.clear()
+        with caplog.at_level(logging.DEBUG, logger="dpkernel"):
+            model = case.fit(X[:n], y[:n], MOST)
+        certificate = model.certificate_
+        public = {k: v for k, v in certificate.public.items() if k != "feature_map"}
+        path = save(model, tmp_path / f"{n}.npz")
+        write_report(model, tmp_path / f"{n}.html")
+        assert load(path).neighbours == MOST and load(path).certificate_ == certificate
+        lines = [record.getMessage() for record in caplog.records]
+        sizes = {name: np.shape(v) for name, v in vars(model).items() if isinstance(v, np.ndarray)}
+        told = capsys.readouterr()
+        shown.append((public, lines, sizes, told.out + told.err, str(certificate).count("\n")))
+    assert shown[0] == shown[1] == shown[2]
+    assert shown[0][0]["n_places"] == 30 and not {"n_rows", "n_units"} & set(shown[0][0])
+
+
+def test_a_certificate_says_whom_it_protects_and_survives_its_file():
+    X, y = backgrounds(False)[0]
+    ids = np.arange(24) // 2
+    for groups, words in ((None, "any one record, against adding"), (ids, "all rows of any one")):
+        model = PrivateKernelRidge(**REAL, **SMALL, neighbours=MOST).fit(X, y, groups=groups)
+        certificate = model.certificate_
+        assert words in str(certificate) and certificate.n_records == 30
+        assert Certificate.from_json(certificate.to_json()) == certificate
+        assert certificate.neighbours.value == "add-remove" and certificate.verify()
+        assert "n_rows" not in certificate.public and "n_units" not in certificate.public
+
+
+def test_a_ledger_keeps_relations_apart():
+    X, y = backgrounds(False)[0]
+    ledger = Ledger(neighbours="add-remove")
+    given = {**REAL, **SMALL, "ledger": ledger}
+    PrivateKernelRidge(**given, neighbours=MOST).fit(X, y)
+    assert len(ledger.spends) == 1
+    with pytest.raises(Exception, match="'add-remove'"):
+        PrivateKernelRidge(**given, neighbours="zero-out").fit(X, y)
+    assert len(ledger.spends) == 1
+
+
+# --- containers, and what is refused ---------------------------------------------------------
+
+
+def containers() -> dict[str, Any]:
+    """Return functions that put an array and its targets into a container."""
+    found = {
+        "array": lambda X, y: (X, y),
+        "sparse": lambda X, y: (sparse.csr_matrix(X), y),
+        "frame": lambda X, y: (pd.DataFrame(X, columns=["a", "b"]), pd.Series(y)),
+        "stream": lambda X, y: (BlockStream.from_arrays(X, y), None),
+        "dask": lambda X, y: (
+            dask.array.from_array(X, chunks=(7, 2)),
+            dask.array.from_array(y, chunks=7),
+        ),
+    }
+    try:
+        import torch
+    except ImportError:
+        return found
+    return {**found, "torch": lambda X, y: (torch.as_tensor(X), torch.as_tensor(y))}
+
+
+@pytest.mark.parametrize("container", containers())
+@pytest.mark.parametrize("people", [False, True])
+def test_every_container_gives_the_same_model(container, people):
+    X, y = backgrounds(False)[0]
+    groups = np.arange(24) // 2 if people else None
+    model = PrivateKernelRidge(**REAL, **SMALL, neighbours=MOST)
+    wanted = model.fit(X, y, groups=groups).coef_
+    table, target = containers()[container](X, y)
+    found = PrivateKernelRidge(**REAL, **SMALL, neighbours=MOST).fit(table, target, groups=groups)
+    np.testing.assert_array_equal(found.coef_, wanted)
+
+
+def test_a_domain_may_declare_the_number():
+    X, y = backgrounds(False)[0]
+    domain = Domain.box(-1, 1, n_columns=2, n_max=40)
+    given = {**REAL, **SMALL, "bounds": domain, "neighbours": "add-remove"}
+    assert PrivateKernelRidge(**given).fit(X, y).certificate_.n_records == 40
+
+
+REFUSED = {
+    "no number": (lambda: PrivateKernelRidge(**REAL, neighbours="add-remove"), "AddRemove.n_max."),
+    "folds": (lambda: PrivateKernelRidge(**REAL, neighbours=MOST, folds=2), "'folds'.*add-remove"),
+    "sketch": (
+        lambda: PrivateSketchedRidge(**REAL, accept=("idealised-arithmetic",), neighbours=MOST),
+        "Use 'zero-out'.*but not how many",
+    ),
+    "grid": (lambda: PrivateGridRegressor(**REAL, neighbours=MOST), "Use 'zero-out'"),
+    "curator": (lambda: PrivateCurator(**REAL, neighbours=MOST), "Use 'zero-out'"),
+    "bounds": (lambda: PrivateBounds(neighbours=MOST), "Use 'zero-out'"),
+    "pipeline": (
+        lambda: PrivatePipeline([("r", PrivateKernelRidge(y_bounds=(-1, 1)))], neighbours=MOST),
+        "Use 'zero-out'",
+    ),
+    "search": (
+        lambda: PrivateSearchCV(
+            PrivateKernelRidge(**REAL, neighbours=MOST), {"regularisation": [1.0, 2.0]}
+        ),
+        "Use 'zero-out'",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refusals_say_which_relation_to_use_and_spend_nothing(case):
+    build, message = REFUSED[case]
+    X, y = backgrounds(False)[0]
+    model, ledger = build(), Ledger(neighbours="add-remove")
+    model.set_params(ledger=ledger)
+    with pytest.raises(ParameterError, match=message):
+        model.fit(X, y)
+    assert ledger.spends == []
+
+
+def test_functions_that_need_the_number_of_rows_refuse():
+    X, y = backgrounds(False)[0]
+    fitted = PrivateKernelRidge(**REAL, **SMALL).fit(X, y)
+    with pytest.raises(ParameterError, match="Use 'zero-out'"):
+        private_score(fitted, X, y, "mse", (1.0, 1e-6), neighbours=MOST, y_bounds=(-1, 1))
+    with pytest.raises(ParameterError, match="Use 'zero-out'"):
+        GramStatistics(PrivateKernelRidge(**REAL, **SMALL, neighbours=MOST), 20, 2)
+    with pytest.raises(ParameterError, match="record='all'.*needs a public number of people"):
+        people = People(np.arange(24), record="all")
+        PrivateKernelRidge(**REAL, **SMALL, neighbours=MOST).fit(X, y, groups=people)
+
+
+@pytest.mark.parametrize("n_max", [0, -1, 2.5, "many", None, 2**31])
+def test_a_number_of_places_that_is_none_is_refused(n_max):
+    with pytest.raises(ParameterError, match="'n_max' parameter of AddRemove must be"):
+        AddRemove(n_max)
+
+
+# --- it learns as well as a fit with a public number ------------------------------------------
+
+
+def test_hidden_sizes_cost_little_accuracy(rng):
+    X = rng.uniform(-1, 1, (3000, 2))
+    y = np.sin(3 * X[:, 0])
+    labels = (X[:, 0] > X[:, 1]).astype(int)
+    noise = SeededNoise(0)
+    for relation in (AddRemove(3000), AddRemove(4000)):
+        given = {"epsilon": 2.0, "neighbours": relation, "noise": noise, "bounds": (-1, 1)}
+        model = PrivateKernelRegressor(**given, y_bounds=(-1, 1)).fit(X, y)
+        assert np.mean((model.predict(X) - y) ** 2) < 0.02 * y.var()
+        model = PrivateSGDRegressor(**given, y_bounds=(-1, 1)).fit(X, y)
+        assert np.mean((model.predict(X) - y) ** 2) < 0.05 * y.var()
+        assert (
+            PrivateKernelClassifier(**given, classes=[0, 1]).fit(X, labels).score(X, labels) > 0.95
+        )
+
+
+def test_a_mean_needs_no_public_number(rng):
+    X, y = rng.uniform(-1, 1, (60, 50)), np.full(60, 0.5)
+    given = {"epsilon": 2.0, "bounds": (-1, 1), "y_bounds": (-1, 1), "noise": SeededNoise(0)}
+    model = PrivateKernelRegressor(**given, neighbours=AddRemove(100)).fit(X, y)
+    assert model.budget_plan_ is None  # only a mean was released
+    assert abs(model.predict(X[:1])[0] - 0.5) < 0.25
