@@ -61,7 +61,7 @@ _SMOOTHER = (
 )
 _PRIOR = 2.0  # the variance that we assume for a good decision function
 _CONSTANT = 0.3  # and for its constant
-_FLOAT32_FROM = 20_000
+_FLOAT32_FROM = 10_000
 
 
 def affordable(

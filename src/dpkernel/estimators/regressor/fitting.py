@@ -39,7 +39,7 @@ from dpkernel.privacy.profiles import gaussian_mu
 from dpkernel.privacy.statistics import GramLayout
 from dpkernel.solvers.objective_perturbation import Records, minimise
 
-_FLOAT32_FROM = 20_000
+_FLOAT32_FROM = 10_000
 FIXED_FEATURES = 200  # the number of features of a fixed kernel
 _LEAST_LEARNED, _MOST_LEARNED = 250, 1000  # the fewest and the most features of a learned kernel
 _SIGNAL_A_FEATURE = 20.0  # how much n mu each of them needs

@@ -94,11 +94,14 @@ def choose_kernel(features: LearnedFeatures, released: Released, spread: float) 
     functions = features.of_standardised(sample)
     total = spread**2
     first = [replace(c, weight=1.0) for c in features._mixture]
-    own, _ = component_matrices(first, sample, functions, None)
+    own, traces = component_matrices(first, sample, functions, None)
     shares = _climb(own, released, np.full(len(first), PRIOR_SIGNAL * total / len(first)), total)
     metric, relevance, directions, strengths = _metric(features, own, shares, released)
-    candidates = first if metric is None else [*first, *LEARNED_COMPONENTS]
-    every, traces = component_matrices(candidates, sample, functions, metric)
+    candidates, every = first, own
+    if metric is not None:
+        more, others = component_matrices(LEARNED_COMPONENTS, sample, functions, metric)
+        candidates, every = [*first, *LEARNED_COMPONENTS], np.concatenate([own, more])
+        traces = np.concatenate([traces, others])
     start = np.full(len(candidates), PRIOR_SIGNAL * total / len(candidates))
     shares = _climb(every, released, start, total)
     prior = np.einsum("c,cii->i", shares, every)[released.places]

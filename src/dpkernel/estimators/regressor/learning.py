@@ -40,7 +40,7 @@ from dpkernel.models.features.input_law import InputLaw
 from dpkernel.models.features.learned import Component, LearnedFeatures, law_sample
 from dpkernel.privacy.noise import Noise
 
-_CARRIED_SAMPLE = 2048  # points of the law on which the first fit is carried over
+_CARRIED_SAMPLE = 1024  # the fewest points of the law on which the first fit is carried over
 _DOUBT = 0.1  # the share of the prior variance that is added to the uncertainty after the first fit
 
 
@@ -170,7 +170,7 @@ class LearnedFitting(Fitting):
         features = self._learned(
             first.law, self._sizes.n_features, choice.components, choice.metric
         )
-        sample = features.sample[:_CARRIED_SAMPLE]
+        sample = features.sample[: max(_CARRIED_SAMPLE, 2 * features.n_outputs)]
         size = len(sample)
         new, old = (
             features.of_standardised(sample),
