@@ -410,7 +410,7 @@ class FileStore:
                 connection.execute("PRAGMA journal_mode = DELETE")
                 connection.execute("PRAGMA synchronous = EXTRA")
             yield connection
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeError) as error:  # damage may put any bytes into a text
             raise LedgerError(self._explain(error)) from error
         finally:
             if connection is not None:
@@ -450,7 +450,7 @@ class FileStore:
                 " read_only=True to bring it up to date."
             )
 
-    def _explain(self, error: sqlite3.Error) -> str:
+    def _explain(self, error: Exception) -> str:
         code = getattr(error, "sqlite_errorname", "") or ""
         name = self.path.name
         if code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):

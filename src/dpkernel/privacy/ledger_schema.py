@@ -119,8 +119,9 @@ def read_spend(row: Sequence[Any]) -> Spend:
     texts = (time, label, plan, "" if part is None else part)
     if not all(isinstance(text, str) for text in texts):
         raise TypeError("a text is missing")
-    if not isinstance(json.loads(plan)["parts"], list):
-        raise TypeError("its plan has no parts")
+    content = json.loads(plan)
+    if not isinstance(content["parts"], list) or not isinstance(content["profile"], dict):
+        raise TypeError("its plan has no parts or no profile")
     return Spend(label, plan, claim, bool(private), time, part, (), number, found)
 
 
