@@ -21,11 +21,11 @@ from dpkernel import (
     PrivateKernelRegressor,
     PrivateKernelRidge,
 )
+from dpkernel.foundations.environment import KEY_VARIABLE
 from dpkernel.foundations.errors import DPKernelError, LedgerError, ParameterError
 from dpkernel.privacy import ledger_place
 from dpkernel.privacy.ledger_file import FileStore
 from dpkernel.privacy.ledger_schema import SPEND, TERMS, VERSION, first_link, link
-from dpkernel.privacy.ledger_settings import KEY_VARIABLE
 from dpkernel.privacy.profiles import GaussianProfile, PureProfile, gaussian_mu
 from old_ledgers import old_ledger
 

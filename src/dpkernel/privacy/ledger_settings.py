@@ -6,13 +6,12 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from dpkernel.foundations.environment import KEY_VARIABLE
 from dpkernel.foundations.errors import LedgerError, ParameterError, parameter_message
 from dpkernel.foundations.types import Budget, Neighbours
 from dpkernel.privacy.filters import FILTERS, RenyiFilter, resolve_filter
 from dpkernel.privacy.ledger_file import KEY_BYTES
 from dpkernel.privacy.ledger_store import Settings, recorded_name
-
-KEY_VARIABLE = "DPKERNEL_LEDGER_KEY_FILE"
 
 
 def checked_settings(
