@@ -13,6 +13,7 @@ import time
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from dpkernel import (
     Budget,
@@ -21,6 +22,7 @@ from dpkernel import (
     PrivateKernelRegressor,
     PrivateKernelRidge,
 )
+from dpkernel.cli import app
 from dpkernel.foundations.environment import KEY_VARIABLE
 from dpkernel.foundations.errors import DPKernelError, LedgerError, ParameterError
 from dpkernel.privacy import ledger_place
@@ -434,3 +436,26 @@ def test_one_ledger_serves_ridge_classifier_and_regressor(path, rng):
     exported = json.loads(ledger.export(path.with_name("h.json")).read_text(encoding="utf-8"))
     assert exported["rule"] == "renyi"
     assert isinstance(ledger._store, FileStore)
+
+
+def test_the_command_line_takes_the_key_from_a_file(path, tmp_path, monkeypatch):
+    monkeypatch.delenv(KEY_VARIABLE, raising=False)
+    file = tmp_path / "owner.key"
+    file.write_bytes(KEY)
+    ceiling = ("--dataset", "patients", "--epsilon", "2", "--delta", "1e-6")
+    monkeypatch.setenv(KEY_VARIABLE, "")  # so that what the command sets is undone afterwards
+
+    def call(*words):
+        return CliRunner().invoke(app, [str(word) for word in words])
+
+    assert call("--key-file", file, "ledger", "create", path, *ceiling).exit_code == 0
+    assert call("--key-file", file, "ledger", "list", path).exit_code == 0
+    monkeypatch.setenv(KEY_VARIABLE, "")
+    done = call("ledger", "list", path)
+    assert done.exit_code == 1 and "protected by a key" in done.stderr
+
+
+def test_a_ledger_without_a_ceiling_is_not_said_to_have_nothing_left(path):
+    Ledger(path, dataset="patients", unlimited=True).spend(ONE, "a")
+    told = CliRunner().invoke(app, ["ledger", "list", str(path)]).stdout
+    assert "left nothing" not in told and "no ceiling is set" in told
