@@ -27,6 +27,7 @@ from dpkernel.data.table_files import ColumnRule, open_table, read_schema
 from dpkernel.foundations.errors import ParameterError
 from dpkernel.outputs.model_file import save
 from dpkernel.privacy.profiles import PureProfile
+from old_ledgers import old_file
 
 FIT = "fit patients.csv --bounds days.toml --target days --estimator PrivateKernelRidge"
 
@@ -328,9 +329,10 @@ def test_control_characters_do_not_reach_the_terminal(study, monkeypatch, capsys
     found = capsys.readouterr()
     assert "a\\u001b[2Jb\\u0007\\u009bc\n" in found.out and "d\\u202e" in found.out
     assert "label\\u001b[31m\n" in found.out and "\x1b" not in found.out + found.err
-    book = Ledger(study / "study.db", dataset="d", budget=Budget(3.0, 1e-5))
-    with sqlite3.connect(study / "study.db") as connection:  # as an older version recorded it
-        connection.execute("UPDATE datasets SET name = ?", ("d\x1b[2J",))
+    with old_file(study / "study.db", 3) as connection:  # with a name that is refused now
+        row = ("d\x1b[2J", 3.0, 1e-5, "replace-one", "auto", "then")
+        columns = "name, epsilon, delta, neighbours, accounting, created"
+        connection.execute(f"INSERT INTO datasets ({columns}) VALUES (?, ?, ?, ?, ?, ?)", row)
     book = Ledger(study / "study.db", dataset="d\x1b[2J")
     book.spend(PureProfile(1.0), "a\x1bb\nc")
     listed = call("ledger list study.db").stdout

@@ -72,7 +72,7 @@ def test_one_fit_at_the_ceiling_fits_exactly_and_a_second_does_not():
 
 
 def test_gaussian_spends_add_up_as_mu_squared():
-    ledger = Ledger(budget=CEILING)
+    ledger = Ledger(budget=CEILING, accounting="gaussian")
     fits = 0
     with pytest.raises(BudgetExceededError):
         while True:
@@ -86,7 +86,7 @@ def test_gaussian_spends_add_up_as_mu_squared():
 
 @pytest.mark.parametrize("accounting", FILTERS)
 def test_no_rule_admits_more_than_composition_proves(accounting):
-    rule = resolve_filter(accounting, CEILING, None)
+    rule = resolve_filter(accounting, CEILING)
     part = GaussianProfile(gaussian_mu(0.2, 1e-8))
     charges = []
     while rule.admits([*charges, Charge(part, Budget(0.2, 1e-8))]):
@@ -136,26 +136,53 @@ def test_basic_accounting_holds_the_ceiling_of_delta():
 
 
 def test_the_first_spend_fixes_the_rule():
+    """It is the rule that charges this spend less; later spends and ceilings do not change it."""
     mixture = MixtureProfile((0.1, 0.2), (0.5, 0.5))
-    gaussian_first = Ledger(budget=CEILING)
-    gaussian_first.spend(ONE, "a")
+    for first, claim, rule in (
+        (ONE, Budget(1.0, 1e-6), "renyi"),  # basic accounting would charge all of delta
+        (mixture, None, "renyi"),
+        (PureProfile(1.0), None, "basic"),
+        (GaussianProfile(gaussian_mu(2.0, 1e-6)), CEILING, "basic"),  # it fills the ceiling
+        (GaussianProfile(gaussian_mu(2.0, 1e-6)), None, "gaussian"),  # as only this rule sees
+    ):
+        ledger = Ledger(budget=CEILING)
+        assert ledger.rule is None
+        ledger.spend(first, "a", claim=claim)
+        ledger.change_ceiling(Budget(20.0, 1e-5), "more")
+        ledger.spend(PureProfile(0.1), "b")
+        assert ledger.rule == rule and ledger.accounting == "auto"
+    pure = Ledger(budget=Budget(2.0))
+    pure.spend(PureProfile(0.1), "a")
+    assert pure.rule == "basic"
+
+
+def test_a_refused_first_spend_fixes_nothing():
+    ledger = Ledger(budget=CEILING)
+    with pytest.raises(BudgetExceededError):
+        ledger.spend(PureProfile(2.5), "too much")
+    assert ledger.rule is None
+    ledger.spend(ONE, "a")
+    assert ledger.rule == "renyi"
+
+
+def test_gaussian_accounting_refuses_what_has_no_mu():
+    ledger = Ledger(budget=CEILING, accounting="gaussian")
     with pytest.raises(LedgerError, match="accounting='renyi' or 'basic'"):
-        gaussian_first.spend(mixture, "b")
-    assert len(gaussian_first.spends) == 1
-    mixture_first = Ledger(budget=CEILING)
-    mixture_first.spend(mixture, "a")
-    mixture_first.spend(GaussianProfile(0.1), "b")
-    assert len(mixture_first.spends) == 2
+        ledger.spend(MixtureProfile((0.1, 0.2), (0.5, 0.5)), "b")
+    assert ledger.spends == []
 
 
-def test_renyi_accounting_mixes_kinds_and_refuses_a_profile_without_renyi_bound():
+def test_renyi_accounting_mixes_all_kinds():
     ledger = Ledger(budget=CEILING, accounting="renyi")
     ledger.spend(MixtureProfile((0.1, 0.2), (0.5, 0.5)), "a")
     ledger.spend(GaussianProfile(0.1), "b")
     ledger.spend(PureProfile(0.1), "c")
-    with pytest.raises(LedgerError, match="accounting='basic'"):
-        ledger.spend(ApproximateProfile(0.1, 1e-9), "d")
-    assert len(ledger.spends) == 3
+    ledger.spend(ApproximateProfile(0.1, 1e-9), "d", claim=Budget(0.1, 1e-9))
+    with pytest.raises(LedgerError, match="never falls below a tenth of the ledger's delta"):
+        ledger.spend(ApproximateProfile(0.1, 2e-7), "e", claim=Budget(0.1, 2e-7))
+    with pytest.raises(LedgerError, match="events that are too likely"):
+        ledger.spend(ApproximateProfile(0.1, 1e-7), "f", claim=Budget(0.1, 1e-7))
+    assert len(ledger.spends) == 4
 
 
 def test_a_plan_is_reserved_whole_or_not_at_all():
@@ -399,7 +426,7 @@ def test_a_history_cannot_be_edited_through_what_it_returns():
 
 
 def test_pure_spends_cost_their_mu_under_gaussian_accounting():
-    rule = resolve_filter("gaussian", CEILING, None)
+    rule = resolve_filter("gaussian", CEILING)
     total = rule.spent([Charge(PureProfile(0.1)), Charge(GaussianProfile(0.2))])
     mu = math.hypot(0.2, PureProfile(0.1).mu)
     assert total.epsilon == pytest.approx(GaussianProfile(mu).epsilon(1e-6), rel=1e-9)
@@ -413,13 +440,15 @@ def test_pure_spends_cost_their_mu_under_gaussian_accounting():
 
 def test_renyi_accounting_gives_the_textbook_number():
     """mu = 1/4 at delta = 1e-6: 1.1432 by the best order; one fixed order is close to it."""
-    rule = resolve_filter("renyi", Budget(1.15, 1e-6), None)
-    found = rule.spent([Charge(GaussianProfile(0.25))]).epsilon
-    a, rho = rule.order, rule.order * 0.25**2 / 2
-    kept = 1e-6 * (1 - 1e-6)  # the rest of delta is for events that Renyi bounds leave out
+    rule = resolve_filter("renyi", Budget(1.15, 1e-6))
+    a, quarter = rule.order, GaussianProfile(0.25 / 2)
+    rho, kept = a * 0.25**2 / 2, 0.9e-6  # the rest of delta is for events that bounds leave out
     exact = rho + math.log((a - 1) / a) - (math.log(kept) + math.log(a)) / (a - 1)
+    found = rule.spent([Charge(quarter)] * 4).epsilon
     assert found == pytest.approx(exact, rel=1e-9)
-    assert 1.142 < found < 1.1433
+    assert 1.142 < found < 1.149
+    alone = rule.spent([Charge(GaussianProfile(0.25))])  # which no order describes better
+    assert alone.epsilon == GaussianProfile(0.25).epsilon(1e-6) < 1.07
 
 
 @pytest.mark.parametrize("accounting", FILTERS)
@@ -697,7 +726,7 @@ def test_a_joined_plan_costs_every_step():
 @pytest.mark.parametrize("accounting", FILTERS)
 def test_a_spend_at_the_ceiling_fits_and_the_next_float_does_not(accounting):
     """Closed at the ceiling, and nothing beyond it: found by bisection to the last bit."""
-    rule = resolve_filter(accounting, CEILING, None)
+    rule = resolve_filter(accounting, CEILING)
     claim = Budget(1.0, CEILING.delta)
 
     def admits(mu):
@@ -710,10 +739,11 @@ def test_a_spend_at_the_ceiling_fits_and_the_next_float_does_not(accounting):
     assert GaussianProfile(low).delta(CEILING.epsilon) <= CEILING.delta
     spent = rule.spent([Charge(GaussianProfile(low), claim)])
     assert spent.epsilon <= CEILING.epsilon
-    reached = resolve_filter(accounting, spent, None, getattr(rule, "order", None))
-    assert reached.admits([Charge(GaussianProfile(low), claim)]) or accounting == "gaussian"
+    if accounting == "basic":
+        assert resolve_filter(accounting, spent).admits([Charge(GaussianProfile(low), claim)])
     beyond = Charge(GaussianProfile(high), claim)
-    assert not rule.admits([beyond]) and rule.spent([beyond]).epsilon >= CEILING.epsilon
+    assert not rule.admits([beyond])
+    assert accounting == "renyi" or rule.spent([beyond]).epsilon >= CEILING.epsilon
 
 
 @pytest.mark.parametrize("accounting", FILTERS)
@@ -759,9 +789,11 @@ def test_as_many_shares_fit_as_epsilon_allows(ceiling, epsilon):
 
 def test_a_share_is_the_whole_delta_where_deltas_do_not_add_up():
     ledger = Ledger(budget=CEILING)
-    assert ledger.share(1.0) == Budget(1.0, CEILING.delta / 2)  # before the first spend decides
+    assert ledger.share(1.0) == Budget(1.0, CEILING.delta)
     ledger.spend(ONE, "first")
-    assert ledger.rule == "gaussian" and ledger.share(0.5) == Budget(0.5, CEILING.delta)
+    assert ledger.rule == "renyi" and ledger.share(0.5) == Budget(0.5, CEILING.delta)
+    basic = Ledger(budget=CEILING, accounting="basic")
+    assert basic.share(1.0) == Budget(1.0, CEILING.delta / 2)
     with pytest.raises(LedgerError, match="without a ceiling"):
         Ledger().share(1.0)
     with pytest.raises(ParameterError, match="'epsilon'"):

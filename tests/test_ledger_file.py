@@ -40,16 +40,17 @@ from dpkernel.foundations.errors import (
     PrivacyWarning,
 )
 from dpkernel.privacy import mechanisms
-from dpkernel.privacy.ledger_file import (
-    _CONTENT,
-    _MIGRATIONS,
-    APPLICATION,
-    VERSION,
-    _link,
-    dataset_names,
-)
+from dpkernel.privacy.ledger_file import dataset_names
+from dpkernel.privacy.ledger_schema import VERSION
 from dpkernel.privacy.noise import Part, Plan
-from dpkernel.privacy.profiles import GaussianProfile, MixtureProfile, PureProfile, gaussian_mu
+from dpkernel.privacy.profiles import (
+    ApproximateProfile,
+    GaussianProfile,
+    MixtureProfile,
+    PureProfile,
+    gaussian_mu,
+)
+from old_ledgers import old_file
 
 ONE = GaussianProfile(gaussian_mu(1.0, 1e-6))
 FORK = multiprocessing.get_context("fork")
@@ -183,7 +184,8 @@ def test_forecast_tells_and_records_nothing(path):
     assert good.fits and good.spent.epsilon > 1.3 and good.naive.epsilon == pytest.approx(2.0)
     bad = ledger.forecast(Plan(tuple(Part(str(i), ONE) for i in range(3))))
     assert not bad.fits and bad.remaining is None
-    assert not ledger.forecast(MixtureProfile((0.1, 0.2), (0.5, 0.5))).fits  # a kind it refuses
+    assert ledger.forecast(MixtureProfile((0.1, 0.2), (0.5, 0.5))).fits  # another kind
+    assert not ledger.forecast(ApproximateProfile(0.1, 1e-6)).fits  # a delta that it refuses
     assert len(ledger.spends) == 1
 
 
@@ -484,7 +486,7 @@ def test_export_json_and_csv(path, tmp_path):
     ledger = open_ledger(path)
     ledger.spend(ONE, "a, with a comma", claim=Budget(1.0, 1e-6))
     data = json.loads(ledger.export(tmp_path / "h.json").read_text(encoding="utf-8"))
-    assert data["dataset"] == "patients" and data["rule"] == "gaussian"
+    assert data["dataset"] == "patients" and data["rule"] == "renyi"
     assert data["spends"][0]["plan"]["profile"] == ONE.to_dict()
     with ledger.export(tmp_path / "h.csv").open(newline="", encoding="utf-8") as file:
         (row,) = csv.DictReader(file)
@@ -563,30 +565,6 @@ def test_a_newer_schema(path):
         open_ledger(path)
 
 
-def test_an_older_schema_is_brought_up_to_date_and_keeps_its_spends(path):
-    profile = json.dumps(
-        {"parts": [{"label": "a", "profile": ONE.to_dict(), "draws": 1}], "profile": ONE.to_dict()}
-    )
-    with sqlite3.connect(path) as connection:
-        connection.executescript(_MIGRATIONS[0])
-        connection.execute(f"PRAGMA application_id = {APPLICATION}")
-        connection.execute("PRAGMA user_version = 1")
-        connection.execute(
-            "INSERT INTO datasets VALUES (1, 'patients', 2.0, 1e-6, 'replace-one', 'auto', '2026')"
-        )
-        connection.execute(
-            "INSERT INTO spends VALUES (1, 1, 1, '2026', 'old', NULL, NULL, NULL, 1, ?)", (profile,)
-        )
-    with pytest.raises(LedgerError, match="older schema 1"):
-        Ledger(path, read_only=True)
-    ledger = open_ledger(path)
-    assert [s.label for s in ledger.spends] == ["old"]
-    ledger.spend(ONE, "new")
-    assert ledger.spent.epsilon > 1.3
-    with sqlite3.connect(path) as connection:
-        assert connection.execute("PRAGMA user_version").fetchone() == (VERSION,)
-
-
 def test_a_misspelt_name_is_no_new_budget(path, tmp_path):
     open_ledger(path).spend(ONE, "a")
     with pytest.raises(LedgerError, match="no data set 'patient', only 'patients'"):
@@ -627,7 +605,7 @@ def test_a_ledger_file_follows_the_umask(tmp_path):
 
 def test_a_kill_while_the_file_is_made_leaves_a_usable_ledger(path):
     open_ledger(path).spend(ONE, "a")
-    os.link(path, path.with_name(f".{path.name}-0123"))  # the draft that was not removed
+    os.link(path, path.with_name(f".{path.name}-{32 * '0'}"))  # the draft that was not removed
     assert len(Ledger(path).spends) == 1
     assert not list(path.parent.glob(".*"))
 
@@ -652,6 +630,7 @@ def test_a_forked_child_does_not_keep_the_lock(path):
             time.sleep(5)
             os._exit(0)
         children.append(child)
+        return settings
 
     ledger._store.append(ledger._line(ONE, "a", None, None, True)[1], admit)
     try:
@@ -660,14 +639,6 @@ def test_a_forked_child_does_not_keep_the_lock(path):
         os.kill(children[0], signal.SIGKILL)
         os.waitpid(children[0], 0)
     assert len(ledger.spends) == 2
-
-
-def test_an_edited_ceiling_is_noticed(path):
-    ledger = open_ledger(path)
-    with sqlite3.connect(path) as connection:
-        connection.execute("UPDATE datasets SET epsilon = 300")
-    with pytest.raises(LedgerError, match="ceiling of 'patients' .* was edited"):
-        ledger.spend(ONE, "a")
 
 
 def test_one_data_set_has_one_spelling(path):
@@ -752,10 +723,9 @@ def test_names_in_any_one_alphabet_are_fine(path, name):
 
 
 def test_names_that_an_older_version_told_apart_stay_readable(path):
-    open_ledger(path, dataset="data")
     old = {"data": 1, "Data": 2, "data\u200b": 3}
-    with sqlite3.connect(path) as connection:
-        for name in list(old)[1:]:
+    with old_file(path, 3) as connection:
+        for name in old:
             connection.execute(
                 "INSERT INTO datasets (name, epsilon, delta, neighbours, accounting, created, parts)"
                 " VALUES (?, 2.0, 1e-6, 'replace-one', 'auto', 'then', '[\"p\u200b\"]')",
@@ -821,7 +791,7 @@ def test_removed_and_edited_rows_are_noticed(path, change):
     ledger.spend(GaussianProfile(0.2), "b")
     with sqlite3.connect(path) as connection:
         connection.execute(change)
-    for attempt in (lambda: ledger.spends, lambda: ledger.spend(GaussianProfile(0.01), "c")):
+    for attempt in (lambda: ledger.spends, lambda: Ledger(path).spend(GaussianProfile(0.01), "c")):
         with pytest.raises(LedgerError, match="missing or was edited|rows were removed"):
             attempt()
 
@@ -901,38 +871,9 @@ def test_prices_on_file_are_those_of_the_profiles(path, rule):
     spent, left = ledger.spent, ledger.remaining
     for line in lines:
         line.prices.clear()
-    found = dpkernel.privacy.filters.resolve_filter(
-        rule, ledger.budget, None, ledger._store.settings().renyi_order
-    )
+    order = ledger._store.settings().renyi_order
+    found = dpkernel.privacy.filters.resolve_filter(rule, ledger.budget, order)
     assert found.spent(lines) == spent and found.remaining(lines) == left
-
-
-@pytest.mark.parametrize("prices", ["nothing", "[1]", '{"a": [NaN]}', '{"a": [-1.0]}', '{"a": 3}'])
-def test_prices_that_are_none_are_refused(path, prices):
-    open_ledger(path).spend(ONE, "a")
-    with sqlite3.connect(path) as connection:
-        row = connection.execute(f"SELECT {_CONTENT} FROM spends").fetchone()
-        change = "UPDATE spends SET prices = ?, chain = ?"
-        connection.execute(change, (prices, _link("", (*row[:-1], prices))))
-    with pytest.raises(LedgerError, match="What spend 1 of 'patients' in .* costs can't be read"):
-        open_ledger(path).spend(GaussianProfile(0.1), "b")
-
-
-def test_bringing_a_file_up_to_date_hides_no_edit(path):
-    ledger = open_ledger(path)
-    ledger.spend(ONE, "a")
-    with sqlite3.connect(path) as connection:  # as the version before recorded it
-        row = connection.execute(f"SELECT {_CONTENT} FROM spends").fetchone()
-        connection.execute("UPDATE spends SET chain = ?", (_link("", (*row[:-1], None)),))
-        connection.execute("ALTER TABLE spends DROP COLUMN prices")
-        connection.execute("PRAGMA user_version = 2")
-    edited = path.with_name("edited.db")
-    edited.write_bytes(path.read_bytes())
-    open_ledger(path).spend(GaussianProfile(0.2), "b")
-    assert [bool(spend.prices) for spend in Ledger(path).spends] == [False, True]
-    edit(edited, "UPDATE spends SET plan = replace(plan, '0.2', '0.1')")
-    with pytest.raises(LedgerError, match="Spend 1 of 'patients'.* was edited"):
-        open_ledger(edited).spend(GaussianProfile(0.2), "b")
 
 
 def test_reading_the_file_by_other_means_does_not_open_the_door(path):
@@ -951,6 +892,7 @@ def test_reading_the_file_by_other_means_does_not_open_the_door(path):
     def admit(settings, earlier):
         path.read_bytes()  # a backup in the middle of the transaction
         answers.append(in_child(rival))
+        return settings
 
     store = ledger._store
     _, line = ledger._line(PureProfile(0.8), "ours", None, None, True)

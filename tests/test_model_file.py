@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from typer.testing import CliRunner
 
 import dpkernel
 from dpkernel import (
@@ -28,6 +29,7 @@ from dpkernel import (
     save,
     verify_file,
 )
+from dpkernel.cli import app
 from dpkernel.foundations import archive
 from dpkernel.foundations.archive import read_archive, write_archive
 from dpkernel.foundations.errors import (
@@ -484,6 +486,107 @@ def test_any_value_in_the_header_gives_an_error_of_our_own_or_a_model(table, tmp
             except DPKernelError as error:
                 assert "\n" not in str(error)
     assert loaded > 0  # some values are notes
+
+
+def leaves(value, at=()):
+    """Yield the place of every number, text, truth value and None in a header."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from leaves(inner, (*at, key))
+    elif isinstance(value, list):
+        for key, inner in enumerate(value[:3]):
+            yield from leaves(inner, (*at, key))
+    else:
+        yield at, value
+
+
+def altered(value):
+    """Return another value of the same kind."""
+    if isinstance(value, bool) or value is None:
+        return not value
+    if isinstance(value, int):
+        return value + 1
+    return value * 1.25 + 0.125 if isinstance(value, float) else f"{value}x"
+
+
+def mutants(path: Path, folder: Path, names):
+    """Yield (place, file) for every leaf below these names of a header, each changed alone."""
+    whole = read_archive(path, 2**24)
+    for at, value in leaves({name: whole.header[name] for name in names if name in whole.header}):
+        header = copy.deepcopy(whole.header)
+        inside = header
+        for key in at[:-1]:
+            inside = inside[key]
+        inside[at[-1]] = altered(value)
+        write_archive(folder / "mutant.dpk", header, whole.arrays)
+        yield at, folder / "mutant.dpk"
+
+
+def test_a_model_that_its_certificate_does_not_describe_is_refused(fitted, tmp_path, monkeypatch):
+    """Whatever field of the domain or of a stated feature map is changed, every reader notices."""
+    monkeypatch.setattr(archive.os, "fsync", lambda handle: None)  # hundreds of files
+    tried = 0
+    for name, model in fitted.items():
+        kept = save(model, tmp_path / "kept.dpk")
+        stated = [n for n in ("domain", "feature_map") if n in model.certificate_.public]
+        for at, file in mutants(kept, tmp_path, [*stated, "n_columns", "estimator"]):
+            for reader in (load, verify_file):
+                with pytest.raises(DPKernelError):
+                    reader(file)
+                    pytest.fail(f"{reader.__name__} accepts a {name} with another {at}")
+            tried += 1
+    assert tried > 200
+
+
+def test_every_other_field_is_judged_alike_by_all_readers(kept, tmp_path, monkeypatch):
+    monkeypatch.setattr(archive.os, "fsync", lambda handle: None)
+    names = sorted(set(read_header(kept)) - {"schema"})
+    accepted = set()
+    for at, file in mutants(kept, tmp_path, names):
+        verdicts = []
+        for reader in (load, verify_file):
+            try:
+                reader(file)
+                verdicts.append(True)
+            except DPKernelError:
+                verdicts.append(False)
+        if at != ("certificate", "valid"):  # a model without a claim loads, and verify says so
+            assert verdicts[0] == verdicts[1], at
+        if verdicts[0]:
+            accepted.add(".".join(map(str, at)))
+    free = ("dpkernel", "metadata", "request", "parameters", "certificate.created", "columns")
+    noted = ("versions", "public", "free_statistics", "valid")
+    free += tuple(f"certificate.{name}" for name in noted)
+    rest = {name for name in accepted if not name.startswith(free)}
+    assert rest == set()
+
+
+COMMANDS = ("show {}", "verify {}", "report {} --out {}.html --force", "predict {} {}.csv")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_command_line_reads_nothing_that_verify_refuses(table, tmp_path, monkeypatch, command):
+    monkeypatch.setattr(archive.os, "fsync", lambda handle: None)
+    rules = [{"name": n, "missing": None, "low": -1.0, "high": 1.0} for n in ("a", "b")]
+    target = {"name": "y", "missing": None, "low": -2.0, "high": 2.0}
+    X = pd.DataFrame(table[0], columns=["a", "b"])
+    model = PrivateKernelRidge(kernel="linear", bounds=(-1, 1), y_bounds=(-2, 2))
+    notes = {"schema": {"inputs": rules, "target": target}}
+    kept = save(model.fit(X, table[1]), tmp_path / "kept.dpk", metadata=notes)
+    (tmp_path / "mutant.dpk.csv").write_text("a,b\n0.5,0.5\n", encoding="utf-8")
+
+    def code(file):
+        words = command.replace("{}", str(tmp_path / "mutant.dpk")).split()
+        file.replace(tmp_path / "mutant.dpk")
+        return CliRunner().invoke(app, words).exit_code
+
+    for at, file in mutants(kept, tmp_path, ["domain", "feature_map", "n_columns", "metadata"]):
+        free = at[0] == "metadata" and (
+            command.startswith("verify") or at[-1] in ("name", "missing")
+        )
+        if not free:
+            assert code(file) == 1, at
+    assert code(kept) == 0
 
 
 @pytest.mark.parametrize(

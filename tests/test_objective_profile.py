@@ -30,6 +30,7 @@ from dpkernel.privacy.profiles import (
     GaussianProfile,
     MixtureProfile,
     ObjectiveProfile,
+    PrivacyProfile,
     PureProfile,
     compose,
     gaussian_delta,
@@ -636,33 +637,53 @@ def test_renyi_bounds_compose_and_do_not_contradict_delta():
     assert math.exp(-30.0) <= looser.rdp_miss <= math.exp(-30.0) * 1.02
 
 
+class Missing(PrivacyProfile):
+    """A Renyi bound that may fail on an event, and no other bound."""
+
+    kind = "missing"
+
+    def __init__(self, missed):
+        self.missed = missed
+
+    def delta(self, epsilon):
+        return 1.0
+
+    def rdp(self, order):
+        return 0.01 * order
+
+    @property
+    def rdp_miss(self):
+        return self.missed
+
+    def to_dict(self):
+        return {"kind": self.kind}
+
+
 def test_renyi_accounting_counts_missed_events():
+    """P(S) <= e^epsilon Q(S) + delta' + (1 + e^epsilon) m: both terms fit into delta together."""
     ceiling = Budget(2.0, 1e-6)
     rule = RenyiFilter(ceiling)
-    growth = 1 + math.exp(2.0)
+    kept = 1e-7 / (1 + math.exp(2.0))  # a tenth of delta
 
-    def charge(log_miss):
-        return Charge(ObjectiveProfile(((0.05, 1e-3),), log_miss=log_miss))
-
-    fits = charge(math.log(0.45e-12 / growth))
-    alone = rule.spent([fits, fits])
-    never = rule.spent([charge(-1e300)] * 2)
-    assert alone == never and alone.epsilon < 2.0
-    for too_many in ([charge(math.log(1.1e-12 / growth))], [fits] * 3, [charge(-1.0)]):
-        with pytest.raises(LedgerError, match="leave out events that are too likely"):
+    fits = Charge(Missing(0.45 * kept))
+    assert rule.admits([fits, fits])
+    for too_many in ([Charge(Missing(1.1 * kept))], [fits] * 3, [Charge(Missing(0.5))]):
+        with pytest.raises(LedgerError, match=r"leave out events that are too likely.*Nothing was"):
             rule.admits(too_many)
-    # what is stated at the ceiling covers both: Renyi at a little less than delta, and the rest
-    rho = sum(c.profile.rdp(rule.order) for c in (fits, fits))
-    log_delta = (rule.order - 1) * (rho - alone.epsilon + math.log1p(-1 / rule.order)) - math.log(
-        rule.order
+    rho = 0.02 * rule.order
+    log_delta = (rule.order - 1) * (rho - 2.0 + math.log1p(-1 / rule.order)) - math.log(rule.order)
+    assert math.exp(log_delta) + (1 + math.exp(2.0)) * 2 * fits.profile.rdp_miss <= ceiling.delta
+
+
+def test_an_objective_release_is_charged_the_better_of_its_two_bounds():
+    rule = RenyiFilter(Budget(2.0, 1e-6))
+    often, rarely = (
+        Charge(ObjectiveProfile(((0.05, 1e-3),), log_miss=log_miss)) for log_miss in (-16.0, -60.0)
     )
-    missed = 2 * fits.profile.rdp_miss
-    assert math.exp(log_delta) + (1 + math.exp(alone.epsilon)) * missed <= ceiling.delta
-    ledger = Ledger(budget=ceiling, accounting="renyi")
-    ledger.spend(fits.profile, "one")
-    with pytest.raises(LedgerError, match=r"too likely.*Nothing was spent"):
-        ledger.spend(charge(-20.0).profile, "another")
-    assert len(ledger.spends) == 1
+    assert rule.admits([rarely] * 3)
+    assert rule.price(rarely)[0] <= rarely.profile.rdp(rule.order)
+    with pytest.raises(LedgerError, match="leave out events that are too likely"):
+        rule.admits([often])
 
 
 def test_compositions_by_renyi_count_missed_events():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -11,6 +12,7 @@ import typer.core
 import typer.main
 
 from dpkernel.cli.flags import Group
+from dpkernel.foundations.environment import KEY_VARIABLE
 from dpkernel.version import __version__
 
 # for every command: the module that defines it, and the first line of its help
@@ -118,8 +120,17 @@ def _main(
             "--version", callback=_print_version, is_eager=True, help="Print the version."
         ),
     ] = False,
+    key_file: Annotated[
+        str | None,
+        typer.Option(
+            "--key-file",
+            envvar=KEY_VARIABLE,
+            help="The file with the owner's secret key, for ledgers that one protects.",
+        ),
+    ] = None,
 ) -> None:
-    pass
+    if key_file is not None:
+        os.environ[KEY_VARIABLE] = key_file  # every command that opens a ledger finds it there
 
 
 def load_command(name: str) -> Any:

@@ -20,7 +20,6 @@ from dpkernel.cli.model_files import (
     stored_schema,
 )
 from dpkernel.cli.output import REFUSED, Output, command, one_line
-from dpkernel.data.table_files import Schema
 from dpkernel.data.table_files.schema import described
 from dpkernel.outputs.model_file import load
 
@@ -57,8 +56,8 @@ def show(
     if not is_certificate(file):
         metadata = model_metadata(file)
         data["metadata"] = metadata
-        if "schema" in metadata:
-            schema = Schema.from_dict(metadata["schema"])
+        schema = stored_schema(file)
+        if schema is not None:
             output.say()
             for line in described(schema.inputs):
                 output.say(f"input    {one_line(line)}")

@@ -61,8 +61,8 @@ def create(
     )
     output.say(f"{file} holds {dataset!r} with the ceiling {book.budget}.")
     output.say(
-        "Epsilon and delta add up over fits. A `fit` with --ledger and without --delta takes a share"
-        " of this delta, in proportion to its epsilon."
+        "A `fit` with --ledger and without --delta takes this delta, or where deltas add up (basic"
+        " accounting) a share of it in proportion to its epsilon."
     )
     output.result({"ledger": str(file), "dataset": dataset, "epsilon": epsilon, "delta": delta})
 
@@ -91,7 +91,8 @@ def list_spends(
         )
         if rows:
             output.show(_table(rows, narrow=output.narrow))
-        output.say(f"spent {spent or 'nothing'}; left {left or 'nothing'}")
+        rest = "no ceiling is set" if book.budget is None else f"left {left or 'nothing'}"
+        output.say(f"spent {spent or 'nothing'}; {rest}")
         output.say()
     output.result({"ledger": str(file), "datasets": found})
 

@@ -14,7 +14,7 @@ from typing import Any
 from dpkernel.cli.output import Refusal
 from dpkernel.data.table_files import ColumnRule, Schema
 from dpkernel.foundations.archive import read_json
-from dpkernel.foundations.errors import CertificateError
+from dpkernel.foundations.errors import CertificateError, ModelFileError
 from dpkernel.foundations.types import JSON, Budget
 from dpkernel.outputs.model_file import FileCheck, load, read_header, save, verify_file
 from dpkernel.outputs.report import write_report
@@ -191,9 +191,24 @@ def model_schema(path: Path, model: Any) -> Schema:
 
 
 def stored_schema(path: Path) -> Schema | None:
-    """Return the columns that ``fit`` stored beside the model; None if it was saved from Python."""
-    metadata = model_metadata(path)
-    return Schema.from_dict(metadata["schema"]) if "schema" in metadata else None
+    """Return the columns that ``fit`` stored beside the model; None if it was saved from Python.
+
+    Raises if they are not the columns of the model, because new rows would be read wrongly.
+    """
+    header = read_header(path)
+    if "schema" not in header["metadata"]:
+        return None
+    schema, domain = Schema.from_dict(header["metadata"]["schema"]), header.get("domain")
+    if isinstance(domain, dict):
+        found = schema.domain().to_dict()
+        if schema.target is not None and schema.target.values is not None:
+            found["target"] = schema.target.values.to_dict()
+        known = [name for name in found if found[name] is not None and domain[name] is not None]
+        if any(found[name] != domain[name] for name in known):
+            raise ModelFileError(
+                f"The columns that {path.name} describes are not those that its model was fitted to."
+            )
+    return schema
 
 
 def report(

@@ -37,7 +37,7 @@ SharedDelta = Annotated[
     float | None,
     typer.Option(
         help="The delta that belongs to epsilon; 0 for pure epsilon. By default 1e-6, or with"
-        " --ledger a share of the ledger's delta in proportion to epsilon.",
+        " --ledger that of the ledger (where deltas add up, a share in proportion to epsilon).",
         show_default=False,
     ),
 ]

@@ -44,6 +44,8 @@ _OWN = (
     "request",
 )  # names in the header that are not the model's
 
+_STATED = ("domain", "feature_map", "n_columns")  # names that a certificate may state, too
+
 # every class that can be saved; each has ``_to_state()`` and ``_from_state(header, arrays)``
 _ESTIMATORS: dict[str, type[Any]] = {
     name: getattr(module, name)
@@ -121,7 +123,10 @@ def save(model: Any, path: str | Path, *, metadata: Mapping[str, Any] | None = N
 
 
 def load(path: str | Path, *, max_bytes: int = MOST_BYTES) -> Any:
-    """Return the fitted model in a file, after verifying its hashes and the claim of its certificate.
+    """Return the fitted model in a file, after verifying its hashes and its certificate.
+
+    The certificate must support its claim, and it must describe the model in the file. Reports,
+    predictions and the command line read model files in this way only.
 
     Parameters
     ----------
@@ -162,7 +167,7 @@ def read_header(path: str | Path, *, max_bytes: int = MOST_BYTES) -> JSON:
 
 
 def verify_file(path: str | Path, *, max_bytes: int = MOST_BYTES) -> FileCheck:
-    """Check the hashes and layout of a file, the parts of the model, and the claim of its certificate.
+    """Return what ``load`` has checked: hashes, layout, parts of the model, and the certified claim.
 
     A certificate that passes may still say ``private = False``.
 
@@ -191,12 +196,6 @@ def verify_file(path: str | Path, *, max_bytes: int = MOST_BYTES) -> FileCheck:
         raise ModelFileError(
             f"{Path(path).name} holds no certificate, because nothing was released for it."
         )
-    for name in ("domain", "feature_map"):
-        stated = certificate.public.get(name)
-        if stated is not None and name in archive.header and stated != archive.header[name]:
-            raise ModelFileError(
-                f"The {name} of {Path(path).name} is not the one that its certificate states."
-            )
     return FileCheck(
         estimator=archive.header["estimator"],
         format=archive.header["format"],
@@ -237,6 +236,7 @@ def _build(path: Path, archive: Archive, max_bytes: int) -> Any:
     try:
         with recipe_limit(max_bytes):
             model = _ESTIMATORS[header["estimator"]]._from_state(header, archive.arrays)
+        _check_statements(path.name, header)
         certificate = getattr(model, "certificate_", None)  # declared categories release nothing
         if certificate is not None and certificate.valid:
             certificate.verify()
@@ -248,6 +248,28 @@ def _build(path: Path, archive: Archive, max_bytes: int) -> Any:
             f"{path.name} is damaged: a part of the model is missing or malformed"
             f" ({type(error).__name__})."
         ) from error
+
+
+def _check_statements(file: str, header: JSON, step: str = "") -> None:
+    """Raise if a model, or a step of a pipeline, is not the one that its certificate describes."""
+    for line in header.get("steps", []):
+        _check_statements(file, {"estimator": line["kind"], **line["header"]}, line["name"])
+    if "certificate" not in header:
+        return
+    certificate = Certificate.from_dict(header["certificate"])
+    where = f"of the step {step!r} in {file}" if step else f"of {file}"
+    for name in _STATED:
+        stated = certificate.public.get(name)
+        if stated is not None and name in header and stated != header[name]:
+            raise ModelFileError(f"The {name} {where} is not the one that its certificate states.")
+    if certificate.subject != header["estimator"]:
+        raise ModelFileError(f"The estimator {where} is not the one that its certificate states.")
+    asked = header.get("request") or {}
+    for name in ("epsilon", "delta"):
+        if name in asked and not asked[name] >= getattr(certificate, name) * (1 - 1e-12):
+            raise ModelFileError(
+                f"The requested {name} {where} is below what its certificate states."
+            )
 
 
 def _schema(header: JSON) -> JSON | None:

@@ -5,13 +5,16 @@ that people choose as they go. A *filter* is a rule that admits or refuses each 
 whole stays (epsilon, delta)-DP whatever is chosen::
 
     gaussian   sum of mu^2 at most mu_*(epsilon, delta)^2; for Gaussian and pure spends
-    renyi      sum of Renyi divergences at one order, fixed by the ceiling alone
+    renyi      sum of Renyi divergences at one order, fixed by the ceiling alone; for any spend
     basic      sum of epsilons and sum of deltas; for any spend
 
 Only one rule may govern a ledger. "Whichever rule admits it" is not a filter: an adversary could
 pick the rule after seeing results, and then the deltas of the rules would add up. With
 ``accounting="auto"`` the first spend fixes the rule, because it is chosen before any result was
-seen: Gaussian for a Gaussian spend, basic otherwise.
+seen. The rule is "renyi" or "basic", whichever charges that spend the smaller share of the ceiling.
+Both admit every kind of spend. The Renyi rule usually charges less, but it can't admit a single
+spend that fills the ceiling, and it charges more for large releases of pure epsilon. (A Gaussian
+spend that both would refuse is added up as mu^2.)
 
 References
 ----------
@@ -40,8 +43,10 @@ from dpkernel.privacy.profiles import (
 from dpkernel.privacy.profiles.base import hypot_up
 from dpkernel.version import __version__
 
-# share of a Renyi ledger's delta that is kept for the events on which its bounds may fail
-_MISS_SHARE = 1e-6
+# share of a Renyi ledger's delta that is kept for the events on which its bounds may fail, and the
+# share of that which one spend may use
+LEAK_SHARE, _LEAK = 0.1, 1e-3
+_FEW = 3  # spends that may add up to less by the plain sum
 
 
 Price = tuple[float, ...]  # the numbers of one spend that a rule adds up
@@ -99,6 +104,10 @@ class Filter(ABC):
         """Return the total at a delta of at most the ceiling's, or None if nothing was spent."""
 
     @abstractmethod
+    def share(self, charge: Charged) -> float:
+        """Return the share of the ceiling that one spend takes; it fits alone if this is at most 1."""
+
+    @abstractmethod
     def _estimate(self, charges: Sequence[Charged]) -> Budget | None:
         """Return what is left, up to rounding errors."""
 
@@ -150,6 +159,10 @@ class GaussianFilter(Filter):
             )
         return (mu,)
 
+    def share(self, charge: Charged) -> float:
+        """Return the share of mu^2."""
+        return (self.price(charge)[0] / gaussian_mu(self.ceiling.epsilon, self.ceiling.delta)) ** 2
+
     def _total(self, charges: Sequence[Charged]) -> GaussianProfile:
         """Return the composition of the Gaussian pairs that dominate the spends."""
         mus = [self.price(charge)[0] for charge in charges]
@@ -169,25 +182,39 @@ class RenyiFilter(Filter):
 
     Notes
     -----
-    The divergence of a profile may hold only outside an event of probability ``rdp_miss``. Let t be
-    the sum of these probabilities along a path. Then both distributions of the whole are within t
-    of distributions to which the Renyi filter applies, so P(S) <= e^epsilon Q(S) + delta' + (1 +
-    e^epsilon) t. A millionth of delta is kept for the last term, and a spend that would need more
-    is refused.
+    A spend is charged for one of two bounds, whichever takes less of the ceiling. Both are functions
+    of its profile alone.
+
+    - ``rdp``, which may fail on an event of probability ``rdp_miss``. Let m be the sum of these
+      probabilities along a path. Then both distributions of the whole are within m of distributions
+      to which the Renyi filter applies.
+    - ``rdp_outside``, which leaves out an event of a given probability t, the same for both data
+      sets. Let c be the product of 1 - t along a path. The whole has the densities c p and c q on
+      paths without such an event, where the Renyi filter applies to p and q. So P(S) <= integral of
+      c p over S + sum of t, and as 0 <= c <= 1, the integral of c (p - e^epsilon q) over S is at
+      most delta'.
+
+    Together, P(S) <= e^epsilon Q(S) + delta' + sum of t + (1 + e^epsilon) m. A tenth of delta is
+    kept for the last two terms (less in ledgers of older versions), and a spend that would need
+    more is refused. The split of delta depends on the ceiling alone, as a filter requires.
     """
 
     name = "renyi"
 
-    def __init__(self, ceiling: Budget, order: float | None = None) -> None:
+    def __init__(
+        self, ceiling: Budget, order: float | None = None, leak_share: float = LEAK_SHARE
+    ) -> None:
         super().__init__(ceiling)
         _needs_delta(ceiling, self.name)
+        self._share = leak_share
         self.order = self._best_order() if order is None else order
-        self.key = f"{self.key} order {self.order!r}"
+        self.key = f"{self.key} order {self.order!r} with leaks"
         self._offset = self._offset_at(self.order)
+        self._leaks = leak_share * ceiling.delta
 
     def _offset_at(self, order: float) -> float:
-        """Return epsilon - rho of the conversion at the ceiling's delta, less a millionth of it."""
-        spent = math.log(self.ceiling.delta * (1 - _MISS_SHARE)) + math.log(order)
+        """Return epsilon - rho of the conversion at the delta that is not kept for events."""
+        spent = math.log(self.ceiling.delta * (1 - self._share)) + math.log(order)
         return math.log1p(-1 / order) - spent / (order - 1)
 
     def _best_order(self) -> float:
@@ -196,30 +223,66 @@ class RenyiFilter(Filter):
         return max(orders, key=lambda a: (self.ceiling.epsilon - self._offset_at(a)) / a)
 
     def _price(self, charge: Charged) -> Price:
-        return charge.profile.rdp(self.order), charge.profile.rdp_miss
+        """Return the divergence, the probability of the missed event, and that of the leak."""
+        profile = charge.profile
+        found: list[Price] = [(profile.rdp(self.order), profile.rdp_miss, 0.0)]
+        if profile.mu is None or not found[0][0] < math.inf:  # otherwise it is tight
+            leaks = [_LEAK * self._leaks]
+            if charge.claim is not None and 0 < charge.claim.delta <= self._leaks:
+                leaks.append(charge.claim.delta)
+            found += [(profile.rdp_outside(self.order, leak), 0.0, leak) for leak in leaks]
+        return min(found, key=self._cost)
 
-    def spent(self, charges: Sequence[Charged]) -> Budget | None:
+    def _cost(self, price: Price) -> float:
+        rho, missed, leaked = price
+        room = self.ceiling.epsilon - self._offset
+        return rho / room + self._lost(missed, leaked) / self._leaks if room > 0 else math.inf
+
+    def _lost(self, missed: float, leaked: float) -> float:
+        return (1 + math.exp(min(self.ceiling.epsilon, 700.0))) * missed + leaked
+
+    def share(self, charge: Charged) -> float:
+        """Return the larger of the shares of the divergence and of the delta for events."""
+        rho, missed, leaked = self.price(charge)
+        room = self.ceiling.epsilon - self._offset
+        lost = self._lost(missed, leaked) / self._leaks
+        return max(rho / room, lost) if room > 0 else math.inf
+
+    def _sum(self, charges: Sequence[Charged]) -> float:
         """Return the sum of Renyi divergences, converted to epsilon at the ceiling's delta."""
-        if not charges:
-            return None
-        prices = [self.price(charge) for charge in charges]
-        rho = math.fsum(rdp for rdp, _ in prices)
+        rhos, misses, leaks = zip(*(self.price(charge) for charge in charges), strict=True)
+        rho = math.fsum(rhos)
         if not rho < math.inf:
             raise LedgerError(
-                "This ledger adds up Renyi divergences (accounting='renyi'), but this spend has"
-                " none at the ledger's order. Open a ledger with accounting='basic' for it."
-                " Nothing was spent."
+                "This ledger adds up Renyi divergences (accounting='renyi', asked for or fixed by its"
+                " first spend), but this spend has none: its delta never falls below a tenth of the"
+                " ledger's delta. Calibrate it for a smaller delta. Nothing was spent."
             )
-        missed = math.fsum(miss for _, miss in prices)
-        growth = 1 + math.exp(min(self.ceiling.epsilon, 700.0))
-        if not growth * missed <= _MISS_SHARE * self.ceiling.delta:
+        if not self._lost(math.fsum(misses), math.fsum(leaks)) <= self._leaks:
             raise LedgerError(
                 "The Renyi bounds of this ledger's spends leave out events that are too likely for"
-                " its ceiling. Open a ledger with accounting='basic', or state a larger delta."
-                " Nothing was spent."
+                " its ceiling, of which a tenth of delta is kept for them. Calibrate the spend for a"
+                " smaller delta, or agree on a larger delta with the data's owner. Nothing was spent."
             )
-        epsilon = max((rho + self._offset) * (1 + 1e-12), 1e-12)
-        return Budget(epsilon, self.ceiling.delta)
+        return max((rho + self._offset) * (1 + 1e-12), 1e-12)
+
+    def spent(self, charges: Sequence[Charged]) -> Budget | None:
+        """Return the smaller of the converted sum and the plain sum at equal shares of delta.
+
+        The order is the best one for a full ledger. So the converted sum of a few spends is large,
+        and what they add up to is better described by the plain sum. Whether a further spend fits
+        depends on the converted sum alone.
+        """
+        if not charges:
+            return None
+        found, delta = self._sum(charges), self.ceiling.delta
+        each = [charge.profile for charge in charges] if len(charges) <= _FEW else []
+        plain = _sum_up([epsilon_at(p, delta / len(each)) for p in each]) if each else found
+        return Budget(max(min(found, plain), 1e-12), delta)
+
+    def admits(self, charges: Sequence[Charged]) -> bool:
+        """Return whether the converted sum stays under the ceiling."""
+        return not charges or self._sum(charges) <= self.ceiling.epsilon
 
     def _estimate(self, charges: Sequence[Charged]) -> Budget | None:
         """Return the epsilon, at the ceiling's delta, of the Gaussian that still fits."""
@@ -245,6 +308,13 @@ class BasicFilter(Filter):
             deltas.append(delta)
         return Budget(_sum_up(epsilons), min(_sum_up(deltas), 1 - 2.0**-53))
 
+    def share(self, charge: Charged) -> float:
+        """Return the larger of the shares of epsilon and of delta."""
+        total = self.spent([charge])
+        assert total is not None
+        of_delta = total.delta / self.ceiling.delta if total.delta > 0 else 0.0
+        return max(total.epsilon / self.ceiling.epsilon, of_delta)
+
     def _point(self, charge: Charged, deltas: Sequence[float]) -> Price:
         """Return the point that is charged for a spend after spends with these deltas."""
         priced = self.key in charge.prices or charge.claim is not None
@@ -269,19 +339,37 @@ class BasicFilter(Filter):
 def resolve_filter(
     accounting: str,
     ceiling: Budget,
-    first: PrivacyProfile | None,
     renyi_order: float | None = None,
+    leak_share: float = LEAK_SHARE,
 ) -> Filter:
-    """Return the filter of this name; for "auto" the kind of the first spend decides.
+    """Return the filter of this name.
 
     ``renyi_order`` is the order of the first ceiling. It is kept even if the ceiling has changed.
     """
-    if accounting == "auto":
-        gaussian = isinstance(first, GaussianProfile) and ceiling.delta > 0
-        accounting = GaussianFilter.name if gaussian else BasicFilter.name
     if accounting == RenyiFilter.name:
-        return RenyiFilter(ceiling, renyi_order)
+        return RenyiFilter(ceiling, renyi_order, leak_share)
     return FILTERS[accounting](ceiling)
+
+
+def rule_for(first: Charged, ceiling: Budget) -> str:
+    """Return the rule of an "auto" ledger: the one that charges the first spend least.
+
+    If both rules refuse it and it has a mu, it may still fit by Gaussian accounting, exactly. Then
+    it fills the ceiling.
+    """
+    if ceiling.delta == 0:
+        return BasicFilter.name
+    rules = [RenyiFilter(ceiling), BasicFilter(ceiling)]
+    share, rule = min(((_share_or_inf(rule, first), rule) for rule in rules), key=lambda r: r[0])
+    exact = share > 1 and first.profile.mu is not None
+    return GaussianFilter.name if exact else rule.name
+
+
+def _share_or_inf(rule: Filter, charge: Charged) -> float:
+    try:
+        return rule.share(charge)
+    except LedgerError:
+        return math.inf
 
 
 @lru_cache(maxsize=65_536)

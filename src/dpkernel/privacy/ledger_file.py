@@ -9,82 +9,89 @@ never drawn stays spent.
 
 During a transaction a second lock is held, on the file NAME-lock beside the ledger. It is needed
 because the operating system drops SQLite's own lock when the same process opens and closes the file
-by other means (a backup, a hash). A new file is built under another name and then linked into
-place, so an existing ledger is never empty: an empty file is a damaged one. Rows are chained by
-hashes, so a row that was removed or edited is noticed. The whole chain is read when a ledger is
-opened and then used for the first time, and whenever its history is read. Later spends of the same
-process read only the rows that are new to it: they add up the rows that it has read and checked
-itself, so an edit in between can't give more budget. A row also holds what the accounting rule
-computed for it, because a bound that takes long to compute should not be computed by every process.
+by other means (a backup, a hash). A new file is built in memory and linked into place, so an
+existing ledger is never empty: an empty file is a damaged one. Terms and spends are chained by
+hashes (``ledger_schema``), so a row that was removed or edited is noticed. The whole chain is read
+when a ledger is opened and then used for the first time, and whenever its history is read. Later
+spends of the same process read only the rows that are new to it: they add up the rows that it has
+read and checked itself, so an edit in between can't give more budget. A row also holds what the
+accounting rule computed for it, because a bound that takes long to compute should not be computed
+by every process.
 
 Not handled: a file system whose locks do not work (some network drives); a person who restores an
-older copy or recomputes the chain; a ledger file that is mounted or moved without its folder (its
-journal must lie beside it). Keep the file where the data are, under the same access rules.
+older copy, or who recomputes a chain that no key protects. Keep the file where the data are, under
+the same access rules.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 import math
 import os
 import sqlite3
-import time
-import uuid
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from dpkernel.foundations.errors import LedgerError
-from dpkernel.foundations.types import Budget, Neighbours, is_real
-from dpkernel.privacy.filters import Price
+from dpkernel.foundations.types import Budget
+from dpkernel.privacy.ledger_place import (
+    check_place,
+    create,
+    exists,
+    remove_drafts,
+    side_lock,
+)
+from dpkernel.privacy.ledger_schema import (
+    APPLICATION,
+    SPEND,
+    TERMS,
+    UNREADABLE,
+    VERSION,
+    add_dataset,
+    add_row,
+    edited,
+    first_link,
+    key_mark,
+    link,
+    read_spend,
+    read_terms,
+    spend_row,
+    terms_row,
+    upgrade,
+)
 from dpkernel.privacy.ledger_store import (
+    Decision,
     Settings,
     Spend,
     canonical_name,
     canonical_names,
     now,
-    order_after_change,
     recorded_name,
 )
 
-try:
-    import fcntl
-except ImportError:  # on systems other than POSIX, SQLite's own lock must suffice
-    fcntl = None  # type: ignore[assignment]
+__all__ = ["FileStore", "dataset_names", "side_lock"]
 
-APPLICATION = 0x64706B6C  # "dpkl", at byte 68 of the file
+KEY_BYTES = 16  # the shortest key
 
-# Step i upgrades a file from version i to version i + 1.
-_MIGRATIONS = (
+
+_NONE: Any = None  # stands for settings until the first row of a chain was read
+
+
+class Known(NamedTuple):
+    """The checked content of a data set.
+
+    These are its spends, the settings that apply, the last ids and links in both tables, the last
+    link of the whole chain, and the ceilings with their times and reasons.
     """
-    CREATE TABLE datasets (
-        id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, epsilon REAL, delta REAL,
-        neighbours TEXT NOT NULL, accounting TEXT NOT NULL, created TEXT NOT NULL);
-    CREATE TABLE spends (
-        id INTEGER PRIMARY KEY AUTOINCREMENT, dataset INTEGER NOT NULL REFERENCES datasets(id),
-        number INTEGER NOT NULL, time TEXT NOT NULL, label TEXT NOT NULL, part TEXT,
-        claim_epsilon REAL, claim_delta REAL, private INTEGER NOT NULL, plan TEXT NOT NULL,
-        UNIQUE (dataset, number));
-    CREATE TABLE draws (
-        spend INTEGER NOT NULL REFERENCES spends(id), label TEXT NOT NULL, time TEXT NOT NULL,
-        PRIMARY KEY (spend, label));
-    """,
-    """
-    ALTER TABLE datasets ADD COLUMN renyi_order REAL;
-    CREATE TABLE ceilings (
-        dataset INTEGER NOT NULL REFERENCES datasets(id), time TEXT NOT NULL,
-        epsilon REAL NOT NULL, delta REAL NOT NULL, reason TEXT NOT NULL);
-    ALTER TABLE datasets ADD COLUMN parts TEXT NOT NULL DEFAULT '[]';
-    ALTER TABLE spends ADD COLUMN chain TEXT;
-    """,
-    """
-    ALTER TABLE spends ADD COLUMN prices TEXT;
-    """,
-)
-_CHAINED = 2  # the first version in which rows are chained
-VERSION = len(_MIGRATIONS)
+
+    spends: tuple[Spend, ...] = ()
+    settings: Settings = _NONE
+    last: tuple[int, int] = (0, 0)
+    links: tuple[str, str] = ("", "")
+    head: str = ""
+    ceilings: tuple[tuple[str, Budget, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -95,6 +102,7 @@ class FileStore:
     dataset: str
     read_only: bool = False
     timeout: float = 30.0
+    key: bytes | Path | None = field(default=None, repr=False)
 
     # --- opening --------------------------------------------------------------------------------
 
@@ -107,156 +115,128 @@ class FileStore:
         *,
         read_only: bool,
         timeout: float,
+        key: bytes | Path | None = None,
     ) -> FileStore:
         """Open a data set in a file; create it, and the file, if ``settings`` are given."""
-        path = path.absolute()
-        store = cls(path, "", read_only, timeout)
-        if not _exists(path):
+        path = Path(os.path.realpath(path))  # the lock and the journal lie beside the file itself
+        store = cls(path, "", read_only, timeout, key)
+        if not exists(path):
             if settings is None or read_only or not dataset:
                 raise LedgerError(
                     f"There is no ledger file {path.name}, or no right to read it. To make one, name"
                     " the data set and its ceiling: Ledger(path, dataset=..., budget=Budget(...))."
                 )
-            store._create_file(canonical_name(dataset, "dataset"), settings)
+            store._create_file(dataset, settings)
         with store._connection() as connection:
             if not read_only:
-                store._migrate(connection)
-            for key in [key for key in _KNOWN if key[0] == path]:
-                _KNOWN.pop(key, None)
-            names = [row[0] for row in connection.execute("SELECT name FROM datasets ORDER BY id")]
-            known = ", ".join(repr(name) for name in names)
-            if dataset is None and len(names) == 1:
-                return cls(path, names[0], read_only, timeout)
-            if dataset is None:
-                raise LedgerError(
-                    f"{path.name} holds {len(names)} data sets ({known}). Say which one with"
-                    " dataset=..."
-                )
-            found = recorded_name(dataset, names, "dataset")
-            if found is None:
-                if settings is None or read_only:
-                    raise LedgerError(
-                        f"{path.name} holds no data set {dataset!r}, only {known}. To add one, state"
-                        " its ceiling: budget=Budget(...)."
-                    )
-                found = store._create(connection, dataset, settings)
-        return cls(path, found, read_only, timeout)
+                remove_drafts(path)
+                with store._transaction(connection), store._readable():
+                    upgrade(connection, path.name)
+            for known in [known for known in _KNOWN if known[0] == path]:
+                _KNOWN.pop(known, None)
+            store = replace(store, dataset=store._find(connection, dataset, settings))
+            store._secret(connection)
+        return store
+
+    def _find(
+        self, connection: sqlite3.Connection, dataset: str | None, settings: Settings | None
+    ) -> str:
+        """Return the recorded name of a data set, which is added if ``settings`` are given."""
+        names = _names(connection)
+        known = ", ".join(repr(name) for name in names)
+        if dataset is None:
+            if len(names) == 1:
+                return names[0]
+            raise LedgerError(
+                f"{self.path.name} holds {len(names)} data sets ({known}). Say which one with"
+                " dataset=..."
+            )
+        found = recorded_name(dataset, names, "dataset")
+        if found is not None:
+            return found
+        if settings is None or self.read_only:
+            raise LedgerError(
+                f"{self.path.name} holds no data set {dataset!r}, only {known}. To add one, state its"
+                " ceiling: budget=Budget(...)."
+            )
+        settings = replace(settings, parts=canonical_names(settings.parts, "parts"))
+        with self._transaction(connection):
+            found = recorded_name(dataset, _names(connection), "dataset")
+            if found is None:  # unless another process just added it
+                found = canonical_name(dataset, "dataset")
+                add_dataset(connection, found, settings, self._given_key())
+        return found
 
     def _create_file(self, dataset: str, settings: Settings) -> None:
-        """Build the complete file under another name, then link it into place."""
-        name = str(self.path.with_name(f".{self.path.name}-{uuid.uuid4().hex}"))
+        """Build the complete file in memory, then write it under its name."""
+        name = canonical_name(dataset, "dataset")
+        settings = replace(settings, parts=canonical_names(settings.parts, "parts"))
+        with contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+            upgrade(connection, self.path.name)
+            add_dataset(connection, name, settings, self._given_key())
+            create(self.path, connection.serialize())
+
+    # --- the key ----------------------------------------------------------------------------------
+
+    def _given_key(self) -> bytes | None:
+        if not isinstance(self.key, Path):
+            return self.key
         try:
-            os.close(os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666))  # the umask applies
+            found = self.key.read_bytes()
         except OSError as error:
             raise LedgerError(
-                f"{self.path.name} can't be opened for writing ({error.strerror}): the folder does not"
-                " exist or does not allow it. Nothing was spent."
+                f"The key file {self.key.name} can't be read ({error.strerror}). Nothing was changed."
             ) from error
-        draft = FileStore(Path(name), dataset, timeout=self.timeout)
-        try:
-            with draft._connection(new=True) as connection:
-                draft._migrate(connection)
-                draft._create(connection, dataset, settings)
-            self._put_in_place(name)
-        finally:
-            for leftover in (name, f"{name}-lock", f"{name}-journal"):
-                Path(leftover).unlink(missing_ok=True)
-
-    def _put_in_place(self, name: str) -> None:
-        """Give the finished file its name, or use the file of another process that was faster."""
-        try:
-            os.link(name, self.path)
-        except FileExistsError:
-            return
-        except OSError:  # no hard links on this file system: rename, one process at a time
-            with side_lock(self.path, self.timeout):
-                if not _exists(self.path):
-                    os.rename(name, self.path)
-
-    def _migrate(self, connection: sqlite3.Connection) -> None:
-        with self._transaction(connection):
-            (version,) = connection.execute("PRAGMA user_version").fetchone()
-            for step in range(version, VERSION):
-                for statement in _MIGRATIONS[step].split(";"):
-                    if statement.strip():
-                        connection.execute(statement)
-            if version < VERSION:
-                connection.execute(f"PRAGMA application_id = {APPLICATION}")
-                connection.execute(f"PRAGMA user_version = {VERSION}")
-            if version < _CHAINED:
-                self._chain_old_rows(connection)
-
-    def _chain_old_rows(self, connection: sqlite3.Connection) -> None:
-        """Add the rows of an older file to the hash chain."""
-        links: dict[int, str] = {}
-        rows = connection.execute(
-            f"SELECT id, dataset, {_CONTENT} FROM spends ORDER BY id"
-        ).fetchall()
-        for identity, dataset, *content in rows:
-            links[dataset] = _link(links.get(dataset, ""), content)
-            connection.execute(
-                "UPDATE spends SET chain = ? WHERE id = ?", (links[dataset], identity)
+        if len(found) < KEY_BYTES:
+            raise LedgerError(
+                f"The key file {self.key.name} holds {len(found)} bytes; a key has at least"
+                f" {KEY_BYTES}. Nothing was changed."
             )
+        return found
 
-    def _create(self, connection: sqlite3.Connection, dataset: str, settings: Settings) -> str:
-        """Add a data set, unless another process just did, and return its recorded name."""
-        budget, parts = settings.budget, canonical_names(settings.parts, "parts")
-        with self._transaction(connection):
-            names = [row[0] for row in connection.execute("SELECT name FROM datasets")]
-            known = recorded_name(dataset, names, "dataset")
-            if known is not None:
-                return known
-            name = canonical_name(dataset, "dataset")
-            connection.execute(
-                "INSERT INTO datasets"
-                " (name, epsilon, delta, neighbours, accounting, created, renyi_order, parts)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                (
-                    name,
-                    None if budget is None else budget.epsilon,
-                    None if budget is None else budget.delta,
-                    settings.neighbours.value,
-                    settings.accounting,
-                    now(),
-                    settings.renyi_order,
-                    json.dumps(parts),
-                ),
+    def _secret(self, connection: sqlite3.Connection) -> bytes | None:
+        """Return the key; raise unless it is the one that protects this data set."""
+        row = connection.execute(
+            "SELECT key_mark FROM datasets WHERE name = ?", (self.dataset,)
+        ).fetchone()
+        if row is None:
+            raise LedgerError(f"{self.path.name} holds no data set {self.dataset!r}.")
+        secret = self._given_key()
+        if row[0] == key_mark(self.dataset, secret):
+            return secret
+        where = f"{self.dataset!r} in {self.path.name}"
+        if secret is None:
+            raise LedgerError(
+                f"{where} is protected by a key. Pass key=... or --key-file. Nothing was changed."
             )
-            if budget is not None:
-                _record_ceiling(connection, name, budget, "when the ledger was made")
-            return name
+        if row[0] is None:
+            raise LedgerError(
+                f"{where} is not protected by a key, but one was given. Either the key belongs to"
+                " another ledger, or this one was rewritten without it. Nothing was changed."
+            )
+        raise LedgerError(f"{where} is protected by another key. Nothing was changed.")
 
     # --- the interface of a store -----------------------------------------------------------------
 
     def settings(self) -> Settings:
         """Return the recorded settings."""
         with self._connection() as connection:
-            return self._settings(connection)
+            return self._known(connection).settings
 
-    def append(self, spend: Spend, admit: Callable[[Settings, Sequence[Spend]], None]) -> int:
+    def append(self, spend: Spend, admit: Decision) -> int:
         """Check and record one spend in one transaction; return its number."""
         self._refuse_if_read_only()
         with self._connection() as connection, self._transaction(connection):
-            earlier, link = self._lines(connection)
-            admit(self._settings(connection), earlier)
-            number = len(earlier) + 1
-            claim = spend.claim
-            content = (
-                number,
-                spend.time,
-                spend.label,
-                spend.part,
-                None if claim is None else claim.epsilon,
-                None if claim is None else claim.delta,
-                int(spend.private),
-                spend.plan_text,
-                json.dumps(spend.prices),
-            )
-            connection.execute(
-                f"INSERT INTO spends (dataset, {_CONTENT}, chain) VALUES"
-                " ((SELECT id FROM datasets WHERE name = ?), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (self.dataset, *content, _link(link, content)),
-            )
+            secret, known = self._secret(connection), self._known(connection)
+            before = known.settings
+            after = admit(before, known.spends)
+            head, number = known.head, len(known.spends) + 1
+            if after != before:
+                row = terms_row(after, len(known.spends), "the first spend fixed the rule")
+                head = link(head, row, secret)
+                add_row(connection, "terms", self.dataset, row, head)
+            row = spend_row(spend, number)
+            add_row(connection, "spends", self.dataset, row, link(head, row, secret))
             return number
 
     def mark_drawn(self, number: int, label: str) -> None:
@@ -278,132 +258,123 @@ class FileStore:
                 (self.dataset,),
             ):
                 drawn.setdefault(number, []).append(label)
-            found, _ = self._read(connection)
+            found = self._read(connection).spends
         return [replace(spend, drawn=tuple(drawn.get(spend.number, ()))) for spend in found]
 
     def lines(self) -> Sequence[Spend]:
         """Return all spends without ``drawn``. Rows that this process knows are not read again."""
         with self._connection() as connection:
-            return self._lines(connection)[0]
+            return self._known(connection).spends
 
-    def change_ceiling(
-        self, budget: Budget, reason: str, admit: Callable[[Settings, Sequence[Spend]], None]
-    ) -> None:
-        """Set another ceiling if what was spent fits under it, and record the change."""
+    def change(self, reason: str, decide: Decision) -> None:
+        """Record other settings, if ``decide`` returns them, in one transaction."""
         self._refuse_if_read_only()
         with self._connection() as connection, self._transaction(connection):
-            settings = self._settings(connection)
-            admit(settings, self._read(connection)[0])
-            order = order_after_change(settings, budget)
-            connection.execute(
-                "UPDATE datasets SET epsilon = ?, delta = ?, renyi_order = ? WHERE name = ?",
-                (budget.epsilon, budget.delta, order, self.dataset),
-            )
-            _record_ceiling(connection, self.dataset, budget, reason)
+            known = self._read(connection)
+            after = decide(known.settings, known.spends)
+            row = terms_row(after, len(known.spends), reason)
+            chain = link(known.head, row, self._secret(connection))
+            add_row(connection, "terms", self.dataset, row, chain)
 
     def ceilings(self) -> list[tuple[str, Budget, str]]:
         """Return all ceilings so far, each with its starting time, its budget and its reason."""
         with self._connection() as connection:
-            rows = connection.execute(
-                "SELECT c.time, c.epsilon, c.delta, c.reason FROM ceilings c"
-                " JOIN datasets d ON c.dataset = d.id WHERE d.name = ? ORDER BY c.rowid",
-                (self.dataset,),
-            )
-            return [(time, Budget(epsilon, delta), reason) for time, epsilon, delta, reason in rows]
+            return list(self._read(connection).ceilings)
 
     # --- reading rows -----------------------------------------------------------------------------
 
-    def _settings(self, connection: sqlite3.Connection) -> Settings:
-        row = connection.execute(
-            "SELECT epsilon, delta, neighbours, accounting, renyi_order, parts FROM datasets"
-            " WHERE name = ?",
-            (self.dataset,),
-        ).fetchone()
-        if row is None:
-            raise LedgerError(f"{self.path.name} holds no data set {self.dataset!r}.")
-        epsilon, delta, neighbours, accounting, order, parts = row
-        budget = None if epsilon is None else Budget(epsilon, delta)
-        relation = Neighbours.resolve(neighbours)
-        last = connection.execute(
-            "SELECT epsilon, delta FROM ceilings WHERE dataset ="
-            " (SELECT id FROM datasets WHERE name = ?) ORDER BY rowid DESC LIMIT 1",
-            (self.dataset,),
-        ).fetchone()
-        if last is not None and last != (epsilon, delta):
-            raise LedgerError(
-                f"The ceiling of {self.dataset!r} in {self.path.name} was edited: the record of its"
-                " changes says otherwise. Nothing was changed; restore the file from a backup."
-            )
-        return Settings(budget, relation, accounting, order, tuple(json.loads(parts)))
-
-    def _lines(self, connection: sqlite3.Connection) -> tuple[tuple[Spend, ...], str]:
-        """Return all spends and the last hash of their chain, from the last row known here on."""
+    def _known(self, connection: sqlite3.Connection) -> Known:
+        """Return the content of the data set; rows that this process has checked are not read."""
         key = self.path, self.dataset
-        known, link = _KNOWN.get(key, ((), ""))
-        if known:
-            last = connection.execute(
-                "SELECT chain FROM spends WHERE number = ? AND dataset ="
-                " (SELECT id FROM datasets WHERE name = ?)",
-                (len(known), self.dataset),
-            ).fetchone()
-            if last != (link,):  # another file, or an older copy, has taken the place
-                known, link = (), ""
-        found = self._read(connection, known, link)
+        known = _KNOWN.get(key, Known())
+        if known.head and self._last_links(connection, known) != known.links:
+            known = Known()  # another file, or an older copy, has taken the place
+        found = self._read(connection, known)
         if len(_KNOWN) >= _MOST_KNOWN:
             _KNOWN.clear()
         _KNOWN[key] = found
         return found
 
-    def _read(
-        self, connection: sqlite3.Connection, known: tuple[Spend, ...] = (), link: str = ""
-    ) -> tuple[tuple[Spend, ...], str]:
-        """Return all spends and the last hash of their chain; raise if a row is missing or edited.
+    def _last_links(self, connection: sqlite3.Connection, known: Known) -> tuple[str, str]:
+        def chain(table: str, identity: int) -> str:
+            row = connection.execute(
+                f"SELECT chain FROM {table} WHERE id = ? AND dataset ="
+                " (SELECT id FROM datasets WHERE name = ?)",
+                (identity, self.dataset),
+            ).fetchone()
+            return "" if row is None else str(row[0])
 
-        The rows of ``known``, whose chain ends with ``link``, are not read.
+        return chain("spends", known.last[0]), chain("terms", known.last[1])
+
+    def _read(self, connection: sqlite3.Connection, known: Known | None = None) -> Known:
+        """Return the content of the data set; raise if a row is missing or was edited.
+
+        The rows of ``known`` are not read.
         """
-        rows = connection.execute(
-            f"SELECT chain, {_CONTENT} FROM spends WHERE number > ? AND dataset ="
-            " (SELECT id FROM datasets WHERE name = ?) ORDER BY number",
-            (len(known), self.dataset),
-        )
-        found: list[Spend] = []
-        for chain, *content in rows:
-            number, time, label, part, epsilon, delta, private, plan, prices = content
-            link = _link(link, content)
-            expected = len(known) + len(found) + 1
-            if number != expected or chain != link:
+        known = known or Known()
+        secret = self._secret(connection)
+        new, counts = self._new_rows(connection, known)
+        found, settings = list(known.spends), known.settings
+        ceilings, last, links = list(known.ceilings), list(known.last), list(known.links)
+        head = known.head or first_link(self.dataset, secret)
+        for place, table, identity, chain, row in new:
+            head = link(head, row, secret)
+            number = len(found) + 1
+            if chain != head or place != (number if table == 0 else len(found)):
+                raise LedgerError(edited(number if table == 0 else 0, self.dataset, self.path.name))
+            with self._readable():
+                if table == 0:
+                    found.append(read_spend(row))
+                else:
+                    before, settings = settings, read_terms(row)
+                    if settings.budget and settings.budget != (before and before.budget):
+                        ceilings.append((row[1], settings.budget, row[2]))
+            last[table], links[table] = identity, chain
+        if settings is None:
+            raise LedgerError(edited(0, self.dataset, self.path.name))
+        for name, most, count in counts:
+            if count != most:
                 raise LedgerError(
-                    f"Spend {expected} of {self.dataset!r} in {self.path.name} is missing or was"
-                    " edited. Nothing was changed; restore the file from a backup that is not older"
-                    " than the last spend."
+                    f"{self.path.name} records {most} {name} but holds {count}: rows were removed."
+                    " Nothing was changed; restore the file from a backup that is not older than the"
+                    " last spend."
                 )
-            claim = None if epsilon is None else Budget(epsilon, delta)
-            computed = self._prices(prices, number)
-            found.append(Spend(label, plan, claim, bool(private), time, part, (), number, computed))
-        most, count = connection.execute(  # in one statement, because other processes spend, too
-            "SELECT (SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'spends'),"
-            " (SELECT count(*) FROM spends JOIN datasets ON spends.dataset = datasets.id)"
-        ).fetchone()
-        if count != most:
-            raise LedgerError(
-                f"{self.path.name} records {most} spends but holds {count}: rows were removed. Nothing"
-                " was changed; restore the file from a backup that is not older than the last spend."
-            )
-        return (*known, *found), link
+        ends = (last[0], last[1]), (links[0], links[1])
+        return Known(tuple(found), settings, *ends, head, tuple(ceilings))
 
-    def _prices(self, text: str | None, number: int) -> dict[str, Price]:
+    def _new_rows(
+        self, connection: sqlite3.Connection, known: Known
+    ) -> tuple[list[tuple[int, int, int, str, list[Any]]], list[tuple[str, int, int]]]:
+        """Return the rows after those of ``known`` in the order of the chain, and counts of rows.
+
+        One transaction sees one state of the file, while other processes spend.
+        """
+        alone = not connection.in_transaction
+        if alone:
+            connection.execute("BEGIN")
         try:
-            found = {rule: tuple(price) for rule, price in json.loads(text or "{}").items()}
-            fine = all(is_real(v) and 0 <= v < math.inf for price in found.values() for v in price)
-        except (ValueError, TypeError, AttributeError):
-            fine = False
-        if not fine:
-            raise LedgerError(
-                f"What spend {number} of {self.dataset!r} in {self.path.name} costs can't be read."
-                " Nothing was changed; restore the file from a backup that is not older than the last"
-                " spend."
-            )
-        return found
+            found = []
+            counts = []
+            for table, (name, columns) in enumerate((("spends", SPEND), ("terms", TERMS))):
+                rows = connection.execute(
+                    f"SELECT id, chain, {columns} FROM {name} WHERE id > ? AND dataset ="
+                    " (SELECT id FROM datasets WHERE name = ?) ORDER BY id",
+                    (known.last[table], self.dataset),
+                )
+                # terms that were recorded after k spends come between the spends k and k + 1
+                found += [(row[0], table, identity, chain, row) for identity, chain, *row in rows]
+                (most,) = connection.execute(
+                    "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = ?", (name,)
+                ).fetchone()
+                (count,) = connection.execute(
+                    f"SELECT count(*) FROM {name} JOIN datasets ON {name}.dataset = datasets.id"
+                ).fetchone()
+                counts.append((name, most, count))
+        finally:
+            if alone:
+                connection.execute("COMMIT")
+        with self._readable():
+            return sorted(found, key=lambda row: (row[0], row[1], row[2])), counts
 
     # --- connections and their errors ----------------------------------------------------------------
 
@@ -414,11 +385,23 @@ class FileStore:
             )
 
     @contextlib.contextmanager
-    def _connection(self, new: bool = False) -> Iterator[sqlite3.Connection]:
+    def _readable(self) -> Iterator[None]:
+        """Say in one sentence that a row can't be read."""
+        try:
+            yield
+        except LedgerError:
+            raise
+        except UNREADABLE as error:
+            raise LedgerError(
+                f"{self.path.name} holds a row that can't be read ({error}). Nothing was changed;"
+                " restore the file from a backup that is not older than the last spend."
+            ) from error
+
+    @contextlib.contextmanager
+    def _connection(self) -> Iterator[sqlite3.Connection]:
         connection = None
         try:
-            if not new:
-                self._check_file()
+            check_place(self.path)
             uri = f"{self.path.as_uri()}?mode={'ro' if self.read_only else 'rw'}"
             connection = sqlite3.connect(uri, uri=True, timeout=self.timeout, isolation_level=None)
             connection.execute(f"PRAGMA busy_timeout = {math.ceil(1000 * self.timeout)}")
@@ -427,40 +410,11 @@ class FileStore:
                 connection.execute("PRAGMA journal_mode = DELETE")
                 connection.execute("PRAGMA synchronous = EXTRA")
             yield connection
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeError) as error:  # damage may put any bytes into a text
             raise LedgerError(self._explain(error)) from error
         finally:
             if connection is not None:
                 connection.close()
-
-    def _check_file(self) -> None:
-        try:
-            facts = self.path.stat()
-        except OSError as error:
-            raise LedgerError(
-                f"{self.path.name} is gone or can't be reached ({error.strerror}). Nothing was spent."
-            ) from error
-        if facts.st_size == 0:
-            raise LedgerError(
-                f"{self.path.name} is empty, which a ledger never is: it was damaged. Nothing was"
-                " changed; restore it from a backup that is not older than the last spend."
-            )
-        for _ in range(50):  # while the file is being created, it briefly has a second name
-            if facts.st_nlink == 1:
-                return
-            time.sleep(0.01)
-            facts = self.path.stat()
-        for draft in self.path.parent.glob(
-            f".{self.path.name}-*"
-        ):  # a second name that a killed process left behind while creating the file
-            if draft.samefile(self.path):
-                draft.unlink(missing_ok=True)
-                facts = self.path.stat()
-        if facts.st_nlink > 1:
-            raise LedgerError(
-                f"{self.path.name} has several names (hard links). SQLite keeps its journal beside one"
-                " name, so a crash could lose spends. Keep one name."
-            )
 
     @contextlib.contextmanager
     def _transaction(self, connection: sqlite3.Connection) -> Iterator[None]:
@@ -496,7 +450,7 @@ class FileStore:
                 " read_only=True to bring it up to date."
             )
 
-    def _explain(self, error: sqlite3.Error) -> str:
+    def _explain(self, error: Exception) -> str:
         code = getattr(error, "sqlite_errorname", "") or ""
         name = self.path.name
         if code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
@@ -526,76 +480,17 @@ class FileStore:
         )
 
 
-_CONTENT = "number, time, label, part, claim_epsilon, claim_delta, private, plan, prices"
-# the spends that this process has read and checked, and the last hash of their chain
-_KNOWN: dict[tuple[Path, str], tuple[tuple[Spend, ...], str]] = {}
+# what this process has read and checked
+_KNOWN: dict[tuple[Path, str], Known] = {}
 _MOST_KNOWN = 16  # data sets
 
 
-def _link(previous: str, content: Sequence[object]) -> str:
-    """Return the hash of a row's content and the hash of the previous row."""
-    if content[-1] is None:  # of a version that recorded no prices
-        content = content[:-1]
-    text = json.dumps([previous, *content], ensure_ascii=True)
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-@contextlib.contextmanager
-def side_lock(path: Path, timeout: float, mode: int = 0o666) -> Iterator[None]:
-    """Hold an exclusive lock on the file NAME-lock beside the ledger, where the system has locks.
-
-    ``mode`` gives the permissions of a new lock file, before the umask of the process applies.
-    """
-    if fcntl is None:  # type: ignore[unreachable, unused-ignore]
-        yield  # type: ignore[unreachable, unused-ignore]
-        return
-    try:
-        handle = os.open(f"{path}-lock", os.O_RDONLY | os.O_CREAT, mode)
-    except OSError as error:
-        raise LedgerError(
-            f"{path.name} can't be opened for writing ({error.strerror}): its folder does not allow it."
-            " Nothing was spent; read_only=True reads a ledger without writing."
-        ) from error
-    try:
-        end = time.monotonic() + timeout
-        while True:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > end:
-                    raise LedgerError(
-                        f"{path.name} was busy for {timeout:g} seconds: another process is spending."
-                        " This call did nothing; try again, or open it with a longer timeout."
-                    ) from None
-                time.sleep(0.001)
-        try:
-            yield
-        finally:
-            fcntl.flock(handle, fcntl.LOCK_UN)  # after closing alone, a forked child would keep it
-    finally:
-        os.close(handle)
-
-
-def _record_ceiling(
-    connection: sqlite3.Connection, dataset: str, budget: Budget, reason: str
-) -> None:
-    connection.execute(
-        "INSERT INTO ceilings (dataset, time, epsilon, delta, reason)"
-        " VALUES ((SELECT id FROM datasets WHERE name = ?), ?, ?, ?, ?)",
-        (dataset, now(), budget.epsilon, budget.delta, reason),
-    )
-
-
-def _exists(path: Path) -> bool:
-    try:
-        return path.exists()
-    except OSError:  # a parent folder may not be entered
-        return False
+def _names(connection: sqlite3.Connection) -> list[str]:
+    return [row[0] for row in connection.execute("SELECT name FROM datasets ORDER BY id")]
 
 
 def dataset_names(path: Path, *, timeout: float = 30.0) -> list[str]:
     """Return the names of all data sets in a ledger file, in the order in which they were added."""
     store = FileStore(Path(path).absolute(), "", True, timeout)
     with store._connection() as connection:
-        return [row[0] for row in connection.execute("SELECT name FROM datasets ORDER BY id")]
+        return _names(connection)

@@ -14,19 +14,29 @@ from typing import Protocol
 from dpkernel.foundations.entropy import this_process
 from dpkernel.foundations.errors import LedgerError, ParameterError, parameter_message
 from dpkernel.foundations.types import JSON, Budget, Neighbours
-from dpkernel.privacy.filters import Price, RenyiFilter
+from dpkernel.privacy.filters import LEAK_SHARE, Price, RenyiFilter
 from dpkernel.privacy.profiles import PrivacyProfile, profile_from_dict
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of a data set: ceiling, neighbouring relation, accounting rule and parts."""
+    """The settings of a data set: ceiling, neighbouring relation, accounting rule and parts.
+
+    ``accounting`` is the rule that was asked for, and ``rule`` is the one that applies. With "auto"
+    it is None until the first spend. ``renyi_order`` and ``leak_share`` belong to the Renyi rule and
+    never change, because a filter that is changed on the way is no filter.
+    """
 
     budget: Budget | None
     neighbours: Neighbours
     accounting: str
     renyi_order: float | None = None
     parts: tuple[str, ...] = ()
+    rule: str | None = None
+    leak_share: float = LEAK_SHARE
+
+
+Decision = Callable[["Settings", "Sequence[Spend]"], Settings]
 
 
 @dataclass(frozen=True)
@@ -80,8 +90,11 @@ class Store(Protocol):
     def settings(self) -> Settings:
         """Return the recorded settings."""
 
-    def append(self, spend: Spend, admit: Callable[[Settings, Sequence[Spend]], None]) -> int:
-        """Call ``admit`` with all earlier spends and record this one, as one atomic step."""
+    def append(self, spend: Spend, admit: Decision) -> int:
+        """Record a spend and the settings that ``admit`` returns, as one atomic step.
+
+        ``admit`` gets the settings and all earlier spends; it raises if the spend does not fit.
+        """
 
     def mark_drawn(self, number: int, label: str) -> None:
         """Record that noise of this part of the spend is about to be drawn."""
@@ -92,10 +105,8 @@ class Store(Protocol):
     def lines(self) -> Sequence[Spend]:
         """Return what ``append`` passes to ``admit``: all spends, perhaps without ``drawn``."""
 
-    def change_ceiling(
-        self, budget: Budget, reason: str, admit: Callable[[Settings, Sequence[Spend]], None]
-    ) -> None:
-        """Set another ceiling if ``admit`` agrees, as one atomic step."""
+    def change(self, reason: str, decide: Decision) -> None:
+        """Record the settings that ``decide`` returns, and the reason, as one atomic step."""
 
     def ceilings(self) -> list[tuple[str, Budget, str]]:
         """Return all ceilings so far, each with its starting time, its budget and its reason."""
@@ -115,7 +126,7 @@ class MemoryStore:
         """Return the settings."""
         return self.current
 
-    def append(self, spend: Spend, admit: Callable[[Settings, Sequence[Spend]], None]) -> int:
+    def append(self, spend: Spend, admit: Decision) -> int:
         """Check and record one spend under the lock."""
         if this_process() != self.process:
             raise LedgerError(
@@ -123,7 +134,7 @@ class MemoryStore:
                 " of it: two copies would each spend the whole budget. Use a ledger file."
             )
         with self.lock:
-            admit(self.current, self.records)
+            self.current = admit(self.current, self.records)
             number = len(self.records) + 1
             self.records.append(replace(spend, number=number))
             return number
@@ -142,15 +153,12 @@ class MemoryStore:
 
     lines = spends
 
-    def change_ceiling(
-        self, budget: Budget, reason: str, admit: Callable[[Settings, Sequence[Spend]], None]
-    ) -> None:
-        """Set another ceiling under the lock."""
+    def change(self, reason: str, decide: Decision) -> None:
+        """Record other settings under the lock."""
         with self.lock:
-            admit(self.current, self.records)
-            order = order_after_change(self.current, budget)
-            self.current = replace(self.current, budget=budget, renyi_order=order)
-            self.changes.append((now(), budget, reason))
+            self.current = decide(self.current, self.records)
+            if self.current.budget is not None:
+                self.changes.append((now(), self.current.budget, reason))
 
     def ceilings(self) -> list[tuple[str, Budget, str]]:
         """Return a copy of the list."""
