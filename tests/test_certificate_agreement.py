@@ -123,7 +123,7 @@ REPORTED = {
     r"public\.(n_rows|n_units)": ("n_rows",),
     r"public\.domain\..*": (),
     r"public\.feature_map\.(kind|parameters\..*)": (),
-    r"public\.(kernel\.\w+|point\.\d+|confidence|strategy|preset|row_bound|folds\.rule)": (),
+    r"public\.(kernel\.\w+|point\.\d+|confidence|strategy|preset(_differs\.\d+)?|row_bound|folds\.rule)": (),
     r"public\.regularisation": ("ridge", "strength"),
     r"public\.budget_plan\..*": (),
     r"public\.(weights|budgets)\..*|public\.steps\.\d+\.\d": (),

@@ -88,11 +88,16 @@ class KernelModel(PrivateEstimator):
             )
         return domain
 
-    def _choose_features(self, domain: Domain, source: Source, size: int) -> FeatureMap:
-        """Return the feature map. ``size`` is the number of features for "auto"."""
+    def _choose_features(
+        self, domain: Domain, source: Source, size: int, features: Any = None
+    ) -> FeatureMap:
+        """Return the feature map. ``size`` is the number of features for "auto".
+
+        ``features`` replaces the parameter of that name.
+        """
         return choose_features(
             type(self).__name__,
-            self.features,
+            self.features if features is None else features,
             kernel="gaussian" if is_auto(self.kernel) else self.kernel,
             length_scale=self.length_scale,
             size=size if self.n_features == "auto" else int(self.n_features),
