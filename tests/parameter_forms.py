@@ -131,6 +131,10 @@ OWN_FORMS: dict[tuple[str, str], list[dict[str, Any]]] = {
 PURE = {"delta": 0.0, "accept": IDEALISED}
 for _name in ("PrivateQuantileRegressor", "PrivateHuberRegressor", "PrivateKernelSVR"):
     OWN_FORMS[_name, "delta"] = [*FORMS["delta"], PURE]
+OWN_FORMS["PrivateKernelRidge", "delta"] = [
+    *FORMS["delta"],
+    *({**pure, "solver": "output"} for pure in (PURE, {"delta": 0.0})),
+]
 for _name in ("PrivateKernelClassifier", "PrivateKernelSVC"):
     OWN_FORMS[_name, "delta"] = [*FORMS["delta"], PURE]
 for _name in ("PrivateSGDRegressor", "PrivateSGDClassifier"):

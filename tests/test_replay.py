@@ -179,6 +179,9 @@ CASES = {
     "PrivateKernelRidge output": Case(
         model(PrivateKernelRidge, REAL, **SMALL, solver="output"), attained=(0.05, 0.05)
     ),
+    "PrivateKernelRidge output, pure": Case(
+        model(PrivateKernelRidge, REAL, **SMALL, solver="output", delta=0.0), attained=(0.01, 0.01)
+    ),
     "PrivateKernelRidge output, weak ridge": Case(
         model(PrivateKernelRidge, REAL, **SMALL, solver="output", regularisation=0.1),
         attained=(0.01, 0.01),

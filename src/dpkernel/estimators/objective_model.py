@@ -37,7 +37,7 @@ from dpkernel.foundations.validation import Choice, Constraint, Kind, Real
 from dpkernel.models.features.normalised import shrunk_centre
 from dpkernel.models.losses import Loss
 from dpkernel.privacy.certificate import Release
-from dpkernel.privacy.mechanisms import L2Gamma, PureObjectivePerturbation, require_accepted
+from dpkernel.privacy.mechanisms import PureObjectivePerturbation, require_accepted
 from dpkernel.privacy.noise import Noise
 from dpkernel.privacy.profiles import gaussian_mu
 from dpkernel.solvers.objective_perturbation import Problem, Records, minimise
@@ -70,9 +70,8 @@ class ObjectiveModel(KernelModel):
     def _check_parameters(self) -> tuple[Budget, Neighbours]:
         budget, relation = super()._check_parameters()
         self._refuse_private_n(relation)
-        if budget.pure:
-            output = self.solver == "output"
-            require_accepted(L2Gamma if output else PureObjectivePerturbation, self.accept)
+        if budget.pure and self.solver != "output":  # which has exact noise without an assumption
+            require_accepted(PureObjectivePerturbation, self.accept)
         return budget, relation
 
     def _make_plan(self, table: Source, budget: Budget, relation: Neighbours) -> FitPlan:

@@ -20,7 +20,7 @@ from dpkernel.estimators.kernel_model import KernelModel
 from dpkernel.estimators.ridge_output import plan_output, ridge_of
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import JSON, Array, Budget, Neighbours
-from dpkernel.foundations.validation import Choice, Whole
+from dpkernel.foundations.validation import Choice, Kind, Real, Whole
 from dpkernel.models.features import FeatureMap
 from dpkernel.privacy.certificate import Release
 from dpkernel.privacy.ledger import Ledger
@@ -46,7 +46,8 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
     Parameters
     ----------
     epsilon, delta : float
-        The budget of a fit. The certificate claims at most this.
+        The budget of a fit. The certificate claims at most this. ``delta=0`` gives pure epsilon and
+        needs ``solver="output"``.
     kernel : str or Kernel
         A name ("gaussian", "laplace", "matern12", "matern32", "matern52", "rational_quadratic",
         "cauchy", "linear", "polynomial", "arc_cosine", "additive") or a kernel from
@@ -96,6 +97,9 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
     random_state : int, optional
         The public seed of the feature map. None means 0, which is as good as any other. It does not
         affect the noise.
+    accept : tuple of str
+        The assumptions that you sign. With ``delta=0``, ``("idealised-arithmetic",)`` allows noise
+        that is smaller by a factor of sqrt(2), for which no theorem in finite precision is known.
     verbose : bool
         Show a progress bar, which counts the rows of arrays and streams. There is none with
         ``groups`` on a table in memory, because the number of rows is then private.
@@ -149,6 +153,8 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
         **KernelModel._constraints,
         "folds": Whole(1, 10),
         "solver": Choice("gram", "output"),
+        "delta": Real(0, 1, closed_low=True),
+        "accept": Kind(tuple, list, set, frozenset),
     }
 
     def __init__(
@@ -169,6 +175,7 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
         ledger: Ledger | None = None,
         noise: NoiseSource | None = None,
         random_state: int | None = None,
+        accept: Any = (),
         verbose: bool = False,
     ) -> None:
         self.epsilon = epsilon
@@ -186,6 +193,7 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
         self.ledger = ledger
         self.noise = noise
         self.random_state = random_state
+        self.accept = accept
         self.verbose = verbose
 
     def fit(self, X: Any, y: Any = None, groups: Any = None) -> PrivateKernelRidge:
@@ -256,6 +264,16 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
     def _check_parameters(self) -> tuple[Budget, Neighbours]:
         budget, relation = super()._check_parameters()
         self._refuse_private_n(relation)
+        if budget.pure and self.solver == "gram":
+            raise ParameterError(
+                parameter_message(
+                    type(self).__name__,
+                    "delta",
+                    "above 0 with solver='gram'",
+                    0.0,
+                    "Pure noise on a whole matrix would be far larger. Use solver='output'.",
+                )
+            )
         return budget, relation
 
     def _plan_gram(self, source: Source, budget: Budget, relation: Neighbours) -> GramPlan:
@@ -304,7 +322,8 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
     @classmethod
     def _saved_parameters(cls, header: JSON, domain: Domain) -> dict[str, Any]:
         solver = header["certificate"]["public"].get("solver", "gram")
-        return {"y_bounds": domain.target, "solver": solver}
+        accepted = tuple(header["certificate"]["assumptions"])
+        return {"y_bounds": domain.target, "solver": solver, "accept": accepted}
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

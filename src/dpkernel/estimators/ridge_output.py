@@ -8,7 +8,6 @@ from typing import Any
 from dpkernel.data.domain import Interval
 from dpkernel.data.sources import Source
 from dpkernel.estimators.base import interval_of
-from dpkernel.estimators.kernel_model import KernelModel
 from dpkernel.estimators.objective_model import ConvexPlan, Problems
 from dpkernel.estimators.records import Targets
 from dpkernel.estimators.robust import UnitTarget
@@ -32,9 +31,7 @@ class UnitColumn(Targets):
         return self.interval.to_unit(y[:, self.place]), None
 
 
-def plan_output(
-    model: KernelModel, source: Source, budget: Budget, relation: Neighbours
-) -> ConvexPlan:
+def plan_output(model: Any, source: Source, budget: Budget, relation: Neighbours) -> ConvexPlan:
     """Plan to minimise sum_i omega_i (y_i - <z_i, beta>)^2 / 2 + Lambda ||beta||^2 / 2 and add noise.
 
     The solutions for several targets are one vector.
@@ -52,6 +49,7 @@ def plan_output(
         signal=_SIGNAL,
         solver="output",
         ridge=ridge_of(model),
+        accept=tuple(model.accept),
         single=not several,
     )
     return ConvexPlan(model, source, budget, relation, problems)

@@ -144,7 +144,8 @@ class PrivateQuantileRegressor(RobustModel):
     bounds, y_bounds, neighbours, ledger, noise, random_state
         See ``PrivateKernelRidge``.
     accept : tuple of str
-        The assumptions that you sign. ``delta=0`` needs ``("idealised-arithmetic",)``.
+        The assumptions that you sign. ``delta=0`` needs ``("idealised-arithmetic",)`` with
+        ``solver="objective"``. With ``solver="output"`` it only makes the noise smaller.
     verbose : bool
         See ``PrivateKernelRidge``.
 
@@ -310,7 +311,8 @@ class PrivateHuberRegressor(RobustModel):
     bounds, y_bounds, neighbours, ledger, noise, random_state
         See ``PrivateKernelRidge``.
     accept : tuple of str
-        The assumptions that you sign. ``delta=0`` needs ``("idealised-arithmetic",)``.
+        The assumptions that you sign. ``delta=0`` needs ``("idealised-arithmetic",)`` with
+        ``solver="objective"``. With ``solver="output"`` it only makes the noise smaller.
     verbose : bool
         See ``PrivateKernelRidge``.
 

@@ -33,7 +33,7 @@ class PrivateKernelSVC(PrivateKernelClassifier):
     ----------
     epsilon, delta : float
         The budget of a fit. The certificate claims at most this. ``delta=0`` uses noise that gives
-        pure epsilon, under the assumption of idealised arithmetic.
+        pure epsilon.
     classes : sequence
         Every label that can occur. It is required, it is public, and it is never read from the
         data.
@@ -52,7 +52,8 @@ class PrivateKernelSVC(PrivateKernelClassifier):
     bounds, neighbours, ledger, noise, random_state
         See ``PrivateKernelRidge``.
     accept : tuple of str
-        The assumptions that you sign. ``delta=0`` needs ``("idealised-arithmetic",)``.
+        The assumptions that you sign. With ``delta=0``, ``("idealised-arithmetic",)`` allows noise
+        that is smaller by a factor of sqrt(2), for which no theorem in finite precision is known.
     verbose : bool
         See ``PrivateKernelRidge``.
 
@@ -162,7 +163,7 @@ class PrivateKernelSVR(RobustModel):
     ----------
     epsilon, delta : float
         The budget of a fit. The certificate claims at most this. ``delta=0`` uses noise that gives
-        pure epsilon, under the assumption of idealised arithmetic.
+        pure epsilon.
     tube : "auto" or float
         The largest residual that costs nothing, in units of y. "auto" is a hundredth of the
         declared range.
@@ -179,7 +180,8 @@ class PrivateKernelSVR(RobustModel):
     bounds, y_bounds, neighbours, ledger, noise, random_state
         See ``PrivateKernelRidge``.
     accept : tuple of str
-        The assumptions that you sign. ``delta=0`` needs ``("idealised-arithmetic",)``.
+        The assumptions that you sign. With ``delta=0``, ``("idealised-arithmetic",)`` allows noise
+        that is smaller by a factor of sqrt(2), for which no theorem in finite precision is known.
     verbose : bool
         See ``PrivateKernelRidge``.
 
