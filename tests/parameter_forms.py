@@ -55,7 +55,10 @@ FORMS: dict[str, list[dict[str, Any]]] = {
         {"features": FourierFeatures(8)},
     ],
     "n_features": forms("n_features", "auto", 8, np.int64(8)),
-    "regularisation": forms("regularisation", "auto", 20.0, 20, np.float64(20.0), np.int64(20)),
+    "regularisation": [
+        *forms("regularisation", "auto", 20.0, 20, np.float64(20.0), np.int64(20)),
+        *forms("regularisation", "nie-wang-4", "lee-18(gamma=0.25)"),
+    ],
     "bounds": [
         *forms("bounds", (-1, 1), [-1.0, 1.0], np.array([-1.0, 1.0]), BOX),
         *forms("bounds", (np.full(3, -1.0), np.full(3, 1.0)), (-1, [1, 2, 3])),

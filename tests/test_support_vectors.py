@@ -20,7 +20,7 @@ from dpkernel import (
 )
 from dpkernel.estimators.classifier import OneAgainstRest
 from dpkernel.estimators.records import ROW_BOUND, RecordRecipe
-from dpkernel.foundations.errors import AssumptionError, LedgerError, ParameterError
+from dpkernel.foundations.errors import LedgerError, ParameterError
 from dpkernel.methods import PrivateHuberRegressor, PrivateKernelSVC, PrivateKernelSVR
 from dpkernel.models.losses import SmoothedHinge, SmoothedInsensitive
 from dpkernel.privacy.profiles import gaussian_mu

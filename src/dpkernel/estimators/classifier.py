@@ -172,8 +172,10 @@ class PrivateKernelClassifier(MarginClassifier):
         with ``solver="output"``, or if one of the next four parameters is not "auto".
     length_scale, features, n_features
         See ``PrivateKernelRidge``. Up to 2000 ``n_features`` may be asked for with kernel="auto".
-    regularisation : "auto" or float
+    regularisation : "auto", float or str
         Lambda. "auto" minimises the error that public numbers let us expect.
+        A text is the schedule of a theorem, such as "nie-wang-4(beta=1)"; see
+        ``dpkernel.solvers.erm_schedules``.
     solver : {"objective", "output"}
         Whether noise is added to the problem or to its solution. "objective" is more accurate on
         most tables.

@@ -78,9 +78,11 @@ class PrivateCurator(FunctionModel):
         The threshold of the Huber loss, in units of y. "auto" is a tenth of the declared range.
     kernel, length_scale
         See ``PrivateKernelRidge``.
-    regularisation : "auto" or float
+    regularisation : "auto", float or str
         Lambda, with y scaled to [-1, 1]. "auto" minimises the error that public numbers let us
         expect.
+        A text is the schedule of a theorem, such as "nie-wang-4(beta=1)"; see
+        ``dpkernel.solvers.erm_schedules``.
     bounds, y_bounds
         See ``PrivateKernelRidge``. Both are required.
     path : str or Path, optional

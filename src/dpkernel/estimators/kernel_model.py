@@ -26,7 +26,7 @@ from dpkernel.foundations.errors import (
     ParameterError,
     parameter_message,
 )
-from dpkernel.foundations.types import JSON, Array, Neighbours, is_whole
+from dpkernel.foundations.types import JSON, Array, Budget, Neighbours, is_whole
 from dpkernel.foundations.validation import Choice, Constraint, Kind, Real, Whole
 from dpkernel.models.features import FeatureMap, feature_map_from_dict
 from dpkernel.models.kernels import REGISTRY as KERNELS
@@ -34,6 +34,7 @@ from dpkernel.models.kernels import Kernel
 from dpkernel.privacy.certificate import Certificate
 from dpkernel.privacy.ledger import Ledger
 from dpkernel.privacy.noise import NoiseSource, SeededNoise
+from dpkernel.solvers.erm_schedules import SCHEDULE, Schedule, is_schedule, schedule
 
 
 class KernelModel(PrivateEstimator):
@@ -46,7 +47,7 @@ class KernelModel(PrivateEstimator):
         "length_scale": (Choice("auto"), Real(0, math.inf), Kind(list, tuple, np.ndarray)),
         "features": (Choice("auto", *MAPS), Kind(FeatureMap)),
         "n_features": (Choice("auto"), Whole(2, 10_000)),
-        "regularisation": (Choice("auto"), Real(0, math.inf)),
+        "regularisation": (Choice("auto"), Real(0, math.inf), SCHEDULE),
         "ledger": (Choice(None), Kind(Ledger)),
         "noise": (Choice(None), Kind(NoiseSource)),
         "random_state": (Choice(None), Whole(0)),
@@ -63,6 +64,12 @@ class KernelModel(PrivateEstimator):
     coef_: Array
     intercept_: Any
     _domain: Domain
+
+    @property
+    def _ridge(self) -> float | None:
+        """Lambda, or None if it is "auto" or follows from a theorem."""
+        given = getattr(self, "regularisation", "auto")
+        return None if isinstance(given, str) else float(given)
 
     def _refuse_private_n(self, relation: Neighbours) -> None:
         if relation.n_is_public:
@@ -106,6 +113,16 @@ class KernelModel(PrivateEstimator):
             n_inputs=source.n_columns if domain.columns is None else domain.n_unit_columns,
             of_units=source.shares is not None,
         )
+
+    def _schedule(
+        self, source: Source, domain: Domain, budget: Budget, *, squared: bool
+    ) -> Schedule | None:
+        """Return what the theorem in ``regularisation`` chooses, or None if there is none."""
+        given: Any = getattr(self, "regularisation", None)
+        if not is_schedule(given):
+            return None
+        inputs = source.n_columns if domain.columns is None else domain.n_unit_columns
+        return schedule(given, source.n_rows, budget.epsilon, inputs, squared=squared)
 
     def _linear(self, X: Any) -> Array:
         """Return features times coefficients plus intercept, for new rows, block by block."""
@@ -191,6 +208,11 @@ class KernelModel(PrivateEstimator):
         tags.input_tags.sparse = True
         tags.non_deterministic = not isinstance(self.noise, SeededNoise)
         return tags
+
+
+def stated(found: Schedule | None, features: FeatureMap) -> JSON:
+    """Return what a certificate states about the schedule of a theorem; nothing if there is none."""
+    return {} if found is None else {"schedule": found.public(features.n_outputs)}
 
 
 def _is_plain(value: Any) -> bool:

@@ -16,7 +16,7 @@ from dpkernel.data.sources import Source, open_source
 from dpkernel.estimators.base import FitPlan, Fitted, interval_of, logger
 from dpkernel.estimators.gram_pass import Recipe, sum_source
 from dpkernel.estimators.group_pass import sum_units, unit_layout
-from dpkernel.estimators.kernel_model import KernelModel
+from dpkernel.estimators.kernel_model import KernelModel, stated
 from dpkernel.estimators.ridge_output import plan_output, ridge_of
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import JSON, Array, Budget, Neighbours
@@ -29,6 +29,7 @@ from dpkernel.privacy.noise import Noise, NoiseSource
 from dpkernel.privacy.profiles import gaussian_mu
 from dpkernel.privacy.statistics import GramLayout
 from dpkernel.privacy.unit_statistics import UnitGramLayout
+from dpkernel.solvers.erm_schedules import Schedule
 from dpkernel.solvers.ridge_folds import FoldedSolution, solve_folds
 
 _FOLD_RULE = "row position modulo count"
@@ -61,9 +62,11 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
         takes public eigenfeatures if bounds are declared, and Fourier features otherwise.
     n_features : "auto" or int
         The number of features. "auto" depends only on (n, epsilon, delta).
-    regularisation : "auto" or float
+    regularisation : "auto", float or str
         Lambda. "auto" follows from the noise of the release or, with ``folds`` above 1, is chosen
-        by held-out error.
+        by held-out error. A text is the schedule of a theorem, such as "lee-11(r=0.5, gamma=0.5)",
+        which also chooses the number of features if that is "auto"; see
+        ``dpkernel.solvers.erm_schedules``.
     folds : int
         From 1 to 10. Above 1, the fit releases one noisy matrix for each fold of the rows. Each has
         the same noise as a single matrix would have, and all of them together cost the same
@@ -279,7 +282,9 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
     def _plan_gram(self, source: Source, budget: Budget, relation: Neighbours) -> GramPlan:
         by_unit, n, owner = source.shares is not None, source.n_rows, type(self).__name__
         domain = self._resolve_domain(source, squared_interval(self))
-        features = self._choose_features(domain, source, auto_size(n, budget))
+        found = self._schedule(source, domain, budget, squared=True)
+        size = None if found is None else found.n_features
+        features = self._choose_features(domain, source, size or auto_size(n, budget))
         n_targets = source.target_shape[0] if source.target_shape else 1
         layout: GramLayout | UnitGramLayout
         if by_unit:
@@ -294,13 +299,14 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
             layout,
             layout.mechanism(budget),
             int(self.folds),
-            self._given_regularisation(features),
+            self._given_regularisation(features, found),
             self.verbose,
+            schedule=found,
         )
 
-    def _given_regularisation(self, features: FeatureMap) -> float | None:
+    def _given_regularisation(self, features: FeatureMap, found: Schedule | None) -> float | None:
         """Return Lambda, or None for "auto". Refuse folds if they have nothing to choose."""
-        given = None if self.regularisation == "auto" else float(self.regularisation)
+        given = self._ridge if found is None else found.strength
         if self.folds > 1 and given is not None and not hasattr(features, "spectrum"):
             raise ParameterError(
                 parameter_message(
@@ -346,6 +352,7 @@ class GramPlan(FitPlan):
     choices: tuple[tuple[float | None, int | None], ...] = ()
     choice: int | None = None  # the position of the chosen pair, after the run
     sums: Any = None
+    schedule: Schedule | None = None
 
     @property
     def by_unit(self) -> bool:
@@ -414,6 +421,7 @@ class GramPlan(FitPlan):
             "regularisation": "chosen on held-out folds" if free else regularisation,
             **({} if self.by_unit else {"folds": {"count": self.folds, "rule": _FOLD_RULE}}),
             "record_scale" if self.by_unit else "integer_grid": grid,
+            **stated(self.schedule, self.features),
         }
 
     def _statistics(self, found: FoldedSolution) -> JSON:

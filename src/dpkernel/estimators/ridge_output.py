@@ -61,9 +61,9 @@ def ridge_of(model: Any) -> float | None:
     if model.folds > 1:
         allowed, advice = "1 with solver='output'", "A fold is one noisy Gram matrix of several."
         raise ParameterError(parameter_message(owner, "folds", allowed, model.folds, advice))
-    if model.regularisation == "auto":
+    ridge: float | None = model._ridge
+    if ridge is None:
         return None
-    ridge = float(model.regularisation)
     if not _RIDGES[0] <= ridge <= _RIDGES[1]:
         allowed = "'auto', or between 1e-100 and 1e100 with solver='output'"
         raise ParameterError(parameter_message(owner, "regularisation", allowed, ridge))

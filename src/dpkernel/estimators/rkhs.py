@@ -29,6 +29,7 @@ from dpkernel.privacy.ledger import Ledger
 from dpkernel.privacy.noise import NoiseSource, SeededNoise
 from dpkernel.privacy.profiles import gaussian_mu
 from dpkernel.privacy.sensitivity import Sensitivity, erm_lipschitz, erm_ridge
+from dpkernel.solvers.erm_schedules import SCHEDULE, schedule
 from dpkernel.solvers.objective_perturbation import BlockRecords
 from dpkernel.solvers.output_perturbation import Risk, minimise_risk
 
@@ -121,7 +122,7 @@ class FunctionModel(RegressorMixin, PrivateEstimator):
         "threshold": (Choice("auto"), Real(0)),
         "kernel": (Choice(*KERNELS), Kind(Kernel)),
         "length_scale": (Choice("auto"), Real(0, math.inf), Kind(list, tuple, np.ndarray)),
-        "regularisation": (Choice("auto"), Real(0, 1e100)),
+        "regularisation": (Choice("auto"), Real(0, 1e100), SCHEDULE),
         "ledger": (Choice(None), Kind(Ledger)),
         "noise": (Choice(None), Kind(NoiseSource)),
         "accept": Kind(tuple, list, set, frozenset),
@@ -185,8 +186,14 @@ class FunctionModel(RegressorMixin, PrivateEstimator):
             "loss": self.loss,
             "threshold": problem.threshold,
             "regularisation": problem.ridge,
+            **({"schedule": {"text": self.regularisation}} if self._by_theorem else {}),
             **more,
         }
+
+    @property
+    def _by_theorem(self) -> bool:
+        """Whether the regularisation is the schedule of a theorem."""
+        return isinstance(self.regularisation, str) and self.regularisation != "auto"
 
     def _problem_for(self, table: FunctionTable, budget: Budget) -> FunctionProblem:
         """Return the problem on a table of this size."""
@@ -209,7 +216,11 @@ class FunctionModel(RegressorMixin, PrivateEstimator):
                 )
         sizes = kernel, kappa, n
         if self.regularisation != "auto":
-            found = FunctionProblem(*sizes, float(self.regularisation), threshold)
+            ridge = self.regularisation
+            if self._by_theorem:
+                squared = threshold is None
+                ridge = schedule(str(ridge), n, budget.epsilon, width, squared=squared).strength
+            found = FunctionProblem(*sizes, float(ridge), threshold)
             if threshold is not None:
                 found.risk.refuse_endless(type(self).__name__)
             return found

@@ -135,9 +135,11 @@ class PrivateQuantileRegressor(RobustModel):
         tenth of the declared range.
     kernel, length_scale, features, n_features
         See ``PrivateKernelRidge``.
-    regularisation : "auto" or float
+    regularisation : "auto", float or str
         Lambda, with y scaled to [-1, 1]. "auto" minimises the error that public numbers let us
         expect.
+        A text is the schedule of a theorem, such as "nie-wang-4(beta=1)"; see
+        ``dpkernel.solvers.erm_schedules``.
     solver : {"objective", "output"}
         Whether noise is added to the problem or to its solution. "objective" is more accurate on
         most tables.
@@ -302,9 +304,11 @@ class PrivateHuberRegressor(RobustModel):
         declared range.
     kernel, length_scale, features, n_features
         See ``PrivateKernelRidge``.
-    regularisation : "auto" or float
+    regularisation : "auto", float or str
         Lambda, with y scaled to [-1, 1]. "auto" minimises the error that public numbers let us
         expect.
+        A text is the schedule of a theorem, such as "nie-wang-4(beta=1)"; see
+        ``dpkernel.solvers.erm_schedules``.
     solver : {"objective", "output"}
         Whether noise is added to the problem or to its solution. "objective" is more accurate on
         most tables.

@@ -43,10 +43,12 @@ class PrivateKernelSVC(PrivateKernelClassifier):
         narrow parabola makes the fit slower.
     kernel, length_scale, features, n_features
         See ``PrivateKernelRidge``.
-    regularisation : "auto" or float
+    regularisation : "auto", float or str
         Lambda. The noise is proportional to 1 / Lambda. "auto" minimises the error that public
         numbers let us expect. A value below n / (1e7 width) is refused, because the solver might
         not end.
+        A text is the schedule of a theorem, such as "nie-wang-4(beta=1)"; see
+        ``dpkernel.solvers.erm_schedules``.
     class_weight : dict, optional
         A public weight for each class, relative to the largest weight.
     bounds, neighbours, ledger, noise, random_state
@@ -173,10 +175,12 @@ class PrivateKernelSVR(RobustModel):
         is a hundredth of the declared range.
     kernel, length_scale, features, n_features
         See ``PrivateKernelRidge``.
-    regularisation : "auto" or float
+    regularisation : "auto", float or str
         Lambda, with y scaled to [-1, 1]. The noise is proportional to 1 / Lambda. "auto" minimises
         the error that public numbers let us expect. A value below n / 1e7, divided by the width on
         the same scale, is refused, because the solver might not end.
+        A text is the schedule of a theorem, such as "nie-wang-4(beta=1)"; see
+        ``dpkernel.solvers.erm_schedules``.
     bounds, y_bounds, neighbours, ledger, noise, random_state
         See ``PrivateKernelRidge``.
     accept : tuple of str

@@ -48,7 +48,8 @@ class Theorem:
 
     def schedule(self, dimension: int) -> Preset:
         """Return the schedule for this number of coefficients."""
-        model, found = self.model, self.model.preset
+        model = self.model
+        found: Any = model.preset
         if not self._own:
             alpha, L = self.loss.holder(ROW_BOUND)
             numbers: dict[str, Any] = {
@@ -70,6 +71,7 @@ class Theorem:
             raise ParameterError(
                 parameter_message(type(model).__name__, "perturbation", allowed, model.perturbation)
             )
+        assert isinstance(found, Preset)
         return found
 
     def size(self, otherwise: int) -> int:

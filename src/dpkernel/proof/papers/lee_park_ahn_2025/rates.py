@@ -22,6 +22,7 @@ from dpkernel.foundations.types import is_real
 from dpkernel.foundations.validation import Constraint, Real, Whole
 from dpkernel.proof.papers.arguments import check
 from dpkernel.proof.papers.arguments import reading as one_of
+from dpkernel.solvers.erm_schedules import curved, linear, lipschitz, mixed, whole_function
 
 _CERTAIN = 1.0  # no logarithm
 
@@ -158,7 +159,7 @@ def theorem_17(
     alpha = 1 in general; alpha = gamma gives Theorem 11.
     """
     _check("theorem_17", n_rows, epsilon, confidence, r=r, gamma=gamma, alpha=alpha)
-    return _curved(n_rows, epsilon, r, gamma, _mixed(r, gamma, alpha), log(1 / confidence) ** 2)
+    return _curved(n_rows, epsilon, r, gamma, mixed(r, gamma, alpha), log(1 / confidence) ** 2)
 
 
 @dataclass(frozen=True)
@@ -236,8 +237,8 @@ def theorem_18(
     _check("theorem_18", n_rows, epsilon, confidence, gamma=gamma, **others)
     power = gamma if alpha is None else alpha
     private = (n_rows * epsilon) ** (-2 / (2 + power))
-    lam = max(n_rows**-0.5, private)
-    return KernelRate(n_rows**-0.5, private, log(1 / confidence) ** 2, lam, lam**-power)
+    lam, features = lipschitz(n_rows, epsilon, power)
+    return KernelRate(n_rows**-0.5, private, log(1 / confidence) ** 2, lam, features)
 
 
 def theorem_19(n_rows: int, epsilon: float, *, r: float, gamma: float) -> KernelRate:
@@ -249,13 +250,23 @@ def theorem_19(n_rows: int, epsilon: float, *, r: float, gamma: float) -> Kernel
     return _curved(n_rows, epsilon, r, gamma, gamma, log(n_rows) ** 2)
 
 
+def theorem_58(n_rows: int, epsilon: float, *, r: float, gamma: float) -> KernelRate:
+    r"""Return the rate of Theorem 58: Theorem 19 under Assumption 11 instead of Assumption 10.
+
+    Assumption 11 asks for strong convexity at all f with sup \|f\| <= e_inf times the norm of the best
+    function, for some e_inf > 4. The rate is that of Theorem 19.
+    """
+    _check("theorem_58", n_rows, epsilon, r=r, gamma=gamma)
+    return theorem_19(n_rows, epsilon, r=r, gamma=gamma)
+
+
 def theorem_21(n_rows: int, epsilon: float, *, r: float, gamma: float, alpha: float) -> KernelRate:
     """Return the rate of Theorem 21: Algorithm 4 under local strong convexity.
 
     It is that of Theorem 17 with log^2 n in place of log^2(1/t).
     """
     _check("theorem_21", n_rows, epsilon, r=r, gamma=gamma, alpha=alpha)
-    return _curved(n_rows, epsilon, r, gamma, _mixed(r, gamma, alpha), log(n_rows) ** 2)
+    return _curved(n_rows, epsilon, r, gamma, mixed(r, gamma, alpha), log(n_rows) ** 2)
 
 
 def theorem_22(n_rows: int, epsilon: float, *, r: float, gamma: float) -> KernelRate:
@@ -267,9 +278,8 @@ def theorem_22(n_rows: int, epsilon: float, *, r: float, gamma: float) -> Kernel
     but twice the noise does not change the rate.
     """
     _check("theorem_22", n_rows, epsilon, r=r, gamma=gamma)
-    total = n_rows * epsilon
-    lam = max(n_rows ** (-1 / (2 * r + gamma)), total ** (-1 / (r + 1)))
-    private = total ** (-4 * r / (2 * r + 2))
+    lam, _ = whole_function(n_rows, epsilon, r, gamma)
+    private = (n_rows * epsilon) ** (-4 * r / (2 * r + 2))
     return KernelRate(_known(n_rows, r, gamma), private, log(n_rows) ** 2, lam)
 
 
@@ -346,27 +356,20 @@ def _known(n_rows: int, r: float, gamma: float) -> float:
     return float(n_rows ** (-2 * r / (2 * r + gamma)))
 
 
-def _mixed(r: float, gamma: float, alpha: float) -> float:
-    """Return gamma_alpha = (2r-1) gamma + (2-2r) alpha."""
-    return (2 * r - 1) * gamma + (2 - 2 * r) * alpha
-
-
 def _curved(
     n_rows: int, epsilon: float, r: float, gamma: float, fit: float, logarithms: float
 ) -> KernelRate:
     """Return the rate of the squared loss and of losses with curvature. ``fit`` is gamma_alpha."""
     total = n_rows * epsilon
-    lam = max(n_rows ** (-1 / (2 * r + gamma)), total ** (-2 / (4 * r + fit)))
+    lam, features = curved(n_rows, epsilon, r, gamma, fit)
     private = total ** (-4 * r / (4 * r + fit))
-    features = lam ** -(2 * r + fit - 1)
     return KernelRate(_known(n_rows, r, gamma), private, logarithms, lam, features)
 
 
 def _linear(n_rows: int, epsilon: float, rank: int, known: float, confidence: float) -> KernelRate:
     total = n_rows * epsilon
     private = min(sqrt(rank) / total, total ** (-2 / 3))
-    lam = max(private, known)
-    features = total * lam * sqrt(min(1 / lam, rank))
+    lam, features = linear(n_rows, epsilon, rank, known)
     return KernelRate(known, private, log(1 / confidence) ** 2, lam, features)
 
 
