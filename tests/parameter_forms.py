@@ -16,7 +16,7 @@ from dpkernel.estimators.regressor import BudgetPlan
 from dpkernel.models.features import FourierFeatures
 from dpkernel.models.kernels import REGISTRY as KERNELS
 from dpkernel.models.kernels import Gaussian
-from dpkernel.models.losses import Huber, Logistic
+from dpkernel.models.losses import Huber, HuberisedHinge, Logistic
 from dpkernel.solvers.sgd_presets import PRESETS, Preset
 
 IDEALISED = ("idealised-arithmetic",)
@@ -121,7 +121,21 @@ OWN_FORMS: dict[tuple[str, str], list[dict[str, Any]]] = {
     ("PrivateKernelRidge", "solver"): forms("solver", "gram", "output"),
     ("PrivateQuantileRegressor", "width"): forms("width", "auto", 0.1, np.float64(0.1)),
     ("PrivateKernelSVR", "width"): forms("width", "auto", 0.1, np.float64(0.1)),
-    ("PrivateKernelClassifier", "loss"): forms("loss", "smoothed_hinge", "logistic"),
+    ("PrivateKernelClassifier", "loss"): [
+        *forms("loss", "smoothed_hinge", "logistic", "hinge", "squared_hinge", "huberised_hinge"),
+        *forms("loss", Logistic(), HuberisedHinge(0.25)),
+    ],
+    ("PrivateHuberRegressor", "loss"): forms(
+        "loss",
+        "huber",
+        "absolute",
+        "quantile",
+        "smoothed_pinball",
+        "smoothed_insensitive",
+        Huber(0.3),
+    ),
+    ("PrivateCurator", "loss"): forms("loss", "squared", "huber", "logistic", Huber(0.3)),
+    ("PrivateGridRegressor", "loss"): forms("loss", "squared", "huber", "absolute", Huber(0.3)),
     ("PrivateSGDClassifier", "loss"): [
         *forms("loss", "smoothed_hinge", "log_loss", "squared_hinge", Logistic()),
         {"loss": "hinge", "perturbation": "output"},

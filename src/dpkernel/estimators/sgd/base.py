@@ -13,6 +13,7 @@ from dpkernel.data.domain import Domain, Interval, Levels
 from dpkernel.data.sources import Source
 from dpkernel.estimators.base import FitPlan, Fitted, logger
 from dpkernel.estimators.kernel_model import KernelModel
+from dpkernel.estimators.loss_choice import named_loss
 from dpkernel.estimators.objective_model import auto_size
 from dpkernel.estimators.records import ROW_BOUND, RecordRecipe, Targets
 from dpkernel.estimators.sgd.fits import GradientFit, OutputFit
@@ -22,14 +23,13 @@ from dpkernel.estimators.sgd.theorem import Theorem
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import JSON, Array, Budget, Neighbours
 from dpkernel.foundations.validation import Choice, Constraint, Kind, Real, Whole
-from dpkernel.models.losses import REGISTRY, Loss, loss_from_dict
+from dpkernel.models.losses import Loss, loss_from_dict
 from dpkernel.privacy.certificate import Release
 from dpkernel.privacy.noise import Noise
 from dpkernel.solvers.sgd_presets import PRESETS, Preset
 
 _OUTPUT_ORDERS = ("auto", "shuffle", "fixed", "replacement")
 _GRADIENT_ORDERS = ("auto", "uniform", "poisson")
-_ALIASES = {"squared_error": "squared", "log_loss": "logistic", "quantile": "pinball"}
 
 
 class SGDModel(KernelModel):
@@ -103,18 +103,7 @@ class SGDModel(KernelModel):
 
     def _loss_named(self, labels: bool) -> Loss:
         """Return the loss: a registered one by name, or an object that the user passed."""
-        given = self.loss
-        if isinstance(given, str):
-            cls = REGISTRY.get(_ALIASES.get(given, given))
-            found = None if cls is None else self._default(cls)
-        else:
-            # a loss class of the user's own could state constants that do not hold
-            found = given if REGISTRY.get(getattr(given, "kind", "")) is type(given) else None
-        if found is None or found.labels is not labels:
-            known = sorted(kind for kind, cls in REGISTRY.items() if cls.labels is labels)
-            allowed = f"one of {', '.join(known)}, or such a loss of dpkernel.models.losses"
-            raise ParameterError(parameter_message(type(self).__name__, "loss", allowed, given))
-        return found
+        return named_loss(type(self).__name__, self.loss, labels=labels, make=self._default)
 
     def _default(self, cls: type[Loss]) -> Loss:
         """Return a loss of this class with parameters that suit this estimator."""
