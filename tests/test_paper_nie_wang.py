@@ -165,3 +165,26 @@ def test_labels_and_sizes_are_checked(table):
         PublishedPerturbedRisk(loss="hinge").fit(X, y)
     with pytest.raises(DataError, match="at most 5000 rows"):
         PublishedPerturbedRisk().fit(np.zeros((5001, 1)), np.zeros(5001))
+
+
+@pytest.mark.parametrize("quantile", [0.1, 0.5, 0.8])
+def test_the_pinball_loss_as_printed(table, quantile):
+    X, y = table
+    options = {"loss": "pinball", "quantile": quantile, "lam": 0.02, "noise": SeededNoise(0)}
+    printed = PublishedPerturbedRisk(0.5, **options).fit(X, y)
+    slope = max(quantile, 1 - quantile)
+    assert printed.noise_scale_ == pytest.approx(slope / (0.02 * 2 * 60 * 0.5))
+    corrected = PublishedPerturbedRisk(0.5, **options, scale="corrected").fit(X, y)
+    assert corrected.noise_scale_ == pytest.approx(2 * printed.noise_scale_)
+    kernel, rows, alpha = printed._function
+    matrix = kernel(rows)
+
+    def risk(a):
+        r = np.clip(y, -1, 1) - matrix @ a
+        return float(np.mean(np.maximum(quantile * r, (quantile - 1) * r)) + 0.02 * a @ matrix @ a)
+
+    steps = 0.01 * np.random.default_rng(0).normal(size=(50, 60))
+    assert all(risk(alpha) <= risk(alpha + step) + 1e-3 for step in steps)
+    assert not printed.certificate_.valid
+    with pytest.raises(ParameterError, match="'quantile' parameter"):
+        PublishedPerturbedRisk(loss="pinball", quantile=1.0).fit(X, y)
