@@ -187,12 +187,12 @@ def test_printed_algorithms_take_other_kernels(kernel):
     rng = np.random.default_rng(0)
     X, options = rng.uniform(-1, 1, (40, 2)), {"kernel": kernel, "noise": SeededNoise(0)}
     y = np.sign(X[:, 0])
-    one = lee.PublishedAlgorithm1(1e6, 0.1, n_features=4000, target_bound=1.0, **options)
+    one = lee.PublishedAlgorithm1(1e6, 0.1, n_features=1500, target_bound=1.0, **options)
     predicted = one.fit_predict(X, y, X[:5])
     matrix = one._kernel(2)(X)
     assert matrix.diagonal().max() <= 1 + 1e-12
     wanted = matrix[:5] @ np.linalg.solve(matrix + 0.1 * 40 * np.eye(40), y)
-    np.testing.assert_allclose(predicted, wanted, atol=0.3)
+    np.testing.assert_allclose(predicted, wanted, atol=0.4)
     lee.PublishedAlgorithm2(**options, n_features=5).fit_predict(X, y, X[:2])
     five = lee.PublishedAlgorithm5(**options).fit(X, y)
     assert five.predict(X[:2]).shape == (2,)
@@ -200,10 +200,10 @@ def test_printed_algorithms_take_other_kernels(kernel):
         (lee.PublishedAlgorithm3, {"target_bound": 1.0}),
         (lee.PublishedAlgorithm4, {}),
     ):
-        model = cls(**options, **more, n_features=2000)
+        model = cls(**options, **more, n_features=600)
         if kernel in ("linear", "polynomial"):
             with pytest.raises(ParameterError, match="'kernel' parameter.*shift-invariant"):
                 model.fit(X, y)
             continue
         phi = model.fit(X, y).transform(X)
-        assert np.abs(phi @ phi.T - matrix).max() < 0.15
+        assert np.abs(phi @ phi.T - matrix).max() < 0.3
