@@ -234,7 +234,7 @@ def _finish(figure: Any, panels: Any, request: Request, item: str, rows: list[Ro
     legend = panels[0].get_legend_handles_labels()
     width = float(figure.get_size_inches()[0])
     figure.legend(
-        *legend, loc="outside lower center", ncols=max(1, int(width / 3.1)), fontsize="small"
+        *legend, loc="outside lower center", ncols=max(1, int(width / 3.7)), fontsize="small"
     )
     name = f"lee-park-ahn-{item}"
     return [
