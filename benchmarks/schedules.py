@@ -1,8 +1,8 @@
 """How accurate the schedules of the theorems are at a practical size, next to what dpkernel chooses.
 
-``python benchmarks/schedules.py [--repetitions 5]``: california with 16,000 training rows at epsilon = 1
-and delta = 1e-6; R^2 on the other rows, with its standard error over random splits. Presets and schedules
-have the exponents that stand when none are written.
+``python benchmarks/schedules.py [--repetitions 5]``: california with 16,000 training rows at epsilon =
+1 and delta = 1e-6; R^2 on the other rows, with its standard error over random splits. Presets and
+schedules have the exponents that stand when none are written.
 """
 
 from __future__ import annotations

@@ -203,7 +203,9 @@ def test_lemma_1_has_the_constants_of_the_loss_and_holds_for_a_stable_algorithm(
     assert found.stability == pytest.approx(3.0 * 0.1 * math.log(200) * doubt)
     assert found.sampling == pytest.approx(6.5 * math.sqrt(doubt / 200))
     assert found.total == found.stability + found.sampling
-    assert wlyz.lemma_1(200, 0.1, constants, size=2.0, c=3.0).total == pytest.approx(3 * found.total)
+    assert wlyz.lemma_1(200, 0.1, constants, size=2.0, c=3.0).total == pytest.approx(
+        3 * found.total
+    )
     rng, ridge = np.random.default_rng(0), 40.0
     for _ in range(50):
         X, new = (rng.uniform(-1, 1, (n, 1)) for n in (200, 2000))

@@ -136,7 +136,7 @@ def lemma_1(
     (``HolderConstants.of``).
     """
     given = {"stability": stability, "size": size, "c": c}
-    check("lemma_1", n_rows=n_rows, confidence=confidence, **given)
+    check("lemma_1", None, n_rows=n_rows, confidence=confidence, **given)
     slope, doubt = constants.gradient_bound(size), log(1 / confidence)
     height = constants.M0 + slope * size
     return Generalisation(
