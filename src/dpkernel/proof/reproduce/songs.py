@@ -24,6 +24,7 @@ import numpy as np
 
 from dpkernel.foundations.errors import DataError
 from dpkernel.foundations.types import Array
+from dpkernel.proof.reproduce.design import generator
 
 URL = "https://archive.ics.uci.edu/static/public/203/yearpredictionmsd.zip"
 FILE = "YearPredictionMSD.zip"
@@ -56,7 +57,7 @@ class Songs:
         """Return a uniform excerpt with a fixed seed, or the table itself if it is not larger."""
         if len(self.year) <= rows:
             return self
-        chosen = np.sort(np.random.default_rng(0).permutation(len(self.year))[:rows])
+        chosen = np.sort(generator(4).permutation(len(self.year))[:rows])
         return _of(self.X[chosen], self.year[chosen])
 
     def sample(self, rows: int, draws: np.random.Generator) -> tuple[Array, Array]:
