@@ -16,7 +16,7 @@ from dpkernel.estimators.regressor import BudgetPlan
 from dpkernel.models.features import FourierFeatures
 from dpkernel.models.kernels import REGISTRY as KERNELS
 from dpkernel.models.kernels import Gaussian
-from dpkernel.models.losses import Huber, Logistic
+from dpkernel.models.losses import Huber, HuberisedHinge, Logistic
 from dpkernel.solvers.sgd_presets import PRESETS, Preset
 
 IDEALISED = ("idealised-arithmetic",)
@@ -55,7 +55,10 @@ FORMS: dict[str, list[dict[str, Any]]] = {
         {"features": FourierFeatures(8)},
     ],
     "n_features": forms("n_features", "auto", 8, np.int64(8)),
-    "regularisation": forms("regularisation", "auto", 20.0, 20, np.float64(20.0), np.int64(20)),
+    "regularisation": [
+        *forms("regularisation", "auto", 20.0, 20, np.float64(20.0), np.int64(20)),
+        *forms("regularisation", "nie-wang-4", "lee-18(gamma=0.25)"),
+    ],
     "bounds": [
         *forms("bounds", (-1, 1), [-1.0, 1.0], np.array([-1.0, 1.0]), BOX),
         *forms("bounds", (np.full(3, -1.0), np.full(3, 1.0)), (-1, [1, 2, 3])),
@@ -100,6 +103,8 @@ FORMS: dict[str, list[dict[str, Any]]] = {
         {"preset": "holder-12", "perturbation": "gradient"},
         {"preset": OWN_SCHEDULE, "perturbation": "output"},
     ],
+    "r": forms("r", 1.0, 0.9, 1, preset="wang-guo-1", perturbation="output", capacity=0.6),
+    "capacity": forms("capacity", 0.5, np.float64(0.7), preset="wang-guo-1", perturbation="output"),
     "quantile": forms("quantile", 0.5, [0.1, 0.9], (0.1, 0.5), np.array([0.1, 0.9])),
     "tube": forms("tube", "auto", 0.0, 0.1, np.float64(0.1)),
     "n_sketch": forms("n_sketch", "auto", 60, np.int64(60)),
@@ -116,7 +121,21 @@ OWN_FORMS: dict[tuple[str, str], list[dict[str, Any]]] = {
     ("PrivateKernelRidge", "solver"): forms("solver", "gram", "output"),
     ("PrivateQuantileRegressor", "width"): forms("width", "auto", 0.1, np.float64(0.1)),
     ("PrivateKernelSVR", "width"): forms("width", "auto", 0.1, np.float64(0.1)),
-    ("PrivateKernelClassifier", "loss"): forms("loss", "smoothed_hinge", "logistic"),
+    ("PrivateKernelClassifier", "loss"): [
+        *forms("loss", "smoothed_hinge", "logistic", "hinge", "squared_hinge", "huberised_hinge"),
+        *forms("loss", Logistic(), HuberisedHinge(0.25)),
+    ],
+    ("PrivateHuberRegressor", "loss"): forms(
+        "loss",
+        "huber",
+        "absolute",
+        "quantile",
+        "smoothed_pinball",
+        "smoothed_insensitive",
+        Huber(0.3),
+    ),
+    ("PrivateCurator", "loss"): forms("loss", "squared", "huber", "logistic", Huber(0.3)),
+    ("PrivateGridRegressor", "loss"): forms("loss", "squared", "huber", "absolute", Huber(0.3)),
     ("PrivateSGDClassifier", "loss"): [
         *forms("loss", "smoothed_hinge", "log_loss", "squared_hinge", Logistic()),
         {"loss": "hinge", "perturbation": "output"},
@@ -129,6 +148,10 @@ OWN_FORMS: dict[tuple[str, str], list[dict[str, Any]]] = {
 PURE = {"delta": 0.0, "accept": IDEALISED}
 for _name in ("PrivateQuantileRegressor", "PrivateHuberRegressor", "PrivateKernelSVR"):
     OWN_FORMS[_name, "delta"] = [*FORMS["delta"], PURE]
+OWN_FORMS["PrivateKernelRidge", "delta"] = [
+    *FORMS["delta"],
+    *({**pure, "solver": "output"} for pure in (PURE, {"delta": 0.0})),
+]
 for _name in ("PrivateKernelClassifier", "PrivateKernelSVC"):
     OWN_FORMS[_name, "delta"] = [*FORMS["delta"], PURE]
 for _name in ("PrivateSGDRegressor", "PrivateSGDClassifier"):

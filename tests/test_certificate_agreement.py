@@ -88,6 +88,9 @@ def asked_once():
 MAKERS = {
     **{name: lambda name=name: of_table(name) for name in BUILDERS},
     "ridge, folds": lambda: fitted(ridge(folds=3)),
+    "ridge, theorem": lambda: fitted(ridge(regularisation="lee-11", bounds=(-1, 1))),
+    "sgd, theorem": lambda: fitted(sgd(perturbation="output", preset="holder-9")),
+    "pure output": lambda: fitted(ridge(solver="output", delta=0.0)),
     "ridge, units": lambda: (
         ridge(bounds=(-1, 1)).fit(*table(), groups=np.arange(ROWS) // 2).certificate_
     ),
@@ -124,6 +127,8 @@ REPORTED = {
     r"public\.domain\..*": (),
     r"public\.feature_map\.(kind|parameters\..*)": (),
     r"public\.(kernel\.\w+|point\.\d+|confidence|strategy|preset|row_bound|folds\.rule)": (),
+    r"public\.preset_differs\.\d+": (),
+    r"public\.schedule\..*": (),
     r"public\.regularisation": ("ridge", "strength"),
     r"public\.budget_plan\..*": (),
     r"public\.(weights|budgets)\..*|public\.steps\.\d+\.\d": (),

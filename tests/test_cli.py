@@ -124,6 +124,28 @@ def test_fit_predict_and_report_of_a_classifier(study):
         assert " changes with ward." in page and "changes with ward=" not in page
 
 
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        ("days", ()),
+        ("days", ("--task", "quantile")),
+        ("days", ("--estimator", "PrivateHuberRegressor")),
+        ("days", ("--estimator", "PrivateKernelSVR")),
+        ("sick", ("--task", "classification")),
+    ],
+    ids=str,
+)
+def test_pure_epsilon_needs_no_other_option(study, tmp_path, target, words):
+    table, bounds = study / "patients.csv", study / f"{target}.toml"
+    given = "--bounds", bounds, "--target", target, "--out", tmp_path / "m.dpk", "--json"
+    result = inside("fit", table, *given, "--epsilon", 2, "--delta", 0, *words)
+    assert result.returncode == 0, result.stderr
+    told = json.loads(result.stdout)
+    assert told["delta"] == 0 and 1.99 < told["epsilon"] <= 2 and told["private"]
+    kinds = [r.mechanism.kind for r in dpkernel.load(tmp_path / "m.dpk").certificate_.releases]
+    assert kinds == ["laplace"]
+
+
 def test_bounds_writes_names_only_or_spends_what_was_stated(study):
     out = study / "template.toml"
     result = inside("bounds", study / "patients.csv", "--schema", "--out", out)

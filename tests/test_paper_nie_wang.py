@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy.optimize import minimize
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.svm import SVC
 
@@ -22,6 +23,7 @@ from dpkernel.proof.papers.nie_wang_2016 import (
     printed_lipschitz,
     printed_scale,
     printed_theorem_1,
+    strong_convexity,
     theorem_2,
 )
 from dpkernel.solvers.erm_presets import nie_wang_theorem_4, risk_preset
@@ -165,3 +167,71 @@ def test_labels_and_sizes_are_checked(table):
         PublishedPerturbedRisk(loss="hinge").fit(X, y)
     with pytest.raises(DataError, match="at most 5000 rows"):
         PublishedPerturbedRisk().fit(np.zeros((5001, 1)), np.zeros(5001))
+
+
+@pytest.mark.parametrize("quantile", [0.1, 0.5, 0.8])
+def test_the_pinball_loss_as_printed(table, quantile):
+    X, y = table
+    options = {"loss": "pinball", "quantile": quantile, "lam": 0.02, "noise": SeededNoise(0)}
+    printed = PublishedPerturbedRisk(0.5, **options).fit(X, y)
+    slope = max(quantile, 1 - quantile)
+    assert printed.noise_scale_ == pytest.approx(slope / (0.02 * 2 * 60 * 0.5))
+    corrected = PublishedPerturbedRisk(0.5, **options, scale="corrected").fit(X, y)
+    assert corrected.noise_scale_ == pytest.approx(2 * printed.noise_scale_)
+    kernel, rows, alpha = printed._function
+    matrix = kernel(rows)
+
+    def risk(a):
+        r = np.clip(y, -1, 1) - matrix @ a
+        return float(np.mean(np.maximum(quantile * r, (quantile - 1) * r)) + 0.02 * a @ matrix @ a)
+
+    steps = 0.01 * np.random.default_rng(0).normal(size=(50, 60))
+    assert all(risk(alpha) <= risk(alpha + step) + 1e-3 for step in steps)
+    assert not printed.certificate_.valid
+    with pytest.raises(ParameterError, match="'quantile' parameter"):
+        PublishedPerturbedRisk(loss="pinball", quantile=1.0).fit(X, y)
+
+
+REGULARISERS = {
+    "norm": ({}, lambda b: b @ b),
+    "weighted": ({"weights": (0.5, 3.0)}, lambda b: 0.5 * b[0] ** 2 + 3 * b[1] ** 2),
+    "elastic": ({}, lambda b: b @ b + 0.3 * np.abs(b).sum()),
+    "p-norm": ({"p": 1.5}, lambda b: np.sum(np.abs(b) ** 1.5) ** (2 / 1.5)),
+}
+
+
+@pytest.mark.parametrize("name", REGULARISERS)
+def test_theorem_2_holds_for_other_regularisers(name, rng):
+    """By the definition: minimisers of random neighbouring problems, and strong convexity itself."""
+    options, omega = REGULARISERS[name]
+    gamma = strong_convexity(name, **options)
+    for _ in range(2000):
+        f, g, t = rng.normal(size=2), rng.normal(size=2), rng.random()
+        middle = t * omega(f) + (1 - t) * omega(g) - gamma / 2 * t * (1 - t) * (f - g) @ (f - g)
+        assert omega(t * f + (1 - t) * g) <= middle + 1e-12
+    most = 0.0
+    for _ in range(12):
+        X = rng.normal(size=(6, 2))
+        X /= np.linalg.norm(X, axis=1, keepdims=True)
+        signs, lam = rng.choice([-1.0, 1.0], 6), 0.5
+
+        def best(X, signs, lam=lam):
+            def risk(b):
+                return float(np.mean(np.logaddexp(0, -signs * (X @ b))) + lam * omega(b))
+
+            return minimize(risk, np.zeros(2), method="Nelder-Mead",
+                            options={"xatol": 1e-9, "fatol": 1e-13}).x  # fmt: skip
+
+        other, turned = X.copy(), signs.copy()
+        other[0], turned[0] = -signs[0] * X[1], 1.0
+        moved = np.linalg.norm(best(X, signs) - best(other, turned))
+        most = max(most, moved / theorem_2(1.0, 1.0, lam, 6, gamma))
+    assert 0.02 < most <= 1
+
+
+def test_regularisers_without_a_proof_are_refused():
+    with pytest.raises(ParameterError, match="not strongly convex.*two different spaces"):
+        strong_convexity("coefficients")
+    for bad in ({"p": 1.0}, {"weights": ()}, {"weights": (0.0,)}):
+        with pytest.raises(ParameterError, match="of strong_convexity"):
+            strong_convexity("p-norm", **bad)

@@ -21,6 +21,15 @@ BROKEN: list[tuple[str, dict[str, Any], tuple[str, ...]]] = [
         {"target_bound": 1.0, "norm_bound": "nested"},
         ("003-3", "one root over both terms"),
     ),
+    (
+        "PublishedAlgorithm1",
+        {"target_bound": 1.0, "truncation": "mean"},
+        ("003-4", "clipped as a whole can move by 2 T"),
+    ),
+    ("PublishedAlgorithm1", {"target_bound": 1.0, "kernel": "linear"}, ("003-12",)),
+    ("PublishedCanonicalEstimator", {}, ("d^(beta/2)",)),
+    ("PublishedPerturbedRisk", {"loss": "pinball"}, ("004-1",)),
+    ("PublishedSketchedERM", {"n_sketch": 5, "affine": True}, ("001-1",)),
     ("PublishedAlgorithm2", {}, ("003-6", "003-7", "003-12", "moves it by 2 c_1 Delta")),
     (
         "PublishedAlgorithm3",
@@ -48,6 +57,7 @@ BROKEN: list[tuple[str, dict[str, Any], tuple[str, ...]]] = [
 ]
 # whose noise is enough: the claim is true, and proved here by another way than the paper's
 PROVED: list[tuple[str, dict[str, Any]]] = [
+    ("PublishedCanonicalEstimator", {"reading": "corrected"}),
     ("PublishedOutputSGD", {}),
     ("PublishedOutputSGD", {"radius": 1.0, "loss": "hinge"}),
     ("PublishedRandomFeatureSGD", {"target_bound": 1.0, "sensitivity": "proof"}),

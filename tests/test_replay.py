@@ -179,6 +179,9 @@ CASES = {
     "PrivateKernelRidge output": Case(
         model(PrivateKernelRidge, REAL, **SMALL, solver="output"), attained=(0.05, 0.05)
     ),
+    "PrivateKernelRidge output, pure": Case(
+        model(PrivateKernelRidge, REAL, **SMALL, solver="output", delta=0.0), attained=(0.01, 0.01)
+    ),
     "PrivateKernelRidge output, weak ridge": Case(
         model(PrivateKernelRidge, REAL, **SMALL, solver="output", regularisation=0.1),
         attained=(0.01, 0.01),
@@ -321,6 +324,17 @@ CASES = {
     "PrivateGridRegressor huber": Case(
         model(PrivateGridRegressor, REAL, side=3, loss="huber", accept=IDEALISED),
         attained=(0.05, 0.05),
+    ),
+    "PrivateGridRegressor logistic": Case(
+        model(PrivateGridRegressor, REAL, side=3, loss="logistic", accept=IDEALISED),
+        attained=(0.01, 0.01),
+    ),
+    "PrivateHuberRegressor pinball": Case(
+        model(PrivateHuberRegressor, REAL, **SMALL, loss="pinball", regularisation=5.0)
+    ),
+    "PrivateKernelClassifier huberised hinge": Case(
+        model(PrivateKernelClassifier, LABELS, **SMALL, loss="huberised_hinge", regularisation=5.0),
+        labels=True,
     ),
     "PrivateCurator.predict_once": Case(one_prediction, attained=(0.1, 0.1)),
     "PrivateBounds": Case(transformer(PrivateBounds)),

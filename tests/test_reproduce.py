@@ -12,8 +12,16 @@ import pytest
 from typer.testing import CliRunner
 
 from dpkernel import Budget
+from dpkernel.cli import app
 from dpkernel.foundations.errors import DataError, ParameterError
-from dpkernel.proof.reproduce import FIGURES, lee_park_ahn, needs_songs, reproduce, wang_lei
+from dpkernel.proof.reproduce import (
+    CLAIMS,
+    FIGURES,
+    lee_park_ahn,
+    needs_songs,
+    reproduce,
+    wang_lei,
+)
 from dpkernel.proof.reproduce import __main__ as command
 from dpkernel.proof.reproduce import songs as song_module
 from dpkernel.proof.reproduce.design import EPSILONS, NOISE, design, generator, response_noise
@@ -23,7 +31,7 @@ from dpkernel.proof.reproduce.lee_park_ahn import (
     against_epsilon,
     against_features,
 )
-from dpkernel.proof.reproduce.output import read_csv
+from dpkernel.proof.reproduce.output import new_figure, read_csv
 from dpkernel.proof.reproduce.repetitions import (
     CORRECTED_1,
     KERNEL_RIDGE,
@@ -192,7 +200,7 @@ def test_a_figure_is_a_picture_and_a_table(tmp_path):
     found = lee_park_ahn.dimension_figure("fig4", 10, request)
     assert [path.name for path in found] == ["lee-park-ahn-fig4.png", "lee-park-ahn-fig4.csv"]
     assert found[0].read_bytes()[:4] == b"\x89PNG"
-    assert found[1].read_text().startswith("# command: the command\n# dpkernel: ")
+    assert found[1].read_text().startswith("# command: the command\n# commit: ")
     rows = read_csv(found[1])
     assert {row["method"] for row in rows} >= {PRINTED_1, PRINTED_3, CORRECTED_1, RIDGE}
     assert {row["n_features"] for row in rows if row["method"] == PRINTED_1} == {"4", "6"}
@@ -468,7 +476,7 @@ def test_all_goes_on_without_the_songs(tmp_path, monkeypatch):
         return [Path(f"{paper}-{item}.png"), Path(f"{paper}-{item}.csv")]
 
     monkeypatch.setattr(command, "reproduce", stand_in_for)
-    monkeypatch.setattr(command, "shown", lambda path: "the table")
+    monkeypatch.setattr(command, "shown", lambda path: "a stand-in of it")
     result = call("all", "--quick", "--out", str(tmp_path))
     assert result.exit_code == 0
     assert result.output.count("The Million Song figures are left out: No songs.") == 1
@@ -476,5 +484,50 @@ def test_all_goes_on_without_the_songs(tmp_path, monkeypatch):
         ("lee-park-ahn", f"fig{k}") for k in range(7, 13)
     ]
     assert len(re.findall("written:", result.output)) == 2 * (len(FIGURES) - 7)
-    assert result.output.count("the table") == 1
+    assert result.output.count("a stand-in of it") == 1
     assert call("lee-park-ahn", "fig3").exit_code == 1
+
+
+# --- claims -----------------------------------------------------------------------------------------
+
+
+def test_every_item_says_what_the_paper_claims_what_came_out_and_why():
+    assert set(CLAIMS) == set(FIGURES)
+    for claim in CLAIMS.values():
+        assert all(len(line.split()) >= 8 and line.endswith(".") for line in claim.lines())
+
+
+@pytest.mark.parametrize("item", ["fig1", "table1"])
+def test_picture_table_and_console_carry_the_claim(tmp_path, item):
+    result = CliRunner().invoke(app, ["reproduce", "wang-lei", item, "--out", str(tmp_path)])
+    assert result.exit_code == 0, result.output
+    text = (tmp_path / f"wang-lei-{item}.csv").read_text(encoding="utf-8")
+    said = " ".join(result.output.split())
+    for line in CLAIMS["wang-lei", item].lines():
+        assert f"# {line}\n" in text and line in said
+    commit = re.search(r"^# commit: (\S+)$", text, re.M)[1]
+    assert commit == "none" or re.fullmatch(r"[0-9a-f]{9,}", commit)
+
+
+@pytest.mark.parametrize("columns", [1, 2, 3, 4])
+def test_legends_and_claims_lie_inside_their_picture(columns, tmp_path):
+    figure, panels = new_figure(columns)
+    for k in range(8):
+        panels[0].plot([1, 2], [k, k], label=f"a method with a rather long name, number {k}")
+    request = Request(tmp_path, "c", 1, claim=CLAIMS["lee-park-ahn", "fig3"])
+    lee_park_ahn._finish(figure, panels, request, "fig3", [{"a": 1}])
+    figure.canvas.draw()
+    whole = figure.bbox
+    for artist in (*figure.legends, figure._suptitle):
+        box = artist.get_window_extent()
+        assert box.x0 >= whole.x0 - 1 and box.x1 <= whole.x1 + 1
+        assert box.y0 >= whole.y0 - 1 and box.y1 <= whole.y1 + 1
+
+
+def test_songs_come_from_an_excerpt_unless_the_whole_table_is_asked_for(tmp_path, rng):
+    X, year = rng.normal(size=(8000, 90)), rng.integers(1922, 2012, 8000)
+    np.savez(tmp_path / "songs.npz", X=X, y=year)
+    data = tmp_path / "songs.npz"
+    some, again = (Request(tmp_path, "c", 1, data=data).songs() for _ in range(2))
+    assert len(some.year) == 7000 and some.digest == again.digest
+    assert len(Request(tmp_path, "c", 1, data=data, whole=True).songs().year) == 8000

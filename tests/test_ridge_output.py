@@ -140,6 +140,39 @@ def test_one_spend_a_certificate_and_a_file(table, tmp_path):
     assert load(save(gram, tmp_path / "gram")).solver == "gram"
 
 
+@pytest.mark.parametrize("targets", [None, 2])
+@pytest.mark.parametrize("relation", ["replace-one", "zero-out"])
+@pytest.mark.parametrize("accept", [(), ("idealised-arithmetic",)])
+def test_pure_epsilon(table, targets, relation, accept, tmp_path):
+    X, y = table
+    y = y if targets is None else np.column_stack([y] * targets)
+    ledger = Ledger(budget=Budget(2.0), neighbours=relation)
+    options = {"epsilon": 2.0, "delta": 0.0, "neighbours": relation, "accept": accept}
+    model = ridge(regularisation=20.0, **options, ledger=ledger).fit(X, y)
+    certificate = model.certificate_
+    assert certificate.delta == 0 and 1.999 < certificate.epsilon <= 2 and certificate.valid
+    assert certificate.verify() and certificate.assumptions == accept
+    (mechanism,) = (release.mechanism for release in certificate.releases)
+    numbers = 9 * (targets or 1)
+    relation = Neighbours.resolve(relation)
+    moved = erm_ridge(relation, row=1.0, target=1.0, strength=20.0, n_rows=300).value
+    moved *= math.sqrt(targets or 1) * (1 if accept else math.sqrt(numbers))  # l2, or l1
+    assert moved / 2 < mechanism.noise_scale < 1.003 * moved / 2
+    again = load(save(model, tmp_path / "model"))
+    assert (again.delta, again.accept, again.solver) == (0.0, accept, "output")
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
+
+
+def test_pure_noise_is_chosen_for_with_its_own_ridge(table):
+    """Laplace noise is larger, so it gets a ridge that is at least as large."""
+    options = {"epsilon": 1.0, "delta": 0.0}
+    chosen = [
+        ridge(**options, accept=accept).fit(*table).certificate_.public["regularisation"][0]
+        for accept in (("idealised-arithmetic",), ())
+    ]
+    assert chosen[0] <= chosen[1]
+
+
 def test_the_ridge_that_is_chosen_falls_with_epsilon(table):
     chosen = [
         ridge(epsilon=e).fit(*table).certificate_.public["regularisation"][0]
@@ -154,7 +187,11 @@ REFUSED = {
     "groups": ({}, {"groups": People(np.zeros(300), record="all")}, "needs solver='gram'"),
     "small ridge": ({"regularisation": 1e-200}, {}, "'regularisation' parameter.*1e-100"),
     "large ridge": ({"regularisation": 1e200}, {}, "'regularisation' parameter.*1e-100"),
-    "pure": ({"delta": 0.0}, {}, "'delta' parameter"),
+    "pure": (
+        {"delta": 0.0, "solver": "gram"},
+        {},
+        "'delta' parameter .* above 0 with solver='gram'.*Use solver='output'",
+    ),
 }
 
 

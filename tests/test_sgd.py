@@ -21,6 +21,7 @@ from dpkernel.data import passes
 from dpkernel.estimators.records import ROW_BOUND, RecordRecipe
 from dpkernel.estimators.sgd import plan, table
 from dpkernel.estimators.sgd.plan import SGDSetting, _gradient_errors
+from dpkernel.estimators.sgd.theorem import Theorem
 from dpkernel.foundations.errors import (
     AssumptionError,
     BudgetExceededError,
@@ -29,6 +30,7 @@ from dpkernel.foundations.errors import (
 )
 from dpkernel.foundations.types import Neighbours
 from dpkernel.methods import PrivateSGDClassifier, PrivateSGDRegressor
+from dpkernel.models.features import FourierFeatures
 from dpkernel.models.losses import (
     Absolute,
     Hinge,
@@ -421,6 +423,61 @@ def test_presets_by_name_and_as_objects(data, name):
     size["features"] = model.feature_map_
     again = regressor(preset=found, **{**options, **size}).fit(X, y)
     np.testing.assert_array_equal(again.coef_, model.coef_)
+
+
+def differs(**options):
+    """Return the number of features, their kind and what the certificate says differs."""
+    model = regressor(**OUTPUT, **options)
+    rng = np.random.default_rng(0)
+    X, y = rng.uniform(-1, 1, (N, 2)), rng.uniform(-1, 1, N)
+    public = model.fit(X, y).certificate_.public
+    assert public["preset"] == "wang-guo-1"
+    return model.feature_map_, public.get("preset_differs", [])
+
+
+@pytest.mark.parametrize("capacity", [0.3, 0.4, 0.5, 0.6, 0.7, 0.8])
+def test_theorem_1_of_wang_and_guo_has_random_features_also_where_its_number_is_odd(capacity):
+    wanted = preset("wang-guo-1", n_rows=N, r=1.0, capacity=capacity).n_features
+    for features in ("auto", "fourier"):
+        options = {"preset": "wang-guo-1", "features": features, "n_features": "auto"}
+        found, notes = differs(**options, loss="squared_error", capacity=capacity)
+        assert found.kind == "fourier" and found.n_outputs == wanted + wanted % 2
+        assert any("come in pairs" in note for note in notes) == bool(wanted % 2)
+        assert not any("the theorem" in note for note in notes)
+
+
+def test_a_certificate_says_in_what_a_fit_differs_from_the_theorem():
+    named = {"preset": "wang-guo-1", "loss": "squared_error"}
+    _, notes = differs(**named, n_features=20)
+    assert any("there are 20 features; the theorem asks for M = " in note for note in notes)
+    kind, notes = differs(**named, features="eigen", n_features="auto")
+    assert kind.kind == "eigen"
+    assert any("kind eigen; the theorem is about random ones" in note for note in notes)
+    _, notes = differs(preset="wang-guo-1", loss="huber", batch_size=3)
+    assert any("huber; the theorem is about the squared loss" in note for note in notes)
+    assert any("a step takes 3 rows" in note for note in notes)
+    kind, notes = differs(**named, kernel="linear", features="auto", n_features="auto")
+    assert kind.kind == "linear" and any("kind linear" in note for note in notes)
+
+
+def test_more_features_than_an_estimator_takes_are_said_to_be_cut():
+    """A plan alone: at this size a fit takes minutes."""
+    model = regressor(**OUTPUT, preset="wang-guo-1", loss="squared_error")
+    theorem = Theorem(model, Squared(), Budget(1.0, 1e-6), 10**5)
+    assert theorem.schedule(1).n_features > 10_000 == theorem.size(64)
+    notes = theorem.differences(FourierFeatures(10_000).build(2))
+    assert any("was cut to 10000" in note for note in notes)
+
+
+def test_regularity_and_capacity_are_those_of_the_user(data):
+    options = {"preset": "wang-guo-1", "features": "fourier", "n_features": "auto"}
+    model = regressor(**OUTPUT, **options, loss="squared_error", r=0.9, capacity=0.9)
+    scheme = model.fit(*data).certificate_.public["scheme"]
+    assert scheme["steps"] == preset("wang-guo-1", n_rows=N, r=0.9, capacity=0.9).n_steps
+    with pytest.raises(ParameterError, match="'capacity' parameter of wang_guo_theorem_1"):
+        model.set_params(r=0.6, capacity=0.5).fit(*data)
+    with pytest.raises(ParameterError, match="'r' parameter of PrivateSGDRegressor"):
+        model.set_params(r=0.5).fit(*data)
 
 
 def test_a_preset_may_be_any_schedule(data):

@@ -14,7 +14,13 @@ from dpkernel.models.kernels import Gaussian
 from dpkernel.models.losses import Hinge, Huber, Logistic, Squared
 from dpkernel.privacy.certificate import Certificate
 from dpkernel.proof.papers import PublishedSketchedERM
-from dpkernel.proof.papers.ma_2024 import counterexample, theorem_12
+from dpkernel.proof.papers.ma_2024 import (
+    affine_counterexample,
+    counterexample,
+    equal_sketches,
+    theorem_5,
+    theorem_12,
+)
 from dpkernel.solvers.sketching import SKETCHES, sketched_erm, walsh_hadamard
 
 LOSSES = [Squared(), Huber(0.3), Logistic()]
@@ -180,3 +186,76 @@ def test_the_printed_algorithm_takes_other_losses_and_refuses_large_sketches(tab
         PublishedSketchedERM(n_sketch=51).fit(X, y)
     with pytest.raises(ParameterError, match="'sketch' parameter"):
         PublishedSketchedERM(sketch="none").fit(X, y)
+
+
+# --- the affine variant, other kernels, Theorem 5 ---------------------------------------------------
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.kind)
+def test_the_affine_problem_keeps_its_last_coefficient_and_minimises_over_the_others(table, loss):
+    _, gram, y = table
+    y, sketch = targets(loss, y), SKETCHES["gaussian"](50, 8, 1)
+    found = sketched_erm(gram, y, loss, 0.05, sketch, affine=True)
+    assert found.alpha[-1] == 1.0
+    S = sketch.right(np.eye(50))
+
+    def objective(free):
+        beta = S @ np.append(free, 1.0) / math.sqrt(50)
+        return float(loss.value(y, gram @ beta).mean() + 0.05 * beta @ gram @ beta)
+
+    best = minimize(objective, np.zeros(7), method="BFGS", options={"gtol": 1e-10})
+    assert objective(found.alpha[:-1]) <= best.fun + 1e-9
+    plain = sketched_erm(gram, y, loss, 0.05, sketch)
+    assert objective(found.alpha[:-1]) >= plain_value(plain, gram, y, loss) - 1e-12
+
+
+def plain_value(found, gram, y, loss):
+    beta = found.coefficients
+    return float(loss.value(y, gram @ beta).mean() + 0.05 * beta @ gram @ beta)
+
+
+def test_the_affine_variant_is_told_apart_by_an_input_that_leaves_the_span():
+    inside, outside = affine_counterexample(sketches=200)
+    assert inside <= 1e-12 and outside > 1e-9
+
+
+@pytest.mark.parametrize("kernel", ["laplace", "linear", "polynomial", Gaussian(0.4)], ids=str)
+@pytest.mark.parametrize("affine", [False, True])
+def test_the_printed_algorithm_takes_other_kernels(table, kernel, affine):
+    X, _, y = table
+    model = PublishedSketchedERM(n_sketch=20, kernel=kernel, affine=affine).fit(X, y)
+    assert model.predict(X).shape == y.shape and not model.certificate_.valid
+    assert np.isfinite(model.predict(100 * X)).all()
+    with pytest.raises(ParameterError, match="'n_sketch' parameter"):
+        PublishedSketchedERM(n_sketch=51 - affine, affine=affine).fit(X, y)
+
+
+def test_the_schedule_of_theorem_5(table):
+    X, _, y = table
+    values = 2.0 ** -np.arange(12)
+    found = theorem_5(values, 1000)
+    assert found.n_sketch == 8 and found.lam == pytest.approx(math.sqrt(values[8:].sum()))
+    assert found.rate == pytest.approx(1000**-0.5 + found.lam)
+    assert 1 - found.probability == pytest.approx(2 * math.exp(-16) + 2e-6)
+    assert theorem_5(values, 1000, C=0.9).n_sketch == 11 > found.n_sketch
+    model = PublishedSketchedERM(n_sketch="theorem-5", regularisation="theorem-5").fit(X, y)
+    assert model.n_sketch_ == math.ceil(2 * 50 / 3) and 0 < model.regularisation_ < 1
+    for bad in ({"eigenvalues": []}, {"n": 1}, {"C": 1.0}):
+        with pytest.raises(ParameterError, match="theorem_5"):
+            theorem_5(**{"eigenvalues": values, "n": 10, **bad})
+
+
+def test_a_private_sketch_can_not_serve_the_logistic_loss():
+    """Two tables with one law of the sketch, on which the best coefficients differ."""
+    tables = equal_sketches()
+    grams, best = [], []
+    for Z, y in tables:
+        records = np.column_stack([Z, y, np.ones(len(y))])
+        grams.append(records.T @ records)
+
+        def risk(w, Z=Z, y=y):
+            return float(Logistic().value(y, Z[:, 0] * w[0]).sum() + 0.05 * w[0] ** 2)
+
+        best.append(minimize(risk, [0.0]).x[0])
+    np.testing.assert_allclose(*grams, atol=1e-12)
+    assert abs(best[0] - best[1]) > 0.1

@@ -66,9 +66,9 @@ def fit(
     """Train a private model on a file of rows. The file may be larger than memory."""
     schema = read_schema(bounds, target).with_group(group)
     declared = options.declared_target(schema)
-    kind = options.estimator_class(task, estimator)
     book = options.open_ledger(ledger, dataset, neighbours, wait)
     budget = options.budget_of(epsilon, delta, book)
+    kind = options.estimator_class(task, estimator, pure=budget.pure)
     watch = options.SpendWatch(book, ledger is not None)
     output.on_interrupt = watch
     table = options.open_data(data, delimiter, decimal, thousands, encoding, file_format)

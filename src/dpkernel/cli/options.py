@@ -118,6 +118,7 @@ TASKS: dict[str, tuple[str, ...]] = {  # the default estimator of a task comes f
     "classification": ("PrivateKernelClassifier", "PrivateKernelSVC", "PrivateSGDClassifier"),
     "quantile": ("PrivateQuantileRegressor",),
 }
+PURE = {**{task: names[0] for task, names in TASKS.items()}, "regression": "PrivateKernelRidge"}
 _RESERVED = (
     "bounds",
     "classes",
@@ -132,8 +133,11 @@ _RESERVED = (
 )
 
 
-def estimator_class(task: str, name: str | None = None) -> Any:
-    """Return the class of the estimator for a task: the default one, or the one with this name."""
+def estimator_class(task: str, name: str | None = None, *, pure: bool = False) -> Any:
+    """Return the class of the estimator for a task: the one with this name, or the default one.
+
+    For pure epsilon the default is one that can do without a delta.
+    """
     if task not in TASKS:
         raise ParameterError(f"--task must be one of {', '.join(TASKS)}. Got {task!r}.")
     known = TASKS[task]
@@ -141,7 +145,7 @@ def estimator_class(task: str, name: str | None = None) -> Any:
         raise ParameterError(
             f"--estimator must be one of {', '.join(known)} for {task}. Got {name!r}."
         )
-    return getattr(estimators, name or known[0])
+    return getattr(estimators, name or (PURE[task] if pure else known[0]))
 
 
 def new_estimator(
@@ -190,10 +194,13 @@ def new_estimator(
         chosen = sorted(quantiles or [0.5])
         wanted["quantile"] = chosen[0] if len(chosen) == 1 else chosen
     given = _settings(settings or (), kind)
-    if budget.pure and "accept" in kind().get_params(deep=False) and "accept" not in given:
+    known = kind().get_params(deep=False)
+    if budget.pure and "solver" in known and not {"accept", "solver"} & set(given):
+        given["solver"] = "output"  # its noise has pure epsilon without an assumption
+    if budget.pure and "perturbation" in known and "accept" not in given:
         raise ParameterError(
-            "Pure epsilon (--delta 0) assumes idealised arithmetic. Accept this with"
-            " --set accept='[\"idealised-arithmetic\"]', or choose a delta above 0."
+            f"Pure epsilon (--delta 0) of {kind.__name__} assumes idealised arithmetic. Accept this"
+            " with --set accept='[\"idealised-arithmetic\"]', or choose a delta above 0."
         )
     return kind(**wanted, **given)
 

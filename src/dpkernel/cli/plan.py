@@ -52,7 +52,7 @@ def plan(
     Half of the variance of the made-up target is a smooth function of the inputs, half is noise. Use
     the numbers to compare settings: how well your own table can be predicted is not known before.
     """
-    kind = options.estimator_class(task, estimator)
+    kind = options.estimator_class(task, estimator, pure=not delta)
     box, declared = _public_side(bounds, target, columns, task)
     if plot is not None and plot.suffix not in (".png", ".svg", ".pdf"):
         raise Refusal(f"The name of a picture must end in .png, .svg or .pdf. Got {plot.name}.")

@@ -27,8 +27,12 @@ def reproduce(
     data: Annotated[
         Path | None, typer.Option(help="A file with the paper's data, if it needs one.")
     ] = None,
+    whole: Annotated[
+        bool, typer.Option("--whole", help="Take songs from the whole table, not from 7,000.")
+    ] = False,
 ) -> None:
     """Reproduce a figure or table of a paper, as a picture and a CSV file."""
+    from dpkernel.proof.reproduce import CLAIMS
     from dpkernel.proof.reproduce import reproduce as compute
     from dpkernel.proof.reproduce.errata import shown
 
@@ -40,9 +44,13 @@ def reproduce(
         data=data,
         repetitions=repetitions,
         progress=output.live,
+        whole=whole,
     )
     if paper == "errata":
         output.show(shown(written[1]))
+    said = CLAIMS[paper, "table" if paper == "errata" else item].lines()
+    for line in said:
+        output.say(line)
     for path in written:
         output.say(str(path))
-    output.result({"written": [str(path) for path in written]})
+    output.result({"written": [str(path) for path in written], "claim": said})

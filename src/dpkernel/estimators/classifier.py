@@ -19,6 +19,7 @@ from dpkernel.estimators.base import FitPlan
 from dpkernel.estimators.feature_choice import is_auto
 from dpkernel.estimators.kernel_model import LabelModel
 from dpkernel.estimators.law_plan import LawPlan, affordable
+from dpkernel.estimators.loss_choice import smooth_loss
 from dpkernel.estimators.objective_model import ObjectiveModel, Problems
 from dpkernel.estimators.records import Targets
 from dpkernel.foundations.errors import ParameterError, parameter_message
@@ -26,7 +27,7 @@ from dpkernel.foundations.types import JSON, Array, Budget, Neighbours, is_real
 from dpkernel.foundations.validation import Choice, Kind, Real
 from dpkernel.models.kernels import REGISTRY as KERNELS
 from dpkernel.models.kernels import Kernel
-from dpkernel.models.losses import Logistic, Loss, SmoothedHinge
+from dpkernel.models.losses import Logistic, Loss, SmoothedHinge, loss_from_dict
 from dpkernel.privacy.ledger import Ledger
 from dpkernel.privacy.noise import NoiseSource
 
@@ -77,7 +78,7 @@ class MarginClassifier(LabelModel, ObjectiveModel):
 
     def _open_table(self, X: Any, y: Any) -> Source:
         levels = self._declared()
-        self._weights(levels)
+        self._weights(levels), self._loss()  # refuse bad parameters before data
         return open_source(self, X, y, again=True, several=False, classes=levels)
 
     def _problems(self, target_shape: tuple[int, ...] = ()) -> Problems:
@@ -169,10 +170,12 @@ class PrivateKernelClassifier(MarginClassifier):
     classes : sequence
         Every label that can occur. It is required, it is public, and it is never read from the
         data.
-    loss : {"smoothed_hinge", "logistic"}
+    loss : str or Loss
         "smoothed_hinge" gives a support vector machine, which is the most accurate when n epsilon
         is small. "logistic" gives logistic regression, whose probabilities are better when n
-        epsilon is large.
+        epsilon is large. Every other loss of margins with a largest slope can be given by its kind
+        ("hinge", "squared_hinge", "huberised_hinge" or your own, registered one), or as a ``Loss``
+        with parameters of your own.
     width : float
         The width of the parabola that replaces the kink of the hinge, in [1e-6, 1].
     kernel : "auto", str or Kernel
@@ -181,8 +184,10 @@ class PrivateKernelClassifier(MarginClassifier):
         with ``solver="output"``, or if one of the next four parameters is not "auto".
     length_scale, features, n_features
         See ``PrivateKernelRidge``. Up to 2000 ``n_features`` may be asked for with kernel="auto".
-    regularisation : "auto" or float
+    regularisation : "auto", float or str
         Lambda. "auto" minimises the error that public numbers let us expect.
+        A text is the schedule of a theorem, such as "nie-wang-4(beta=1)"; see
+        ``dpkernel.solvers.erm_schedules``.
     solver : {"objective", "output"}
         Whether noise is added to the problem or to its solution. "objective" is more accurate on
         most tables.
@@ -191,7 +196,8 @@ class PrivateKernelClassifier(MarginClassifier):
     bounds, neighbours, ledger, noise, random_state
         See ``PrivateKernelRidge``.
     accept : tuple of str
-        The assumptions that you sign. ``delta=0`` needs ``("idealised-arithmetic",)``.
+        The assumptions that you sign. ``delta=0`` needs ``("idealised-arithmetic",)`` with
+        ``solver="objective"``. With ``solver="output"`` it only makes the noise smaller.
     verbose : bool
         See ``PrivateKernelRidge``.
 
@@ -246,7 +252,7 @@ class PrivateKernelClassifier(MarginClassifier):
     _constraints: ClassVar = {
         **ObjectiveModel._constraints,
         "kernel": (Choice("auto", *KERNELS), Kind(Kernel)),
-        "loss": Choice("smoothed_hinge", "logistic"),
+        "loss": Kind(str, Loss),
         "width": Real(1e-6, 1, closed_low=True, closed_high=True),
         "solver": Choice("objective", "output"),
     }
@@ -257,7 +263,7 @@ class PrivateKernelClassifier(MarginClassifier):
         delta: float = 1e-6,
         *,
         classes: Any = None,
-        loss: str = "smoothed_hinge",
+        loss: Any = "smoothed_hinge",
         width: float = 1.0,
         kernel: Any = "auto",
         length_scale: Any = "auto",
@@ -298,7 +304,8 @@ class PrivateKernelClassifier(MarginClassifier):
         problems = self._problems()
         domain = self._resolve_domain(table, problems.target)
         given = self.kernel, self.length_scale, self.features, self.regularisation
-        free = all(map(is_auto, given)) and self.solver == "objective"
+        measured = isinstance(self._loss(), SmoothedHinge | Logistic)  # with such features
+        free = all(map(is_auto, given)) and self.solver == "objective" and measured
         tasks, size = len(problems.tasks), self.n_features
         plain = free and (size, self.loss, self.class_weight) == ("auto", "smoothed_hinge", None)
         if plain and class_means.suits(table, domain, budget, tasks):
@@ -329,8 +336,9 @@ class PrivateKernelClassifier(MarginClassifier):
     def predict_proba(self, X: Any) -> Array:
         """Return estimated probabilities of the classes, from released numbers alone.
 
-        The probabilities invert the loss. At the best f, the logistic loss has p = 1 / (1 + e^-f),
-        and the smoothed hinge of width 1 has p = 1 / (2 - f) for 0 <= f <= 1. One percent of a
+        The probabilities invert the loss: at the best f, p l'(f) = (1 - p) l'(-f). So the logistic
+        loss has p = 1 / (1 + e^-f), and the smoothed hinge of width 1 has p = 1 / (2 - f) for
+        0 <= f <= 1. For all losses but the logistic one, one percent of a
         function that increases everywhere is mixed into the latter, so that a larger f always gives
         a larger probability. For more than two classes the probabilities are scaled to add up to 1.
         Noise and ridge pull f towards 0 and the probabilities towards 1/2. With ``class_weight``,
@@ -346,16 +354,24 @@ class PrivateKernelClassifier(MarginClassifier):
         return np.asarray(softmax(logs, axis=1))
 
     def _log_probability(self, scores: Array) -> Array:
-        if self.loss == "logistic":
+        loss = self._loss()
+        if isinstance(loss, Logistic):
             return np.asarray(log_expit(scores))
-        # at the best f >= 0, p slope(f) = (1 - p): slope = (1 - f)/width, at most 1
-        slope = np.clip((1 - np.abs(scores)) / self.width, 0.0, 1.0)
-        likely = np.where(scores >= 0, 1, slope) / (1 + slope)
+        ones = np.ones_like(scores)
+        against, towards = loss.derivative(ones, scores), loss.derivative(ones, -scores)
+        likely = towards / (against + towards)
         everywhere = (1 + scores / (1 + np.abs(scores))) / 2
         return np.asarray(np.log(0.99 * likely + 0.01 * everywhere))
 
     def _loss(self) -> Loss:
-        return Logistic() if self.loss == "logistic" else SmoothedHinge(float(self.width))
+        width = float(self.width)
+        return smooth_loss(
+            type(self).__name__,
+            self.loss,
+            labels=True,
+            width=width,
+            make=lambda cls: SmoothedHinge(width) if cls is SmoothedHinge else cls(),
+        )
 
     @classmethod
     def _saved_parameters(cls, header: JSON, domain: Domain) -> dict[str, Any]:
@@ -363,9 +379,10 @@ class PrivateKernelClassifier(MarginClassifier):
         losses = header["certificate"]["public"].get("losses")
         if losses is None:  # class means have no loss
             return found
-        (loss, *_) = losses
+        stated = losses[0]
+        known = stated["kind"] in ("smoothed_hinge", "logistic")
         return {
             **found,
-            "loss": loss["kind"],
-            "width": loss.get("width", 1.0),
+            "loss": stated["kind"] if known else loss_from_dict(stated),
+            "width": stated.get("width", 1.0),
         }

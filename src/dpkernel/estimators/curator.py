@@ -18,7 +18,7 @@ from dpkernel.data.people import People
 from dpkernel.data.tables import as_floats, without_traps
 from dpkernel.estimators.base import FitPlan, Fitted
 from dpkernel.estimators.curator_file import Answer, CuratorFile
-from dpkernel.estimators.rkhs import FunctionModel, FunctionProblem, FunctionTable
+from dpkernel.estimators.rkhs import FunctionModel, FunctionProblem, FunctionTable, loss_stated
 from dpkernel.foundations.entropy import this_process
 from dpkernel.foundations.errors import (
     CertificateError,
@@ -60,9 +60,9 @@ ASKED_ABOUT_ROWS: ContextVar[bool] = ContextVar("asked_about_rows", default=Fals
 
 
 class PrivateCurator(FunctionModel):
-    r"""Kernel ridge or Huber regression that is never released; it answers questions instead.
+    r"""A kernel machine that is never released; it answers questions instead.
 
-    The function f minimises sum_i loss(y_i - f(x_i)) + Lambda ||f||^2 / 2 in the space of the
+    The function f minimises sum_i loss(y_i, f(x_i)) + Lambda ||f||^2 / 2 in the space of the
     kernel itself, without a feature map. ``predict`` answers f(x) + sigma g(x), where g is a
     Gaussian process whose covariance is the kernel. The same g serves all questions ever asked:
     every answer is drawn conditionally on all earlier answers. All answers together cost one
@@ -72,15 +72,21 @@ class PrivateCurator(FunctionModel):
     ----------
     epsilon, delta : float
         The budget of all answers together. delta must be above 0.
-    loss : {"squared", "huber"}
-        The loss of a residual.
+    loss : str or Loss
+        "squared", "huber", the kind of any other loss with a largest slope, or such a loss with
+        parameters of your own, for y scaled to [-1, 1]. For a loss of margins, such as "logistic",
+        y in the upper half of ``y_bounds`` is the positive class, and a prediction above the middle
+        stands for it.
     threshold : "auto" or float
-        The threshold of the Huber loss, in units of y. "auto" is a tenth of the declared range.
+        The threshold of the Huber loss and the width of the parabolas that replace kinks, in units
+        of y. "auto" is a tenth of the declared range.
     kernel, length_scale
         See ``PrivateKernelRidge``.
-    regularisation : "auto" or float
+    regularisation : "auto", float or str
         Lambda, with y scaled to [-1, 1]. "auto" minimises the error that public numbers let us
         expect.
+        A text is the schedule of a theorem, such as "nie-wang-4(beta=1)"; see
+        ``dpkernel.solvers.erm_schedules``.
     bounds, y_bounds
         See ``PrivateKernelRidge``. Both are required.
     path : str or Path, optional
@@ -146,7 +152,7 @@ class PrivateCurator(FunctionModel):
         epsilon: float = 1.0,
         delta: float = 1e-6,
         *,
-        loss: str = "squared",
+        loss: Any = "squared",
         threshold: float | str = "auto",
         kernel: Any = "gaussian",
         length_scale: Any = "auto",
@@ -248,13 +254,10 @@ class PrivateCurator(FunctionModel):
             mechanism = mechanism_from_dict(claimed | {"accepted": claimed["assumptions"]})
             assert isinstance(mechanism, FunctionalGaussian)
             domain, kernel = Domain.from_dict(public["domain"]), kernel_from_dict(public["kernel"])
-            half = domain.target.half_width  # type: ignore[union-attr]
-            threshold = public["threshold"]
             model = cls(
                 certificate.epsilon,
                 certificate.delta,
-                loss=public["loss"],
-                threshold="auto" if threshold is None else threshold * half,
+                **loss_stated(public, domain.target),
                 kernel=kernel,
                 length_scale=1.0,
                 regularisation=public["regularisation"],
@@ -283,15 +286,21 @@ class PrivateCurator(FunctionModel):
 
     def predict(self, X: Any) -> Array:
         """Answer at every row of X, inside ``y_bounds``. Questions and answers stay on record."""
+        inside = np.clip(self.decision_function(X), -1.0, 1.0)
+        return np.asarray(self._domain.target.from_unit(inside))  # type: ignore[union-attr]
+
+    def decision_function(self, X: Any) -> Array:
+        """Return the answers of ``predict`` without clipping, for y scaled to [-1, 1].
+
+        For a loss of margins, a positive answer stands for the positive class.
+        """
         if ASKED_ABOUT_ROWS.get():
             raise ParameterError(KEEPS_QUESTIONS)
         check_is_fitted(self, "certificate_")
         X = self._check_new_data(X)
         points = self._domain.to_unit(dense_rows(X, slice(None)))
         with self._lock:
-            values = self._answer_all(points)
-        inside = np.clip(values, -1.0, 1.0)
-        return np.asarray(self._domain.target.from_unit(inside))  # type: ignore[union-attr]
+            return self._answer_all(points)
 
     def _answer_all(self, points: Array) -> Array:
         if self._file is None:

@@ -11,7 +11,7 @@ import numpy as np
 from dpkernel.data.domain import Domain, Interval
 from dpkernel.estimators.base import FitPlan, Fitted
 from dpkernel.estimators.kernel_model import KernelModel
-from dpkernel.estimators.rkhs import FunctionModel, FunctionProblem, FunctionTable
+from dpkernel.estimators.rkhs import FunctionModel, FunctionProblem, FunctionTable, loss_stated
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import JSON, Array, Budget, Neighbours
 from dpkernel.foundations.validation import Choice, Whole
@@ -40,15 +40,21 @@ class PrivateGridRegressor(FunctionModel, KernelModel):
     side : "auto" or int
         The number of grid points per column. "auto" works for up to three columns. The grid has at
         most 4096 points in all.
-    loss : {"squared", "huber"}
-        The loss of a residual.
+    loss : str or Loss
+        "squared", "huber", the kind of any other loss with a largest slope, or such a loss with
+        parameters of your own, for y scaled to [-1, 1]. For a loss of margins, such as "logistic",
+        y in the upper half of ``y_bounds`` is the positive class, and a prediction above the middle
+        stands for it.
     threshold : "auto" or float
-        The threshold of the Huber loss, in units of y. "auto" is a tenth of the declared range.
+        The threshold of the Huber loss and the width of the parabolas that replace kinks, in units
+        of y. "auto" is a tenth of the declared range.
     kernel, length_scale
         See ``PrivateKernelRidge``.
-    regularisation : "auto" or float
+    regularisation : "auto", float or str
         Lambda, with y scaled to [-1, 1]. "auto" minimises the error that public numbers let us
         expect.
+        A text is the schedule of a theorem, such as "nie-wang-4(beta=1)"; see
+        ``dpkernel.solvers.erm_schedules``.
     bounds, y_bounds
         See ``PrivateKernelRidge``. Both are required.
     neighbours, ledger, noise
@@ -110,7 +116,7 @@ class PrivateGridRegressor(FunctionModel, KernelModel):
         delta: float = 1e-6,
         *,
         side: int | str = "auto",
-        loss: str = "squared",
+        loss: Any = "squared",
         threshold: float | str = "auto",
         kernel: Any = "gaussian",
         length_scale: Any = "auto",
@@ -195,11 +201,9 @@ class PrivateGridRegressor(FunctionModel, KernelModel):
     def _saved_parameters(cls, header: JSON, domain: Domain) -> dict[str, Any]:
         assert isinstance(domain.target, Interval)
         public = header["certificate"]["public"]
-        threshold = public["threshold"]
         return {
             "y_bounds": domain.target,
-            "loss": public["loss"],
-            "threshold": "auto" if threshold is None else threshold * domain.target.half_width,
+            **loss_stated(public, domain.target),
             "regularisation": public["regularisation"],
             "accept": tuple(header["certificate"]["assumptions"]),
         }

@@ -24,7 +24,7 @@ from dpkernel.foundations.errors import (
     CertificateError,
     DataError,
 )
-from dpkernel.foundations.types import JSON, AddRemove, Array, Neighbours, is_whole
+from dpkernel.foundations.types import JSON, AddRemove, Array, Budget, Neighbours, is_whole
 from dpkernel.foundations.validation import Choice, Constraint, Kind, Real, Whole
 from dpkernel.models.features import FeatureMap, feature_map_from_dict
 from dpkernel.models.kernels import REGISTRY as KERNELS
@@ -32,6 +32,7 @@ from dpkernel.models.kernels import Kernel
 from dpkernel.privacy.certificate import Certificate
 from dpkernel.privacy.ledger import Ledger
 from dpkernel.privacy.noise import NoiseSource, SeededNoise
+from dpkernel.solvers.erm_schedules import SCHEDULE, Schedule, is_schedule, schedule
 
 
 class KernelModel(PrivateEstimator):
@@ -44,7 +45,7 @@ class KernelModel(PrivateEstimator):
         "length_scale": (Choice("auto"), Real(0, math.inf), Kind(list, tuple, np.ndarray)),
         "features": (Choice("auto", *MAPS), Kind(FeatureMap)),
         "n_features": (Choice("auto"), Whole(2, 10_000)),
-        "regularisation": (Choice("auto"), Real(0, math.inf)),
+        "regularisation": (Choice("auto"), Real(0, math.inf), SCHEDULE),
         "ledger": (Choice(None), Kind(Ledger)),
         "noise": (Choice(None), Kind(NoiseSource)),
         "random_state": (Choice(None), Whole(0)),
@@ -62,6 +63,12 @@ class KernelModel(PrivateEstimator):
     intercept_: Any
     _domain: Domain
 
+    @property
+    def _ridge(self) -> float | None:
+        """Lambda, or None if it is "auto" or follows from a theorem."""
+        given = getattr(self, "regularisation", "auto")
+        return None if isinstance(given, str) else float(given)
+
     def _resolve_domain(self, source: Source, target: Interval | Levels) -> Domain:
         """Return the declared domain, after comparing it with the public sizes of the table."""
         if isinstance(target, Interval):
@@ -75,11 +82,16 @@ class KernelModel(PrivateEstimator):
             )
         return domain
 
-    def _choose_features(self, domain: Domain, source: Source, size: int) -> FeatureMap:
-        """Return the feature map. ``size`` is the number of features for "auto"."""
+    def _choose_features(
+        self, domain: Domain, source: Source, size: int, features: Any = None
+    ) -> FeatureMap:
+        """Return the feature map. ``size`` is the number of features for "auto".
+
+        ``features`` replaces the parameter of that name.
+        """
         return choose_features(
             type(self).__name__,
-            self.features,
+            self.features if features is None else features,
             kernel="gaussian" if is_auto(self.kernel) else self.kernel,
             length_scale=self.length_scale,
             size=size if self.n_features == "auto" else int(self.n_features),
@@ -88,6 +100,16 @@ class KernelModel(PrivateEstimator):
             n_inputs=source.n_columns if domain.columns is None else domain.n_unit_columns,
             of_units=source.shares is not None,
         )
+
+    def _schedule(
+        self, source: Source, domain: Domain, budget: Budget, *, squared: bool
+    ) -> Schedule | None:
+        """Return what the theorem in ``regularisation`` chooses, or None if there is none."""
+        given: Any = getattr(self, "regularisation", None)
+        if not is_schedule(given):
+            return None
+        inputs = source.n_columns if domain.columns is None else domain.n_unit_columns
+        return schedule(given, source.n_rows, budget.epsilon, inputs, squared=squared)
 
     def _linear(self, X: Any) -> Array:
         """Return features times coefficients plus intercept, for new rows, block by block."""
@@ -179,6 +201,11 @@ def _relation_of(certificate: Certificate) -> Neighbours | AddRemove:
     """Return the parameter ``neighbours`` of the estimator with this certificate."""
     relation = certificate.neighbours
     return relation if relation.n_is_public else AddRemove(certificate.n_records)
+
+
+def stated(found: Schedule | None, features: FeatureMap) -> JSON:
+    """Return what a certificate states about the schedule of a theorem; nothing if there is none."""
+    return {} if found is None else {"schedule": found.public(features.n_outputs)}
 
 
 def _is_plain(value: Any) -> bool:

@@ -17,7 +17,7 @@ from rich.console import Console
 from dpkernel.data.domain import Domain, Interval, Levels
 from dpkernel.data.sources import Source
 from dpkernel.estimators.base import FitPlan, Fitted, logger
-from dpkernel.estimators.kernel_model import KernelModel
+from dpkernel.estimators.kernel_model import KernelModel, stated
 from dpkernel.estimators.objective_plan import (
     ConvexSetting,
     ObjectivePlan,
@@ -35,11 +35,12 @@ from dpkernel.estimators.records import (
 from dpkernel.foundations.types import JSON, Array, Budget, Neighbours
 from dpkernel.foundations.validation import Choice, Constraint, Kind, Real
 from dpkernel.models.features.normalised import shrunk_centre
-from dpkernel.models.losses import Loss
+from dpkernel.models.losses import Loss, Squared
 from dpkernel.privacy.certificate import Release
-from dpkernel.privacy.mechanisms import L2Gamma, PureObjectivePerturbation, require_accepted
+from dpkernel.privacy.mechanisms import PureObjectivePerturbation, require_accepted
 from dpkernel.privacy.noise import Noise
 from dpkernel.privacy.profiles import gaussian_mu
+from dpkernel.solvers.erm_schedules import SCHEDULE
 from dpkernel.solvers.objective_perturbation import Problem, Records, minimise
 from dpkernel.solvers.output_perturbation import minimise_risk
 
@@ -58,7 +59,7 @@ class ObjectiveModel(KernelModel):
         **KernelModel._constraints,
         "epsilon": Real(0, 1e10),
         "delta": Real(0, 1, closed_low=True),
-        "regularisation": (Choice("auto"), Real(0, 1e100)),
+        "regularisation": (Choice("auto"), Real(0, 1e100), SCHEDULE),
         "accept": Kind(tuple, list, set, frozenset),
     }
 
@@ -70,9 +71,8 @@ class ObjectiveModel(KernelModel):
 
     def _check_parameters(self) -> tuple[Budget, Neighbours]:
         budget, relation = super()._check_parameters()
-        if budget.pure:
-            output = self.solver == "output"
-            require_accepted(L2Gamma if output else PureObjectivePerturbation, self.accept)
+        if budget.pure and self.solver != "output":  # which has exact noise without an assumption
+            require_accepted(PureObjectivePerturbation, self.accept)
         return budget, relation
 
     def _make_plan(self, table: Source, budget: Budget, relation: Neighbours) -> FitPlan:
@@ -81,10 +81,6 @@ class ObjectiveModel(KernelModel):
     def _problems(self, target_shape: tuple[int, ...] = ()) -> Problems:
         """Return the convex problems of this estimator, for targets of this shape."""
         raise NotImplementedError
-
-    @property
-    def _ridge(self) -> float | None:
-        return None if self.regularisation == "auto" else float(self.regularisation)
 
     @classmethod
     def _saved_parameters(cls, header: JSON, domain: Domain) -> dict[str, Any]:
@@ -158,7 +154,12 @@ class ConvexPlan(FitPlan):
         self._domain = domain = model._resolve_domain(source, problems.target)
         n, owner = source.n_rows, type(model).__name__
         n_inputs = source.n_columns if domain.columns is None else domain.n_unit_columns
-        features = model._choose_features(domain, source, auto_size(n, n_inputs, budget))
+        squared = all(isinstance(loss, Squared) for _, loss, _ in problems.tasks)
+        found = model._schedule(source, domain, budget, squared=squared)
+        size = None if found is None else found.n_features
+        ridge = problems.ridge if found is None else found.strength
+        features = model._choose_features(domain, source, size or auto_size(n, n_inputs, budget))
+        self._stated = stated(found, features)
         signal, constant = problems.assumed(n, n_inputs, budget)
         recipe, self._powers = RecordRecipe.choose(domain, features, n, ROW_BOUND, constant)
         self._recipe, self._n_inputs = recipe, n_inputs
@@ -168,10 +169,10 @@ class ConvexPlan(FitPlan):
         losses = [loss for _, loss, _ in problems.tasks]
         self._approach: _Approach
         if problems.solver == "output":
-            plan, self._centre = plan_outputs(setting, losses, problems.ridge, problems.accept)
+            plan, self._centre = plan_outputs(setting, losses, ridge, problems.accept)
             self._approach = _Output(problems.tasks, plan)
         else:
-            plans, self._centre = plan_objectives(setting, losses, problems.ridge)
+            plans, self._centre = plan_objectives(setting, losses, ridge)
             self._approach = _Objective(problems.tasks, plans)
         self.releases = [Release("centre", self._centre)] if self._centre else []
         self.releases += self._approach.releases()
@@ -220,6 +221,7 @@ class ConvexPlan(FitPlan):
                 "losses": [loss.to_dict() for loss in self._approach.ridges()],
                 "regularisation": list(self._approach.ridges().values()),
                 "solver": self._problems.solver,
+                **self._stated,
             },
         )
 

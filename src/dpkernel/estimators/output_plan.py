@@ -12,8 +12,9 @@ from dpkernel.estimators.objective_plan import ConvexSetting, centre_release
 from dpkernel.estimators.records import ROW_BOUND
 from dpkernel.foundations.types import Array, Budget
 from dpkernel.models.losses import Loss, Squared
-from dpkernel.privacy.mechanisms import Gaussian, L2Gamma
+from dpkernel.privacy.mechanisms import IDEALISED, Gaussian, L2Gamma, Laplace
 from dpkernel.privacy.profiles import compose, gaussian_mu
+from dpkernel.privacy.sensitivity import Sensitivity, erm_prediction
 from dpkernel.solvers.output_perturbation import Risk, stacked
 
 _CANDIDATES = 60
@@ -26,7 +27,7 @@ _LARGEST_EPSILON = 1e11  # beyond it, double precision adds no accuracy
 class OutputPlan:
     """One noisy vector that holds the minimisers of all problems, one after the other."""
 
-    mechanism: Gaussian | L2Gamma
+    mechanism: Gaussian | L2Gamma | Laplace
     risks: tuple[Risk, ...]
 
     def split(self, released: Array) -> list[Array]:
@@ -42,16 +43,15 @@ def plan_outputs(
     All problems have the same ridge Lambda; by default it is chosen from public numbers, at no
     privacy cost.
     """
-    budget = setting.budget
-    chosen = _ridge(setting, losses) if ridge is None else ridge
+    budget, accept = setting.budget, tuple(accept)
+    chosen = _ridge(setting, losses, accept) if ridge is None else ridge
     risks = tuple(_risk(setting, loss, chosen) for loss in losses)
     for risk in risks:
         risk.refuse_endless(setting.owner)
     sensitivity = stacked(risks, setting.relation)
     dimension = len(losses) * len(setting.powers)
     if budget.pure:
-        pure = L2Gamma.calibrate(sensitivity, budget, dimension=dimension, accept=accept)
-        return OutputPlan(pure, risks), None
+        return OutputPlan(_pure(sensitivity, budget, dimension, accept), risks), None
     mu = _mu(budget)
     while True:
         part = mu * math.sqrt(1 - setting.centre_share)
@@ -61,6 +61,23 @@ def plan_outputs(
         if compose(profiles).supports(budget):
             return OutputPlan(mechanism, risks), centre
         mu *= 1 - 1e-9
+
+
+def _pure(
+    sensitivity: Sensitivity, budget: Budget, dimension: int, accept: tuple[str, ...]
+) -> L2Gamma | Laplace:
+    """Return noise of pure epsilon: exact, or with less noise where idealised arithmetic is accepted.
+
+    The l1 norm of a vector is its largest product with a vector of signs, whose norm is the root of
+    the dimension. So the minimiser moves in the l1 norm by at most that root times its l2
+    sensitivity. Laplace noise is exact in floating point; its standard deviation is sqrt(2) times
+    that of ``L2Gamma``.
+    """
+    if IDEALISED in accept:
+        return L2Gamma.calibrate(sensitivity, budget, dimension=dimension, accept=accept)
+    reach = math.nextafter(math.sqrt(dimension), math.inf)
+    moved = erm_prediction(sensitivity, reach=reach, norm="l1")
+    return Laplace.calibrate(moved, budget, dimension=dimension)
 
 
 _MOST_NOISE = 1e150  # its square is still finite
@@ -81,7 +98,7 @@ def _bend(loss: Loss) -> float:
     return _BEND * min(loss.smoothness, _MOST_BEND[loss.labels])
 
 
-def _ridge(setting: ConvexSetting, losses: Sequence[Loss]) -> float:
+def _ridge(setting: ConvexSetting, losses: Sequence[Loss], accept: tuple[str, ...]) -> float:
     r"""Return the ridge with the least expected squared error.
 
     A larger ridge needs less noise but adds bias. With curvature g_l = n eta A_l, the expected
@@ -90,7 +107,8 @@ def _ridge(setting: ConvexSetting, losses: Sequence[Loss]) -> float:
     """
     budget, powers = setting.budget, setting.powers
     size = len(losses) * len(powers)
-    per_unit = math.sqrt(size + 1) / budget.epsilon if budget.pure else 1 / _mu(budget)
+    pure = math.sqrt(size + 1 if IDEALISED in accept else 2 * size) / budget.epsilon
+    per_unit = pure if budget.pure else 1 / _mu(budget)
     per_unit /= math.sqrt(1 - setting.centre_share)
     curved = setting.n_rows * min(_bend(loss) for loss in losses) * powers
 

@@ -17,11 +17,11 @@ from dpkernel.data.weights import released_size
 from dpkernel.estimators.base import FitPlan, Fitted, interval_of, logger
 from dpkernel.estimators.gram_pass import Recipe, sum_source
 from dpkernel.estimators.group_pass import sum_units, unit_layout
-from dpkernel.estimators.kernel_model import KernelModel
+from dpkernel.estimators.kernel_model import KernelModel, stated
 from dpkernel.estimators.ridge_output import plan_output, ridge_of
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import JSON, Array, Budget, Neighbours
-from dpkernel.foundations.validation import Choice, Whole
+from dpkernel.foundations.validation import Choice, Kind, Real, Whole
 from dpkernel.models.features import FeatureMap
 from dpkernel.privacy.certificate import Release
 from dpkernel.privacy.ledger import Ledger
@@ -30,6 +30,7 @@ from dpkernel.privacy.noise import Noise, NoiseSource
 from dpkernel.privacy.profiles import gaussian_mu
 from dpkernel.privacy.statistics import GramLayout
 from dpkernel.privacy.unit_statistics import UnitGramLayout
+from dpkernel.solvers.erm_schedules import Schedule
 from dpkernel.solvers.ridge_folds import FoldedSolution, solve_folds
 
 _FOLD_RULE = "row position modulo count"
@@ -47,7 +48,8 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
     Parameters
     ----------
     epsilon, delta : float
-        The budget of a fit. The certificate claims at most this.
+        The budget of a fit. The certificate claims at most this. ``delta=0`` gives pure epsilon and
+        needs ``solver="output"``.
     kernel : str or Kernel
         A name ("gaussian", "laplace", "matern12", "matern32", "matern52", "rational_quadratic",
         "cauchy", "linear", "polynomial", "arc_cosine", "additive") or a kernel from
@@ -61,9 +63,11 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
         takes public eigenfeatures if bounds are declared, and Fourier features otherwise.
     n_features : "auto" or int
         The number of features. "auto" depends only on (n, epsilon, delta).
-    regularisation : "auto" or float
+    regularisation : "auto", float or str
         Lambda. "auto" follows from the noise of the release or, with ``folds`` above 1, is chosen
-        by held-out error.
+        by held-out error. A text is the schedule of a theorem, such as "lee-11(r=0.5, gamma=0.5)",
+        which also chooses the number of features if that is "auto"; see
+        ``dpkernel.solvers.erm_schedules``.
     folds : int
         From 1 to 10. Above 1, the fit releases one noisy matrix for each fold of the rows. Each has
         the same noise as a single matrix would have, and all of them together cost the same
@@ -97,6 +101,9 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
     random_state : int, optional
         The public seed of the feature map. None means 0, which is as good as any other. It does not
         affect the noise.
+    accept : tuple of str
+        The assumptions that you sign. With ``delta=0``, ``("idealised-arithmetic",)`` allows noise
+        that is smaller by a factor of sqrt(2), for which no theorem in finite precision is known.
     verbose : bool
         Show a progress bar, which counts the rows of arrays and streams. There is none with
         ``groups`` on a table in memory, because the number of rows is then private.
@@ -150,6 +157,8 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
         **KernelModel._constraints,
         "folds": Whole(1, 10),
         "solver": Choice("gram", "output"),
+        "delta": Real(0, 1, closed_low=True),
+        "accept": Kind(tuple, list, set, frozenset),
     }
 
     def __init__(
@@ -170,6 +179,7 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
         ledger: Ledger | None = None,
         noise: NoiseSource | None = None,
         random_state: int | None = None,
+        accept: Any = (),
         verbose: bool = False,
     ) -> None:
         self.epsilon = epsilon
@@ -187,6 +197,7 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
         self.ledger = ledger
         self.noise = noise
         self.random_state = random_state
+        self.accept = accept
         self.verbose = verbose
 
     def fit(
@@ -269,10 +280,26 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
         assert plan.choice is not None
         return plan.choice
 
+    def _check_parameters(self) -> tuple[Budget, Neighbours]:
+        budget, relation = super()._check_parameters()
+        if budget.pure and self.solver == "gram":
+            raise ParameterError(
+                parameter_message(
+                    type(self).__name__,
+                    "delta",
+                    "above 0 with solver='gram'",
+                    0.0,
+                    "Pure noise on a whole matrix would be far larger. Use solver='output'.",
+                )
+            )
+        return budget, relation
+
     def _plan_gram(self, source: Source, budget: Budget, relation: Neighbours) -> GramPlan:
         by_unit, n, owner = source.shares is not None, source.n_rows, type(self).__name__
         domain = self._resolve_domain(source, squared_interval(self))
-        features = self._choose_features(domain, source, auto_size(n, budget))
+        found = self._schedule(source, domain, budget, squared=True)
+        size = None if found is None else found.n_features
+        features = self._choose_features(domain, source, size or auto_size(n, budget))
         n_targets = source.target_shape[0] if source.target_shape else 1
         layout: GramLayout | UnitGramLayout
         if by_unit:
@@ -287,13 +314,14 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
             layout,
             layout.mechanism(budget),
             int(self.folds),
-            self._given_regularisation(features),
+            self._given_regularisation(features, found),
             self.verbose,
+            schedule=found,
         )
 
-    def _given_regularisation(self, features: FeatureMap) -> float | None:
+    def _given_regularisation(self, features: FeatureMap, found: Schedule | None) -> float | None:
         """Return Lambda, or None for "auto". Refuse folds if they have nothing to choose."""
-        given = None if self.regularisation == "auto" else float(self.regularisation)
+        given = self._ridge if found is None else found.strength
         if self.folds > 1 and given is not None and not hasattr(features, "spectrum"):
             raise ParameterError(
                 parameter_message(
@@ -315,7 +343,8 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
     @classmethod
     def _saved_parameters(cls, header: JSON, domain: Domain) -> dict[str, Any]:
         solver = header["certificate"]["public"].get("solver", "gram")
-        return {"y_bounds": domain.target, "solver": solver}
+        accepted = tuple(header["certificate"]["assumptions"])
+        return {"y_bounds": domain.target, "solver": solver, "accept": accepted}
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -338,6 +367,7 @@ class GramPlan(FitPlan):
     choices: tuple[tuple[float | None, int | None], ...] = ()
     choice: int | None = None  # the position of the chosen pair, after the run
     sums: Any = None
+    schedule: Schedule | None = None
 
     @property
     def by_unit(self) -> bool:
@@ -410,6 +440,7 @@ class GramPlan(FitPlan):
             "regularisation": "chosen on held-out folds" if free else regularisation,
             **({} if self.by_unit else {"folds": {"count": self.folds, "rule": _FOLD_RULE}}),
             "record_scale" if self.by_unit else "integer_grid": grid,
+            **stated(self.schedule, self.features),
         }
 
     def _statistics(self, found: FoldedSolution, total: float) -> JSON:

@@ -6,7 +6,6 @@ from typing import Any
 
 from dpkernel.data.sources import Source
 from dpkernel.estimators.base import interval_of
-from dpkernel.estimators.kernel_model import KernelModel
 from dpkernel.estimators.objective_model import ConvexPlan, Problems
 from dpkernel.estimators.robust import unit_targets
 from dpkernel.foundations.errors import ParameterError, parameter_message
@@ -17,9 +16,7 @@ _SIGNAL = 0.5  # the variance that we assume for a good prediction, with y in [-
 _RIDGES = (1e-100, 1e100)
 
 
-def plan_output(
-    model: KernelModel, source: Source, budget: Budget, relation: Neighbours
-) -> ConvexPlan:
+def plan_output(model: Any, source: Source, budget: Budget, relation: Neighbours) -> ConvexPlan:
     """Plan to minimise sum_i omega_i (y_i - <z_i, beta>)^2 / 2 + Lambda ||beta||^2 / 2 and add noise.
 
     The solutions for several targets are one vector.
@@ -32,6 +29,7 @@ def plan_output(
         signal=_SIGNAL,
         solver="output",
         ridge=ridge_of(model),
+        accept=tuple(model.accept),
         single=not source.target_shape,
     )
     return ConvexPlan(model, source, budget, relation, problems)
@@ -43,9 +41,9 @@ def ridge_of(model: Any) -> float | None:
     if model.folds > 1:
         allowed, advice = "1 with solver='output'", "A fold is one noisy Gram matrix of several."
         raise ParameterError(parameter_message(owner, "folds", allowed, model.folds, advice))
-    if model.regularisation == "auto":
+    ridge: float | None = model._ridge
+    if ridge is None:
         return None
-    ridge = float(model.regularisation)
     if not _RIDGES[0] <= ridge <= _RIDGES[1]:
         allowed = "'auto', or between 1e-100 and 1e100 with solver='output'"
         raise ParameterError(parameter_message(owner, "regularisation", allowed, ridge))

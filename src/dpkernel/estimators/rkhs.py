@@ -1,4 +1,4 @@
-"""Kernel ridge and Huber regression in the reproducing kernel space itself: one coefficient per row.
+"""Risk minimisation in the reproducing kernel space itself: one coefficient per row.
 
 The fitted function sum_i alpha_i k(x_i, .) contains the training inputs, so it is never released
 itself. What is released are its values on a public grid (``grid``), or the answers of a curator
@@ -8,6 +8,7 @@ itself. What is released are its values on a public grid (``grid``), or the answ
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -18,17 +19,19 @@ from sklearn.base import RegressorMixin
 from dpkernel.data.blocks import dense_rows
 from dpkernel.data.domain import Domain, Interval
 from dpkernel.estimators.base import PrivateEstimator, interval_of, logger, resolve_domain
+from dpkernel.estimators.loss_choice import smooth_loss
 from dpkernel.foundations.errors import DataError, ParameterError, parameter_message
 from dpkernel.foundations.types import JSON, Array, Budget, Neighbours
 from dpkernel.foundations.validation import Choice, Kind, Real
 from dpkernel.models.features import LinearFeatures
 from dpkernel.models.kernels import REGISTRY as KERNELS
 from dpkernel.models.kernels import Kernel, resolve_kernel
-from dpkernel.models.losses import Huber
+from dpkernel.models.losses import Huber, Loss, Squared, loss_from_dict
 from dpkernel.privacy.ledger import Ledger
 from dpkernel.privacy.noise import NoiseSource, SeededNoise
 from dpkernel.privacy.profiles import gaussian_mu
 from dpkernel.privacy.sensitivity import Sensitivity, erm_lipschitz, erm_ridge
+from dpkernel.solvers.erm_schedules import SCHEDULE, schedule
 from dpkernel.solvers.objective_perturbation import BlockRecords
 from dpkernel.solvers.output_perturbation import Risk, minimise_risk
 
@@ -40,33 +43,38 @@ _SAMPLE = 256
 
 @dataclass(frozen=True)
 class FunctionProblem:
-    """What is public about a fit: sum_i loss(y_i - f(x_i)) + ridge ||f||^2 / 2, y in [-1, 1].
+    """What is public about a fit: sum_i loss(y_i, f(x_i)) + ridge ||f||^2 / 2, y in [-1, 1].
 
-    ``threshold`` is that of the Huber loss. None stands for half the squared loss.
+    ``loss`` is half the squared loss, or a loss with a largest slope and a largest curvature.
     """
 
     kernel: Kernel
     kappa: float
     n_rows: int
     ridge: float
-    threshold: float | None
+    loss: Loss
+
+    @property
+    def least_squares(self) -> bool:
+        """Whether the loss is the squared loss, whose minimiser is the solution of linear equations."""
+        return isinstance(self.loss, Squared)
 
     @property
     def risk(self) -> Risk:
-        """The problem with the Huber loss, which is solved iteratively."""
-        assert self.threshold is not None
-        return Risk(Huber(self.threshold), self.n_rows, self.n_rows, self.kappa, self.ridge)
+        """The problem with a loss of bounded slope, which is solved iteratively."""
+        assert not self.least_squares
+        return Risk(self.loss, self.n_rows, self.n_rows, self.kappa, self.ridge)
 
     def sensitivity(self, neighbours: Neighbours) -> Sensitivity:
         """Return how far the fitted function moves, in the norm of the kernel space."""
-        if self.threshold is None:
+        if self.least_squares:
             return erm_ridge(
                 neighbours, row=self.kappa, target=1.0, strength=self.ridge, n_rows=self.n_rows
             )
         tolerance = 2 * self.risk.problem.tolerance  # the solver's, and that of reading off alpha
         return erm_lipschitz(
             neighbours,
-            slope=self.threshold,
+            slope=self.loss.lipschitz,
             row=self.kappa,
             strength=self.ridge,
             tolerance=tolerance,
@@ -75,7 +83,7 @@ class FunctionProblem:
     def fit(self, X: Array, y: Array) -> Array:
         """Return the coefficients alpha of f = sum_i alpha_i k(x_i, .)."""
         matrix = self.kernel(X)
-        if self.threshold is None:
+        if self.least_squares:
             try:
                 return np.asarray(cho_solve(cho_factor(matrix + self.ridge * np.eye(len(y))), y))
             except np.linalg.LinAlgError:  # with a tiny ridge, rounding makes the matrix indefinite
@@ -85,7 +93,7 @@ class FunctionProblem:
         values, vectors = np.linalg.eigh(matrix)
         rows = vectors * np.sqrt(np.maximum(values, 0.0))
         beta = minimise_risk(lambda loss: BlockRecords(lambda: [(rows, y, None)], loss), self.risk)
-        slopes = -Huber(self.threshold).derivative(y, rows @ beta)
+        slopes = -self.loss.derivative(y, rows @ beta)
         return np.asarray(slopes / self.ridge)  # at the minimiser beta = rows^T alpha
 
 
@@ -108,7 +116,10 @@ class FunctionTable:
         """Return the rows in the unit box, and the coefficients of the solution on them."""
         logger.info("one fit of %d rows in the kernel's space", problem.n_rows)
         rows = self.domain.to_unit(self.X)
-        return rows, problem.fit(rows, self.target.to_unit(self.y))
+        targets = self.target.to_unit(self.y)
+        if problem.loss.labels:  # y in the upper half of its range is the positive class
+            targets = np.where(targets > 0, 1.0, -1.0)
+        return rows, problem.fit(rows, targets)
 
 
 class FunctionModel(RegressorMixin, PrivateEstimator):
@@ -117,17 +128,17 @@ class FunctionModel(RegressorMixin, PrivateEstimator):
     _constraints: ClassVar[Any] = {
         "epsilon": Real(0, math.inf),
         "delta": Real(0, 1),
-        "loss": Choice("squared", "huber"),
+        "loss": Kind(str, Loss),
         "threshold": (Choice("auto"), Real(0)),
         "kernel": (Choice(*KERNELS), Kind(Kernel)),
         "length_scale": (Choice("auto"), Real(0, math.inf), Kind(list, tuple, np.ndarray)),
-        "regularisation": (Choice("auto"), Real(0, 1e100)),
+        "regularisation": (Choice("auto"), Real(0, 1e100), SCHEDULE),
         "ledger": (Choice(None), Kind(Ledger)),
         "noise": (Choice(None), Kind(NoiseSource)),
         "accept": Kind(tuple, list, set, frozenset),
     }
 
-    loss: str
+    loss: Any
     threshold: float | str
     kernel: Any
     length_scale: Any
@@ -146,6 +157,7 @@ class FunctionModel(RegressorMixin, PrivateEstimator):
     def _open_table(self, X: Any, y: Any) -> FunctionTable:
         owner = type(self).__name__
         target = interval_of(self.y_bounds, self.bounds, owner)
+        self._chosen_loss(target)  # refuses a bad one before it looks at the data
         rows, targets = self._check_training_data(X, y)
         rows = dense_rows(rows, slice(None))
         names = self._set_aside["feature_names_in_"]
@@ -161,17 +173,42 @@ class FunctionModel(RegressorMixin, PrivateEstimator):
             )
         return FunctionTable(domain, target, rows.shape[1], rows, targets)
 
+    def _chosen_loss(self, target: Interval) -> Loss:
+        """Return the loss, for y scaled to [-1, 1]."""
+        given, width = self.loss, _AUTO_THRESHOLD
+        if self.threshold != "auto":
+            width = float(self.threshold) / target.half_width
+        if not 1e-6 <= width <= 1e6:
+            allowed = "'auto', or between 1e-6 and 1e6 times half the declared range of y"
+            raise ParameterError(
+                parameter_message(type(self).__name__, "threshold", allowed, self.threshold)
+            )
+        if isinstance(given, Squared) or (isinstance(given, str) and given == "squared"):
+            return Squared()
+        return smooth_loss(
+            type(self).__name__,
+            given,
+            labels=None,
+            width=width,
+            make=lambda cls: Huber(width) if cls is Huber else cls(),
+        )
+
     def _public(self, table: FunctionTable, problem: FunctionProblem, **more: Any) -> JSON:
         """Return what a certificate states about the problem, plus ``more``."""
         return {
             "n_rows": problem.n_rows,
             "n_columns": table.n_columns,
             "domain": table.domain.to_dict(),
-            "loss": self.loss,
-            "threshold": problem.threshold,
+            **_stated(problem.loss),
             "regularisation": problem.ridge,
+            **({"schedule": {"text": self.regularisation}} if self._by_theorem else {}),
             **more,
         }
+
+    @property
+    def _by_theorem(self) -> bool:
+        """Whether the regularisation is the schedule of a theorem."""
+        return isinstance(self.regularisation, str) and self.regularisation != "auto"
 
     def _problem_for(self, table: FunctionTable, budget: Budget) -> FunctionProblem:
         """Return the problem on a table of this size."""
@@ -183,30 +220,43 @@ class FunctionModel(RegressorMixin, PrivateEstimator):
         kernel = resolve_kernel(self.kernel, 0.7 * math.sqrt(width) if auto else self.length_scale)
         kernel.scales(width)  # refuses length scales for another number of columns
         kappa = math.sqrt(kernel.diagonal_bound(width)) * (1 + 1e-15)
-        threshold = None
-        if self.loss == "huber":
-            given = self.threshold
-            threshold = _AUTO_THRESHOLD if given == "auto" else float(given) / target.half_width
-            if not 1e-6 <= threshold <= 1e6:
-                allowed = "'auto', or between 1e-6 and 1e6 times half the declared range of y"
-                raise ParameterError(
-                    parameter_message(type(self).__name__, "threshold", allowed, given)
-                )
+        loss = self._chosen_loss(target)
         sizes = kernel, kappa, n
         if self.regularisation != "auto":
-            found = FunctionProblem(*sizes, float(self.regularisation), threshold)
-            if threshold is not None:
+            ridge = self.regularisation
+            if self._by_theorem:
+                squared = isinstance(loss, Squared)
+                ridge = schedule(str(ridge), n, budget.epsilon, width, squared=squared).strength
+            found = FunctionProblem(*sizes, float(ridge), loss)
+            if not found.least_squares:
                 found.risk.refuse_endless(type(self).__name__)
             return found
-        ridge = _ridge(*sizes, threshold, width, Neighbours.resolve(self.neighbours), budget)
-        return FunctionProblem(*sizes, ridge, threshold)
+        ridge = _ridge(*sizes, loss, width, Neighbours.resolve(self.neighbours), budget)
+        return FunctionProblem(*sizes, ridge, loss)
+
+
+def _stated(loss: Loss) -> JSON:
+    """Return what a certificate states about the loss."""
+    if isinstance(loss, Squared | Huber):
+        return {"loss": loss.kind, "threshold": getattr(loss, "threshold", None)}
+    return {"losses": [loss.to_dict()]}
+
+
+def loss_stated(public: Mapping[str, Any], target: Any) -> dict[str, Any]:
+    """Return the parameters ``loss`` and ``threshold`` that a certificate states."""
+    if "losses" in public:
+        return {"loss": loss_from_dict(public["losses"][0])}
+    threshold = public["threshold"]
+    if threshold is None:
+        return {"loss": public["loss"]}
+    return {"loss": public["loss"], "threshold": threshold * target.half_width}
 
 
 def _ridge(
     kernel: Kernel,
     kappa: float,
     n: int,
-    threshold: float | None,
+    loss: Loss,
     width: int,
     relation: Neighbours,
     budget: Budget,
@@ -223,8 +273,8 @@ def _ridge(
     mu = gaussian_mu(min(budget.epsilon, 1e11), budget.delta) if budget.delta else budget.epsilon
 
     def error_of(ridge: float) -> float:
-        problem = FunctionProblem(kernel, kappa, n, ridge, threshold)
-        if threshold is not None and problem.risk.endless:
+        problem = FunctionProblem(kernel, kappa, n, ridge, loss)
+        if not problem.least_squares and problem.risk.endless:
             return math.inf
         moved = problem.sensitivity(relation).value
         bias = _SIGNAL * float(shares @ (ridge / (n * spectrum + ridge)) ** 2)

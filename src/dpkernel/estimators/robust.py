@@ -15,6 +15,7 @@ from dpkernel.data.domain import Domain, Interval, Intervals
 from dpkernel.data.sources import Source, open_source
 from dpkernel.estimators.base import FitPlan, interval_of
 from dpkernel.estimators.feature_choice import is_auto
+from dpkernel.estimators.loss_choice import smooth_loss
 from dpkernel.estimators.objective_model import ObjectiveModel, Problems, Task
 from dpkernel.estimators.records import Targets
 from dpkernel.estimators.regressor.fitting import FIXED_FEATURES, Sizes
@@ -25,7 +26,7 @@ from dpkernel.foundations.validation import Choice, Kind, Real
 from dpkernel.models.features.learned import MOST
 from dpkernel.models.kernels import REGISTRY as KERNELS
 from dpkernel.models.kernels import Kernel
-from dpkernel.models.losses import Huber, SmoothedPinball
+from dpkernel.models.losses import Huber, Loss, SmoothedPinball, loss_from_dict
 from dpkernel.privacy.ledger import Ledger
 from dpkernel.privacy.noise import NoiseSource
 
@@ -178,16 +179,19 @@ class PrivateQuantileRegressor(RobustModel):
         ``solver="output"`` or without ``bounds``, the pinball loss is minimised.
     length_scale, features, n_features
         See ``PrivateKernelRidge``.
-    regularisation : "auto" or float
+    regularisation : "auto", float or str
         Lambda, with y scaled to [-1, 1]. "auto" minimises the error that public numbers let us
         expect.
+        A text is the schedule of a theorem, such as "nie-wang-4(beta=1)"; see
+        ``dpkernel.solvers.erm_schedules``.
     solver : {"objective", "output"}
         Whether noise is added to the problem or to its solution. "objective" is more accurate on
         most tables.
     bounds, y_bounds, neighbours, ledger, noise, random_state
         See ``PrivateKernelRidge``.
     accept : tuple of str
-        The assumptions that you sign. ``delta=0`` needs ``("idealised-arithmetic",)``.
+        The assumptions that you sign. ``delta=0`` needs ``("idealised-arithmetic",)`` with
+        ``solver="objective"``. With ``solver="output"`` it only makes the noise smaller.
     verbose : bool
         See ``PrivateKernelRidge``.
 
@@ -382,29 +386,38 @@ class PrivateQuantileRegressor(RobustModel):
 class PrivateHuberRegressor(RobustModel):
     r"""Robust regression with a privacy certificate.
 
-    The fit minimises the Huber loss on a feature map that does not depend on the data, by objective
-    perturbation. The loss is quadratic for small residuals and linear beyond the threshold.
+    The fit minimises the Huber loss, or another loss of bounded slope, on a feature map that does
+    not depend on the data, by objective perturbation. The Huber loss is quadratic for small
+    residuals and linear beyond the threshold.
 
     Parameters
     ----------
     epsilon, delta : float
         The budget of a fit. The certificate claims at most this. ``delta=0`` uses noise that gives
         pure epsilon, under the assumption of idealised arithmetic.
+    loss : str or Loss
+        "huber", the kind of any other loss of residuals with a largest slope ("smoothed_pinball",
+        "smoothed_insensitive", "absolute", "pinball" or your own, registered one), or such a loss
+        with parameters of your own, for y scaled to [-1, 1]. Kinks become parabolas whose width is
+        the threshold.
     threshold : "auto" or float
-        The residual at which the loss becomes linear, in units of y. "auto" is a tenth of the
-        declared range.
+        The residual at which the Huber loss becomes linear, in units of y. "auto" is a tenth of the
+        declared range. A loss without kinks that is not the Huber loss does not use it.
     kernel, length_scale, features, n_features
         See ``PrivateKernelRidge``.
-    regularisation : "auto" or float
+    regularisation : "auto", float or str
         Lambda, with y scaled to [-1, 1]. "auto" minimises the error that public numbers let us
         expect.
+        A text is the schedule of a theorem, such as "nie-wang-4(beta=1)"; see
+        ``dpkernel.solvers.erm_schedules``.
     solver : {"objective", "output"}
         Whether noise is added to the problem or to its solution. "objective" is more accurate on
         most tables.
     bounds, y_bounds, neighbours, ledger, noise, random_state
         See ``PrivateKernelRidge``.
     accept : tuple of str
-        The assumptions that you sign. ``delta=0`` needs ``("idealised-arithmetic",)``.
+        The assumptions that you sign. ``delta=0`` needs ``("idealised-arithmetic",)`` with
+        ``solver="objective"``. With ``solver="output"`` it only makes the noise smaller.
     verbose : bool
         See ``PrivateKernelRidge``.
 
@@ -425,7 +438,8 @@ class PrivateHuberRegressor(RobustModel):
         (epsilon, delta)-DP for the stated neighbours. The number of rows, the bounds, the seed and
         the parameters are public.
     Sensitivity
-        The gradient has 2 B threshold (replace-one) or half of it (zero-out), with B = 1:
+        The gradient has 2 B c (replace-one) or half of it (zero-out), with B = 1 and the largest
+        slope c of the loss, which is the threshold of the Huber loss:
         ``sensitivity.loss_gradient``. With ``solver="output"`` the solution has this divided by
         Lambda, ``sensitivity.erm_lipschitz``, or ``sensitivity.erm_bounded`` where that is smaller.
     Not covered
@@ -448,16 +462,17 @@ class PrivateHuberRegressor(RobustModel):
 
     _constraints: ClassVar = {
         **ObjectiveModel._constraints,
+        "loss": Kind(str, Loss),
         "threshold": (Choice("auto"), Real(0)),
         "solver": Choice("objective", "output"),
     }
-    _in_units = ("threshold",)
 
     def __init__(
         self,
         epsilon: float = 1.0,
         delta: float = 1e-6,
         *,
+        loss: Any = "huber",
         threshold: float | str = "auto",
         kernel: Any = "gaussian",
         length_scale: Any = "auto",
@@ -476,6 +491,7 @@ class PrivateHuberRegressor(RobustModel):
     ) -> None:
         self.epsilon = epsilon
         self.delta = delta
+        self.loss = loss
         self.threshold = threshold
         self.kernel = kernel
         self.length_scale = length_scale
@@ -494,4 +510,22 @@ class PrivateHuberRegressor(RobustModel):
 
     def _tasks(self, view: UnitTarget) -> list[Task]:
         scaled = self._in_units_of("threshold", _AUTO_THRESHOLD, view.interval)
-        return [("coefficients", Huber(scaled), view)]
+        loss = smooth_loss(
+            type(self).__name__,
+            self.loss,
+            labels=False,
+            width=scaled,
+            make=lambda cls: Huber(scaled) if cls is Huber else cls(),
+        )
+        return [("coefficients", loss, view)]
+
+    @classmethod
+    def _saved_parameters(cls, header: JSON, domain: Domain) -> dict[str, Any]:
+        assert isinstance(domain.target, Interval)
+        loss = loss_from_dict(header["certificate"]["public"]["losses"][0])
+        own: dict[str, Any] = {"loss": loss}
+        if isinstance(loss, Huber):
+            own = {"loss": "huber"}
+            if not isinstance(domain.target, Intervals):  # else the file has what was given
+                own["threshold"] = loss.threshold * domain.target.half_width
+        return {**super()._saved_parameters(header, domain), **own}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -13,17 +14,18 @@ from dpkernel.data.domain import Domain, Interval
 from dpkernel.data.sources import Source, open_source
 from dpkernel.estimators.base import FitPlan, Fitted, logger
 from dpkernel.estimators.gram_pass import Recipe, sum_source
-from dpkernel.estimators.kernel_model import KernelModel
+from dpkernel.estimators.kernel_model import KernelModel, stated
 from dpkernel.estimators.ridge import auto_size, record_precision, squared_interval
 from dpkernel.foundations.errors import CertificateError
 from dpkernel.foundations.types import JSON, Array, Budget, Neighbours
-from dpkernel.foundations.validation import Choice, Kind, Whole, check_parameters
+from dpkernel.foundations.validation import Choice, Kind, Real, Whole, check_parameters
 from dpkernel.models.features import FeatureMap
 from dpkernel.privacy.certificate import Release
 from dpkernel.privacy.ledger import Ledger
 from dpkernel.privacy.mechanisms import IDEALISED, GaussianMixing, require_accepted
 from dpkernel.privacy.noise import Noise, NoiseSource
 from dpkernel.privacy.statistics import GramLayout
+from dpkernel.solvers.erm_schedules import Schedule
 from dpkernel.solvers.sketched_ridge import SketchedSolution, SketchScale, solve_sketch
 
 _ROWS_A_COLUMN, _MOST_AUTO_ROWS = 20, 20_000  # rows of the sketch
@@ -49,8 +51,9 @@ class PrivateSketchedRidge(RegressorMixin, MultiOutputMixin, KernelModel):
     n_sketch : "auto" or int
         The number of rows of the sketch. "auto" is 20 per column of the sketch, at most 20,000. The
         noise grows about as the fourth root of the number of rows.
-    regularisation : "auto" or float
-        Lambda, on the scale of the sum over rows. "auto" is chosen on held-out rows of the sketch.
+    regularisation : "auto", float or str
+        Lambda, on the scale of the sum over rows. "auto" is chosen on held-out rows of the sketch. A
+        text is the schedule of a theorem; see ``PrivateKernelRidge``.
     accept : tuple of str
         ``("idealised-arithmetic",)`` is always needed, because no theorem covers the rounding of
         noise that multiplies the data. The certificate names this assumption.
@@ -178,7 +181,9 @@ class PrivateSketchedRidge(RegressorMixin, MultiOutputMixin, KernelModel):
     def _make_plan(self, table: Source, budget: Budget, relation: Neighbours) -> FitPlan:
         n = table.n_rows
         domain = self._resolve_domain(table, squared_interval(self))
-        features = self._choose_features(domain, table, auto_size(n, budget))
+        found = self._schedule(table, domain, budget, squared=True)
+        size = None if found is None else found.n_features
+        features = self._choose_features(domain, table, size or auto_size(n, budget))
         n_targets = table.target_shape[0] if table.target_shape else 1
         bound = features.row_norm_bound
         layout = GramLayout.choose(features.n_outputs, n_targets, bound, relation, n, budget)
@@ -186,8 +191,8 @@ class PrivateSketchedRidge(RegressorMixin, MultiOutputMixin, KernelModel):
         if self.n_sketch != "auto":
             rows = int(self.n_sketch)
         mechanism = layout.mixing(budget, rows, (IDEALISED,))
-        given = None if self.regularisation == "auto" else float(self.regularisation)
-        return SketchPlan(table, domain, features, layout, mechanism, given, self.verbose)
+        given = self._ridge if found is None else found.strength
+        return SketchPlan(table, domain, features, layout, mechanism, given, self.verbose, found)
 
     def refit(self, regularisation: float | str = "auto") -> PrivateSketchedRidge:
         """Solve again from the sketch alone, with another Lambda; change and return this model.
@@ -196,7 +201,7 @@ class PrivateSketchedRidge(RegressorMixin, MultiOutputMixin, KernelModel):
         that is computed from it, however often. ``sketch_`` is available for any other use.
         """
         check_is_fitted(self)
-        constraint = {"regularisation": self._constraints["regularisation"]}
+        constraint = {"regularisation": (Choice("auto"), Real(0, math.inf))}
         check_parameters(type(self).__name__, {"regularisation": regularisation}, constraint)
         n_features = self.feature_map_.n_outputs
         rows, columns = self.sketch_.shape
@@ -256,6 +261,7 @@ class SketchPlan(FitPlan):
     mechanism: GaussianMixing
     regularisation: float | None
     verbose: bool
+    schedule: Schedule | None = None
     sums: Any = None
 
     @property
@@ -305,6 +311,7 @@ class SketchPlan(FitPlan):
                     "target": layout.target,
                     "constant": layout.constant,
                 },
+                **stated(self.schedule, self.features),
             },
             _statistics(found, self.domain.target.half_width**2),
             "Gaussian mixing of feature rows, targets and a constant; " + mechanism.reference,

@@ -33,7 +33,7 @@ class PrivateKernelSVC(PrivateKernelClassifier):
     ----------
     epsilon, delta : float
         The budget of a fit. The certificate claims at most this. ``delta=0`` uses noise that gives
-        pure epsilon, under the assumption of idealised arithmetic.
+        pure epsilon.
     classes : sequence
         Every label that can occur. It is required, it is public, and it is never read from the
         data.
@@ -43,16 +43,19 @@ class PrivateKernelSVC(PrivateKernelClassifier):
         narrow parabola makes the fit slower.
     kernel, length_scale, features, n_features
         See ``PrivateKernelRidge``.
-    regularisation : "auto" or float
+    regularisation : "auto", float or str
         Lambda. The noise is proportional to 1 / Lambda. "auto" minimises the error that public
         numbers let us expect. A value below n / (1e7 width) is refused, because the solver might
         not end.
+        A text is the schedule of a theorem, such as "nie-wang-4(beta=1)"; see
+        ``dpkernel.solvers.erm_schedules``.
     class_weight : dict, optional
         A public weight for each class, relative to the largest weight.
     bounds, neighbours, ledger, noise, random_state
         See ``PrivateKernelRidge``.
     accept : tuple of str
-        The assumptions that you sign. ``delta=0`` needs ``("idealised-arithmetic",)``.
+        The assumptions that you sign. With ``delta=0``, ``("idealised-arithmetic",)`` allows noise
+        that is smaller by a factor of sqrt(2), for which no theorem in finite precision is known.
     verbose : bool
         See ``PrivateKernelRidge``.
 
@@ -162,7 +165,7 @@ class PrivateKernelSVR(RobustModel):
     ----------
     epsilon, delta : float
         The budget of a fit. The certificate claims at most this. ``delta=0`` uses noise that gives
-        pure epsilon, under the assumption of idealised arithmetic.
+        pure epsilon.
     tube : "auto" or float
         The largest residual that costs nothing, in units of y. "auto" is a hundredth of the
         declared range.
@@ -172,14 +175,17 @@ class PrivateKernelSVR(RobustModel):
         is a hundredth of the declared range.
     kernel, length_scale, features, n_features
         See ``PrivateKernelRidge``.
-    regularisation : "auto" or float
+    regularisation : "auto", float or str
         Lambda, with y scaled to [-1, 1]. The noise is proportional to 1 / Lambda. "auto" minimises
         the error that public numbers let us expect. A value below n / 1e7, divided by the width on
         the same scale, is refused, because the solver might not end.
+        A text is the schedule of a theorem, such as "nie-wang-4(beta=1)"; see
+        ``dpkernel.solvers.erm_schedules``.
     bounds, y_bounds, neighbours, ledger, noise, random_state
         See ``PrivateKernelRidge``.
     accept : tuple of str
-        The assumptions that you sign. ``delta=0`` needs ``("idealised-arithmetic",)``.
+        The assumptions that you sign. With ``delta=0``, ``("idealised-arithmetic",)`` allows noise
+        that is smaller by a factor of sqrt(2), for which no theorem in finite precision is known.
     verbose : bool
         See ``PrivateKernelRidge``.
 

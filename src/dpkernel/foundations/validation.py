@@ -9,7 +9,7 @@ error of the common form::
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -88,7 +88,17 @@ class Kind:
         return "an instance of " + " or ".join(cls.__name__ for cls in self.classes)
 
 
-Constraint = Real | Whole | Choice | Kind
+class Spelled:
+    """A text that a function can read, described in words."""
+
+    def __init__(self, words: str, reads: Callable[[object], bool]) -> None:
+        self.words, self.holds = words, reads
+
+    def __str__(self) -> str:
+        return self.words
+
+
+Constraint = Real | Whole | Choice | Kind | Spelled
 
 
 def check_parameters(

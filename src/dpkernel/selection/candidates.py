@@ -20,6 +20,7 @@ from dpkernel.estimators.ridge import PrivateKernelRidge
 from dpkernel.foundations.errors import DataError, ParameterError, parameter_message
 from dpkernel.foundations.types import is_real
 from dpkernel.selection.losses import one_column
+from dpkernel.solvers.erm_schedules import is_schedule
 
 _OWN = (
     "epsilon",
@@ -101,6 +102,8 @@ def free_choices(
     for candidate in candidates:  # the estimator itself raises for values that it refuses
         trial = clone(estimator).set_params(**candidate, folds=1)
         trial._check_parameters()
+    if any(is_schedule(candidate.get("regularisation")) for candidate in candidates):
+        return None  # a theorem also chooses the number of features
     sizes = {candidate.get("n_features") for candidate in candidates}
     if "n_features" in names and ("auto" in sizes or None in sizes or not _ordered(estimator)):
         return None

@@ -155,6 +155,7 @@ def sketched_erm(
     *,
     start: Array | None = None,
     steps: int = 30,
+    affine: bool = False,
 ) -> SketchedMinimiser:
     r"""Minimise (1/n) sum_i loss(y_i, (K S alpha)_i / sqrt n) + (lambda/n) alpha^T S^T K S alpha.
 
@@ -177,10 +178,13 @@ def sketched_erm(
         alpha_0; zero by default.
     steps : int
         T, the largest number of steps.
+    affine : bool
+        Whether the last coefficient of alpha is fixed to 1, as in problem (7). A sketch of m + 1
+        columns then leaves m free ones.
 
     References
     ----------
-    Ma (2024), Algorithm 1 and problem (3).
+    Ma (2024), Algorithm 1 and problems (3) and (7).
     """
     n = len(y)
     if np.shape(gram) != (n, n) or sketch.n != n:
@@ -208,19 +212,23 @@ def sketched_erm(
     def gradient(alpha: Array) -> Array:
         return np.asarray(design.T @ loss.derivative(y, design @ alpha) / n + ridge @ alpha)
 
+    free = slice(0, sketch.m - 1 if affine else sketch.m)
     alpha = np.zeros(sketch.m) if start is None else np.array(start, dtype=np.float64)
-    slope, done = gradient(alpha), 0
+    if affine:
+        alpha[-1] = 1.0
+    slope, done = gradient(alpha)[free], 0
     for _ in range(steps):
         bend = loss.curvature(y, design @ alpha)
         hessian = (design * bend[:, None]).T @ design / n + ridge
-        move = np.linalg.lstsq(hessian, slope, rcond=1e-14)[0]
-        before, fall, length = objective(alpha), float(slope @ move), 1.0
+        move = np.zeros(sketch.m)
+        move[free] = np.linalg.lstsq(hessian[free, free], slope, rcond=1e-14)[0]
+        before, fall, length = objective(alpha), float(slope @ move[free]), 1.0
         while length > 1e-8 and objective(alpha - length * move) > before - 0.25 * length * fall:
             length /= 2
         if not length > 1e-8:  # no step of this size helps, only rounding error is left
             break
         alpha, done = alpha - length * move, done + 1
-        slope = gradient(alpha)
+        slope = gradient(alpha)[free]
         if np.linalg.norm(slope) <= 1e-14 * (1 + abs(before)):
             break
     coefficients = sketch.expand(alpha) / math.sqrt(n)

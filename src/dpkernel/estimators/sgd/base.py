@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
-from inspect import signature
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,22 +13,23 @@ from dpkernel.data.domain import Domain, Interval, Levels
 from dpkernel.data.sources import Source
 from dpkernel.estimators.base import FitPlan, Fitted, logger
 from dpkernel.estimators.kernel_model import KernelModel
+from dpkernel.estimators.loss_choice import named_loss
 from dpkernel.estimators.objective_model import auto_size
 from dpkernel.estimators.records import ROW_BOUND, RecordRecipe, Targets
 from dpkernel.estimators.sgd.fits import GradientFit, OutputFit
 from dpkernel.estimators.sgd.plan import SGDSetting
 from dpkernel.estimators.sgd.table import RecordTable
+from dpkernel.estimators.sgd.theorem import Theorem
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import JSON, Array, Budget, Neighbours
 from dpkernel.foundations.validation import Choice, Constraint, Kind, Real, Whole
-from dpkernel.models.losses import REGISTRY, Loss, loss_from_dict
+from dpkernel.models.losses import Loss, loss_from_dict
 from dpkernel.privacy.certificate import Release
 from dpkernel.privacy.noise import Noise
-from dpkernel.solvers.sgd_presets import PRESETS, Preset, preset
+from dpkernel.solvers.sgd_presets import PRESETS, Preset
 
 _OUTPUT_ORDERS = ("auto", "shuffle", "fixed", "replacement")
 _GRADIENT_ORDERS = ("auto", "uniform", "poisson")
-_ALIASES = {"squared_error": "squared", "log_loss": "logistic", "quantile": "pinball"}
 
 
 class SGDModel(KernelModel):
@@ -41,6 +41,8 @@ class SGDModel(KernelModel):
         "delta": Real(0, 1, closed_low=True),
         "perturbation": Choice("output", "gradient"),
         "preset": (Choice(None), Choice(*PRESETS), Kind(Preset)),
+        "r": Real(0.5, 1, closed_high=True),
+        "capacity": Real(0, 1),
         "max_iter": (Choice("auto"), Whole(1, 10**6)),
         "batch_size": (Choice("auto"), Whole(1)),
         "sampling": Choice(*dict.fromkeys((*_OUTPUT_ORDERS, *_GRADIENT_ORDERS))),
@@ -57,6 +59,8 @@ class SGDModel(KernelModel):
     loss: Any
     perturbation: str
     preset: Any
+    r: float
+    capacity: float
     max_iter: int | str
     batch_size: int | str
     sampling: str
@@ -99,18 +103,7 @@ class SGDModel(KernelModel):
 
     def _loss_named(self, labels: bool) -> Loss:
         """Return the loss: a registered one by name, or an object that the user passed."""
-        given = self.loss
-        if isinstance(given, str):
-            cls = REGISTRY.get(_ALIASES.get(given, given))
-            found = None if cls is None else self._default(cls)
-        else:
-            # a loss class of the user's own could state constants that do not hold
-            found = given if REGISTRY.get(getattr(given, "kind", "")) is type(given) else None
-        if found is None or found.labels is not labels:
-            known = sorted(kind for kind, cls in REGISTRY.items() if cls.labels is labels)
-            allowed = f"one of {', '.join(known)}, or such a loss of dpkernel.models.losses"
-            raise ParameterError(parameter_message(type(self).__name__, "loss", allowed, given))
-        return found
+        return named_loss(type(self).__name__, self.loss, labels=labels, make=self._default)
 
     def _default(self, cls: type[Loss]) -> Loss:
         """Return a loss of this class with parameters that suit this estimator."""
@@ -125,11 +118,14 @@ class SGDModel(KernelModel):
         domain = self._resolve_domain(table, problem.target)
         n_inputs = table.n_columns if domain.columns is None else domain.n_unit_columns
         size = auto_size(n, n_inputs, budget)
-        preset = self._preset(n, budget, problem.loss, dimension=size)
-        if preset is not None and preset.n_features is not None:
-            size = min(max(preset.n_features, 2), 10_000)
-        features = self._choose_features(domain, table, size)
-        preset = self._preset(n, budget, problem.loss, dimension=features.n_outputs + 1)
+        preset, notes, wanted = None, [], self.features
+        theorem = None if self.preset is None else Theorem(self, problem.loss, budget, n)
+        if theorem is not None:
+            size, wanted = theorem.size(size), theorem.features
+        features = self._choose_features(domain, table, size, wanted)
+        if theorem is not None:
+            preset = theorem.schedule(features.n_outputs + 1)
+            notes = theorem.differences(features)
         recipe, powers = RecordRecipe.choose(domain, features, n, ROW_BOUND)
         records = RecordTable(table, recipe)
         setting = self._setting(table, budget, relation, powers, problem, preset)
@@ -137,26 +133,7 @@ class SGDModel(KernelModel):
             setting = _as_they_come(setting, self.perturbation, type(self).__name__)
         run = OutputFit if self.perturbation == "output" else GradientFit
         fit = run(setting, records, list(problem.tasks), self.random_state, self.verbose)
-        return SGDPlan(fit, table, domain, recipe, records, problem, preset)
-
-    def _preset(self, n_rows: int, budget: Budget, loss: Loss, *, dimension: int) -> Preset | None:
-        """Return the schedule of a theorem for the numbers of this fit, or None."""
-        if self.preset is None:
-            return None
-        found = self.preset
-        if not isinstance(found, Preset):
-            alpha, L = loss.holder(ROW_BOUND)
-            numbers: dict[str, Any] = {"n_rows": n_rows, "kappa": ROW_BOUND, "dimension": dimension}
-            numbers |= {"epsilon": budget.epsilon, "delta": budget.delta, "alpha": alpha, "L": L}
-            numbers |= {"radius": self.radius or 1.0, "r": 1.0, "capacity": 0.5}
-            wanted = signature(PRESETS[found]).parameters
-            found = preset(found, **{k: v for k, v in numbers.items() if k in wanted})
-        if found.perturbs != self.perturbation:
-            allowed = f"{found.perturbs!r} for the preset {found.name!r}"
-            raise ParameterError(
-                parameter_message(type(self).__name__, "perturbation", allowed, self.perturbation)
-            )
-        return found
+        return SGDPlan(fit, table, domain, recipe, records, problem, preset, notes)
 
     def _setting(
         self,
@@ -260,11 +237,12 @@ class SGDPlan(FitPlan):
         records: RecordTable,
         problem: SGDProblem,
         preset: Preset | None,
+        notes: list[str],
     ) -> None:
         self.releases = [Release(fit.label, fit.mechanism, fit.draws)]
         self._fit, self._source, self._domain = fit, source, domain
         self._recipe, self._records = recipe, records
-        self._problem, self._preset = problem, preset
+        self._problem, self._preset, self._notes = problem, preset, notes
 
     def prepare(self) -> None:
         """Make the records."""
@@ -293,6 +271,7 @@ class SGDPlan(FitPlan):
                 "loss": self._problem.loss.to_dict(),
                 "scheme": self._fit.scheme(),
                 "preset": None if self._preset is None else self._preset.name,
+                **({"preset_differs": self._notes} if self._notes else {}),
             },
         )
 

@@ -51,7 +51,7 @@ class PrivateSGDClassifier(LabelModel, SGDModel):
     loss : str or Loss
         "smoothed_hinge" (of width 1), "log_loss", "hinge", "squared_hinge", the kind of any other
         margin loss in ``dpkernel.models.losses``, or such a loss with parameters of your own.
-    perturbation, preset, max_iter, batch_size, sampling, eta0, alpha
+    perturbation, preset, r, capacity, max_iter, batch_size, sampling, eta0, alpha
         See ``PrivateSGDRegressor``.
     radius, clip, momentum, average
         See ``PrivateSGDRegressor``.
@@ -117,6 +117,8 @@ class PrivateSGDClassifier(LabelModel, SGDModel):
         loss: Any = "smoothed_hinge",
         perturbation: str = "gradient",
         preset: Any = None,
+        r: float = 1.0,
+        capacity: float = 0.5,
         max_iter: int | str = "auto",
         batch_size: int | str = "auto",
         sampling: str = "auto",
@@ -144,6 +146,8 @@ class PrivateSGDClassifier(LabelModel, SGDModel):
         self.loss = loss
         self.perturbation = perturbation
         self.preset = preset
+        self.r = r
+        self.capacity = capacity
         self.max_iter = max_iter
         self.batch_size = batch_size
         self.sampling = sampling

@@ -41,8 +41,13 @@ class PrivateSGDRegressor(RegressorMixin, MultiOutputMixin, SGDModel):
         once, to the result.
     preset : str or Preset, optional
         The schedule of a theorem: "wang-guo-1", "holder-9", "holder-10" or "holder-12". It
-        determines the steps, the step size, the radius, the average and the sampling. See
+        determines the steps, the step size, the radius, the average and the sampling; "wang-guo-1"
+        also determines the features (Fourier features) and their number. Everything in which the
+        fit differs from the theorem is in ``certificate_.public["preset_differs"]``. See
         ``dpkernel.solvers.sgd_presets``.
+    r, capacity : float
+        The regularity in (1/2, 1] and the capacity in (0, 1) of the preset "wang-guo-1". No public
+        number determines them.
     max_iter : "auto" or int
         The number of passes over the data.
     batch_size : "auto" or int
@@ -134,6 +139,8 @@ class PrivateSGDRegressor(RegressorMixin, MultiOutputMixin, SGDModel):
         loss: Any = "huber",
         perturbation: str = "gradient",
         preset: Any = None,
+        r: float = 1.0,
+        capacity: float = 0.5,
         max_iter: int | str = "auto",
         batch_size: int | str = "auto",
         sampling: str = "auto",
@@ -161,6 +168,8 @@ class PrivateSGDRegressor(RegressorMixin, MultiOutputMixin, SGDModel):
         self.loss = loss
         self.perturbation = perturbation
         self.preset = preset
+        self.r = r
+        self.capacity = capacity
         self.max_iter = max_iter
         self.batch_size = batch_size
         self.sampling = sampling

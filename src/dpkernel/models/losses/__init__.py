@@ -28,7 +28,14 @@ from typing import Any
 from dpkernel.foundations.errors import CertificateError
 from dpkernel.foundations.types import JSON
 from dpkernel.models.losses.base import REGISTRY, Loss
-from dpkernel.models.losses.margin import Hinge, Logistic, PowerHinge, SmoothedHinge, SquaredHinge
+from dpkernel.models.losses.margin import (
+    Hinge,
+    HuberisedHinge,
+    Logistic,
+    PowerHinge,
+    SmoothedHinge,
+    SquaredHinge,
+)
 from dpkernel.models.losses.residual import (
     Absolute,
     Huber,
@@ -44,6 +51,7 @@ __all__ = [
     "Absolute",
     "Hinge",
     "Huber",
+    "HuberisedHinge",
     "Logistic",
     "Loss",
     "Pinball",

@@ -102,6 +102,56 @@ class SmoothedHinge(MarginLoss):
 
 @register
 @dataclass(frozen=True)
+class HuberisedHinge(MarginLoss):
+    """Hinge loss whose kink is replaced by a parabola on [1 - half, 1 + half].
+
+    Unlike ``SmoothedHinge``, it is the hinge loss itself on either side, not a shifted one.
+
+    Parameters
+    ----------
+    half : float
+        Half the width of the parabola.
+    """
+
+    kind: ClassVar[str] = "huberised_hinge"
+    half: float = 0.5
+
+    def __post_init__(self) -> None:
+        self._require("half", TINY, 1.0 + 2**-40)
+
+    @property
+    def lipschitz(self) -> float:
+        """The largest slope, 1 as for the hinge loss."""
+        return 1.0
+
+    @property
+    def smoothness(self) -> float:
+        """The largest curvature, 1 / (2 half)."""
+        return 0.5 / self.half
+
+    @property
+    def form(self) -> slope.Form:
+        """The slope as a scalar form."""
+        return slope.RAMP, 1.0 + self.half, 0.5 / self.half, -1.0, 0.0
+
+    def holder(self, kappa: float) -> tuple[float, float]:
+        """Return (1, kappa^2 / (2 half))."""
+        return 1.0, kappa**2 * self.smoothness
+
+    def _value(self, u: Array) -> Array:
+        short = np.maximum(1.0 + self.half - u, 0.0)
+        inner = np.minimum(short, 2 * self.half)
+        return np.asarray(inner * inner / (4 * self.half) + (short - inner))
+
+    def _slope(self, u: Array) -> Array:
+        return -np.clip((1.0 + self.half - u) / (2 * self.half), 0.0, 1.0)
+
+    def _bend(self, u: Array) -> Array:
+        return np.where(np.abs(u - 1.0) < self.half, self.smoothness, 0.0)
+
+
+@register
+@dataclass(frozen=True)
 class SquaredHinge(MarginLoss):
     """Half the squared hinge for margins above -reach, and a straight line below.
 

@@ -12,6 +12,7 @@ from dpkernel.proof.papers.lee_park_ahn_2025 import (
     PublishedAlgorithm3,
     PublishedAlgorithm4,
     PublishedAlgorithm5,
+    PublishedCanonicalEstimator,
 )
 from dpkernel.proof.papers.ma_2024 import PublishedSketchedERM
 from dpkernel.proof.papers.nie_wang_2016 import PublishedPerturbedRisk
@@ -24,6 +25,7 @@ __all__ = [
     "PublishedAlgorithm3",
     "PublishedAlgorithm4",
     "PublishedAlgorithm5",
+    "PublishedCanonicalEstimator",
     "PublishedGradientSGD",
     "PublishedOutputSGD",
     "PublishedPerturbedRisk",

@@ -17,10 +17,11 @@ from pathlib import Path
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import is_whole
 from dpkernel.proof.reproduce import errata, lee_park_ahn, wang_lei
+from dpkernel.proof.reproduce.claims import CLAIMS
 from dpkernel.proof.reproduce.design import DIMENSIONS
 from dpkernel.proof.reproduce.request import Request
 
-__all__ = ["FIGURES", "needs_songs", "reproduce"]
+__all__ = ["CLAIMS", "FIGURES", "needs_songs", "reproduce"]
 
 REPETITIONS, QUICK = 100, 10
 
@@ -58,6 +59,7 @@ def reproduce(
     repetitions: int | None = None,
     progress: bool = True,
     n_jobs: int = 2,
+    whole: bool = False,
 ) -> list[Path]:
     """Reproduce one figure or table.
 
@@ -78,6 +80,9 @@ def reproduce(
         Whether to show a progress bar.
     n_jobs : int
         The number of processes, with one thread each.
+    whole : bool
+        Whether repetitions take their songs from the whole Million Song table. By default they take
+        them from a uniform excerpt of 7,000 songs.
 
     Returns
     -------
@@ -105,6 +110,7 @@ def reproduce(
     command = f"python -m dpkernel.proof.reproduce {paper} {item}{' --quick' if quick else ''}"
     if needs_songs(paper, item):
         command += " --data PATH" if data is not None else ""
+        command += " --whole" if whole else ""
     if repetitions != (QUICK if quick else REPETITIONS):
         command += f" --repetitions {repetitions}"
     request = Request(
@@ -115,5 +121,7 @@ def reproduce(
         data=None if data is None else Path(data),
         progress=progress,
         n_jobs=n_jobs,
+        claim=CLAIMS[paper, item],
+        whole=whole,
     )
     return FIGURES[paper, item](request)

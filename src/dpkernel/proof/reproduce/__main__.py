@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from dpkernel.foundations.errors import DataError, DPKernelError
-from dpkernel.proof.reproduce import FIGURES, needs_songs, reproduce
+from dpkernel.proof.reproduce import CLAIMS, FIGURES, needs_songs, reproduce
 from dpkernel.proof.reproduce.errata import shown
 
 
@@ -24,6 +24,9 @@ def main(
     quick: Annotated[bool, typer.Option(help="Make 10 repetitions instead of 100.")] = False,
     data: Annotated[Path | None, typer.Option(help="A file with the Million Song table.")] = None,
     repetitions: Annotated[int | None, typer.Option(help="Number of repetitions.")] = None,
+    whole: Annotated[
+        bool, typer.Option("--whole", help="Take songs from the whole table, not from 7,000.")
+    ] = False,
     jobs: Annotated[int, typer.Option(help="Number of processes, with one thread each.")] = 2,
 ) -> None:
     """Reproduce a published figure or table, as one PNG and one CSV file."""
@@ -33,7 +36,13 @@ def main(
             continue
         try:
             found = reproduce(
-                *key, out=out, quick=quick, data=data, repetitions=repetitions, n_jobs=jobs
+                *key,
+                out=out,
+                quick=quick,
+                data=data,
+                repetitions=repetitions,
+                n_jobs=jobs,
+                whole=whole,
             )
         except DPKernelError as error:
             if paper != "all" or not (isinstance(error, DataError) and needs_songs(*key)):
@@ -48,6 +57,8 @@ def main(
             raise typer.Exit(1) from error
         if key[0] == "errata":
             console.print(shown(found[1]))
+        for line in CLAIMS[key[0], "table" if key[0] == "errata" else key[1]].lines():
+            console.print(line, markup=False)
         for path in found:
             console.print(f"written: {path}", markup=False)
 

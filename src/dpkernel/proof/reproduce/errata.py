@@ -19,6 +19,7 @@ from rich.text import Text
 
 from dpkernel.proof.reproduce import factors
 from dpkernel.proof.reproduce.attacks import ATTACKS, FULL, QUICK, Finding, Trials
+from dpkernel.proof.reproduce.claims import Claim
 from dpkernel.proof.reproduce.output import new_figure, read_csv, save_figure, write_csv
 from dpkernel.proof.reproduce.request import Request
 
@@ -273,8 +274,8 @@ def errata_table(request: Request) -> list[Path]:
     rows = table(QUICK if request.quick else FULL, progress=request.progress, n_jobs=request.n_jobs)
     measured = [row for row in rows if row["method"] != NO_ATTACK]
     return [
-        _plot(measured, request.out / "errata.png"),
-        write_csv(request.out / "errata.csv", request.command, rows),
+        _plot(measured, request.out / "errata.png", request.claim),
+        write_csv(request.out / "errata.csv", request.command, rows, request.claim),
     ]
 
 
@@ -332,7 +333,7 @@ def shown(path: Path) -> Table:
     return found
 
 
-def _plot(rows: Sequence[Mapping[str, Any]], path: Path) -> Path:
+def _plot(rows: Sequence[Mapping[str, Any]], path: Path, claim: Claim | None) -> Path:
     """Plot measured over claimed epsilon, with one bar each for the printed algorithm and dpkernel."""
     figure, (axes,) = new_figure(1, width=7.5)
     for offset, key, label, colour in (
@@ -346,4 +347,4 @@ def _plot(rows: Sequence[Mapping[str, Any]], path: Path) -> Path:
     axes.set(yscale="log", ylabel="measured / claimed epsilon (0 plotted as 0.01)", title="errata")
     axes.set_xticks(range(len(rows)), [row["id"] for row in rows])
     axes.legend(fontsize="small")
-    return save_figure(figure, path)
+    return save_figure(figure, path, claim)

@@ -232,11 +232,14 @@ def _finish(figure: Any, panels: Any, request: Request, item: str, rows: list[Ro
         if not axes.has_data():
             axes.set_axis_off()
     legend = panels[0].get_legend_handles_labels()
-    figure.legend(*legend, loc="outside lower center", ncols=4, fontsize="small")
+    width = float(figure.get_size_inches()[0])
+    figure.legend(
+        *legend, loc="outside lower center", ncols=max(1, int(width / 3.7)), fontsize="small"
+    )
     name = f"lee-park-ahn-{item}"
     return [
-        save_figure(figure, request.out / f"{name}.png"),
-        write_csv(request.out / f"{name}.csv", request.command, rows),
+        save_figure(figure, request.out / f"{name}.png", request.claim),
+        write_csv(request.out / f"{name}.csv", request.command, rows, request.claim),
     ]
 
 

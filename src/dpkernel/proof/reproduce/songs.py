@@ -24,6 +24,7 @@ import numpy as np
 
 from dpkernel.foundations.errors import DataError
 from dpkernel.foundations.types import Array
+from dpkernel.proof.reproduce.design import generator
 
 URL = "https://archive.ics.uci.edu/static/public/203/yearpredictionmsd.zip"
 FILE = "YearPredictionMSD.zip"
@@ -51,6 +52,13 @@ class Songs:
     X: Array
     year: Array
     digest: str
+
+    def excerpt(self, rows: int) -> Songs:
+        """Return a uniform excerpt with a fixed seed, or the table itself if it is not larger."""
+        if len(self.year) <= rows:
+            return self
+        chosen = np.sort(generator(4).permutation(len(self.year))[:rows])
+        return _of(self.X[chosen], self.year[chosen])
 
     def sample(self, rows: int, draws: np.random.Generator) -> tuple[Array, Array]:
         """Return random rows without replacement, for one repetition."""
@@ -95,8 +103,11 @@ def load_songs(path: Path) -> Songs:
         raise DataError(
             f"{path.name!r} must hold finite features and years in {YEARS[0]} .. {YEARS[1]}."
         )
-    digest = hashlib.sha256(X.tobytes() + year.tobytes()).hexdigest()
-    return Songs(X, year, digest)
+    return _of(X, year)
+
+
+def _of(X: Array, year: Array) -> Songs:
+    return Songs(X, year, hashlib.sha256(X.tobytes() + year.tobytes()).hexdigest())
 
 
 def fetch_songs(folder: Path, url: str = URL) -> Path:

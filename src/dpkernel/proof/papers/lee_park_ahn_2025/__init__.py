@@ -10,7 +10,8 @@ kappa = 1::
                               in the kernel's own space
     functional perturbation   PublishedAlgorithm5
 
-They are baselines. No certificate from this package is valid; each says why, by erratum::
+``PublishedCanonicalEstimator`` is the estimator of Theorem 10, as printed and corrected. All of them
+are baselines. No certificate of a printed algorithm is valid; each says why, by erratum::
 
     003-1   Delta_1 of Algorithm 1 is 2 B^2; sqrt(2) B^2 is enough (harmless)
     003-2   basic composition and a loose Gaussian bound give several times the noise that is needed
@@ -30,6 +31,10 @@ the Gaussian profile of the printed noise with the right sensitivities. For the 
 so they are charged everything, and a ledger with a ceiling refuses them.
 """
 
+from dpkernel.proof.papers.lee_park_ahn_2025.canonical import (
+    CosineSystem,
+    PublishedCanonicalEstimator,
+)
 from dpkernel.proof.papers.lee_park_ahn_2025.constants import (
     PrintedNoise,
     PrintedPerturbation,
@@ -46,6 +51,15 @@ from dpkernel.proof.papers.lee_park_ahn_2025.constants import (
 )
 from dpkernel.proof.papers.lee_park_ahn_2025.features import gaussian_process_projection
 from dpkernel.proof.papers.lee_park_ahn_2025.functional_perturbation import PublishedAlgorithm5
+from dpkernel.proof.papers.lee_park_ahn_2025.lemmas import (
+    FeatureWindow,
+    LocalConvexity,
+    lemma_12,
+    lemma_13,
+    lemma_14,
+    lemma_14_error,
+    lemma_77,
+)
 from dpkernel.proof.papers.lee_park_ahn_2025.objective_perturbation import (
     PublishedAlgorithm2,
     PublishedAlgorithm4,
@@ -53,10 +67,8 @@ from dpkernel.proof.papers.lee_park_ahn_2025.objective_perturbation import (
 from dpkernel.proof.papers.lee_park_ahn_2025.rates import (
     CanonicalEstimator,
     EffectiveDimension,
-    FeatureWindow,
     KernelRate,
     canonical_estimator,
-    lemma_14,
     lemma_66,
     theorem_10,
     theorem_11,
@@ -66,6 +78,7 @@ from dpkernel.proof.papers.lee_park_ahn_2025.rates import (
     theorem_21,
     theorem_22,
     theorem_23,
+    theorem_58,
     theorem_63,
     theorem_64,
     theorem_65,
@@ -78,9 +91,11 @@ from dpkernel.proof.papers.lee_park_ahn_2025.sufficient_statistics import (
 
 __all__ = [
     "CanonicalEstimator",
+    "CosineSystem",
     "EffectiveDimension",
     "FeatureWindow",
     "KernelRate",
+    "LocalConvexity",
     "PrintedNoise",
     "PrintedPerturbation",
     "PublishedAlgorithm1",
@@ -88,6 +103,7 @@ __all__ = [
     "PublishedAlgorithm3",
     "PublishedAlgorithm4",
     "PublishedAlgorithm5",
+    "PublishedCanonicalEstimator",
     "algorithm_1_noise",
     "algorithm_2_noise",
     "algorithm_3_noise",
@@ -98,8 +114,12 @@ __all__ = [
     "clipped_mean_noise",
     "exact_minimiser_profile",
     "gaussian_process_projection",
+    "lemma_12",
+    "lemma_13",
     "lemma_14",
+    "lemma_14_error",
     "lemma_66",
+    "lemma_77",
     "published_minimum_lambda",
     "published_objective_noise",
     "ridge_path",
@@ -111,6 +131,7 @@ __all__ = [
     "theorem_21",
     "theorem_22",
     "theorem_23",
+    "theorem_58",
     "theorem_63",
     "theorem_64",
     "theorem_65",

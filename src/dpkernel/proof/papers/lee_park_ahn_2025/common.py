@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,6 +20,8 @@ from dpkernel.estimators.base import PrivateEstimator
 from dpkernel.foundations.errors import LedgerError, ParameterError, parameter_message
 from dpkernel.foundations.types import Array, Budget, Neighbours
 from dpkernel.foundations.validation import Choice, Kind, Real, Whole
+from dpkernel.models.kernels import REGISTRY as KERNELS
+from dpkernel.models.kernels import Kernel, ShiftInvariant, resolve_kernel
 from dpkernel.models.losses import REGISTRY, Loss
 from dpkernel.privacy.certificate import Certificate, Release
 from dpkernel.privacy.ledger import Ledger
@@ -39,6 +42,7 @@ class PublishedModel(PrivateEstimator):
         "epsilon": Real(0, math.inf),
         "delta": Real(0, 1),
         "regularisation": Real(0, math.inf),
+        "kernel": (Choice(*KERNELS), Kind(Kernel)),
         "length_scale": Real(0, math.inf),
         "ledger": (Choice(None), Kind(Ledger)),
         "noise": (Choice(None), Kind(NoiseSource)),
@@ -48,7 +52,18 @@ class PublishedModel(PrivateEstimator):
     neighbours = Neighbours.REPLACE_ONE
 
     regularisation: float
+    kernel: Any
     length_scale: float
+
+    def _kernel(self, n_inputs: int) -> Callable[..., Array]:
+        """Return the kernel divided by its largest value, so that kappa = 1.
+
+        Kernels that are bounded on a box only see rows clipped to [-1, 1].
+        """
+        kernel = resolve_kernel(self.kernel, float(self.length_scale))
+        if isinstance(kernel, ShiftInvariant):
+            return kernel
+        return partial(_on_box, kernel, kernel.diagonal_bound(n_inputs))
 
     @abstractmethod
     def _proved(self, releases: Sequence[Release]) -> PrivacyProfile:
@@ -95,6 +110,7 @@ class PublishedModel(PrivateEstimator):
             releases,
             noise,
             public={
+                "kernel": resolve_kernel(self.kernel, float(self.length_scale)).to_dict(),
                 "length_scale": float(self.length_scale),
                 "regularisation": float(self.regularisation),
                 **public,
@@ -236,6 +252,13 @@ class Predictor(WithLoss):
         else:
             tags.estimator_type, tags.regressor_tags = "regressor", RegressorTags()
         return tags
+
+
+def _on_box(kernel: Kernel, largest: float, X: Array, Y: Array | None = None) -> Array:
+    """Return k(x, y) / largest for rows clipped to [-1, 1]."""
+    left = np.clip(X, -1, 1)
+    right = left if Y is None else np.clip(Y, -1, 1)
+    return np.asarray(kernel(left, right) / largest)
 
 
 def dense(X: Any) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,17 +15,24 @@ from dpkernel.data.tables import checked_table
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import Array, Budget, Neighbours
 from dpkernel.foundations.validation import Choice
+from dpkernel.models.kernels import ShiftInvariant, resolve_kernel
 from dpkernel.proof.papers.lee_park_ahn_2025.common import Published, dense
 
 
 def gaussian_process_projection(
-    points: Array, n_features: int, *, length_scale: float = 1.0, random_state: int = 0
+    points: Array,
+    n_features: int,
+    *,
+    length_scale: float = 1.0,
+    random_state: int = 0,
+    kernel: Callable[[Array], Array] | None = None,
 ) -> Array:
     r"""Return h_M at every point: M independent paths of the Gaussian process, divided by sqrt(M).
 
     This is exactly Definition 5: L G / sqrt(M), where L is the Cholesky factor of the kernel matrix K of
     all points and G is standard normal. It takes time O(points^3). Row i depends only on the points up
-    to i, so training rows do not change with the test points that follow them.
+    to i, so training rows do not change with the test points that follow them. ``kernel`` returns K;
+    by default it is the Gaussian kernel with this length scale.
 
     Notes
     -----
@@ -32,8 +40,11 @@ def gaussian_process_projection(
         If K is singular to working precision (repeated points), the smallest of 1e-13, 1e-12, ...
         that helps is added to its diagonal.
     """
-    kernel = np.exp(-cdist(points, points, "sqeuclidean") / (2 * length_scale**2))
-    factor = _cholesky(kernel)
+    if kernel is None:
+        matrix = np.exp(-cdist(points, points, "sqeuclidean") / (2 * length_scale**2))
+    else:
+        matrix = kernel(points)
+    factor = _cholesky(matrix)
     draws = np.random.Generator(np.random.PCG64(random_state))  # public, a part of the algorithm
     return np.asarray(
         factor @ draws.standard_normal((len(points), n_features)) / math.sqrt(n_features)
@@ -72,6 +83,7 @@ class OnProjection(Published):
             self.n_features,
             length_scale=self.length_scale,
             random_state=self.random_state,
+            kernel=None if self.kernel == "gaussian" else self._kernel(X.shape[1]),
         )
         self._release(projected[: len(X)], y)
         return np.asarray(projected[len(X) :] @ self.coef_)
@@ -122,7 +134,12 @@ class OnFourierFeatures(Published):
     def _map(self, X: Array) -> Array:
         draws = np.random.Generator(np.random.PCG64(self.random_state))  # public, a part of it
         columns = self.n_features // 2 if self.features == "paired" else self.n_features
-        frequencies = draws.standard_normal((X.shape[1], columns)) / self.length_scale
+        if self.kernel == "gaussian":
+            frequencies = draws.standard_normal((X.shape[1], columns)) / self.length_scale
+        else:
+            kernel = resolve_kernel(self.kernel, float(self.length_scale))
+            assert isinstance(kernel, ShiftInvariant)  # _check_parameters has refused others
+            frequencies = kernel.sample_frequencies(columns, X.shape[1], draws).T
         phase = np.clip(X, -1e30, 1e30) @ frequencies
         if self.features == "paired":
             out = np.concatenate((np.cos(phase), np.sin(phase)), axis=1)
@@ -141,6 +158,12 @@ class OnFourierFeatures(Published):
 
     def _check_parameters(self) -> tuple[Budget, Neighbours]:
         found = super()._check_parameters()
+        kernel = resolve_kernel(self.kernel, float(self.length_scale))
+        if not isinstance(kernel, ShiftInvariant):
+            allowed = "a shift-invariant kernel, which has random Fourier features"
+            raise ParameterError(
+                parameter_message(type(self).__name__, "kernel", allowed, kernel.kind)
+            )
         if self.features == "paired" and self.n_features % 2:
             raise ParameterError(
                 parameter_message(

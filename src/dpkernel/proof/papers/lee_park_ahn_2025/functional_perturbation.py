@@ -8,7 +8,7 @@ This is as printed in A.11, which presents it as the method of Hall, Rinaldo & W
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
@@ -18,7 +18,6 @@ from dpkernel.data.domain import Level
 from dpkernel.foundations.errors import DataError
 from dpkernel.foundations.types import Array, Budget, Neighbours
 from dpkernel.foundations.validation import Whole
-from dpkernel.models import kernels
 from dpkernel.models.losses import Loss
 from dpkernel.privacy.certificate import Release
 from dpkernel.privacy.ledger import Ledger
@@ -46,7 +45,7 @@ class PublishedAlgorithm5(Predictor):
         The claim of the paper, for all values of f~ together.
     regularisation : float
         lambda, on the scale of the mean over rows.
-    length_scale, loss, classes, ledger, noise
+    kernel, length_scale, loss, classes, ledger, noise
         The same as in ``PublishedAlgorithm4``.
     most_answers : int
         The largest number of points with new noise.
@@ -98,6 +97,7 @@ class PublishedAlgorithm5(Predictor):
         delta: float = 1e-6,
         *,
         regularisation: float = 0.1,
+        kernel: Any = "gaussian",
         length_scale: float = 1.0,
         loss: str | Loss = "logistic",
         classes: Sequence[Level] = (-1, 1),
@@ -108,6 +108,7 @@ class PublishedAlgorithm5(Predictor):
         self.epsilon = epsilon
         self.delta = delta
         self.regularisation = regularisation
+        self.kernel = kernel
         self.length_scale = length_scale
         self.loss = loss
         self.classes = classes
@@ -123,13 +124,14 @@ class PublishedAlgorithm5(Predictor):
             raise DataError(f"PublishedAlgorithm5 takes at most {_MOST_ROWS} rows.")
         self._refuse_a_ceiling()
         n_rows, loss = len(X), self._resolve_loss()
-        kernel = kernels.Gaussian(length_scale=float(self.length_scale))
+        kernel = self._kernel(X.shape[1])
         mechanism = self._mechanism(n_rows, loss)
         releases = [Release("answers", mechanism)]
         noise = self._spend(releases, Budget(self.epsilon, self.delta))
         alpha = _coefficients(kernel(X), y, loss, n_rows * float(self.regularisation))
         self._function = partial(_values, kernel, X, alpha)  # f^
-        self._noisy = NoisyFunction(self._function, kernel, mechanism, mechanism.key(noise))
+        covariance: Any = kernel
+        self._noisy = NoisyFunction(self._function, covariance, mechanism, mechanism.key(noise))
         self.noise_scale_ = mechanism.noise_scale
         public = {"n_rows": n_rows, "loss": loss.to_dict(), "printed": self.noise_scale_}
         self.certificate_ = self._certify(releases, noise, public | self._set_classes(loss))
@@ -166,7 +168,7 @@ class PublishedAlgorithm5(Predictor):
         ), ()
 
 
-def _values(kernel: kernels.Kernel, rows: Array, alpha: Array, points: Array) -> Array:
+def _values(kernel: Callable[..., Array], rows: Array, alpha: Array, points: Array) -> Array:
     return np.asarray(kernel(points, rows) @ alpha)
 
 

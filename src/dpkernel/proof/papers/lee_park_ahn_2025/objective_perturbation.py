@@ -100,8 +100,12 @@ class PublishedAlgorithm2(OnProjection, _Perturbation):
         M, the projection dimension.
     regularisation : float
         lambda, on the scale of the mean over rows. The algorithm raises it if epsilon requires more.
+    kernel : str or Kernel
+        The kernel; the paper's experiments have the Gaussian one. A kernel that is bounded on a box
+        only ("linear" for Appendix B, "polynomial") sees rows clipped to [-1, 1], and is divided by
+        its largest value there, so that kappa = 1.
     length_scale : float
-        The length scale of the Gaussian kernel.
+        The length scale of the kernel.
     loss : str or Loss
         "logistic", "smoothed_hinge" and "squared_hinge" classify; "huber", "smoothed_pinball" and
         "smoothed_insensitive" regress. Or pass any ``Loss`` of ``dpkernel.models.losses`` with a largest
@@ -171,6 +175,7 @@ class PublishedAlgorithm2(OnProjection, _Perturbation):
         *,
         n_features: int = 50,
         regularisation: float = 0.1,
+        kernel: Any = "gaussian",
         length_scale: float = 1.0,
         loss: str | Loss = "logistic",
         classes: Sequence[Level] = (-1, 1),
@@ -183,6 +188,7 @@ class PublishedAlgorithm2(OnProjection, _Perturbation):
         self.delta = delta
         self.n_features = n_features
         self.regularisation = regularisation
+        self.kernel = kernel
         self.length_scale = length_scale
         self.loss = loss
         self.classes = classes
@@ -218,7 +224,7 @@ class PublishedAlgorithm4(OnFourierFeatures, Predictor, _Perturbation):
 
     Parameters
     ----------
-    epsilon, delta, n_features, regularisation, length_scale, loss, classes, noise, random_state
+    epsilon, delta, n_features, regularisation, kernel, length_scale, loss, classes, noise, random_state
         The same as in ``PublishedAlgorithm2``, but ``random_state`` is the public seed of the features,
         and all of delta is for the noise.
     features : {"cosine", "paired"}
@@ -280,6 +286,7 @@ class PublishedAlgorithm4(OnFourierFeatures, Predictor, _Perturbation):
         *,
         n_features: int = 50,
         regularisation: float = 0.1,
+        kernel: Any = "gaussian",
         length_scale: float = 1.0,
         loss: str | Loss = "logistic",
         classes: Sequence[Level] = (-1, 1),
@@ -292,6 +299,7 @@ class PublishedAlgorithm4(OnFourierFeatures, Predictor, _Perturbation):
         self.delta = delta
         self.n_features = n_features
         self.regularisation = regularisation
+        self.kernel = kernel
         self.length_scale = length_scale
         self.loss = loss
         self.classes = classes

@@ -22,6 +22,7 @@ from dpkernel.foundations.types import is_real
 from dpkernel.foundations.validation import Constraint, Real, Whole
 from dpkernel.proof.papers.arguments import check
 from dpkernel.proof.papers.arguments import reading as one_of
+from dpkernel.solvers.erm_schedules import curved, linear, lipschitz, mixed, whole_function
 
 _CERTAIN = 1.0  # no logarithm
 
@@ -67,7 +68,7 @@ def theorem_10(n_rows: int, epsilon: float, *, r: float, gamma: float, beta: flo
     better. The canonical estimator attains it if the kernel with the eigenvalues mu^beta is bounded, but
     it needs to know the eigenfunctions (``canonical_estimator``).
     """
-    _check("theorem_10", n_rows, epsilon, r=r, gamma=gamma, beta=beta)
+    check_numbers("theorem_10", n_rows, epsilon, r=r, gamma=gamma, beta=beta)
     power = 4 * r / (gamma + 2 * r + beta)
     private = min((n_rows * epsilon) ** -power, 1.0)
     return KernelRate(_known(n_rows, r, gamma), private)
@@ -75,7 +76,7 @@ def theorem_10(n_rows: int, epsilon: float, *, r: float, gamma: float, beta: flo
 
 def theorem_23(n_rows: int, epsilon: float, *, r: float, gamma: float, beta: float) -> KernelRate:
     """Return the lower bound of Theorem 23 for some locally strongly convex loss: that of Theorem 10."""
-    _check("theorem_23", n_rows, epsilon, r=r, gamma=gamma, beta=beta)
+    check_numbers("theorem_23", n_rows, epsilon, r=r, gamma=gamma, beta=beta)
     return theorem_10(n_rows, epsilon, r=r, gamma=gamma, beta=beta)
 
 
@@ -116,7 +117,7 @@ def canonical_estimator(
     owner = "canonical_estimator"
     gammas: dict[str, Constraint] = {"gamma": Real(0, 1, closed_high=True)}
     check(owner, gammas, gamma=gamma)
-    _check(owner, n_rows, epsilon, r=r, gamma=gamma, beta=beta)
+    check_numbers(owner, n_rows, epsilon, r=r, gamma=gamma, beta=beta)
     check(
         owner, one_of("printed", "corrected"), delta=delta, c_beta=c_beta, q_1=q_1, reading=reading
     )
@@ -142,7 +143,7 @@ def theorem_11(
     n^(-1/(2r+gamma)) and (n epsilon)^(-2/(4r+gamma)), M = lambda^-(2r+gamma-1). The two meet at
     epsilon = n^(-gamma/(4r+2gamma)). For r = 1/2 it is the lower bound with beta = 1.
     """
-    _check("theorem_11", n_rows, epsilon, confidence, r=r, gamma=gamma)
+    check_numbers("theorem_11", n_rows, epsilon, confidence, r=r, gamma=gamma)
     return _curved(n_rows, epsilon, r, gamma, gamma, log(1 / confidence) ** 2)
 
 
@@ -157,60 +158,8 @@ def theorem_17(
     and hides other logarithms; here it multiplies both, as in its proof. Random Fourier features have
     alpha = 1 in general; alpha = gamma gives Theorem 11.
     """
-    _check("theorem_17", n_rows, epsilon, confidence, r=r, gamma=gamma, alpha=alpha)
-    return _curved(n_rows, epsilon, r, gamma, _mixed(r, gamma, alpha), log(1 / confidence) ** 2)
-
-
-@dataclass(frozen=True)
-class FeatureWindow:
-    """The numbers of features and of rows for which Lemma 14 holds, up to constants."""
-
-    least: float
-    most: float
-    least_rows: float
-
-    def holds(self, n_rows: int, n_features: int) -> bool:
-        """Whether these numbers are allowed, with all constants set to 1."""
-        return self.least <= n_features <= self.most and n_rows >= self.least_rows
-
-
-def lemma_14(
-    n_rows: int,
-    epsilon: float,
-    delta: float,
-    lam: float,
-    effective_dimension: float,
-    *,
-    gram_sensitivity: float = 2.0,
-    kappa: float = 1.0,
-    operator_norm: float = 1.0,
-    height: float = 1.0,
-    confidence: float = 0.05,
-) -> FeatureWindow:
-    r"""Return the conditions of Lemma 14 (used by Theorem 11), with hidden constants set to 1.
-
-    max((kappa/||L|| + N(lambda)) log(2/t), log(2/t)) <= M <= (n lambda epsilon)^2 / (Delta_1
-    log(1/delta))^2 and n >= (H^2/lambda) log(N(lambda)/t). ``height`` is H of Lemma 12, a bound on the
-    projected features, and ``gram_sensitivity`` is Delta_1. With few rows or a small epsilon no M is
-    allowed, and lambda must be larger.
-    """
-    owner = "lemma_14"
-    _check(owner, n_rows, epsilon, confidence)
-    check(
-        owner,
-        delta=delta,
-        lam=lam,
-        effective_dimension=effective_dimension,
-        gram_sensitivity=gram_sensitivity,
-        kappa=kappa,
-        operator_norm=operator_norm,
-        height=height,
-    )
-    doubt = log(2 / confidence)
-    least = max((kappa / operator_norm + effective_dimension) * doubt, doubt)
-    most = (n_rows * lam * epsilon / (gram_sensitivity * log(1 / delta))) ** 2
-    rows = height**2 / lam * max(log(effective_dimension / confidence), 0.0)
-    return FeatureWindow(least, most, rows)
+    check_numbers("theorem_17", n_rows, epsilon, confidence, r=r, gamma=gamma, alpha=alpha)
+    return _curved(n_rows, epsilon, r, gamma, mixed(r, gamma, alpha), log(1 / confidence) ** 2)
 
 
 # --- Lipschitz and smooth losses: Algorithms 2, 4 and 5 -------------------------------------
@@ -233,11 +182,11 @@ def theorem_18(
     larger r does not improve it.
     """
     others = {} if alpha is None else {"alpha": alpha}
-    _check("theorem_18", n_rows, epsilon, confidence, gamma=gamma, **others)
+    check_numbers("theorem_18", n_rows, epsilon, confidence, gamma=gamma, **others)
     power = gamma if alpha is None else alpha
     private = (n_rows * epsilon) ** (-2 / (2 + power))
-    lam = max(n_rows**-0.5, private)
-    return KernelRate(n_rows**-0.5, private, log(1 / confidence) ** 2, lam, lam**-power)
+    lam, features = lipschitz(n_rows, epsilon, power)
+    return KernelRate(n_rows**-0.5, private, log(1 / confidence) ** 2, lam, features)
 
 
 def theorem_19(n_rows: int, epsilon: float, *, r: float, gamma: float) -> KernelRate:
@@ -245,8 +194,18 @@ def theorem_19(n_rows: int, epsilon: float, *, r: float, gamma: float) -> Kernel
 
     It is that of Theorem 11 with log^2 n in place of log^2(1/t), with probability 1 - n^-c for any c.
     """
-    _check("theorem_19", n_rows, epsilon, r=r, gamma=gamma)
+    check_numbers("theorem_19", n_rows, epsilon, r=r, gamma=gamma)
     return _curved(n_rows, epsilon, r, gamma, gamma, log(n_rows) ** 2)
+
+
+def theorem_58(n_rows: int, epsilon: float, *, r: float, gamma: float) -> KernelRate:
+    r"""Return the rate of Theorem 58: Theorem 19 under Assumption 11 instead of Assumption 10.
+
+    Assumption 11 asks for strong convexity at all f with sup \|f\| <= e_inf times the norm of the best
+    function, for some e_inf > 4. The rate is that of Theorem 19.
+    """
+    check_numbers("theorem_58", n_rows, epsilon, r=r, gamma=gamma)
+    return theorem_19(n_rows, epsilon, r=r, gamma=gamma)
 
 
 def theorem_21(n_rows: int, epsilon: float, *, r: float, gamma: float, alpha: float) -> KernelRate:
@@ -254,8 +213,8 @@ def theorem_21(n_rows: int, epsilon: float, *, r: float, gamma: float, alpha: fl
 
     It is that of Theorem 17 with log^2 n in place of log^2(1/t).
     """
-    _check("theorem_21", n_rows, epsilon, r=r, gamma=gamma, alpha=alpha)
-    return _curved(n_rows, epsilon, r, gamma, _mixed(r, gamma, alpha), log(n_rows) ** 2)
+    check_numbers("theorem_21", n_rows, epsilon, r=r, gamma=gamma, alpha=alpha)
+    return _curved(n_rows, epsilon, r, gamma, mixed(r, gamma, alpha), log(n_rows) ** 2)
 
 
 def theorem_22(n_rows: int, epsilon: float, *, r: float, gamma: float) -> KernelRate:
@@ -266,10 +225,9 @@ def theorem_22(n_rows: int, epsilon: float, *, r: float, gamma: float) -> Kernel
     without its minus sign. The noise of Algorithm 5 is half of what it must be (``algorithm_5_noise``),
     but twice the noise does not change the rate.
     """
-    _check("theorem_22", n_rows, epsilon, r=r, gamma=gamma)
-    total = n_rows * epsilon
-    lam = max(n_rows ** (-1 / (2 * r + gamma)), total ** (-1 / (r + 1)))
-    private = total ** (-4 * r / (2 * r + 2))
+    check_numbers("theorem_22", n_rows, epsilon, r=r, gamma=gamma)
+    lam, _ = whole_function(n_rows, epsilon, r, gamma)
+    private = (n_rows * epsilon) ** (-4 * r / (2 * r + 2))
     return KernelRate(_known(n_rows, r, gamma), private, log(n_rows) ** 2, lam)
 
 
@@ -346,31 +304,24 @@ def _known(n_rows: int, r: float, gamma: float) -> float:
     return float(n_rows ** (-2 * r / (2 * r + gamma)))
 
 
-def _mixed(r: float, gamma: float, alpha: float) -> float:
-    """Return gamma_alpha = (2r-1) gamma + (2-2r) alpha."""
-    return (2 * r - 1) * gamma + (2 - 2 * r) * alpha
-
-
 def _curved(
     n_rows: int, epsilon: float, r: float, gamma: float, fit: float, logarithms: float
 ) -> KernelRate:
     """Return the rate of the squared loss and of losses with curvature. ``fit`` is gamma_alpha."""
     total = n_rows * epsilon
-    lam = max(n_rows ** (-1 / (2 * r + gamma)), total ** (-2 / (4 * r + fit)))
+    lam, features = curved(n_rows, epsilon, r, gamma, fit)
     private = total ** (-4 * r / (4 * r + fit))
-    features = lam ** -(2 * r + fit - 1)
     return KernelRate(_known(n_rows, r, gamma), private, logarithms, lam, features)
 
 
 def _linear(n_rows: int, epsilon: float, rank: int, known: float, confidence: float) -> KernelRate:
     total = n_rows * epsilon
     private = min(sqrt(rank) / total, total ** (-2 / 3))
-    lam = max(private, known)
-    features = total * lam * sqrt(min(1 / lam, rank))
+    lam, features = linear(n_rows, epsilon, rank, known)
     return KernelRate(known, private, log(1 / confidence) ** 2, lam, features)
 
 
-def _check(
+def check_numbers(
     owner: str, n_rows: int, epsilon: float, confidence: float = 0.05, **exponents: float
 ) -> None:
     """Raise for numbers that the theorems do not cover."""
@@ -389,5 +340,5 @@ def _check(
 
 
 def _check_linear(owner: str, n_rows: int, epsilon: float, rank: int, confidence: float) -> None:
-    _check(owner, n_rows, epsilon, confidence)
+    check_numbers(owner, n_rows, epsilon, confidence)
     check(owner, {"rank": Whole(1)}, rank=rank)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,18 +22,19 @@ from sklearn.base import RegressorMixin
 
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import Array, Budget, Neighbours
-from dpkernel.foundations.validation import Real
+from dpkernel.foundations.validation import Choice, Real
 from dpkernel.privacy.certificate import Release
 from dpkernel.privacy.ledger import Ledger
 from dpkernel.privacy.mechanisms import Gaussian, SymmetricGaussian
 from dpkernel.privacy.noise import NoiseSource
 from dpkernel.privacy.profiles import GaussianProfile, PrivacyProfile
 from dpkernel.privacy.sensitivity import declared
-from dpkernel.proof.papers.lee_park_ahn_2025.common import NOTHING_PROVED, Published
+from dpkernel.proof.papers.lee_park_ahn_2025.common import NOTHING_PROVED, Objections, Published
 from dpkernel.proof.papers.lee_park_ahn_2025.constants import (
     PrintedNoise,
     algorithm_1_noise,
     algorithm_3_noise,
+    clipped_mean_noise,
 )
 from dpkernel.proof.papers.lee_park_ahn_2025.features import OnFourierFeatures, OnProjection
 
@@ -81,13 +82,17 @@ class _Statistics(Published):
         releases = [Release("gram matrix", on_gram), Release("cross moments", on_cross)]
         noise = self._spend(releases, Budget(self.epsilon, self.delta))
         self.gram_ = on_gram.release(Z.T @ Z / n_rows, noise)
-        self.cross_ = on_cross.release(Z.T @ np.clip(y, -bound, bound) / n_rows, noise)
+        self.cross_ = on_cross.release(self._cross(Z, y), noise)
         shifted = self.gram_ + self.regularisation * np.eye(self.n_features)
         self.coef_ = np.linalg.solve(shifted, self.cross_)
         self.printed_ = self._printed(n_rows)
         public = {"n_rows": n_rows, "target_bound": bound, "printed": asdict(self.printed_)}
         self.certificate_ = self._certify(releases, noise, public)
         return self
+
+    def _cross(self, Z: Array, y: Array) -> Array:
+        """Return u, the mean of [y_i]_T z_i."""
+        return np.asarray(Z.T @ np.clip(y, -self._bound, self._bound) / len(Z))
 
     @property
     def _bound(self) -> float:
@@ -110,10 +115,18 @@ class PublishedAlgorithm1(OnProjection, _Statistics):
         M, the projection dimension.
     regularisation : float
         lambda, on the scale of the mean over rows.
+    kernel : str or Kernel
+        The kernel; the paper's experiments have the Gaussian one. A kernel that is bounded on a box
+        only ("linear" for Appendix B, "polynomial") sees rows clipped to [-1, 1], and is divided by
+        its largest value there, so that kappa = 1.
     length_scale : float
-        The length scale of the Gaussian kernel.
+        The length scale of the kernel.
     target_bound : float
         T, the truncation level. It is required.
+    truncation : {"targets", "mean"}
+        What T truncates: every target, as in the algorithm, or the norm of u as a whole, which is the
+        alternative of Section 4.2. The print of the latter has a number in place of a noise vector;
+        it is taken for the standard deviation of one (erratum 003-4).
     norm_bound : {"lemma", "nested"}
         The bound on ||h_M(x)||^2: that of Lemma 7 and of the proof of Theorem 8, or the one in
         the printed algorithm, whose root covers two terms (erratum 003-3). For M below
@@ -166,6 +179,10 @@ class PublishedAlgorithm1(OnProjection, _Statistics):
     False
     """
 
+    _constraints: ClassVar = {
+        **OnProjection._constraints,
+        "truncation": Choice("targets", "mean"),
+    }
     _place: ClassVar[str] = "Algorithm 1"
     _log_odds: ClassVar[str] = "log(8/delta)"
 
@@ -176,8 +193,10 @@ class PublishedAlgorithm1(OnProjection, _Statistics):
         *,
         n_features: int = 50,
         regularisation: float = 0.1,
+        kernel: Any = "gaussian",
         length_scale: float = 1.0,
         target_bound: float | None = None,
+        truncation: str = "targets",
         norm_bound: str = "lemma",
         ledger: Ledger | None = None,
         noise: NoiseSource | None = None,
@@ -187,27 +206,43 @@ class PublishedAlgorithm1(OnProjection, _Statistics):
         self.delta = delta
         self.n_features = n_features
         self.regularisation = regularisation
+        self.kernel = kernel
         self.length_scale = length_scale
         self.target_bound = target_bound
+        self.truncation = truncation
         self.norm_bound = norm_bound
         self.ledger = ledger
         self.noise = noise
         self.random_state = random_state
 
     def _printed(self, n_rows: int) -> PrintedNoise:
-        return algorithm_1_noise(
-            n_rows,
-            self.epsilon,
-            self.delta,
-            self.n_features,
-            self._bound,
-            self.norm_bound,
-        )
+        numbers = n_rows, self.epsilon, self.delta
+        found = algorithm_1_noise(*numbers, self.n_features, self._bound, self.norm_bound)
+        if self.truncation == "targets":
+            return found
+        scale = clipped_mean_noise(*numbers, self._bound)
+        return replace(found, cross_sensitivity=2 * self._bound, cross_scale=scale)
+
+    def _cross(self, Z: Array, y: Array) -> Array:
+        if self.truncation == "targets":
+            return super()._cross(Z, y)
+        mean = np.asarray(Z.T @ y / len(Z))
+        return mean * min(1.0, self._bound / max(float(np.linalg.norm(mean)), 1e-300))
 
     def _mechanisms(self, n_rows: int) -> tuple[SymmetricGaussian, Gaussian]:
         p = self._printed(n_rows)
-        bounds = p.gram_sensitivity, p.cross_sensitivity
+        whole = n_rows if self.truncation == "mean" else 1  # a clipped mean can move by 2 T
+        bounds = p.gram_sensitivity, p.cross_sensitivity * whole
         return _on_grid(p, bounds, n_rows, self.n_features)
+
+    def _objections(self) -> Objections:
+        unproved, without_noise = super()._objections()
+        if self.truncation == "mean":
+            unproved += (
+                "erratum 003-4: the noise is made for a mean that moves by 2 T / n, but a mean that is"
+                " clipped as a whole can move by 2 T",
+            )
+        return unproved, without_noise
 
     def _proved(self, releases: Sequence[Release]) -> PrivacyProfile:
         return NOTHING_PROVED
@@ -221,7 +256,7 @@ class PublishedAlgorithm3(RegressorMixin, OnFourierFeatures, _Statistics):
 
     Parameters
     ----------
-    epsilon, delta, n_features, regularisation, length_scale, target_bound, noise, random_state
+    epsilon, delta, n_features, regularisation, kernel, length_scale, target_bound, noise, random_state
         The same as in ``PublishedAlgorithm1``, but ``random_state`` is the public seed of the features.
     features : {"cosine", "paired"}
         The paper requires a map into [-sqrt 2, sqrt 2] and does not write it down. "cosine" is
@@ -280,6 +315,7 @@ class PublishedAlgorithm3(RegressorMixin, OnFourierFeatures, _Statistics):
         *,
         n_features: int = 50,
         regularisation: float = 0.1,
+        kernel: Any = "gaussian",
         length_scale: float = 1.0,
         target_bound: float | None = None,
         features: str = "cosine",
@@ -291,6 +327,7 @@ class PublishedAlgorithm3(RegressorMixin, OnFourierFeatures, _Statistics):
         self.delta = delta
         self.n_features = n_features
         self.regularisation = regularisation
+        self.kernel = kernel
         self.length_scale = length_scale
         self.target_bound = target_bound
         self.features = features

@@ -9,15 +9,21 @@ to be false. The paper calls itself a failed attempt; this package says by how m
     001-2   delta of Theorem 12 has n^(nu (m - h) m / 2) where its proof gives n^(nu (h - m)(m + 2)/2),
             with d where h should stand, and it exceeds 1 for all practical n, h and m
 
-A sketch with noise is private: ``dpkernel.privacy.mechanisms.GaussianMixing`` and
-``dpkernel.methods.PrivateSketchedRidge``.
+The affine variant (7) escapes the first counterexample but not ``affine_counterexample``. A sketch with
+noise is private: ``dpkernel.privacy.mechanisms.GaussianMixing`` and
+``dpkernel.methods.PrivateSketchedRidge``. It serves the squared loss only, and no sketch of this kind
+can serve another one (``equal_sketches``).
 """
 
 from dpkernel.proof.papers.ma_2024.algorithm import PublishedSketchedERM
 from dpkernel.proof.papers.ma_2024.theorem import (
     Distinguished,
     PrintedClaim,
+    UtilitySchedule,
+    affine_counterexample,
     counterexample,
+    equal_sketches,
+    theorem_5,
     theorem_12,
 )
 
@@ -25,6 +31,10 @@ __all__ = [
     "Distinguished",
     "PrintedClaim",
     "PublishedSketchedERM",
+    "UtilitySchedule",
+    "affine_counterexample",
     "counterexample",
+    "equal_sketches",
+    "theorem_5",
     "theorem_12",
 ]

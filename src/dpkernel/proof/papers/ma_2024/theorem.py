@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -82,6 +83,39 @@ def theorem_12(
 
 
 @dataclass(frozen=True)
+class UtilitySchedule:
+    """The choices of Theorem 5, its rate with hidden constants set to 1, and its probability."""
+
+    n_sketch: int
+    lam: float
+    steps: int
+    rate: float
+    probability: float
+
+
+def theorem_5(eigenvalues: Sequence[float] | Array, n: int, C: float = 2 / 3) -> UtilitySchedule:
+    r"""Return m, lambda and T of Theorem 5, for the eigenvalues lambda_1 >= ... >= lambda_h.
+
+    m = max(C, 2/3) h is the least m that the theorem allows, lambda = sqrt(sum_(i > C h) lambda_i), and
+    T = log log n. The rate is 1/sqrt(n) + lambda, with probability 1 - 2 e^(-2m) - 2/n^2.
+    """
+    values = np.sort(np.asarray(eigenvalues, dtype=np.float64))[::-1]
+    if values.ndim != 1 or not len(values) or not np.isfinite(values).all():
+        allowed, got = "one or more finite numbers", f"shape {np.shape(eigenvalues)}"
+        raise ParameterError(parameter_message("theorem_5", "eigenvalues", allowed, got))
+    if not is_whole(n) or n < 2:
+        raise ParameterError(parameter_message("theorem_5", "n", "an int >= 2", n))
+    if not is_real(C) or not 0 < C < 1:
+        raise ParameterError(parameter_message("theorem_5", "C", "a float in (0, 1)", C))
+    h = len(values)
+    m = min(h, math.ceil(max(C, 2 / 3) * h))
+    lam = math.sqrt(max(float(values[math.floor(C * h) :].sum()), 1e-300))
+    probability = 1 - 2 * math.exp(-2 * m) - 2 / n**2
+    steps = max(1, math.ceil(math.log(max(math.log(n), 1.0))))
+    return UtilitySchedule(m, lam, steps, n**-0.5 + lam, probability)
+
+
+@dataclass(frozen=True)
 class Distinguished:
     """The outputs of Algorithm 1 on two neighbouring tables, over many sketches.
 
@@ -131,6 +165,50 @@ def counterexample(
     return Distinguished(
         float(before.max()), float(after.min()), sketches, epsilon, delta, confidence
     )
+
+
+def affine_counterexample(
+    n: int = 40, m: int = 6, sketches: int = 1000, *, regularisation: float = 0.01, seed: int = 0
+) -> tuple[float, float]:
+    r"""Run problem (7) on two neighbouring tables; return the largest and the least abs(f(e_2)).
+
+    The kernel is linear in two columns. All inputs of the first table lie on the first axis, and one
+    input of its neighbour lies on the second. Every sketch of the first table is a combination of
+    multiples of e_1, so f(e_2) = 0 whatever the labels, the sketch and the fixed coefficient are. On
+    the neighbour, f(e_2) is almost surely not 0. So the affine variant, which the first counterexample
+    does not cover, is not private either, at any epsilon for delta < 1.
+    """
+    draws = np.random.Generator(np.random.PCG64(seed))  # public tables and sketches
+    points = np.column_stack([draws.uniform(-1, 1, n), np.zeros(n)])
+    other = points.copy()
+    other[0] = (0.0, 1.0)
+    y = draws.normal(size=n)
+    sides = []
+    for table in (points, other):
+        found = []
+        for _ in range(sketches):
+            sketch = gaussian_sketch(n, m + 1, int(draws.integers(2**63)))
+            fit = sketched_erm(table @ table.T, y, Squared(), regularisation, sketch, affine=True)
+            found.append(abs(float(table[:, 1] @ fit.coefficients)))
+        sides.append(found)
+    return max(sides[0]), min(sides[1])
+
+
+def equal_sketches() -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+    r"""Return two tables (Z, y) with y = +-1 whose private sketches have the same law.
+
+    A row of a Gaussian mixing of the records v = (z, y, 1) is N(0, sum v v^T + tau^2 I). So the whole
+    release depends on the records through sum v v^T alone. Both tables have four rows of either class,
+    z is y times a number, and these numbers have the same sum and the same sum of squares.
+    So the sketches agree in law, but the minimisers of the logistic loss do not. Hence no computation
+    on a sketch returns that minimiser, or the one of any other loss that is not quadratic.
+    """
+    mean, spread = 0.5, 0.9
+    even = mean + spread * np.array([1.0, -1.0, 1.0, -1.0])
+    skewed = mean + spread * np.array([3.0, -1.0, -1.0, -1.0]) / math.sqrt(3)
+    y = np.repeat([1.0, -1.0], 4)
+    first, second = (np.concatenate([s, -s])[:, None] for s in (even, skewed))
+    return (first, y), (second, y)
 
 
 def _answer(

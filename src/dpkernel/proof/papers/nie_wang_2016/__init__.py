@@ -37,6 +37,7 @@ from dpkernel.proof.papers.nie_wang_2016.rates import (
     theorem_3,
     theorem_4,
 )
+from dpkernel.proof.papers.nie_wang_2016.regularisers import strong_convexity
 
 __all__ = [
     "Counterexample",
@@ -53,6 +54,7 @@ __all__ = [
     "printed_theorem_1",
     "section_5_1",
     "section_5_2",
+    "strong_convexity",
     "theorem_2",
     "theorem_3",
     "theorem_4",

@@ -16,7 +16,7 @@ from dpkernel.foundations.types import Array, Neighbours
 from dpkernel.foundations.validation import Choice, Kind, Real
 from dpkernel.models.kernels import REGISTRY as KERNELS
 from dpkernel.models.kernels import Kernel, resolve_kernel
-from dpkernel.models.losses import Hinge
+from dpkernel.models.losses import Hinge, Loss, Pinball
 from dpkernel.privacy.certificate import Certificate, Release
 from dpkernel.privacy.ledger import Ledger
 from dpkernel.privacy.mechanisms import Laplace
@@ -49,8 +49,11 @@ class PublishedPerturbedRisk(PrivateEstimator):
         The pure epsilon that the paper claims.
     lam : float
         lambda, the regularisation.
-    loss : {"squared", "hinge"}
-        The loss of section 5.1 or 5.2. The hinge takes labels of -1 and 1.
+    loss : {"squared", "hinge", "pinball"}
+        The loss of section 5.1 or 5.2, or the pinball loss that the introduction names. The hinge
+        takes labels of -1 and 1.
+    quantile : float
+        The quantile of the pinball loss.
     scale : {"printed", "corrected"}
         The scale of b: that of Proposition 1, or twice it, which protects one value.
     target_bound : float
@@ -94,7 +97,8 @@ class PublishedPerturbedRisk(PrivateEstimator):
     _constraints: ClassVar[Any] = {
         "epsilon": Real(0, 1e10),
         "lam": Real(0, 1e100),
-        "loss": Choice("squared", "hinge"),
+        "loss": Choice("squared", "hinge", "pinball"),
+        "quantile": Real(0, 1),
         "scale": Choice("printed", "corrected"),
         "target_bound": Real(0, 1e100),
         "kernel": (Choice(*KERNELS), Kind(Kernel)),
@@ -111,6 +115,7 @@ class PublishedPerturbedRisk(PrivateEstimator):
         *,
         lam: float = 0.1,
         loss: str = "squared",
+        quantile: float = 0.5,
         scale: str = "printed",
         target_bound: float = 1.0,
         kernel: Any = "gaussian",
@@ -121,6 +126,7 @@ class PublishedPerturbedRisk(PrivateEstimator):
         self.epsilon = epsilon
         self.lam = lam
         self.loss = loss
+        self.quantile = quantile
         self.scale = scale
         self.target_bound = target_bound
         self.kernel = kernel
@@ -181,7 +187,7 @@ class PublishedPerturbedRisk(PrivateEstimator):
         return ledger, Plan(plan.parts, nothing_proved=True), relation
 
     def _targets(self, y: Array) -> Array:
-        if self.loss == "squared":
+        if self.loss != "hinge":
             return np.clip(y, -self.target_bound, self.target_bound)
         if not set(np.unique(y)) <= {-1.0, 1.0}:
             allowed = "'squared' if targets are not labels of -1 and 1"
@@ -189,8 +195,8 @@ class PublishedPerturbedRisk(PrivateEstimator):
         return y
 
     def _slope(self, kappa: float) -> float:
-        if self.loss == "hinge":
-            return 1.0
+        if self.loss != "squared":
+            return self._kinked.lipschitz
         reading = printed_lipschitz if self.scale == "printed" else general_lipschitz
         return reading(float(self.target_bound), kappa, float(self.lam))
 
@@ -203,9 +209,15 @@ class PublishedPerturbedRisk(PrivateEstimator):
             return np.asarray(np.linalg.solve(matrix + strength / 2 * np.eye(len(y)), y))
         values, vectors = np.linalg.eigh(matrix)
         rows = vectors * np.sqrt(np.maximum(values, 0.0))
-        risk = Risk(Hinge(), len(y), len(y), kappa, strength, width=_WIDTH)
+        bound = float(self.target_bound)
+        risk = Risk(self._kinked, len(y), len(y), kappa, strength, bound, width=_WIDTH)
         beta = minimise_risk(lambda loss: BlockRecords(lambda: [(rows, y, None)], loss), risk)
         return np.asarray(-risk.smooth_loss.derivative(y, rows @ beta) / strength)
+
+    @property
+    def _kinked(self) -> Loss:
+        """The hinge or the pinball loss."""
+        return Hinge() if self.loss == "hinge" else Pinball(float(self.quantile))
 
     def decision_function(self, X: Any) -> Array:
         """Return f_z(x) + b."""
@@ -217,7 +229,7 @@ class PublishedPerturbedRisk(PrivateEstimator):
     def predict(self, X: Any) -> Array:
         """Return f_z(x) + b, or its sign for the hinge."""
         scores = self.decision_function(X)
-        return scores if self.loss == "squared" else np.where(scores >= 0, 1.0, -1.0)
+        return scores if self.loss != "hinge" else np.where(scores >= 0, 1.0, -1.0)
 
 
 _ERRATA = (

@@ -42,9 +42,11 @@ from dpkernel.proof.papers.wang_lei_ying_zhang_2022.output_perturbation import P
 from dpkernel.proof.papers.wang_lei_ying_zhang_2022.rates import (
     ExcessRate,
     FigurePoint,
+    Generalisation,
     TableRow,
     figure_1,
     gradient_complexity,
+    lemma_1,
     smallest_epsilon,
     table_1,
     theorem_9_excess,
@@ -55,6 +57,7 @@ from dpkernel.proof.papers.wang_lei_ying_zhang_2022.rates import (
 __all__ = [
     "ExcessRate",
     "FigurePoint",
+    "Generalisation",
     "HolderConstants",
     "PrintedGradientNoise",
     "PublishedGradientSGD",
@@ -67,6 +70,7 @@ __all__ = [
     "corrected_c_alpha",
     "figure_1",
     "gradient_complexity",
+    "lemma_1",
     "lemma_13_holds",
     "lemma_13_threshold",
     "printed_c_alpha",

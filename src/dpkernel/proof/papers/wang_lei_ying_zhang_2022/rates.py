@@ -13,7 +13,11 @@ from math import log, sqrt
 
 from dpkernel.proof.papers.arguments import check
 from dpkernel.proof.papers.arguments import reading as one_of
-from dpkernel.proof.papers.wang_lei_ying_zhang_2022.constants import beta_exists, lemma_13_threshold
+from dpkernel.proof.papers.wang_lei_ying_zhang_2022.constants import (
+    HolderConstants,
+    beta_exists,
+    lemma_13_threshold,
+)
 from dpkernel.solvers.sgd_presets import (
     Preset,
     holder_theorem_9,
@@ -92,6 +96,54 @@ def table_1(
         TableRow(own, holder, "output", ball, root * sqrt(far), in_ball),
         TableRow(own, holder, "output", "unbounded", unbounded, free),
         TableRow(own, holder, "gradient", ball, best, in_ball),
+    )
+
+
+# --- Lemma 1 --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Generalisation:
+    """Lemma 1: how far the risk on new data can be from the risk on the sample."""
+
+    slope: float  # M + L G^alpha, a bound on the gradient
+    height: float  # M_0 + (M + L G^alpha) G, a bound on the loss
+    stability: float  # the term with Delta
+    sampling: float  # the term with 1/sqrt(n)
+
+    @property
+    def total(self) -> float:
+        """The bound."""
+        return self.stability + self.sampling
+
+
+def lemma_1(
+    n_rows: int,
+    stability: float,
+    constants: HolderConstants,
+    size: float,
+    *,
+    confidence: float = 0.05,
+    c: float = 1.0,
+) -> Generalisation:
+    r"""Return Lemma 1 for an algorithm whose output moves by at most ``stability`` = Delta::
+
+        c ((M + L G^alpha) Delta log(n) log(1/gamma) + (M_0 + (M + L G^alpha) G) sqrt(log(1/gamma)/n))
+
+    G = ``size`` bounds the norm of the output and gamma is ``confidence``, to which the probability with
+    which Delta may fail is added. The lemma leaves c open, because Corollary 8 of Bousquet, Klochkov &
+    Zhivotovskiy (2020), from which it comes, does; M, M_0, alpha and L are those of the loss
+    (``HolderConstants.of``).
+    """
+    given = {"stability": stability, "size": size, "c": c}
+    check("lemma_1", None, n_rows=n_rows, confidence=confidence, **given)
+    slope, doubt = constants.gradient_bound(size), log(1 / confidence)
+    height = constants.M0 + slope * size
+    return Generalisation(
+        slope,
+        height,
+        c * slope * stability * log(n_rows) * doubt,
+        c * height * sqrt(doubt / n_rows),
     )
 
 
