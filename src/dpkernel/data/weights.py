@@ -23,8 +23,8 @@ from dpkernel.foundations.types import Array, IntArray
 
 _STEPS = 2.0**20
 NOT_A_WEIGHT = (
-    "sample_weight must be one number in (0, 1] per row: a weight above 1 would let a row count for more"
-    " than the noise hides. Divide all weights by a public bound on them."
+    "sample_weight must be one weight per row, above zero and at most 1: with a larger weight, a row"
+    " would count for more than the noise hides. Divide all weights by a public bound on them."
 )
 
 
@@ -35,14 +35,21 @@ def with_sample_weight(source: Source, sample_weight: Any) -> Source:
             "sample_weight needs X as one table in memory: a NumPy array, a data frame or a SciPy sparse"
             " matrix. Without it, streams, Dask tables and tensors can be fitted as they are."
         )
-    if np.ndim(sample_weight) == 0:
+    if shape_of(sample_weight) != (source.n_rows,):
         raise DataError(NOT_A_WEIGHT)
     weights = as_numbers(sample_weight)
-    if shape_of(weights) != (source.n_rows,):
-        raise DataError(NOT_A_WEIGHT)
     if not bool(np.all((weights > 0) & (weights <= 1))):
         raise DataError(NOT_A_WEIGHT)
     return with_weights(source, np.maximum(np.floor(weights * _STEPS), 1.0) / _STEPS)
+
+
+def refuse_weights(owner: str, sample_weight: Any) -> None:
+    """Raise if weights are passed to an estimator that has no use for them."""
+    if sample_weight is not None:
+        raise ParameterError(
+            f"{owner} takes no sample_weight: it treats all rows alike. Use PrivateKernelRegressor or"
+            " PrivateKernelRidge, whose sums can weigh rows."
+        )
 
 
 def with_weights(source: Source, weights: Array) -> Source:

@@ -16,6 +16,7 @@ from dpkernel.data.blocks import dense_rows
 from dpkernel.data.domain import Domain
 from dpkernel.data.people import People
 from dpkernel.data.tables import as_floats, without_traps
+from dpkernel.data.weights import refuse_weights
 from dpkernel.estimators.base import FitPlan, Fitted
 from dpkernel.estimators.curator_file import Answer, CuratorFile
 from dpkernel.estimators.rkhs import FunctionModel, FunctionProblem, FunctionTable
@@ -176,12 +177,13 @@ class PrivateCurator(FunctionModel):
         self.noise = noise
         self.accept = accept
 
-    def fit(self, X: Any, y: Any, groups: Any = None) -> PrivateCurator:
+    def fit(self, X: Any, y: Any, groups: Any = None, sample_weight: Any = None) -> PrivateCurator:
         """Fit the function and pay for all answers. Nothing is spent if the data are refused.
 
         ``groups`` are the ids of the people whose rows these are, or ``People``: a person with all
         their rows is then protected instead of a single row.
         """
+        refuse_weights(type(self).__name__, sample_weight)
         return self._fit(X, y, groups)
 
     def _open_table(self, X: Any, y: Any) -> FunctionTable:

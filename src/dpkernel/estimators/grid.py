@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpkernel.data.domain import Domain, Interval
+from dpkernel.data.weights import refuse_weights
 from dpkernel.estimators.base import FitPlan, Fitted
 from dpkernel.estimators.kernel_model import KernelModel
 from dpkernel.estimators.rkhs import FunctionModel, FunctionProblem, FunctionTable
@@ -137,12 +138,15 @@ class PrivateGridRegressor(FunctionModel, KernelModel):
         self.noise = noise
         self.accept = accept
 
-    def fit(self, X: Any, y: Any, groups: Any = None) -> PrivateGridRegressor:
+    def fit(
+        self, X: Any, y: Any, groups: Any = None, sample_weight: Any = None
+    ) -> PrivateGridRegressor:
         """Fit the function and release its values on the grid.
 
         ``groups`` are the ids of the people whose rows these are, or ``People``: a person with all
         their rows is then protected instead of a single row.
         """
+        refuse_weights(type(self).__name__, sample_weight)
         return self._fit(X, y, groups)
 
     def _open_table(self, X: Any, y: Any) -> FunctionTable:

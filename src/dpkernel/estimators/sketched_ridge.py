@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpkernel.data.domain import Domain, Interval
 from dpkernel.data.sources import Source, open_source
+from dpkernel.data.weights import refuse_weights
 from dpkernel.estimators.base import FitPlan, Fitted, logger
 from dpkernel.estimators.gram_pass import Recipe, sum_source
 from dpkernel.estimators.kernel_model import KernelModel
@@ -151,7 +152,9 @@ class PrivateSketchedRidge(RegressorMixin, MultiOutputMixin, KernelModel):
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any = None, groups: Any = None) -> PrivateSketchedRidge:
+    def fit(
+        self, X: Any, y: Any = None, groups: Any = None, sample_weight: Any = None
+    ) -> PrivateSketchedRidge:
         """Release the sketch of (X, y) and solve for the model.
 
         Nothing is spent if an argument or the data are refused, or if a Dask graph fails.
@@ -165,6 +168,7 @@ class PrivateSketchedRidge(RegressorMixin, MultiOutputMixin, KernelModel):
             The person to whom each row belongs. A person with all their rows is then protected
             instead of a single row, and only the number of people is public; see ``People``.
         """
+        refuse_weights(type(self).__name__, sample_weight)
         return self._fit(X, y, groups)
 
     def _open_table(self, X: Any, y: Any) -> Source:
