@@ -35,21 +35,17 @@ def with_sample_weight(source: Source, sample_weight: Any) -> Source:
             "sample_weight needs X as one table in memory: a NumPy array, a data frame or a SciPy sparse"
             " matrix. Without it, streams, Dask tables and tensors can be fitted as they are."
         )
-    if shape_of(sample_weight) != (source.n_rows,):
+    return with_weights(source, checked_weights(sample_weight, source.n_rows))
+
+
+def checked_weights(sample_weight: Any, n_rows: int) -> Array:
+    """Return weights in (0, 1], rounded down to the grid but never to 0, or raise before a spend."""
+    if shape_of(sample_weight) != (n_rows,):
         raise DataError(NOT_A_WEIGHT)
     weights = as_numbers(sample_weight)
     if not bool(np.all((weights > 0) & (weights <= 1))):
         raise DataError(NOT_A_WEIGHT)
-    return with_weights(source, np.maximum(np.floor(weights * _STEPS), 1.0) / _STEPS)
-
-
-def refuse_weights(owner: str, sample_weight: Any) -> None:
-    """Raise if weights are passed to an estimator that has no use for them."""
-    if sample_weight is not None:
-        raise ParameterError(
-            f"{owner} takes no sample_weight: it treats all rows alike. Use PrivateKernelRegressor or"
-            " PrivateKernelRidge, whose sums can weigh rows."
-        )
+    return np.asarray(np.maximum(np.floor(weights * _STEPS), 1.0) / _STEPS)
 
 
 def with_weights(source: Source, weights: Array) -> Source:

@@ -16,7 +16,6 @@ from dpkernel.data.blocks import dense_rows
 from dpkernel.data.domain import Domain
 from dpkernel.data.people import People
 from dpkernel.data.tables import as_floats, without_traps
-from dpkernel.data.weights import refuse_weights
 from dpkernel.estimators.base import FitPlan, Fitted
 from dpkernel.estimators.curator_file import Answer, CuratorFile
 from dpkernel.estimators.rkhs import FunctionModel, FunctionProblem, FunctionTable
@@ -183,8 +182,7 @@ class PrivateCurator(FunctionModel):
         ``groups`` are the ids of the people whose rows these are, or ``People``: a person with all
         their rows is then protected instead of a single row.
         """
-        refuse_weights(type(self).__name__, sample_weight)
-        return self._fit(X, y, groups)
+        return self._fit(X, y, groups, sample_weight)
 
     def _open_table(self, X: Any, y: Any) -> FunctionTable:
         require_accepted(FunctionalGaussian, self.accept)

@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpkernel.data.domain import Domain, Interval
-from dpkernel.data.weights import refuse_weights
 from dpkernel.estimators.base import FitPlan, Fitted
 from dpkernel.estimators.kernel_model import KernelModel
 from dpkernel.estimators.rkhs import FunctionModel, FunctionProblem, FunctionTable
@@ -146,8 +145,7 @@ class PrivateGridRegressor(FunctionModel, KernelModel):
         ``groups`` are the ids of the people whose rows these are, or ``People``: a person with all
         their rows is then protected instead of a single row.
         """
-        refuse_weights(type(self).__name__, sample_weight)
-        return self._fit(X, y, groups)
+        return self._fit(X, y, groups, sample_weight)
 
     def _open_table(self, X: Any, y: Any) -> FunctionTable:
         require_accepted(FunctionalGaussian, self.accept)
