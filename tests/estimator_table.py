@@ -155,6 +155,17 @@ ASK_TWICE = (
 # A curator without a file can't be pickled: the copy would answer differently.
 NOT_PICKLED = {"check_estimators_pickle": "the copy would answer differently"}
 
+# Checks of scikit-learn that pass weights above 1: those are refused.
+LARGE_WEIGHTS = dict.fromkeys(
+    (
+        "check_sample_weights_list",
+        "check_sample_weights_not_overwritten",
+        "check_sample_weight_equivalence_on_dense_data",
+        "check_sample_weight_equivalence_on_sparse_data",
+    ),
+    "a weight above 1 would let a row count for more than the noise hides",
+)
+
 # What a fitted estimator may carry besides its parameters: released, public, or scikit-learn's own.
 PUBLIC_ATTRIBUTES = frozenset(
     {

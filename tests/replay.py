@@ -318,8 +318,9 @@ def _accept_blank_rows(monkeypatch: Any) -> None:
         table = open_table(model, X, y)
         return Counted(**vars(table), blank=blank) if blank.any() else table
 
-    def function_fit(problem: Any, X: Any, y: Any) -> Any:
-        return fit(replace(problem, n_rows=len(y)), X, y)  # as many dimensions as there are rows
+    def function_fit(problem: Any, X: Any, y: Any, weights: Any = None) -> Any:
+        # as many dimensions as there are rows
+        return fit(replace(problem, n_rows=len(y)), X, y, weights)
 
     def losses(loss: Any, model: Any, X: Any, y: Any) -> Any:
         found, blank = counts(loss, model, X, y), marked(X)

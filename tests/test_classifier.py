@@ -196,7 +196,7 @@ BAD_FITS = {
     "weight infinite": ({"class_weight": {0: np.inf}}, None, "'class_weight' parameter"),
     "weights in a list": ({"class_weight": [1.0, 2.0, 3.0]}, None, "'class_weight' parameter"),
     "ridge": ({"regularisation": 1e-3}, None, "'regularisation' parameter.*for this epsilon"),
-    "neighbours": ({"neighbours": "add-remove"}, None, "'replace-one' or 'zero-out'"),
+    "neighbours": ({"neighbours": "add-remove"}, None, "must be AddRemove"),
     "verbose": ({"verbose": 1}, None, "'verbose' parameter"),
 }
 

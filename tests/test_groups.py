@@ -218,7 +218,7 @@ def test_zero_out_needs_less_noise(data):
         for relation in ("replace-one", "zero-out")
     ]
     assert scales[0] / scales[1] == pytest.approx(np.sqrt(2), rel=1e-5)
-    with pytest.raises(ParameterError, match="'replace-one' or 'zero-out'"):
+    with pytest.raises(ParameterError, match="must be AddRemove"):
         build(neighbours="add-remove").fit(X, y, groups=ids)
 
 

@@ -244,11 +244,12 @@ def test_an_audit_does_not_contradict_a_ridge_and_contradicts_its_twin():
 
 
 class TellsTheNumber(PrivateKernelRidge):
-    """A twin with a public number of rows: its ridge grows with the number of its records."""
+    """A twin with a public number of rows, which shows in its intercept."""
 
     def fit(self, X, y=None, groups=None, sample_weight=None):
-        self.regularisation = 1000.0 * len(X)
-        return super().fit(X, y, groups, sample_weight)
+        super().fit(X, y, groups, sample_weight)
+        self.intercept_ = float(len(X))
+        return self
 
 
 # --- the order is uniform, secret, and made anew ------------------------------------------------

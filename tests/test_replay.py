@@ -76,6 +76,7 @@ LABELS = {**COMMON, "classes": [0, 1]}
 THREE = {**COMMON, "classes": [0, 1, 2]}
 SMALL = {"n_features": 8}
 LARGE = {"epsilon": 1000.0}  # so that even few rows pay for the law of the inputs
+APART = [(-1, 1), (-3, 0.5)]  # the bounds of two targets
 STAGES = BudgetPlan(location=0.1, inputs=0.1, stages=(1.0, 1.2), scale=0.02, calibration=0.05)
 
 
@@ -372,6 +373,18 @@ CASES = {
     ),
     "PrivateKernelRegressor two targets": Case(
         two_targets(PrivateKernelRegressor, **SMALL, budget_plan=STAGES), attained=(0.99, 0.9)
+    ),
+    "PrivateHuberRegressor two targets": Case(
+        two_targets(PrivateHuberRegressor, **SMALL, threshold=0.3, y_bounds=APART)
+    ),
+    "PrivateKernelSVR two targets": Case(
+        two_targets(PrivateKernelSVR, **SMALL, tube=0.1, y_bounds=APART), attained=(0.1, 0.1)
+    ),
+    "PrivateQuantileRegressor two targets": Case(
+        two_targets(PrivateQuantileRegressor, **SMALL, regularisation=100.0, y_bounds=APART)
+    ),
+    "PrivateSGDRegressor two targets": Case(
+        two_targets(PrivateSGDRegressor, **SGD, y_bounds=APART), attained=(0.5, 0.4)
     ),
     "PrivateSGDRegressor averaged": Case(
         model(PrivateSGDRegressor, REAL, **SGD, perturbation="output", average=True)

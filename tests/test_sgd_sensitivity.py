@@ -661,10 +661,10 @@ def test_a_ridge_needs_steps_that_shrink():
 
 
 @pytest.mark.parametrize("order", ["fixed", "shuffle", "replacement"])
-def test_a_private_number_of_rows_is_refused(order):
+def test_places_of_a_private_number_of_rows_are_blanked(order):
     path = Path(10, 2, 20, order, gradient=1.0, step=0.1)
-    with pytest.raises(ParameterError, match="number of rows|n is public"):
-        path.sensitivity(Neighbours.ADD_REMOVE)
+    removed, blanked = map(path.sensitivity, (Neighbours.ADD_REMOVE, Neighbours.ZERO_OUT))
+    assert removed.value == blanked.value and removed.neighbours is Neighbours.ADD_REMOVE
 
 
 @pytest.mark.parametrize(

@@ -23,8 +23,8 @@ from dpkernel.foundations.types import Array, IntArray
 
 _STEPS = 2.0**20
 NOT_A_WEIGHT = (
-    "sample_weight must be one number in (0, 1] per row: a weight above 1 would let a row count for more"
-    " than the noise hides. Divide all weights by a public bound on them."
+    "sample_weight must be one weight per row, above zero and at most 1: with a larger weight, a row"
+    " would count for more than the noise hides. Divide all weights by a public bound on them."
 )
 
 
@@ -35,14 +35,17 @@ def with_sample_weight(source: Source, sample_weight: Any) -> Source:
             "sample_weight needs X as one table in memory: a NumPy array, a data frame or a SciPy sparse"
             " matrix. Without it, streams, Dask tables and tensors can be fitted as they are."
         )
-    if np.ndim(sample_weight) == 0:
+    return with_weights(source, checked_weights(sample_weight, source.n_rows))
+
+
+def checked_weights(sample_weight: Any, n_rows: int) -> Array:
+    """Return weights in (0, 1], rounded down to the grid but never to 0, or raise before a spend."""
+    if shape_of(sample_weight) != (n_rows,):
         raise DataError(NOT_A_WEIGHT)
     weights = as_numbers(sample_weight)
-    if shape_of(weights) != (source.n_rows,):
-        raise DataError(NOT_A_WEIGHT)
     if not bool(np.all((weights > 0) & (weights <= 1))):
         raise DataError(NOT_A_WEIGHT)
-    return with_weights(source, np.maximum(np.floor(weights * _STEPS), 1.0) / _STEPS)
+    return np.asarray(np.maximum(np.floor(weights * _STEPS), 1.0) / _STEPS)
 
 
 def with_weights(source: Source, weights: Array) -> Source:

@@ -579,7 +579,7 @@ def interval_of(y_bounds: Any, bounds: Any, owner: str) -> Interval:
         )
     if isinstance(y_bounds, Interval):
         return y_bounds
-    pairs = _pairs(y_bounds)
+    pairs = pairs_of(y_bounds)
     if pairs is None:
         return Interval(*_pair("y_bounds", y_bounds, owner))
     found = []
@@ -593,7 +593,7 @@ def interval_of(y_bounds: Any, bounds: Any, owner: str) -> Interval:
     return Intervals(found) if len(found) > 1 else found[0]
 
 
-def _pairs(y_bounds: Any) -> list[Any] | None:
+def pairs_of(y_bounds: Any) -> list[Any] | None:
     """Return one pair (low, high) or Interval per target, or None if there is one pair for all."""
     if isinstance(y_bounds, np.ndarray):
         y_bounds = y_bounds.tolist()

@@ -182,13 +182,13 @@ class PrivateCurator(FunctionModel):
         self.noise = noise
         self.accept = accept
 
-    def fit(self, X: Any, y: Any, groups: Any = None) -> PrivateCurator:
+    def fit(self, X: Any, y: Any, groups: Any = None, sample_weight: Any = None) -> PrivateCurator:
         """Fit the function and pay for all answers. Nothing is spent if the data are refused.
 
         ``groups`` are the ids of the people whose rows these are, or ``People``: a person with all
         their rows is then protected instead of a single row.
         """
-        return self._fit(X, y, groups)
+        return self._fit(X, y, groups, sample_weight)
 
     def _open_table(self, X: Any, y: Any) -> FunctionTable:
         require_accepted(FunctionalGaussian, self.accept)

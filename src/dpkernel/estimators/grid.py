@@ -143,13 +143,15 @@ class PrivateGridRegressor(FunctionModel, KernelModel):
         self.noise = noise
         self.accept = accept
 
-    def fit(self, X: Any, y: Any, groups: Any = None) -> PrivateGridRegressor:
+    def fit(
+        self, X: Any, y: Any, groups: Any = None, sample_weight: Any = None
+    ) -> PrivateGridRegressor:
         """Fit the function and release its values on the grid.
 
         ``groups`` are the ids of the people whose rows these are, or ``People``: a person with all
         their rows is then protected instead of a single row.
         """
-        return self._fit(X, y, groups)
+        return self._fit(X, y, groups, sample_weight)
 
     def _open_table(self, X: Any, y: Any) -> FunctionTable:
         require_accepted(FunctionalGaussian, self.accept)

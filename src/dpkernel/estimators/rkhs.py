@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,6 +18,7 @@ from sklearn.base import RegressorMixin
 
 from dpkernel.data.blocks import dense_rows
 from dpkernel.data.domain import Domain, Interval
+from dpkernel.data.weights import checked_weights
 from dpkernel.estimators.base import PrivateEstimator, interval_of, logger, resolve_domain
 from dpkernel.estimators.loss_choice import smooth_loss
 from dpkernel.foundations.errors import DataError, ParameterError, parameter_message
@@ -80,21 +81,35 @@ class FunctionProblem:
             tolerance=tolerance,
         )
 
-    def fit(self, X: Array, y: Array) -> Array:
-        """Return the coefficients alpha of f = sum_i alpha_i k(x_i, .)."""
+    def fit(self, X: Array, y: Array, weights: Array | None = None) -> Array:
+        """Return the coefficients alpha of f = sum_i alpha_i k(x_i, .).
+
+        A weighted squared loss is that of records and targets times the roots of the weights, which
+        only shrinks them. Weights leave the gradient of a Huber loss shorter, too.
+        """
         matrix = self.kernel(X)
+        if self.least_squares and weights is not None:
+            roots = np.sqrt(weights)
+            return np.asarray(
+                roots * self._least_squares(matrix * np.outer(roots, roots), roots * y)
+            )
         if self.least_squares:
-            try:
-                return np.asarray(cho_solve(cho_factor(matrix + self.ridge * np.eye(len(y))), y))
-            except np.linalg.LinAlgError:  # with a tiny ridge, rounding makes the matrix indefinite
-                values, vectors = np.linalg.eigh(matrix)
-                return np.asarray(vectors @ (vectors.T @ y / (np.maximum(values, 0) + self.ridge)))
+            return self._least_squares(matrix, y)
         # rows of a root of the matrix are records in n dimensions with the same geometry
         values, vectors = np.linalg.eigh(matrix)
         rows = vectors * np.sqrt(np.maximum(values, 0.0))
-        beta = minimise_risk(lambda loss: BlockRecords(lambda: [(rows, y, None)], loss), self.risk)
+        block = rows, y, weights
+        beta = minimise_risk(lambda loss: BlockRecords(lambda: [block], loss), self.risk)
         slopes = -self.loss.derivative(y, rows @ beta)
+        slopes = slopes if weights is None else weights * slopes
         return np.asarray(slopes / self.ridge)  # at the minimiser beta = rows^T alpha
+
+    def _least_squares(self, matrix: Array, y: Array) -> Array:
+        try:
+            return np.asarray(cho_solve(cho_factor(matrix + self.ridge * np.eye(len(y))), y))
+        except np.linalg.LinAlgError:  # with a tiny ridge, rounding makes the matrix indefinite
+            values, vectors = np.linalg.eigh(matrix)
+            return np.asarray(vectors @ (vectors.T @ y / (np.maximum(values, 0) + self.ridge)))
 
 
 @dataclass(frozen=True)
@@ -106,6 +121,7 @@ class FunctionTable:
     n_columns: int
     X: Array
     y: Array
+    weights: Array | None = None
 
     @property
     def n_rows(self) -> int:
@@ -119,7 +135,7 @@ class FunctionTable:
         targets = self.target.to_unit(self.y)
         if problem.loss.labels:  # y in the upper half of its range is the positive class
             targets = np.where(targets > 0, 1.0, -1.0)
-        return rows, problem.fit(rows, targets)
+        return rows, problem.fit(rows, targets, self.weights)
 
 
 class FunctionModel(RegressorMixin, PrivateEstimator):
@@ -192,6 +208,12 @@ class FunctionModel(RegressorMixin, PrivateEstimator):
             width=width,
             make=lambda cls: Huber(width) if cls is Huber else cls(),
         )
+
+    def _weighted_table(self, X: Any, y: Any, sample_weight: Any) -> FunctionTable:
+        table = self._open_table(X, y)
+        if sample_weight is None:
+            return table
+        return replace(table, weights=checked_weights(sample_weight, table.n_rows))
 
     def _public(self, table: FunctionTable, problem: FunctionProblem, **more: Any) -> JSON:
         """Return what a certificate states about the problem, plus ``more``."""

@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpkernel.data.domain import Domain, Interval
 from dpkernel.data.sources import Source, open_source
+from dpkernel.data.weights import released_size
 from dpkernel.estimators.base import FitPlan, Fitted, logger
 from dpkernel.estimators.gram_pass import Recipe, sum_source
 from dpkernel.estimators.kernel_model import KernelModel, stated
@@ -154,7 +155,9 @@ class PrivateSketchedRidge(RegressorMixin, MultiOutputMixin, KernelModel):
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any = None, groups: Any = None) -> PrivateSketchedRidge:
+    def fit(
+        self, X: Any, y: Any = None, groups: Any = None, sample_weight: Any = None
+    ) -> PrivateSketchedRidge:
         """Release the sketch of (X, y) and solve for the model.
 
         Nothing is spent if an argument or the data are refused, or if a Dask graph fails.
@@ -167,8 +170,10 @@ class PrivateSketchedRidge(RegressorMixin, MultiOutputMixin, KernelModel):
         groups : array of n ids or People, optional
             The person to whom each row belongs. A person with all their rows is then protected
             instead of a single row, and only the number of people is public; see ``People``.
+        sample_weight : array of n numbers in (0, 1], optional
+            How much each row counts; see ``PrivateKernelRidge.fit``.
         """
-        return self._fit(X, y, groups)
+        return self._fit(X, y, groups, sample_weight)
 
     def _open_table(self, X: Any, y: Any) -> Source:
         return open_source(self, X, y)
@@ -273,16 +278,19 @@ class SketchPlan(FitPlan):
         """Sum up the rows in one pass."""
         logger.info("one pass over %d rows", self.source.n_rows)
         dtype = record_precision(self.source.n_rows)
-        recipe = Recipe(self.domain, self.features, self.layout, dtype)
+        recipe = Recipe(
+            self.domain, self.features, self.layout, dtype, weighted=self.source.weighted
+        )
         self.sums = sum_source(self.source, recipe, progress=self.verbose)
 
     def run(self, noise: Noise) -> Fitted:
         """Release the sketch and solve for the model."""
         layout, mechanism, given = self.layout, self.mechanism, self.regularisation
         sketch = self.sums.sketch(mechanism, noise)
+        count = float(np.mean(sketch[:, -1] ** 2) - (mechanism.sigma * layout.units[-1]) ** 2)
         found = solve_sketch(
             sketch,
-            self.source.n_rows,
+            released_size(count, self.source.n_rows, self.source.weighted),
             SketchScale(layout.n_features, layout.n_targets, layout.units, mechanism.sigma),
             regularisation=given,
             spectrum=getattr(self.features, "spectrum", None),

@@ -18,6 +18,7 @@ from sklearn.base import is_classifier
 from dpkernel.data.cells import Places, meanings, shape_of, untouched
 from dpkernel.data.domain import Domain, Interval, Intervals
 from dpkernel.data.tables import as_floats
+from dpkernel.estimators.base import interval_of, pairs_of
 from dpkernel.foundations.errors import DataError, ParameterError, parameter_message
 from dpkernel.foundations.types import Array, IntArray, Neighbours, is_real
 from dpkernel.privacy.sensitivity import Sensitivity, bounded_sum
@@ -107,22 +108,16 @@ LOSSES = ("mse", "mae", "pinball", "accuracy", "log_loss")
 
 def target_of(model: Any, y_bounds: Any) -> Interval | None:
     """Return the declared range of the target: ``y_bounds``, or else the range that the model has."""
-    found = _target_of(model, y_bounds)
-    if isinstance(found, Intervals):
-        allowed = "one pair (low, high) for all targets"
-        raise ParameterError(parameter_message("private_score", "y_bounds", allowed, str(found)))
-    return found
-
-
-def _target_of(model: Any, y_bounds: Any) -> Interval | None:
     if isinstance(y_bounds, Interval):
-        return y_bounds
+        return _one_range(y_bounds)
     if y_bounds is None:
         bounds = getattr(model, "bounds", None)
         own = bounds.target if isinstance(bounds, Domain) else None
         y_bounds = getattr(model, "y_bounds", None)
         if y_bounds is None or isinstance(y_bounds, Interval):
-            return y_bounds or (own if isinstance(own, Interval) else None)
+            return _one_range(y_bounds or (own if isinstance(own, Interval) else None))
+    if pairs_of(y_bounds) is not None:
+        return _one_range(interval_of(y_bounds, None, "private_score"))
     try:
         low, high = y_bounds
     except (TypeError, ValueError):
@@ -132,6 +127,13 @@ def _target_of(model: Any, y_bounds: Any) -> Interval | None:
             )
         ) from None
     return Interval(low, high)
+
+
+def _one_range(target: Interval | None) -> Interval | None:
+    if isinstance(target, Intervals):
+        allowed = "one pair (low, high) for all targets"
+        raise ParameterError(parameter_message("private_score", "y_bounds", allowed, str(target)))
+    return target
 
 
 def default_loss(estimator: Any) -> str:

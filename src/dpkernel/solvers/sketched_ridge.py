@@ -75,7 +75,7 @@ class SketchedSolution:
 
 def solve_sketch(
     sketch: Array,
-    n_rows: int,
+    n_rows: float,
     scale: SketchScale,
     *,
     regularisation: float | None = None,
@@ -95,7 +95,7 @@ def solve_sketch(
     ----------
     sketch : array (k, features + targets + 1)
         The sketch in natural units. Its last column belongs to the constant.
-    n_rows : int
+    n_rows : float
         The number of rows of the table, which is public.
     scale : SketchScale
         The public scaling of the sketch.

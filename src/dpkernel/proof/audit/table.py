@@ -4,8 +4,8 @@ Each estimator is attacked among benign records, which do not affect the result,
 which are copies of the neighbour or lie at the opposite corner. Some are attacked again on tables that
 are so large that the fit computes in float32. The twin draws only a small part of the noise that its
 certificate states (``WeakNoise``), or is calibrated for a far larger epsilon. To add an estimator, add a
-line to ``_estimators``. No estimator accepts removed records ("add-remove"), so there are no lines for
-them.
+line to ``_estimators``. There are no lines for removed records ("add-remove"): a table of places is
+fitted like one of rows under zero-out (``data/places.py``), and the tests remove records from it.
 """
 
 from __future__ import annotations

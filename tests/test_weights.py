@@ -1,0 +1,207 @@
+"""Weights of rows in (0, 1]: what they mean, and how far a weighted record moves a statistic."""
+
+from __future__ import annotations
+
+import dask.array
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.linear_model import Ridge
+
+from dpkernel import (
+    AddRemove,
+    BlockStream,
+    Ledger,
+    PrivateKernelClassifier,
+    PrivateKernelRegressor,
+    PrivateKernelRidge,
+    PrivateQuantileRegressor,
+    SeededNoise,
+)
+from dpkernel.data.weights import with_weights
+from dpkernel.estimators import base, rkhs
+from dpkernel.foundations.errors import DataError, ParameterError
+from dpkernel.methods import (
+    PrivateCurator,
+    PrivateGridRegressor,
+    PrivateHuberRegressor,
+    PrivateKernelSVC,
+    PrivateKernelSVR,
+    PrivateSGDClassifier,
+    PrivateSGDRegressor,
+    PrivateSketchedRidge,
+)
+from replay import Replay, differences, ratios
+from test_places import LONG, OFFERED
+from test_replay import CASES, RELATIONS, ROUNDING, backgrounds, rows_of
+
+MORE = ("PrivateSketchedRidge", "PrivateGridRegressor", "PrivateGridRegressor huber")
+WEIGHED = {**OFFERED, **{name: CASES[name] for name in (*MORE, "PrivateKernelRidge folds")}}
+
+
+def weighted(case, X, y, weights, relation):
+    """Return the fit of a case with weights, which go in at the one door of all fits."""
+    real = base.PrivateEstimator._fit
+
+    def fit(model, X, y=None, groups=None, sample_weight=None):
+        return real(model, X, y, groups, weights)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(base.PrivateEstimator, "_fit", fit)
+        if not np.all(weights):  # a null record has the weight 0, which users can't pass
+            patch.setattr(base, "with_sample_weight", with_weights)
+            patch.setattr(rkhs, "checked_weights", lambda given, n_rows: given)
+        return case.fit(X, y, relation)
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if name.endswith(LONG) else [])
+        for name in WEIGHED
+    ],
+)
+def test_no_weighted_row_moves_a_statistic_more_than_certified(name, relation):
+    """Neighbours differ in the row, its target and its weight."""
+    case = WEIGHED[name]
+    if relation not in case.relations:
+        pytest.skip("is not offered")
+    X, y = backgrounds(case.labels)[0]
+    rng, found, left_over = np.random.default_rng(2), 0.0, set()
+    weights = rng.choice([0.125, 0.75, 1.0], len(X))
+    tables = [(X, y, weights)]
+    if relation == "zero-out":
+        tables = [(X, y, np.r_[weights[:-1], 0.0])]
+    for number, (row, target) in enumerate(rows_of(X, y, case.labels)[:: 6 if case.slow else 4]):
+        other = X.copy(), y.copy(), weights.copy()
+        other[0][-1], other[1][-1], other[2][-1] = row, target, (1.0, 0.25)[number % 2]
+        tables.append(other)
+    with pytest.MonkeyPatch.context() as patch:
+        replay = Replay(patch)
+        fitted = [replay.run(lambda: weighted(case, *t, relation)) for t in tables]  # noqa: B023
+        for other, after in fitted[1:]:
+            found = max(found, *ratios(fitted[0][1], after, case.folds).values())
+            left_over.update(differences(fitted[0][0], other))
+    assert 0 < found <= 1 + ROUNDING
+    assert [path for path in left_over if not path.endswith("._family")] == []
+
+
+def models(epsilon=1e6, **more):
+    given = {"epsilon": epsilon, "delta": 1e-3, "bounds": (-1, 1), "noise": SeededNoise(0), **more}
+    real, labels = {**given, "y_bounds": (-2, 2)}, {**given, "classes": [0, 1]}
+    return {
+        "ridge": PrivateKernelRidge(**real, kernel="linear"),
+        "ridge, output": PrivateKernelRidge(**real, solver="output"),
+        "regressor": PrivateKernelRegressor(**{**real, "epsilon": min(epsilon, 50.0)}),
+        "Huber": PrivateHuberRegressor(**real),
+        "quantile": PrivateQuantileRegressor(**real),
+        "SVR": PrivateKernelSVR(**real),
+        "SGD": PrivateSGDRegressor(**real),
+        "sketch": PrivateSketchedRidge(**real, kernel="linear", accept=("idealised-arithmetic",)),
+        "grid": PrivateGridRegressor(**real, side=9, accept=("idealised-arithmetic",)),
+        "curator": PrivateCurator(
+            **real, loss="huber", threshold=1.0, accept=("idealised-arithmetic",)
+        ),
+        "classifier": PrivateKernelClassifier(**{**labels, "epsilon": min(epsilon, 50.0)}),
+        "SVC": PrivateKernelSVC(**labels),
+        "SGD of labels": PrivateSGDClassifier(**labels),
+    }
+
+
+@pytest.mark.parametrize("name", models())
+def test_rows_of_little_weight_count_little(name, rng):
+    """Half of the rows say the opposite and weigh a hundredth."""
+    X = rng.uniform(-1, 1, (1200, 1))
+    liar = np.arange(1200) % 2 == 0
+    labels = name in ("classifier", "SVC", "SGD of labels")
+    y = (X[:, 0] > 0).astype(int) if labels else X[:, 0]
+    told = np.where(liar, 1 - y if labels else -y, y)
+    model = models()[name].fit(X, told, sample_weight=np.where(liar, 0.01, 1.0))
+    if labels:
+        assert model.score(X, y) > 0.9
+    else:
+        slope = np.polyfit(X[:, 0], model.predict(X), 1)[0]
+        assert 0.8 < slope < 1.1
+    plain = models()[name].fit(X, told)
+    assert plain.score(X, y) < model.score(X, y) - 0.2
+
+
+@pytest.mark.parametrize("name", models())
+def test_equal_weights_of_one_are_no_weights(name, rng):
+    X = rng.uniform(-1, 1, (300, 2))
+    y = (X[:, 0] > 0).astype(int) if name in ("classifier", "SVC", "SGD of labels") else X[:, 0]
+    given = models(epsilon=5.0)[name].fit(X, y)
+    found = models(epsilon=5.0)[name].fit(X, y, sample_weight=np.ones(300))
+    if name in ("regressor", "ridge", "sketch", "classifier"):  # the sum of weights is released
+        assert np.mean((found.predict(X) - given.predict(X)) ** 2) < 0.1
+    else:
+        np.testing.assert_allclose(found.predict(X[:9]), given.predict(X[:9]), rtol=1e-9)
+
+
+def test_a_ridge_with_a_large_budget_is_a_weighted_ridge(rng):
+    X = rng.uniform(-1, 1, (500, 2))
+    y = X @ [1.0, -0.5] + 0.3 * rng.normal(size=500)
+    weights = rng.uniform(0.1, 1.0, 500)
+    given = {"bounds": (-1, 1), "y_bounds": (-3, 3), "noise": SeededNoise(0), "delta": 1e-3}
+    options = {"features": "fourier", "n_features": 20, "regularisation": 0.1}
+    model = PrivateKernelRidge(1e12, **given, **options).fit(X, y, sample_weight=weights)
+    rows = model.feature_map_.transform(X)
+    constant = np.full((500, 1), 0.5 * model.feature_map_.row_norm_bound)
+    rows = np.hstack([rows, constant])
+    plain = Ridge(alpha=0.1, fit_intercept=False).fit(rows, y / 3, sample_weight=weights)
+    np.testing.assert_allclose(model.predict(X), 3 * plain.predict(rows), atol=2e-3)
+    error = np.average((model.predict(X) - y) ** 2, weights=weights)
+    assert model.certificate_.free_statistics["training_mse"][0] == pytest.approx(error, rel=0.01)
+
+
+def test_weights_may_be_a_list_or_a_series_and_go_with_private_sizes(rng):
+    X, y = rng.uniform(-1, 1, (60, 2)), rng.uniform(-1, 1, 60)
+    weights = rng.uniform(0.2, 1.0, 60)
+    given = {"bounds": (-1, 1), "y_bounds": (-1, 1), "noise": SeededNoise(0)}
+    for relation in ("replace-one", AddRemove(80)):
+        found = [
+            PrivateKernelRidge(**given, neighbours=relation).fit(X, y, sample_weight=form).coef_
+            for form in (weights, weights.tolist(), pd.Series(weights))
+        ]
+        np.testing.assert_array_equal(found[0], found[1])
+        np.testing.assert_array_equal(found[0], found[2])
+
+
+BAD = {
+    "above 1": lambda w: np.where(np.arange(len(w)) == 3, 1.5, w),
+    "zero": lambda w: np.where(np.arange(len(w)) == 3, 0.0, w),
+    "negative": lambda w: -w,
+    "missing": lambda w: np.where(np.arange(len(w)) == 3, np.nan, w),
+    "one number": lambda w: 0.5,
+    "too few": lambda w: w[:-1],
+    "two columns": lambda w: np.column_stack([w, w]),
+    "texts": lambda w: ["heavy"] * len(w),
+}
+
+
+@pytest.mark.parametrize("bad", BAD)
+@pytest.mark.parametrize("name", models())
+def test_bad_weights_are_refused_before_a_spend(name, bad, rng):
+    X, y = rng.uniform(-1, 1, (30, 2)), np.arange(30) % 2
+    ledger = Ledger()
+    model = models()[name].set_params(ledger=ledger)
+    with pytest.raises(DataError) as error:
+        model.fit(X, y, sample_weight=BAD[bad](np.ones(30)))
+    assert "1.5" not in str(error.value) and ledger.spends == []
+
+
+def test_tables_and_groups_that_take_no_weights(rng):
+    X, y = rng.uniform(-1, 1, (30, 2)), rng.uniform(-1, 1, 30)
+    model, weights = models()["Huber"], np.ones(30)
+    with pytest.raises(ParameterError, match="weight per row, but with groups.*is private"):
+        model.fit(X, y, groups=np.arange(30), sample_weight=weights)
+    for table, target in (
+        (BlockStream.from_arrays(X, y), None),
+        (dask.array.from_array(X), dask.array.from_array(y)),
+    ):
+        for relation in ("zero-out", AddRemove(40)):
+            with pytest.raises(
+                ParameterError, match="sample_weight needs X as one table in memory"
+            ):
+                model.set_params(neighbours=relation).fit(table, target, sample_weight=weights)
