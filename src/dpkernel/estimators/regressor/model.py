@@ -13,16 +13,14 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpkernel.data.domain import Domain, Interval
 from dpkernel.data.sources import Source, open_source
-from dpkernel.estimators.base import FitPlan, Fitted, interval_of, resolve_domain
+from dpkernel.estimators.base import FitPlan, Fitted, interval_of
 from dpkernel.estimators.feature_choice import is_auto
 from dpkernel.estimators.kernel_model import KernelModel
 from dpkernel.estimators.regressor.budget_plan import MOST_LEARNING_INPUTS, BudgetPlan
 from dpkernel.estimators.regressor.fitting import Fitting, Sizes
 from dpkernel.estimators.regressor.learning import LearnedFitting
-from dpkernel.estimators.regressor.outlook import Outlook, outlook
-from dpkernel.estimators.regressor.releases import plan_releases
 from dpkernel.foundations.errors import CertificateError, ParameterError, parameter_message
-from dpkernel.foundations.types import JSON, Array, Budget, Neighbours, is_whole
+from dpkernel.foundations.types import JSON, Array, Budget, Neighbours
 from dpkernel.foundations.validation import Choice, Constraint, Kind, Real, Whole
 from dpkernel.models.features import WhitenedFeatures
 from dpkernel.models.kernels import REGISTRY as KERNELS
@@ -293,67 +291,17 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
         assert isinstance(self._domain.target, Interval)
         return self._domain.target
 
-    def plan(self, n_rows: int, n_columns: int, n_targets: int = 1) -> Outlook:
-        """Return how the budget would be shared on a table of this size, and what error to expect.
-
-        No data are needed and nothing is spent. The expected error depends on an assumption, which
-        ``Outlook`` states.
-
-        Examples
-        --------
-        >>> model = PrivateKernelRegressor(epsilon=1.0, bounds=(0, 1))
-        >>> model.plan(n_rows=100, n_columns=10).budget_plan is None  # a private mean
-        True
-        >>> model.plan(n_rows=10_000, n_columns=10).n_stages
-        3
-        """
-        budget, relation = self._check_parameters()
-        owner = type(self).__name__
-        for name, value in (
-            ("n_rows", n_rows),
-            ("n_columns", n_columns),
-            ("n_targets", n_targets),
-        ):
-            if not is_whole(value) or value < 1:
-                raise ParameterError(parameter_message(owner, name, "an int >= 1", value))
-        domain = self._box(resolve_domain(self.bounds, None, n_columns, owner))
-        sizes, plan = self._sizes(int(n_rows), domain, (int(n_targets),), budget)
-        mechanisms = plan_releases(
-            plan,
-            sizes.n_rows,
-            sizes.n_inputs,
-            sizes.n_targets,
-            sizes.n_features + 1,
-            budget,
-            relation,
-        )
-        spectrum = self._unbuilt(sizes).build(sizes.n_inputs).spectrum
-        return outlook(plan, mechanisms, sizes.n_rows, spectrum)
-
     def explain_budget(self, path: str | Path | None = None) -> list[dict[str, Any]]:
         """Return one row per release: its share of the budget, its mu, and its epsilon by itself.
 
-        With ``path``, the shares are also plotted to this file. A share is that of the sum of mu^2,
-        because Gaussian releases compose by adding mu^2; the mu of a stage is its sensitivity
-        divided by the scale of its noise. If the kernel was learned, the row of the stage that
-        chose it names the kernel, in ``learned``.
+        With ``path``, the shares are also plotted to this file. If the kernel was learned, the row of
+        the stage that chose it names the kernel, in ``learned``.
         """
-        self._target()
-        rows, delta = [], self.certificate_.delta
-        for release in self.certificate_.releases:
-            profile = release.mechanism.profile()
-            alone = profile.epsilon(min(max(delta, 1e-12), 0.5))
-            mu = release.mechanism.sensitivity.value / release.mechanism.noise_scale
-            rows.append({"release": release.label, "mu": mu, "epsilon_alone": alone})
-        total = math.fsum(row["mu"] ** 2 for row in rows)
-        rows = [{**row, "share": row["mu"] ** 2 / total} for row in rows]
+        rows = super().explain_budget(path)
         if self.learned_kernel_ is not None:
-            for row in rows:
-                if row["release"] == "stage 1":
-                    parts = [f"{name}: {part:.0%}" for name, part in self.learned_kernel_.items()]
-                    row["learned"] = "of the variance of y, " + ", ".join(parts)
-        if path is not None:
-            _plot_shares(rows, self.certificate_, Path(path))
+            parts = [f"{name}: {part:.0%}" for name, part in self.learned_kernel_.items()]
+            (first,) = (row for row in rows if row["release"] == "stage 1")
+            first["learned"] = "of the variance of y, " + ", ".join(parts)
         return rows
 
     @classmethod
@@ -408,17 +356,3 @@ def _inside(target: Interval, scores: Array) -> Array:
     """Return scores in the units of the target, inside its bounds."""
     values = target.from_unit(np.clip(scores, -1.0, 1.0))
     return np.asarray(np.clip(values, target.low, target.high))
-
-
-def _plot_shares(rows: list[dict[str, Any]], certificate: Certificate, path: Path) -> None:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7.0, 1.4 + 0.3 * len(rows)), layout="constrained")
-    axes = figure.add_subplot()
-    labels = [row["release"] for row in rows][::-1]
-    shares = [row["share"] for row in rows][::-1]
-    bars = axes.barh(labels, shares, color="#0b5fa5")
-    axes.bar_label(bars, [f"{share:.1%}" for share in shares], padding=3)
-    axes.set(xlabel="share of the budget", xlim=(0, 1.15 * max(shares)))
-    axes.set_title(f"epsilon = {certificate.epsilon:.3g}, delta = {certificate.delta:.3g}")
-    figure.savefig(path, dpi=130)
