@@ -1,6 +1,7 @@
 """How the planner's expected errors compare with what comes out on real tables.
 
-``python benchmarks/outlook.py``; needs the tables (DPKERNEL_DATA). It writes benchmarks/results/outlook.csv.
+``python benchmarks/outlook.py``; needs the tables (DPKERNEL_DATA).
+It writes benchmarks/results/outlook.csv.
 
 The effect that the planner is told is what the same model explains at epsilon = 1000. Each number is
 the mean over splits: the error on other rows of the table, relative to that of a constant. Defaults

@@ -8,6 +8,7 @@ columns.py       the law of the inputs, from noisy histograms and moments of sco
 stage.py         one robust fit of the residuals, by objective perturbation
 posterior.py     one robust fit with the prior inside the problem
 kernel_choice.py families, scales and metric of the kernel, from released coefficients
+errors.py        quantiles of the errors, from the same histogram
 scale.py         how large the residuals are, from a noisy histogram
 calibration.py   the mean of the residuals, which removes a bias
 fitting.py       the parts one after the other, with a fixed kernel

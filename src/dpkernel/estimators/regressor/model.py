@@ -17,6 +17,7 @@ from dpkernel.estimators.base import FitPlan, Fitted, interval_of
 from dpkernel.estimators.feature_choice import is_auto
 from dpkernel.estimators.kernel_model import KernelModel
 from dpkernel.estimators.regressor.budget_plan import MOST_LEARNING_INPUTS, BudgetPlan
+from dpkernel.estimators.regressor.errors import ErrorLaw
 from dpkernel.estimators.regressor.fitting import Fitting, Sizes
 from dpkernel.estimators.regressor.learning import LearnedFitting
 from dpkernel.foundations.errors import CertificateError, ParameterError, parameter_message
@@ -84,10 +85,10 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
         How the budget was shared. None if the budget was so small that only a private mean was
         released.
     relevance_ : ndarray of shape (n_columns,) or None
-        How much the model depends on each column: the share of the squared gradient of the first
-        fit along the column, in units of the spread of the column, less the part that is due to
-        noise. It is computed from released numbers alone. It is 0 for a column whose released
-        histogram shows nearly all rows in one cell. None if no kernel was learned.
+        How much the model depends on each column: the mean squared change of the first fit if the
+        column takes the value of another row, less the part that is due to noise, as shares. It is
+        computed from released numbers alone. It is 0 for a column whose released histogram shows
+        nearly all rows in one cell. None if no kernel was learned.
     relevant_directions_ : list of (share, direction) or None
         The leading directions of that gradient, in units of the spread of the inputs.
     learned_kernel_ : dict or None
@@ -271,8 +272,10 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """Return predictions inside ``y_bounds``, and with ``return_std`` their standard deviations.
 
-        A standard deviation is that of y around its prediction. It combines the scale of the
-        residuals with the uncertainty of the coefficients, both from released numbers.
+        A standard deviation combines the released scale of the residuals with the uncertainty of
+        the coefficients. Residuals far out are clipped in that scale, so for a target with heavy
+        tails it describes the bulk of the rows and not the few largest errors;
+        ``predict_interval`` covers them, too.
         """
         target = self._target()
         if not return_std:
@@ -285,6 +288,38 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
             unknown = self._variances[0] + features**2 @ self._variances[1:]
             square[rows] = self._scales**2 + unknown
         return _inside(target, mean), np.sqrt(square) * target.half_width
+
+    def predict_interval(self, X: Any, coverage: float = 0.9) -> Array:
+        """Return the lower and upper ends of intervals that contain this share of targets.
+
+        The intervals have one width, from the released histogram of the errors of the fit, with a
+        margin for its noise. So they hold on average over rows like those of the fit, whatever the
+        law of the errors; a quantile of ``PrivateQuantileRegressor`` adapts to each row.
+
+        Returns
+        -------
+        ndarray of shape (n, 2), or (n, 2, targets)
+        """
+        target = self._target()
+        if not Real(0, 1).holds(coverage):
+            owner = type(self).__name__
+            raise ParameterError(parameter_message(owner, "coverage", str(Real(0, 1)), coverage))
+        half = [law.quantile(coverage)[2] for law in self._error_laws()]
+        mean = self.predict(X)
+        reach = half if mean.ndim > 1 else half[0]
+        ends = np.stack([mean - reach, mean + reach], axis=1)
+        return np.asarray(np.clip(ends, target.low, target.high))
+
+    def _error_laws(self) -> list[ErrorLaw]:
+        """Return the released law of the errors of every target."""
+        found = self.certificate_.free_statistics.get("errors") or [None]
+        laws = [ErrorLaw.from_dict(one) for one in found if one is not None]
+        if len(laws) < len(found) or not all(law.informative for law in laws):
+            raise ParameterError(
+                f"This {type(self).__name__} does not know how large its errors are, because its budget"
+                " was too small to release that. Use PrivateQuantileRegressor for intervals."
+            )
+        return laws
 
     def _target(self) -> Interval:
         check_is_fitted(self)
