@@ -1,6 +1,7 @@
 """How often the stated errors and intervals of the regressor hold on other rows of real tables.
 
-``python benchmarks/errors.py``; needs the tables (DPKERNEL_DATA). It writes benchmarks/results/errors.csv.
+``python benchmarks/errors.py``; needs the tables (DPKERNEL_DATA).
+It writes benchmarks/results/errors.csv.
 
 Defaults untouched, epsilon = 1, delta = 1e-6, means over splits.
 """
