@@ -12,7 +12,7 @@ import dpkernel.proof.audit
 from cli_tables import SECRET, write_study
 from dpkernel import Budget, Ledger, PrivateKernelRidge, SeededNoise
 from dpkernel.cli import app, fit, model_files
-from dpkernel.cli.simulation import MEASURES
+from dpkernel.estimators.outlook import MEASURES
 from dpkernel.outputs.model_file import save
 from dpkernel.proof.reproduce import FIGURES
 
@@ -202,7 +202,7 @@ def test_verify_does_not_vouch_for_a_file_without_hashes():
 def test_plan_knows_every_task(study, task):
     line = f"plan --task {task} --columns 2 --rows 300 --epsilon 20 --repetitions 2 --json"
     told = json.loads(call(*words_of(line)).stdout)
-    assert told["measure"] == MEASURES[task] and 0.3 < told["expected"][0]["error"] < 1.0
+    assert told["measure"] == MEASURES[task] and 0.3 < told["expected"][0]["relative_error"] < 1.0
 
 
 def test_there_is_completion_for_the_shell():

@@ -720,7 +720,7 @@ ALLOWED = {
     "privacy/statistics.py": "features, float64",
     "privacy/unit_statistics.py": "features, float64",
     "cli/predict.py": "what a model answers",
-    "cli/simulation.py": "synthetic tables",
+    "estimators/outlook.py": "synthetic tables",
     "estimators/classifier.py": "codes of labels",
     "estimators/curator.py": "blocks of numbers in the unit box",
     "estimators/rkhs.py": "blocks of numbers in the unit box",

@@ -12,7 +12,7 @@ from scipy.optimize import minimize
 
 from dpkernel import Domain, Interval, Levels, PrivateKernelRegressor, SeededNoise, load, save
 from dpkernel.data.weights import weight_column
-from dpkernel.estimators.regressor import BudgetPlan, Outlook, calibration, fitting
+from dpkernel.estimators.regressor import BudgetPlan, calibration, fitting
 from dpkernel.estimators.regressor.location import CELLS, fit_location
 from dpkernel.estimators.regressor.releases import plan_releases
 from dpkernel.estimators.regressor.scale import (
@@ -483,59 +483,6 @@ class TestExplain:
             assert row["share"] == pytest.approx(PLAN.parts()[row["release"]], rel=1e-3)
 
 
-class TestPlan:
-    def test_is_what_a_fit_uses(self, rng):
-        for n, epsilon in ((60, 0.3), (200, 1.0), (500, 10.0)):
-            X, _, y = table(rng, n)
-            model = regressor(epsilon)
-            expected = model.plan(n, 2)
-            assert isinstance(expected, Outlook)
-            assert model.fit(X, y).budget_plan_ == expected.budget_plan
-            stages = [] if expected.budget_plan is None else expected.budget_plan.stages
-            assert expected.n_stages == len(stages)
-        assert regressor(0.3, budget_plan=PLAN).plan(60, 2).budget_plan == PLAN.filled()
-
-    def test_counts_levels_as_columns(self):
-        domain = Domain((Interval(0, 1), Levels(tuple(range(200)))), target=Interval(0, 1))
-        few, many = regressor(1.0).plan(1000, 2), regressor(1.0, bounds=domain).plan(1000, 2)
-        assert few.budget_plan is not None and many.budget_plan is None
-
-    def test_the_expected_error_falls_with_rows_and_epsilon(self):
-        sizes = (20, 100, 400, 1500, 6000, 50_000, 10**6)
-        errors = [regressor(1.0).plan(n, 5).relative_error for n in sizes]
-        assert errors == sorted(errors, reverse=True) and len(set(errors)) == len(errors)
-        assert errors[0] > 1 and 0.5 < errors[-1] < 0.51
-        epsilons = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 100.0)
-        errors = [regressor(epsilon).plan(2000, 5).relative_error for epsilon in epsilons]
-        assert errors == sorted(errors, reverse=True) and len(set(errors)) == len(errors)
-        one, two = (regressor(1.0).plan(2000, 5, n_targets=k).relative_error for k in (1, 2))
-        assert one < two
-
-    def test_is_near_the_truth_where_its_assumption_holds(self, rng):
-        """Half of the variance is a random smooth function of inputs that fill the box."""
-        found = []
-        for trial in range(5):
-            X = rng.uniform(-1, 1, (2000, 4))
-            frequencies = rng.normal(size=(4, 20)) / (0.7 * 2)
-            f = np.cos(X @ frequencies + rng.uniform(0, 6, 20)) @ rng.normal(size=20)
-            f = (f - f.mean()) / f.std()
-            y = f + rng.normal(size=2000)
-            model = regressor(1.0, trial, y_bounds=(-6, 6)).fit(X, y)
-            found.append(np.mean((model.predict(X) - f) ** 2 + 1) / 2)
-        expected = regressor(1.0).plan(2000, 4).relative_error
-        assert abs(np.mean(found) - expected) < 0.15
-
-    @pytest.mark.parametrize("sizes", [(0, 3), (10, 0), (10.5, 3), (10, 3, 0), (True, 3)])
-    def test_bad_sizes_are_refused(self, sizes):
-        with pytest.raises(ParameterError, match="must be an int >= 1"):
-            regressor().plan(*sizes)
-
-    def test_needs_bounds_but_no_target(self):
-        assert PrivateKernelRegressor(bounds=(0, 1)).plan(1000, 3).n_stages == 2
-        with pytest.raises(ParameterError, match="needs 'bounds'"):
-            PrivateKernelRegressor().plan(1000, 3)
-
-
 class TestVerbose:
     def test_names_the_parts_and_nothing_of_the_data(self, rng, capsys):
         X, _, y = table(rng, 100)
@@ -585,8 +532,3 @@ class TestModelFile:
         model._variances = model._variances[:-1]
         with pytest.raises(CertificateError, match="variances of this model file do not fit"):
             load(save(model, tmp_path / "model.npz"))
-
-
-def test_a_notebook_shows_a_plan_as_a_table():
-    plan = PrivateKernelRegressor(bounds=(0, 1), y_bounds=(0, 1)).plan(n_rows=2000, n_columns=3)
-    assert f"{plan.relative_error:.2f} of the variance" in plan._repr_html_()

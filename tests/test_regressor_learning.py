@@ -8,7 +8,17 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from dpkernel import Budget, Ledger, PrivateKernelRegressor, SeededNoise, load, save
+from dpkernel import (
+    Budget,
+    Domain,
+    Interval,
+    Ledger,
+    Levels,
+    PrivateKernelRegressor,
+    SeededNoise,
+    load,
+    save,
+)
 from dpkernel.data.weights import weight_column
 from dpkernel.estimators.regressor import BudgetPlan, columns, inputs, kernel_choice, scale
 from dpkernel.estimators.regressor.budget_plan import MOST_LEARNING_INPUTS
@@ -194,6 +204,17 @@ def test_dependence_without_noise_is_the_correlation_of_normal_columns(rng):
     assert 0.7 < found.correlation[0, 1] < 0.8
     hidden = columns.fit_dependence(law, layout.read(total), len(X), 1e3)
     np.testing.assert_array_equal(hidden.correlation, np.eye(2))
+
+
+@pytest.mark.parametrize("levels", [False, True])
+def test_a_category_without_an_effect_has_hardly_any_relevance(rng, levels):
+    """There are no data between 0 and 1, so a gradient there would say nothing."""
+    X = np.column_stack([rng.uniform(-1, 1, 2000), rng.integers(0, 2, 2000)])
+    bounds = Domain((Interval(-1, 1), Levels((0, 1)))) if levels else (-1, 1)
+    given = {"bounds": bounds, "y_bounds": (-1, 1), "n_features": 80}
+    model = PrivateKernelRegressor(3.0, noise=SeededNoise(0), **given)
+    model.fit(X, np.sin(3 * X[:, 0]))
+    assert model.relevance_.shape == (2,) and model.relevance_[0] > 0.9
 
 
 def test_a_constant_column_has_no_relevance(rng):

@@ -184,8 +184,8 @@ def test_a_kernel_learned_from_the_rows_themselves_is_found(rng, monkeypatch, le
         moved = np.clip(law.low + 0.5 * rows["mean"], -1.0, law.high - 0.01)
         return replace(law, low=moved) if leak == "law" else law
 
-    def choose_kernel(features, released, spread):
-        choice = real_choice(features, released, spread)
+    def choose_kernel(features, released, spread, sizes):
+        choice = real_choice(features, released, spread, sizes)
         if leak == "kernel":  # one family or another, by a score of the rows that has no noise
             family = "gaussian" if round(1e5 * rows["mean"][0]) % 2 else "laplace"
             choice = replace(choice, components=(Component(family, 0.3),))

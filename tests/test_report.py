@@ -33,14 +33,22 @@ from dpkernel import (
 )
 from dpkernel.data.table_files import ColumnRule, Schema
 from dpkernel.estimators.regressor import BudgetPlan
+from dpkernel.estimators.regressor.errors import ErrorLaw
 from dpkernel.foundations.errors import ParameterError
 from dpkernel.methods import PrivateCurator, PrivateGridRegressor, PrivateKernelSVC
 from dpkernel.outputs.report import write_report
 from dpkernel.outputs.report.charts import ticks
 from dpkernel.outputs.report.encoding import read_declared
-from dpkernel.outputs.report.markup import Html, escape, number, tag
+from dpkernel.outputs.report.glossary import GLOSSARY
+from dpkernel.outputs.report.markup import Html, escape, number, tag, told
 from dpkernel.outputs.report.style import LINES
-from dpkernel.outputs.report.views import MOST_PICTURES, coefficients_of, dependences, view_of
+from dpkernel.outputs.report.views import (
+    MOST_PICTURES,
+    coefficients_of,
+    dependences,
+    relevance_of,
+    view_of,
+)
 from dpkernel.outputs.report.words import MECHANISMS, SENSITIVITIES
 from dpkernel.preprocessing import (
     DeclaredCategories,
@@ -223,7 +231,8 @@ def test_the_page_has_every_part(tmp_path):
         "How to verify",
         "How to cite",
     )
-    places = [page.text.index(head) for head in heads]
+    after = page.text.index("This page describes")
+    places = [page.text.index(head, after) for head in heads]
     assert places == sorted(places)
     for line in str(model.certificate_).splitlines():
         assert " ".join(line.split()) in page.text
@@ -248,8 +257,15 @@ def test_the_scale_of_residuals_has_its_interval_and_other_numbers_say_why_not(t
     (value,), ((low, high),) = found["residual_scale"], found["residual_scale_interval"]
     assert 0 < low <= value <= high < 2
     page = Reader(written(model, tmp_path)).text
-    assert f"leaves unexplained {number(value)} {number(low)} to {number(high)}" in page
-    assert "by the model" in page and "Not known: the number" in page  # the deviation has none
+    assert f"hardly count {number(value)} {number(low)} to {number(high)}" in page
+    law = ErrorLaw.from_dict(found["errors"][0])
+    assert law.informative
+    half, least, most = law.quantile(0.5)
+    assert f"50% of the errors are at most {number(half)} {number(least)} to {number(most)}" in page
+    assert "Not known: the number" not in page
+    poor = PrivateKernelRegressor(3.0, **options | {"budget_plan": "auto"}).fit(*table(60))
+    page = Reader(written(poor, tmp_path)).text
+    assert "that the model assumes" in page and "Not known: the number" in page
     page = Reader(written(ridge(), tmp_path)).text
     assert "95 % interval" in page and "Not known: the number" not in page
 
@@ -365,7 +381,7 @@ def test_nothing_is_spent_and_the_page_is_always_the_same(tmp_path):
     assert written(model, tmp_path, ledger=ledger) == one
     assert ledger.history() == before
     assert sorted(p.name for p in tmp_path.iterdir()) == ["r.html"]  # and no draft
-    assert "standard deviation of a new target" in one
+    assert "of the errors" in one
 
 
 def test_a_model_from_a_file_has_the_same_page(tmp_path):
@@ -511,7 +527,7 @@ def test_encoded_categories_are_shown_as_one_and_asked_in_valid_rows(kind, tmp_p
     assert set(np.unique(rows[:, 1:])) == {0.0, 1.0} and (rows[:, 1:].sum(axis=1) == 1).all()
     assert (rows[:, 1:].mean(axis=0) > 0.25).all()  # every level is in the pattern
     told = " ".join(picture["aria-label"] for picture in page.elements("svg"))
-    assert "changes with ward. prediction from" in told and "ward=" not in told
+    assert "ward. prediction is largest for south" in told and "ward=" not in told
     assert "one of north, south, <east>" in page.text
 
 
@@ -519,7 +535,15 @@ def test_levels_that_are_not_shown_are_counted(tmp_path):
     X, y = table(200, 15)
     schema = Domain((Levels(tuple(range(15))),), names=("ward",))
     page = Reader(written(ridge(X, y), tmp_path, schema=schema))
-    assert "ward : prediction from" in page.text and "3 more levels are not shown." in page.text
+    assert "3 more levels are not shown." in page.text
+    means = ridge(X, y).set_params(noise=SeededNoise(0)).fit(X, y)
+    view = view_of(means, read_declared(schema))
+    (found,), _ = dependences(view)
+    whole = means.predict(np.eye(15))
+    assert found.places[int(np.argmax(found.mean))] == int(np.argmax(whole))
+    assert found.places[int(np.argmin(found.mean))] == int(np.argmin(whole))
+    caption = f"is largest for {int(np.argmax(whole))} ({number(whole.max())}) and smallest for"
+    assert caption in Reader(written(means, tmp_path, schema=schema)).text
 
 
 def test_a_schema_leaves_alone_what_the_model_knows_itself():
@@ -671,6 +695,60 @@ def test_pictures_stay_finite_for_strange_ranges(tmp_path):
                 assert all(-1 <= v <= 1000 for v in values)
 
 
+# --- what the model looks at, and words -----------------------------------------------------------
+
+
+def test_the_page_shows_what_the_model_looks_at(tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (4000, 3))
+    columns = Domain((Interval(-1, 1), Levels(("a", "b"))), names=("age", "ward"))
+    X[:, 1], X[:, 2] = X[:, 1] > 0, X[:, 1] <= 0
+    model = PrivateKernelRegressor(5.0, bounds=(-1, 1), y_bounds=(-2, 2), n_features=60)
+    model.fit(X, np.sin(3 * X[:, 0]))
+    page = Reader(written(model, tmp_path, schema=columns)).text
+    shares = dict(
+        relevance_of(
+            model, model.certificate_.free_statistics, view_of(model, read_declared(columns))
+        )
+    )
+    assert shares["age"] > 0.9 and sum(shares.values()) == pytest.approx(1)
+    assert "What the model looks at" in page
+    assert f"age {shares['age']:.1%}" in page and f"ward {shares['ward']:.1%}" in page
+    assert f"Above all age {shares['age']:.0%}" in page  # in the summary
+    assert "What the model looks at" not in Reader(written(ridge(), tmp_path)).text
+
+
+def test_no_page_shows_json_and_every_page_explains_its_words(tmp_path):
+    X, y = table(2500)
+    models = [
+        PrivateKernelRegressor(3.0, bounds=(-1, 1), y_bounds=(-2, 2), n_features=40).fit(X, y),
+        PrivateKernelClassifier(3.0, bounds=(-1, 1), classes=["a", "b"], n_features=40).fit(
+            X, np.where(y > 0, "a", "b")
+        ),
+        ridge(),
+    ]
+    for model in models:
+        page = Reader(written(model, tmp_path)).text
+        assert not re.search(r'[{}]|\["|"\]|null|": ', page.split("@software")[0])
+        for word, meaning in GLOSSARY.items():
+            assert f"{word} {meaning}" in page
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ({"kind": "gaussian", "deep": {"a": {"b": 1}}}, "kind gaussian; deep a 1 entries"),
+        ([1.5, 2, None, True], "1.5, 2, none, yes"),
+        ([[1, 2], [3, 4]], "2 values, 2 values"),
+        (list(range(9)), "0, 1, 2, 3, 4, 5, 3 more"),
+        ({}, "none"),
+        ([], "none"),
+    ],
+)
+def test_nested_values_are_told_in_words(value, text):
+    assert told(value) == text
+
+
 # --- a real browser -------------------------------------------------------------------------------
 
 # measures every report, each in a frame as wide as a phone, and writes what it found into the page
@@ -687,8 +765,11 @@ addEventListener("load", () => {
       return box.width > 200 && box.height > 20 && chart.querySelector("polyline, line, circle");
     });
     const words = [...page.querySelectorAll("svg text")];
+    for (const part of page.querySelectorAll("details")) part.open = true;
+    const slid = [...page.querySelectorAll(".scroll")].filter(
+      box => box.scrollWidth > box.clientWidth + 1).length;
     return {width: root.clientWidth, needs: root.scrollWidth, out: out, charts: charts.length,
-            all: page.querySelectorAll("svg").length,
+            slid: slid, all: page.querySelectorAll("svg").length,
             cut: words.filter(word => !inside(word.getBoundingClientRect())).length,
             small: words.filter(word => word.getBoundingClientRect().height < 9).length,
             dark: getComputedStyle(page.body).backgroundColor};
@@ -746,7 +827,7 @@ def reports(tmp_path_factory) -> list[str]:
 
 def test_a_phone_shows_everything_without_scrolling_sideways(browser, reports, tmp_path):
     frames = "".join(
-        f'<iframe width="360" height="640" srcdoc="{html.escape(page)}"></iframe>'
+        f'<iframe width="390" height="640" srcdoc="{html.escape(page)}"></iframe>'
         for page in [*reports, "<p><span>" + "W" * 300 + "</span>"]
     )
     (tmp_path / "measure.html").write_text(MEASURE % frames, encoding="utf-8")
@@ -755,10 +836,10 @@ def test_a_phone_shows_everything_without_scrolling_sideways(browser, reports, t
     *pages, wide = found
     assert len(pages) == len(reports)
     for page in pages:
-        assert 300 < page["width"] <= 360
+        assert 300 < page["width"] <= 390
         assert page["needs"] <= page["width"] and page["out"] == []
         assert page["charts"] == page["all"] >= 4
-        assert page["cut"] == 0 and page["small"] == 0
+        assert page["cut"] == 0 and page["small"] == 0 and page["slid"] == 0  # no table is cut
     assert wide["needs"] > wide["width"]  # the measure sees a page that is too wide
     assert console(result) == []
 
@@ -774,3 +855,20 @@ def test_the_browser_has_nothing_to_say_and_prints_it(browser, reports, tmp_path
     broken = reports[0].replace("</body>", '<p style="color: red">x</p><script>1</script></body>')
     page.write_text(broken, encoding="utf-8")
     assert len(console(browse(browser, tmp_path, "--dump-dom", page.as_uri()))) >= 2
+
+
+def pages_of(browser, tmp_path, text: str) -> int:
+    page = tmp_path / "printed.html"
+    page.write_text(text, encoding="utf-8")
+    browse(browser, tmp_path, f"--print-to-pdf={tmp_path / 'printed.pdf'}", page.as_uri())
+    data = (tmp_path / "printed.pdf").read_bytes()
+    return len(re.findall(rb"/Type\s*/Page\b", data))
+
+
+def test_the_summary_prints_on_one_sheet_of_paper(browser, reports, tmp_path):
+    for page in reports:
+        head, rest = page.split('<section class="summary">')
+        alone, rest = rest.split("</section>")
+        assert pages_of(browser, tmp_path, f'{head}<section class="summary">{alone}</section>') == 1
+        short = f'{head}<section class="summary">{alone}</section><p>x</p></main></body></html>'
+        assert pages_of(browser, tmp_path, short) == 2  # what follows starts on a new sheet

@@ -27,7 +27,14 @@ from typing import Annotated, Any, NoReturn, get_type_hints
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from dpkernel.cli.flags import Command
 from dpkernel.data.table_files.readers import Tell
@@ -135,9 +142,13 @@ class Output:
         if not self.live:
             yield lambda share: None
             return
-        last = BarColumn() if measured else SpinnerColumn()
-        columns = (TextColumn("{task.description}", markup=False), last, TimeElapsedColumn())
-        with Progress(*columns, console=self._err, transient=True) as bar:
+        name = TextColumn("{task.description}", markup=False)
+        rest = (
+            (BarColumn(), TimeElapsedColumn(), TextColumn("left:"), TimeRemainingColumn())
+            if measured
+            else (SpinnerColumn(), TimeElapsedColumn())
+        )
+        with Progress(name, *rest, console=self._err, transient=True) as bar:
             task = bar.add_task(one_line(what), total=1.0 if measured else None)
             yield lambda share: bar.update(task, completed=share)
 

@@ -12,9 +12,9 @@ from rich.table import Table
 from dpkernel.cli import options
 from dpkernel.cli.model_files import check_outputs
 from dpkernel.cli.output import Output, Refusal, command
-from dpkernel.cli.simulation import MEASURES, Expected, simulate
 from dpkernel.data.domain import Interval, Levels
 from dpkernel.data.table_files import read_schema
+from dpkernel.estimators.outlook import Outlook, expected_error
 from dpkernel.foundations.types import Budget, Neighbours
 
 _EPSILONS = (0.1, 0.3, 1.0, 3.0)
@@ -39,31 +39,46 @@ def plan(
         list[float] | None, typer.Option("--epsilon", help="A budget; repeatable.")
     ] = None,
     delta: options.Delta = 1e-6,
+    effect: Annotated[
+        float,
+        typer.Option(
+            help="The share of the variance that the inputs explain, as you assume it: for example"
+            " the R^2 of a published model."
+        ),
+    ] = 0.5,
     repetitions: Annotated[int, typer.Option(min=1, max=1000, help="Made-up tables.")] = 3,
     quantile: options.Quantiles = None,
     neighbours: options.Relation = Neighbours.REPLACE_ONE.value,
     estimator: options.EstimatorName = None,
     settings: options.Settings = None,
-    plot: Annotated[Path | None, typer.Option(help="Plot the table: .png, .svg or .pdf.")] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(help="Plot the error against epsilon and rows: .png, .svg or .pdf."),
+    ] = None,
     force: options.Force = False,
 ) -> None:
     """Say which error to expect, by fits to made-up rows. Reads no data and spends nothing.
 
-    Half of the variance of the made-up target is a smooth function of the inputs, half is noise. Use
-    the numbers to compare settings: how well your own table can be predicted is not known before.
+    A smooth function of the inputs explains the share --effect of the variance of the made-up target,
+    and the rest is noise. How well your own table can be predicted is not known before a fit.
+    `model.plan` in Python gives the same numbers.
     """
     kind = options.estimator_class(task, estimator, pure=not delta)
     box, declared = _public_side(bounds, target, columns, task)
     if plot is not None and plot.suffix not in (".png", ".svg", ".pdf"):
         raise Refusal(f"The name of a picture must end in .png, .svg or .pdf. Got {plot.name}.")
     check_outputs([plot], [bounds], force=force)
+    if not 0 < effect < 1:
+        raise Refusal(f"--effect must be between 0 and 1. Got {effect:g}.")
     sizes, budgets = sorted(n_rows or _ROWS), sorted(epsilon or _EPSILONS)
     if min(sizes) < 10:
         raise Refusal("--rows must be at least 10.")
-
-    def make(value: float) -> Any:
-        low, high = [c.low for c in box], [c.high for c in box]
-        return options.new_estimator(
+    if plot is not None:  # a curve needs more than one point
+        sizes = sizes if len(sizes) > 1 else [max(sizes[0] // 3, 10), sizes[0], 3 * sizes[0]]
+        budgets = budgets if len(budgets) > 1 else [budgets[0] / 3, budgets[0], 3 * budgets[0]]
+    low, high = [c.low for c in box], [c.high for c in box]
+    models = [
+        options.new_estimator(
             kind,
             task,
             Budget(value, delta),
@@ -73,36 +88,43 @@ def plan(
             quantiles=quantile,
             settings=settings,
         )
-
-    for value in budgets:
-        make(value)  # raises for a wrong setting before the first fit
-    found: list[Expected] = []
-    total = len(sizes) * len(budgets)
+        for value in budgets
+    ]
+    found: list[Outlook] = []
     with output.progress("simulating") as tell:
         for n in sizes:
-            for value in budgets:
-                chosen = sorted(quantile or [0.5])
-                found.append(simulate(make, task, box, declared, n, value, repetitions, chosen))
-                tell(len(found) / total)
-    output.say(f"{kind.__name__}, {len(box)} inputs, delta = {delta:g}: {MEASURES[task]}")
+            for model in models:
+                found.append(
+                    expected_error(model, n, len(box), effect=effect, repetitions=repetitions)
+                )
+                tell(len(found) / (len(sizes) * len(models)))
+    one = found[0]
+    output.say(f"{kind.__name__}, {len(box)} inputs, delta = {delta:g}: {one.measure}")
     output.show(_table(found, sizes, budgets))
-    output.say(
-        "These errors are from made-up rows (see `dpkernel plan --help`). Nothing was spent."
-    )
+    output.say(f"A constant has 1, and {one.best:.2f} is the best possible. {one.assumption}")
+    output.say("These are errors on made-up rows. Nothing was spent.")
     if plot is not None:
-        _plot(found, sizes, plot, f"{kind.__name__}, {len(box)} inputs", MEASURES[task])
+        _plot(found, plot)
         output.say(f"{'picture':<8} {plot}")
     output.result(
         {
             "estimator": kind.__name__,
-            "measure": MEASURES[task],
+            "measure": one.measure,
             "n_inputs": len(box),
             "delta": delta,
+            "effect": effect,
+            "assumption": one.assumption,
+            "best": one.best,
             "repetitions": repetitions,
-            "expected": [asdict(one) for one in found],
+            "expected": [_numbers(outlook) for outlook in found],
             "plot": None if plot is None else str(plot),
         }
     )
+
+
+def _numbers(found: Outlook) -> dict[str, Any]:
+    kept = ("n_rows", "epsilon", "relative_error", "spread")
+    return {name: value for name, value in asdict(found).items() if name in kept}
 
 
 def _public_side(
@@ -118,37 +140,50 @@ def _public_side(
     return [Interval(-1.0, 1.0)] * columns, declared
 
 
-def _table(found: list[Expected], sizes: list[int], budgets: list[float]) -> Any:
+def _table(found: list[Outlook], sizes: list[int], budgets: list[float]) -> Any:
     table = Table(box=None, pad_edge=False)
     table.add_column("rows", justify="right")
     for value in budgets:
-        table.add_column(f"epsilon {value:g}", justify="right")
-    cells = {(one.n_rows, one.epsilon): f"{one.error:.2f} ± {one.spread:.2f}" for one in found}
+        table.add_column(f"epsilon {value:.3g}", justify="right")
+    cells = iter(f"{one.relative_error:.2f} ± {one.spread:.2f}" for one in found)
     for n in sizes:
-        table.add_row(f"{n:,}", *(cells[n, value] for value in budgets))
+        table.add_row(f"{n:,}", *(next(cells) for _ in budgets))
     return table
 
 
-def _plot(found: list[Expected], sizes: list[int], path: Path, title: str, measure: str) -> None:
+def _plot(found: list[Outlook], path: Path) -> None:
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(7.0, 4.2), layout="constrained")
-    axes = figure.add_subplot()
-    for n in sizes:
-        line = [one for one in found if one.n_rows == n]
+    figure = Figure(figsize=(10.0, 4.4), layout="constrained")
+    left, right = figure.subplots(1, 2, sharey=True)
+    _curves(left, found, "epsilon", "n_rows", "{:,} rows")
+    _curves(right, found, "n_rows", "epsilon", "epsilon {:.3g}")
+    left.set(xlabel="epsilon", ylabel="expected error", ylim=(0, None))
+    right.set(xlabel="rows")
+    one = found[0]
+    figure.suptitle(
+        f"{one.estimator}, {one.n_inputs} inputs, delta = {one.delta:g}, effect {one.effect:.0%}\n"
+        f"{one.measure}"
+    )
+    figure.savefig(path, dpi=130)
+
+
+def _curves(axes: Any, found: list[Outlook], across: str, line: str, label: str) -> None:
+    """Plot the errors against one attribute of the outlooks, with one line per value of another."""
+    for value in sorted({getattr(one, line) for one in found}):
+        own = [one for one in found if getattr(one, line) == value]
         axes.errorbar(
-            [one.epsilon for one in line],
-            [one.error for one in line],
-            [one.spread for one in line],
+            [getattr(one, across) for one in own],
+            [one.relative_error for one in own],
+            [one.spread for one in own],
             marker="o",
             capsize=3,
-            label=f"{n:,} rows",
+            label=label.format(value),
         )
     axes.axhline(1.0, color="#777777", linestyle="--", label="a constant")
-    axes.set(xscale="log", xlabel="epsilon", ylabel="expected error", title=f"{title}\n{measure}")
-    values = sorted({one.epsilon for one in found})
-    axes.set_xticks(values, [f"{value:g}" for value in values])
+    axes.axhline(found[0].best, color="#777777", linestyle=":", label="at best")
+    places = sorted({getattr(one, across) for one in found})
+    axes.set_xscale("log")
+    axes.set_xticks(places, [f"{place:,.3g}" if place < 100 else f"{place:,}" for place in places])
     axes.set_xticks([], minor=True)
-    axes.set_ylim(bottom=0)
-    axes.legend(frameon=False)
-    figure.savefig(path, dpi=130)
+    axes.legend(frameon=False, fontsize="small")

@@ -53,6 +53,13 @@ def predict(
             "--deviations", help="Write a standard deviation beside each prediction of a regressor."
         ),
     ] = False,
+    interval: Annotated[
+        float | None,
+        typer.Option(
+            help="Write the ends of intervals beside each prediction of a regressor, which contain"
+            " this share of targets: for example 0.9."
+        ),
+    ] = None,
     delimiter: options.Delimiter = None,
     decimal: options.Decimal = ".",
     thousands: options.Thousands = None,
@@ -63,7 +70,7 @@ def predict(
 ) -> None:
     """Predict every row of a file. Columns that the model does not know are ignored."""
     fitted = load(model)
-    predictor = _Predictor(fitted, probabilities, deviations)
+    predictor = _Predictor(fitted, probabilities, deviations, interval)
     schema = model_schema(model, fitted)
     schema = Schema(schema.inputs)
     table = options.open_data(data, delimiter, decimal, thousands, encoding, file_format)
@@ -121,13 +128,20 @@ def predict(
 class _Predictor:
     """Computes the columns of predictions for blocks of encoded rows."""
 
-    def __init__(self, model: Any, probabilities: bool, deviations: bool) -> None:
-        self._model, self._std = model, deviations
+    def __init__(
+        self, model: Any, probabilities: bool, deviations: bool, interval: float | None
+    ) -> None:
+        self._model, self._std, self._interval = model, deviations, interval
+        if sum((probabilities, deviations, interval is not None)) > 1:
+            raise ParameterError("Choose one of --probabilities, --deviations and --interval.")
         self._proba = probabilities
         if probabilities and not hasattr(model, "predict_proba"):
             raise ParameterError(f"{type(model).__name__} has no probabilities.")
-        if deviations and not hasattr(model, "explain_budget"):
-            raise ParameterError(f"{type(model).__name__} has no standard deviations.")
+        kind = type(model).__name__
+        if deviations and not hasattr(model, "predict_interval"):
+            raise ParameterError(f"{kind} has no standard deviations.")
+        if interval is not None and not hasattr(model, "predict_interval"):
+            raise ParameterError(f"{kind} has no intervals. Fit quantiles with --task quantile.")
         self.names: list[str] = []
 
     def __call__(self, X: Array) -> Any:
@@ -136,6 +150,9 @@ class _Predictor:
             return np.column_stack([labels, self._model.predict_proba(X)])
         if self._std:
             return np.column_stack(self._model.predict(X, return_std=True))
+        if self._interval is not None:
+            ends = self._model.predict_interval(X, self._interval)
+            return np.column_stack([self._model.predict(X), ends])
         found = np.asarray(self._model.predict(X))
         return found[:, None] if found.ndim == 1 else found
 
@@ -146,6 +163,8 @@ class _Predictor:
             self.names = ["prediction", *(f"probability_{label}" for label in classes)]
         elif self._std:
             self.names = ["prediction", "deviation"]
+        elif self._interval is not None:
+            self.names = ["prediction", "low", "high"]
         elif np.ndim(getattr(self._model, "quantile", 0.5)):
             self.names = [f"quantile_{q:g}" for q in self._model.quantile]
         elif found.shape[1] > 1:

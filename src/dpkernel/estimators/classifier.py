@@ -212,9 +212,9 @@ class PrivateKernelClassifier(MarginClassifier):
     feature_map_ : FeatureMap
         The map from a row to its features, from public and released numbers.
     relevance_ : ndarray of shape (n_columns,) or None
-        How much the decision depends on each column: the share of its squared gradient along the
-        column, in units of the spread of the column, less the part that is due to noise. It is
-        computed from released numbers alone. None if the features are those of a fixed kernel.
+        How much the decision depends on each column: its mean squared change if the column takes
+        the value of another row, less the part that is due to noise, as shares. It is computed
+        from released numbers alone. None if the features are those of a fixed kernel.
     n_features_in_, feature_names_in_
         The number and the names of the columns.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -20,6 +21,8 @@ from dpkernel.data.labels import as_labels
 from dpkernel.data.sources import Source
 from dpkernel.estimators.base import Fitted, PrivateEstimator, resolve_domain
 from dpkernel.estimators.feature_choice import MAPS, choose_features, is_auto
+from dpkernel.estimators.outlook import Outlook, expected_error
+from dpkernel.estimators.shares import budget_shares, plot_shares
 from dpkernel.foundations.errors import (
     CertificateError,
     DataError,
@@ -110,6 +113,50 @@ class KernelModel(PrivateEstimator):
             return None
         inputs = source.n_columns if domain.columns is None else domain.n_unit_columns
         return schedule(given, source.n_rows, budget.epsilon, inputs, squared=squared)
+
+    def plan(
+        self,
+        n_rows: int,
+        n_columns: int,
+        n_targets: int = 1,
+        *,
+        effect: float = 0.5,
+        repetitions: int = 3,
+    ) -> Outlook:
+        """Return which error to expect from a fit to a table of this size.
+
+        The model is fitted to made-up tables. No data are needed and nothing is spent. ``dpkernel
+        plan`` gives the same number.
+
+        Parameters
+        ----------
+        n_rows, n_columns, n_targets : int
+            The size of the table; with ``groups``, the number of people in place of the rows.
+        effect : float
+            The share of the variance of the target that the inputs explain, as an assumption: for
+            example the R^2 of a published model without privacy.
+        repetitions : int
+            The number of made-up tables.
+
+        Returns
+        -------
+        Outlook
+            The expected error with its spread, the best possible error, and what was assumed.
+        """
+        return expected_error(
+            self, n_rows, n_columns, n_targets, effect=effect, repetitions=repetitions
+        )
+
+    def explain_budget(self, path: str | Path | None = None) -> list[dict[str, Any]]:
+        """Return one row per release: its share of the budget, its mu, and its epsilon by itself.
+
+        With ``path``, the shares are also plotted to this file.
+        """
+        check_is_fitted(self)
+        rows = budget_shares(self.certificate_)
+        if path is not None:
+            plot_shares(rows, self.certificate_, Path(path))
+        return rows
 
     def _linear(self, X: Any) -> Array:
         """Return features times coefficients plus intercept, for new rows, block by block."""

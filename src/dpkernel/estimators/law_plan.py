@@ -31,7 +31,7 @@ from dpkernel.estimators.regressor.budget_plan import (
     column_looks,
 )
 from dpkernel.estimators.regressor.columns import release_law, score_layout
-from dpkernel.estimators.regressor.fitting import by_column, stage_solver, to_features
+from dpkernel.estimators.regressor.fitting import column_sizes, stage_solver, to_features
 from dpkernel.estimators.regressor.kernel_choice import (
     SAMPLE,
     mixture_prior,
@@ -176,7 +176,9 @@ class LawPlan(FitPlan):
             noises.append(_noise_in(state, stage))
         coefficients = np.column_stack(found)
         noise_left = np.sqrt(np.mean(np.square(noises), axis=0))
-        relevance = relevance_of(features, coefficients[1:], noise_left[1:])
+        relevance = relevance_of(
+            features, coefficients[1:], noise_left[1:], column_sizes(self._domain)
+        )
         return self._fitted(features, coefficients, relevance)
 
     def _scaled(self, rows: RecordPasses, stage: PosteriorStage) -> RecordPasses:
@@ -208,7 +210,7 @@ class LawPlan(FitPlan):
                 "regularisation": list(least.values()),
                 "solver": self._problems.solver,
             },
-            {"kernel": {"relevance": by_column(relevance, self._domain)}},
+            {"kernel": {"relevance": relevance.tolist()}},
         )
 
     def _part(self, label: str) -> AbstractContextManager[None]:

@@ -8,16 +8,15 @@ columns.py       the law of the inputs, from noisy histograms and moments of sco
 stage.py         one robust fit of the residuals, by objective perturbation
 posterior.py     one robust fit with the prior inside the problem
 kernel_choice.py families, scales and metric of the kernel, from released coefficients
+errors.py        quantiles of the errors, from the same histogram
 scale.py         how large the residuals are, from a noisy histogram
 calibration.py   the mean of the residuals, which removes a bias
 fitting.py       the parts one after the other, with a fixed kernel
 learning.py      the parts one after the other, with a learned kernel
-outlook.py       what to expect before there are data
 model.py         the estimator
 """
 
 from dpkernel.estimators.regressor.budget_plan import BudgetPlan
 from dpkernel.estimators.regressor.model import PrivateKernelRegressor
-from dpkernel.estimators.regressor.outlook import Outlook
 
-__all__ = ["BudgetPlan", "Outlook", "PrivateKernelRegressor"]
+__all__ = ["BudgetPlan", "PrivateKernelRegressor"]

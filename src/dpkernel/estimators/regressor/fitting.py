@@ -19,6 +19,7 @@ from dpkernel.estimators.progress import announced
 from dpkernel.estimators.records import RecordPasses
 from dpkernel.estimators.regressor import calibration, inputs, location, scale
 from dpkernel.estimators.regressor.budget_plan import BudgetPlan
+from dpkernel.estimators.regressor.errors import ErrorLaw
 from dpkernel.estimators.regressor.kernel_choice import KernelChoice
 from dpkernel.estimators.regressor.posterior import PosteriorStage
 from dpkernel.estimators.regressor.releases import (
@@ -268,7 +269,8 @@ class Fitting(FitPlan):
         noisy = mechanism.release(counts, noise)
         found = scale.fit_scale(noisy, n, state.scale)
         interval = scale.scale_interval(noisy, n, state.scale, mechanism.noise_scale)
-        return State(state.coefficients, state.variances, found, interval)
+        errors = ErrorLaw.of_counts(noisy, edges, n, mechanism.noise_scale)
+        return State(state.coefficients, state.variances, found, interval, errors)
 
     def _calibrated(self, state: State, rows: RecordPasses, column: int, noise: Noise) -> State:
         assert self.plan is not None
@@ -327,7 +329,12 @@ def _residual_scales(states: Sequence[State], target: Interval) -> JSON:
     """Return the scales of the residuals in units of y, with intervals where they were released."""
     units = [target.part(j).half_width for j in range(len(states))]
     known = [state.scale_interval for state in states]
+    laws = [
+        None if s.errors is None else s.errors.scaled(unit).to_dict()
+        for s, unit in zip(states, units, strict=True)
+    ]
     return {
+        "errors": laws,
         "residual_scale": [state.scale * u for state, u in zip(states, units, strict=True)],
         "residual_scale_interval": [
             None if found is None else [end * unit for end in found]
@@ -344,7 +351,7 @@ def learned_numbers(choice: KernelChoice | None, domain: Domain) -> JSON:
     return {
         "kernel": {
             "components": {component.name: share for component, share in found},
-            "relevance": by_column(choice.relevance, domain),
+            "relevance": choice.relevance.tolist(),
             "directions": [
                 [float(share), direction.tolist()]
                 for share, direction in zip(choice.strengths, choice.directions, strict=True)
@@ -353,14 +360,9 @@ def learned_numbers(choice: KernelChoice | None, domain: Domain) -> JSON:
     }
 
 
-def by_column(values: Array, domain: Domain) -> list[float]:
-    """Return the sum over the inputs of each column: one input per interval or per level."""
-    found, place = [], 0
-    for column in domain.columns or ():
-        width = len(column.values) if isinstance(column, Levels) else 1
-        found.append(float(values[place : place + width].sum()))
-        place += width
-    return found
+def column_sizes(domain: Domain) -> list[int]:
+    """Return the number of inputs of each column: one per interval or per level."""
+    return [len(c.values) if isinstance(c, Levels) else 1 for c in domain.columns or ()]
 
 
 # the steps for every block of rows; they are at module level so that Dask workers find them

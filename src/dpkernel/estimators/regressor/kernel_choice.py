@@ -44,6 +44,10 @@ _SMOOTHER = 1.25  # functions are smoother than the mixture: the power of its pr
 _STEPS = 12
 _GRADIENTS = 512  # points of the law at which gradients are taken
 _DRAWS = 16  # draws of noise, to estimate its part in the gradients
+_MOST_CHANGED, _FEWEST_CHANGED = (
+    20_000,
+    64,
+)  # points at which the effects of the inputs are measured
 _ONE_CELL = 0.9  # a column with at least this share in one cell counts as constant
 _LEAST_BLEND = 0.1
 _LEAST_SHARE = 0.03  # kernels with a smaller share of the variance are left out of the mixture
@@ -71,7 +75,7 @@ class KernelChoice:
     metric : ndarray or None
         The metric of the inputs. None if the gradients are nothing but noise.
     relevance : ndarray
-        The share of the squared gradient along each input.
+        The share of each column in how much the function changes.
     directions, strengths : ndarray
         The leading directions of the gradient, one per row, in units of the spread of the inputs,
         and their shares.
@@ -88,15 +92,20 @@ class KernelChoice:
     prior: Array
 
 
-def choose_kernel(features: LearnedFeatures, released: Released, spread: float) -> KernelChoice:
-    """Return the kernel for the next fit. ``spread`` is the standard deviation of y."""
+def choose_kernel(
+    features: LearnedFeatures, released: Released, spread: float, sizes: Sequence[int]
+) -> KernelChoice:
+    """Return the kernel for the next fit.
+
+    ``spread`` is the standard deviation of y, and ``sizes`` are the numbers of inputs per column.
+    """
     sample = features.sample[:SAMPLE]
     functions = features.of_standardised(sample)
     total = spread**2
     first = [replace(c, weight=1.0) for c in features._mixture]
     own, traces = component_matrices(first, sample, functions, None)
     shares = _climb(own, released, np.full(len(first), PRIOR_SIGNAL * total / len(first)), total)
-    metric, relevance, directions, strengths = _metric(features, own, shares, released)
+    metric, relevance, directions, strengths = _metric(features, own, shares, released, sizes)
     candidates, every = first, own
     if metric is not None:
         more, others = component_matrices(LEARNED_COMPONENTS, sample, functions, metric)
@@ -193,9 +202,13 @@ def _climb(matrices: Array, released: Released, start: Array, most: float) -> Ar
 
 
 def _metric(
-    features: LearnedFeatures, matrices: Array, shares: Array, released: Released
+    features: LearnedFeatures,
+    matrices: Array,
+    shares: Array,
+    released: Released,
+    sizes: Sequence[int],
 ) -> tuple[Array | None, Array, Array, Array]:
-    """Return the metric or None, the relevance of each input, leading directions and shares."""
+    """Return the metric or None, the relevance of each column, leading directions and shares."""
     size = len(features.low)
     cross = np.einsum("c,cij->ij", shares, matrices[:, :, released.places])
     covariance = cross[released.places].copy()
@@ -212,13 +225,13 @@ def _metric(
     values = np.maximum(values, 0.0)
     total = float(values.sum())
     if not total > 1e-9 * float(np.trace(found)):
-        equal = np.full(size, 1 / size)
+        equal = np.full(len(sizes), 1 / len(sizes))
         return None, equal, np.empty((0, size)), np.empty(0)
     blend = math.sqrt(max(0.0, 1 - total / float(np.trace(found))))
     blend = min(max(blend, _LEAST_BLEND), 1.0)
     stretched = (1 - blend) * values * (size / total) + blend
     metric = (vectors * np.sqrt(stretched)) @ vectors.T
-    relevance = _shares(features, np.diag((vectors * values) @ vectors.T) / total)
+    relevance = _relevance(features, coefficients, 1, sizes)
     leading = np.argsort(values)[::-1][: min(size, 5)]
     directions = vectors[:, leading].T
     largest = np.abs(directions).argmax(axis=1)
@@ -226,25 +239,57 @@ def _metric(
     return metric, relevance, directions, values[leading] / total
 
 
-def relevance_of(features: LearnedFeatures, coefficients: Array, noise: Array) -> Array:
-    """Return the share of the squared gradient of released functions along each input.
+def relevance_of(
+    features: LearnedFeatures, coefficients: Array, noise: Array, sizes: Sequence[int]
+) -> Array:
+    """Return how much released functions depend on each column, as shares; see ``_relevance``.
 
     ``coefficients`` has one column per function. ``noise`` are the standard deviations of the noise
-    in a column. The part of the gradient that is expected from noise is subtracted.
+    in a column.
     """
     draws = features.public_normals(len(noise), _DRAWS) * noise[:, None]
-    slopes = gradients(features, np.column_stack([coefficients, draws]))
-    count = coefficients.shape[1]
-    found = np.mean(slopes[:, :, :count] ** 2, axis=(1, 2))
-    return _shares(features, found - np.mean(slopes[:, :, count:] ** 2, axis=(1, 2)))
+    functions = np.column_stack([coefficients, draws])
+    return _relevance(features, functions, coefficients.shape[1], sizes)
 
 
-def _shares(features: LearnedFeatures, squares: Array) -> Array:
-    """Return squared gradients as shares of their sum."""
-    # whether a column in one cell varies is unknown, and its gradient would be extrapolated
+def _relevance(
+    features: LearnedFeatures, coefficients: Array, count: int, sizes: Sequence[int]
+) -> Array:
+    """Return the effect of each column on the first ``count`` functions, as shares of their sum.
+
+    The effect is the mean squared change of a function if the column takes the value that it has in
+    another row. Unlike a gradient, it is meant for inputs of 0 and 1, too, between which there are no
+    data. ``sizes`` are the numbers of inputs of the columns. The inputs of one column are the levels
+    of a category, so they change together. The other functions are noise, and their mean effect is
+    subtracted.
+    """
+    size = min(_GRADIENTS, max(_MOST_CHANGED // len(features.low), _FEWEST_CHANGED))
+    groups = np.split(np.arange(len(features.low)), np.cumsum(sizes)[:-1])
+    points = _one_hot(features, features.sample[:size], groups)
+    # the sample is even, so its rows are not independent of each other before they are shuffled
+    others = points[np.argsort(features.public_normals(size, 1)[:, 0])]
+    before = features.of_standardised(points) @ coefficients
+    # whether an input in one cell varies is unknown, and its effect would be extrapolated
     known = features.law.shares.max(axis=1) <= _ONE_CELL
-    squares = np.where(known, np.maximum(squares, 0.0), 0.0)
-    return np.asarray(squares / max(float(squares.sum()), 1e-300))
+    squares = np.empty((len(sizes), coefficients.shape[1]))
+    for j, own in enumerate(groups):
+        changed = points.copy()
+        changed[:, own] = np.where(known[own], others[:, own], points[:, own])
+        moved = features.of_standardised(changed) @ coefficients - before
+        squares[j] = np.mean(moved**2, axis=0)
+    found = squares[:, :count].mean(axis=1) - squares[:, count:].mean(axis=1)
+    found = np.maximum(found, 0.0)
+    return np.asarray(found / max(float(found.sum()), 1e-300))
+
+
+def _one_hot(features: LearnedFeatures, points: Array, groups: Sequence[IntArray]) -> Array:
+    """Return points in which exactly one input of every category is 1 and its others are 0."""
+    law = features.law
+    unit = points * law.spread + law.mean
+    for own in groups:
+        if len(own) > 1:
+            unit[:, own] = np.argmax(unit[:, own], axis=1)[:, None] == np.arange(len(own))
+    return law.standardise(unit)
 
 
 def gradients(features: LearnedFeatures, coefficients: Array) -> Array:

@@ -20,7 +20,13 @@ import numpy as np
 
 from dpkernel.estimators.records import RecordPasses
 from dpkernel.estimators.regressor import columns, inputs, location, scale
-from dpkernel.estimators.regressor.fitting import Fitting, count_targets, to_features
+from dpkernel.estimators.regressor.errors import ErrorLaw
+from dpkernel.estimators.regressor.fitting import (
+    Fitting,
+    column_sizes,
+    count_targets,
+    to_features,
+)
 from dpkernel.estimators.regressor.kernel_choice import (
     FIRST_COMPONENTS,
     FIRST_FEATURES,
@@ -166,7 +172,7 @@ class LearnedFitting(Fitting):
         The rotated features have independent coefficients under the posterior law after the first
         fit. The function that is carried over is the first fit, shrunk by the chosen prior.
         """
-        self.choice = choice = choose_kernel(first, released, spread)
+        self.choice = choice = choose_kernel(first, released, spread, column_sizes(self._domain))
         features = self._learned(
             first.law, self._sizes.n_features, choice.components, choice.metric
         )
@@ -201,7 +207,7 @@ class LearnedFitting(Fitting):
         if total > most:  # no more signal can be left than there is variance left in y
             variances = state.variances.copy()
             variances[1:] *= most / total
-            state = State(state.coefficients, variances, state.scale, state.scale_interval)
+            state = replace(state, variances=variances)
         mechanism = self._mechanism(f"stage {number}", 0)
         response = clipped_residuals(state, self.plan.clip)
         return PosteriorStage.choose(state, self._size, response, mechanism, functions)
@@ -224,7 +230,8 @@ class LearnedFitting(Fitting):
             noisy = mechanism.release(counts, noise)
         found = scale.root_mean_square(noisy, n, guess)
         interval = scale.root_mean_square_interval(noisy, n, guess, mechanism.noise_scale)
-        return State(state.coefficients, state.variances, found, interval)
+        errors = ErrorLaw.of_counts(noisy, edges, n, mechanism.noise_scale)
+        return State(state.coefficients, state.variances, found, interval, errors)
 
     def _learned(
         self, law: InputLaw, size: int, mixture: Any, metric: Array | None = None
@@ -277,7 +284,7 @@ def _rotated_back(state: State, rotation: Array) -> State:
     """Return the state on the features themselves, with only the diagonal of the covariance."""
     coefficients = np.concatenate([state.coefficients[:1], rotation @ state.coefficients[1:]])
     variances = np.concatenate([state.variances[:1], rotation**2 @ state.variances[1:]])
-    return State(coefficients, variances, state.scale, state.scale_interval)
+    return replace(state, coefficients=coefficients, variances=variances)
 
 
 def with_constant(functions: Array) -> Array:

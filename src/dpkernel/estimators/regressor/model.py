@@ -12,16 +12,15 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpkernel.data.domain import Domain, Interval
 from dpkernel.data.sources import Source, open_source
-from dpkernel.estimators.base import FitPlan, Fitted, interval_of, resolve_domain
+from dpkernel.estimators.base import FitPlan, Fitted, interval_of
 from dpkernel.estimators.feature_choice import is_auto
 from dpkernel.estimators.kernel_model import KernelModel
 from dpkernel.estimators.regressor.budget_plan import MOST_LEARNING_INPUTS, BudgetPlan
+from dpkernel.estimators.regressor.errors import ErrorLaw
 from dpkernel.estimators.regressor.fitting import FIXED_FEATURES, Fitting, Sizes
 from dpkernel.estimators.regressor.learning import LearnedFitting
-from dpkernel.estimators.regressor.outlook import Outlook, outlook
-from dpkernel.estimators.regressor.releases import plan_releases
 from dpkernel.foundations.errors import CertificateError, ParameterError, parameter_message
-from dpkernel.foundations.types import JSON, Array, Budget, Neighbours, is_whole
+from dpkernel.foundations.types import JSON, Array, Budget, Neighbours
 from dpkernel.foundations.validation import Choice, Constraint, Kind, Real, Whole
 from dpkernel.models.features import WhitenedFeatures
 from dpkernel.models.kernels import REGISTRY as KERNELS
@@ -81,10 +80,10 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
         How the budget was shared. None if the budget was so small that only a private mean was
         released.
     relevance_ : ndarray of shape (n_columns,) or None
-        How much the model depends on each column: the share of the squared gradient of the first
-        fit along the column, in units of the spread of the column, less the part that is due to
-        noise. It is computed from released numbers alone. It is 0 for a column whose released
-        histogram shows nearly all rows in one cell. None if no kernel was learned.
+        How much the model depends on each column: the mean squared change of the first fit if the
+        column takes the value of another row, less the part that is due to noise, as shares. It is
+        computed from released numbers alone. It is 0 for a column whose released histogram shows
+        nearly all rows in one cell. None if no kernel was learned.
     relevant_directions_ : list of (share, direction) or None
         The leading directions of that gradient, in units of the spread of the inputs.
     learned_kernel_ : dict or None
@@ -264,8 +263,10 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """Return predictions inside ``y_bounds``, and with ``return_std`` their standard deviations.
 
-        A standard deviation is that of y around its prediction. It combines the scale of the
-        residuals with the uncertainty of the coefficients, both from released numbers.
+        A standard deviation combines the released scale of the residuals with the uncertainty of
+        the coefficients. Residuals far out are clipped in that scale, so for a target with heavy
+        tails it describes the bulk of the rows and not the few largest errors;
+        ``predict_interval`` covers them, too.
         """
         target = self._target()
         if not return_std:
@@ -279,72 +280,54 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
             square[rows] = self._scales**2 + unknown
         return _inside(target, mean), np.sqrt(square) * target.half_width
 
+    def predict_interval(self, X: Any, coverage: float = 0.9) -> Array:
+        """Return the lower and upper ends of intervals that contain this share of targets.
+
+        The intervals have one width, from the released histogram of the errors of the fit, with a
+        margin for its noise. So they hold on average over rows like those of the fit, whatever the
+        law of the errors; a quantile of ``PrivateQuantileRegressor`` adapts to each row.
+
+        Returns
+        -------
+        ndarray of shape (n, 2), or (n, 2, targets)
+        """
+        target = self._target()
+        if not Real(0, 1).holds(coverage):
+            owner = type(self).__name__
+            raise ParameterError(parameter_message(owner, "coverage", str(Real(0, 1)), coverage))
+        half = [law.quantile(coverage)[2] for law in self._error_laws()]
+        mean = self.predict(X)
+        reach = half if mean.ndim > 1 else half[0]
+        ends = np.stack([mean - reach, mean + reach], axis=1)
+        return np.asarray(np.clip(ends, target.low, target.high))
+
+    def _error_laws(self) -> list[ErrorLaw]:
+        """Return the released law of the errors of every target."""
+        found = self.certificate_.free_statistics.get("errors") or [None]
+        laws = [ErrorLaw.from_dict(one) for one in found if one is not None]
+        if len(laws) < len(found) or not all(law.informative for law in laws):
+            raise ParameterError(
+                f"This {type(self).__name__} does not know how large its errors are, because its budget"
+                " was too small to release that. Use PrivateQuantileRegressor for intervals."
+            )
+        return laws
+
     def _target(self) -> Interval:
         check_is_fitted(self)
         assert isinstance(self._domain.target, Interval)
         return self._domain.target
 
-    def plan(self, n_rows: int, n_columns: int, n_targets: int = 1) -> Outlook:
-        """Return how the budget would be shared on a table of this size, and what error to expect.
-
-        No data are needed and nothing is spent. The expected error depends on an assumption, which
-        ``Outlook`` states.
-
-        Examples
-        --------
-        >>> model = PrivateKernelRegressor(epsilon=1.0, bounds=(0, 1))
-        >>> model.plan(n_rows=100, n_columns=10).budget_plan is None  # a private mean
-        True
-        >>> model.plan(n_rows=10_000, n_columns=10).n_stages
-        3
-        """
-        budget, relation = self._check_parameters()
-        owner = type(self).__name__
-        for name, value in (
-            ("n_rows", n_rows),
-            ("n_columns", n_columns),
-            ("n_targets", n_targets),
-        ):
-            if not is_whole(value) or value < 1:
-                raise ParameterError(parameter_message(owner, name, "an int >= 1", value))
-        domain = self._box(resolve_domain(self.bounds, None, n_columns, owner))
-        sizes, plan = self._sizes(int(n_rows), domain, (int(n_targets),), budget)
-        mechanisms = plan_releases(
-            plan,
-            sizes.n_rows,
-            sizes.n_inputs,
-            sizes.n_targets,
-            sizes.n_features + 1,
-            budget,
-            relation,
-        )
-        spectrum = self._unbuilt(sizes).build(sizes.n_inputs).spectrum
-        return outlook(plan, mechanisms, sizes.n_rows, spectrum)
-
     def explain_budget(self, path: str | Path | None = None) -> list[dict[str, Any]]:
         """Return one row per release: its share of the budget, its mu, and its epsilon by itself.
 
-        With ``path``, the shares are also plotted to this file. A share is that of the sum of mu^2,
-        because Gaussian releases compose by adding mu^2; the mu of a stage is its sensitivity
-        divided by the scale of its noise. If the kernel was learned, the row of the stage that
-        chose it names the kernel, in ``learned``.
+        With ``path``, the shares are also plotted to this file. If the kernel was learned, the row of
+        the stage that chose it names the kernel, in ``learned``.
         """
-        self._target()
-        rows, delta = [], self.certificate_.delta
-        for release in self.certificate_.releases:
-            profile = release.mechanism.profile()
-            alone = profile.epsilon(min(max(delta, 1e-12), 0.5))
-            mu = release.mechanism.sensitivity.value / release.mechanism.noise_scale
-            rows.append({"release": release.label, "mu": mu, "epsilon_alone": alone})
-        total = math.fsum(row["mu"] ** 2 for row in rows)
-        rows = [{**row, "share": row["mu"] ** 2 / total} for row in rows]
+        rows = super().explain_budget(path)
         if self.learned_kernel_ is not None:
-            for row in rows:
-                if row["release"] == "stage 1":
-                    parts = [f"{name}: {part:.0%}" for name, part in self.learned_kernel_.items()]
-                    row["learned"] = "of the variance of y, " + ", ".join(parts)
-        if path is not None:
-            _plot_shares(rows, self.certificate_, Path(path))
+            parts = [f"{name}: {part:.0%}" for name, part in self.learned_kernel_.items()]
+            (first,) = (row for row in rows if row["release"] == "stage 1")
+            first["learned"] = "of the variance of y, " + ", ".join(parts)
         return rows
 
     @classmethod
@@ -399,17 +382,3 @@ def _inside(target: Interval, scores: Array) -> Array:
     """Return scores in the units of the target, inside its bounds."""
     values = target.from_unit(np.clip(scores, -1.0, 1.0))
     return np.asarray(np.clip(values, target.low, target.high))
-
-
-def _plot_shares(rows: list[dict[str, Any]], certificate: Certificate, path: Path) -> None:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7.0, 1.4 + 0.3 * len(rows)), layout="constrained")
-    axes = figure.add_subplot()
-    labels = [row["release"] for row in rows][::-1]
-    shares = [row["share"] for row in rows][::-1]
-    bars = axes.barh(labels, shares, color="#0b5fa5")
-    axes.bar_label(bars, [f"{share:.1%}" for share in shares], padding=3)
-    axes.set(xlabel="share of the budget", xlim=(0, 1.15 * max(shares)))
-    axes.set_title(f"epsilon = {certificate.epsilon:.3g}, delta = {certificate.delta:.3g}")
-    figure.savefig(path, dpi=130)

@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import ndtr
 
+from dpkernel.estimators.regressor.errors import ErrorLaw
 from dpkernel.foundations.types import Array, IntArray
 
 STAGE_ROW_BOUND = 0.9
@@ -45,12 +46,15 @@ class State:
     scale_interval : (low, high), optional
         An interval for the scale that accounts for the noise of its release. None if the scale was
         not released.
+    errors : ErrorLaw, optional
+        How large the residuals are, if it was released.
     """
 
     coefficients: Array
     variances: Array
     scale: float
     scale_interval: tuple[float, float] | None = None
+    errors: ErrorLaw | None = None
 
 
 def first_state(spectrum: Array, location: float, scale: float) -> State:

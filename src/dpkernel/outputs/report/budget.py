@@ -99,7 +99,7 @@ def _table(rows: list[dict[str, Any]], own: set[int]) -> Html:
         cost = (number(row["epsilon"]), number(row["delta"]))
         lines.append([str(row["number"]), when, what, releases, *cost, state])
     head = ("no.", "time (UTC)", "what", "releases", "ε", "δ", "state")
-    return table("Spends on record", head, lines, class_="wide")
+    return table("Spends on record", head, lines)
 
 
 def _chart(ledger: Ledger) -> Html:

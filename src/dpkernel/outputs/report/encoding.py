@@ -50,17 +50,18 @@ def _declared(rule: ColumnRule) -> list[DeclaredColumn]:
 
 def grouped(
     columns: tuple[Column, ...], declared: Sequence[DeclaredColumn] | None
-) -> tuple[tuple[Column, ...], Callable[[Table], Table]]:
-    """Return the columns with each category as one, and a function that encodes a table of such rows.
+) -> tuple[tuple[Column, ...], tuple[int, ...], Callable[[Table], Table]]:
+    """Return the columns with each category as one, their sizes, and a function that encodes rows.
 
-    A column of levels stands for that many columns of 0 and 1 of the model, one per level and in the
-    same order, unless the model accepts the levels themselves. Other columns keep the ranges that the
-    model states.
+    The size of a column is the number of columns of the model that it stands for. A column of levels
+    stands for that many columns of 0 and 1, one per level and in the same order, unless the model
+    accepts the levels themselves. Other columns keep the ranges that the model states.
     """
     if declared is None:
-        return columns, _as_it_is
+        return columns, (1,) * len(columns), _as_it_is
     found: list[Column] = []
     encoded: list[bool] = []
+    sizes: list[int] = []
     place = 0
     for one in declared:
         own = columns[place] if place < len(columns) else None
@@ -68,16 +69,17 @@ def grouped(
         encoded.append(split)
         if isinstance(one.values, Levels) and split:
             found.append(one.values)
-            place += len(one.values.values)
+            sizes.append(len(one.values.values))
         else:
             found += [] if own is None else [own]
-            place += 1
+            sizes.append(1)
+        place += sizes[-1]
     if place != len(columns):
         allowed = f"a schema of the {len(columns)} columns that the model takes"
         got = f"a schema of {place} columns"
         raise ParameterError(parameter_message("write_report", "schema", allowed, got))
     if not any(encoded):
-        return tuple(found), _as_it_is
+        return tuple(found), tuple(sizes), _as_it_is
 
     def encode(table: Table) -> Table:
         blocks: list[Table] = []
@@ -89,7 +91,7 @@ def grouped(
         whole = np.hstack(blocks)
         return whole if any(isinstance(c, Levels) for c in columns) else whole.astype(np.float64)
 
-    return tuple(found), encode
+    return tuple(found), tuple(sizes), encode
 
 
 def _as_it_is(table: Table) -> Table:

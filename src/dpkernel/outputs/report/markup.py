@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 # characters that could end a text, hide in it or reverse its direction: control characters,
 # bidirectional marks, halves of a surrogate pair
 _UNSEEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff]"
 )
+_MOST_SHOWN = 6  # items of a list
 _VOID = frozenset({"meta", "br", "line", "path", "rect", "circle", "polyline", "polygon"})
 
 
@@ -57,21 +58,22 @@ def items(lines: Sequence[object]) -> Html:
     return tag("ul", *(tag("li", line) for line in lines))
 
 
-def table(
-    label: str,
-    head: Sequence[object],
-    rows: Sequence[Sequence[object]],
-    *,
-    class_: str | None = None,
-) -> Html:
-    """Return a table in a box of its own, which scrolls if the page is narrow.
+def table(label: str, head: Sequence[object], rows: Sequence[Sequence[object]]) -> Html:
+    """Return a table in a box of its own, which can be reached with the keyboard.
 
-    The box can be reached with the keyboard. A screen reader reads ``label`` aloud.
+    A screen reader reads ``label`` aloud. On a phone, each row of a table of more than three columns
+    becomes a list, in which every cell has the name of its column before it.
     """
     header = tag("thead", tag("tr", *(tag("th", cell, scope="col") for cell in head)))
-    body = tag("tbody", *(tag("tr", *(tag("td", cell) for cell in row)) for row in rows))
-    inner = tag("table", header if head else None, body, class_=class_)
+    body = tag("tbody", *(tag("tr", *_cells(head, row)) for row in rows))
+    inner = tag("table", header if head else None, body, class_="wide" if len(head) > 3 else None)
     return tag("div", inner, class_="scroll", role="region", aria_label=label, tabindex="0")
+
+
+def _cells(head: Sequence[object], row: Sequence[object]) -> list[Html]:
+    names: list[str | None] = [str(name) for name in head]
+    names = names or [None] * len(row)
+    return [tag("td", cell, data_label=name) for name, cell in zip(names, row, strict=True)]
 
 
 def numbers(label: str, head: Sequence[object], rows: Sequence[Sequence[object]]) -> Html:
@@ -99,6 +101,23 @@ def number(value: object, digits: int = 4) -> str:
     if 1e4 <= abs(value) < 1e7:
         return f"{float(f'{value:.{digits}g}'):,.0f}"
     return re.sub("e([+-])0+", r"e\1", f"{value:.{digits}g}")
+
+
+def told(value: object, digits: int = 4, depth: int = 2) -> str:
+    """Return nested lists and mappings of plain values as words, without the brackets of a program."""
+    if isinstance(value, Mapping):
+        if not depth:
+            return f"{len(value)} entries"
+        shown = (f"{key} {told(one, digits, depth - 1)}" for key, one in value.items())
+        return "; ".join(shown) or "none"
+    if isinstance(value, (list, tuple)):
+        few = [told(one, digits, 0) for one in value[:_MOST_SHOWN]] if depth else []
+        left = len(value) - len(few)
+        more = f"{left} more" if few else f"{left} values"
+        return ", ".join(few + ([more] if left else [])) or "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "none" if value is None else number(value, digits)
 
 
 def cut(text: object, most: int = 24) -> str:

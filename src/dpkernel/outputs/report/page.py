@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,22 +10,22 @@ from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.outputs.cells import cell_lines
 from dpkernel.outputs.report.budget import budget_history
 from dpkernel.outputs.report.encoding import read_declared
+from dpkernel.outputs.report.glossary import glossary
 from dpkernel.outputs.report.markup import Html, items, join, paragraph, tag
-from dpkernel.outputs.report.pictures import model_pictures
-from dpkernel.outputs.report.quality import Figure, quality, read_scores
+from dpkernel.outputs.report.pictures import model_pictures, relevance_picture
+from dpkernel.outputs.report.quality import Figure, free_figures, quality, read_scores
 from dpkernel.outputs.report.sections import (
     attacker,
     certificate_text,
     citation,
-    facts,
     objections,
     public_facts,
     released,
-    verdict_box,
     verification,
 )
 from dpkernel.outputs.report.style import policy, stylesheet
-from dpkernel.outputs.report.views import View, spread_of, view_of
+from dpkernel.outputs.report.summary import summary
+from dpkernel.outputs.report.views import View, relevance_of, spread_of, view_of
 from dpkernel.preprocessing.pipeline import PrivatePipeline
 from dpkernel.privacy.certificate import Certificate
 from dpkernel.privacy.ledger import Ledger
@@ -109,16 +110,29 @@ def write_report(
     declared = read_declared(schema)
     view = None if model is certificate else view_of(model, declared)
     names = None if view is None else view.names
+    own = _certificates(model, certificate)
+    statistics = {name: value for c in own for name, value in c.free_statistics.items()}
+    relevance = [] if view is None else relevance_of(model, statistics, view)
+    cells = cell_lines(certificate.free_statistics, schema)
+    figures = [*free_figures(statistics), *_extra(model, view, statistics)]
     body = join(
-        tag("h1", title),
-        verdict_box(certificate, against),
-        facts(certificate),
+        summary(
+            title,
+            certificate,
+            against,
+            figures=figures,
+            scores=known,
+            relevance=relevance,
+            cells=cells,
+            ledger=ledger,
+        ),
         paragraph(_WITHOUT if against else _WITH),
         released(certificate, against),
         attacker(certificate, against),
         certificate_text(certificate),
-        quality(_certificates(model, certificate), known, _extra(model, view)),
-        _cells(certificate, schema),
+        quality(figures, known),
+        _cells(cells),
+        relevance_picture(relevance),
         None if model is certificate else model_pictures(model, view),
         None if ledger is None else budget_history(ledger, certificate),
         public_facts(certificate, names, declared),
@@ -135,7 +149,9 @@ def write_report(
         tag("title", ("NO GUARANTEE: " if against else "") + title),
         tag("style", Html(style)),
     )
-    page = tag("html", tag("head", head), "\n", tag("body", tag("main", body)), lang="en")
+    page = tag(
+        "html", tag("head", head), "\n", tag("body", tag("main", body), glossary()), lang="en"
+    )
     path = Path(path)
     draft = path.with_name(path.name + ".part")
     draft.write_text(f"<!doctype html>\n{page}\n", encoding="utf-8")
@@ -143,8 +159,7 @@ def write_report(
     return path
 
 
-def _cells(certificate: Certificate, schema: Any) -> Html | None:
-    lines = cell_lines(certificate.free_statistics, schema)
+def _cells(lines: list[str]) -> Html | None:
     if not lines:
         return None
     return join(
@@ -161,14 +176,16 @@ def _certificates(model: Any, certificate: Certificate) -> list[Certificate]:
     return [certificate]
 
 
-def _extra(model: Any, view: View | None) -> list[Figure]:
+def _extra(model: Any, view: View | None, statistics: Mapping[str, Any]) -> list[Figure]:
     """Return other numbers about a model's quality that follow from its releases."""
     found: list[Figure] = []
     if isinstance(model, PrivateSearchCV) and model.best_score_ is not None:
         found.append(Figure("best_score", "score by which the model was chosen", model.best_score_))
-    spread = None if view is None else spread_of(model, view)
+    if view is None or any(f.kind == "errors" for f in free_figures(statistics)):
+        return found  # the quantiles of the errors say more
+    spread = spread_of(model, view)
     for j, value in enumerate(() if spread is None else spread.tolist()):
         target = f", target {j + 1}" if spread is not None and len(spread) > 1 else ""
-        name = f"standard deviation of a new target around its prediction, by the model{target}"
+        name = f"standard deviation that the model assumes for the errors{target}"
         found.append(Figure("spread", name, value))
     return found

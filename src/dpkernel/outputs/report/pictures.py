@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from dpkernel.foundations.types import Array
 from dpkernel.outputs.report.charts import Curve, legend, line_chart, row_chart
 from dpkernel.outputs.report.markup import Html, figure, join, number, numbers, paragraph, tag
 from dpkernel.outputs.report.style import LINES
@@ -19,6 +21,35 @@ from dpkernel.outputs.report.views import (
 )
 
 _MOST_BARS = 24
+
+
+def relevance_picture(relevance: Sequence[tuple[str, float]]) -> Html | None:
+    """Return how much the model depends on each column; None if it was not released."""
+    if not relevance:
+        return None
+    shown = list(relevance)[:_MOST_BARS]
+    picture = row_chart(
+        [name for name, _ in shown],
+        [[100 * share] for _, share in shown],
+        label="What the model looks at: "
+        + ", ".join(f"{name} {share:.0%}" for name, share in shown[:5]),
+        x_label="share of the slope, in percent",
+        origin=0.0,
+    )
+    rows = [[name, f"{share:.1%}"] for name, share in relevance]
+    left = len(relevance) - len(shown)
+    more = f" {left} more columns are in the table." if left else ""
+    caption = f"The share of each column in how steeply the model changes.{more}"
+    return join(
+        tag("h2", "What the model looks at"),
+        paragraph(
+            "A model looks at a column if its predictions change with the column, within the spread of"
+            " the data. The shares are computed from released numbers alone, and the part that is due"
+            " to noise is subtracted. A small share can be noise, and a large one does not mean that"
+            " the column is a cause."
+        ),
+        figure(picture, caption, numbers("What the model looks at", ("column", "share"), rows)),
+    )
 
 
 def model_pictures(model: Any, view: View | None) -> Html:
@@ -80,8 +111,10 @@ def _wider(low: float, high: float) -> tuple[float, float]:
 
 
 def _picture(view: View, found: Dependence, ends: tuple[float, float]) -> Html:
-    ends_of = zip(view.answers, found.mean[0].tolist(), found.mean[-1].tolist(), strict=True)
-    moves = "; ".join(f"{name} from {number(a)} to {number(b)}" for name, a, b in ends_of)
+    moves = "; ".join(
+        f"{name} {_move(found, values)}"
+        for name, values in zip(view.answers, found.mean.T, strict=True)
+    )
     label = f"How the {view.quantity} changes with {found.name}. {moves}."
     if found.levels:
         picture = row_chart(
@@ -119,6 +152,17 @@ def _picture(view: View, found: Dependence, ends: tuple[float, float]) -> Html:
         for place, values in list(zip(found.places, found.mean, strict=True))[:: _every(found)]
     ]
     return figure(picture, caption, numbers(label, (found.name, *view.answers), rows))
+
+
+def _move(found: Dependence, values: Array) -> str:
+    """Return where the average is smallest and largest, or where it starts and ends on an axis."""
+    if not found.levels:
+        return f"from {number(float(values[0]))} to {number(float(values[-1]))}"
+    low, high = int(np.argmin(values)), int(np.argmax(values))
+    return (
+        f"is largest for {found.places[high]} ({number(float(values[high]))}) and smallest for"
+        f" {found.places[low]} ({number(float(values[low]))})"
+    )
 
 
 def _axis(view: View) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from dpkernel.estimators.cell_counts import LABEL
+from dpkernel.estimators.regressor.errors import ErrorLaw
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import is_real
 from dpkernel.outputs.report.charts import row_chart
@@ -22,12 +22,13 @@ from dpkernel.outputs.report.markup import (
     paragraph,
     table,
     tag,
+    told,
 )
 from dpkernel.outputs.report.sections import objections
 from dpkernel.outputs.report.words import METRICS, STATISTICS
-from dpkernel.privacy.certificate import Certificate
 from dpkernel.selection.score import PrivateScore
 
+_LEVELS = (0.5, 0.9, 0.95)  # shares of the rows whose largest error is told
 _SHARES = ("r2", "accuracy", "auc", "training_r2")  # for these, 1 is the best value
 
 
@@ -82,14 +83,8 @@ def _score_name(score: PrivateScore, place: int, listed: Sequence[Any]) -> str:
     return name if same == 1 else f"{name} ({place + 1})"
 
 
-def quality(
-    certificates: Sequence[Certificate],
-    scores: Mapping[str, PrivateScore],
-    extra: Sequence[Figure],
-) -> Html | None:
+def quality(free: Sequence[Figure], scores: Mapping[str, PrivateScore]) -> Html | None:
     """Return the section about the model's quality."""
-    free = [found for c in certificates for found in free_figures(c.free_statistics)]
-    free += list(extra)
     if not free and not scores:
         return join(
             tag("h2", "How good the model is"),
@@ -109,7 +104,11 @@ def quality(
 def free_figures(statistics: Mapping[str, Any]) -> list[Figure]:
     """Return the free statistics of a certificate, one per target, with their intervals."""
     found: list[Figure] = []
-    used: set[str] = {LABEL}  # told in a section of its own
+    used: set[str] = {LABEL, "kernel", "errors"}  # the first two have sections of their own
+    laws = statistics.get("errors")
+    several = isinstance(laws, list) and len(laws) > 1
+    for j, law in enumerate(laws if isinstance(laws, list) else ()):
+        found += _error_figures(law, f", target {j + 1}" if several else "")
     for name, words in STATISTICS.items():
         if name not in statistics:
             continue
@@ -125,9 +124,21 @@ def free_figures(statistics: Mapping[str, Any]) -> list[Figure]:
             found.append(Figure(name, words + target, value, low, high))
     for name, value in statistics.items():
         if name not in used:
-            text = value if is_real(value) else cut(json.dumps(value, default=str), 200)
-            found.append(Figure(name, name.replace("_", " "), text))
+            found.append(Figure(name, name.replace("_", " "), cut(told(value), 200)))
     return found
+
+
+def _error_figures(data: Any, target: str) -> list[Figure]:
+    """Return quantiles of the absolute errors, if they were released and the noise leaves some."""
+    if data is None:
+        return []
+    law = ErrorLaw.from_dict(data)
+    if not law.informative:
+        return []
+    return [
+        Figure("errors", f"{level:.0%} of the errors are at most{target}", *law.quantile(level))
+        for level in _LEVELS
+    ]
 
 
 def _item(values: Any, j: int) -> Any:
@@ -150,7 +161,7 @@ def _free_table(found: Sequence[Figure]) -> Html:
         paragraph(
             "These follow from what was already released, so they reveal nothing more about anyone. An"
             " interval contains the exact number in 95 % of all releases. It accounts for the noise, not"
-            " for new data, and errors on the training data are a little too small."
+            " for new data. Errors are those on the rows of the fit; new rows have slightly larger ones."
         ),
         table("Quality at no further cost", ("what", "value", "95 % interval"), rows),
         paragraph(
@@ -180,9 +191,7 @@ def _score_table(scores: Mapping[str, PrivateScore]) -> Html:
             "Each score was released with noise of its own, from the stated number of rows, and has its"
             " own cost. If the same rows were used for the model and for a score, the costs add up."
         ),
-        table(
-            "Private scores", ("score", "value", "interval", "rows", "price"), rows, class_="wide"
-        ),
+        table("Private scores", ("score", "value", "interval", "rows", "price"), rows),
     )
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import base64
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -24,6 +23,7 @@ from dpkernel.outputs.report.markup import (
     paragraph,
     table,
     tag,
+    told,
 )
 from dpkernel.outputs.report.words import (
     MECHANISMS,
@@ -32,7 +32,6 @@ from dpkernel.outputs.report.words import (
     SENSITIVITIES,
     factor,
     parameters,
-    protected,
 )
 from dpkernel.privacy.certificate import ON_THE_CALLERS_WORD, Certificate, Release
 from dpkernel.privacy.words import QUANTITIES, SAME_UNITS
@@ -90,11 +89,10 @@ def facts(certificate: Certificate) -> Html:
     entries = [
         ("privacy loss ε", number(certificate.epsilon)),
         ("slack δ", number(certificate.delta)),
-        ("protected", protected(certificate.neighbours, unit)),
         ("releases with noise", number(len(certificate.releases))),
     ]
     if isinstance(size, int) and not isinstance(size, bool):
-        entries.insert(3, ("units" if unit == "group" else "rows", number(size)))
+        entries.insert(2, ("units" if unit == "group" else "rows", number(size)))
     return tag("dl", *(tag("div", tag("dt", k), tag("dd", v)) for k, v in entries), class_="facts")
 
 
@@ -117,11 +115,11 @@ def released(certificate: Certificate, against: Sequence[str]) -> Html:
             if not against
             else "The certificate lists the following quantities."
         ),
-        table("What was released", head, rows, class_="wide"),
+        table("What was released", head, rows),
         tag("h3", "What was not released"),
         items(not_left),
         tag("h3", "What the guarantee does not cover"),
-        items([_sentence(line) for line in certificate.not_covered]),
+        items([sentence(line) for line in certificate.not_covered]),
     )
 
 
@@ -229,7 +227,7 @@ def public_facts(
     """Return everything that the guarantee treats as public."""
     public = certificate.public
     rows = [
-        [PUBLIC.get(key, key), _compact(value)]
+        [PUBLIC.get(key, key), cut(told(value, 6), _LONGEST)]
         for key, value in public.items()
         if key != "domain" and value is not None
     ]
@@ -305,12 +303,6 @@ def verification(certificate: Certificate) -> Html:
             " ran the program.",
             class_="quiet",
         ),
-        tag(
-            "details",
-            tag("summary", "The certificate as JSON"),
-            tag("pre", tag("code", text)),
-            class_="screen",
-        ),
     )
 
 
@@ -338,24 +330,10 @@ def citation(certificate: Certificate) -> Html:
     )
 
 
-def _compact(value: object) -> str:
-    """Return a public value on one line, cut if it is long."""
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return number(value, 6)
-    if isinstance(value, str):
-        return cut(value, _LONGEST)
-    if isinstance(value, Mapping) and all(_plain(part) for part in value.values()):
-        return cut(", ".join(f"{k}: {number(v, 6)}" for k, v in value.items()), _LONGEST)
-    return cut(json.dumps(value, ensure_ascii=False, default=str), _LONGEST)
-
-
-def _plain(value: object) -> bool:
-    return isinstance(value, (str, int, float)) or value is None
-
-
 def _percent(share: float) -> str:
     return f"{100 * share:.{3 if share < 0.995 else 5}g}\N{NO-BREAK SPACE}%"
 
 
-def _sentence(text: str) -> str:
+def sentence(text: str) -> str:
+    """Return a text with a capital letter and a full stop."""
     return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")

@@ -79,7 +79,6 @@ th, td { text-align: left; vertical-align: top; padding: .4rem .9rem .4rem 0;
   border-bottom: 1px solid var(--rule); font-variant-numeric: tabular-nums; max-width: 24rem;
   overflow-wrap: break-word }
 th { font-size: .85rem; color: var(--quiet); font-weight: 600 }
-table.wide { min-width: 42rem }
 tr.own td, strong.own { font-weight: 600 }
 pre { background: var(--panel); border-radius: .4rem; padding: .8rem 1rem; white-space: pre-wrap;
   font: .85rem/1.5 ui-monospace, "SF Mono", Menlo, Consolas, monospace; margin: .8rem 0 }
@@ -91,6 +90,10 @@ figure { margin: 1rem 0; break-inside: avoid } figcaption { font-size: .92rem; c
 .grid { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 20rem), 1fr));
   gap: .5rem 1.5rem; align-items: start }
 .grid figure { margin: .5rem 0 }
+dl.short { display: grid; grid-template-columns: minmax(5.5rem, max-content) minmax(0, 1fr);
+  gap: .35rem 1rem; margin: 1rem 0 } dl.short dt { color: var(--quiet) } dl.short dd { margin: 0 }
+.glossary { font-size: .88rem } .glossary dt { font-weight: 600; margin-top: .5rem }
+.glossary dd { margin: 0; color: var(--quiet) }
 svg { display: block; width: 100%; height: auto; max-width: 29rem; font-size: 12px }
 svg text { fill: var(--text) } svg .quiet { fill: var(--quiet) }
 svg .axis { stroke: var(--quiet); stroke-width: 1; fill: none }
@@ -105,11 +108,29 @@ _LINE = (
     " svg .span-{i} {{ stroke: var(--line-{i}); stroke-width: 2.5; fill: none }}"
     " svg text.key-{i} {{ fill: var(--line-{i}); font-weight: 600 }}\n"
 )
+_NARROW = """
+@media screen and (max-width: 40rem) {
+  th, td { overflow-wrap: anywhere }
+  table.wide thead { position: absolute; left: -99rem }
+  table.wide tr { display: block; padding: .5rem 0; border-bottom: 1px solid var(--rule) }
+  table.wide td { display: block; max-width: none; padding: .1rem 0; border: 0 }
+  table.wide td::before { content: attr(data-label) ": "; color: var(--quiet); font-size: .85rem }
+}
+"""
+_BESIDE = """
+@media screen and (min-width: 78rem) {
+  body { max-width: 74rem; display: grid; grid-template-columns: minmax(0, 1fr) 17rem; gap: 2.5rem }
+  .glossary { position: sticky; top: 1rem; align-self: start; max-height: calc(100vh - 2rem);
+    overflow-y: auto } .glossary h2 { margin-top: 0; border: 0 }
+}
+"""
 _PRINT = """
+@page { size: A4; margin: 16mm }
 @media print {
+  .summary { break-after: page } .summary h1 { font-size: 16pt } dl.short { font-size: 9.5pt }
   body { font-size: 10.5pt; max-width: none; padding: 0 }
   h2, h3 { break-after: avoid } tr, .verdict, dl.facts div { break-inside: avoid }
-  .scroll { overflow: visible } table.wide { min-width: 0 } th, td { font-size: 8.5pt }
+  .scroll { overflow: visible } th, td { font-size: 8.5pt }
   .verdict { border: 2px solid } svg { max-width: 12cm } .grid { grid-template-columns: 1fr 1fr }
   .screen, details:not([open]) { display: none }
 }
@@ -120,7 +141,7 @@ def stylesheet() -> str:
     """Return the whole style sheet. Dark colours are for screens only, because paper is white."""
     lines = "".join(_LINE.format(i=i, dash=dash) for i, dash in enumerate(_DASHES))
     dark = f"@media screen and (prefers-color-scheme: dark) {{\n{_root(DARK)}}}\n"
-    return f"{_root(LIGHT)}{_RULES}{lines}{dark}{_PRINT}"
+    return f"{_root(LIGHT)}{_RULES}{lines}{dark}{_NARROW}{_BESIDE}{_PRINT}"
 
 
 def policy(style: str) -> str:

@@ -7,7 +7,7 @@ are a fixed, even pattern in the box.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,8 +17,10 @@ from scipy.stats import qmc
 from dpkernel.data.domain import Column, Domain, Interval, Levels
 from dpkernel.estimators.base import resolve_domain
 from dpkernel.estimators.curator import PrivateCurator
+from dpkernel.estimators.regressor.kernel_choice import relevance_of as shares_by_column
 from dpkernel.foundations.errors import DPKernelError
 from dpkernel.foundations.types import Array, is_real
+from dpkernel.models.features.learned import LearnedFeatures
 from dpkernel.models.features.linear import LinearFeatures
 from dpkernel.outputs.report.encoding import DeclaredColumn, Table, grouped
 from dpkernel.outputs.report.style import LINES
@@ -31,7 +33,8 @@ _MOST_COLUMNS = 200  # columns that are compared to find those with the largest 
 _MOST_IN_ALL = 10_000  # columns of the even pattern
 _LOG_POINTS = 7  # the even pattern has 2^7 points
 _STEPS = 25  # points on the horizontal axis of a picture
-_MOST_LEVELS = 12
+_MOST_LEVELS = 12  # levels in a picture
+_MOST_COMPARED = 200  # levels that are compared to find those
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,7 @@ class View:
     quantity: str
     ask: Callable[[Table], Array]  # rows -> one column per prediction
     encode: Callable[[Table], Table]  # rows -> rows as the model expects them
+    sizes: tuple[int, ...]  # how many columns of the model each column stands for
 
 
 @dataclass(frozen=True)
@@ -95,7 +99,7 @@ def view_of(model: Any, declared: Sequence[DeclaredColumn] | None = None) -> Vie
     stated = getattr(getattr(model, "_domain", None), "names", None)
     known = stated if found is None else found
     names = [f"column {i + 1}" for i in range(len(columns))] if known is None else known
-    columns, encode = grouped(columns, declared)
+    columns, sizes, encode = grouped(columns, declared)
     if declared is not None:
         names = [one.name for one in declared]
     ask, quantity, labels = _method(model, last)
@@ -106,7 +110,7 @@ def view_of(model: Any, declared: Sequence[DeclaredColumn] | None = None) -> Vie
     def answer(table: Table) -> Array:
         return _answers(ask, encode(table))
 
-    return View(columns, named, tuple(answers), quantity, answer, encode)
+    return View(columns, named, tuple(answers), quantity, answer, encode, sizes)
 
 
 def dependences(view: View) -> tuple[list[Dependence], int]:
@@ -157,6 +161,28 @@ def coefficients_of(model: Any) -> Coefficients | None:
     )
 
 
+def relevance_of(model: Any, statistics: Mapping[str, Any], view: View) -> list[tuple[str, float]]:
+    """Return how much the model depends on each column, most first; empty if it was not released.
+
+    The columns of 0 and 1 of an encoded category have to change together, so their share is computed
+    from the released function.
+    """
+    kernel = statistics.get("kernel")
+    values = kernel.get("relevance") if isinstance(kernel, Mapping) else None
+    if not isinstance(values, list) or len(values) != sum(view.sizes):
+        return []
+    if not all(map(is_real, values)) or not sum(values) > 0:
+        return []
+    features = getattr(model, "feature_map_", None)
+    if max(view.sizes) > 1 and isinstance(features, LearnedFeatures):
+        functions = np.asarray(model.coef_).reshape(features.n_outputs, -1)
+        silent = np.zeros(features.n_outputs)
+        values = shares_by_column(features, functions, silent, view.sizes).tolist()
+    if len(values) != len(view.names):
+        return []
+    return sorted(zip(view.names, values, strict=True), key=lambda pair: -pair[1])
+
+
 def spread_of(model: Any, view: View) -> Array | None:
     """Return the standard deviation of a new target that the model states, averaged over the box.
 
@@ -176,14 +202,19 @@ def _dependence(view: View, j: int, log_points: int, steps: int) -> Dependence:
     column, base = view.columns[j], _pattern(view.columns, log_points)
     levels, left_out = isinstance(column, Levels), 0
     if isinstance(column, Levels):
-        places: tuple[Any, ...] = column.values[:_MOST_LEVELS]
-        left_out = len(column.values) - len(places)
+        places: tuple[Any, ...] = column.values[:_MOST_COMPARED]
     else:
         places = tuple(np.linspace(column.low, column.high, steps).tolist())
     table = np.repeat(base[None], len(places), axis=0)
     for i, place in enumerate(places):
         table[i, :, j] = place
     answers = view.ask(table.reshape(-1, table.shape[2])).reshape(len(places), len(base), -1)
+    if isinstance(column, Levels) and len(places) > _MOST_LEVELS:
+        order = np.argsort(answers.mean(axis=1)[:, 0])
+        half = _MOST_LEVELS // 2  # the levels with the largest and the smallest answers are shown
+        kept = np.sort(np.concatenate([order[:half], order[-half:]]))
+        left_out = len(column.values) - len(kept)
+        places, answers = tuple(places[i] for i in kept), answers[kept]
     low, high = np.quantile(answers, [0.1, 0.9], axis=1)
     return Dependence(view.names[j], places, levels, answers.mean(axis=1), low, high, left_out)
 

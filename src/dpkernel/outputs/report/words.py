@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from dpkernel.foundations.types import Neighbours
 from dpkernel.outputs.report.markup import number
 
 MECHANISMS: dict[str, str] = {
@@ -62,7 +61,7 @@ STATISTICS: dict[str, str] = {
     "training_mse": "mean squared error on the training data",
     "training_r2": "share of the variance explained on the training data (R²)",
     "held_out_mse": "mean squared error on held-out folds",
-    "residual_scale": "typical size of what the model leaves unexplained",
+    "residual_scale": "standard deviation of the errors, in which the few largest ones hardly count",
     "regularisation": "regularisation that was chosen",
     "leading_features": "number of features that was chosen",
 }
@@ -96,18 +95,6 @@ PUBLIC: dict[str, str] = {
     "ranges": "ranges of the columns",
     "cells": "budget of the fit itself, without the counts of cells",
 }
-
-_CHANGES = {
-    Neighbours.REPLACE_ONE: ("replaced by any other", "replaced by any other rows, however many"),
-    Neighbours.ZERO_OUT: ("blanked", "blanked"),
-    Neighbours.ADD_REMOVE: ("added or removed", "added or removed"),
-}
-
-
-def protected(neighbours: Neighbours, unit: str) -> str:
-    """Return in words which change of the data the guarantee is about."""
-    record, rows = _CHANGES[neighbours]
-    return f"all rows of one unit, {rows}" if unit == "group" else f"one record, {record}"
 
 
 def factor(epsilon: float) -> str:

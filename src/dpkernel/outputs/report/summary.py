@@ -1,0 +1,77 @@
+"""The first section of a report: everything that a reader in a hurry needs, on one sheet of paper."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dpkernel.foundations.types import is_real
+from dpkernel.outputs.report.markup import Html, cut, number, tag
+from dpkernel.outputs.report.quality import Figure
+from dpkernel.outputs.report.sections import facts, sentence, verdict_box
+from dpkernel.privacy.certificate import Certificate
+from dpkernel.privacy.ledger import Ledger
+from dpkernel.selection.score import PrivateScore
+
+_LONGEST = 400  # characters of an entry; the sections below have everything
+_MOST = 4  # numbers, columns and lines of an entry
+_IN_WORDS = ("protects", "how strongly", "released", "not released", "cost", "not covered")
+
+
+def summary(
+    title: str,
+    certificate: Certificate,
+    against: Sequence[str],
+    *,
+    figures: Sequence[Figure],
+    scores: dict[str, PrivateScore],
+    relevance: Sequence[tuple[str, float]],
+    cells: Sequence[str],
+    ledger: Ledger | None,
+) -> Html:
+    """Return the guarantee, the quality, what the model looks at and the budget, in short."""
+    told = dict(certificate._lines()) if certificate.releases else {}
+    entries = [(name, sentence(told[name])) for name in _IN_WORDS if name in told]
+    scored = [Figure(s.metric, name, s.value, s.low, s.high) for name, s in scores.items()]
+    quality = [_quality(f) for f in [*scored, *figures][:_MOST]]
+    entries.append(("quality", "; ".join(quality) or "No number was released"))
+    if relevance:
+        looks = ", ".join(f"{cut(name, 40)} {share:.0%}" for name, share in relevance[:_MOST])
+        entries.append(("looks at", f"Above all {looks}"))
+    if cells:
+        entries.append(("cells", " ".join([cells[0], "; ".join(cells[1 : 1 + _MOST])])))
+    if ledger is not None:
+        entries.append(("budget", _budget(ledger)))
+    entries.append(
+        ("verify", "The certificate is at the end of this page; `dpkernel verify` reads it")
+    )
+    rows = (part for name, text in entries for part in _entry(name, cut(text, _LONGEST)))
+    return tag(
+        "section",
+        tag("h1", cut(title, 120)),
+        verdict_box(certificate, against),
+        facts(certificate),
+        tag("dl", *rows, class_="short"),
+        class_="summary",
+    )
+
+
+def _entry(name: str, text: str) -> tuple[Html, Html]:
+    return tag("dt", name), tag("dd", text)
+
+
+def _quality(figure: Figure) -> str:
+    """Return a number and its interval, with three digits."""
+    if not is_real(figure.value):
+        return f"{cut(figure.name, 90)}: {cut(figure.value, 60)}"
+    ends = "" if figure.low is None else f" ({number(figure.low, 3)} to {number(figure.high, 3)})"
+    return f"{cut(figure.name, 90)}: {number(figure.value, 3)}{ends}"
+
+
+def _budget(ledger: Ledger) -> str:
+    spent = "nothing" if ledger.spent is None else f"ε = {number(ledger.spent.epsilon)}"
+    if ledger.budget is None:
+        return f"Spent {spent}; there is no ceiling"
+    left = ledger.remaining
+    rest = "nothing" if left is None else f"ε = {number(left.epsilon)}"
+    ceiling = number(ledger.budget.epsilon)
+    return f"Spent {spent} of the ceiling ε = {ceiling}; {rest} is left"
