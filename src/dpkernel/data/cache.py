@@ -178,6 +178,11 @@ def _in_memory(folder: str) -> bool:
     return bool(kinds) and kinds[max(kinds, key=len)] in ("tmpfs", "ramfs")
 
 
+def raw_bytes(values: Any) -> memoryview:
+    """Return the bytes of a contiguous array, without a copy."""
+    return memoryview(values.reshape(-1).view(np.uint8))
+
+
 class Spool:
     """Blocks of arrays in an unnamed temporary file, written once and read as often as needed.
 
@@ -200,7 +205,7 @@ class Spool:
         places = []
         for values in map(np.ascontiguousarray, block):
             places.append((self._end, values.shape, values.dtype))
-            rest = memoryview(values.reshape(-1).view(np.uint8))
+            rest = raw_bytes(values)
             while len(rest):
                 written = os.pwrite(self._file.fileno(), rest, self._end)
                 rest, self._end = rest[written:], self._end + written
@@ -212,7 +217,7 @@ class Spool:
 
     def _read(self, start: int, shape: tuple[int, ...], dtype: Any) -> Any:
         values = np.empty(shape, dtype)
-        rest = memoryview(values.reshape(-1).view(np.uint8))
+        rest = raw_bytes(values)
         while len(rest):
             count = os.preadv(self._file.fileno(), [rest], start)
             if not count:

@@ -16,7 +16,7 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
@@ -26,6 +26,7 @@ from dpkernel.data.domain import Domain, Interval, Levels, columns_of
 from dpkernel.data.labels import classes_of
 from dpkernel.data.people import RECORDS, People, PersonRule, table_of_people
 from dpkernel.data.tables import checked_table, without_traps
+from dpkernel.estimators.resuming import Beside, Resumable
 from dpkernel.estimators.surroundings import learned_before
 from dpkernel.foundations.errors import (
     BudgetExceededError,
@@ -113,16 +114,7 @@ class FitPlan(ABC):
         """Draw every release and build the model. The budget has been spent by now."""
 
 
-class Beside(Protocol):
-    """Another release that is made beside a fit."""
-
-    def joined(
-        self, make: Callable[[Budget], FitPlan], budget: Budget, relation: Neighbours
-    ) -> FitPlan:
-        """Return a plan for the whole budget; ``make`` returns the plan of the fit for a budget."""
-
-
-class PrivateEstimator(CountedClones):
+class PrivateEstimator(Resumable, CountedClones):
     """Base class of private estimators: parameters, data, ledger and certificate."""
 
     _constraints: ClassVar[Mapping[str, Constraint | tuple[Constraint, ...]]] = {}
@@ -193,12 +185,13 @@ class PrivateEstimator(CountedClones):
 
     # --- the one fit ------------------------------------------------------------------------------
 
-    def _fit(self, X: Any, y: Any = None, groups: Any = None) -> Self:
+    def _fit(self, X: Any, y: Any = None, groups: Any = None, resume: Any = None) -> Self:
         """Check parameters, open the table, plan, ask the ledger, prepare, spend, run, certify."""
-        try:
-            return self._complete(*self._planned_fit(X, y, groups))
-        finally:
-            self.__dict__.pop("_set_aside", None)
+        with self._resuming(resume):
+            try:
+                return self._complete(*self._planned_fit(X, y, groups))
+            finally:
+                self.__dict__.pop("_set_aside", None)
 
     def _complete(self, budget: Budget, plan: FitPlan) -> Self:
         """Carry out a plan and take over its result."""
@@ -210,9 +203,11 @@ class PrivateEstimator(CountedClones):
     def _planned_fit(self, X: Any, y: Any = None, groups: Any = None) -> tuple[Budget, FitPlan]:
         """Return the requested budget and the plan for this table, after checking both."""
         budget, relation = self._check_parameters()
+        beside: Beside | None = self.__dict__.get("_beside")
+        if self._resumes is not None:
+            self._recognise(X, y, groups, beside)
         if groups is None:
             table = self._open_table(X, y)
-            beside: Beside | None = self.__dict__.get("_beside")
             if beside is None:
                 return budget, self._make_plan(table, budget, relation)
             return budget, beside.joined(
@@ -223,11 +218,11 @@ class PrivateEstimator(CountedClones):
         plan.record = record
         return budget, plan
 
-    def _fit_beside(self, X: Any, y: Any, beside: Beside) -> Self:
+    def _fit_beside(self, X: Any, y: Any, beside: Beside, resume: Any = None) -> Self:
         """Fit, and make another release beside the fit, within the same budget and spend."""
         self._beside = beside
         try:
-            self.fit(X, y)
+            self.fit(X, y, **({} if resume is None else {"resume": resume}))
         finally:
             del self._beside
         return self
@@ -237,7 +232,8 @@ class PrivateEstimator(CountedClones):
     ) -> tuple[Fitted, Certificate]:
         """Pay for a plan and run it. This is the only place where an estimator spends."""
         label = (type(self).__name__ + OF_PEOPLE,) if plan.record else ()
-        self._check_ledger(plan.releases, budget, *label)
+        if self._resumes is None or not self._resumes.paid:
+            self._check_ledger(plan.releases, budget, *label)
         plan.prepare()
         noise = self._spend(plan.releases, budget, *label)
         found = plan.run(noise)
@@ -262,7 +258,8 @@ class PrivateEstimator(CountedClones):
 
     def _open_people(self, X: Any, y: Any, people: People) -> tuple[Any, str]:
         """Return the opened table of people, and how their rows became records."""
-        X, y, record = self._people(X, y, people, self.noise)
+        noise = self.noise if self._resumes is None else self._resumes.order()
+        X, y, record = self._people(X, y, people, noise)
         return self._open_table(X, y), record
 
     def _people(
@@ -344,8 +341,10 @@ class PrivateEstimator(CountedClones):
         _count_fit(self)
         ledger, plan, relation = self._spending(releases)
         source = self.noise.restarted() if isinstance(self.noise, SeededNoise) else self.noise
-        name = label or type(self).__name__
-        return ledger.spend(plan, name, claim=request, neighbours=relation, noise=source)
+        name, about = label or type(self).__name__, {"claim": request, "neighbours": relation}
+        if self._resumes is not None:
+            return self._spend_once(ledger, plan, name, about)
+        return ledger.spend(plan, name, **about, noise=source)  # type: ignore[arg-type]
 
     def _check_ledger(
         self, releases: Sequence[Release], request: Budget, label: str | None = None

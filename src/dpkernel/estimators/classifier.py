@@ -53,7 +53,7 @@ class MarginClassifier(LabelModel, ObjectiveModel):
     classes: Any
     class_weight: Mapping[Any, float] | None
 
-    def fit(self, X: Any, y: Any = None, groups: Any = None) -> Any:
+    def fit(self, X: Any, y: Any = None, groups: Any = None, resume: Any = None) -> Any:
         """Solve the problems on (X, y) and release their solutions.
 
         Nothing is spent if an argument or the data are refused.
@@ -67,8 +67,12 @@ class MarginClassifier(LabelModel, ObjectiveModel):
         groups : array of n ids or People, optional
             The person to whom each row belongs. A person with all their rows is then protected
             instead of a single row, and only the number of people is public; see ``People``.
+        resume : path, optional
+            A file from which an interrupted fit goes on, for what was already paid. It is made where
+            there is none, and is as secret as the table until the fit has ended; see
+            ``privacy.resume``. It needs one more pass over the table.
         """
-        return self._fit(X, y, groups)
+        return self._fit(X, y, groups, resume)
 
     def _open_table(self, X: Any, y: Any) -> Source:
         levels = self._declared()

@@ -188,7 +188,9 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any = None, groups: Any = None) -> PrivateKernelRidge:
+    def fit(
+        self, X: Any, y: Any = None, groups: Any = None, resume: Any = None
+    ) -> PrivateKernelRidge:
         """Release the noisy Gram matrix of (X, y) and solve for the model.
 
         Nothing is spent if an argument or the data are refused, or if a Dask graph fails.
@@ -207,8 +209,12 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
             memory. With folds, with ``solver="output"`` and for other tables, each person becomes
             one record. scikit-learn's grid searches pass groups to the splitter only, unless you
             call ``set_fit_request(groups=True)``.
+        resume : path, optional
+            A file from which an interrupted fit goes on, for what was already paid. It is made where
+            there is none, and is as secret as the table until the fit has ended; see
+            ``privacy.resume``. It needs one more pass over the table.
         """
-        return self._fit(X, y, groups)
+        return self._fit(X, y, groups, resume)
 
     _person_records: ClassVar[tuple[str, ...]] = (*RECORDS, "all")
 

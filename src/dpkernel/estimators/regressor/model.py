@@ -176,7 +176,9 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any = None, groups: Any = None) -> PrivateKernelRegressor:
+    def fit(
+        self, X: Any, y: Any = None, groups: Any = None, resume: Any = None
+    ) -> PrivateKernelRegressor:
         """Release the parts one after the other and build the model.
 
         Nothing is spent if an argument or the data are refused.
@@ -190,8 +192,12 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
         groups : array of n ids or People, optional
             The person to whom each row belongs. A person with all their rows is then protected
             instead of a single row, and only the number of people is public; see ``People``.
+        resume : path, optional
+            A file from which an interrupted fit goes on, for what was already paid. It is made where
+            there is none, and is as secret as the table until the fit has ended; see
+            ``privacy.resume``. It needs one more pass over the table.
         """
-        return self._fit(X, y, groups)
+        return self._fit(X, y, groups, resume)
 
     def _check_parameters(self) -> tuple[Budget, Neighbours]:
         budget, relation = super()._check_parameters()

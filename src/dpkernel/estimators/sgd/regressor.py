@@ -183,7 +183,9 @@ class PrivateSGDRegressor(RegressorMixin, SGDModel):
         self.accept = accept
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any = None, groups: Any = None) -> PrivateSGDRegressor:
+    def fit(
+        self, X: Any, y: Any = None, groups: Any = None, resume: Any = None
+    ) -> PrivateSGDRegressor:
         """Run SGD on (X, y) and release the model.
 
         Nothing is spent if an argument or the data are refused.
@@ -196,8 +198,12 @@ class PrivateSGDRegressor(RegressorMixin, SGDModel):
         groups : array of n ids or People, optional
             The person to whom each row belongs. A person with all their rows is then protected
             instead of a single row, and only the number of people is public; see ``People``.
+        resume : path, optional
+            A file from which an interrupted fit goes on, for what was already paid. It is made where
+            there is none, and is as secret as the table until the fit has ended; see
+            ``privacy.resume``. It needs one more pass over the table.
         """
-        return self._fit(X, y, groups)
+        return self._fit(X, y, groups, resume)
 
     def _open_table(self, X: Any, y: Any) -> Source:
         self._problem()  # refuses bad parameters before it looks at the data
