@@ -271,9 +271,10 @@ def test_a_locked_ledger_is_one_sentence(study):
     assert len(result.stderr.splitlines()) == 1 and not (study / "locked.dpk").exists()
 
 
-def test_an_interrupt_before_the_draw_spends_nothing(study):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_before_the_draw_spends_nothing(study, number):
     before = spends(study)
-    pipe = study / "slow.csv"
+    pipe = study / f"slow{number:d}.csv"
     os.mkfifo(pipe)
     words = fit_words(study, "--out", study / "never.dpk")
     words = ("fit", pipe, *words[2:])
@@ -283,34 +284,57 @@ def test_an_interrupt_before_the_draw_spends_nothing(study):
     with pipe.open("w", encoding="utf-8") as file:  # waits until the command reads
         file.write("id,age,ward,sick,days\n" + "1,50,north,no,3\n" * 20_000)
         file.flush()
-        child.send_signal(signal.SIGINT)
+        child.send_signal(number)
         _, error = child.communicate(timeout=60)
     assert child.returncode == 130 and "Interrupted. Nothing was spent." in error
     assert "Traceback" not in error and spends(study) == before
 
 
-def test_an_interrupt_after_the_draw_says_that_the_spend_stays(study):
-    before = spends(study)
-    stop = (
-        "import sys, time, dpkernel.cli.fit as fit\n"
-        "from dpkernel.cli import app\n"
-        "def save(*_, **__):\n"
-        "    print('drawn', flush=True); time.sleep(60)\n"
-        "fit.save_model = save\n"
-        "app(sys.argv[1:])\n"
-    )
-    words = fit_words(study, "--out", study / "lost.dpk", "--epsilon", 1)
+STOP_AFTER_THE_DRAW = (
+    "import sys, time, dpkernel.cli.fit as fit\n"
+    "from dpkernel.cli import app\n"
+    "def save(*_, **__):\n"
+    "    print('drawn', flush=True); time.sleep(60)\n"
+    "fit.save_model = save\n"
+    "app(sys.argv[1:])\n"
+)
+
+
+def stopped_after_the_draw(words, number):
+    """Return what a fit says that gets a signal before it writes its model."""
     child = subprocess.Popen(
-        [sys.executable, "-c", stop, *map(str, words)],
+        [sys.executable, "-c", STOP_AFTER_THE_DRAW, *map(str, words)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
-    assert child.stdout.readline() == "drawn\n"
-    child.send_signal(signal.SIGINT)
+    assert child.stdout.readline() == "drawn\n", child.communicate()
+    child.send_signal(number)
     _, error = child.communicate(timeout=60)
-    assert child.returncode == 130 and "stays recorded in the ledger" in error
+    assert child.returncode in (130, -signal.SIGKILL)
+    return error
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_after_the_draw_says_that_the_spend_stays(study, number):
+    before = spends(study)
+    words = fit_words(study, "--out", study / "lost.dpk", "--epsilon", 0.5)
+    assert "stays recorded in the ledger" in stopped_after_the_draw(words, number)
     assert spends(study) == before + 1
+
+
+def test_an_interrupted_fit_is_finished_by_the_same_command(study):
+    before, file = spends(study), study / "fit.resume"
+    words = fit_words(study, "--out", study / "kept.dpk", "--epsilon", 0.5, "--resume", file)
+    told = stopped_after_the_draw(words, signal.SIGTERM)
+    assert f"--resume {file} finishes the fit and spends nothing more" in told
+    stopped_after_the_draw(words, signal.SIGKILL)
+    assert file.exists() and not (study / "kept.dpk").exists()
+    result = inside(*words)
+    assert result.returncode == 0, result.stderr
+    assert (study / "kept.dpk").exists() and not file.exists()
+    assert spends(study) == before + 1
+    assert inside("verify", study / "kept.dpk").returncode == 0
 
 
 @pytest.mark.slow

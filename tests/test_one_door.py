@@ -129,7 +129,7 @@ def users_of(word: str) -> set[str]:
         ("secrets", set()),
         ("SystemEntropy", {"foundations/entropy.py", "privacy/noise.py"}),
         ("SeededEntropy", {"foundations/entropy.py", "privacy/noise.py"}),
-        ("_MINT", {"privacy/noise.py", "privacy/ledger.py"}),
+        ("_MINT", {"privacy/noise.py", "privacy/ledger.py", "privacy/resume.py"}),
         ("samplers", {"privacy/noise.py"}),
         ("random_raw", {"foundations/entropy.py"}),
         # public randomness of feature maps, of a solver that is not private, of published algorithms

@@ -9,7 +9,7 @@ import pytest
 from scipy import sparse
 
 from dpkernel import BlockStream, Ledger, PrivateKernelClassifier
-from dpkernel.data import passes
+from dpkernel.data import cache
 from dpkernel.data.blocks import checked_blocks, rows_a_block
 from dpkernel.data.passes import Passes
 from dpkernel.data.sources import Source
@@ -130,7 +130,7 @@ def test_steps_and_sums_are_those_of_the_array(data, kind):
 
 
 def test_all_that_a_chain_keeps_fits_into_one_limit(data, monkeypatch):
-    monkeypatch.setattr(passes, "CACHE_BYTES", 100 * ROWS)
+    monkeypatch.setattr(cache, "_limits", cache.CacheLimits(100 * ROWS, 0))
     first = Passes(source_of("array", *data)).then(double, bytes_a_row=60)
     assert first.keeps and not first.then(double, bytes_a_row=41).keeps
     assert first.then(double, bytes_a_row=40).keeps

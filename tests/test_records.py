@@ -24,7 +24,7 @@ from dpkernel import (
     PrivateQuantileRegressor,
     SeededNoise,
 )
-from dpkernel.data import passes
+from dpkernel.data import cache
 from dpkernel.data.domain import unit_inputs
 from dpkernel.data.sources import Source
 from dpkernel.estimators.classifier import OneAgainstRest
@@ -299,11 +299,11 @@ def stream_of(X, y, rows, container=np.asarray):
     return BlockStream(blocks, n_rows=len(y))
 
 
-@pytest.mark.parametrize("cache", [0, 2**29])
-def test_arrays_frames_sparse_tables_and_streams_agree(data, cache, monkeypatch):
+@pytest.mark.parametrize("most", [(0, 0), (0, 2**29), (2**29, 0)])
+def test_arrays_frames_sparse_tables_and_streams_agree(data, most, monkeypatch):
     X, y = data
     reference = classifier().fit(X, y)
-    monkeypatch.setattr(passes, "CACHE_BYTES", cache)
+    monkeypatch.setattr(cache, "_limits", cache.CacheLimits(*most))
     close(classifier().fit(X, y), reference)
     close(classifier().fit(pd.DataFrame(X, columns=["a", "b", "c"]), pd.Series(y)), reference)
     close(classifier().fit(sparse.csr_array(X), y), reference)
@@ -382,7 +382,7 @@ def test_a_stream_that_fails_in_its_second_pass_spends_nothing(data):
 
 def test_memory_does_not_grow_with_the_rows(monkeypatch):
     """Out of core: neither the table nor its features are held."""
-    monkeypatch.setattr(passes, "CACHE_BYTES", 2**20)
+    monkeypatch.setattr(cache, "_limits", cache.CacheLimits(2**20, 0))
 
     def peak(blocks):
         def source():

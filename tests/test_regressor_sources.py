@@ -11,7 +11,7 @@ import pytest
 from scipy import sparse
 
 from dpkernel import BlockStream, Budget, Ledger, PrivateKernelRegressor, SeededNoise
-from dpkernel.data import passes
+from dpkernel.data import cache, passes
 from dpkernel.data.domain import Domain, Interval
 from dpkernel.data.sources import Source
 from dpkernel.estimators.regressor import BudgetPlan
@@ -149,18 +149,18 @@ def test_a_graph_that_fails_after_the_spend_says_so(data):
 
 def test_without_memory_for_the_blocks_the_model_is_the_same(data, monkeypatch):
     wanted = regressor().fit(*data).predict(data[0])
-    monkeypatch.setattr(passes, "CACHE_BYTES", 0)
+    monkeypatch.setattr(cache, "_limits", cache.CacheLimits(0, 0))
     for table, target in (data, SOURCES["stream"](*data)):
         model = regressor().fit(table, target)
         np.testing.assert_allclose(model.predict(data[0]), wanted, atol=1e-6)
 
 
-def peak_of_a_run(monkeypatch, cache):
+def peak_of_a_run(monkeypatch, most):
     """Return how much memory a fit of 6000 rows with 100 features takes beyond its table."""
     rng = np.random.default_rng(0)
     X = rng.uniform(-1, 1, (6000, 2))
     y = np.clip(X[:, 0], -1, 1)
-    monkeypatch.setattr(passes, "CACHE_BYTES", cache)
+    monkeypatch.setattr(cache, "_limits", cache.CacheLimits(most, 0))
     monkeypatch.setattr(passes, "rows_a_block", lambda columns: 256)
     target = Interval(-1, 1)
     plan = BudgetPlan(0.1, 0.0, (1.0, 1.0), 0.02, 0.05).filled()

@@ -17,7 +17,7 @@ from scipy import sparse
 from scipy.optimize import minimize
 
 from dpkernel import BlockStream, Budget, Certificate, Ledger, SeededNoise, load, save
-from dpkernel.data import passes
+from dpkernel.data import cache, passes
 from dpkernel.estimators.records import ROW_BOUND, RecordRecipe
 from dpkernel.estimators.sgd import plan, table
 from dpkernel.estimators.sgd.plan import SGDSetting, _gradient_errors
@@ -555,7 +555,7 @@ def test_every_kind_of_table_gives_the_same_model(data, tmp_path, monkeypatch, k
                 model = regressor(**options).fit(rows, target)
                 np.testing.assert_allclose(model.coef_, wanted.coef_, rtol=0, atol=1e-9)
                 assert model.certificate_.releases == wanted.certificate_.releases
-                patch.setattr(passes, "CACHE_BYTES", 0)
+                patch.setattr(cache, "_limits", cache.CacheLimits(0, 0))
         wanted = classifier(**options).fit(X, labels(y))
         given = (named,) if kind == "stream" else SOURCES[kind](X, labels(y), *args)
         model = classifier(**options).fit(*given)
@@ -569,7 +569,7 @@ ORDERS = ["output", "replacement, batches", "averaged shuffle", "short batches"]
 def test_records_made_again_give_the_same_model_in_any_order(data, monkeypatch, name):
     X, y = data
     wanted = regressor(**SCHEMES[name]).fit(X, y)
-    monkeypatch.setattr(passes, "CACHE_BYTES", 0)
+    monkeypatch.setattr(cache, "_limits", cache.CacheLimits(0, 0))
     for rows in (X, sparse.csr_matrix(X)):
         again = regressor(**SCHEMES[name]).fit(rows, y)
         np.testing.assert_allclose(again.coef_, wanted.coef_, rtol=0, atol=1e-9)
@@ -599,7 +599,7 @@ def test_streams_are_shuffled_in_memory_or_refused_with_advice(data, monkeypatch
     wanted = regressor(**OUTPUT).fit(X, y)
     model = regressor(**OUTPUT, sampling="shuffle").fit(stream(X, y))
     np.testing.assert_allclose(model.coef_, wanted.coef_, rtol=0, atol=1e-9)
-    monkeypatch.setattr(passes, "CACHE_BYTES", 0)
+    monkeypatch.setattr(cache, "_limits", cache.CacheLimits(0, 0))
     ledger = Ledger(budget=Budget(100.0, 1e-4))
     refused = [{**OUTPUT, "sampling": s} for s in ("shuffle", "replacement")]
     refused += [{**OUTPUT, "preset": "holder-9"}]
@@ -650,7 +650,7 @@ def test_a_table_that_changes_between_passes(data, monkeypatch, perturbation):
             regressor(**options).fit(rows, array.from_array(y, chunks=N))
         assert "0.12" not in str(caught.value)
     assert ledger.spends == []
-    monkeypatch.setattr(passes, "CACHE_BYTES", 0)
+    monkeypatch.setattr(cache, "_limits", cache.CacheLimits(0, 0))
     calls.clear()
     rows = array.from_array(X, chunks=(N, 2)).map_blocks(later, broken, meta=X[:0], dtype=float)
     after = perturbation == "gradient"  # an output is computed before it is paid for

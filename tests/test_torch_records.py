@@ -18,7 +18,7 @@ from dpkernel import (
     PrivateQuantileRegressor,
     SeededNoise,
 )
-from dpkernel.data import passes
+from dpkernel.data import cache
 from dpkernel.data.sources import Source
 from dpkernel.data.tensors import working_device
 from dpkernel.estimators.classifier import OneAgainstRest
@@ -91,10 +91,10 @@ def test_strange_rows_count_nothing(monkeypatch):
     assert z[3, 1] > 1e89 and 0 < weights[3] < 1e-170
 
 
-@pytest.mark.parametrize("cache", [0, 2**29])
+@pytest.mark.parametrize("most", [0, 2**29])
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-def test_sums_are_those_of_arrays(rng, dtype, cache, monkeypatch):
-    monkeypatch.setattr(passes, "CACHE_BYTES", cache)
+def test_sums_are_those_of_arrays(rng, dtype, most, monkeypatch):
+    monkeypatch.setattr(cache, "_limits", cache.CacheLimits(most, 0))
     monkeypatch.setattr(torch_records, "_CHUNK_BYTES", 2**19)  # several chunks of several products
     monkeypatch.setattr(torch_records, "BLOCK_ROWS", 700)
     X, y = rng.uniform(-1, 1, (9000, 3)), rng.integers(0, 3, 9000).astype(float)

@@ -12,6 +12,7 @@ from dpkernel.version import __version__
 if TYPE_CHECKING:
     from dpkernel import methods, selection
     from dpkernel.data.blocks import BlockStream
+    from dpkernel.data.cache import set_cache
     from dpkernel.data.domain import Domain, Interval, Levels
     from dpkernel.data.people import People
     from dpkernel.estimators import (
@@ -36,6 +37,7 @@ old_paths.install()
 # every public name, listed under its module
 _HOMES = {
     "data.blocks": ("BlockStream",),
+    "data.cache": ("set_cache",),
     "privacy.certificate": ("Certificate",),
     "data.domain": ("Domain", "Interval", "Levels"),
     "data.people": ("People",),
@@ -92,6 +94,7 @@ __all__ = [
     "read_header",
     "save",
     "selection",
+    "set_cache",
     "to_onnx",
     "verify_file",
 ]

@@ -7,10 +7,12 @@ from typing import Any
 
 
 def main() -> None:
-    """Run the command line. Ctrl-C prints one line, even while the program is loading."""
+    """Run the command line. Ctrl-C and SIGTERM print one line, even while the program is loading."""
     try:
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             signal.signal(signal.SIGINT, leave)  # until a command starts; see cli.output
+        if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, leave)
         from dpkernel.cli import app
     except KeyboardInterrupt:
         sys.exit(_interrupted())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -10,12 +11,14 @@ import typer
 from dpkernel.cli import options
 from dpkernel.cli.model_files import check_outputs, check_room, model_notes, report, save_model
 from dpkernel.cli.output import Output, command
+from dpkernel.data.cache import cache_limits, set_cache
 from dpkernel.data.people import People
 from dpkernel.data.table_files import encode_table, read_schema
 from dpkernel.data.table_files.schema import middles
 from dpkernel.estimators.cell_counts import LABEL, CellCounts
 from dpkernel.foundations.types import Neighbours
 from dpkernel.outputs.cells import cell_lines, unread_columns
+from dpkernel.privacy.resume import paid_budget
 
 Out = Annotated[Path, typer.Option(help="The model file to write.")]
 
@@ -60,6 +63,7 @@ def fit(
         ),
     ] = True,
     scratch: options.Scratch = None,
+    resume: options.Resume = None,
     wait: options.Wait = 30.0,
     force: options.Force = False,
 ) -> None:
@@ -67,9 +71,10 @@ def fit(
     schema = read_schema(bounds, target).with_group(group)
     declared = options.declared_target(schema)
     book = options.open_ledger(ledger, dataset, neighbours, wait)
-    budget = options.budget_of(epsilon, delta, book)
+    paid = None if resume is None else paid_budget(resume)
+    budget = options.budget_of(epsilon, paid.delta if paid and delta is None else delta, book)
     kind = options.estimator_class(task, estimator, pure=budget.pure)
-    watch = options.SpendWatch(book, ledger is not None)
+    watch = options.SpendWatch(book, ledger is not None, resume)
     output.on_interrupt = watch
     table = options.open_data(data, delimiter, decimal, thousands, encoding, file_format)
     schema = schema.select(table.header, table.name)
@@ -86,7 +91,9 @@ def fit(
     )
     People((), record)  # refuses an unknown record before it reads the data
     notes = model_notes(schema, task)
-    check_outputs([out, report_file], [data, bounds, ledger], force=force)
+    check_outputs([out, report_file], [data, bounds, ledger, resume], force=force)
+    if scratch is not None:
+        set_cache(**{**asdict(cache_limits()), "folder": scratch})
     for path in (out, report_file):
         if path is not None:
             check_room(path)
@@ -96,10 +103,14 @@ def fit(
         people = None if group is None else People(rows.ids, record)
         if counts and people is None:
             cells = CellCounts([rule.name for rule in rows.schema.rules], rows.counts)
-            model._fit_beside(*rows.training_data(), cells)
+            model._fit_beside(*rows.training_data(), cells, resume)
+        elif resume is not None:
+            model.fit(*rows.training_data(), groups=people, resume=resume)
         else:
             model.fit(*rows.training_data(), groups=people)
     save_model(model, out, notes, force=force)
+    if resume is not None:
+        resume.unlink(missing_ok=True)  # the model has all of it
     output.on_interrupt = lambda: f"{watch()} The model is in '{out}'."
     written = {"model": str(out)}
     if report_file is not None:

@@ -86,6 +86,13 @@ Record = Annotated[
     ),
 ]
 Scratch = Annotated[Path | None, typer.Option(help="Folder for a temporary copy of a large table.")]
+Resume = Annotated[
+    Path | None,
+    typer.Option(
+        help="A file in which the fit keeps what it has released. If the fit is interrupted, the same"
+        " command finishes it without spending again. Keep it as secret as the data.",
+    ),
+]
 Force = Annotated[bool, typer.Option("--force", help="Replace result files that exist already.")]
 EstimatorName = Annotated[
     str | None,
@@ -286,8 +293,8 @@ def settle(path: Path, wait: float) -> None:
 class SpendWatch:
     """Says what an interrupted or failed command has spent, according to its ledger."""
 
-    def __init__(self, ledger: Ledger, in_file: bool) -> None:
-        self._ledger, self._in_file = ledger, in_file
+    def __init__(self, ledger: Ledger, in_file: bool, resume: Path | None = None) -> None:
+        self._ledger, self._in_file, self._resume = ledger, in_file, resume
         self._before = len(ledger.spends)
 
     @property
@@ -301,6 +308,11 @@ class SpendWatch:
             spent = self.spent
         except DPKernelError:
             return "The ledger can't be read now. Its history will tell whether anything was spent."
+        if spent and self._resume is not None and self._resume.exists():
+            return (
+                f"What was spent is not lost: the same command with --resume {self._resume} finishes the"
+                " fit and spends nothing more."
+            )
         if not spent:
             return NOTHING_SPENT
         if self._in_file:

@@ -10,6 +10,7 @@ The exit codes are:
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import json
@@ -166,6 +167,10 @@ class Output:
         """Turn an exception of a command into one sentence and an exit code."""
         if getattr(signal.getsignal(signal.SIGINT), "while_loading", False):
             signal.signal(signal.SIGINT, signal.default_int_handler)
+        before = signal.getsignal(signal.SIGTERM)
+        if before is signal.SIG_DFL or getattr(before, "while_loading", False):
+            with contextlib.suppress(ValueError):  # only the main thread may set it
+                signal.signal(signal.SIGTERM, _stop)
         try:
             with warnings.catch_warnings():
                 warnings.showwarning = self._warn
@@ -201,6 +206,11 @@ class Output:
     def _warn(self, message: Any, category: type[Warning], *rest: Any, **more: Any) -> None:
         if issubclass(category, UserWarning) and category.__module__.startswith("dpkernel"):
             self.note(f"warning: {message}")
+
+
+def _stop(number: int, frame: Any) -> NoReturn:
+    """End a command that the system asks to end in the same way as Ctrl-C does."""
+    raise KeyboardInterrupt
 
 
 def command(app: typer.Typer, name: str | None = None, **options: Any) -> Callable[..., Any]:

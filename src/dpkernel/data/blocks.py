@@ -20,6 +20,7 @@ from dpkernel.foundations.types import Array, IntArray, is_whole
 
 BLOCK_ROWS = 4096
 _BLOCK_ENTRIES = 1 << 22  # largest number of entries of a dense block: 32 MB in double precision
+_READ_BYTES = 1 << 16  # read at once from each column of a Parquet file
 
 Block = tuple[Any, Any]
 
@@ -122,7 +123,7 @@ class BlockStream:
         return cls._from_batches(
             dataset.schema.names,
             dataset.count_rows(),
-            lambda names: dataset.to_batches(columns=names, batch_size=BLOCK_ROWS),
+            lambda names: arrow_batches(dataset, names, BLOCK_ROWS, "parquet"),
             target,
             columns,
         )
@@ -238,6 +239,24 @@ def library_of(value: Any) -> str:
 def is_stream(value: Any) -> bool:
     """Return whether a table is a stream, read block by block."""
     return isinstance(value, BlockStream) or library_of(value) == "dask"
+
+
+def arrow_batches(dataset: Any, names: Sequence[str], rows: int, kind: str) -> Iterator[Any]:
+    """Yield batches of these columns of an Arrow data set, with little more memory than one needs.
+
+    Arrow reads whole files ahead by default, so that its memory grows with their size.
+    """
+    for part in dataset.get_fragments():
+        if kind == "parquet" and set(names) <= set(part.physical_schema.names):
+            options = {"pre_buffer": False, "buffer_size": _READ_BYTES}
+            with part.open() as file:
+                found = _arrow("parquet").ParquetFile(file, **options)
+                yield from found.iter_batches(rows, columns=list(names), use_threads=False)
+        else:
+            ahead = {"batch_readahead": 1, "fragment_readahead": 1, "use_threads": False}
+            yield from part.to_batches(
+                dataset.schema, columns=list(names), batch_size=rows, **ahead
+            )
 
 
 def _arrow(module: str) -> Any:

@@ -3,7 +3,8 @@
 A ``Passes`` opens a table of any kind, knows its public sizes, and hands out its rows in blocks whose
 sizes follow from public numbers, always in the same order. It knows nothing of features or losses: a
 *step* is a function that makes the next block of a block, a *job* is a function of all blocks. What
-comes out of a step stays in memory where it fits and is made again each pass where it does not.
+comes out of a step is kept where there is room for it, in memory or on disk (``cache.py``), and is
+made again each pass where there is none.
 
 A Dask table is worked on where its chunks lie: steps and jobs are module-level functions, their
 arguments public or released, and what comes back are the results of the jobs, one per chunk.
@@ -19,12 +20,14 @@ from typing import Any, Self
 import numpy as np
 
 from dpkernel.data.blocks import BlockStream, checked_blocks, dense_rows, rows_a_block
+from dpkernel.data.cache import Room, kept_blocks, long_arrays
 from dpkernel.data.chunks import fetched, in_chunks
 from dpkernel.data.sources import Source
+from dpkernel.foundations.errors import DataError
 from dpkernel.foundations.threads import block_threads, in_threads
 from dpkernel.foundations.types import Array, IntArray
 
-CACHE_BYTES = 2**29  # what all steps of one chain keep in main memory, together
+_BLOCK_BYTES = 2**26  # the working memory that a step on one block may need
 
 Block = tuple[Any, ...]
 Step = tuple[Callable[..., Block], tuple[Any, ...]]
@@ -45,24 +48,30 @@ class Passes:
 
     Attributes
     ----------
-    keeps : bool
-        Whether the blocks after the last step stay in memory.
+    place : str
+        Where the blocks after the last step are kept: "memory", "disk" or, if they are not, "".
     """
 
     def __init__(
         self, source: Source, *, spent: bool = False, device_rows: int | None = None
     ) -> None:
         self.source, self.spent, self._device_rows = source, spent, device_rows
-        self.keeps, self._joined = False, False
+        self.place, self._size, self._joined = "", 0, False
         self._steps: tuple[Step, ...] = ()
         self._first = self  # the table itself, which reads the rows
         self._before: Self | None = None
-        self._kept: list[Block] | None = None
-        self._room = CACHE_BYTES
+        self._kept: Iterable[Block] | None = None
+        self._room = Room.found()
         if device_rows is not None:
             from dpkernel.data import tensors
 
-            self._room = tensors.room(tensors.working_device(source.X), CACHE_BYTES)
+            memory = tensors.room(tensors.working_device(source.X), self._room.more_memory)
+            self._room = Room(memory, 0, 0)
+
+    @property
+    def keeps(self) -> bool:
+        """Whether the blocks after the last step are kept."""
+        return bool(self.place)
 
     def then(
         self,
@@ -84,27 +93,52 @@ class Passes:
         found = copy.copy(self)
         found._before, found._kept, found._joined = self, None, joined
         found._steps = (*self._steps, (function, arguments))
-        size = self.source.n_rows * (bytes_a_row or 0)
-        fits = bytes_a_row is not None and size <= self._room
-        found.keeps = fits and (joined or self.source.kind != "dask")
-        found._room = self._room - size * found.keeps
+        found.place, found._size = "", self.source.n_rows * (bytes_a_row or 0)
+        if bytes_a_row is not None and (joined or self.source.kind != "dask"):
+            found.place, found._room = self._room.take(found._size)
         return found
 
     def prepare(self) -> None:
         """Make what is kept now, before anything is spent: a table that fails here costs nothing."""
+        if self._kept is None and self._before is not None:
+            self._before.prepare()
         if self.keeps:
             self.blocks()
 
     def blocks(self) -> Iterable[Block]:
-        """Return the blocks after the last step, from memory or made anew; Dask chunks are fetched."""
+        """Return the blocks after the last step, as kept or made anew; Dask chunks are fetched."""
+        if self._kept is None and self.keeps:
+            with block_threads(64, _BLOCK_BYTES) as threads:
+                self._keep(threads)
         if self._kept is not None:
             return self._kept
-        if self._before is None:
-            return self._read()
-        made = _stepped(self._before.blocks(), self._steps[-1:])
-        if self.keeps:
-            self._kept = [_join(made, self.source.n_rows)] if self._joined else list(made)
-        return made if self._kept is None else self._kept
+        return self._read() if self._before is None else self._made()
+
+    def _made(self, threads: int = 1) -> Iterator[Block]:
+        """Yield the blocks after the last step, in their order."""
+        assert self._before is not None
+        function, arguments = self._steps[-1]
+        blocks = self._before.blocks()
+        tasks = ((*block, *arguments) for block in blocks)
+        return in_threads(function, tasks, threads if self._device_rows is None else 1)
+
+    def _keep(self, threads: int) -> None:
+        """Make all blocks and keep them. A disk that turns out to be full keeps nothing."""
+        where, made = (self.place, self._room.folder), self._made(threads)
+        try:
+            if self._joined:
+                self._kept = [_join(made, self.source.n_rows, *where)]
+            else:
+                self._kept = kept_blocks(made, self.place, self._size, self._room.folder)
+        except OSError as error:
+            if self.place != "disk":
+                raise
+            if self._joined:  # whoever reaches rows by number has planned with this
+                raise DataError(
+                    "The disk has no room for the features of this table. Choose another folder or"
+                    " less room with dpkernel.set_cache(folder=..., disk=...)."
+                ) from error
+            self.place = ""
 
     def at(self, rows: IntArray) -> Iterator[Block]:
         """Yield the blocks of these rows of an array, in this order, made anew."""
@@ -133,6 +167,7 @@ class Passes:
         """Return the sums over all blocks of the arrays that function(*block, *arguments) returns."""
         if self.source.kind == "dask":  # every chunk is a job of its own, and may have no rows
             return _added(filter(None, self.run(_sum, function, arguments)))
+        self.prepare()  # on all threads; the sum takes them next
         with block_threads(64, 2**25) as threads:
             return _sum(self.blocks(), function, arguments, threads)
 
@@ -183,12 +218,12 @@ def _whole(pieces: Iterable[tuple[Any, Array]], step: int) -> Iterator[Block]:
         yield tuple(np.concatenate(parts) for parts in zip(*waiting, strict=True))
 
 
-def _join(blocks: Iterable[Block], n_rows: int) -> Block:
+def _join(blocks: Iterable[Block], n_rows: int, place: str, folder: str | None) -> Block:
     """Return one long block; the memory of two is never needed."""
     whole: Block = ()
     start = 0
     for block in blocks:
-        whole = whole or tuple(np.zeros((n_rows, *v.shape[1:]), v.dtype) for v in block)
+        whole = whole or long_arrays(n_rows, block, place, folder)
         stop = start + len(block[0])
         for values, part in zip(whole, block, strict=True):
             values[start:stop] = part

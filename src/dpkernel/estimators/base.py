@@ -16,7 +16,7 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
@@ -37,6 +37,7 @@ from dpkernel.data.places import in_places
 from dpkernel.data.sources import Source
 from dpkernel.data.tables import checked_table, without_traps
 from dpkernel.data.weights import with_sample_weight
+from dpkernel.estimators.resuming import Beside, Resumable
 from dpkernel.estimators.surroundings import learned_before
 from dpkernel.foundations.errors import (
     BudgetExceededError,
@@ -132,16 +133,7 @@ class FitPlan(ABC):
         """Draw every release and build the model. The budget has been spent by now."""
 
 
-class Beside(Protocol):
-    """Another release that is made beside a fit."""
-
-    def joined(
-        self, make: Callable[[Budget], FitPlan], budget: Budget, relation: Neighbours
-    ) -> FitPlan:
-        """Return a plan for the whole budget; ``make`` returns the plan of the fit for a budget."""
-
-
-class PrivateEstimator(CountedClones):
+class PrivateEstimator(Resumable, CountedClones):
     """Base class of private estimators: parameters, data, ledger and certificate."""
 
     _constraints: ClassVar[Mapping[str, Constraint | tuple[Constraint, ...]]] = {}
@@ -223,12 +215,20 @@ class PrivateEstimator(CountedClones):
 
     # --- the one fit ------------------------------------------------------------------------------
 
-    def _fit(self, X: Any, y: Any = None, groups: Any = None, sample_weight: Any = None) -> Self:
+    def _fit(
+        self,
+        X: Any,
+        y: Any = None,
+        groups: Any = None,
+        sample_weight: Any = None,
+        resume: Any = None,
+    ) -> Self:
         """Check parameters, open the table, plan, ask the ledger, prepare, spend, run, certify."""
-        try:
-            return self._complete(*self._planned_fit(X, y, groups, sample_weight))
-        finally:
-            self.__dict__.pop("_set_aside", None)
+        with self._resuming(resume):
+            try:
+                return self._complete(*self._planned_fit(X, y, groups, sample_weight))
+            finally:
+                self.__dict__.pop("_set_aside", None)
 
     def _complete(self, budget: Budget, plan: FitPlan) -> Self:
         """Carry out a plan and take over its result."""
@@ -257,6 +257,9 @@ class PrivateEstimator(CountedClones):
         else:
             table = self._weighted_table(X, y, sample_weight)
 
+        if self._resumes is not None:
+            self._recognise(X, table, beside)
+
         def make(smaller: Budget) -> FitPlan:
             return self._make_plan(table, smaller, relation)
 
@@ -269,11 +272,11 @@ class PrivateEstimator(CountedClones):
         table = self._open_table(X, y)
         return table if sample_weight is None else with_sample_weight(table, sample_weight)
 
-    def _fit_beside(self, X: Any, y: Any, beside: Beside) -> Self:
+    def _fit_beside(self, X: Any, y: Any, beside: Beside, resume: Any = None) -> Self:
         """Fit, and make another release beside the fit, within the same budget and spend."""
         self._beside = beside
         try:
-            self.fit(X, y)
+            self.fit(X, y, **({} if resume is None else {"resume": resume}))
         finally:
             del self._beside
         return self
@@ -283,7 +286,8 @@ class PrivateEstimator(CountedClones):
     ) -> tuple[Fitted, Certificate]:
         """Pay for a plan and run it. This is the only place where an estimator spends."""
         label = (type(self).__name__ + OF_PEOPLE,) if plan.record else ()
-        self._check_ledger(plan.releases, budget, *label)
+        if self._resumes is None or not self._resumes.paid:
+            self._check_ledger(plan.releases, budget, *label)
         plan.prepare()
         noise = self._spend(plan.releases, budget, *label)
         found = plan.run(noise)
@@ -323,7 +327,7 @@ class PrivateEstimator(CountedClones):
             X, y = table_of_people(self, X, y, ids.ids, rule, _as_they_come)
             record = "" if people is None else rule.record
         table = self._weighted_table(X, y, sample_weight)
-        return in_places(table, n_max, secret_order(self.noise)), record
+        return in_places(table, n_max, secret_order(self._order_noise())), record
 
     def _n_max(self) -> int:
         """Return the declared number of places."""
@@ -348,8 +352,12 @@ class PrivateEstimator(CountedClones):
 
     def _open_people(self, X: Any, y: Any, people: People) -> tuple[Any, str]:
         """Return the opened table of people, and how their rows became records."""
-        X, y, record = self._people(X, y, people, self.noise)
+        X, y, record = self._people(X, y, people, self._order_noise())
         return self._open_table(X, y), record
+
+    def _order_noise(self) -> NoiseSource | None:
+        """Return the source of a secret order; with a resume file, the order is always the same."""
+        return self.noise if self._resumes is None else self._resumes.order()
 
     def _people(
         self, X: Any, y: Any, people: People, noise: NoiseSource | None
@@ -430,8 +438,10 @@ class PrivateEstimator(CountedClones):
         _count_fit(self)
         ledger, plan, relation = self._spending(releases)
         source = self.noise.restarted() if isinstance(self.noise, SeededNoise) else self.noise
-        name = label or type(self).__name__
-        return ledger.spend(plan, name, claim=request, neighbours=relation, noise=source)
+        name, about = label or type(self).__name__, {"claim": request, "neighbours": relation}
+        if self._resumes is not None:
+            return self._spend_once(ledger, plan, name, about)
+        return ledger.spend(plan, name, **about, noise=source)  # type: ignore[arg-type]
 
     def _check_ledger(
         self, releases: Sequence[Release], request: Budget, label: str | None = None

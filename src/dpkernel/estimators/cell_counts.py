@@ -6,6 +6,7 @@ hundredth of the fit's mu^2. They are released with the fit, in one spend and un
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -65,6 +66,10 @@ class CellCounts:
             if Plan(tuple(parts)).profile.supports(budget):
                 return found
         return make(budget)
+
+    def fingerprint(self, key: bytes) -> str:
+        """Return a keyed fingerprint of the counts."""
+        return hashlib.blake2b(self.counts.tobytes(), key=key, digest_size=32).hexdigest()
 
 
 class CountedPlan(FitPlan):

@@ -113,7 +113,11 @@ class LawPlan(FitPlan):
         LearnedFeatures(size, random_state=seed).check()  # a bad seed raises before the spend
         self._dtype = "float32" if n >= _FLOAT32_FROM else "float64"
         self._passes = RecordPasses(source, spent=True).then(
-            _to_unit, domain, self._dtype, source.weighted, bytes_a_row=8 * (d + 2)
+            _to_unit,
+            domain,
+            self._dtype,
+            source.weighted,
+            bytes_a_row=d * np.dtype(self._dtype).itemsize + 16,
         )
         self._layout = score_layout(d, n, relation)
         weights = {f"columns {j}": w for j, w in enumerate(column_looks(signal, d), 1)}
@@ -168,6 +172,7 @@ class LawPlan(FitPlan):
                 made[loss] = stage, self._scaled(rows, stage)
             stage, scaled = made[loss]
             with self._part(label if self._problems.single else f"{label} {number}"):
+                scaled.prepare()
                 records = scaled.records(loss, Weighted(targets, several=False))
                 solve = stage_solver(self._sizes.n_rows, stage, records, mechanism, loss)
                 beta = mechanism.release(solve, noise)

@@ -201,7 +201,12 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
         self.verbose = verbose
 
     def fit(
-        self, X: Any, y: Any = None, groups: Any = None, sample_weight: Any = None
+        self,
+        X: Any,
+        y: Any = None,
+        groups: Any = None,
+        sample_weight: Any = None,
+        resume: Any = None,
     ) -> PrivateKernelRidge:
         """Release the noisy Gram matrix of (X, y) and solve for the model.
 
@@ -225,8 +230,12 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
             How much each row counts. It needs a table in memory, and no ``groups``. A weight must be
             public or follow from its own row alone: weights that were computed from several rows,
             such as one divided by the number of rows of a class, are a release without noise.
+        resume : path, optional
+            A file from which an interrupted fit goes on, for what was already paid. It is made where
+            there is none, and is as secret as the table until the fit has ended; see
+            ``privacy.resume``. It needs one more pass over the table.
         """
-        return self._fit(X, y, groups, sample_weight)
+        return self._fit(X, y, groups, sample_weight, resume)
 
     _person_records: ClassVar[tuple[str, ...]] = (*RECORDS, "all")
     _places = True

@@ -67,7 +67,14 @@ class RobustModel(RegressorMixin, MultiOutputMixin, ObjectiveModel):
         tuple[str, ...]
     ] = ()  # parameters of the loss that users state in units of y
 
-    def fit(self, X: Any, y: Any = None, groups: Any = None, sample_weight: Any = None) -> Any:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        groups: Any = None,
+        sample_weight: Any = None,
+        resume: Any = None,
+    ) -> Any:
         """Solve the problems on (X, y) and release their solutions.
 
         Nothing is spent if an argument or the data are refused.
@@ -85,8 +92,12 @@ class RobustModel(RegressorMixin, MultiOutputMixin, ObjectiveModel):
             How much each row counts. It needs a table in memory, and no ``groups``. A weight must be
             public or follow from its own row alone: weights that were computed from several rows,
             such as one divided by the number of rows of a class, are a release without noise.
+        resume : path, optional
+            A file from which an interrupted fit goes on, for what was already paid. It is made where
+            there is none, and is as secret as the table until the fit has ended; see
+            ``privacy.resume``. It needs one more pass over the table.
         """
-        return self._fit(X, y, groups, sample_weight)
+        return self._fit(X, y, groups, sample_weight, resume)
 
     def _open_table(self, X: Any, y: Any) -> Source:
         self._problems()  # refuses bad parameters before it looks at the data

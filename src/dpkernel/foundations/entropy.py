@@ -67,6 +67,11 @@ class SystemEntropy:
         return np.frombuffer(os.urandom(8 * count), dtype=np.uint64)
 
 
+def secret_key() -> bytes:
+    """Return 32 fresh bytes of the operating system's generator, for ``KeyedEntropy``."""
+    return os.urandom(32)
+
+
 class SeededEntropy:
     """Words from NumPy's PCG64, which are repeatable and therefore never private."""
 

@@ -43,6 +43,10 @@ class CuratorError(DPKernelError, RuntimeError):
     """A curator can't answer, or its file can't be read. Nothing was answered."""
 
 
+class ResumeError(DPKernelError, RuntimeError):
+    """An interrupted fit can't go on from its file as requested. Nothing was drawn."""
+
+
 class CertificateError(DPKernelError, ValueError):
     """A certificate is malformed, or its parameters do not support its claim."""
 

@@ -62,6 +62,7 @@ from dpkernel.privacy.noise import (
     Noise,
     NoiseSource,
     Plan,
+    ResumableNoise,
     SystemNoise,
     generator_of,
     is_private,
@@ -238,6 +239,43 @@ class Ledger(LedgerReader):
         source = _checked_source(noise, SystemNoise())
         plan, spend = self._line(what, label, claim, neighbours, is_private(source))
         number = self._store.append(spend, lambda s, earlier: admit(s, earlier, spend))
+        return self._noise(source, plan, number)
+
+    def resume(
+        self,
+        number: int,
+        what: Plan,
+        label: str,
+        *,
+        claim: Budget | None = None,
+        neighbours: Neighbours | str | None = None,
+        noise: NoiseSource,
+    ) -> Noise:
+        """Return the noise of a spend that is recorded already. Nothing further is recorded.
+
+        It serves a fit that goes on from its resume file: ``noise`` is the source of that file, which
+        gives the same noise however often it is asked. The other arguments are those of ``spend``.
+
+        Raises
+        ------
+        LedgerError
+            If this ledger has no such spend.
+        """
+        plan, spend = self._line(what, label, claim, neighbours, is_private(noise))
+        known = [old for old in self._store.spends() if old.number == number]
+        same = known and all(
+            getattr(known[0], name) == getattr(spend, name)
+            for name in ("label", "plan_text", "claim", "private", "part")
+        )
+        if not same or type(noise) is not ResumableNoise:
+            raise LedgerError(
+                f"This ledger has no spend {number} for these releases, so the fit can't go on with it."
+                " Pass the ledger that the fit was begun with. Nothing was drawn."
+            )
+        return self._noise(noise, plan, number)
+
+    def _noise(self, source: NoiseSource, plan: Plan, number: int) -> Noise:
+        """Return the right to draw the noise of a recorded spend."""
         marked: set[str] = set()
 
         def on_draw(part: str, _: object) -> None:
@@ -245,7 +283,9 @@ class Ledger(LedgerReader):
                 self._store.mark_drawn(number, part)
                 marked.add(part)
 
-        return Noise(_MINT, source, plan, self.neighbours, on_draw, self._part)
+        found = Noise(_MINT, source, plan, self.neighbours, on_draw, self._part)
+        found.number = number
+        return found
 
     def reserve(
         self,

@@ -2,7 +2,7 @@
 
 A source turns random words into noise. There are three: ``SystemNoise`` (the default),
 ``SeededNoise`` (for tests and reproductions, never private) and ``OpenDPNoise`` (OpenDP's exact
-sampler, which needs the extra ``[exact]``).
+sampler, which needs the extra ``[exact]``). A fit with a resume file uses ``ResumableNoise``.
 
 A ``Noise`` is the right to draw what one recorded spend paid for. Only a ledger creates one, and
 every mechanism needs one. Each part of the spend can be released as often as it was paid for and no
@@ -180,6 +180,26 @@ class OpenDPNoise(SystemNoise):
         return "OpenDPNoise()"
 
 
+class ResumableNoise(NoiseSource):
+    """Noise of a fit that can go on after an interruption: expanded from the keys of its resume file.
+
+    Only a ``ResumeFile`` creates it, and starts it anew with another key for each release.
+    """
+
+    def __init__(self, mint: object, journal: Any, seeded: bool) -> None:
+        if mint is not _MINT:
+            raise NoiseError("A ResumableNoise can't be made by hand. Call fit(..., resume=path).")
+        super().__init__(KeyedEntropy(b"", b"never started"))
+        self.journal, self._seeded = journal, seeded
+
+    def start(self, key: bytes) -> None:
+        """Begin the noise that belongs to a key."""
+        self._entropy = KeyedEntropy(key, b"noise")
+
+    def __reduce__(self) -> str:
+        raise NoiseError("A ResumableNoise can't be pickled or copied.")
+
+
 def secret_order(noise: NoiseSource | None) -> Callable[[int], IntArray]:
     """Return a function that draws a uniform order of n people, which is used and never released.
 
@@ -198,6 +218,8 @@ def is_private(source: NoiseSource) -> bool:
 
     The type of the source decides, not its attributes: a user's class could claim anything.
     """
+    if type(source) is ResumableNoise:  # its keys come from the operating system, or from a seed
+        return not source._seeded
     fresh = type(getattr(source, "_entropy", None)) is SystemEntropy
     return fresh and type(source) in (SystemNoise, OpenDPNoise)
 
@@ -206,7 +228,7 @@ def generator_of(source: NoiseSource) -> str:
     """Return the name of the generator behind a source, or "unknown" for a user's own class."""
     entropy = getattr(source, "_entropy", None)
     if is_private(source):
-        return "OpenDP and os.urandom" if type(source) is OpenDPNoise else SystemEntropy.generator
+        return _GENERATORS[type(source)]
     return entropy.generator if isinstance(entropy, (SeededEntropy, KeyedEntropy)) else "unknown"
 
 
@@ -319,11 +341,14 @@ class Plan:
         }
 
 
-TRUSTED_SOURCES = {  # generator: the sampler that belongs to it
-    "os.urandom": SystemNoise.sampler,
-    "OpenDP and os.urandom": OpenDPNoise.sampler,
+_GENERATORS: dict[type[NoiseSource], str] = {
+    SystemNoise: SystemEntropy.generator,
+    OpenDPNoise: "OpenDP and os.urandom",
+    ResumableNoise: "os.urandom, expanded by SHAKE-256",
 }
-_MINT = object()  # only ledger.py passes this object, so nobody else can create a Noise
+TRUSTED_SOURCES = {name: source.sampler for source, name in _GENERATORS.items()}
+# only ledger.py and resume.py pass this object, so nobody else can create a Noise
+_MINT = object()
 
 
 class Noise:
@@ -337,7 +362,11 @@ class Noise:
         The neighbouring relation of the ledger.
     ledger_part : str or None
         The declared disjoint part of the data set that the spend was made on, if any.
+    number : int
+        The number of the spend in its ledger; 0 if it has none of its own.
     """
+
+    number = 0
 
     def __init__(
         self,
@@ -366,6 +395,11 @@ class Noise:
 
     def __init_subclass__(cls) -> None:
         raise NoiseError("Noise has no subclasses: one could draw what no spend paid for.")
+
+    @property
+    def journal(self) -> Any:
+        """The resume file that keeps every release of this spend, or None."""
+        return self._source.journal if type(self._source) is ResumableNoise else None
 
     @property
     def private(self) -> bool:

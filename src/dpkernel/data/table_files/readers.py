@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from dpkernel.data.blocks import arrow_batches
 from dpkernel.data.cells import arrow_cells
 from dpkernel.data.table_files.spelling import PLAIN, Spelling
 from dpkernel.foundations.errors import DataError, ParameterError
@@ -262,10 +263,9 @@ def _open_arrow(path: Path, format: str = "ipc") -> TableFile:
 
     def read(wanted: Sequence[str], tell: Tell) -> Iterator[Columns]:
         step = _rows_a_block(len(wanted))
-        options = {"batch_size": step, "batch_readahead": 1, "fragment_readahead": 1}
         seen = 0
         try:
-            for batch in table.to_batches(columns=list(wanted), use_threads=False, **options):
+            for batch in arrow_batches(table, wanted, step, format):
                 if batch.num_rows:
                     yield {name: arrow_cells(batch.column(name), list) for name in wanted}
                     seen += batch.num_rows

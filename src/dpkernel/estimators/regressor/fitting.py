@@ -118,7 +118,12 @@ class Fitting(FitPlan):
         n, d, k = sizes.n_rows, sizes.n_inputs, sizes.n_targets
         self._dtype = "float32" if n >= _FLOAT32_FROM else "float64"
         self._passes = RecordPasses(source, spent=True).then(
-            _to_unit, domain, target, self._dtype, source.weighted, bytes_a_row=8 * (d + k + 1)
+            _to_unit,
+            domain,
+            target,
+            self._dtype,
+            source.weighted,
+            bytes_a_row=d * np.dtype(self._dtype).itemsize + 8 * (k + 1),
         )
         self._size: float = n  # the number of rows; of a weighted table it is released with y
         self._seed = int(features.random_state)
@@ -249,7 +254,7 @@ class Fitting(FitPlan):
     ) -> Callable[[Array], Array]:
         used = stage.used
         item = np.dtype(self._dtype).itemsize
-        records = rows.then(
+        made = rows.then(
             stage_records,
             column,
             stage.state.coefficients,
@@ -257,8 +262,15 @@ class Fitting(FitPlan):
             np.sqrt(stage.powers[used]),
             stage.clip,
             bytes_a_row=len(used) * item + 16,
-        ).records(Huber(1.0))
-        return stage_solver(self._sizes.n_rows, stage, records, mechanism, STAGE_LOSS)
+        )
+        records = made.records(Huber(1.0))
+        solve = stage_solver(self._sizes.n_rows, stage, records, mechanism, STAGE_LOSS)
+
+        def solved(b: Array) -> Array:
+            made.prepare()
+            return solve(b)
+
+        return solved
 
     def _new_scale(
         self, state: State, label: str, rows: RecordPasses, column: int, noise: Noise

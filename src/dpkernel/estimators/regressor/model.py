@@ -171,7 +171,12 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
         self.verbose = verbose
 
     def fit(
-        self, X: Any, y: Any = None, groups: Any = None, sample_weight: Any = None
+        self,
+        X: Any,
+        y: Any = None,
+        groups: Any = None,
+        sample_weight: Any = None,
+        resume: Any = None,
     ) -> PrivateKernelRegressor:
         """Release the parts one after the other and build the model.
 
@@ -190,8 +195,12 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
             How much each row counts. It needs a table in memory, and no ``groups``. A weight must be
             public or follow from its own row alone: weights that were computed from several rows,
             such as one divided by the number of rows of a class, are a release without noise.
+        resume : path, optional
+            A file from which an interrupted fit goes on, for what was already paid. It is made where
+            there is none, and is as secret as the table until the fit has ended; see
+            ``privacy.resume``. It needs one more pass over the table.
         """
-        return self._fit(X, y, groups, sample_weight)
+        return self._fit(X, y, groups, sample_weight, resume)
 
     _places = True
 

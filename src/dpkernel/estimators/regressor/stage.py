@@ -29,6 +29,7 @@ from dpkernel.foundations.types import Array, IntArray
 STAGE_ROW_BOUND = 0.9
 LARGEST_TARGET = 64.0  # residuals are limited to this many times the clip
 _EXPONENTS = (1.0, 1.5, 2.0)
+_ROWS = 256  # so few rows at a time stay in the cache
 
 
 @dataclass(frozen=True)
@@ -175,13 +176,18 @@ def stage_records(
 def scaled_rows(features: Array, used: IntArray, roots: Array) -> tuple[Array, Array]:
     """Return z = roots o (1, v) on the coordinates that are used, and the weight of each row."""
     z = np.empty((len(features), len(used)), dtype=features.dtype)
-    constant = used == 0
-    z[:, constant] = 1.0
-    z[:, ~constant] = features[:, used[~constant] - 1]
-    z *= roots.astype(features.dtype)
-    wide = z.astype(np.float64)
+    first = int(np.sum(used == 0))  # positions increase, so that the constant comes first
+    z[:, :first] = 1.0
+    factors = roots.astype(features.dtype)
     limit = STAGE_ROW_BOUND**2 * (1 - 2.0**-40)
-    weights = limit / np.maximum(np.add.reduce(wide * wide, axis=1), limit)
+    weights = np.empty(len(z))
+    for start in range(0, len(z), _ROWS):
+        part = slice(start, start + _ROWS)
+        np.take(features[part], used[first:] - 1, axis=1, out=z[part, first:], mode="clip")
+        z[part] *= factors
+        wide = z[part].astype(np.float64)
+        wide *= wide
+        weights[part] = limit / np.maximum(np.add.reduce(wide, axis=1), limit)
     return z, weights
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import fields
 from typing import Any, ClassVar, TypeVar, cast
 
@@ -48,6 +49,13 @@ class Mechanism(ABC):
     reference: ClassVar[str]
     assumptions: ClassVar[tuple[str, ...]] = ()
     sensitivity: Any
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Let releases go through the resume file of a fit, if it has one."""
+        super().__init_subclass__(**options)
+        for name in ("release", "release_gram"):
+            if name in cls.__dict__:
+                setattr(cls, name, _made_once(cls.__dict__[name]))
 
     @abstractmethod
     def profile(self) -> PrivacyProfile:
@@ -94,6 +102,23 @@ class Mechanism(ABC):
                 f" mechanism was calibrated for {self.sensitivity.neighbours.value!r}."
             )
         return noise.claim(self.profile(), mechanism=self)
+
+
+def _made_once(release: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a release that is read from the resume file of its fit where it was made before."""
+
+    @functools.wraps(release)
+    def kept(self: Mechanism, value: Any, noise: Noise, *more: Any, **options: Any) -> Any:
+        journal = noise.journal if isinstance(noise, Noise) else None
+        if journal is None:
+            return release(self, value, noise, *more, **options)
+        return journal.once(
+            self,
+            lambda: self._claim(noise),
+            lambda: release(self, value, noise, *more, **options),
+        )
+
+    return kept
 
 
 REGISTRY: dict[str, type[Mechanism]] = {}
