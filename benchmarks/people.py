@@ -13,8 +13,8 @@ repetition have the same seeds.
 ``cost`` writes benchmarks/results/people_cost.csv: 20,000 rows in all, of people with 1, 5 or 20 near
 rows. "Less budget for each row" is a fit without groups whose budget for a row is so small that the k
 rows of a person together have the stated one; this needs a public limit k on the rows of a person.
-``relations`` writes benchmarks/results/people_relations.csv: 10,000 independent rows at epsilon = 1 under
-every neighbouring relation. Under add-remove, the declared number of places is 1, 1.25 or 2 times 10,000.
+``relations`` writes benchmarks/results/people_relations.csv: 10,000 independent rows at epsilon = 1
+under every neighbouring relation. Under add-remove, 10,000, 12,500 or 20,000 places are declared.
 """
 
 from __future__ import annotations
