@@ -1,6 +1,6 @@
 """What it costs to protect people instead of rows, and which record of a person is best.
 
-``python benchmarks/people.py [--repetitions 10] [--only records|cost]``.
+``python benchmarks/people.py [--repetitions 10] [--only records|cost|relations]``.
 
 The truth is f(x) = 0.6 sin(3 x_1) + 0.4 x_2 x_3 on [-1, 1]^3. y is f(x) plus normal noise of deviation
 0.5, or the sign of this as a label. A person has a centre, drawn uniformly. "Repeat": all rows of a
@@ -13,6 +13,8 @@ repetition have the same seeds.
 ``cost`` writes benchmarks/results/people_cost.csv: 20,000 rows in all, of people with 1, 5 or 20 near
 rows. "Less budget for each row" is a fit without groups whose budget for a row is so small that the k
 rows of a person together have the stated one; this needs a public limit k on the rows of a person.
+``relations`` writes benchmarks/results/people_relations.csv: 10,000 independent rows at epsilon = 1
+under every neighbouring relation. Under add-remove, 10,000, 12,500 or 20,000 places are declared.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from provenance import made_by
 from threadpoolctl import threadpool_limits
 
 from dpkernel import (
+    AddRemove,
     People,
     PrivateKernelClassifier,
     PrivateKernelRegressor,
@@ -75,14 +78,19 @@ def visits(kind: str, people: int, rows: int, seed: int) -> tuple[np.ndarray, ..
 
 
 def error(
-    name: str, table: tuple[np.ndarray, ...], groups: Any, epsilon: float, seed: int
+    name: str,
+    table: tuple[np.ndarray, ...],
+    groups: Any,
+    epsilon: float,
+    seed: int,
+    relation: Any = "replace-one",
 ) -> float:
     """Return the error of one fit."""
     X, y, _ = table
     new = np.random.default_rng([10, seed]).uniform(-1, 1, (4000, 3))
     wanted = truth(new)
     labels = "Classifier" in name
-    model = MODELS[name](epsilon=epsilon, noise=SeededNoise(seed))
+    model = MODELS[name](epsilon=epsilon, noise=SeededNoise(seed), neighbours=relation)
     model.fit(X, (y > 0).astype(float) if labels else y, groups=groups)
     if labels:
         return float(np.mean((model.predict(new) > 0) != (wanted > 0)))
@@ -135,14 +143,35 @@ def cost(repetitions: int) -> list[list[str]]:
     return lines
 
 
+def relations(repetitions: int) -> list[list[str]]:
+    """Return the table of neighbouring relations."""
+    kinds = {
+        "replace-one": "replace-one",
+        "zero-out": "zero-out",
+        "add-remove, n_max = 10,000": AddRemove(10_000),
+        "n_max = 12,500": AddRemove(12_500),
+        "n_max = 20,000": AddRemove(20_000),
+    }
+    lines = [["model", *kinds]]
+    for name in MODELS:
+        cells = []
+        for relation in kinds.values():
+            tables = [visits("apart", 10_000, 1, seed) for seed in range(repetitions)]
+            found = [error(name, t, None, 1.0, seed, relation) for seed, t in enumerate(tables)]
+            cells.append(f"{np.mean(found):.4f}")
+        lines.append([name, *cells])
+        print(*lines[-1], flush=True)
+    return lines
+
+
 def main() -> None:
-    """Measure, and write both tables."""
+    """Measure, and write the tables."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--repetitions", type=int, default=10)
-    options.add_argument("--only", choices=("records", "cost"))
+    options.add_argument("--only", choices=("records", "cost", "relations"))
     given = options.parse_args()
     with threadpool_limits(1):
-        for measure in (records, cost):
+        for measure in (records, cost, relations):
             if given.only in (None, measure.__name__):
                 lines = measure(given.repetitions)
                 path = RESULTS / f"people_{measure.__name__}.csv"

@@ -137,8 +137,13 @@ QUICK = (
 )
 
 
-@pytest.mark.parametrize("record", ["auto", "one", "mean"])
-@pytest.mark.parametrize("name", QUICK)
+@pytest.mark.parametrize(
+    ("name", "record"),
+    [
+        pytest.param(name, record, marks=[] if name in QUICK else [pytest.mark.slow])
+        for name, record in itertools.product(OFFERED, ("auto", "one", "mean"))
+    ],
+)
 def test_no_removed_person_moves_a_statistic_more_than_certified(name, record):
     case, rng = OFFERED[name], np.random.default_rng(12)
     low, high = (0.0, 1.0) if case.labels else (-HUGE, HUGE)

@@ -95,7 +95,9 @@ class PrivateCurator(FunctionModel):
         processes can answer. Without one, the answers are lost when the process ends.
     most_answers : int
         How many points can tell something new.
-    neighbours, ledger, noise
+    neighbours : {"replace-one", "zero-out"}
+        The neighbouring relation of the guarantee.
+    ledger, noise
         See ``PrivateKernelRidge``.
     accept : tuple of str
         ``("idealised-arithmetic",)`` is always needed, because no theorem covers this noise in

@@ -57,7 +57,9 @@ class PrivateGridRegressor(FunctionModel, KernelModel):
         ``dpkernel.solvers.erm_schedules``.
     bounds, y_bounds
         See ``PrivateKernelRidge``. Both are required.
-    neighbours, ledger, noise
+    neighbours : {"replace-one", "zero-out"}
+        The neighbouring relation of the guarantee.
+    ledger, noise
         See ``PrivateKernelRidge``.
     accept : tuple of str
         ``("idealised-arithmetic",)`` is always needed, because no theorem covers this noise in

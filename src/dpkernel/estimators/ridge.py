@@ -89,10 +89,12 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
         numbers, or one number per column. A dict {name: (low, high)} or a data frame with "low" and
         "high" declares the columns by name. Bounds are not needed for Fourier features and random
         projections of kernels that are bounded everywhere.
-    y_bounds : (low, high)
-        The publicly known range of the target. It is required. Values outside are clipped.
-    neighbours : {"replace-one", "zero-out"}
-        The neighbouring relation of the guarantee.
+    y_bounds : (low, high), or one such pair per target
+        The publicly known range of the target. It is required. Values outside are clipped. For
+        several targets, one pair is used for all of them, or each is scaled to a pair of its own.
+    neighbours : {"replace-one", "zero-out"} or AddRemove
+        The neighbouring relation of the guarantee. ``AddRemove(n_max)`` also hides the number of
+        rows (with ``groups``: of people); ``n_max`` is a number that is known not to be exceeded.
     ledger : Ledger, optional
         The ledger that records the spend. Without one, each fit has a ledger of its own.
     noise : NoiseSource, optional
@@ -124,6 +126,7 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
     Guarantee
         (epsilon, delta)-DP for the stated neighbours. The number of rows, the bounds, the seed and
         the parameters are public; with ``folds`` above 1, so is the position of each row. With
+        ``AddRemove(n_max)``, n_max is public instead of the number of rows. With
         ``groups``, a neighbour replaces (or blanks) one unit with all its rows; n is the number of
         units, and the number of rows is protected, too.
     Sensitivity

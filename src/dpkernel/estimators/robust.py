@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -313,7 +314,7 @@ class PrivateQuantileRegressor(RobustModel):
         domain = self._resolve_domain(table, target)
         given = self.kernel, self.width, self.length_scale, self.features, self.regularisation
         free = all(map(is_auto, given)) and self.solver == "objective" and not budget.pure
-        if not free or domain.columns is None or table.target_shape:
+        if not free or domain.columns is None or math.prod(table.target_shape) > 1:
             return super()._make_plan(table, budget, relation)
         auto = self.n_features == "auto"
         size = FIXED_FEATURES if auto else int(self.n_features)

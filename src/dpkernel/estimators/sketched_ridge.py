@@ -58,8 +58,10 @@ class PrivateSketchedRidge(RegressorMixin, MultiOutputMixin, KernelModel):
     accept : tuple of str
         ``("idealised-arithmetic",)`` is always needed, because no theorem covers the rounding of
         noise that multiplies the data. The certificate names this assumption.
-    bounds, y_bounds, neighbours, ledger, noise, random_state
+    bounds, y_bounds, ledger, noise, random_state
         See ``PrivateKernelRidge``.
+    neighbours : {"replace-one", "zero-out"}
+        The neighbouring relation of the guarantee.
     verbose : bool
         Show a progress bar.
 

@@ -55,8 +55,9 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
         The publicly known range of the columns. It is required. Values outside are clipped. low and
         high are numbers, or one number per column. A dict {name: (low, high)} or a data frame with
         "low" and "high" declares the columns by name.
-    y_bounds : (low, high)
-        The publicly known range of the target. It is required. Values outside are clipped.
+    y_bounds : (low, high), or one such pair per target
+        The publicly known range of the target. It is required. Values outside are clipped. For
+        several targets, one pair is used for all of them, or each is scaled to a pair of its own.
     kernel : "auto", str or Kernel
         "auto" learns the kernel, or takes the Gaussian kernel where learning is not possible.
     length_scale : "auto", float or sequence of floats

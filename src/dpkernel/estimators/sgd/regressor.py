@@ -58,8 +58,8 @@ class PrivateSGDRegressor(RegressorMixin, MultiOutputMixin, SGDModel):
         "fixed" (the order of the rows) or "replacement" (a fresh random batch in each step); "auto"
         is "shuffle" where rows can be reached by number. For gradient perturbation: "uniform"
         (batches of a fixed size without replacement) or "poisson" (each row is included
-        independently; for zero-out neighbours only); "auto" is "poisson" for zero-out and "uniform"
-        otherwise.
+        independently; not for replace-one neighbours); "auto" is "uniform" for replace-one and
+        "poisson" otherwise.
     eta0 : "auto" or float
         The step size.
     alpha : "auto" or float

@@ -85,14 +85,17 @@ def facts(certificate: Certificate) -> Html:
     """Return the numbers at a glance."""
     public = certificate.public
     unit = certificate.unit
-    size = public.get("n_units") if unit == "group" else public.get("n_rows")
+    places = not certificate.neighbours.n_is_public
+    name = "n_places" if places else "n_units" if unit == "group" else "n_rows"
+    size = public.get(name)
     entries = [
         ("privacy loss ε", number(certificate.epsilon)),
         ("slack δ", number(certificate.delta)),
         ("releases with noise", number(len(certificate.releases))),
     ]
     if isinstance(size, int) and not isinstance(size, bool):
-        entries.insert(2, ("units" if unit == "group" else "rows", number(size)))
+        counted = "places for records" if places else "units" if unit == "group" else "rows"
+        entries.insert(2, (counted, number(size)))
     return tag("dl", *(tag("div", tag("dt", k), tag("dd", v)) for k, v in entries), class_="facts")
 
 

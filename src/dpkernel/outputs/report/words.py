@@ -79,6 +79,7 @@ METRICS: dict[str, str] = {
 PUBLIC: dict[str, str] = {
     "n_rows": "number of rows",
     "n_units": "number of units (persons)",
+    "n_places": "declared number of places for records",
     "n_columns": "number of columns",
     "unit": "what counts as one record",
     "feature_map": "how columns become features",
