@@ -19,7 +19,7 @@ import pytest
 
 from dpkernel import Certificate, GramStatistics, PrivateKernelRidge
 from dpkernel.foundations.errors import CertificateError
-from dpkernel.methods import PrivateCurator, PrivateSGDRegressor
+from dpkernel.methods import PrivateCurator, PrivateHuberRegressor, PrivateSGDRegressor
 from dpkernel.preprocessing import (
     PrivateBounds,
     PrivateImputer,
@@ -90,6 +90,12 @@ MAKERS = {
     "ridge, folds": lambda: fitted(ridge(folds=3)),
     "ridge, theorem": lambda: fitted(ridge(regularisation="lee-11", bounds=(-1, 1))),
     "sgd, theorem": lambda: fitted(sgd(perturbation="output", preset="holder-9")),
+    "pure output, Huber": lambda: fitted(
+        PrivateHuberRegressor(9.0, 0.0, solver="output", y_bounds=(-1, 1))
+    ),
+    "curator, logistic": lambda: fitted(
+        PrivateCurator(loss="logistic", bounds=(-1, 1), y_bounds=(-1, 1), accept=IDEALISED)
+    ),
     "pure output": lambda: fitted(ridge(solver="output", delta=0.0)),
     "ridge, units": lambda: (
         ridge(bounds=(-1, 1)).fit(*table(), groups=np.arange(ROWS) // 2).certificate_

@@ -14,7 +14,7 @@ from dpkernel import Budget, Ledger, PrivateKernelRidge, SeededNoise
 from dpkernel.cli import app, fit, model_files
 from dpkernel.estimators.outlook import MEASURES
 from dpkernel.outputs.model_file import save
-from dpkernel.proof.reproduce import FIGURES
+from dpkernel.proof.reproduce import CLAIMS, FIGURES
 
 
 @pytest.fixture
@@ -216,6 +216,7 @@ def test_reproduce_writes_what_the_paper_shows(study, monkeypatch):
         return [path]
 
     monkeypatch.setitem(FIGURES, ("lee-park-ahn", "fig0"), figure)
+    monkeypatch.setitem(CLAIMS, ("lee-park-ahn", "fig0"), CLAIMS["lee-park-ahn", "fig1"])
     line = "reproduce lee-park-ahn fig0 --quick --repetitions 2 --out . --json"
     told = json.loads(call(*words_of(line)).stdout)
     assert told["written"] == ["fig0.csv"]

@@ -269,8 +269,8 @@ def test_a_curator_classifies_and_is_opened_again_with_its_loss(table, tmp_path)
     curator = PrivateCurator(**options, regularisation=1.0).fit(X, np.where(y > 0, 2.0, -2.0))
     again = PrivateCurator.open(tmp_path / "a.db")
     assert again.loss == SmoothedHinge(0.25)
-    scores = curator.decision_function(X[:9])
-    np.testing.assert_array_equal(again.decision_function(X[:9]), scores)
+    scores = curator.margins(X[:9])
+    np.testing.assert_array_equal(again.margins(X[:9]), scores)
     np.testing.assert_allclose(curator.predict(X[:9]), 2 * np.clip(scores, -1, 1))
     assert np.mean((scores > 0) == (y[:9] > 0)) > 0.8
 

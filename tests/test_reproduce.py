@@ -19,6 +19,7 @@ from dpkernel.proof.reproduce import (
     FIGURES,
     lee_park_ahn,
     needs_songs,
+    repetitions,
     reproduce,
     wang_lei,
 )
@@ -153,7 +154,7 @@ def test_the_design_is_the_papers():
 def test_a_repetition_has_every_cell_and_repeats_itself():
     cells = synthetic(3, 2, TINY)
     found = {(c.method, c.epsilon, c.n_features): c for c in cells}
-    assert len(found) == len(cells) == 2 + 4 * 2 + 2
+    assert len(found) == len(cells) == 2 + 4 * 2 + 3
     assert len(found[PRINTED_1, 1.0, 4].error) == len(found[KERNEL_RIDGE, 0.0, 0].excess) == 2
     assert len(found[RIDGE, 1.0, 0].error) == 1
     # the noise of the test responses is all that is between error and excess of a good model
@@ -531,3 +532,14 @@ def test_songs_come_from_an_excerpt_unless_the_whole_table_is_asked_for(tmp_path
     some, again = (Request(tmp_path, "c", 1, data=data).songs() for _ in range(2))
     assert len(some.year) == 7000 and some.digest == again.digest
     assert len(Request(tmp_path, "c", 1, data=data, whole=True).songs().year) == 8000
+
+
+def test_a_choice_that_is_private_ends_at_every_budget(rng):
+    """Section 5's remark carried out: also where a search or the scaling itself would be refused."""
+    X = rng.normal(size=(80, 90)) * 50
+    y = np.clip(X[:, 0] / 5, -44, 44)
+    for raw in (None, (X[:40], X[40:])):
+        table = Table(X[:40], y[:40], X[40:], y[40:], None, 44.5, (-3, 3), (-44.5, 44.5), 16.0, raw)
+        for epsilon in (0.01, 1.0, 100.0):
+            found = repetitions._all_private(table, Budget(epsilon, 1e-3), generator(1))
+            assert found.shape == (40,) and np.isfinite(found).all()

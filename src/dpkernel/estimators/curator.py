@@ -288,10 +288,10 @@ class PrivateCurator(FunctionModel):
 
     def predict(self, X: Any) -> Array:
         """Answer at every row of X, inside ``y_bounds``. Questions and answers stay on record."""
-        inside = np.clip(self.decision_function(X), -1.0, 1.0)
+        inside = np.clip(self.margins(X), -1.0, 1.0)
         return np.asarray(self._domain.target.from_unit(inside))  # type: ignore[union-attr]
 
-    def decision_function(self, X: Any) -> Array:
+    def margins(self, X: Any) -> Array:
         """Return the answers of ``predict`` without clipping, for y scaled to [-1, 1].
 
         For a loss of margins, a positive answer stands for the positive class.

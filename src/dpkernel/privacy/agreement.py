@@ -84,7 +84,7 @@ def _sizes(public: JSON, lines: Sequence[Line], releases: Sequence[JSON]) -> Com
 
 def _losses(public: JSON, lines: Sequence[Line], releases: Sequence[JSON]) -> Comparisons:
     """Compare the loss with the slope in the sensitivity and the curvature in the mechanism."""
-    formulas = {line["formula"] for line in lines}
+    formulas = {_minimiser(line) for line in lines}
     if isinstance(public.get("loss"), str):
         if formulas & {"erm-ridge", "erm-lipschitz"}:
             yield "loss", public["loss"], "squared" if "erm-ridge" in formulas else "huber"
@@ -98,10 +98,19 @@ def _losses(public: JSON, lines: Sequence[Line], releases: Sequence[JSON]) -> Co
     if inside:
         yield "losses", len(losses), len(inside)
     for line in lines:
-        if line["formula"] == "erm-ridge":
+        if _minimiser(line) == "erm-ridge":
             yield "losses", [loss.kind for loss in losses], ["squared"]
-        if line in inside or (line["formula"] == "erm-lipschitz" and len(losses) <= 1):
+        if line in inside or (_minimiser(line) == "erm-lipschitz" and len(losses) <= 1):
             yield "losses", any(_is_of(loss, line) for loss in losses), True
+
+
+def _minimiser(line: Line) -> str:
+    """Return the formula of a release; of values of a minimiser, that of the minimiser itself."""
+    if line["formula"] != "erm-prediction":
+        return str(line["formula"])
+    return (
+        "erm-lipschitz" if "slope" in line else "erm-ridge" if "target" in line else "erm-bounded"
+    )
 
 
 def _is_of(loss: Loss, line: Line) -> bool:
@@ -124,7 +133,9 @@ def _scheme(public: JSON, lines: Sequence[Line], releases: Sequence[JSON]) -> Co
     if scheme["perturbation"] == "output":
         steps, batch, n_rows = (int(line[name]) for name in ("steps", "batch", "n_rows"))
         epoch = n_rows // batch if line["drop_last"] else -(-n_rows // batch)
-        if scheme["most_hits"] is not None:
+        if line["formula"] == "sgd-sampled":  # any number of hits is possible
+            yield "scheme.most_hits", scheme["most_hits"], None
+        elif scheme["most_hits"] is not None:
             yield "scheme.most_hits", scheme["most_hits"], -(-steps // epoch)
         orders = {"sgd-sampled": ["replacement"], "sgd-shuffled": ["shuffle"]}
         known = orders.get(line["formula"], ["shuffle", "fixed"])
