@@ -14,13 +14,13 @@ import uuid
 import warnings
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import _num_samples, check_is_fitted
 
 from dpkernel.data.domain import Domain, Interval, Levels, columns_of
 from dpkernel.data.labels import classes_of
@@ -327,7 +327,7 @@ class PrivateEstimator(CountedClones):
             # let a fit that a user has written refuse the rows now: a ledger without budget ends it
             relation = Neighbours.resolve(self.neighbours)
             draft.ledger = Ledger(budget=Budget(5e-324), neighbours=relation)
-            with contextlib.suppress(BudgetExceededError):
+            with _same_rows(draft, X), contextlib.suppress(BudgetExceededError):
                 draft.fit(X, y)
         return tuple(draft._planned_fit(X, y)[1].releases)
 
@@ -360,6 +360,32 @@ class PrivateEstimator(CountedClones):
         relation: Neighbours = releases[0].mechanism.sensitivity.neighbours
         ledger = Ledger(neighbours=relation) if self.ledger is None else self.ledger
         return ledger, Plan(parts), relation
+
+
+@contextlib.contextmanager
+def _same_rows(draft: PrivateEstimator, X: Any) -> Iterator[None]:
+    """Raise if a fit that a user has written plans for another number of rows than it was given.
+
+    That number would be public although it depends on the contents of the rows.
+    """
+    planned = draft._planned_fit
+    lengths: set[int] = set()
+
+    def watched(table: Any, *rest: Any, **named: Any) -> Any:
+        lengths.add(_num_samples(table))
+        return planned(table, *rest, **named)
+
+    draft.__dict__["_planned_fit"] = watched
+    try:
+        yield
+    finally:
+        del draft.__dict__["_planned_fit"]
+    if lengths - {_num_samples(X)}:
+        raise DataError(
+            f"The fit of {type(draft).__name__} leaves out or adds rows. How many there are would then"
+            " reveal something about their contents. Keep the number of rows, for example by replacing"
+            " what is missing, or drop rows before the fit. Nothing was spent."
+        )
 
 
 def _looking_around(fit: Callable[..., Any]) -> Callable[..., Any]:

@@ -40,7 +40,7 @@ class KernelModel(PrivateEstimator):
     """Base class of estimators with ``coef_`` and ``intercept_`` on a ``feature_map_``."""
 
     _constraints: ClassVar[Mapping[str, Constraint | tuple[Constraint, ...]]] = {
-        "epsilon": Real(0, math.inf),
+        "epsilon": Real(1e-100, math.inf),
         "delta": Real(0, 1),
         "kernel": (Choice(*KERNELS), Kind(Kernel)),
         "length_scale": (Choice("auto"), Real(0, math.inf), Kind(list, tuple, np.ndarray)),

@@ -115,7 +115,7 @@ class FunctionModel(RegressorMixin, PrivateEstimator):
     """Base class of regressions in a reproducing kernel space: parameters and data."""
 
     _constraints: ClassVar[Any] = {
-        "epsilon": Real(0, math.inf),
+        "epsilon": Real(1e-100, math.inf),
         "delta": Real(0, 1),
         "loss": Choice("squared", "huber"),
         "threshold": (Choice("auto"), Real(0)),
