@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import threading
 import uuid
 import warnings
 import weakref
@@ -406,15 +407,29 @@ def _looking_around(fit: Callable[..., Any]) -> Callable[..., Any]:
                 PrivacyWarning,
                 stacklevel=2,
             )
-        found = fit(self, *arguments, **options)
-        if learned and "certificate_" in self.__dict__:
-            self.certificate_ = self.certificate_.without(
-                f"what other steps of the pipeline learned without noise: {', '.join(learned)}; this"
-                " certificate covers the last step only"
-            )
+        with _lock_of(self):
+            found = fit(self, *arguments, **options)
+            if learned and "certificate_" in self.__dict__:
+                self.certificate_ = self.certificate_.without(
+                    f"what other steps of the pipeline learned without noise: {', '.join(learned)};"
+                    " this certificate covers the last step only"
+                )
         return found
 
     return watched
+
+
+_locks: weakref.WeakKeyDictionary[Any, threading.RLock] = weakref.WeakKeyDictionary()
+_all_locks = threading.Lock()
+
+
+def _lock_of(estimator: Any) -> threading.RLock:
+    """Return the lock that lets threads fit one object after the other, and not at once.
+
+    Otherwise a fit that has already spent could find the object in a state of another fit.
+    """
+    with _all_locks:
+        return _locks.setdefault(estimator, threading.RLock())
 
 
 _families: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
