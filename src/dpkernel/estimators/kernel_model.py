@@ -151,12 +151,16 @@ class KernelModel(PrivateEstimator):
             raise CertificateError("The columns of this model file do not fit its feature map.")
         if not all(a.dtype == np.float64 and np.isfinite(a).all() for a in arrays.values()):
             raise CertificateError("The arrays of this model file must be finite float64 numbers.")
+        given = _read_parameters(header, cls._get_param_names())
+        if "features" in cls._get_param_names() and "features" not in given:
+            given["features"] = features  # an object was given; another fit learns its centre anew
+            if any(release.label == "centre" for release in certificate.releases):
+                given["features"] = getattr(features, "base", None) or features
         model = cls(
             **{
-                **_read_parameters(header, cls._get_param_names()),
+                **given,
                 "epsilon": certificate.epsilon,
                 "delta": certificate.delta,
-                **({"features": features} if "features" in cls._get_param_names() else {}),
                 "bounds": domain if domain.columns is not None else None,
                 "neighbours": certificate.neighbours,
                 **cls._saved_parameters(header, domain),
