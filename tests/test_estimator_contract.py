@@ -202,6 +202,13 @@ def test_no_message_quotes_an_entry(build, data, method):
             assert method == "predict" or case == "dates", case
 
 
+def test_an_epsilon_too_small_for_floats_is_refused(build, data):
+    ledger = Ledger()
+    with pytest.raises(ParameterError, match=r"'epsilon' parameter of .* in the range \(1e-100, "):
+        build(epsilon=1e-300, ledger=ledger).fit(*data)
+    assert ledger.spends == []
+
+
 def test_an_exhausted_ledger_refuses_the_fit(build, data):
     ledger = Ledger(budget=Budget(1.0, 1e-6))
     model = build(epsilon=1.0, ledger=ledger).fit(*data)

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.base import clone
 from typer.testing import CliRunner
 
 import dpkernel
@@ -299,6 +300,26 @@ def test_every_class_of_format_1_has_a_committed_file():
 
 
 # parameters
+
+
+def test_a_clone_of_a_loaded_model_learns_its_features_anew(table, tmp_path):
+    """What a fit released must not become a public parameter of the next fit."""
+    X = np.tile(table[0], (25, 1))
+    y = np.where(X[:, 0] > 0, 1, 0)
+    for features in ("auto", "fourier", FourierFeatures(12, random_state=0)):
+        own = {} if features == "auto" else {"n_features": 12}
+        model = PrivateKernelClassifier(
+            epsilon=5.0, classes=[0, 1], bounds=(-1, 1), features=features, **own
+        ).fit(X, y)
+        loaded = load(save(model, tmp_path / "m.dpk"))
+        np.testing.assert_array_equal(loaded.decision_function(X), model.decision_function(X))
+        again = clone(loaded).fit(X, y)
+        assert [r.label for r in again.certificate_.releases] == [
+            r.label for r in model.certificate_.releases
+        ]
+        assert type(again.feature_map_) is type(model.feature_map_)
+        if isinstance(features, str):
+            assert loaded.features == features
 
 
 def test_a_loaded_sgd_model_has_its_parameters(table, tmp_path):

@@ -564,6 +564,36 @@ def test_fits_that_fail_after_the_spend_tell_nothing_but_that(strategy):
 
 
 @pytest.mark.parametrize("strategy", PAID)
+def test_a_fit_that_drops_rows_is_refused_before_anything_is_spent(strategy):
+    """The number of rows that are left depends on their contents, and nothing may quote it."""
+
+    class Dropping(PrivateKernelRidge):
+        def fit(self, X, y):
+            keep = X[:, 0] > -0.5
+            return super().fit(X[keep], y[keep])
+
+    class LateDropping(PrivateKernelRidge):
+        def fit(self, X, y):
+            granted = type(self.ledger) is not Ledger  # after the spend of the search
+            keep = X[:, 0] > -0.5 if granted else np.ones(len(y), bool)
+            return super().fit(X[keep], y[keep])
+
+    X, y = np.random.default_rng(0).uniform(-1, 1, (2, 60, 2))
+    for kind in (Dropping, LateDropping):
+        ledger = Ledger()
+        model = kind(bounds=(-1, 1), y_bounds=(-1, 1), n_features=8)
+        found = search(strategy, estimator=model, ledger=ledger)
+        if kind is Dropping:
+            with pytest.raises(DataError, match="leaves out or adds rows.*Nothing was spent"):
+                found.fit(X, y[:, 0])
+            assert ledger.spends == []
+        else:  # too late to refuse: its fit counts as a failed one
+            found.fit(X, y[:, 0])
+            known = (60, len(found._rows(60)[0]))
+            assert found.certificate_.public["n_rows"] in known and len(ledger.spends) == 1
+
+
+@pytest.mark.parametrize("strategy", PAID)
 @pytest.mark.parametrize("how", ["twice", "less noise", "another release"])
 def test_a_fit_is_held_to_its_plan(strategy, how):
     """The search paid for one fit of each candidate: what asks for more gets no noise."""

@@ -133,3 +133,34 @@ def test_threads_can_add_to_one_statistic(rng):
     tasks = ((slice(i, i + 3),) for i in range(0, 900, 3))
     list(in_threads(lambda rows: together.update(Z[rows], y[rows]), tasks, 4))
     assert together._pack() == alone.update(Z, y)._pack()
+
+
+def test_threads_fit_one_object_one_after_the_other(data):
+    """A fit that has spent must not end because of another fit of the same object."""
+    X, y = data[0][:2000], data[1][:2000]
+    ledger = Ledger()
+    model = build(ledger=ledger)
+    reading, done = threading.Event(), threading.Event()
+    errors = []
+
+    def blocks():
+        yield X[:1000], y[:1000]
+        reading.set()
+        done.wait(0.3)  # in which the other fit would end, if it did not wait
+        yield X[1000:], y[1000:]
+
+    def attempt(*rows):
+        try:
+            model.fit(*rows)
+        except BaseException as error:
+            errors.append(error)
+
+    first = threading.Thread(target=attempt, args=(BlockStream(blocks, n_rows=2000),))
+    first.start()
+    reading.wait(10)
+    second = threading.Thread(target=lambda: (attempt(X, y), done.set()))
+    second.start()
+    first.join()
+    second.join()
+    assert errors == [] and len(ledger.spends) == 2
+    assert np.isfinite(model.predict(X)).all()

@@ -10,17 +10,18 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import threading
 import uuid
 import warnings
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import _num_samples, check_is_fitted
 
 from dpkernel.data.blocks import library_of
 from dpkernel.data.domain import Domain, Interval, Intervals, Levels, columns_of
@@ -421,7 +422,7 @@ class PrivateEstimator(Resumable, CountedClones):
             # let a fit that a user has written refuse the rows now: a ledger without budget ends it
             relation = Neighbours.resolve(self.neighbours)
             draft.ledger = Ledger(budget=Budget(5e-324), neighbours=relation)
-            with contextlib.suppress(BudgetExceededError):
+            with _same_rows(draft, X), contextlib.suppress(BudgetExceededError):
                 draft.fit(X, y)
         return tuple(draft._planned_fit(X, y)[1].releases)
 
@@ -468,6 +469,32 @@ def _stated(public: Mapping[str, Any], plan: FitPlan) -> Mapping[str, Any]:
     return of_places(found) if plan.in_places else found
 
 
+@contextlib.contextmanager
+def _same_rows(draft: PrivateEstimator, X: Any) -> Iterator[None]:
+    """Raise if a fit that a user has written plans for another number of rows than it was given.
+
+    That number would be public although it depends on the contents of the rows.
+    """
+    planned = draft._planned_fit
+    lengths: set[int] = set()
+
+    def watched(table: Any, *rest: Any, **named: Any) -> Any:
+        lengths.add(_num_samples(table))
+        return planned(table, *rest, **named)
+
+    draft.__dict__["_planned_fit"] = watched
+    try:
+        yield
+    finally:
+        del draft.__dict__["_planned_fit"]
+    if lengths - {_num_samples(X)}:
+        raise DataError(
+            f"The fit of {type(draft).__name__} leaves out or adds rows. How many there are would then"
+            " reveal something about their contents. Keep the number of rows, for example by replacing"
+            " what is missing, or drop rows before the fit. Nothing was spent."
+        )
+
+
 def _looking_around(fit: Callable[..., Any]) -> Callable[..., Any]:
     """Return a ``fit`` that warns, before it spends, if a pipeline around it learned without noise.
 
@@ -486,15 +513,29 @@ def _looking_around(fit: Callable[..., Any]) -> Callable[..., Any]:
                 PrivacyWarning,
                 stacklevel=2,
             )
-        found = fit(self, *arguments, **options)
-        if learned and "certificate_" in self.__dict__:
-            self.certificate_ = self.certificate_.without(
-                f"what other steps of the pipeline learned without noise: {', '.join(learned)}; this"
-                " certificate covers the last step only"
-            )
+        with _lock_of(self):
+            found = fit(self, *arguments, **options)
+            if learned and "certificate_" in self.__dict__:
+                self.certificate_ = self.certificate_.without(
+                    f"what other steps of the pipeline learned without noise: {', '.join(learned)};"
+                    " this certificate covers the last step only"
+                )
         return found
 
     return watched
+
+
+_locks: weakref.WeakKeyDictionary[Any, threading.RLock] = weakref.WeakKeyDictionary()
+_all_locks = threading.Lock()
+
+
+def _lock_of(estimator: Any) -> threading.RLock:
+    """Return the lock that lets threads fit one object after the other, and not at once.
+
+    Otherwise a fit that has already spent could find the object in a state of another fit.
+    """
+    with _all_locks:
+        return _locks.setdefault(estimator, threading.RLock())
 
 
 _families: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()

@@ -42,7 +42,7 @@ class KernelModel(PrivateEstimator):
     """Base class of estimators with ``coef_`` and ``intercept_`` on a ``feature_map_``."""
 
     _constraints: ClassVar[Mapping[str, Constraint | tuple[Constraint, ...]]] = {
-        "epsilon": Real(0, math.inf),
+        "epsilon": Real(1e-100, math.inf),
         "delta": Real(0, 1),
         "kernel": (Choice(*KERNELS), Kind(Kernel)),
         "length_scale": (Choice("auto"), Real(0, math.inf), Kind(list, tuple, np.ndarray)),
@@ -207,12 +207,16 @@ class KernelModel(PrivateEstimator):
             raise CertificateError("The columns of this model file do not fit its feature map.")
         if not all(a.dtype == np.float64 and np.isfinite(a).all() for a in arrays.values()):
             raise CertificateError("The arrays of this model file must be finite float64 numbers.")
+        given = _read_parameters(header, cls._get_param_names())
+        if "features" in cls._get_param_names() and "features" not in given:
+            given["features"] = features  # an object was given; another fit learns its centre anew
+            if any(release.label == "centre" for release in certificate.releases):
+                given["features"] = getattr(features, "base", None) or features
         model = cls(
             **{
-                **_read_parameters(header, cls._get_param_names()),
+                **given,
                 "epsilon": certificate.epsilon,
                 "delta": certificate.delta,
-                **({"features": features} if "features" in cls._get_param_names() else {}),
                 "bounds": domain if domain.columns is not None else None,
                 "neighbours": _relation_of(certificate),
                 **cls._saved_parameters(header, domain),

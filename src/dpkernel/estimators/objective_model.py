@@ -57,7 +57,7 @@ class ObjectiveModel(KernelModel):
 
     _constraints: ClassVar[Mapping[str, Constraint | tuple[Constraint, ...]]] = {
         **KernelModel._constraints,
-        "epsilon": Real(0, 1e10),
+        "epsilon": Real(1e-100, 1e10),
         "delta": Real(0, 1, closed_low=True),
         "regularisation": (Choice("auto"), Real(0, 1e100), SCHEDULE),
         "accept": Kind(tuple, list, set, frozenset),

@@ -142,7 +142,7 @@ class FunctionModel(RegressorMixin, PrivateEstimator):
     """Base class of regressions in a reproducing kernel space: parameters and data."""
 
     _constraints: ClassVar[Any] = {
-        "epsilon": Real(0, math.inf),
+        "epsilon": Real(1e-100, math.inf),
         "delta": Real(0, 1),
         "loss": Kind(str, Loss),
         "threshold": (Choice("auto"), Real(0)),

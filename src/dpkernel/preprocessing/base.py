@@ -32,7 +32,7 @@ class PrivateTransformer(TransformerMixin, PrivateEstimator):
     """Base class of transformers that spend budget."""
 
     _constraints: ClassVar[Mapping[str, Constraint | tuple[Constraint, ...]]] = {
-        "epsilon": Real(0, 1e10),
+        "epsilon": Real(1e-100, 1e10),
         "delta": Real(0, 1),
         "ledger": (Choice(None), Kind(Ledger)),
         "noise": (Choice(None), Kind(NoiseSource)),

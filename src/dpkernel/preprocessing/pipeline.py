@@ -121,7 +121,7 @@ class PrivatePipeline(PrivateEstimator):
     """
 
     _constraints: ClassVar[Mapping[str, Constraint | tuple[Constraint, ...]]] = {
-        "epsilon": Real(0, 1e10),
+        "epsilon": Real(1e-100, 1e10),
         "delta": Real(0, 1),
         "weights": (Choice(None), Kind(dict)),
         "ledger": (Choice(None), Kind(Ledger)),

@@ -134,7 +134,7 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
         for name, rule in KernelModel._constraints.items()
         if name not in ("features", "regularisation")
     } | {
-        "epsilon": Real(0, 1e10),
+        "epsilon": Real(1e-100, 1e10),
         "kernel": (Choice("auto", *KERNELS), Kind(Kernel)),
         "n_features": (Choice("auto"), Whole(2, 2000)),
         "budget_plan": (Choice("auto"), Kind(BudgetPlan)),

@@ -37,7 +37,7 @@ class SGDModel(KernelModel):
 
     _constraints: ClassVar[Mapping[str, Constraint | tuple[Constraint, ...]]] = {
         **{k: v for k, v in KernelModel._constraints.items() if k != "regularisation"},
-        "epsilon": Real(0, 1e10),
+        "epsilon": Real(1e-100, 1e10),
         "delta": Real(0, 1, closed_low=True),
         "perturbation": Choice("output", "gradient"),
         "preset": (Choice(None), Choice(*PRESETS), Kind(Preset)),
