@@ -61,11 +61,13 @@ class LearnedFitting(Fitting):
                 not plan.learns
             ):  # little budget: where y is symmetric, a shift would be mostly noise
                 self._skew = location.asymmetry(noisy, n)
-        first, functions, state = self._start(law, centre, spread)
+        with self._part("features"):
+            first, functions, state = self._start(law, centre, spread)
         if not plan.learns:
             return first, [self._later_stages(1, state, functions, self._rows(first, None), noise)]
         released = self._first_fit(first, functions, state, noise)
-        features, rotation, state = self._learn(first, released, spread)
+        with self._part("kernel"):
+            features, rotation, state = self._learn(first, released, spread)
         rows = self._rows(features, rotation)
         sample = features.of_standardised(features.sample[:SAMPLE])
         with self._part("scale 1"):
