@@ -26,3 +26,13 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DPKERNEL_CACHE", str(tmp_path_factory.getbasetemp() / "calibrations"))
         yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def clock_that_stands_still() -> Iterator[None]:
+    """The time that is left is told only if a fit takes long; tests must not depend on that."""
+    from dpkernel.estimators import progress
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(progress, "_now", lambda: 0.0)
+        yield

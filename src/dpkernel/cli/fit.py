@@ -99,7 +99,7 @@ def fit(
             check_room(path)
     with output.progress(f"reading {data.name}") as tell:
         rows = encode_table(table, schema, tell=tell, folder=scratch, strict=strict)
-    with output.progress(f"fitting {kind.__name__}", measured=False):
+    with output.parts(f"fitting {kind.__name__}"):
         people = None if group is None else People(rows.ids, record)
         if counts and people is None:
             cells = CellCounts([rule.name for rule in rows.schema.rules], rows.counts)

@@ -28,14 +28,7 @@ from typing import Annotated, Any, NoReturn, get_type_hints
 
 import typer
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    Progress,
-    SpinnerColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import Progress, SpinnerColumn, TimeElapsedColumn
 
 from dpkernel.cli.flags import Command
 from dpkernel.data.table_files.readers import Tell
@@ -135,6 +128,20 @@ class Output:
             self._err.print(visible(text), markup=False)
 
     @contextmanager
+    def parts(self, what: str) -> Iterator[None]:
+        """Show which part of a computation runs, on a terminal only, with the time that is left."""
+        from dpkernel.estimators.progress import Mute, heard
+
+        with self.progress(what) as tell:
+
+            class Bar(Mute):
+                def tell(self, share: float, text: str, *, ended: bool) -> None:
+                    tell(share)
+
+            with heard(Bar()):
+                yield
+
+    @contextmanager
     def progress(self, what: str, *, measured: bool = True) -> Iterator[Tell]:
         """Show a progress bar or a spinner, on a terminal only.
 
@@ -143,11 +150,10 @@ class Output:
         if not self.live:
             yield lambda share: None
             return
-        name = TextColumn("{task.description}", markup=False)
-        rest = (
-            (BarColumn(), TimeElapsedColumn(), TextColumn("left:"), TimeRemainingColumn())
-            if measured
-            else (SpinnerColumn(), TimeElapsedColumn())
+        from dpkernel.estimators.progress import columns
+
+        name, *rest = (
+            columns() if measured else (columns()[0], SpinnerColumn(), TimeElapsedColumn())
         )
         with Progress(name, *rest, console=self._err, transient=True) as bar:
             task = bar.add_task(one_line(what), total=1.0 if measured else None)

@@ -15,6 +15,7 @@ from dpkernel.cli.output import Output, Refusal, command
 from dpkernel.data.domain import Interval, Levels
 from dpkernel.data.table_files import read_schema
 from dpkernel.estimators.outlook import Outlook, expected_error
+from dpkernel.estimators.progress import Parts
 from dpkernel.foundations.types import Budget, Neighbours
 
 _EPSILONS = (0.1, 0.3, 1.0, 3.0)
@@ -91,13 +92,14 @@ def plan(
         for value in budgets
     ]
     found: list[Outlook] = []
-    with output.progress("simulating") as tell:
+    steps = Parts(len(sizes) * len(models))
+    with output.parts("simulating"):
         for n in sizes:
             for model in models:
-                found.append(
-                    expected_error(model, n, len(box), effect=effect, repetitions=repetitions)
-                )
-                tell(len(found) / (len(sizes) * len(models)))
+                with steps.part(f"{n} rows"):
+                    found.append(
+                        expected_error(model, n, len(box), effect=effect, repetitions=repetitions)
+                    )
     one = found[0]
     output.say(f"{kind.__name__}, {len(box)} inputs, delta = {delta:g}: {one.measure}")
     output.show(_table(found, sizes, budgets))

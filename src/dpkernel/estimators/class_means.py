@@ -23,7 +23,7 @@ import numpy as np
 from dpkernel.data.domain import Domain, unit_inputs
 from dpkernel.data.sources import Source
 from dpkernel.estimators.base import FitPlan, Fitted, logger
-from dpkernel.estimators.progress import announced
+from dpkernel.estimators.progress import Parts
 from dpkernel.estimators.records import STEPS, RecordPasses
 from dpkernel.foundations.types import Array, Budget, IntArray, Neighbours
 from dpkernel.models.features.linear import LinearFeatures
@@ -68,7 +68,7 @@ class MeansPlan(FitPlan):
         verbose: bool = False,
     ) -> None:
         self._source, self._domain, self._n_classes = source, domain, n_classes
-        self._verbose, d = verbose, domain.n_unit_columns
+        self._parts, d = Parts(2.0, verbose=verbose), domain.n_unit_columns
         self._features = LinearFeatures().build(d)
         self._passes = RecordPasses(source, spent=True).then(
             _to_features, domain, self._features, bytes_a_row=8 * (d + 1)
@@ -85,10 +85,10 @@ class MeansPlan(FitPlan):
     def run(self, noise: Noise) -> Fitted:
         """Release both sums and build the model."""
         n, size = self._source.n_rows, self._n_classes
-        with announced("centre", verbose=self._verbose):
+        with self._parts.part("centre"):
             noisy = self._centre.release(self._total, noise) / (STEPS * n)
             centre = _shrunk(noisy, self._centre.noise_scale / (STEPS * n))
-        with announced("class sums", verbose=self._verbose):
+        with self._parts.part("class sums"):
             (sums,) = self._passes.sum(_sum_classes, centre, size)
             found = self._sums.release(sums.ravel(), noise).reshape(size, -1) / STEPS
         coefficients, intercept = _discriminants(found, self._sums.noise_scale / STEPS, n)

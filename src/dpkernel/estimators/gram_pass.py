@@ -10,11 +10,9 @@ values of other rows.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import nullcontext
 from dataclasses import dataclass
 
 import numpy as np
-from rich.progress import Progress
 
 from dpkernel.data.blocks import rows_a_block
 from dpkernel.data.chunks import WRONG_SIZES
@@ -22,6 +20,7 @@ from dpkernel.data.domain import Domain, Interval, unit_inputs
 from dpkernel.data.passes import Passes
 from dpkernel.data.sources import Source
 from dpkernel.data.weights import split_weights
+from dpkernel.estimators.progress import counted
 from dpkernel.foundations.errors import DataError
 from dpkernel.foundations.threads import block_threads, in_threads
 from dpkernel.foundations.types import Array
@@ -87,7 +86,7 @@ def sum_blocks(
 ) -> GramFolds:
     """Return the exact sums over blocks of rows.
 
-    The progress bar counts rows, whose number is public.
+    Progress counts rows, whose number is public.
     """
     statistics = GramFolds(recipe.layout, recipe.folds)
 
@@ -103,13 +102,11 @@ def sum_blocks(
         statistics.update(*recipe.records(X, values), position, weights)
         return len(y)
 
-    bar = Progress(transient=True) if progress else None
-    with bar or nullcontext():
-        if bar is not None:
-            bar.add_task("one pass over the rows", total=recipe.layout.n_max)
+    done = 0
+    with counted("rows", recipe.layout.n_max, verbose=progress) as tell:
         for rows in in_threads(add, placed(), threads):
-            if bar is not None:
-                bar.advance(bar.task_ids[0], rows)
+            done += rows
+            tell(done)
     return statistics
 
 

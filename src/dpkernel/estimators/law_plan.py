@@ -23,7 +23,7 @@ from dpkernel.data.sources import Source
 from dpkernel.data.weights import weight_column
 from dpkernel.estimators.base import FitPlan, Fitted, logger
 from dpkernel.estimators.objective_model import Problems
-from dpkernel.estimators.progress import announced
+from dpkernel.estimators.progress import Parts
 from dpkernel.estimators.records import RecordPasses, Weighted
 from dpkernel.estimators.regressor.budget_plan import (
     DEPENDENCE,
@@ -62,6 +62,7 @@ _SMOOTHER = (
 _PRIOR = 2.0  # the variance that we assume for a good decision function
 _CONSTANT = 0.3  # and for its constant
 _FLOAT32_FROM = 10_000
+_FEATURES = 3.0  # about how long it takes to make features, relative to a release
 
 
 def affordable(
@@ -104,7 +105,7 @@ class LawPlan(FitPlan):
         verbose: bool = False,
     ) -> None:
         self._source, self._domain, self._problems = source, domain, problems
-        self._verbose, self._seed = verbose, seed
+        self._seed = seed
         n, d, tasks = source.n_rows, domain.n_unit_columns, problems.tasks
         signal = _signal(n, budget, len(tasks))
         wanted = min(max(int(signal / _SIGNAL_A_FEATURE), _FEWEST), _LARGEST, max(n // 2, 20))
@@ -126,6 +127,7 @@ class LawPlan(FitPlan):
         losses: dict[str, Loss] = {
             f"{label} {j}": loss for j, (label, loss, _) in enumerate(tasks, 1)
         }
+        self._parts = Parts(len(weights) + len(losses) + _FEATURES, verbose=verbose)
         table = PublicSizes(n, d, size + 1, self._layout)
         self._mechanisms: dict[str, Mechanism] = calibrated(
             owner,
@@ -154,7 +156,9 @@ class LawPlan(FitPlan):
     def run(self, noise: Noise) -> Fitted:
         """Draw every release and build the model."""
         law, size = release_law(self._passes, self._layout, self._mechanisms, noise, self._part)
-        features = of_law(law, self._sizes.n_features, equal_mixture(law, self._seed), self._seed)
+        with self._part("features"):
+            mixture = equal_mixture(law, self._seed)
+            features = of_law(law, self._sizes.n_features, mixture, self._seed)
         width = features.n_outputs * np.dtype(self._dtype).itemsize + 16
         rows = self._passes.then(to_features, features, bytes_a_row=width)
         functions = features.of_standardised(features.sample[:SAMPLE])
@@ -220,7 +224,7 @@ class LawPlan(FitPlan):
 
     def _part(self, label: str) -> AbstractContextManager[None]:
         """Show which part is running, if verbose. Its name and number are public."""
-        return announced(label, verbose=self._verbose)
+        return self._parts.part(label, _FEATURES if label == "features" else 1.0)
 
 
 def _noise_in(state: State, stage: PosteriorStage) -> Array:

@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
-from rich.console import Console
 
 from dpkernel.data.domain import Domain, Interval, Levels
 from dpkernel.data.sources import Source
@@ -24,6 +23,7 @@ from dpkernel.estimators.objective_plan import (
     plan_objectives,
 )
 from dpkernel.estimators.output_plan import OutputPlan, plan_outputs
+from dpkernel.estimators.progress import Parts
 from dpkernel.estimators.records import (
     CONSTANT_POWER,
     ROW_BOUND,
@@ -200,7 +200,7 @@ class ConvexPlan(FitPlan):
             self._recipe = self._recipe.around(shift)
             self._store = RecordStore(self._source, self._recipe)
             self._store.prepare()
-        show = _announced if self._verbose else _silent
+        show = partial(_told, verbose=self._verbose)
         betas = self._approach.solve(self._store, noise, show)
         solutions = [self._recipe.coefficients(beta) for beta in betas]
         coef = np.column_stack([solution[0] for solution in solutions])
@@ -292,18 +292,12 @@ class _Output:
         return self.plan.split(self.plan.mechanism.release(np.concatenate(found), noise))
 
 
-def _silent(tasks: Sequence[Task]) -> Sequence[Task]:
-    return tasks
-
-
-def _announced(tasks: Sequence[Task]) -> Iterator[Task]:
-    """Yield the tasks and show which one is running. Their number is public; their steps are not."""
-    console = Console()
+def _told(tasks: Sequence[Task], verbose: bool) -> Iterator[Task]:
+    """Yield the tasks and tell which one runs. Their number is public; their steps are not."""
+    parts = Parts(len(tasks), verbose=verbose)
     for number, task in enumerate(tasks, start=1):
-        text = f"problem {number} of {len(tasks)}"
-        with console.status(f"solving {text}"):
+        with parts.part(f"solved problem {number} of {len(tasks)}"):
             yield task
-        console.print(f"solved {text}")
 
 
 def _solver(records: Records, problem: Problem) -> Callable[[Array], Array]:

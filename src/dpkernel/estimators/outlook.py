@@ -22,6 +22,7 @@ from scipy.special import ndtr, ndtri
 from dpkernel.data.domain import Domain, Interval, Levels
 from dpkernel.data.labels import classes_of
 from dpkernel.estimators.base import interval_of, resolve_domain
+from dpkernel.estimators.progress import Parts
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.notebook import html_table
 from dpkernel.foundations.types import Array, Budget, is_whole
@@ -145,13 +146,15 @@ def expected_error(
     used = min(int(n_rows), MOST_ROWS)
     stand_in = _larger(budget, n_rows / used)
     found, best, fitted = [], [], None
+    parts = Parts(repetitions, verbose=bool(getattr(model, "verbose", False)))
     for seed in range(repetitions):
         draw = np.random.default_rng([seed, used])
         truth = [_smooth(draw, n_inputs) for _ in range(n_targets)]
         X, y, _ = design.table(draw, truth, used)
         new_X, new_y, ideal = design.table(draw, truth, _TEST_ROWS)
         fitted = design.model(stand_in, seed)
-        with warnings.catch_warnings():
+        running = parts.part(f"made-up table {seed + 1} of {repetitions}")
+        with running, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # made-up rows need no privacy
             fitted.fit(X, y)
             answers = np.asarray(fitted.predict(new_X))

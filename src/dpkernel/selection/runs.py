@@ -13,6 +13,7 @@ import numpy as np
 
 from dpkernel.data.cells import take_rows
 from dpkernel.estimators.base import logger
+from dpkernel.estimators.progress import Mute, Parts, heard
 from dpkernel.foundations.errors import DPKernelError, LedgerError, NoiseError
 from dpkernel.foundations.types import IntArray
 from dpkernel.privacy.ledger import Ledger
@@ -35,9 +36,12 @@ class Search:
         validation: tuple[Any, Any],
         loss: RowLoss,
         plan: SearchPlan,
+        *,
+        verbose: bool = False,
     ) -> None:
         self._fits, self._tables, self._validation = fits, tables, validation
         self._loss, self._plan = loss, plan
+        self._parts = Parts(len(fits) + (plan.refit is not None), verbose=verbose)
 
     @property
     def candidates(self) -> list[Mapping[str, Any]]:
@@ -56,7 +60,8 @@ class Search:
         if isinstance(mechanism, HeldOutChoice):
             found: tuple[int, Any, Any] = mechanism.release(self._choose, noise)
             return found
-        chosen: tuple[int, Any, Any] = mechanism.release(self._one_run, noise, self._finish)
+        with heard(Mute()):  # the number of runs is secret
+            chosen: tuple[int, Any, Any] = mechanism.release(self._one_run, noise, self._finish)
         return chosen
 
     def _one_run(self, i: int, source: NoiseSource) -> tuple[float, Any]:
@@ -73,11 +78,15 @@ class Search:
         mechanism = self._plan.mechanism
         assert isinstance(mechanism, HeldOutChoice)
         models, totals = zip(
-            *(self._fitted(i, source) for i in range(mechanism.candidates)), strict=True
+            *(self._candidate(i, source) for i in range(mechanism.candidates)), strict=True
         )
         noise = self._grant(mechanism.choice, source)
         place = mechanism.choice.release(-np.array(totals, dtype=np.float64), noise)
         return self._finish((place, models[place], None), source)
+
+    def _candidate(self, i: int, source: NoiseSource) -> tuple[Any, int]:
+        with self._parts.part(f"candidate {i + 1} of {len(self._fits)}"):
+            return self._fitted(i, source)
 
     def _finish(
         self, found: tuple[int, Any, Any] | None, source: NoiseSource
@@ -90,7 +99,8 @@ class Search:
         place, model, score = (0, None, None) if found is None else found
         again = self._plan.refit is not None
         if again:
-            model = self._fit(place, True, source)
+            with self._parts.part("the chosen one on all rows"):
+                model = self._fit(place, True, source)
         if model is None:  # no run, or a failed one: an error would reveal something about the data
             model = self._fitted_to_nothing(place, again, source)
         return place, model, score

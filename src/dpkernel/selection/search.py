@@ -105,6 +105,9 @@ class PrivateSearchCV(MetaEstimatorMixin, CountedClones):
         The ``noise`` of the estimator is not used.
     random_state : int
         The public seed of random candidates. It has nothing to do with the noise.
+    verbose : bool
+        Show which candidate is fitted, with an estimate of the time that is left. Random stopping
+        shows nothing, because the number of its runs is secret.
 
     Attributes
     ----------
@@ -167,6 +170,7 @@ class PrivateSearchCV(MetaEstimatorMixin, CountedClones):
         "ledger": (Choice(None), Kind(Ledger)),
         "noise": (Choice(None), Kind(NoiseSource)),
         "random_state": Whole(0),
+        "verbose": Choice(False, True),
     }
 
     best_estimator_: Any
@@ -190,6 +194,7 @@ class PrivateSearchCV(MetaEstimatorMixin, CountedClones):
         ledger: Ledger | None = None,
         noise: NoiseSource | None = None,
         random_state: int = 0,
+        verbose: bool = False,
     ) -> None:
         self.estimator = estimator
         self.param_distributions = param_distributions
@@ -206,6 +211,7 @@ class PrivateSearchCV(MetaEstimatorMixin, CountedClones):
         self.ledger = ledger
         self.noise = noise
         self.random_state = random_state
+        self.verbose = verbose
 
     def __sklearn_clone__(self) -> Any:
         found = super().__sklearn_clone__()
@@ -380,6 +386,7 @@ class PrivateSearchCV(MetaEstimatorMixin, CountedClones):
             (take_rows(X, validation), take_rows(y, validation)),
             loss,
             plan,
+            verbose=bool(self.verbose),
         )
         search.check()
         return search, plan, loss

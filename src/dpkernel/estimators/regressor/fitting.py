@@ -15,7 +15,7 @@ from dpkernel.data.domain import Domain, Interval, Levels, unit_inputs
 from dpkernel.data.sources import Source
 from dpkernel.data.weights import released_size, weight_column
 from dpkernel.estimators.base import FitPlan, Fitted, logger
-from dpkernel.estimators.progress import announced
+from dpkernel.estimators.progress import Parts
 from dpkernel.estimators.records import RecordPasses
 from dpkernel.estimators.regressor import calibration, inputs, location, scale
 from dpkernel.estimators.regressor.budget_plan import BudgetPlan
@@ -44,6 +44,8 @@ _FLOAT32_FROM = 10_000
 FIXED_FEATURES = 200  # the number of features of a fixed kernel
 _LEAST_LEARNED, _MOST_LEARNED = 250, 1000  # the fewest and the most features of a learned kernel
 _SIGNAL_A_FEATURE = 20.0  # how much n mu each of them needs
+# about how long a part takes, relative to the others; a stage reads the rows many times
+_WEIGHTS = {"stage": 5.0, "spread": 5.0, "features": 3.0, "kernel": 10.0}
 _FEWEST = 2  # the number of features of a private mean, which needs none
 
 
@@ -113,7 +115,7 @@ class Fitting(FitPlan):
         *,
         verbose: bool = False,
     ) -> None:
-        self.plan, self._sizes, self._features, self._verbose = plan, sizes, features, verbose
+        self.plan, self._sizes, self._features = plan, sizes, features
         self._source = source
         n, d, k = sizes.n_rows, sizes.n_inputs, sizes.n_targets
         self._dtype = "float32" if n >= _FLOAT32_FROM else "float64"
@@ -132,6 +134,11 @@ class Fitting(FitPlan):
         self.releases = [Release(label, found) for label, found in self.mechanisms.items()]
         self._domain, self._target = domain, target
         self.choice: KernelChoice | None = None  # of a kernel, if one is learned
+        kinds = [label.split(",")[0].split(" ")[0] for label in self.mechanisms]
+        kinds += ["features", "kernel"] if plan is not None and plan.learns else []
+        kinds += ["features"] if plan is not None and plan.mixture else []
+        total = sum(_WEIGHTS.get(kind, 1.0) for kind in kinds)
+        self._parts = Parts(total, verbose=verbose)
         if self._layout is None:
             _ = self._for_the_box  # a bad kernel raises here, before anything is spent
         else:
@@ -313,9 +320,10 @@ class Fitting(FitPlan):
         if self.plan is not None and label[-1].isdigit():
             looks = self.plan.columns if label.startswith("columns") else self.plan.stages
             label = f"{label} of {len(looks)}"
-        shared = label.split(" ")[0] in ("inputs", "columns", "dependence")
+        kind = label.split(" ")[0]
+        shared = kind in ("inputs", "columns", "dependence", "features", "kernel")
         text = label if shared else name_of(label, column, self._sizes.n_targets)
-        return announced(text, verbose=self._verbose)
+        return self._parts.part(text, _WEIGHTS.get(kind, 1.0))
 
 
 def stage_solver(

@@ -69,13 +69,15 @@ class LearnedFitting(Fitting):
                 not plan.learns
             ):  # little budget: where y is symmetric, a shift would be mostly noise
                 self._skew = location.asymmetry(noisy, n)
-        first, functions, state = self._start(law, centre, spread)
+        with self._part("features"):
+            first, functions, state = self._start(law, centre, spread)
         if not plan.learns:
             rows = self._rows(first, None)
             state = self._mixture_stage(first, functions, state, rows, noise)
             return first, [self._later_stages(2, state, functions, rows, noise)]
         released = self._first_fit(first, functions, state, noise)
-        features, rotation, state = self._learn(first, released, spread)
+        with self._part("kernel"):
+            features, rotation, state = self._learn(first, released, spread)
         rows = self._rows(features, rotation)
         sample = features.of_standardised(features.sample[:SAMPLE])
         state = self._measured(state, "scale 1", rows, noise)

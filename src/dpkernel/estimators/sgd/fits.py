@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import partial
 
 import numpy as np
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from dpkernel.estimators.progress import counted
 from dpkernel.estimators.records import Targets
 from dpkernel.estimators.sgd.plan import SGDSetting, plan_gradient, plan_output
 from dpkernel.estimators.sgd.table import RecordTable, sum_gradients
@@ -59,7 +58,7 @@ class OutputFit:
     def _output(self, source: NoiseSource | None) -> Array:
         orders = self._orders(source)
         total = self.plan.n_steps * len(self._tasks)
-        with _progress(total, self._verbose) as told:
+        with counted("SGD", total, verbose=self._verbose) as told:
             found = []
             for number, task in enumerate(self._tasks):
                 tell = partial(_tell, told, number * self.plan.n_steps)
@@ -144,7 +143,7 @@ class GradientFit:
                 return np.asarray(mechanism.release(sums, noise))
             return mechanism.release(sums(None), noise)  # type: ignore[arg-type]
 
-        with _progress(self.plan.n_steps, self._verbose) as told:
+        with counted("SGD", self.plan.n_steps, verbose=self._verbose) as told:
             return self.plan.run(query, step, told)
 
     def scheme(self) -> JSON:
@@ -182,15 +181,3 @@ def _batches(plan: OutputSGD, source: NoiseSource) -> IntArray:
 
 def _tell(told: Callable[[int], None], before: int, steps: int) -> None:
     told(before + steps)
-
-
-@contextmanager
-def _progress(total: int, verbose: bool) -> Iterator[Callable[[int], None]]:
-    """Yield a function that takes the number of steps done; a progress bar shows it if verbose."""
-    if not verbose:
-        yield lambda steps: None
-        return
-    columns = TextColumn("SGD"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    with Progress(*columns) as bar:
-        task = bar.add_task("SGD", total=total)
-        yield lambda steps: bar.update(task, completed=steps)

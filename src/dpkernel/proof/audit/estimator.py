@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from rich.progress import Progress
 from sklearn.utils.parallel import Parallel, delayed
 
+from dpkernel.estimators.progress import Shown, watched
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import Array, Budget, Neighbours, is_real, is_whole
 from dpkernel.privacy.profiles import PrivacyProfile, PureProfile
@@ -97,7 +97,7 @@ def audit(
         from the operating system, as they would in use. Two kinds of parts inside an estimator of
         another library always do: estimators of dpkernel, and parts with ``random_state=None``.
     progress : bool
-        Whether to show a progress bar.
+        Whether to show how far the audit is, on a terminal or in a notebook.
 
     Returns
     -------
@@ -257,23 +257,22 @@ class Runs:
     random_state: int | None
     progress: bool
     made: int = 0
-    _bar: Progress | None = field(default=None, repr=False)
+    _shown: Shown | None = field(default=None, repr=False)
+    _expected: int = 1
     _filters: dict[str, Filters] = field(default_factory=dict, repr=False)
 
     def __enter__(self) -> Runs:
-        if self.progress:
-            self._bar = Progress(transient=True)
-            self._bar.start()
+        if self.progress and watched():
+            self._shown = Shown()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()
+        if self._shown is not None:
+            self._shown.close()
 
     def expect(self, fits: int) -> None:
-        """Set the number of fits for the progress bar."""
-        if self._bar is not None:
-            self._bar.add_task("auditing", total=fits)
+        """Set the number of fits, to tell how far the audit is."""
+        self._expected = max(fits, 1)
 
     def __call__(self, case: WorstCase, neighbour: bool, count: int) -> list[Observation]:
         """Return what is seen in ``count`` fits to one of the two tables."""
@@ -283,10 +282,13 @@ class Runs:
         filters = self._filters[case.name]
         tasks = [self._seeds(min(_CHUNK, count - start)) for start in range(0, count, _CHUNK)]
         found: list[Observation] = []
+        before = self.made - count
         for seen in self._results(table, case.probes, tasks, filters):
             found += seen
-            if self._bar is not None:
-                self._bar.advance(self._bar.task_ids[0], len(seen))
+            done = before + len(found)
+            if self._shown is not None:
+                text = f"auditing {done}/{self._expected}"
+                self._shown.tell(min(done / self._expected, 1.0), text, ended=False)
         return found
 
     def _results(
