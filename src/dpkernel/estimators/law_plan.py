@@ -109,7 +109,7 @@ class LawPlan(FitPlan):
         self._sizes = _Sizes(n, d, size)
         LearnedFeatures(size, random_state=seed).check()  # a bad seed raises before the spend
         self._dtype = "float32" if n >= _FLOAT32_FROM else "float64"
-        self._passes = RecordPasses(source, spent=True).then(
+        self._passes = RecordPasses(source).then(
             _to_unit, domain, self._dtype, bytes_a_row=d * np.dtype(self._dtype).itemsize + 8
         )
         self._layout = score_layout(d, n, relation)
@@ -146,6 +146,7 @@ class LawPlan(FitPlan):
 
     def run(self, noise: Noise) -> Fitted:
         """Draw every release and build the model."""
+        self._passes.spent = True
         law = release_law(self._passes, self._layout, self._mechanisms, noise, self._part)
         features = of_law(law, self._sizes.n_features, equal_mixture(law, self._seed), self._seed)
         width = features.n_outputs * np.dtype(self._dtype).itemsize + 8
