@@ -11,8 +11,8 @@ import pytest
 
 import dpkernel
 from dpkernel import PrivateKernelClassifier, PrivateKernelRegressor, PrivateQuantileRegressor
-from dpkernel.data import cache, passes
-from dpkernel.data.cache import CacheLimits, Room, Spool
+from dpkernel.data import cache
+from dpkernel.data.cache import CacheLimits, NoRoomError, Room, Spool
 from dpkernel.data.passes import Passes
 from dpkernel.data.sources import Source
 from dpkernel.foundations.errors import DataError, ParameterError
@@ -73,7 +73,7 @@ def test_a_spool_has_no_name_and_only_its_owner_may_read_it(tmp_path):
 
 @pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="cannot reserve room on a disk")
 def test_a_disk_without_room_is_found_before_anything_is_written(tmp_path):
-    with pytest.raises(OSError, match=r"."):
+    with pytest.raises(NoRoomError):
         Spool(2**60, str(tmp_path))
 
 
@@ -110,17 +110,21 @@ def test_memory_is_used_first_then_the_disk_then_more_memory():
     assert room.take(5001) == ("", room)
 
 
+@pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="cannot reserve room on a disk")
 def test_a_disk_that_fills_up_costs_time_only(table, limits, monkeypatch):
     limits(0, 2**29)
-    full = OSError(errno.ENOSPC, "No space left on device")
-    monkeypatch.setattr(Spool, "append", lambda *_: (_ for _ in ()).throw(full))
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(cache.os, "pwrite", full)
     X, y = table
     source = Source("array", 6000, 3, (), X, y)
     found = Passes(source).then(tripled, bytes_a_row=32)
     (total,) = found.sum(lambda X, y: (X.sum(axis=0),))
     np.testing.assert_allclose(total, 3 * X.sum(axis=0))
     assert not found.keeps
-    monkeypatch.setattr(passes, "long_arrays", lambda *_: (_ for _ in ()).throw(full))
+    monkeypatch.setattr(cache.os, "posix_fallocate", full)
     with pytest.raises(DataError, match=r"The disk has no room.*set_cache"):
         Passes(source).then(tripled, bytes_a_row=32, joined=True).prepare()
 

@@ -178,7 +178,8 @@ def test_results_of_chunks_come_and_are_merged_in_their_order(data):
     assert merged == data[1].tolist()
 
 
-def test_chunks_stay_where_they_lie_unless_a_joined_table_is_asked_for(data):
+def test_chunks_stay_where_they_lie_if_nothing_can_be_kept(data, monkeypatch):
+    monkeypatch.setattr(cache, "_limits", cache.CacheLimits(0, 0))
     fetched = []
     table = Passes(dask_source(*data)).then(double, bytes_a_row=32)
     assert not table.keeps
@@ -186,6 +187,25 @@ def test_chunks_stay_where_they_lie_unless_a_joined_table_is_asked_for(data):
     table.prepare()
     table.sum(column_sums)
     assert fetched == []
+
+
+def test_without_a_cluster_chunks_are_read_once_and_kept(data):
+    calls = []
+
+    def noted(block):
+        calls.append(len(block))
+        return block
+
+    source = dask_source(*data)
+    X = source.X.rechunk((700, 3)).map_blocks(noted, dtype=float, meta=data[0][:0])
+    calls.clear()  # Dask may look at an empty block
+    table = Passes(Source("dask", ROWS, 3, (), X, source.y)).then(double, bytes_a_row=32)
+    assert table.place == "memory" and table.local
+    for _ in range(3):
+        np.testing.assert_allclose(table.sum(column_sums)[0], 2 * data[0].sum(axis=0))
+        (found,) = table.run(targets_of)
+        assert found == data[1].tolist()
+    assert sum(calls) == ROWS
 
 
 def uneven(X, y, sizes):

@@ -24,7 +24,7 @@ from dpkernel import (
     PrivateQuantileRegressor,
     SeededNoise,
 )
-from dpkernel.data import cache
+from dpkernel.data import cache, chunks
 from dpkernel.data.domain import unit_inputs
 from dpkernel.data.sources import Source
 from dpkernel.estimators.classifier import OneAgainstRest
@@ -430,6 +430,31 @@ def test_dask_arrays_and_frames(data):
         close(lazy.fit(lazy_X, da.from_array(X[:, 0], chunks=1500)), one)
 
 
+def test_dask_frames_from_one_parquet_folder(data, tmp_path):
+    """Columns of one folder: Dask reads few columns in fewer partitions than many."""
+    dd = pytest.importorskip("dask.dataframe")
+    pytest.importorskip("pyarrow")
+    X, y = data
+    names = [f"x{j}" for j in range(3)]
+    table = pd.DataFrame(X, columns=names).assign(y=y, **{f"z{j}": 0.5 for j in range(20)})
+    for part in range(8):
+        table[625 * part : 625 * (part + 1)].to_parquet(tmp_path / f"{part}.parquet")
+    whole = dd.read_parquet(tmp_path)
+    reference = classifier().fit(X, y)
+    for rows, target in (
+        (whole[names], whole["y"]),
+        (whole[names], whole[["y"]]),
+        (whole[names].to_dask_array(), whole["y"].to_dask_array()),  # of unknown chunk sizes
+        (whole.drop(columns="y").to_dask_array()[:, :3], whole["y"].to_dask_array()),
+        (whole[names].repartition(npartitions=3), whole["y"].repartition(npartitions=3)),
+    ):
+        close(classifier().fit(rows, target), reference)
+    with pytest.raises(DataError, match="different numbers of Dask chunks"):
+        classifier().fit(whole[names].repartition(npartitions=3), whole["y"])
+    with pytest.raises(DataError, match="inconsistent numbers of samples"):
+        classifier().fit(whole[names], whole["y"].loc[1:])
+
+
 def failing(times):
     """Return a function of blocks that fails from its so many-th call on."""
     calls = []
@@ -477,11 +502,33 @@ def test_a_dask_graph_that_fails_spends_nothing(data):
     assert ledger.spends == []
 
 
-def test_a_dask_graph_that_fails_late_says_what_it_cost(data):
-    """Four chunks: calls 1 to 4 check them, 5 to 8 add up the centre, the others solve."""
+@pytest.mark.parametrize("kernel", ["auto", "gaussian"])
+def test_a_dask_table_is_read_before_the_spend_and_never_after(data, kernel):
+    """Four chunks: calls 1 to 4 check them, and 5 to 8 keep them."""
     da = pytest.importorskip("dask.array")
     import dask
 
+    X, y = data
+    lazy, labels = da.from_array(X, chunks=(1250, 3)), da.from_array(y, chunks=1250)
+    for calls in (3, 7, 8):
+        ledger = Ledger(budget=Budget(9.0, 1e-5))
+        risky = lazy.map_blocks(failing(calls), dtype=float, meta=X[:0])
+        model = classifier(ledger=ledger, kernel=kernel)
+        with dask.config.set(scheduler="synchronous"):
+            if calls == 8:
+                model.fit(risky, labels)
+                continue
+            with pytest.raises(DataError, match=r"failed with OSError. Nothing was spent"):
+                model.fit(risky, labels)
+        assert ledger.spends == []
+
+
+def test_a_dask_graph_that_fails_late_says_what_it_cost(data, monkeypatch):
+    """Nothing is kept. Calls 1 to 4 check the chunks, 5 to 8 add up the centre, the others solve."""
+    da = pytest.importorskip("dask.array")
+    import dask
+
+    monkeypatch.setattr(cache, "_limits", cache.CacheLimits(0, 0))
     X, y = data
     lazy, labels = da.from_array(X, chunks=(1250, 3)), da.from_array(y, chunks=1250)
     for calls, message, spends in ((6, "Nothing was spent", 0), (9, "budget was spent before", 1)):
@@ -495,7 +542,7 @@ def test_a_dask_graph_that_fails_late_says_what_it_cost(data):
         assert len(ledger.spends) == spends
 
 
-def test_a_dask_cluster_gives_the_model_of_the_array(data, tmp_path):
+def test_a_dask_cluster_gives_the_model_of_the_array(data, tmp_path, monkeypatch, caplog):
     da = pytest.importorskip("dask.array")
     from dask.distributed import Client, LocalCluster
 
@@ -509,5 +556,22 @@ def test_a_dask_cluster_gives_the_model_of_the_array(data, tmp_path):
         Client(cluster),
     ):
         model = classifier(ledger=ledger).fit(lazy_X, lazy_y)
-    close(model, classifier().fit(X, y))
+        calls = tmp_path / "calls"
+
+        def noted(block, calls=str(calls)):
+            with open(calls, "a") as file:
+                file.write("x" * (block.size > 3))
+            return block
+
+        again = lazy_X.map_blocks(noted, dtype=float, meta=X[:0])
+        kept = classifier().fit(again, lazy_y)
+        assert (
+            calls.read_text().count("x") == 8
+        )  # four chunks are checked, then kept on the workers
+        with monkeypatch.context() as patch:
+            patch.setattr(chunks, "_SHARE", 0.0)
+            made = classifier().fit(again, lazy_y)
+        assert "The workers have no room" in caplog.text
+    for one in (model, kept, made):
+        close(one, classifier().fit(X, y))
     assert len(ledger.spends) == 1 and os.path.exists(tmp_path / "l.db")

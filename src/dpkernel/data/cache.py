@@ -183,22 +183,42 @@ def raw_bytes(values: Any) -> memoryview:
     return memoryview(values.reshape(-1).view(np.uint8))
 
 
+class NoRoomError(Exception):
+    """The disk has no room for what was to be kept there."""
+
+
+@contextlib.contextmanager
+def _on_disk() -> Iterator[None]:
+    """Raise NoRoomError for every failure of the disk."""
+    try:
+        yield
+    except OSError as error:
+        raise NoRoomError(error.strerror) from error
+
+
+def _reserved(size: int, folder: str | None) -> Any:
+    """Return an unnamed temporary file with room for so many bytes."""
+    with _on_disk():
+        file = tempfile.TemporaryFile(dir=folder, buffering=0)
+        try:
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(file.fileno(), 0, max(size, 1))
+        except OSError:
+            file.close()
+            raise
+        return file
+
+
 class Spool:
     """Blocks of arrays in an unnamed temporary file, written once and read as often as needed.
 
-    Raises OSError at once if the disk has no room for ``size`` bytes.
+    Raises NoRoomError at once if the disk has no room for ``size`` bytes.
     """
 
     def __init__(self, size: int, folder: str | None = None) -> None:
-        self._file = tempfile.TemporaryFile(dir=folder, buffering=0)
+        self._file = _reserved(size, folder)
         self._blocks: list[list[tuple[int, tuple[int, ...], Any]]] = []
         self._end = 0
-        if hasattr(os, "posix_fallocate"):
-            try:
-                os.posix_fallocate(self._file.fileno(), 0, max(size, 1))
-            except OSError:
-                self._file.close()
-                raise
 
     def append(self, block: Block) -> None:
         """Write a block of arrays."""
@@ -207,7 +227,8 @@ class Spool:
             places.append((self._end, values.shape, values.dtype))
             rest = raw_bytes(values)
             while len(rest):
-                written = os.pwrite(self._file.fileno(), rest, self._end)
+                with _on_disk():
+                    written = os.pwrite(self._file.fileno(), rest, self._end)
                 rest, self._end = rest[written:], self._end + written
         self._blocks.append(places)
 
@@ -243,9 +264,6 @@ def long_arrays(n_rows: int, like: Block, place: str, folder: str | None) -> Blo
         return tuple(np.zeros(shape, dtype) for shape, dtype in shapes)
     found = []
     for shape, dtype in shapes:
-        size = max(math.prod(shape) * dtype.itemsize, 1)
-        with tempfile.TemporaryFile(dir=folder) as file:
-            if hasattr(os, "posix_fallocate"):
-                os.posix_fallocate(file.fileno(), 0, size)
-            found.append(np.memmap(file, dtype, "w+", shape=shape))  # the map keeps the file
+        with _reserved(math.prod(shape) * dtype.itemsize, folder) as file:
+            found.append(np.memmap(file, dtype, "r+", shape=shape))  # the map keeps the file
     return tuple(found)

@@ -5,6 +5,7 @@ A failure is reported without its text, which may quote the data.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -19,49 +20,112 @@ if TYPE_CHECKING:
     from dpkernel.data.sources import Source
 
 WRONG_SIZES = "The chunks of a Dask table have other sizes than it says."
+_NO_ROWS = "X must be a Dask array or data frame with rows and columns."
 _MERGED = 8  # results that a worker merges at once
+_SHARE = 0.4  # of the free memory of the workers of a cluster, for what a fit keeps there
+
+logger = logging.getLogger("dpkernel")
 
 
-def count_rows(value: Any) -> int:
-    """Return the number of rows; counts them where Dask does not know it."""
-    length = value.shape[0]
-    if not isinstance(length, (int, np.integer)):  # unknown chunks, or a data frame
-        import dask
+def table_shape(X: Any, *targets: Any) -> tuple[int | None, int, tuple[int, ...]]:
+    """Return rows, columns and the shape of one target, () where there is none.
 
-        length = sum(computed(*(dask.delayed(len)(chunk) for chunk in row_chunks(value))))
-    return int(length)
-
-
-def table_shape(X: Any, *targets: Any) -> tuple[int, int, tuple[int, ...]]:
-    """Return rows, columns and the shape of one target, () where there is none."""
+    The number of rows is None where Dask does not know it. Then whoever reads the chunks counts them.
+    """
     if not all(hasattr(y, "to_delayed") for y in targets):
         raise DataError("X is a Dask table, so y must be one, too.")
-    lengths = [count_rows(value) for value in (X, *targets)]
+    lengths = [_known_rows(value) for value in (X, *targets)]
+    known = [length for length in lengths if length is not None]
+    if len(set(known)) > 1:
+        raise DataError(f"Found input variables with inconsistent numbers of samples: {lengths}.")
+    if len(X.shape) != 2 or (known and known[0] < 1):
+        raise DataError(_NO_ROWS)
+    shape = targets[0].shape[1:] if targets else ()
+    n_rows = known[0] if len(known) == len(lengths) else None
+    return n_rows, int(X.shape[1]), tuple(int(k) for k in shape)
+
+
+def count_rows(source: Source) -> int:
+    """Return the number of rows of a table whose chunks have unknown sizes, by one pass over it."""
+    import dask
+
+    found = [dask.delayed(_lengths)(*pair) for pair in chunk_pairs(source.X, source.y)]
+    sizes = computed(*found)
+    lengths = [sum(size[place] for size in sizes) for place in range(len(sizes[0]))]
     if len(set(lengths)) > 1:
         raise DataError(f"Found input variables with inconsistent numbers of samples: {lengths}.")
-    if len(X.shape) != 2 or lengths[0] < 1:
-        raise DataError("X must be a Dask array or data frame with rows and columns.")
-    shape = targets[0].shape[1:] if targets else ()
-    return lengths[0], int(X.shape[1]), tuple(int(k) for k in shape)
+    if lengths[0] < 1:
+        raise DataError(_NO_ROWS)
+    return int(lengths[0])
 
 
-def row_chunks(value: Any) -> list[Any]:
+def _known_rows(value: Any) -> int | None:
+    length = value.shape[0]
+    return int(length) if isinstance(length, (int, np.integer)) else None
+
+
+def _lengths(X: Any, y: Any) -> tuple[int, ...]:
+    return tuple(shape_of(value)[0] for value in (X, y) if value is not None)
+
+
+def row_chunks(value: Any, **options: Any) -> list[Any]:
     """Return one delayed object per chunk of rows."""
-    if (hasattr(value, "partitions") and hasattr(value, "columns")) or hasattr(value, "to_frame"):
-        # a data frame or a series; Dask may convert cells of it while it builds the graph
-        return list(_without_its_text(value.to_delayed))
+    if _is_frame(value):
+        # Dask may convert cells of a frame while it builds the graph
+        return list(_without_its_text(lambda: value.to_delayed(**options)))
     if value.ndim == 2 and len(value.chunks[1]) > 1:
         value = value.rechunk({1: -1})
     return list(np.asarray(value.to_delayed(), dtype=object).reshape(value.numblocks).ravel())
 
 
+def _is_frame(value: Any) -> bool:
+    """Whether a Dask table is a data frame or a series."""
+    frame = hasattr(value, "partitions") and hasattr(value, "columns")
+    return frame or hasattr(value, "to_frame")
+
+
 def chunk_pairs(X: Any, y: Any) -> list[tuple[Any, Any]]:
     """Return the delayed chunks of two Dask tables, side by side; y may be None."""
-    one = row_chunks(X)
-    other = [None] * len(one) if y is None else row_chunks(y)
+    if y is None:
+        return [(chunk, None) for chunk in row_chunks(X)]
+    if _is_frame(X) and _is_frame(y) and X.npartitions == y.npartitions:
+        # one graph for both: alone, each may be read in partitions of another size
+        whole = X.map_partitions(
+            _side_by_side, y, align_dataframes=False, enforce_metadata=False, meta=X._meta
+        )
+        return [(chunk[0], chunk[1]) for chunk in row_chunks(whole)]
+    one, other = (
+        row_chunks(v, **({"optimize_graph": False} if _is_frame(v) else {})) for v in (X, y)
+    )
     if len(one) != len(other):
         raise DataError("X and y have different numbers of Dask chunks along the rows.")
     return list(zip(one, other, strict=True))
+
+
+def aligned(X: Any, y: Any) -> tuple[Any, Any]:
+    """Return two Dask arrays in the same chunks, if they are in different ones of unknown sizes.
+
+    Columns of one folder become such arrays where Dask reads few columns in fewer pieces than many.
+    """
+    arrays = not _is_frame(X) and y is not None and not _is_frame(y)
+    if not arrays or X.numblocks[0] == y.numblocks[0]:
+        return X, y
+    if None not in (_known_rows(X), _known_rows(y)):
+        return X, y  # whoever knows the sizes has chosen them
+    X, y = _measured(X), _measured(y)
+    return X, y.rechunk({0: X.chunks[0]}) if X.shape[0] == y.shape[0] else y
+
+
+def _measured(value: Any) -> Any:
+    """Return an array with the sizes of its chunks, which are counted."""
+    import dask
+
+    sizes = computed(*(dask.delayed(len)(chunk) for chunk in row_chunks(value)))
+    return type(value)(value.dask, value.name, (tuple(sizes), *value.chunks[1:]), meta=value._meta)
+
+
+def _side_by_side(X: Any, y: Any) -> tuple[Any, Any]:
+    return X, y
 
 
 def in_chunks(
@@ -77,17 +141,93 @@ def in_chunks(
     other, they also merge them, and one is returned. A chunk that is lost with its worker is computed
     again by Dask. Every chunk must have the size that the table says.
     """
+    parts = _chunk_tasks(source, work, arguments)
+    return list(computed(*merged(parts, merge), spent=spent))
+
+
+def _chunk_tasks(source: Source, work: Callable[..., Any], arguments: Any) -> list[Any]:
+    """Return one task per chunk."""
     import dask
 
     task = dask.delayed(_on_chunk, pure=False)
     rest = source.missing, work, arguments
     pairs = chunk_pairs(source.X, source.y)
     sizes = _chunk_sizes(source.X) or [None] * len(pairs)
-    parts = [task(*pair, size, *rest) for pair, size in zip(pairs, sizes, strict=True)]
+    return [task(*pair, size, *rest) for pair, size in zip(pairs, sizes, strict=True)]
+
+
+def merged(parts: list[Any], merge: Callable[[list[Any]], Any] | None) -> list[Any]:
+    """Return the tasks that merge results in a tree, or the tasks themselves without ``merge``."""
+    import dask
+
     while merge is not None and len(parts) > 1:
         join = dask.delayed(merge, pure=False)
         parts = [join(parts[i : i + _MERGED]) for i in range(0, len(parts), _MERGED)]
-    return list(computed(*parts, spent=spent))
+    return parts
+
+
+# --- what the workers of a cluster keep ---------------------------------------------------------------
+
+
+def cluster() -> Any:
+    """Return the client of the cluster that computes Dask graphs now; None if this process does."""
+    try:
+        from distributed import default_client
+
+        return default_client()  # type: ignore[no-untyped-call]
+    except (ImportError, ValueError):
+        return None
+
+
+def fits_on_workers(client: Any, size: int) -> bool:
+    """Return whether the workers have room for so many bytes; if not, say what would help."""
+    workers = client.scheduler_info(n_workers=-1)["workers"].values()
+    free = [w["memory_limit"] - w["metrics"].get("memory", 0) for w in workers if w["memory_limit"]]
+    if size <= _SHARE * sum(max(part, 0) for part in free):
+        return True
+    logger.warning(
+        "The workers have no room to keep %.1f GB of features, so each pass computes them again. More"
+        " workers or more memory would help, and X.persist() saves reading the rows again.",
+        size / 2**30,
+    )
+    return False
+
+
+def persisted(source: Source, work: Callable[..., Any], arguments: Any, spent: bool) -> list[Any]:
+    """Return the results of the chunks, kept where they were computed.
+
+    A result that is lost with its worker is computed again by Dask.
+    """
+    return _kept_there(_chunk_tasks(source, work, arguments), spent)
+
+
+def persisted_after(parts: list[Any], work: Callable[..., Any], arguments: Any, spent: bool) -> Any:
+    """Return the results of work on what is kept already, kept there as well."""
+    import dask
+
+    return _kept_there([dask.delayed(work, pure=False)(p, *arguments) for p in parts], spent)
+
+
+def _kept_there(tasks: list[Any], spent: bool) -> list[Any]:
+    import dask
+
+    found = list(_without_its_text(lambda: dask.persist(*tasks), spent))
+    computed(*(dask.delayed(len)(part) for part in found), spent=spent)  # a failure shows here
+    return found
+
+
+def on_kept(
+    parts: list[Any],
+    work: Callable[..., Any],
+    *arguments: Any,
+    merge: Callable[[list[Any]], Any] | None = None,
+    spent: bool = False,
+) -> list[Any]:
+    """Return work(kept, *arguments) for what was kept of every chunk, as ``in_chunks`` does."""
+    import dask
+
+    tasks = [dask.delayed(work, pure=False)(part, *arguments) for part in parts]
+    return list(computed(*merged(tasks, merge), spent=spent))
 
 
 def fetched(source: Source, *, spent: bool = False) -> Iterator[tuple[Any, Array]]:

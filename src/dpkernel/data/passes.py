@@ -7,7 +7,8 @@ comes out of a step is kept where there is room for it, in memory or on disk (``
 made again each pass where there is none.
 
 A Dask table is worked on where its chunks lie: steps and jobs are module-level functions, their
-arguments public or released, and what comes back are the results of the jobs, one per chunk.
+arguments public or released, and what comes back are the results of the jobs, one per chunk. The
+workers of a cluster keep what they made. Without a cluster, this process keeps it as for any table.
 """
 
 from __future__ import annotations
@@ -20,8 +21,16 @@ from typing import Any, Self
 import numpy as np
 
 from dpkernel.data.blocks import BlockStream, checked_blocks, dense_rows, rows_a_block
-from dpkernel.data.cache import Room, kept_blocks, long_arrays
-from dpkernel.data.chunks import fetched, in_chunks
+from dpkernel.data.cache import NoRoomError, Room, kept_blocks, long_arrays
+from dpkernel.data.chunks import (
+    cluster,
+    fetched,
+    fits_on_workers,
+    in_chunks,
+    on_kept,
+    persisted,
+    persisted_after,
+)
 from dpkernel.data.sources import Source
 from dpkernel.foundations.errors import DataError
 from dpkernel.foundations.threads import block_threads, in_threads
@@ -49,14 +58,18 @@ class Passes:
     Attributes
     ----------
     place : str
-        Where the blocks after the last step are kept: "memory", "disk" or, if they are not, "".
+        Where the blocks after the last step are kept: "memory", "disk", "workers" or, if they are
+        not, "".
+    local : bool
+        Whether jobs run on all blocks in this process, not on chunks where these lie.
     """
 
     def __init__(
         self, source: Source, *, spent: bool = False, device_rows: int | None = None
     ) -> None:
-        self.source, self.spent, self._device_rows = source, spent, device_rows
+        self.source, self._device_rows = source, device_rows
         self.place, self._size, self._joined = "", 0, False
+        self.local, self._spent = source.kind != "dask", spent
         self._steps: tuple[Step, ...] = ()
         self._first = self  # the table itself, which reads the rows
         self._before: Self | None = None
@@ -67,6 +80,15 @@ class Passes:
 
             memory = tensors.room(tensors.working_device(source.X), self._room.more_memory)
             self._room = Room(memory, 0, 0)
+
+    @property
+    def spent(self) -> bool:
+        """Whether the budget has been spent, which the error of a failing pass then states."""
+        return self._first._spent
+
+    @spent.setter
+    def spent(self, value: bool) -> None:
+        self._first._spent = value
 
     @property
     def keeps(self) -> bool:
@@ -87,30 +109,35 @@ class Passes:
         bytes_a_row : int, optional
             How much memory a row takes after this step. What fits is kept; without it nothing is.
         joined : bool
-            What is kept becomes one long block, whose rows can be reached by number. Only then is
-            anything of a Dask table kept: its chunks are fetched.
+            What is kept becomes one long block in this process, whose rows can be reached by number.
         """
         found = copy.copy(self)
         found._before, found._kept, found._joined = self, None, joined
         found._steps = (*self._steps, (function, arguments))
         found.place, found._size = "", self.source.n_rows * (bytes_a_row or 0)
-        if bytes_a_row is not None and (joined or self.source.kind != "dask"):
+        client = None if bytes_a_row is None or joined or self.local else cluster()
+        if client is not None:
+            found.place = "workers" if fits_on_workers(client, found._size) else ""
+        elif bytes_a_row is not None:
             found.place, found._room = self._room.take(found._size)
+        found.local = self.local or found.place in ("memory", "disk")
         return found
 
     def prepare(self) -> None:
         """Make what is kept now, before anything is spent: a table that fails here costs nothing."""
         if self._kept is None and self._before is not None:
             self._before.prepare()
-        if self.keeps:
+        if self.place == "workers":
+            self._chunks()
+        elif self.keeps:
             self.blocks()
 
     def blocks(self) -> Iterable[Block]:
         """Return the blocks after the last step, as kept or made anew; Dask chunks are fetched."""
-        if self._kept is None and self.keeps:
+        if self._kept is None and self.place in ("memory", "disk"):
             with block_threads(64, _BLOCK_BYTES) as threads:
                 self._keep(threads)
-        if self._kept is not None:
+        if self._kept is not None and self.place != "workers":
             return self._kept
         return self._read() if self._before is None else self._made()
 
@@ -130,9 +157,7 @@ class Passes:
                 self._kept = [_join(made, self.source.n_rows, *where)]
             else:
                 self._kept = kept_blocks(made, self.place, self._size, self._room.folder)
-        except OSError as error:
-            if self.place != "disk":
-                raise
+        except NoRoomError as error:
             if self._joined:  # whoever reaches rows by number has planned with this
                 raise DataError(
                     "The disk has no room for the features of this table. Choose another folder or"
@@ -158,14 +183,33 @@ class Passes:
         With ``merge``, which makes one result of several that follow each other, workers of Dask
         merge theirs, and one is returned.
         """
-        if self.source.kind != "dask":
+        if self.local:
             return [job(self.blocks(), *arguments)]
-        work, spent = (self._steps, job, arguments), self._first.spent
-        return in_chunks(self.source, _run_job, *work, merge=merge, spent=spent)
+        options: Any = {"merge": merge, "spent": self.spent}
+        kept, steps = self._chunks()
+        if kept is None:
+            return in_chunks(self.source, _run_job, steps, job, arguments, **options)
+        return on_kept(kept, _run_on_kept, steps, job, arguments, **options)
+
+    def _chunks(self) -> tuple[list[Any] | None, tuple[Step, ...]]:
+        """Return what the workers keep of each chunk (None: nothing), and the steps that follow."""
+        if self._before is None:
+            return None, ()
+        if self._kept is not None:
+            return list(self._kept), ()
+        kept, steps = self._before._chunks()
+        steps = (*steps, self._steps[-1])
+        if self.place != "workers":
+            return kept, steps
+        if kept is None:
+            self._kept = persisted(self.source, _made_list, (steps,), self.spent)
+        else:
+            self._kept = persisted_after(kept, _stepped_list, (steps,), self.spent)
+        return list(self._kept), ()
 
     def sum(self, function: Callable[..., Block], *arguments: Any) -> list[Any]:
         """Return the sums over all blocks of the arrays that function(*block, *arguments) returns."""
-        if self.source.kind == "dask":  # every chunk is a job of its own, and may have no rows
+        if not self.local:  # every chunk is a job of its own, and may have no rows
             return _added(filter(None, self.run(_sum, function, arguments)))
         self.prepare()  # on all threads; the sum takes them next
         with block_threads(64, 2**25) as threads:
@@ -236,6 +280,22 @@ def _stepped(blocks: Iterable[Block], steps: Iterable[Step]) -> Iterator[Block]:
         for function, arguments in steps:
             block = function(*block, *arguments)
         yield block
+
+
+def _made_list(pieces: Iterator[Any], steps: tuple[Step, ...]) -> list[Block]:
+    """Return what a worker keeps of a Dask chunk."""
+    return _stepped_list(_cut(pieces), steps)
+
+
+def _stepped_list(blocks: Iterable[Block], steps: tuple[Step, ...]) -> list[Block]:
+    return list(_stepped(blocks, steps))
+
+
+def _run_on_kept(
+    blocks: list[Block], steps: tuple[Step, ...], job: Callable[..., Any], arguments: Any
+) -> Any:
+    """Run a job on what a worker keeps of a Dask chunk."""
+    return job(_stepped(blocks, steps), *arguments)
 
 
 def _run_job(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -117,6 +117,8 @@ class _Wanted:
 
     def dask(self, X: Any, y: Any) -> Source:
         read = self.encode is not _zeros
+        if read and hasattr(X, "to_delayed") and hasattr(y, "to_delayed"):
+            X, y = chunks.aligned(X, y)
         n_rows, n_columns, shape = chunks.table_shape(X, *([y] if read else []))
         y = y if read else None
         if not self.several and shape == (1,):
@@ -126,7 +128,10 @@ class _Wanted:
             frame = hasattr(y, "map_partitions")
             encode = y.map_partitions if frame else y.map_blocks
             y = encode(self.encode, **({"meta": (None, "f8")} if frame else {"dtype": float}))
-        found = Source("dask", n_rows, n_columns, shape, X, y, missing=self.missing)
+        found = Source("dask", n_rows or 0, n_columns, shape, X, y, missing=self.missing)
+        if n_rows is None:
+            n_rows = chunks.count_rows(found)
+            found = replace(found, n_rows=n_rows)
         if self.again:  # every chunk is checked where it lies
             sizes = chunks.in_chunks(found, _shape_of_rows)
             if sum(n for n, _ in sizes) != n_rows or any(d != n_columns for n, d in sizes if n):

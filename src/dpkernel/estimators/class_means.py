@@ -70,7 +70,7 @@ class MeansPlan(FitPlan):
         self._source, self._domain, self._n_classes = source, domain, n_classes
         self._parts, d = Parts(2.0, verbose=verbose), domain.n_unit_columns
         self._features = LinearFeatures().build(d)
-        self._passes = RecordPasses(source, spent=True).then(
+        self._passes = RecordPasses(source).then(
             _to_features, domain, self._features, bytes_a_row=8 * (d + 1)
         )
         self._centre, self._sums = _mechanisms(d, n_classes, budget, relation)
@@ -84,6 +84,7 @@ class MeansPlan(FitPlan):
 
     def run(self, noise: Noise) -> Fitted:
         """Release both sums and build the model."""
+        self._passes.spent = True
         n, size = self._source.n_rows, self._n_classes
         with self._parts.part("centre"):
             noisy = self._centre.release(self._total, noise) / (STEPS * n)

@@ -113,7 +113,7 @@ class LawPlan(FitPlan):
         self._sizes = _Sizes(n, d, size)
         LearnedFeatures(size, random_state=seed).check()  # a bad seed raises before the spend
         self._dtype = "float32" if n >= _FLOAT32_FROM else "float64"
-        self._passes = RecordPasses(source, spent=True).then(
+        self._passes = RecordPasses(source).then(
             _to_unit,
             domain,
             self._dtype,
@@ -155,6 +155,7 @@ class LawPlan(FitPlan):
 
     def run(self, noise: Noise) -> Fitted:
         """Draw every release and build the model."""
+        self._passes.spent = True
         law, size = release_law(self._passes, self._layout, self._mechanisms, noise, self._part)
         with self._part("features"):
             mixture = equal_mixture(law, self._seed)

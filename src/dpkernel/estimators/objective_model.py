@@ -31,6 +31,7 @@ from dpkernel.estimators.records import (
     RecordRecipe,
     RecordStore,
     Targets,
+    kept_rows,
 )
 from dpkernel.foundations.types import JSON, Array, Budget, Neighbours
 from dpkernel.foundations.validation import Choice, Constraint, Kind, Real
@@ -184,7 +185,8 @@ class ConvexPlan(FitPlan):
             # features that can't be built are refused before anything is spent
             around_zero = self._recipe.around(np.zeros(self._recipe.n_coordinates - 1))
             self._recipe = self._recipe if self._centre else around_zero
-        self._store = RecordStore(self._source, self._recipe)
+        self._rows = kept_rows(self._source) if self._centre else None
+        self._store = RecordStore(self._source, self._recipe, self._rows)
         if self._centre:
             self._total = self._store.sum_rows()
         else:
@@ -198,8 +200,10 @@ class ConvexPlan(FitPlan):
             spread = self._centre.noise_scale * unit
             shift = shrunk_centre(noisy, spread, self._powers[1:], self._n_inputs + 1)
             self._recipe = self._recipe.around(shift)
-            self._store = RecordStore(self._source, self._recipe)
+            self._store = RecordStore(self._source, self._recipe, self._rows)
+            self._store.spent = True
             self._store.prepare()
+        self._store.spent = True
         show = partial(_told, verbose=self._verbose)
         betas = self._approach.solve(self._store, noise, show)
         solutions = [self._recipe.coefficients(beta) for beta in betas]

@@ -202,16 +202,22 @@ class _Sums:
         self, beta: Array, hessian_stride: int = 0, threads: int = 1
     ) -> tuple[Array, Array | None]:
         """Return the gradient of the sum of losses and, with a stride, its Hessian."""
-        if self.passes.source.kind == "dask":
+        if not self.passes.local:
             hessian_stride, threads = min(hessian_stride, 1), 1  # all chunks, as they are few
         arguments = self.targets, self.loss, beta, hessian_stride, threads
-        parts = self.passes.run(self.job, *arguments)
-        gradient, hessian = parts[0]
-        if len(parts) == 1:
-            return gradient, hessian
-        return _compensated([g for g, _ in parts]), (
-            None if hessian is None else _compensated([h for _, h in parts])
+        found: tuple[Array, Array | None] = _merged(
+            self.passes.run(self.job, *arguments, merge=_merged)
         )
+        return found
+
+
+def _merged(parts: list[tuple[Array, Array | None]]) -> tuple[Array, Array | None]:
+    """Return the sums over blocks that follow each other."""
+    gradient, hessian = parts[0]
+    if len(parts) == 1:
+        return gradient, hessian
+    bends = [bend for _, bend in parts if bend is not None]
+    return _compensated([slopes for slopes, _ in parts]), _compensated(bends) if bends else None
 
 
 def sum_records(
@@ -233,6 +239,18 @@ def _compensated(terms: list[Array]) -> Array:
     return total.value
 
 
+def kept_rows(source: Source) -> Passes | None:
+    """Return the rows of a table that is not in memory, kept so that it need not be read again."""
+    if source.kind not in ("stream", "dask"):
+        return None
+    width = 8 * (source.n_columns + 1)
+    return Passes(source).then(_as_they_are, bytes_a_row=width)
+
+
+def _as_they_are(X: Array, y: Array) -> tuple[Array, Array]:
+    return X, y
+
+
 def record_block(X: Array, y: Array, recipe: RecordRecipe) -> tuple[Array, Array, Array]:
     """Return z, the targets of the table and the weights, for a block of rows."""
     z, weights = recipe.rows(X)
@@ -240,9 +258,12 @@ def record_block(X: Array, y: Array, recipe: RecordRecipe) -> tuple[Array, Array
 
 
 class RecordStore:
-    """The records of a table, in memory where they fit, made again each pass where they don't."""
+    """The records of a table, kept where they fit, made again each pass where they don't.
 
-    def __init__(self, source: Source, recipe: RecordRecipe) -> None:
+    ``rows`` are the rows of a table that was read before, to be used instead of the source.
+    """
+
+    def __init__(self, source: Source, recipe: RecordRecipe, rows: Passes | None = None) -> None:
         self._source, self._recipe = source, recipe
         self._step: Any = (record_block, recipe)
         self._job: Any = sum_records
@@ -255,8 +276,17 @@ class RecordStore:
             device_rows = torch_records.rows_at_once(recipe, source.n_columns)
             self._rows = Passes(source, device_rows=device_rows)
         else:
-            self._rows = Passes(source, spent=True)
+            self._rows = rows or Passes(source)
         self._records = self._rows.then(*self._step, bytes_a_row=recipe.bytes_a_row)
+
+    @property
+    def spent(self) -> bool:
+        """Whether the budget has been spent, which the error of a failing pass then states."""
+        return self._rows.spent
+
+    @spent.setter
+    def spent(self, value: bool) -> None:
+        self._rows.spent = value
 
     def records(self, loss: Loss, targets: Targets) -> Records:
         """Return the sums over the table for one loss and one view of its targets."""
@@ -268,7 +298,7 @@ class RecordStore:
             from dpkernel.estimators.torch_records import sum_rows as sum_tensors
 
             return sum_tensors(self._rows.then(*self._step).blocks(), STEPS)
-        return Passes(self._source).sum(sum_rows, self._recipe, self._source.weighted)[0]
+        return self._rows.sum(sum_rows, self._recipe, self._source.weighted)[0]
 
     def prepare(self) -> None:
         """Make the records that are kept, before anything is spent, so that a failure costs nothing."""

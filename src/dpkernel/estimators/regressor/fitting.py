@@ -119,7 +119,7 @@ class Fitting(FitPlan):
         self._source = source
         n, d, k = sizes.n_rows, sizes.n_inputs, sizes.n_targets
         self._dtype = "float32" if n >= _FLOAT32_FROM else "float64"
-        self._passes = RecordPasses(source, spent=True).then(
+        self._passes = RecordPasses(source).then(
             _to_unit,
             domain,
             target,
@@ -170,6 +170,7 @@ class Fitting(FitPlan):
 
     def run(self, noise: Noise) -> Fitted:
         """Draw every release and build the model."""
+        self._passes.spent = True
         features, states = self._states(noise)
         several = bool(self._source.target_shape)
         take = slice(None) if several else 0

@@ -109,6 +109,7 @@ class QuantileFitting(LearnedFitting):
 
     def run(self, noise: Noise) -> Fitted:
         """Draw every release and build the model."""
+        self._passes.spent = True
         if self.plan is None:
             features = self._for_the_box
             coefficients = np.zeros((features.n_outputs + 1, len(self._quantiles)))
