@@ -66,7 +66,7 @@ def test_the_plan_learns_from_a_public_size_on(signal, n_inputs, learns, looks):
     assert plan == BudgetPlan(**plan.to_dict())
     if learns:
         assert plan.filled().stages == pytest.approx(plan.stages)  # they already leave nothing
-        assert plan.stages[0] == 0.12
+        assert plan.stages[0] == 0.15
 
 
 @pytest.mark.parametrize(

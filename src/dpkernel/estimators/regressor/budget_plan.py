@@ -158,7 +158,7 @@ class BudgetPlan:
     @classmethod
     def _learning(cls, signal: float, n_inputs: int) -> BudgetPlan:
         location, scale = (0.08, 0.025) if signal < 800 else (0.03, 0.01)
-        calibration, first, count = 0.03, 0.12, 2 if signal < 300 else 3
+        calibration, first, count = 0.03, 0.15, 3
         rest = 1 - location - 0.06 - scale * count - calibration - first
         later = [1.2**j for j in range(count - 1)]
         return cls(

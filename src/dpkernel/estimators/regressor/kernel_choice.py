@@ -40,7 +40,6 @@ LEARNED_COMPONENTS = (
 FIRST_FEATURES = 200
 SAMPLE = 1024  # points of the law on which kernels are compared
 PRIOR_SIGNAL = 0.5  # the share of the variance of y that we assume functions of the inputs explain
-_SMOOTHER = 1.25  # functions are smoother than the mixture: the power of its prior variances
 _STEPS = 12
 _GRADIENTS = 512  # points of the law at which gradients are taken
 _DRAWS = 16  # draws of noise, to estimate its part in the gradients
@@ -146,9 +145,7 @@ def component_matrices(
     return matrices, traces
 
 
-def mixture_prior(
-    features: LearnedFeatures, functions: Array, smoother: float = _SMOOTHER
-) -> Array:
+def mixture_prior(features: LearnedFeatures, functions: Array, smoother: float = 1.0) -> Array:
     """Return the prior variances of coefficients for a function of variance 1 under the mixture.
 
     The kernels of ``features`` must have variance 1 each. ``functions`` are the values of the

@@ -47,6 +47,7 @@ from dpkernel.models.features.learned import Component, LearnedFeatures, law_sam
 from dpkernel.privacy.noise import Noise
 
 _CARRIED_SAMPLE = 1024  # the fewest points of the law on which the first fit is carried over
+_SMOOTHER = 1.25  # functions are smoother than the mixture: the power of its prior variances
 _DOUBT = 0.1  # the share of the prior variance that is added to the uncertainty after the first fit
 
 
@@ -126,7 +127,9 @@ class LearnedFitting(Fitting):
         size = min(most, self._sizes.n_features)
         features = self._learned(law, size, equal_mixture(law, self._seed))
         functions = features.of_standardised(features.sample[:SAMPLE])
-        prior = PRIOR_SIGNAL * spread**2 * mixture_prior(features, functions)
+        # a first fit that chooses the kernel has to see rough functions, too
+        power = 1.0 if self.plan.learns else _SMOOTHER
+        prior = PRIOR_SIGNAL * spread**2 * mixture_prior(features, functions, power)
         variances = np.concatenate([[spread**2 / 3], prior])
         coefficients = np.zeros(len(variances))
         coefficients[0] = centre

@@ -195,7 +195,7 @@ def _public_values(features: FeatureMap) -> tuple[Array, Array]:
     """Return (1, v) on a public sample of the inputs, and prior variances of v that add up to 1."""
     if isinstance(features, LearnedFeatures):
         values = features.of_standardised(features.sample[:SAMPLE])
-        prior = mixture_prior(features, values, 1.0)
+        prior = mixture_prior(features, values)
     else:
         values = features.transform_block(features.public_sample(SAMPLE))
         prior = np.maximum(features.spectrum / features.spectrum[0], 1e-30) ** 1.5
