@@ -176,7 +176,8 @@ def affine_counterexample(
     input of its neighbour lies on the second. Every sketch of the first table is a combination of
     multiples of e_1, so f(e_2) = 0 whatever the labels, the sketch and the fixed coefficient are. On
     the neighbour, f(e_2) is almost surely not 0. So the affine variant, which the first counterexample
-    does not cover, is not private either, at any epsilon for delta < 1.
+    does not cover, is not private either, at any epsilon for delta < 1. Assumption 11 of the paper
+    excludes the first table, whose smallest eigenvalue is 0; a guarantee must hold for every table.
     """
     draws = np.random.Generator(np.random.PCG64(seed))  # public tables and sketches
     points = np.column_stack([draws.uniform(-1, 1, n), np.zeros(n)])
