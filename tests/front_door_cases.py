@@ -578,6 +578,7 @@ PAPERS: dict[str, dict[str, Any]] = {
     "PublishedOutputSGD": {},
     "PublishedGradientSGD": {"beta": 0.5},
     "PublishedRandomFeatureSGD": {"target_bound": 1.0, "sensitivity": "proof"},
+    "PublishedCanonicalEstimator": {"reading": "corrected", "n_coefficients": 6},
 }
 FREE = {
     "FunctionTransformer": FunctionTransformer(np.log1p),

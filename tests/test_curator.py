@@ -172,13 +172,12 @@ def test_the_function_is_the_minimiser_in_the_kernels_space(table, threshold):
     assert at - best <= 1e-5
 
 
-@pytest.mark.parametrize(
-    "loss",
-    [Squared(), Huber(0.3), Logistic(), SmoothedHinge(0.5), SmoothedPinball(0.2, 0.3)],
-    ids=lambda loss: loss.kind,
-)
-@pytest.mark.parametrize("m", [1, 2, 3, 5, 12])
-def test_search_never_exceeds_the_sensitivity_in_the_kernels_norm(rng, m, loss):
+SEARCHED = [(loss, m) for loss in (Squared(), Huber(0.3)) for m in (1, 2, 3, 5, 12)]
+SEARCHED += [(loss, 3) for loss in (Logistic(), SmoothedHinge(0.5), SmoothedPinball(0.2, 0.3))]
+
+
+@pytest.mark.parametrize(("loss", "m"), SEARCHED, ids=[f"{loss.kind}-{m}" for loss, m in SEARCHED])
+def test_search_never_exceeds_the_sensitivity_in_the_kernels_norm(rng, loss, m):
     """Hill climbing over both records, the rest and all targets, from random and from hard starts."""
     kernel, steps = kernels.Gaussian(0.5), 60 if loss == Squared() else 5
 
@@ -249,11 +248,10 @@ def test_large_epsilon_is_the_fit_without_noise(table, build, loss):
 BOUNDED = sorted(kind for kind, cls in REGISTRY.items() if cls().lipschitz < np.inf)
 
 
-@BOTH
 @pytest.mark.parametrize("kind", BOUNDED)
-def test_every_loss_of_bounded_slope(table, build, kind):
+def test_every_loss_of_bounded_slope(table, kind):
     X, y = table
-    model = build(**COMMON, epsilon=1e8, loss=kind, regularisation=0.5).fit(X, y)
+    model = PrivateGridRegressor(**COMMON, epsilon=1e8, loss=kind, regularisation=0.5).fit(X, y)
     model.certificate_.verify()
     (release,) = model.certificate_.releases
     stated = dict(release.mechanism.sensitivity.parameters)

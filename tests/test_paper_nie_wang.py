@@ -10,7 +10,8 @@ from scipy.optimize import minimize
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.svm import SVC
 
-from dpkernel import Budget, Ledger, SeededNoise
+from dpkernel import Budget, Ledger, PrivateKernelRidge, SeededNoise
+from dpkernel.estimators.records import RecordRecipe
 from dpkernel.foundations.errors import DataError, LedgerError, ParameterError
 from dpkernel.foundations.types import Neighbours
 from dpkernel.privacy.sensitivity import erm_bounded, erm_lipschitz, erm_ridge
@@ -235,3 +236,25 @@ def test_regularisers_without_a_proof_are_refused():
     for bad in ({"p": 1.0}, {"weights": ()}, {"weights": (0.0,)}):
         with pytest.raises(ParameterError, match="of strong_convexity"):
             strong_convexity("p-norm", **bad)
+
+
+def test_a_weighted_norm_is_the_plain_norm_of_rescaled_features(rng):
+    """A length scale per column: four times the weight on the square of the second coefficient."""
+    X = rng.uniform(-1, 1, (400, 2))
+    y = 0.4 * X[:, 0] + 0.4 * X[:, 1]
+    options = {"kernel": "linear", "bounds": (-1, 1), "y_bounds": (-1, 1), "solver": "output"}
+    model = PrivateKernelRidge(
+        1e9, length_scale=[1.0, 2.0], regularisation=30.0, **options, noise=SeededNoise(0)
+    ).fit(X, y)
+    slopes = [float(np.diff(model.predict(np.eye(2)[[j]] * [[0], [0.5]]))[0]) * 2 for j in (0, 1)]
+    recipe, _ = RecordRecipe.choose(model._domain, model.feature_map_, 400, 1.0)
+    z, omega = recipe.rows(X)
+    original = np.column_stack([z[:, 0], z[:, 1], 2 * z[:, 2]])  # without the length scales
+    penalty = 30.0 * np.diag([1.0, 1.0, 4.0])
+    beta = np.linalg.solve(
+        original.T @ (omega[:, None] * original) + penalty, original.T @ (omega * y)
+    )
+    wanted = original[:, 1:] @ beta[1:]
+    np.testing.assert_allclose(np.linalg.lstsq(X - X.mean(0), wanted - wanted.mean(), rcond=None)[0],
+                               slopes, atol=1e-3)  # fmt: skip
+    assert slopes[0] > slopes[1] + 0.01

@@ -218,3 +218,25 @@ def test_nothing_of_the_gram_matrix_is_offered(table):
     candidates = [{"regularisation": 1.0}, {"regularisation": 9.0}]
     assert free_choices(ridge(), candidates) is None
     assert free_choices(ridge(solver="gram"), candidates) is not None
+
+
+def test_neighbours_never_move_a_pure_release_further_in_the_l1_norm(rng, monkeypatch):
+    """The log ratio of two Laplace densities is at most the l1 move of the centre over the scale."""
+    seen, solve = [], objective_model.minimise_risk
+    keep = lambda *given: seen.append(solve(*given)) or seen[-1]  # noqa: E731
+    monkeypatch.setattr(objective_model, "minimise_risk", keep)
+    options = {"kernel": "linear", "regularisation": 5.0, "y_bounds": (-1, 1), "delta": 0.0}
+    model, worst = ridge(**options, n_features="auto", epsilon=1.0), 0.0
+    for _ in range(16):
+        X = 0.577 * rng.choice([-1.0, 1.0], (12, 2))
+        y = rng.choice([-1.0, 1.0], 12)
+        other, target = X.copy(), y.copy()
+        other[-1] = 0.577 * rng.choice([-1.0, 1.0], 2)
+        target[-1] = -y[-1]
+        seen.clear()
+        for table in ((X, y), (other, target)):
+            (release,) = model.fit(*table).certificate_.releases
+        moved = np.abs(seen[0] - seen[1]).sum()
+        assert moved <= release.mechanism.sensitivity.value
+        worst = max(worst, moved / release.mechanism.noise_scale)
+    assert 0.2 < worst <= 1.0

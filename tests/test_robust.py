@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 from scipy.optimize import minimize
@@ -14,6 +17,7 @@ from dpkernel import (
     Domain,
     Interval,
     Ledger,
+    PrivateKernelClassifier,
     PrivateQuantileRegressor,
     SeededNoise,
     load,
@@ -22,7 +26,7 @@ from dpkernel import (
 from dpkernel.estimators.records import ROW_BOUND, RecordRecipe
 from dpkernel.foundations.errors import AssumptionError, DataError, ParameterError
 from dpkernel.methods import PrivateHuberRegressor
-from dpkernel.models.losses import Huber, SmoothedPinball
+from dpkernel.models.losses import REGISTRY, Huber, SmoothedPinball
 
 HUGE = 1e4  # an epsilon at which the noise is far below the data
 PURE = ("idealised-arithmetic",)
@@ -296,3 +300,58 @@ def test_progress_counts_problems(table, capsys):
         "solved problem 1 of 2",
         "solved problem 2 of 2",
     ]
+
+
+# --- other losses -----------------------------------------------------------------------------------
+
+BOUNDED = sorted(k for k, cls in REGISTRY.items() if cls().lipschitz < math.inf)
+WITH_SLOPE = [pytest.param(k, s, id=f"{k}, {s}") for k in BOUNDED for s in ("objective", "output")]
+
+
+@pytest.mark.parametrize(("kind", "solver"), WITH_SLOPE)
+def test_every_loss_of_bounded_slope_by_its_kind(table, kind, solver, tmp_path):
+    """Of residuals and of margins: the certified slope is that of the loss, and the model learns."""
+    X, y = table
+    labels = REGISTRY[kind].labels
+    options = {"loss": kind, "solver": solver, "epsilon": 50.0, "bounds": (-1, 1)}
+    if labels:
+        model, y = (
+            PrivateKernelClassifier(**options, classes=[0, 1]),
+            (y > np.median(y)).astype(int),
+        )
+    else:
+        model = PrivateHuberRegressor(**options, y_bounds=(-3, 3))
+    certificate = model.fit(X, y).certificate_
+    certificate.verify()
+    assert certificate.valid
+    stated = [dict(release.mechanism.sensitivity.parameters) for release in certificate.releases]
+    slopes = [parameters["slope"] for parameters in stated if "slope" in parameters]
+    assert slopes == [0.2 if kind == "huber" else REGISTRY[kind]().lipschitz]
+    again = load(save(model, tmp_path / "model"))
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
+    right = model.predict(X) if labels else model.predict(X) > np.median(y)
+    assert np.mean(right == (y if labels else y > np.median(y))) > 0.7
+
+
+@dataclass(frozen=True)
+class Shortfall(Huber):
+    """A loss of a user, with its own constants."""
+
+    kind = "shortfall"
+
+
+def test_a_loss_of_ones_own_must_be_registered(table, monkeypatch):
+    with pytest.raises(ParameterError, match="'loss' parameter of PrivateHuberRegressor"):
+        PrivateHuberRegressor(loss=Shortfall(0.5), y_bounds=(-3, 3)).fit(*table)
+    monkeypatch.setitem(REGISTRY, "shortfall", Shortfall)
+    model = PrivateHuberRegressor(loss=Shortfall(0.5), y_bounds=(-3, 3)).fit(*table)
+    assert model.certificate_.public["losses"] == [{"kind": "shortfall", "threshold": 0.5}]
+    assert dict(model.certificate_.releases[0].mechanism.sensitivity.parameters)["slope"] == 0.5
+
+
+@pytest.mark.parametrize("loss", ["squared", "power_absolute", "logistic", 3])
+def test_losses_without_a_largest_slope_or_of_margins_are_refused(table, loss):
+    ledger = Ledger(budget=Budget(9.0, 1e-5))
+    with pytest.raises(ParameterError, match="'loss' parameter of PrivateHuberRegressor"):
+        PrivateHuberRegressor(loss=loss, y_bounds=(-3, 3), ledger=ledger).fit(*table)
+    assert ledger.spends == []

@@ -346,7 +346,7 @@ def test_refusals_cost_nothing(data, case, monkeypatch):
 def test_a_classifier_takes_margin_losses_only(data):
     ledger = Ledger(budget=Budget(100.0, 1e-4))
     for loss in ("huber", Squared(), "cauchy"):
-        with pytest.raises(ParameterError, match="one of hinge, logistic"):
+        with pytest.raises(ParameterError, match="one of hinge, huberised_hinge, logistic"):
             classifier(loss=loss, ledger=ledger).fit(data[0], labels(data[1]))
     with pytest.raises(ParameterError, match="needs 'classes'"):
         classifier(classes=None, ledger=ledger).fit(data[0], labels(data[1]))

@@ -173,8 +173,8 @@ def lemma_77(
     ``largest`` bounds the functions that are compared, and eta_min is the least probability that a
     margin lies in [a, b]. ``holds`` says whether the lemma's conditions a < 0 < b, R > max(\|a\|, \|b\|)
     and [a', b'] inside [a, b] hold. a < 0 needs h > 1. The constant is positive only if [a', b'] is
-    strictly inside, and it falls to 0 as R grows, although the paper says that R may be as large as
-    one wants.
+    strictly inside. R may then be as large as one wants, as the paper says, but the constant falls to
+    0 as R grows.
     """
     share: dict[str, Constraint] = {"eta_min": Real(0, 1, closed_low=True, closed_high=True)}
     check("lemma_77", share, half=half, largest=largest, eta_min=eta_min)

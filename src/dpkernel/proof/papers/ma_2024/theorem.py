@@ -176,7 +176,9 @@ def affine_counterexample(
     input of its neighbour lies on the second. Every sketch of the first table is a combination of
     multiples of e_1, so f(e_2) = 0 whatever the labels, the sketch and the fixed coefficient are. On
     the neighbour, f(e_2) is almost surely not 0. So the affine variant, which the first counterexample
-    does not cover, is not private either, at any epsilon for delta < 1.
+    does not cover, is not private either, at any epsilon for delta < 1. The numbers of
+    Theorem 12 assume a lower bound on the smallest eigenvalue, which is 0 for the first table; but a
+    guarantee must hold for every table.
     """
     draws = np.random.Generator(np.random.PCG64(seed))  # public tables and sketches
     points = np.column_stack([draws.uniform(-1, 1, n), np.zeros(n)])
@@ -201,7 +203,8 @@ def equal_sketches() -> tuple[tuple[Array, Array], tuple[Array, Array]]:
     release depends on the records through sum v v^T alone. Both tables have four rows of either class,
     z is y times a number, and these numbers have the same sum and the same sum of squares.
     So the sketches agree in law, but the minimisers of the logistic loss do not. Hence no computation
-    on a sketch returns that minimiser, or the one of any other loss that is not quadratic.
+    on a sketch returns that minimiser, or the one of another loss that depends on more than second
+    moments.
     """
     mean, spread = 0.5, 0.9
     even = mean + spread * np.array([1.0, -1.0, 1.0, -1.0])
