@@ -10,8 +10,8 @@ w workers that each hold their part of the rows
 
 Rows are made on the fly, block by block, by a stream that is read again from its start; the time of
 making them is part of b, as the time of reading a file would be. Seconds are those of the processor,
-on one thread (OPENBLAS_NUM_THREADS=1), so that other programs disturb them little. b is also written as operations per
-row: b times the rate of a bare matrix product in the same run, to compare with what is counted.
+on one thread (OPENBLAS_NUM_THREADS=1), so that other programs disturb them little. b is also written
+as operations per row: b times the rate of a bare matrix product in the same run.
 
     python benchmarks/scaling.py                       # measure, fit, predict
     python benchmarks/scaling.py --run 1000000000      # one long fit of the ridge, against the model
