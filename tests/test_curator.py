@@ -437,6 +437,15 @@ def test_missing_answers_are_noticed(table, tmp_path):
         PrivateCurator.open(path).predict(X[:1])
 
 
+def test_a_file_mounted_alone_is_refused(tmp_path, table, monkeypatch):
+    """Its journal would lie where other containers can't see it."""
+    path = tmp_path / "c.db"
+    curator(path=path).fit(*table)
+    monkeypatch.setattr("dpkernel.estimators.curator_file.mounted_alone", lambda file: file == path)
+    with pytest.raises(CuratorError, match="mounted here without its folder"):
+        PrivateCurator.open(path)
+
+
 def test_files_that_are_no_curators(tmp_path, table):
     X, y = table
     with pytest.raises(CuratorError, match="no curator file"):

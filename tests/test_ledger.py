@@ -167,7 +167,7 @@ def test_a_refused_first_spend_fixes_nothing():
 
 def test_gaussian_accounting_refuses_what_has_no_mu():
     ledger = Ledger(budget=CEILING, accounting="gaussian")
-    with pytest.raises(LedgerError, match="accounting='renyi' or 'basic'"):
+    with pytest.raises(LedgerError, match="accounting='auto', 'renyi' or 'basic'"):
         ledger.spend(MixtureProfile((0.1, 0.2), (0.5, 0.5)), "b")
     assert ledger.spends == []
 

@@ -27,7 +27,7 @@ from dpkernel.foundations.environment import KEY_VARIABLE
 from dpkernel.foundations.errors import DPKernelError, LedgerError, ParameterError
 from dpkernel.privacy import ledger_place
 from dpkernel.privacy.ledger_file import FileStore
-from dpkernel.privacy.ledger_schema import SPEND, TERMS, VERSION, first_link, link
+from dpkernel.privacy.ledger_schema import SPEND, TERMS, VERSION, first_link, link, seal
 from dpkernel.privacy.profiles import GaussianProfile, PureProfile, gaussian_mu
 from old_ledgers import old_ledger
 
@@ -60,6 +60,7 @@ def rechained(path, secret=None):
         for _, _, table, (identity, *row) in sorted(rows):
             head = link(head, row, secret)
             connection.execute(f"UPDATE {table} SET chain = ? WHERE id = ?", (head, identity))
+        connection.execute("UPDATE datasets SET seal = ?", (seal(head, secret),))
 
 
 # --- edits ----------------------------------------------------------------------------------------
@@ -76,15 +77,18 @@ EDITS = {
     "share of events": "UPDATE terms SET leak_share = 0.9",
     "when": "UPDATE terms SET spends = 0",
     "reason": "UPDATE terms SET reason = 'the owner agreed'",
-    "last terms": "DELETE FROM terms WHERE id = (SELECT max(id) FROM terms)",
+    "last terms": "DELETE FROM terms WHERE spends = 2",
     "all terms": "DELETE FROM terms",
-    "name": "UPDATE datasets SET name = 'others'",
+    "name": "UPDATE datasets SET name = 'others' WHERE id = 1",
     "spend": "DELETE FROM spends WHERE number = 2",
     "all spends": "DELETE FROM spends",
     "what it costs": "UPDATE spends SET prices = '{}' WHERE number = 1",
     "claim": "UPDATE spends SET claim_epsilon = 0.001 WHERE number = 1",
     "order of spends": "UPDATE spends SET number = 7 - number",
-    "owner": "UPDATE spends SET dataset = 2",
+    "owner": "UPDATE spends SET dataset = 7",
+    "last spend to another data set": "UPDATE spends SET dataset = 2, number = 1 WHERE number = 2",
+    "last terms to another data set": "UPDATE terms SET dataset = 2 WHERE spends = 2",
+    "seal": "UPDATE datasets SET seal = NULL",
 }
 
 
@@ -95,14 +99,16 @@ def test_hand_edits_give_no_budget(path, change):
     ledger.spend(ONE, "a", claim=Budget(1.0, 1e-6))
     ledger.spend(GaussianProfile(0.1), "b", claim=Budget(0.4, 1e-6))
     ledger.change_ceiling(Budget(2.5, 1e-6), "agreed")
+    open_ledger(path, dataset="another")
     sql(path, (change,))
+    name = "others" if "'others'" in change else "patients"
     for attempt in (
-        lambda: Ledger(path).spend(GaussianProfile(1e-3), "c"),
-        lambda: Ledger(path).remaining,
-        lambda: Ledger(path, read_only=True).budget,
-        lambda: Ledger(path).change_ceiling(Budget(9.0, 1e-6), "x"),
+        lambda: Ledger(path, dataset=name).spend(GaussianProfile(1e-3), "c"),
+        lambda: Ledger(path, dataset=name).remaining,
+        lambda: Ledger(path, dataset=name, read_only=True).budget,
+        lambda: Ledger(path, dataset=name).change_ceiling(Budget(9.0, 1e-6), "x"),
     ):
-        with pytest.raises(LedgerError, match="edited|rows were removed"):
+        with pytest.raises(LedgerError, match=r"edited|rows of .* were removed"):
             attempt()
 
 
@@ -145,6 +151,15 @@ def test_a_key_finds_a_chain_that_was_recomputed(path, tmp_path):
     assert Ledger(plain).budget.epsilon == 300.0  # what no file can detect without a key
     with pytest.raises(LedgerError, match="edited"):
         Ledger(keyed, key=KEY).spend(ONE, "b")
+    for file, key in ((tmp_path / "cut.db", None), (tmp_path / "cut-keyed.db", KEY)):
+        open_ledger(file, key=key).spend(GaussianProfile(0.1), "a")
+        Ledger(file, key=key).spend(GaussianProfile(0.1), "b")
+        sql(file, ("DELETE FROM spends WHERE number = 2",))
+        head = sql(file, ("SELECT chain FROM spends",))[0][0][0]
+        sql(file, ("UPDATE datasets SET seal = ?", (seal(head, None),)))
+    assert len(Ledger(tmp_path / "cut.db").spends) == 1
+    with pytest.raises(LedgerError, match="last rows of 'patients' .* were removed"):
+        Ledger(tmp_path / "cut-keyed.db", key=KEY).spend(ONE, "c")
     sql(keyed, ("UPDATE datasets SET key_mark = NULL",))
     assert Ledger(keyed).budget.epsilon == 300.0
     with pytest.raises(LedgerError, match="not protected by a key.* rewritten without it"):
@@ -227,6 +242,7 @@ def test_what_an_older_file_asked_for_is_kept(tmp_path):
     [
         "UPDATE spends SET plan = replace(plan, '0.2', '0.1')",
         "DELETE FROM spends WHERE number = 1",
+        "DELETE FROM spends WHERE number = 2",
         "UPDATE datasets SET epsilon = 300",
         "UPDATE ceilings SET epsilon = 300",
     ],
@@ -236,7 +252,7 @@ def test_bringing_a_file_up_to_date_hides_no_edit(path, change, version):
     old_ledger(path, version, [ONE, ONE])
     sql(path, (change,))
     before = path.read_bytes()
-    with pytest.raises(LedgerError, match="edited"):
+    with pytest.raises(LedgerError, match="edited|rows were removed"):
         open_ledger(path)
     assert path.read_bytes() == before
 

@@ -25,7 +25,7 @@ import numpy as np
 
 from dpkernel.foundations.errors import CuratorError, LedgerError
 from dpkernel.foundations.types import JSON, Array
-from dpkernel.privacy.ledger_file import side_lock
+from dpkernel.privacy.ledger_place import mounted_alone, side_lock
 
 APPLICATION = 0x64706B63  # "dpkc"
 VERSION = 1
@@ -109,6 +109,11 @@ class CuratorFile:
     def _connection(self) -> Iterator[sqlite3.Connection]:
         if not self.path.is_file():
             raise CuratorError(f"There is no curator file {self.path.name}, or it can't be read.")
+        if mounted_alone(self.path):
+            raise CuratorError(
+                f"{self.path.name} is mounted here without its folder, so a crash could lose answers."
+                " Mount the folder that holds it."
+            )
         with self._opened(self.path) as connection:
             (application,) = connection.execute("PRAGMA application_id").fetchone()
             (version,) = connection.execute("PRAGMA user_version").fetchone()

@@ -70,7 +70,7 @@ from dpkernel.privacy.noise import (
 )
 from dpkernel.privacy.profiles import PrivacyProfile
 
-__all__ = ["OF_PEOPLE", "Forecast", "Ledger"]
+__all__ = ["OF_PEOPLE", "Forecast", "Ledger", "Spend"]
 
 
 @dataclass(frozen=True)

@@ -32,10 +32,10 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
 
 from dpkernel.foundations.errors import LedgerError
 from dpkernel.foundations.types import Budget
+from dpkernel.privacy.ledger_chain import Known, last_links, read_chain
 from dpkernel.privacy.ledger_place import (
     check_place,
     create,
@@ -45,18 +45,11 @@ from dpkernel.privacy.ledger_place import (
 )
 from dpkernel.privacy.ledger_schema import (
     APPLICATION,
-    SPEND,
-    TERMS,
     UNREADABLE,
     VERSION,
     add_dataset,
     add_row,
-    edited,
-    first_link,
     key_mark,
-    link,
-    read_spend,
-    read_terms,
     spend_row,
     terms_row,
     upgrade,
@@ -74,24 +67,6 @@ from dpkernel.privacy.ledger_store import (
 __all__ = ["FileStore", "dataset_names", "side_lock"]
 
 KEY_BYTES = 16  # the shortest key
-
-
-_NONE: Any = None  # stands for settings until the first row of a chain was read
-
-
-class Known(NamedTuple):
-    """The checked content of a data set.
-
-    These are its spends, the settings that apply, the last ids and links in both tables, the last
-    link of the whole chain, and the ceilings with their times and reasons.
-    """
-
-    spends: tuple[Spend, ...] = ()
-    settings: Settings = _NONE
-    last: tuple[int, int] = (0, 0)
-    links: tuple[str, str] = ("", "")
-    head: str = ""
-    ceilings: tuple[tuple[str, Budget, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -233,10 +208,8 @@ class FileStore:
             head, number = known.head, len(known.spends) + 1
             if after != before:
                 row = terms_row(after, len(known.spends), "the first spend fixed the rule")
-                head = link(head, row, secret)
-                add_row(connection, "terms", self.dataset, row, head)
-            row = spend_row(spend, number)
-            add_row(connection, "spends", self.dataset, row, link(head, row, secret))
+                head = add_row(connection, "terms", self.dataset, row, head, secret)
+            add_row(connection, "spends", self.dataset, spend_row(spend, number), head, secret)
             return number
 
     def mark_drawn(self, number: int, label: str) -> None:
@@ -273,8 +246,7 @@ class FileStore:
             known = self._read(connection)
             after = decide(known.settings, known.spends)
             row = terms_row(after, len(known.spends), reason)
-            chain = link(known.head, row, self._secret(connection))
-            add_row(connection, "terms", self.dataset, row, chain)
+            add_row(connection, "terms", self.dataset, row, known.head, self._secret(connection))
 
     def ceilings(self) -> list[tuple[str, Budget, str]]:
         """Return all ceilings so far, each with its starting time, its budget and its reason."""
@@ -287,7 +259,7 @@ class FileStore:
         """Return the content of the data set; rows that this process has checked are not read."""
         key = self.path, self.dataset
         known = _KNOWN.get(key, Known())
-        if known.head and self._last_links(connection, known) != known.links:
+        if known.head and last_links(connection, self.dataset, known) != known.links:
             known = Known()  # another file, or an older copy, has taken the place
         found = self._read(connection, known)
         if len(_KNOWN) >= _MOST_KNOWN:
@@ -295,86 +267,11 @@ class FileStore:
         _KNOWN[key] = found
         return found
 
-    def _last_links(self, connection: sqlite3.Connection, known: Known) -> tuple[str, str]:
-        def chain(table: str, identity: int) -> str:
-            row = connection.execute(
-                f"SELECT chain FROM {table} WHERE id = ? AND dataset ="
-                " (SELECT id FROM datasets WHERE name = ?)",
-                (identity, self.dataset),
-            ).fetchone()
-            return "" if row is None else str(row[0])
-
-        return chain("spends", known.last[0]), chain("terms", known.last[1])
-
     def _read(self, connection: sqlite3.Connection, known: Known | None = None) -> Known:
-        """Return the content of the data set; raise if a row is missing or was edited.
-
-        The rows of ``known`` are not read.
-        """
-        known = known or Known()
+        """Return the checked content of the data set; the rows of ``known`` are not read."""
         secret = self._secret(connection)
-        new, counts = self._new_rows(connection, known)
-        found, settings = list(known.spends), known.settings
-        ceilings, last, links = list(known.ceilings), list(known.last), list(known.links)
-        head = known.head or first_link(self.dataset, secret)
-        for place, table, identity, chain, row in new:
-            head = link(head, row, secret)
-            number = len(found) + 1
-            if chain != head or place != (number if table == 0 else len(found)):
-                raise LedgerError(edited(number if table == 0 else 0, self.dataset, self.path.name))
-            with self._readable():
-                if table == 0:
-                    found.append(read_spend(row))
-                else:
-                    before, settings = settings, read_terms(row)
-                    if settings.budget and settings.budget != (before and before.budget):
-                        ceilings.append((row[1], settings.budget, row[2]))
-            last[table], links[table] = identity, chain
-        if settings is None:
-            raise LedgerError(edited(0, self.dataset, self.path.name))
-        for name, most, count in counts:
-            if count != most:
-                raise LedgerError(
-                    f"{self.path.name} records {most} {name} but holds {count}: rows were removed."
-                    " Nothing was changed; restore the file from a backup that is not older than the"
-                    " last spend."
-                )
-        ends = (last[0], last[1]), (links[0], links[1])
-        return Known(tuple(found), settings, *ends, head, tuple(ceilings))
-
-    def _new_rows(
-        self, connection: sqlite3.Connection, known: Known
-    ) -> tuple[list[tuple[int, int, int, str, list[Any]]], list[tuple[str, int, int]]]:
-        """Return the rows after those of ``known`` in the order of the chain, and counts of rows.
-
-        One transaction sees one state of the file, while other processes spend.
-        """
-        alone = not connection.in_transaction
-        if alone:
-            connection.execute("BEGIN")
-        try:
-            found = []
-            counts = []
-            for table, (name, columns) in enumerate((("spends", SPEND), ("terms", TERMS))):
-                rows = connection.execute(
-                    f"SELECT id, chain, {columns} FROM {name} WHERE id > ? AND dataset ="
-                    " (SELECT id FROM datasets WHERE name = ?) ORDER BY id",
-                    (known.last[table], self.dataset),
-                )
-                # terms that were recorded after k spends come between the spends k and k + 1
-                found += [(row[0], table, identity, chain, row) for identity, chain, *row in rows]
-                (most,) = connection.execute(
-                    "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = ?", (name,)
-                ).fetchone()
-                (count,) = connection.execute(
-                    f"SELECT count(*) FROM {name} JOIN datasets ON {name}.dataset = datasets.id"
-                ).fetchone()
-                counts.append((name, most, count))
-        finally:
-            if alone:
-                connection.execute("COMMIT")
         with self._readable():
-            return sorted(found, key=lambda row: (row[0], row[1], row[2])), counts
+            return read_chain(connection, self.dataset, self.path.name, secret, known or Known())
 
     # --- connections and their errors ----------------------------------------------------------------
 

@@ -2,8 +2,9 @@
 
 Everything that decides about budget is in one chain per data set. It starts with the name of the
 data set. Its links are the *terms* (ceiling, relation, accounting rule, parts; one row per change,
-and the last one applies) and the spends, in the order in which they were recorded. With a key, the
-links are HMACs, which nobody can compute without the key. Not in the chain: which noise was drawn.
+and the last one applies) and the spends, in the order in which they were recorded. A seal on the last
+link shows that no row was removed at the end. With a key, links and seal are HMACs, which nobody can
+compute without the key. Not in the chain: which noise was drawn.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ MIGRATIONS = (
         neighbours TEXT NOT NULL, accounting TEXT NOT NULL, renyi_order REAL, parts TEXT NOT NULL,
         rule TEXT, leak_share REAL NOT NULL, chain TEXT NOT NULL);
     CREATE TABLE named (
-        id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, created TEXT NOT NULL, key_mark TEXT);
+        id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, created TEXT NOT NULL, key_mark TEXT,
+        seal TEXT);
     INSERT INTO named (id, name, created) SELECT id, name, created FROM datasets;
     """,
 )
@@ -95,6 +97,11 @@ def first_link(name: str, secret: bytes | None) -> str:
 def key_mark(name: str, secret: bytes | None) -> str | None:
     """Return what tells one key from another, and None without a key."""
     return None if secret is None else link("key", [name], secret)[:16]
+
+
+def seal(head: str, secret: bytes | None) -> str:
+    """Return what stands beside a data set to show that ``head`` is the last link of its chain."""
+    return link("seal", [head], secret)
 
 
 # --- rows -----------------------------------------------------------------------------------------
@@ -168,20 +175,28 @@ def add_dataset(
         (name, now(), key_mark(name, secret)),
     )
     row = terms_row(settings, 0, "when the ledger was made")
-    add_row(connection, "terms", name, row, link(first_link(name, secret), row, secret))
+    add_row(connection, "terms", name, row, first_link(name, secret), secret)
 
 
 def add_row(
-    connection: sqlite3.Connection, table: str, name: str, row: Sequence[object], chain: str
-) -> None:
-    """Add a row with the columns ``SPEND`` or ``TERMS``."""
+    connection: sqlite3.Connection,
+    table: str,
+    name: str,
+    row: Sequence[object],
+    head: str,
+    secret: bytes | None,
+) -> str:
+    """Add a row with the columns ``SPEND`` or ``TERMS`` after the link ``head``; return its link."""
     columns = SPEND if table == "spends" else TERMS
     places = ", ".join("?" for _ in row)
+    head = link(head, row, secret)
     connection.execute(
         f"INSERT INTO {table} (dataset, {columns}, chain)"
         f" VALUES ((SELECT id FROM datasets WHERE name = ?), {places}, ?)",
-        (name, *row, chain),
+        (name, *row, head),
     )
+    connection.execute("UPDATE datasets SET seal = ? WHERE name = ?", (seal(head, secret), name))
+    return head
 
 
 def upgrade(connection: sqlite3.Connection, file: str) -> None:
@@ -191,10 +206,20 @@ def upgrade(connection: sqlite3.Connection, file: str) -> None:
         return
     for step in range(version, VERSION):
         _run(connection, MIGRATIONS[step])
-    if version:
-        for name in [name for (name,) in connection.execute("SELECT name FROM named ORDER BY id")]:
-            _upgrade_dataset(connection, name, version >= _CHAINED, file)
+    names = [name for (name,) in connection.execute("SELECT name FROM named ORDER BY id")]
+    most, count = connection.execute(
+        "SELECT (SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'spends'),"
+        " (SELECT count(*) FROM spends JOIN datasets ON spends.dataset = datasets.id)"
+    ).fetchone()
+    if count != most:
+        raise LedgerError(
+            f"{file} records {most} spends but holds {count}: rows were removed. Nothing was changed;"
+            " restore the file from a backup that is not older than the last spend."
+        )
+    older = [_checked_rows(connection, name, version >= _CHAINED, file) for name in names]
     _run(connection, _AFTER_FOUR)
+    for name, (terms, spends) in zip(names, older, strict=True):
+        _rechain(connection, name, terms, spends)
     connection.execute(f"PRAGMA application_id = {APPLICATION}")
     connection.execute(f"PRAGMA user_version = {VERSION}")
 
@@ -205,8 +230,13 @@ def _run(connection: sqlite3.Connection, statements: str) -> None:
             connection.execute(statement)
 
 
-def _upgrade_dataset(connection: sqlite3.Connection, name: str, chained: bool, file: str) -> None:
-    """Check the rows of a data set by its old chain, and add terms and spends to the new one."""
+Row = tuple[object, ...]
+
+
+def _checked_rows(
+    connection: sqlite3.Connection, name: str, chained: bool, file: str
+) -> tuple[list[Row], list[Row]]:
+    """Return the terms and the spends of a data set in an older file, after checking its chain."""
     (identity,) = connection.execute("SELECT id FROM datasets WHERE name = ?", (name,)).fetchone()
     rows = connection.execute(
         f"SELECT chain, {SPEND} FROM spends WHERE dataset = ? ORDER BY number", (identity,)
@@ -217,26 +247,24 @@ def _upgrade_dataset(connection: sqlite3.Connection, name: str, chained: bool, f
         previous = link(previous, row[:-1] if row[-1] is None else row)
         if row[0] != place or (chained and chain != previous):
             raise LedgerError(edited(place, name, file))
-    every = list(_old_terms(connection, name, identity, rows, file))
-    chain = first_link(name, None)
-    for row in every[:1]:
-        chain = _write(connection, identity, row, chain)
-    for _, *row in rows:
-        chain = link(chain, row)
-        change = "UPDATE spends SET chain = ? WHERE dataset = ? AND number = ?"
-        connection.execute(change, (chain, identity, row[0]))
-    for row in every[1:]:
-        chain = _write(connection, identity, row, chain)
+    return list(_old_terms(connection, name, identity, rows, file)), [row[1:] for row in rows]
 
 
-def _write(connection: sqlite3.Connection, identity: int, row: Sequence[object], chain: str) -> str:
-    chain = link(chain, row)
-    places = ", ".join("?" for _ in row)
-    connection.execute(
-        f"INSERT INTO terms (dataset, {TERMS}, chain) VALUES (?, {places}, ?)",
-        (identity, *row, chain),
-    )
-    return chain
+def _rechain(
+    connection: sqlite3.Connection, name: str, terms: Sequence[Row], spends: Sequence[Row]
+) -> None:
+    """Write the terms of a data set, and bring its spends into the one chain."""
+    head = add_row(connection, "terms", name, terms[0], first_link(name, None), None)
+    for row in spends:
+        head = link(head, row)
+        connection.execute(
+            "UPDATE spends SET chain = ? WHERE number = ? AND dataset ="
+            " (SELECT id FROM datasets WHERE name = ?)",
+            (head, row[0], name),
+        )
+    connection.execute("UPDATE datasets SET seal = ? WHERE name = ?", (seal(head, None), name))
+    for row in terms[1:]:
+        head = add_row(connection, "terms", name, row, head, None)
 
 
 def _old_terms(
@@ -245,7 +273,7 @@ def _old_terms(
     identity: int,
     spends: Sequence[Sequence[Any]],
     file: str,
-) -> Iterator[tuple[object, ...]]:
+) -> Iterator[Row]:
     """Yield the terms of an older file: its first ceiling, its changes, and those that apply now."""
     epsilon, delta, neighbours, accounting, order, parts = connection.execute(
         "SELECT epsilon, delta, neighbours, accounting, renyi_order, parts FROM datasets"
