@@ -4,8 +4,8 @@ Two hidden layers of tanh units, squared or cross-entropy loss. Each step takes 
 probability q, independently (Poisson sampling); clips the gradient of each row to norm 1; adds
 N(0, sigma^2) to each coordinate of the sum; and hands it, divided by the public number q n, to Adam.
 The model is the mean of the last iterates. Inputs and targets are scaled by their declared ranges, so
-nothing is read from the data except through the noisy sums. ``noise_multiplier`` calibrates sigma with the
-privacy-loss distributions of dp-accounting, for one record that is added, removed or zeroed out.
+nothing is read from the data except through the noisy sums. ``noise_multiplier`` calibrates sigma with
+the privacy-loss distributions of dp-accounting, for one record that is added, removed or zeroed out.
 
 This is a yardstick and not a product: the noise is pseudo-random and in floating point.
 """
