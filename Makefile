@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 # two workers with one BLAS thread each: more threads than cores only wait for each other
 TEST := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1
 
-.PHONY: help demo test test-slow coverage test-oldest torch test-torch check bench guard bench-accuracy bench-diffprivlib rivals audit audit-long audit-diffprivlib mutants reproduce tables gallery lock clean front-door release-check
+.PHONY: help demo test test-slow coverage test-oldest torch test-torch check bench guard bench-accuracy rivals audit audit-long audit-diffprivlib mutants reproduce tables gallery lock clean front-door release-check
 
 help:
 	@echo "make demo         a CSV of patients to a private model, its report and an audit; results in demo/"
@@ -22,7 +22,6 @@ help:
 	@echo "make bench        measure speed, as ratios in one run"
 	@echo "make guard        a few of these ratios, against those in benchmarks/results/guard.csv"
 	@echo "make bench-accuracy  measure accuracy against the published algorithms"
-	@echo "make bench-diffprivlib  diffprivlib on the same tables, in an environment of its own"
 	@echo "make rivals       a DP-SGD network, DP-EBM, private trees and diffprivlib on the same splits; JOBS=N"
 	@echo "make audit        attack every mechanism and estimator and its broken twin; results in audit-report/"
 	@echo "make audit-long   the same with a thousand fits of each estimator, and weaker faults: hours"
@@ -98,11 +97,6 @@ bench-accuracy: $(VENV)/.installed
 	$(BIN)/python benchmarks/classification.py
 	$(BIN)/python benchmarks/sgd.py --accuracy
 	$(BIN)/python benchmarks/output_perturbation.py
-
-bench-diffprivlib:
-	$(PYTHON) -m venv .venv-diffprivlib
-	.venv-diffprivlib/bin/python -m pip install --quiet --disable-pip-version-check diffprivlib==0.6.6 scikit-learn==1.6.1
-	.venv-diffprivlib/bin/python benchmarks/diffprivlib_job.py
 
 rivals: $(VENV)/.installed
 	$(TEST) $(BIN)/python benchmarks/rivals.py --append --jobs $(or $(JOBS),2)

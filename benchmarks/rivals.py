@@ -3,9 +3,9 @@
 ``make rivals``, or ``python benchmarks/rivals.py [--methods ...] [--tables ...] [--epsilons ...]
 [--splits 5] [--jobs 2] [--append]``. The methods are those of ``rival_methods.py``; one whose library is
 not installed is skipped with a line. Every fit is a line of ``results/rivals_splits.csv``, which is
-written after each table; ``--append``
-keeps the lines that are there, so that several environments and machines can add to one file. The other
-``results/rivals*.csv`` are made from it (``--tabulate`` does only that).
+written after each table. ``--append`` keeps the lines that are there, so that several environments can
+add to one file, and ``--merge`` adds the lines of files from other machines. The other
+``results/rivals*.csv`` are made from this file (``--tabulate`` does only that).
 
 Training rows are 80 percent of a table, at most 16,000. delta = 1e-6; one record is zeroed out
 (dpkernel) or zeroed out, added or removed (network and trees). The error is the squared error over the
@@ -119,6 +119,7 @@ def main() -> None:
     options.add_argument("--public", action="store_true", help="only settings of the public rule")
     options.add_argument("--append", action="store_true", help="keep what the file holds")
     options.add_argument("--tabulate", action="store_true", help="measure nothing")
+    options.add_argument("--merge", nargs="+", type=Path, default=[], help="files of other runs")
     options.add_argument("--out", type=Path, default=RESULTS)
     given = options.parse_args()
     path = given.out / "rivals_splits.csv"
@@ -131,6 +132,8 @@ def main() -> None:
                 write(path, notes, list(pool.map(measure, some)), append=append)
                 append = True
                 print(f"{table}: measured", flush=True)
+    for other in given.merge:
+        write(path, rival_tables.notes(other), rival_tables.rows(other)[1:], append=True)
     rival_tables.tabulate(path, regression=REGRESSION, classes=CLASSES)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 from collections import defaultdict
 from pathlib import Path
 
@@ -59,7 +60,7 @@ def picture(table: str, methods: dict[str, Points]) -> Figure:
             axes.axhline(methods[method][0][1], color="black", ls=line, lw=1, label=method)
     drawn = [error for points in methods.values() for _, error, _ in points]
     axes.set_ylim(0.8 * min(drawn), min(1.25 * max(drawn), 2.0))
-    ticks = sorted({epsilon for epsilon, _, _ in methods.get("dpkernel", [])})
+    ticks = sorted({e for points in methods.values() for e, _, _ in points if math.isfinite(e)})
     axes.set_xticks(ticks, [f"{epsilon:g}" for epsilon in ticks])
     axes.minorticks_off()
     shown = [v for v in (0.02, 0.03, 0.05, 0.1, 0.2, 0.3, 0.5, 1, 2) if _within(v, axes.get_ylim())]
