@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 # two workers with one BLAS thread each: more threads than cores only wait for each other
 TEST := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1
 
-.PHONY: help demo test test-slow coverage test-oldest torch test-torch check bench guard bench-accuracy bench-diffprivlib audit audit-long audit-diffprivlib mutants reproduce tables gallery lock clean front-door release-check
+.PHONY: help demo test test-slow coverage test-oldest torch test-torch check bench guard bench-accuracy rivals audit audit-long audit-diffprivlib mutants reproduce tables gallery lock clean front-door release-check
 
 help:
 	@echo "make demo         a CSV of patients to a private model, its report and an audit; results in demo/"
@@ -22,7 +22,7 @@ help:
 	@echo "make bench        measure speed, as ratios in one run"
 	@echo "make guard        a few of these ratios, against those in benchmarks/results/guard.csv"
 	@echo "make bench-accuracy  measure accuracy against the published algorithms"
-	@echo "make bench-diffprivlib  diffprivlib on the same tables, in an environment of its own"
+	@echo "make rivals       a DP-SGD network, DP-EBM, private trees and diffprivlib on the same splits; JOBS=N"
 	@echo "make audit        attack every mechanism and estimator and its broken twin; results in audit-report/"
 	@echo "make audit-long   the same with a thousand fits of each estimator, and weaker faults: hours"
 	@echo "make audit-diffprivlib  the same attacks on diffprivlib, in an environment of its own"
@@ -98,10 +98,16 @@ bench-accuracy: $(VENV)/.installed
 	$(BIN)/python benchmarks/sgd.py --accuracy
 	$(BIN)/python benchmarks/output_perturbation.py
 
-bench-diffprivlib:
-	$(PYTHON) -m venv .venv-diffprivlib
-	.venv-diffprivlib/bin/python -m pip install --quiet --disable-pip-version-check diffprivlib==0.6.6 scikit-learn==1.6.1
-	.venv-diffprivlib/bin/python benchmarks/diffprivlib_job.py
+rivals: $(VENV)/.installed
+	$(TEST) $(BIN)/python benchmarks/rivals.py --append --jobs $(or $(JOBS),2)
+	$(PYTHON) -m venv .venv-rivals
+	.venv-rivals/bin/python -m pip install --quiet --disable-pip-version-check \
+		interpret-core==0.7.8 diffprivlib==0.6.6 scikit-learn==1.6.1
+	$(TEST) .venv-rivals/bin/python benchmarks/rivals.py --append --jobs $(or $(JOBS),2) \
+		--methods "DP-EBM" "diffprivlib linear" "diffprivlib forest"
+	.venv-rivals/bin/python benchmarks/rival_defects.py
+	$(BIN)/python tools/rival_pictures.py
+	$(BIN)/python tools/doc_tables.py
 
 audit: $(VENV)/.installed
 	$(TEST) $(BIN)/python -m dpkernel.proof.audit --out audit-report --quick
@@ -126,6 +132,7 @@ tables: $(VENV)/.installed
 
 gallery: $(VENV)/.installed
 	$(BIN)/python tools/gallery.py
+	$(BIN)/python tools/rival_pictures.py
 
 lock: $(VENV)/.installed
 	$(BIN)/python -m pip freeze --exclude-editable > constraints.txt

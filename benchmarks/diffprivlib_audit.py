@@ -1,4 +1,4 @@
-"""diffprivlib's estimators under attack; in an environment of its own, as ``diffprivlib_job.py``.
+"""diffprivlib's estimators under attack; in an environment of its own (``make audit-diffprivlib``).
 
 Needs diffprivlib 0.6.6 with scikit-learn 1.6 and what dpkernel needs, and dpkernel on the path. Every
 estimator is taken as it comes, with declared bounds; its noise follows from ``random_state``, which the

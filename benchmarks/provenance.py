@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 
@@ -11,4 +12,4 @@ def made_by() -> str:
     found = subprocess.run(
         ["git", "rev-parse", "--short=9", "HEAD"], capture_output=True, text=True, check=True
     )
-    return f"# command: {' '.join(['python', *sys.argv])}\n# commit: {found.stdout.strip()}\n"
+    return f"# command: {shlex.join(['python', *sys.argv])}\n# commit: {found.stdout.strip()}\n"
