@@ -516,6 +516,8 @@ class Certificate:
         claim = f"epsilon = {self.epsilon:.6g}, delta = {self.delta:.3g}"
         folds = any(r.folds > 1 for r in self.releases)
         placed = "; its position is public" if folds and self.unit == "row" else ""
+        if "n_places" in self.public:
+            placed = f" (in tables of at most {self.public['n_places']} of them)"
         protects = _PROTECTS.get(self.unit, _PROTECTS["row"])[self.neighbours] + placed
         others = "units" if self.unit == "group" else "records"
         guess = math.ceil(1000 * self.best_guess - 1e-9) / 10 if holds else 100.0
