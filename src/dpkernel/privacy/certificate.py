@@ -570,7 +570,7 @@ def _relative(mechanism: Mechanism) -> str:
     return f"{mechanism.noise_scale / moved:.3g}"
 
 
-UNIT_RECORDS = ("near", "one", "mean", "mean loss")
+UNIT_RECORDS = ("near", "one", "mean", "mean loss", "mean gradient")
 
 
 def of_people(public: Mapping[str, Any], record: str) -> JSON:
