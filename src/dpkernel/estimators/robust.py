@@ -12,13 +12,14 @@ from sklearn.metrics import d2_pinball_score
 
 from dpkernel.data.domain import Domain, Interval, Intervals
 from dpkernel.data.sources import Source, open_source
-from dpkernel.estimators.base import interval_of
+from dpkernel.estimators.base import Fitted, interval_of
 from dpkernel.estimators.objective_model import ObjectiveModel, Problems, Task
 from dpkernel.estimators.records import Targets
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import JSON, Array, Neighbours, is_real
 from dpkernel.foundations.validation import Choice, Kind, Real
 from dpkernel.models.losses import Huber, SmoothedPinball
+from dpkernel.privacy.certificate import Certificate
 from dpkernel.privacy.ledger import Ledger
 from dpkernel.privacy.noise import NoiseSource
 
@@ -223,6 +224,7 @@ class PrivateQuantileRegressor(RobustModel):
         "solver": Choice("objective", "output"),
     }
     _in_units = ("width",)
+    _several: bool
 
     def __init__(
         self,
@@ -283,7 +285,7 @@ class PrivateQuantileRegressor(RobustModel):
     def predict(self, X: Any) -> Array:
         """Return the quantiles inside ``y_bounds``. Several quantiles never cross."""
         found = super().predict(X)
-        return found if np.ndim(self.quantile) == 0 else np.sort(found, axis=1)
+        return np.sort(found, axis=1) if self._several else found
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the share of the pinball loss that the model explains, averaged over the quantiles.
@@ -292,7 +294,7 @@ class PrivateQuantileRegressor(RobustModel):
         without noise.
         """
         found = self.predict(X)
-        if np.ndim(self.quantile) == 0:
+        if not self._several:
             quantile = float(self.quantile)  # type: ignore[arg-type]
             return float(d2_pinball_score(y, found, alpha=quantile, sample_weight=sample_weight))
         each = zip(np.atleast_1d(self.quantile), found.T, strict=True)
@@ -309,7 +311,17 @@ class PrivateQuantileRegressor(RobustModel):
 
     def _to_state(self) -> tuple[JSON, dict[str, Array]]:
         header, arrays = super()._to_state()
-        return {**header, "several": np.ndim(self.quantile) > 0}, arrays
+        return {**header, "several": self._several}, arrays
+
+    @classmethod
+    def _from_state(cls, header: JSON, arrays: dict[str, Array]) -> PrivateQuantileRegressor:
+        model = super()._from_state(header, arrays)
+        model._several = header["several"] is True
+        return model
+
+    def _adopt(self, found: Fitted, certificate: Certificate) -> None:
+        super()._adopt(found, certificate)
+        self._several = not self._single  # predictions have one column per quantile
 
 
 class PrivateHuberRegressor(RobustModel):
