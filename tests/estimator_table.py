@@ -99,7 +99,9 @@ def regressor(cls: type, **defaults: Any) -> Callable[..., Any]:
 BUILDERS: dict[str, Line] = {
     "PrivateKernelRidge": Line(regressor(PrivateKernelRidge)),
     "PrivateKernelRidge (output)": Line(regressor(PrivateKernelRidge, solver="output")),
-    "PrivateQuantileRegressor": Line(regressor(PrivateQuantileRegressor)),
+    "PrivateQuantileRegressor": Line(
+        regressor(PrivateQuantileRegressor), attributes=frozenset({"_several"})
+    ),
     "PrivateHuberRegressor": Line(regressor(PrivateHuberRegressor)),
     "PrivateKernelSVR": Line(regressor(PrivateKernelSVR)),
     "PrivateSketchedRidge": Line(

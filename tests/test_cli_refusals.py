@@ -54,7 +54,7 @@ FIT = "fit patients.csv --bounds days.toml --target days --estimator PrivateKern
         (f"{FIT} --set ledger=0", "--set must be NAME=VALUE"),
         (f"{FIT} --set kernel=cheese", "kernel"),
         (f"{FIT} --neighbours twins", "'replace-one'"),
-        (f"{FIT} --neighbours add-remove", "use the number of rows"),
+        (f"{FIT} --neighbours add-remove", "not how many records"),
         (f"{FIT} --out patients.csv", "is an input"),
         (f"{FIT} --out m.dpk --report days.toml", "is an input"),
         (f"{FIT} --out none/model.dpk", "There is no folder 'none' for model.dpk"),

@@ -27,6 +27,7 @@ from sklearn.linear_model import LinearRegression
 import dpkernel
 from cli_tables import inside
 from dpkernel import (
+    AddRemove,
     BlockStream,
     Budget,
     Certificate,
@@ -756,10 +757,13 @@ def people_and_rows(visits, relation, first):
     return ledger, spends if first == "people" else spends[::-1]
 
 
+@pytest.mark.parametrize("relation", ["zero-out", AddRemove(300)], ids=str)
 @pytest.mark.parametrize("first", ["people", "rows"])
-def test_people_and_rows_share_a_ledger_only_where_one_guarantee_implies_the_other(visits, first):
-    """A blanked row replaces the record of its person, so the spends don't add up under zero-out."""
-    ledger, (one, other) = people_and_rows(visits, "zero-out", first)
+def test_people_and_rows_share_a_ledger_only_where_one_guarantee_implies_the_other(
+    visits, first, relation
+):
+    """A blanked or removed row replaces the record of its person, so the spends don't add up."""
+    ledger, (one, other) = people_and_rows(visits, relation, first)
     one()
     with pytest.raises(LedgerError, match="can't hold spends that protect rows and spends that"):
         other()

@@ -255,7 +255,7 @@ BAD_FITS = {
     "no y": ({}, lambda X, y: (X, None), "requires y to be passed"),
     "text": ({}, lambda X, y: (X, np.where(y > 0, "secret", "b")), "not a number"),
     "ridge": ({"regularisation": 1e-6}, None, "'regularisation' parameter.*for this epsilon"),
-    "neighbours": ({"neighbours": "add-remove"}, None, r"AddRemove\(n_max\)"),
+    "neighbours": ({"neighbours": "add-remove"}, None, "must be AddRemove"),
     "accept": ({"accept": 3}, None, "'accept' parameter"),
 }
 
@@ -273,12 +273,25 @@ def test_bad_fits_spend_nothing(table, build, case):
 
 
 @BOTH
-def test_a_single_column_counts_as_a_vector(table, build):
+def test_a_single_column_is_one_of_several_targets(table, build):
     X, y = table
     reference = build(**COMMON, noise=SeededNoise(0)).fit(X, y)
-    for rows in ((X, y[:, None]), (BlockStream(lambda: [(X, y[:, None])], 600),)):
-        model = build(**COMMON, noise=SeededNoise(0)).fit(*rows)
-        np.testing.assert_array_equal(np.ravel(model.coef_), np.ravel(reference.coef_))
+    stream = BlockStream([(X, y[:, None])], 600)
+    for given in ((X, y[:, None]), (stream, None)):
+        model = build(**COMMON, noise=SeededNoise(0)).fit(*given)
+        np.testing.assert_array_equal(model.coef_, reference.coef_[:, None])
+        assert model.predict(X[:3]).shape == (3, 1)
+
+
+def test_several_quantiles_are_those_of_one_target(table):
+    X, y = table
+    two, ledger = np.stack([y, y], axis=1), Ledger()
+    model = PrivateQuantileRegressor(**COMMON, quantile=[0.1, 0.9], ledger=ledger)
+    with pytest.raises(DataError, match="y should be a 1d array"):
+        model.fit(X, two)
+    with pytest.raises(DataError, match="takes one target"):
+        model.fit(BlockStream([(X, two)], 600))
+    assert ledger.spends == []
 
 
 @BOTH

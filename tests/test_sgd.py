@@ -275,7 +275,7 @@ REFUSALS = {
         ParameterError,
         "'fixed' for replace-one",
     ),
-    "add-remove": ({"neighbours": "add-remove"}, ParameterError, "'replace-one' or 'zero-out'"),
+    "add-remove": ({"neighbours": "add-remove"}, ParameterError, "must be AddRemove"),
     "preset of gradients": (
         {**OUTPUT, "preset": "holder-12"},
         ParameterError,

@@ -51,7 +51,7 @@ MODELS = {
 @pytest.fixture(scope="module")
 def table():
     rng = np.random.default_rng(0)
-    X = rng.uniform(-1, 1, (1500, 2))
+    X = rng.uniform(-1, 1, (900, 2))
     return X, np.column_stack([np.sin(2 * X[:, 0]), 500 + 400 * X[:, 1], 0.1 + 0.15 * X[:, 0]])
 
 
@@ -128,7 +128,7 @@ def test_one_pair_in_a_list_is_a_pair(table):
 
 def test_people_are_averaged_in_the_bounds_of_each_target(table):
     X, Y = table
-    ids = np.arange(1500) // 3
+    ids = np.arange(900) // 3
     for record in ("one", "near", "mean"):
         from dpkernel import People
 
@@ -150,7 +150,7 @@ def test_an_exported_graph_has_the_units_of_each_target(table):
 def test_bounds_for_another_number_of_targets_are_refused_before_a_spend(name, table):
     X, Y = table
     ledger = Ledger()
-    for target, groups in ((Y[:, :2], None), (Y[:, 0], None), (Y[:, :2], np.arange(1500))):
+    for target, groups in ((Y[:, :2], None), (Y[:, 0], None), (Y[:, :2], np.arange(900))):
         with pytest.raises(DataError, match="y has . column.*those of 3 targets"):
             build(name, ledger=ledger).fit(X, target, groups=groups)
     with pytest.raises(ParameterError, match="target 2.*low < high"):

@@ -41,16 +41,22 @@ from dpkernel.data.labels import as_labels
 from dpkernel.data.passes import Passes
 from dpkernel.data.sources import Source, open_source
 from dpkernel.data.tables import framed
+from dpkernel.data.weights import with_weights
 from dpkernel.foundations.errors import DataError, ParameterError, parameter_message
 from dpkernel.foundations.types import Array, IntArray
 
 RECORDS = ("near", "one", "mean")
+MOST_SLOTS = 16  # the most rows of a person whose gradients are averaged
 NEAR = 0.5  # a row counts if it is nearer than this in the unit box, whose sides are 2 wide
 _SMALLER = 2.0**-60  # sums of so many times the largest float do not overflow
 _FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 
 SAME_LENGTH = "X, y and groups must have the same number of rows."
+_IN_MEMORY = (
+    "People(ids, record='all') needs X as one table in memory: a NumPy array, a data frame or a SciPy"
+    " sparse matrix. Use record='near' or record='one' for streams, Dask tables and tensors."
+)
 _SHAPES = "With groups, X must have two dimensions, y one or two, and groups one: an id per row."
 
 
@@ -70,7 +76,8 @@ class People:
         takes the mean of all rows of the person, which is wrong for a curved function unless these
         rows are close to each other. With labels, only the person's rows with the label of the
         picked row are averaged. "all" is for ``PrivateKernelRidge``, which can use all rows with
-        weights. "auto" is "all" for a ridge with one fold on a table in memory; "near" for other
+        weights, and for SGD with noise on gradients, which takes the mean gradient of up to 16 rows
+        of each person. "auto" is "all" for a ridge with one fold on a table in memory; "near" for other
         models of a mean if ``bounds`` are declared; and "one" for everything else: averages would
         change the quantiles, the probabilities and the ranges that those estimate.
 
@@ -272,15 +279,34 @@ def open_units(estimator: Any, X: Any, y: Any, ids: Any) -> Source:
     This is for a sum that uses all rows and certifies the rounding errors of any order of rows.
     """
     if not is_in_memory(X):
-        raise ParameterError(
-            "People(ids, record='all') needs X as one table in memory: a NumPy array, a data frame or a"
-            " SciPy sparse matrix. Use record='near' or record='one' for streams, Dask tables and"
-            " tensors."
-        )
+        raise ParameterError(_IN_MEMORY)
     if y is None:
         raise DataError(_SHAPES)
     shares, n_units = unit_shares(_checked_ids(X, y, ids))
     return replace(open_source(estimator, X, y), n_rows=n_units, shares=shares)
+
+
+def open_slots(
+    estimator: Any, X: Any, y: Any, ids: Any, order: Callable[[int], IntArray]
+) -> Source:
+    """Return one table per slot: up to ``MOST_SLOTS`` rows of each person, with shares as weights.
+
+    All tables have one row per person, in one secret order, so the place of a row in its table does not
+    depend on how many rows others have. An empty slot has the weight 0. This is for sums of gradients
+    whose parts are clipped to their share of a person, in integers.
+    """
+    if not is_in_memory(X):
+        raise ParameterError(_IN_MEMORY)
+    if y is None:
+        raise DataError(_SHAPES)
+    slots = person_slots(X, y, ids, order, MOST_SLOTS)
+    source = estimator._open_table(X, y)
+    counts = np.sum([here for _, here in slots], axis=0)
+    tables = []
+    for rows, here in slots:
+        table = replace(source, n_rows=len(rows), X=source.X[rows], y=source.y[rows])
+        tables.append(with_weights(table, np.where(here, 1.0 / counts, 0.0)))
+    return replace(tables[0], more=tuple(tables[1:]))
 
 
 def unit_shares(ids: Any) -> tuple[Array, int]:

@@ -30,7 +30,9 @@ class Source:
     ``n_rows`` counts records: rows, or units where ``shares`` states how much of its unit each row
     is. ``missing`` allows NaN in X. Without y the targets of streams and Dask tables are zeros. If
     the table is ``weighted``, the last column of y is the weight of each record, in [0, 1]; a record
-    of weight 0 contributes nothing. ``target_shape`` does not count that column.
+    of weight 0 contributes nothing. ``target_shape`` does not count that column. ``more`` are further
+    rows of the same records, in tables of the same sizes; then the weights of the rows of a record
+    add up to 1.
     """
 
     kind: str
@@ -42,6 +44,7 @@ class Source:
     shares: Any = None
     missing: bool = False
     weighted: bool = False
+    more: tuple[Source, ...] = ()
 
 
 def open_source(

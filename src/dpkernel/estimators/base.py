@@ -248,15 +248,15 @@ class PrivateEstimator(Resumable, CountedClones):
                 "sample_weight is a weight per row, but with groups the rows of a person become one"
                 " record, and how many rows a person has is private. Leave out one of the two."
             )
-        beside: Beside | None = self.__dict__.get("_beside")
+        beside: Beside | None = None
         record = ""
         if not relation.n_is_public:
             table, record = self._open_places(X, y, groups, sample_weight)
-            beside = None  # what is released beside a fit knows the number of rows
         elif groups is not None:
             table, record = self._open_people(X, y, People.of(groups))
         else:
             table = self._weighted_table(X, y, sample_weight)
+            beside = self.__dict__.get("_beside")  # it is calibrated for rows of a public number
 
         if self._resumes is not None:
             self._recognise(X, table, beside)

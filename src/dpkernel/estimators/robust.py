@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpkernel.data.domain import Domain, Interval, Intervals
 from dpkernel.data.sources import Source, open_source
-from dpkernel.estimators.base import FitPlan, interval_of
+from dpkernel.estimators.base import FitPlan, Fitted, interval_of
 from dpkernel.estimators.feature_choice import is_auto
 from dpkernel.estimators.loss_choice import smooth_loss
 from dpkernel.estimators.objective_model import ObjectiveModel, Problems, Task
@@ -28,6 +28,7 @@ from dpkernel.models.features.learned import MOST
 from dpkernel.models.kernels import REGISTRY as KERNELS
 from dpkernel.models.kernels import Kernel
 from dpkernel.models.losses import Huber, Loss, SmoothedPinball, loss_from_dict
+from dpkernel.privacy.certificate import Certificate
 from dpkernel.privacy.ledger import Ledger
 from dpkernel.privacy.noise import NoiseSource
 
@@ -263,6 +264,7 @@ class PrivateQuantileRegressor(RobustModel):
         "solver": Choice("objective", "output"),
     }
     _in_units = ("width",)
+    _several: bool
 
     def __init__(
         self,
@@ -331,7 +333,7 @@ class PrivateQuantileRegressor(RobustModel):
             relation,
             sizes.box_features(self.random_state),
             quantiles=[float(q) for q in np.atleast_1d(self.quantile)],
-            single=self._single,
+            single=self._single and not table.target_shape,
             verbose=self.verbose,
         )
 
@@ -356,13 +358,7 @@ class PrivateQuantileRegressor(RobustModel):
     def predict(self, X: Any) -> Array:
         """Return the quantiles inside ``y_bounds``. Several quantiles never cross."""
         found = super().predict(X)
-        return np.sort(found, axis=1) if len(self._fitted_quantiles()) > 1 else found
-
-    def _fitted_quantiles(self) -> list[float]:
-        """Return the quantiles that were fitted, in increasing order."""
-        public = self.certificate_.public
-        losses = public.get("losses", ())
-        return sorted({*public.get("quantiles", ()), *(loss["quantile"] for loss in losses)})
+        return np.sort(found, axis=1) if self._several else found
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the share of the pinball loss that the model explains, averaged over the quantiles.
@@ -371,7 +367,7 @@ class PrivateQuantileRegressor(RobustModel):
         without noise.
         """
         found = self.predict(X)
-        if np.ndim(self.quantile) == 0:
+        if not self._several:
             quantile = float(self.quantile)  # type: ignore[arg-type]
             return float(d2_pinball_score(y, found, alpha=quantile, sample_weight=sample_weight))
         each = zip(np.atleast_1d(self.quantile), found.T, strict=True)
@@ -390,9 +386,17 @@ class PrivateQuantileRegressor(RobustModel):
 
     def _to_state(self) -> tuple[JSON, dict[str, Array]]:
         header, arrays = super()._to_state()
-        several = np.ndim(self.intercept_) > 0
-        several = several and np.size(self.intercept_) == len(self._fitted_quantiles())
-        return {**header, "several": several}, arrays
+        return {**header, "several": self._several}, arrays
+
+    @classmethod
+    def _from_state(cls, header: JSON, arrays: dict[str, Array]) -> PrivateQuantileRegressor:
+        model = super()._from_state(header, arrays)
+        model._several = header["several"] is True
+        return model
+
+    def _adopt(self, found: Fitted, certificate: Certificate) -> None:
+        super()._adopt(found, certificate)
+        self._several = not self._single  # predictions have one column per quantile
 
 
 class PrivateHuberRegressor(RobustModel):

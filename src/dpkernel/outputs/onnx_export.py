@@ -121,7 +121,7 @@ def _in_units(graph: Graph, model: KernelModel, scores: str) -> str:
     inside = graph.clip(scores, -1.0, 1.0)
     values = graph.add(graph.multiply(inside, target.half_width), target.middle)
     values = graph.smallest(graph.largest(values, target.low), target.high)
-    if isinstance(model, PrivateQuantileRegressor) and np.ndim(model.quantile):
+    if isinstance(model, PrivateQuantileRegressor) and model._several:
         count = graph.whole(len(np.asarray(model.intercept_)))
         return graph.sort(values, count)
     return values

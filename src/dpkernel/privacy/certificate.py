@@ -516,6 +516,8 @@ class Certificate:
         claim = f"epsilon = {self.epsilon:.6g}, delta = {self.delta:.3g}"
         folds = any(r.folds > 1 for r in self.releases)
         placed = "; its position is public" if folds and self.unit == "row" else ""
+        if "n_places" in self.public:
+            placed = f" (in tables of at most {self.public['n_places']} of them)"
         protects = _PROTECTS.get(self.unit, _PROTECTS["row"])[self.neighbours] + placed
         others = "units" if self.unit == "group" else "records"
         guess = math.ceil(1000 * self.best_guess - 1e-9) / 10 if holds else 100.0
@@ -568,7 +570,7 @@ def _relative(mechanism: Mechanism) -> str:
     return f"{mechanism.noise_scale / moved:.3g}"
 
 
-UNIT_RECORDS = ("near", "one", "mean", "mean loss")
+UNIT_RECORDS = ("near", "one", "mean", "mean loss", "mean gradient")
 
 
 def of_people(public: Mapping[str, Any], record: str) -> JSON:

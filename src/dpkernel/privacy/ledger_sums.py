@@ -104,21 +104,25 @@ def admit(settings: Settings, earlier: Sequence[Spend], spend: Spend) -> Setting
 
 
 def _refuse_rows_among_people(settings: Settings, lines: Sequence[Spend]) -> None:
-    """Raise if spends on people and on rows would be added up under zero-out.
+    """Raise if spends on people and on rows would be added up under zero-out or add-remove.
 
-    Blanking one row gives its person another record. That is a replacement, for which a spend that
-    protects blanked people is not calibrated. So the total would be a guarantee for nobody. Sums of
-    units count for both: there a blanked row takes away no more than a blanked unit.
+    Blanking or removing one row gives its person another record. That is a replacement, for which a
+    spend that protects blanked or removed people is not calibrated. So the total would be a
+    guarantee for nobody. Sums of units count for both under zero-out: there a blanked row takes away
+    no more than a blanked unit.
     """
-    if settings.neighbours is not Neighbours.ZERO_OUT:
+    relation = settings.neighbours
+    if relation is Neighbours.REPLACE_ONE:
         return
+    verb = "blanked" if relation is Neighbours.ZERO_OUT else "removed"
     people = [line for line in lines if line.label.endswith(OF_PEOPLE)]
     others = [line for line in lines if not line.label.endswith(OF_PEOPLE)] if people else []
     for line in others:
-        if not all(part["label"].endswith(" of units") for part in line.plan["parts"]):
+        units = all(part["label"].endswith(" of units") for part in line.plan["parts"])
+        if not (units and relation is Neighbours.ZERO_OUT):
             raise LedgerError(
-                "Under 'zero-out', one ledger can't hold spends that protect rows and spends that"
-                " protect people, because a blanked row gives its person another record. Use one"
+                f"Under {relation.value!r}, one ledger can't hold spends that protect rows and spends"
+                f" that protect people, because a {verb} row gives its person another record. Use one"
                 " ledger for each, or 'replace-one'. Nothing was spent."
             )
 

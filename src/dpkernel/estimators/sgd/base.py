@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpkernel.data.domain import Domain, Interval, Levels
+from dpkernel.data.people import People, open_slots
 from dpkernel.data.sources import Source
 from dpkernel.estimators.base import FitPlan, Fitted, logger
 from dpkernel.estimators.kernel_model import KernelModel
@@ -25,7 +26,7 @@ from dpkernel.foundations.types import JSON, Array, Budget, Neighbours
 from dpkernel.foundations.validation import Choice, Constraint, Kind, Real, Whole
 from dpkernel.models.losses import Loss, loss_from_dict
 from dpkernel.privacy.certificate import Release
-from dpkernel.privacy.noise import Noise
+from dpkernel.privacy.noise import Noise, secret_order
 from dpkernel.solvers.sgd_presets import PRESETS, Preset
 
 _OUTPUT_ORDERS = ("auto", "shuffle", "fixed", "replacement")
@@ -83,6 +84,17 @@ class SGDModel(KernelModel):
                 parameter_message(type(self).__name__, "sampling", message, self.sampling)
             )
         return budget, relation
+
+    def _open_people(self, X: Any, y: Any, people: People) -> tuple[Any, str]:
+        if people.record != "all":
+            return super()._open_people(X, y, people)
+        if self.perturbation != "gradient":
+            raise ParameterError(
+                "People(ids, record='all') needs perturbation='gradient': the mean gradient of a person"
+                " is short, and noise on gradients needs no more. Use record='near' or record='one' with"
+                " perturbation='output'."
+            )
+        return open_slots(self, X, y, people.ids, secret_order(self.noise)), "mean gradient"
 
     @property
     def n_iter_(self) -> int:

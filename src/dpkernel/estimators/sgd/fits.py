@@ -129,7 +129,8 @@ class GradientFit:
 
     def prepare(self) -> None:
         """Make the records."""
-        self._integers.prepare()
+        for table in self._integers:
+            table.prepare()
 
     def release(self, noise: Noise) -> Array:
         """Return the coefficients, one row per problem."""

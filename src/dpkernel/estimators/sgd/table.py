@@ -64,29 +64,46 @@ class RecordTable:
             for some in in_parts(np.arange(len(y)) if rows is None else rows):
                 yield z, some, y, weights
 
-    def integers(self, plan: GradientSGD, targets: list[Targets]) -> Passes:
-        """Return the same records with integer rows, for sums of clipped gradients."""
-        made = self._rows.then(record_block, self._recipe)
-        size = self._recipe.bytes_a_row
-        views = [weighted_view(one, self._rows.source) for one in targets]
-        return made.then(integer_block, plan, views, bytes_a_row=size, joined=True)
+    def integers(self, plan: GradientSGD, targets: list[Targets]) -> list[Passes]:
+        """Return the same records with integer rows, for sums of clipped gradients.
+
+        There is one table, or one per slot if the rows of a record stand in several.
+        """
+        source, size = self._rows.source, self._recipe.bytes_a_row
+        views = [weighted_view(one, source) for one in targets]
+        shared = bool(source.more)
+        tables = [self._rows, *(Passes(table) for table in source.more)]
+        return [
+            table.then(record_block, self._recipe).then(
+                integer_block, plan, views, shared, bytes_a_row=size, joined=True
+            )
+            for table in tables
+        ]
 
 
-def sum_gradients(integers: Passes, plan: GradientSGD, w: Array, rows: IntArray | None) -> IntArray:
-    """Return the exact sum of the clipped gradients at w over these rows (None: all rows)."""
-    if rows is not None and not integers.keeps:
+def sum_gradients(
+    integers: list[Passes], plan: GradientSGD, w: Array, rows: IntArray | None
+) -> IntArray:
+    """Return the exact sum of the clipped gradients at w over these records (None: all of them)."""
+    if rows is not None and not all(table.keeps for table in integers):
         raise AssertionError("random batches need records that are kept")
     total: IntArray = np.zeros(w.shape, np.int64)
-    for block in integers.blocks():
-        total = total + Block(*block).sums(plan, w, rows)
+    for table in integers:
+        for block in table.blocks():
+            total = total + Block(*block).sums(plan, w, rows)
     return total.ravel()
 
 
 def integer_block(
-    z: Array, y: Array, weights: Array, plan: GradientSGD, targets: list[Targets]
+    z: Array, y: Array, weights: Array, plan: GradientSGD, targets: list[Targets], shared: bool
 ) -> tuple[Array, Array, Array, Array]:
-    """Return integer rows, targets (one column per problem), weights and caps of a block of records."""
+    """Return integer rows, targets (one column per problem), weights and caps of a block of records.
+
+    If several rows share a record, the gradient of each is clipped to its share of the bound. The shares
+    add up to 1, so the sum over the record is within the bound, whatever the rows are.
+    """
     whole, caps = plan.rows(z)
     views = [one.view(z, y, weights) for one in targets]
+    caps = caps * y[:, -1] if shared else caps
     # one weight per record: class weights do not depend on the problem
     return whole, np.column_stack([view[1] for view in views]), views[0][2], caps
