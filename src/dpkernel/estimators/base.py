@@ -22,10 +22,19 @@ import numpy as np
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
-from dpkernel.data.domain import Domain, Interval, Levels, columns_of
+from dpkernel.data.blocks import BlockStream, library_of
+from dpkernel.data.cells import shape_of
+from dpkernel.data.domain import (
+    Domain,
+    Interval,
+    Levels,
+    columns_of,
+    has_words,
+    with_positions,
+)
 from dpkernel.data.labels import classes_of
 from dpkernel.data.people import RECORDS, People, PersonRule, table_of_people
-from dpkernel.data.tables import checked_table, without_traps
+from dpkernel.data.tables import checked_table, framed, without_traps
 from dpkernel.estimators.surroundings import learned_before
 from dpkernel.foundations.errors import (
     BudgetExceededError,
@@ -189,7 +198,26 @@ class PrivateEstimator(CountedClones):
     def _check_new_data(self, X: Any) -> Any:
         """Return new rows as a float array, or as CSR."""
         check_is_fitted(self)
+        known = getattr(self, "_domain", None)
+        X = self._coded(X, known if isinstance(known, Domain) else None)
         return checked_table(self, X, sparse_too=True, reset=False)
+
+    def _coded(self, X: Any, bounds: Any) -> Any:
+        """Return a table in memory with positions in place of texts, where levels are texts."""
+        if not has_words(bounds):
+            return X
+        owner = type(self).__name__
+        if isinstance(X, BlockStream) or library_of(X) in ("dask", "torch"):
+            raise ParameterError(
+                f"The 'bounds' of {owner} declare levels that are texts. This needs a table in memory;"
+                " for other tables, encode the levels as columns of 0 and 1 first."
+            )
+        shape = shape_of(X)
+        named = hasattr(X, "columns")
+        names = list(X.columns) if named else None
+        domain = resolve_domain(bounds, None, shape[1] if len(shape) == 2 else 0, owner, names)
+        values = with_positions(X, domain)
+        return framed(values, X) if named else values
 
     # --- the one fit ------------------------------------------------------------------------------
 
@@ -210,6 +238,7 @@ class PrivateEstimator(CountedClones):
     def _planned_fit(self, X: Any, y: Any = None, groups: Any = None) -> tuple[Budget, FitPlan]:
         """Return the requested budget and the plan for this table, after checking both."""
         budget, relation = self._check_parameters()
+        X = self._coded(X, getattr(self, "bounds", None))
         if groups is None:
             table = self._open_table(X, y)
             beside: Beside | None = self.__dict__.get("_beside")

@@ -287,7 +287,7 @@ class PrivateCurator(FunctionModel):
             raise ParameterError(KEEPS_QUESTIONS)
         check_is_fitted(self, "certificate_")
         X = self._check_new_data(X)
-        points = self._domain.to_unit(dense_rows(X, slice(None)))
+        points = self._domain.of_positions.to_unit(dense_rows(X, slice(None)))
         with self._lock:
             values = self._answer_all(points)
         inside = np.clip(values, -1.0, 1.0)
@@ -429,7 +429,9 @@ class OneAnswerPlan(FitPlan):
     def prepare(self) -> None:
         """Fit the function and take its value."""
         rows, alpha = self.table.solved(self.problem)
-        self.value = self.problem.kernel(self.table.domain.to_unit(self.point), rows) @ alpha
+        self.value = (
+            self.problem.kernel(self.table.domain.of_positions.to_unit(self.point), rows) @ alpha
+        )
 
     def run(self, noise: Noise) -> Fitted:
         """Add noise to the value."""
