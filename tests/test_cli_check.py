@@ -96,6 +96,20 @@ def test_check_is_labelled_quotes_no_cell_and_fits_on_a_narrow_terminal(study):
     assert len(table) == 3 and all(len(line) <= 60 for line in table)
 
 
+def test_a_file_that_is_read_in_the_wrong_way_is_no_success(study):
+    """Without --decimal, most cells of a column can't be read, and the exit code says so."""
+    result = check(study, "--delimiter", ";")
+    assert result.returncode == 1 and "most cells of" in result.stderr
+    assert (
+        "learn nothing" in result.stderr and "A fit would accept this file.\n" not in result.stdout
+    )
+
+
+def test_check_lists_the_inputs_of_a_model(study):
+    told = check(study, *RIGHT).stdout
+    assert "A model would predict days from age, admitted, crp, ward." in told
+
+
 def test_check_says_what_a_fit_would_refuse(study):
     result = check(study, *RIGHT, "--strict")
     assert result.returncode == 1 and "3 cells can't be read as declared" in result.stderr

@@ -11,7 +11,7 @@ from rich.text import Text
 from dpkernel.cli import options
 from dpkernel.cli.output import Output, command, one_line
 from dpkernel.data.domain import Levels
-from dpkernel.data.table_files import inspect_table, read_schema
+from dpkernel.data.table_files import Schema, inspect_table, read_schema
 from dpkernel.data.table_files.inspection import ColumnCounts
 from dpkernel.data.table_files.schema import described
 from dpkernel.foundations.types import JSON
@@ -21,6 +21,7 @@ _OWNER = (
     " not choose bounds by them."
 )
 _MANY = 0.2  # share of replaced cells above which a column is pointed out
+_MOST = 0.5  # share of unreadable cells above which a column is lost
 
 
 def add_to(app: typer.Typer) -> None:
@@ -44,7 +45,7 @@ def check(
 
     It counts, for every column, the cells that are missing, that can't be read as declared and that
     lie outside of the declared range. Nothing is spent and nothing is written. The exit code is 1 if a
-    fit with the same options would refuse the file.
+    fit with the same options would refuse the file, or if most cells of a column can't be read.
     """
     schema = read_schema(bounds, target)
     table = options.open_data(data, delimiter, decimal, thousands, encoding, file_format)
@@ -70,8 +71,26 @@ def check(
         for line in refusals[1:]:
             output.say(line)
         output.fail(f"A fit would refuse this file. {refusals[0]}", **told)
+    output.say(_inputs(schema))
+    lost = [one_line(c.rule.name) for c in found.columns if c.unreadable > _MOST * c.n_rows]
+    if lost:
+        output.fail(
+            f"A fit would accept this file, but most cells of {', '.join(lost)} can't be read, so a"
+            " model would learn nothing from them. Mend this before you spend anything.",
+            **told,
+        )
     output.say("A fit would accept this file.")
     output.result(told)
+
+
+def _inputs(schema: Schema) -> str:
+    """Return which columns a model would use. What is not known of new rows must be ignored."""
+    names = ", ".join(one_line(rule.name) for rule in schema.inputs)
+    aim = "" if schema.target is None else f" {one_line(schema.target.name)}"
+    return (
+        f"A model would predict{aim} from {names}. New rows need these columns, too; list in 'ignore'"
+        " what is not known of them."
+    )
 
 
 def _table(columns: list[ColumnCounts], *, narrow: bool) -> Any:

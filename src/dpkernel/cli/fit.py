@@ -10,7 +10,7 @@ import typer
 
 from dpkernel.cli import options
 from dpkernel.cli.model_files import check_outputs, check_room, model_notes, report, save_model
-from dpkernel.cli.output import Output, command
+from dpkernel.cli.output import Output, command, one_line
 from dpkernel.data.cache import cache_limits, set_cache
 from dpkernel.data.people import People
 from dpkernel.data.table_files import encode_table, read_schema
@@ -122,6 +122,8 @@ def fit(
     output.say()
     for name, place in written.items():
         output.say(f"{name:<8} {place}")
+    used = ", ".join(one_line(rule.name) for rule in schema.inputs)
+    output.say(f"{'inputs':<8} {used} (`predict` needs these columns)")
     statistics = certificate.free_statistics
     for line in cell_lines(statistics, schema):
         output.say(line)

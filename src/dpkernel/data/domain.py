@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -167,6 +167,11 @@ class Levels:
     def _places(self) -> Places:
         return Places(self.values)
 
+    @property
+    def words(self) -> bool:
+        """Whether a level is no number, so that a table of numbers holds positions in its place."""
+        return not all(is_real(value) or isinstance(value, bool) for value in self.values)
+
     def indices(self, values: Any) -> IntArray:
         """Return the position of each cell among the levels, or -1 if it was not declared.
 
@@ -274,12 +279,22 @@ class Domain:
                 out[:, place] = column.to_unit(_numbers_of_column(cells[i], i))
                 place += 1
             else:
+                size = len(column.values)
                 index = column.indices(cells[i])
-                out[:, place : place + len(column.values)] = index[:, None] == np.arange(
-                    len(column.values)
-                )
-                place += len(column.values)
+                out[:, place : place + size] = index[:, None] == np.arange(size)
+                place += size
         return out
+
+    @property
+    def of_positions(self) -> Domain:
+        """The domain of ``with_positions``: a level that is a text is its position."""
+        if self.columns is None or not has_words(self):
+            return self
+        columns = tuple(
+            Levels(tuple(range(len(c.values)))) if isinstance(c, Levels) and c.words else c
+            for c in self.columns
+        )
+        return replace(self, columns=columns)
 
     def _box_to_unit(self, X: Array) -> Array:
         """Do the same as ``to_unit``, for all columns at once."""
@@ -334,12 +349,41 @@ class Domain:
             raise CertificateError(f"The domain can't be read ({error}).") from error
 
 
+def has_words(bounds: Any) -> bool:
+    """Whether bounds of any kind declare a column whose levels are texts."""
+    columns: Any = bounds.columns if isinstance(bounds, Domain) else bounds
+    if isinstance(columns, Mapping):
+        columns = columns.values()
+    if not isinstance(columns, (list, tuple, type({}.values()))):
+        return False
+    return any(one.words if isinstance(one, Levels) else _is_words(one) for one in columns)
+
+
+def _is_words(value: Any) -> bool:
+    return isinstance(value, (tuple, list)) and any(isinstance(one, str) for one in value)
+
+
+def with_positions(X: Any, domain: Domain) -> Array:
+    """Return a table as numbers, in which texts are their positions among the declared levels.
+
+    A cell that is none of the levels becomes -1. Each number depends on its own cell alone.
+    """
+    columns, cells = domain._require_columns(X), cell_columns(X)
+    out = np.empty((len(cells[0]), len(cells)))
+    for i, column in enumerate(columns):
+        if isinstance(column, Levels) and column.words:
+            out[:, i] = column.indices(cells[i])
+        else:
+            out[:, i] = _numbers_of_column(cells[i], i)
+    return out
+
+
 def columns_of(bounds: Any, n_columns: int, names: Any, owner: str) -> tuple[Column, ...] | None:
     """Return the columns that a dict, a list of pairs or a data frame declares; None for the rest.
 
-    A dict holds a pair (low, high), an Interval or Levels for the name of each column; of a table
-    without names, it declares the columns in their order. A list holds the same in the order of the
-    columns. A data frame has a row or a column named "low" and one
+    A dict holds a pair (low, high), an Interval, Levels or a list of texts, which are levels, for the
+    name of each column; of a table without names, it declares the columns in their order. A list
+    holds the same in the order of the columns. A data frame has a row or a column named "low" and one
     named "high" (or "min" and "max"), and the names of the columns along its other side.
     """
     if hasattr(bounds, "loc") and hasattr(bounds, "columns"):
@@ -389,6 +433,8 @@ def _by_name(frame: Any, owner: str) -> dict[Any, tuple[Any, Any]]:
 def _column_of(value: Any, what: str, owner: str) -> Column:
     if isinstance(value, (Interval, Levels)):
         return value
+    if _is_words(value):
+        return Levels(tuple(value))
     if not isinstance(value, (tuple, list)) or len(value) != 2:
         raise ParameterError(
             f"The 'bounds' of {owner} must hold a pair (low, high), an Interval or Levels for {what}."
@@ -407,7 +453,7 @@ def unit_inputs(X: Array, domain: Domain, dtype: str) -> Array:
     rounding to a narrower type before the middle of the box is subtracted would then move all rows.
     """
     X = np.ascontiguousarray(X, dtype=np.float64)  # one way through BLAS, whatever the rows hold
-    unit = X if domain.columns is None else domain.to_unit(X)
+    unit = X if domain.columns is None else domain.of_positions.to_unit(X)
     if unit.dtype == dtype:
         return unit
     with np.errstate(all="ignore"):  # a warning about an overflow would tell of the data
@@ -469,7 +515,8 @@ def _numbers_of_column(cells: Any, place: int) -> Array:
     except DataError:
         pass
     raise DataError(
-        f"Column {place} of X is declared as an interval but holds an entry that is not a number."
+        f"Column {place} of X is declared as numbers but holds an entry that is not a number. Declare"
+        " the levels of a column of texts, for example {'ward': ['north', 'south']} in 'bounds'."
     )
 
 

@@ -423,13 +423,13 @@ def _averaged(
     the picked one is (1 - r^2 / NEAR^2)^2, and 0 from the distance NEAR on.
     """
     near, labels = rule.record == "near", isinstance(rule.target, Levels)
-    unit = domain.to_unit(X) if near else X
+    unit = domain.of_positions.to_unit(X) if near else X
     width, targets = X.shape[1], 0 if labels else y.reshape(len(y), -1).shape[1]
     sums, totals = np.zeros((width + targets, len(X))), np.zeros((width + targets, len(X)))
     for rows, values, who, _ in _blocks(source, places):
         weights = np.ones(len(rows))
         if near:
-            weights = _nearness(domain.to_unit(rows), unit, who)
+            weights = _nearness(domain.of_positions.to_unit(rows), unit, who)
         if labels:
             weights = np.where(values == y[who], weights, 0.0)
         columns = [rows] if labels else [rows, _clipped(values.reshape(len(rows), -1), rule.target)]

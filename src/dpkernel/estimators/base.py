@@ -23,8 +23,17 @@ import numpy as np
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import _num_samples, check_is_fitted
 
-from dpkernel.data.blocks import library_of
-from dpkernel.data.domain import Domain, Interval, Intervals, Levels, columns_of
+from dpkernel.data.blocks import BlockStream, library_of
+from dpkernel.data.cells import shape_of
+from dpkernel.data.domain import (
+    Domain,
+    Interval,
+    Intervals,
+    Levels,
+    columns_of,
+    has_words,
+    with_positions,
+)
 from dpkernel.data.labels import classes_of
 from dpkernel.data.people import (
     RECORDS,
@@ -36,7 +45,7 @@ from dpkernel.data.people import (
 )
 from dpkernel.data.places import in_places
 from dpkernel.data.sources import Source
-from dpkernel.data.tables import checked_table, without_traps
+from dpkernel.data.tables import checked_table, framed, without_traps
 from dpkernel.data.weights import with_sample_weight
 from dpkernel.estimators.resuming import Beside, Resumable
 from dpkernel.estimators.surroundings import learned_before
@@ -212,7 +221,26 @@ class PrivateEstimator(Resumable, CountedClones):
     def _check_new_data(self, X: Any) -> Any:
         """Return new rows as a float array, or as CSR."""
         check_is_fitted(self)
+        known = getattr(self, "_domain", None)
+        X = self._coded(X, known if isinstance(known, Domain) else None)
         return checked_table(self, X, sparse_too=True, reset=False)
+
+    def _coded(self, X: Any, bounds: Any) -> Any:
+        """Return a table in memory with positions in place of texts, where levels are texts."""
+        if not has_words(bounds):
+            return X
+        owner = type(self).__name__
+        if isinstance(X, BlockStream) or library_of(X) in ("dask", "torch"):
+            raise ParameterError(
+                f"The 'bounds' of {owner} declare levels that are texts. This needs a table in memory;"
+                " for other tables, encode the levels as columns of 0 and 1 first."
+            )
+        shape = shape_of(X)
+        named = hasattr(X, "columns")
+        names = list(X.columns) if named else None
+        domain = resolve_domain(bounds, None, shape[1] if len(shape) == 2 else 0, owner, names)
+        values = with_positions(X, domain)
+        return framed(values, X) if named else values
 
     # --- the one fit ------------------------------------------------------------------------------
 
@@ -243,6 +271,7 @@ class PrivateEstimator(Resumable, CountedClones):
     ) -> tuple[Budget, FitPlan]:
         """Return the requested budget and the plan for this table, after checking both."""
         budget, relation = self._check_parameters()
+        X = self._coded(X, getattr(self, "bounds", None))
         if groups is not None and sample_weight is not None:
             raise ParameterError(
                 "sample_weight is a weight per row, but with groups the rows of a person become one"

@@ -300,7 +300,7 @@ class PrivateCurator(FunctionModel):
             raise ParameterError(KEEPS_QUESTIONS)
         check_is_fitted(self, "certificate_")
         X = self._check_new_data(X)
-        points = self._domain.to_unit(dense_rows(X, slice(None)))
+        points = self._domain.of_positions.to_unit(dense_rows(X, slice(None)))
         with self._lock:
             return self._answer_all(points)
 
@@ -440,7 +440,9 @@ class OneAnswerPlan(FitPlan):
     def prepare(self) -> None:
         """Fit the function and take its value."""
         rows, alpha = self.table.solved(self.problem)
-        self.value = self.problem.kernel(self.table.domain.to_unit(self.point), rows) @ alpha
+        self.value = (
+            self.problem.kernel(self.table.domain.of_positions.to_unit(self.point), rows) @ alpha
+        )
 
     def run(self, noise: Noise) -> Fitted:
         """Add noise to the value."""

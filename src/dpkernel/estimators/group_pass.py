@@ -52,5 +52,5 @@ def sum_units(
     statistics = UnitGramSum(layout)
     for X, y, shares in Passes(source).blocks():
         targets = target.to_unit(y.reshape(len(y), -1))
-        statistics.update(features.transform_block(domain.to_unit(X)), targets, shares)
+        statistics.update(features.transform_block(domain.of_positions.to_unit(X)), targets, shares)
     return statistics

@@ -172,7 +172,8 @@ class KernelModel(PrivateEstimator):
         for start in range(0, X.shape[0], step):
             rows = slice(start, start + step)
             block = dense_rows(X, rows)
-            yield rows, block if self._domain.columns is None else self._domain.to_unit(block)
+            domain = self._domain.of_positions
+            yield rows, block if domain.columns is None else domain.to_unit(block)
 
     def _to_state(self) -> tuple[JSON, dict[str, Array]]:
         """Return what a model file holds: a JSON header and arrays."""

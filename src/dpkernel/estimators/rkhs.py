@@ -131,7 +131,7 @@ class FunctionTable:
     def solved(self, problem: FunctionProblem) -> tuple[Array, Array]:
         """Return the rows in the unit box, and the coefficients of the solution on them."""
         logger.info("one fit of %d rows in the kernel's space", problem.n_rows)
-        rows = self.domain.to_unit(self.X)
+        rows = self.domain.of_positions.to_unit(self.X)
         targets = self.target.to_unit(self.y)
         if problem.loss.labels:  # y in the upper half of its range is the positive class
             targets = np.where(targets > 0, 1.0, -1.0)

@@ -557,5 +557,6 @@ def middles(schema: Schema, most: int = 5) -> str:
     )
     return (
         f"Where a cell is missing or can't be read, the middle of the range stands in: {listed}. State"
-        " 'missing' in bounds.toml to choose another value; `dpkernel check` counts such cells."
+        " 'missing' in bounds.toml to choose another value, or 'indicator = true': then the model"
+        " learns, within the same budget, what to predict there. `dpkernel check` counts such cells."
     )
