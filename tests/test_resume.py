@@ -179,6 +179,19 @@ def test_what_was_released_is_never_drawn_again(table, path, monkeypatch):
     assert len(ledger.spends) == 1
 
 
+def test_nothing_is_drawn_outside_a_release(path):
+    file = ResumeFile(path, {"estimator": "one"})
+    mechanism = Gaussian.calibrate(1.0, Budget(1.0, 1e-6), dimension=1)
+    noise = Ledger().spend(mechanism.profile(), "mean", noise=file.source)
+    with pytest.raises(NoiseError, match="draws noise for its releases only"):
+        noise.claim(mechanism.profile()).words(1)
+    noise = Ledger().spend(mechanism.profile(), "mean", noise=file.source)
+    mechanism.release([3.0], noise)
+    with pytest.raises(NoiseError, match="draws noise for its releases only"):
+        file.source.discrete_gaussian(2.0, 3)
+    file.close()
+
+
 # --- neighbours: the same noise must never meet another value ---------------------------------------
 
 

@@ -180,6 +180,15 @@ class OpenDPNoise(SystemNoise):
         return "OpenDPNoise()"
 
 
+class _NoEntropy:
+    """Stands for words outside a release."""
+
+    private, generator = False, "none"
+
+    def words(self, count: int) -> np.ndarray:
+        raise NoiseError("A fit with a resume file draws noise for its releases only.")
+
+
 class ResumableNoise(NoiseSource):
     """Noise of a fit that can go on after an interruption: expanded from the keys of its resume file.
 
@@ -189,12 +198,16 @@ class ResumableNoise(NoiseSource):
     def __init__(self, mint: object, journal: Any, seeded: bool) -> None:
         if mint is not _MINT:
             raise NoiseError("A ResumableNoise can't be made by hand. Call fit(..., resume=path).")
-        super().__init__(KeyedEntropy(b"", b"never started"))
+        super().__init__(_NoEntropy())
         self.journal, self._seeded = journal, seeded
 
     def start(self, key: bytes) -> None:
         """Begin the noise that belongs to a key."""
         self._entropy = KeyedEntropy(key, b"noise")
+
+    def stop(self) -> None:
+        """Refuse to draw until the next start: what is drawn between releases would not be kept."""
+        self._entropy = _NoEntropy()
 
     def __reduce__(self) -> str:
         raise NoiseError("A ResumableNoise can't be pickled or copied.")

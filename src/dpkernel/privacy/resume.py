@@ -182,6 +182,7 @@ class ResumeFile:
             value = make()
         finally:
             self._inside = False
+            self.source.stop()
         self._append({"mechanism": name, "value": _encoded(value)})
         self._place += 1
         return value
