@@ -37,12 +37,15 @@ SCHEDULES = (
     Schedule(16, 300, 0.01, 1.0),
     Schedule(32, 1000, 0.02, 0.1),
     Schedule(64, 400, 0.02, 0.25),
+    Schedule(64, 1500, 0.01, 0.1),
 )
 
 
 def public_schedule(n_mu: float) -> int:
     """Return the entry of ``SCHEDULES`` for n times mu: few rows or little budget need a small net."""
-    return 0 if n_mu < 700 else 1
+    if n_mu < 700:
+        return 0
+    return 1 if n_mu < 3000 else 6
 
 
 @functools.cache
