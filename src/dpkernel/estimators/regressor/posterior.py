@@ -85,7 +85,8 @@ class PosteriorStage:
         """Return the stage. ``functions`` are the values of (1, v) on a public sample of the law."""
         prior = state.variances
         width, sigma = response.unit, mechanism.sigma
-        level = width * sigma / (n_rows * response.bend)
+        # the least ridge pulls a coordinate to 0 about as far as noise of its size moves it
+        level = width * max(sigma, mechanism.ridge) / (n_rows * response.bend)
         powers = water_filling(level**2 / np.maximum(prior, 1e-30))
         used = np.flatnonzero(powers > 0).astype(np.int64)
         own, before = powers[used], np.maximum(prior[used], 1e-30)
