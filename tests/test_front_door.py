@@ -665,7 +665,7 @@ def around(curator):
     yield VotingRegressor([("a", curator)]).fit(X, y)
     yield TransformedTargetRegressor(curator).fit(X, y)
     yield MultiOutputRegressor(curator).fit(X, np.column_stack([y, y]))
-    yield BaggingRegressor(curator, n_estimators=1).fit(X, y)
+    yield BaggingRegressor(curator, n_estimators=1, bootstrap=False).fit(X, y)
     yield GridSearchCV(curator, {"length_scale": [1.0]}, cv=2).fit(X, y)
     yield pipeline.fit(X, y)
     yield Wrapped(curator)

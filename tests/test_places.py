@@ -47,7 +47,7 @@ from dpkernel.methods import (
 )
 from dpkernel.outputs.report import write_report
 from dpkernel.preprocessing import PrivateBounds, PrivatePipeline
-from dpkernel.proof.audit import audit
+from dpkernel.proof.audit import audit, audit_file
 from replay import Replay, ReplayError, differences, ratios
 from test_people import LAST, ridge, with_person
 from test_replay import CASES, HUGE, REAL, ROUNDING, SMALL, backgrounds, rows_of
@@ -245,6 +245,14 @@ def test_an_audit_does_not_contradict_a_ridge_and_contradicts_its_twin():
 
     assert verdict(ridge(PrivateKernelRidge).set_params(neighbours=MOST)) == "not contradicted"
     assert verdict(ridge(TellsTheNumber).set_params(neighbours=MOST)) == "contradicted"
+
+
+def test_a_model_file_can_be_audited(tmp_path):
+    X, y = np.full((6, 1), 0.1), np.full(6, 0.1)
+    model = ridge(PrivateKernelRidge).set_params(neighbours=AddRemove(8)).fit(X, y)
+    # a false alarm has a probability of at most 0.001
+    found = audit_file(save(model, tmp_path / "model.npz"), trials=40, progress=False)
+    assert found.verdict == "not contradicted" and "add-remove" in found.relation
 
 
 class TellsTheNumber(PrivateKernelRidge):

@@ -6,6 +6,7 @@ import dask.array
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.ensemble import BaggingRegressor
 from sklearn.linear_model import Ridge
 
 from dpkernel import (
@@ -209,3 +210,13 @@ def test_tables_and_groups_that_take_no_weights(rng):
                 ParameterError, match="sample_weight needs X as one table in memory"
             ):
                 model.set_params(neighbours=relation).fit(table, target, sample_weight=weights)
+
+
+def test_a_bootstrap_that_repeats_rows_is_refused(rng):
+    """A repeated row would count twice, and the certificate would be wrong."""
+    X, y = rng.uniform(-1, 1, (30, 2)), rng.uniform(-1, 1, 30)
+    ledger = Ledger()
+    ridge = models(epsilon=1.0)["ridge"].set_params(ledger=ledger)
+    with pytest.raises(DataError, match="would count for more than the noise hides"):
+        BaggingRegressor(ridge, n_estimators=2, random_state=0).fit(X, y)
+    assert ledger.spends == []

@@ -198,7 +198,7 @@ def _choices(path: str | Path) -> list[Subject]:
             f"{name} can't be audited, because it protects all rows of a unit and made-up tables have no"
             " units. Audit its estimator with two tables of your own."
         )
-    rows: Any = certificate.public.get("n_rows")
+    rows: Any = certificate.public.get("n_places", certificate.public.get("n_rows"))
     if not is_whole(rows) or rows < 2:
         raise ParameterError(f"{name} can't be audited, because it states no number of rows.")
     # several columns of coefficients belong to several targets, or to quantiles or classes of one target
