@@ -155,8 +155,8 @@ class GaussianFilter(Filter):
             raise LedgerError(
                 "This ledger adds up mu^2 (accounting='gaussian'), but this spend has no mu. A ledger"
                 " with accounting='auto', 'renyi' or 'basic' admits every kind of spend. The rule can't"
-                " be changed afterwards, and a second ledger is a second budget, which the data's owner has"
-                " to grant on top of this one. Nothing was spent."
+                " be changed afterwards, and a second ledger is a second budget, which the data's owner"
+                " has to grant on top of this one. Nothing was spent."
             )
         return (mu,)
 
