@@ -12,6 +12,7 @@ The difference to dpkernel is taken split by split and divided by its standard e
 from __future__ import annotations
 
 import csv
+import itertools
 import math
 from collections import defaultdict
 from collections.abc import Iterable
@@ -44,6 +45,13 @@ def notes(path: Path) -> str:
     """Return the lines of a file that say who made it."""
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     return "".join(line for line in lines if line.startswith("#"))
+
+
+def joined(*texts: str) -> str:
+    """Return notes of several runs, each pair of command and commit once."""
+    lines = "".join(texts).splitlines(keepends=True)
+    pairs = dict.fromkeys(zip(lines[::2], lines[1::2], strict=True))
+    return "".join(itertools.chain.from_iterable(pairs))
 
 
 def rows(path: Path) -> list[list[str]]:
@@ -180,7 +188,8 @@ def _count(cells: Cells) -> list[list[str]]:
     for method in _methods(cells):
         if method == OURS:
             continue
-        gaps = [difference(cells, key) for key in cells if key[2] == method]
+        every = [difference(cells, key) for key in cells if key[2] == method]
+        gaps = [gap for gap in every if not math.isnan(gap)]  # where dpkernel was measured, too
         won, lost = sum(g > FEW for g in gaps), sum(g < -FEW for g in gaps)
         lines.append([method, *map(str, (len(gaps), won, len(gaps) - won - lost, lost))])
     return lines

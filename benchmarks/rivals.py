@@ -100,7 +100,7 @@ def write(path: Path, notes: str, lines: list[list[str]], *, append: bool) -> No
     """Write the lines; with ``append`` those of the file stay unless they were measured again."""
     kept = {tuple(line[:4] + line[5:6]): line for line in lines}
     if append and path.exists():
-        notes = rival_tables.notes(path).replace(notes, "") + notes
+        notes = rival_tables.joined(rival_tables.notes(path), notes)
         before = {tuple(line[:4] + line[5:6]): line for line in rival_tables.rows(path)[1:]}
         kept = before | kept
     with path.open("w", newline="", encoding="utf-8") as file:
