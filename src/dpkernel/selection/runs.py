@@ -41,7 +41,7 @@ class Search:
     ) -> None:
         self._fits, self._tables, self._validation = fits, tables, validation
         self._loss, self._plan = loss, plan
-        self._parts = Parts(len(fits) + (plan.refit is not None), verbose=verbose)
+        self._verbose, self._parts = verbose, Parts(1.0)
 
     @property
     def candidates(self) -> list[Mapping[str, Any]]:
@@ -77,6 +77,8 @@ class Search:
         """Train all candidates and choose one."""
         mechanism = self._plan.mechanism
         assert isinstance(mechanism, HeldOutChoice)
+        again = self._plan.refit is not None
+        self._parts = Parts(mechanism.candidates + again, verbose=self._verbose)
         models, totals = zip(
             *(self._candidate(i, source) for i in range(mechanism.candidates)), strict=True
         )
@@ -85,7 +87,9 @@ class Search:
         return self._finish((place, models[place], None), source)
 
     def _candidate(self, i: int, source: NoiseSource) -> tuple[Any, int]:
-        with self._parts.part(f"candidate {i + 1} of {len(self._fits)}"):
+        mechanism = self._plan.mechanism
+        assert isinstance(mechanism, HeldOutChoice)
+        with self._parts.part(f"candidate {i + 1} of {mechanism.candidates}"):
             return self._fitted(i, source)
 
     def _finish(
