@@ -80,6 +80,8 @@ class KernelChoice:
         and their shares.
     prior : ndarray
         The prior variances of the coefficients of the first fit.
+    bumps : float
+        The variance along the mean function of the first kernels (``mean_function``).
     """
 
     components: tuple[Component, ...]
@@ -89,6 +91,7 @@ class KernelChoice:
     directions: Array
     strengths: Array
     prior: Array
+    bumps: float
 
 
 def choose_kernel(
@@ -103,16 +106,20 @@ def choose_kernel(
     total = spread**2
     first = [replace(c, weight=1.0) for c in features._mixture]
     own, traces = component_matrices(first, sample, functions, None)
-    shares = _climb(own, released, np.full(len(first), PRIOR_SIGNAL * total / len(first)), total)
-    metric, relevance, directions, strengths = _metric(features, own, shares, released, sizes)
-    candidates, every = first, own
+    bump = _along_the_mean(features, functions)
+    start = np.full(len(first) + 1, PRIOR_SIGNAL * total / (len(first) + 1))
+    every = np.concatenate([own, bump])
+    shares = _climb(every, released, start, total)
+    metric, relevance, directions, strengths = _metric(features, every, shares, released, sizes)
+    candidates = first
     if metric is not None:
         more, others = component_matrices(LEARNED_COMPONENTS, sample, functions, metric)
-        candidates, every = [*first, *LEARNED_COMPONENTS], np.concatenate([own, more])
+        candidates, every = [*first, *LEARNED_COMPONENTS], np.concatenate([own, more, bump])
         traces = np.concatenate([traces, others])
-    start = np.full(len(candidates), PRIOR_SIGNAL * total / len(candidates))
+    start = np.full(len(every), PRIOR_SIGNAL * total / len(every))
     shares = _climb(every, released, start, total)
     prior = np.einsum("c,cii->i", shares, every)[released.places]
+    shares, bumps = shares[:-1], float(shares[-1])
     kept = np.flatnonzero(shares >= _LEAST_SHARE * shares.sum())
     rescale = shares.sum() / shares[kept].sum()
     mixture = [replace(candidates[c], weight=float(shares[c] * rescale / traces[c])) for c in kept]
@@ -126,6 +133,7 @@ def choose_kernel(
         directions,
         strengths,
         prior,
+        bumps,
     )
 
 
@@ -171,10 +179,36 @@ def reweighted_prior(
     """
     kernels = [replace(c, weight=1.0) for c in features._mixture]
     own, _ = component_matrices(kernels, features.sample[: len(functions)], functions, None)
-    total = spread**2
-    start = np.full(len(kernels), PRIOR_SIGNAL * total / len(kernels))
-    shares = _climb(own, released, start, total)
-    return np.asarray(np.maximum(np.einsum("c,cii->i", shares, own), 1e-30))
+    every, total = np.concatenate([own, _along_the_mean(features, functions)]), spread**2
+    start = np.full(len(every), PRIOR_SIGNAL * total / len(every))
+    shares = _climb(every, released, start, total)
+    return np.asarray(np.maximum(np.einsum("c,cii->i", shares, every), 1e-30))
+
+
+def mean_function(features: LearnedFeatures, points: Array) -> Array:
+    """Return the mean of the kernel over the law, at standardised points, with mean 0 and variance 1.
+
+    A sum of bumps of one sign varies along this function, wherever the bumps are. The kernels
+    themselves expect little of it, because they expect bumps of both signs.
+    """
+    values = features.kernel(points, features.sample[:SAMPLE]).mean(axis=1)
+    values = values - values.mean()
+    return np.asarray(values / max(float(values.std()), 1e-12))
+
+
+def with_bumps(prior: Array, features: LearnedFeatures, functions: Array) -> Array:
+    """Return prior variances with a share for the mean function, and the same sum."""
+    along = np.einsum("cii->i", _along_the_mean(features, functions))
+    share = 1 / (len(features._mixture) + 1)
+    return np.asarray((1 - share) * prior + share * prior.sum() * along)
+
+
+def _along_the_mean(features: LearnedFeatures, functions: Array) -> Array:
+    """Return the matrix M of the mean function, in a stack of one."""
+    size = len(functions)
+    found = functions.T @ mean_function(features, features.sample[:size]) / size
+    found = found / max(float(np.linalg.norm(found)), 1e-300)
+    return np.outer(found, found)[None]
 
 
 def _climb(matrices: Array, released: Released, start: Array, most: float) -> Array:

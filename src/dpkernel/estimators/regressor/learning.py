@@ -35,8 +35,10 @@ from dpkernel.estimators.regressor.kernel_choice import (
     Released,
     choose_kernel,
     component_matrices,
+    mean_function,
     mixture_prior,
     reweighted_prior,
+    with_bumps,
 )
 from dpkernel.estimators.regressor.posterior import PosteriorStage, clipped_residuals
 from dpkernel.estimators.regressor.stage import State
@@ -129,7 +131,8 @@ class LearnedFitting(Fitting):
         functions = features.of_standardised(features.sample[:SAMPLE])
         # a first fit that chooses the kernel has to see rough functions, too
         power = 1.0 if self.plan.learns else _SMOOTHER
-        prior = PRIOR_SIGNAL * spread**2 * mixture_prior(features, functions, power)
+        prior = with_bumps(mixture_prior(features, functions, power), features, functions)
+        prior = PRIOR_SIGNAL * spread**2 * prior
         variances = np.concatenate([[spread**2 / 3], prior])
         coefficients = np.zeros(len(variances))
         coefficients[0] = centre
@@ -190,6 +193,8 @@ class LearnedFitting(Fitting):
         kernel = features.kernel(sample, sample)
         means = kernel.mean(axis=0)
         kernel -= means + means[:, None] - means.mean()
+        along = mean_function(first, sample)
+        kernel += choice.bumps * np.outer(along, along)
         prior = new.T @ (kernel @ new) / size**2
         own = kernel @ old
         cross, known = new.T @ own / size**2, old.T @ own / size**2
