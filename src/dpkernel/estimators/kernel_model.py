@@ -209,8 +209,10 @@ class KernelModel(PrivateEstimator):
         if not all(a.dtype == np.float64 and np.isfinite(a).all() for a in arrays.values()):
             raise CertificateError("The arrays of this model file must be finite float64 numbers.")
         given = _read_parameters(header, cls._get_param_names())
-        if "features" in cls._get_param_names() and "features" not in given:
-            given["features"] = features  # an object was given; another fit learns its centre anew
+        objects = {"features", "kernel", "length_scale"} & {*cls._get_param_names()} - {*given}
+        if objects and "features" in cls._get_param_names():
+            # a file holds no objects, but their feature map; another fit learns its centre anew
+            given["features"] = features
             if any(release.label == "centre" for release in certificate.releases):
                 given["features"] = getattr(features, "base", None) or features
         model = cls(
