@@ -45,12 +45,14 @@ def table_shape(X: Any, *targets: Any) -> tuple[int | None, int, tuple[int, ...]
     return n_rows, int(X.shape[1]), tuple(int(k) for k in shape)
 
 
-def count_rows(source: Source) -> int:
-    """Return the number of rows of a table whose chunks have unknown sizes, by one pass over it."""
+def count_rows(X: Any, y: Any = None) -> int:
+    """Return the number of rows of Dask tables; unknown sizes are counted by one pass over them."""
     import dask
 
-    found = [dask.delayed(_lengths)(*pair) for pair in chunk_pairs(source.X, source.y)]
-    sizes = computed(*found)
+    known = _known_rows(X)
+    if y is None and known:
+        return known
+    sizes = computed(*(dask.delayed(_lengths)(*pair) for pair in chunk_pairs(X, y)))
     lengths = [sum(size[place] for size in sizes) for place in range(len(sizes[0]))]
     if len(set(lengths)) > 1:
         raise DataError(f"Found input variables with inconsistent numbers of samples: {lengths}.")

@@ -133,7 +133,7 @@ class _Wanted:
             y = encode(self.encode, **({"meta": (None, "f8")} if frame else {"dtype": float}))
         found = Source("dask", n_rows or 0, n_columns, shape, X, y, missing=self.missing)
         if n_rows is None:
-            n_rows = chunks.count_rows(found)
+            n_rows = chunks.count_rows(found.X, found.y)
             found = replace(found, n_rows=n_rows)
         if self.again:  # every chunk is checked where it lies
             sizes = chunks.in_chunks(found, _shape_of_rows)

@@ -176,9 +176,8 @@ def _sum_classes(rows: Array, y: Array, centre: Array, n_classes: int) -> Any:
     unit = math.sqrt(1 - _CONSTANT**2)
     z = _clipped((rows - centre) * (unit / _RADIUS), unit)
     sums = np.zeros((n_classes, rows.shape[1] + 1), dtype=np.int64)
-    places = y.astype(np.int64)
     for place in range(n_classes):
-        mine = places == place
+        mine = y == place
         sums[place, :-1] = z[mine].sum(axis=0)
         sums[place, -1] = int(_CONSTANT * STEPS) * int(np.count_nonzero(mine))
     return (sums,)

@@ -163,7 +163,8 @@ class Search:
         try:
             model = self._held(i, everything, source).fit(X, y)
             # a fit that drops rows at random would reveal a number that depends on their contents
-            return model if model.certificate_.public["n_rows"] == len(y) else None
+            public = getattr(getattr(model, "certificate_", None), "public", {})
+            return model if public.get("n_rows", len(y)) == len(y) else None
         except Exception:  # what failed, and where, would reveal something about the data
             return None
 
