@@ -12,6 +12,7 @@ import shutil
 import stat
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from dpkernel import (
@@ -26,7 +27,9 @@ from dpkernel import (
     PrivateQuantileRegressor,
     SeededNoise,
 )
+from dpkernel.data.fingerprint import table_fingerprint
 from dpkernel.estimators.cell_counts import CellCounts
+from dpkernel.estimators.sgd.fits import OutputFit
 from dpkernel.foundations.errors import LedgerError, NoiseError, ParameterError, ResumeError
 from dpkernel.foundations.types import Neighbours
 from dpkernel.methods import PrivateSGDClassifier, PrivateSGDRegressor, PrivateSketchedRidge
@@ -308,11 +311,54 @@ def test_people_keep_their_secret_order(table, path, monkeypatch):
         stop_at(patch, 1, "before it is written")
         with pytest.raises(Stopped):
             build(ledger=ledger).fit(X, y, groups=groups, resume=path)
-    build(ledger=ledger).fit(X, y, groups=groups, resume=path).certificate_.verify()
-    assert len(ledger.spends) == 1
     other = People(np.roll(np.arange(N) // 2, 1), "one")
     with pytest.raises(ResumeError, match="another table"):
         build(ledger=ledger).fit(X, y, groups=other, resume=path)
+    build(ledger=ledger).fit(X, y, groups=groups, resume=path).certificate_.verify()
+    assert len(ledger.spends) == 1
+
+
+def test_gradients_of_all_rows_of_a_person_go_on_with_the_same_rows(table, path, monkeypatch):
+    X, y = table
+    people = People(np.arange(N) // 3, "all")
+    build, ledger = FITS["sgd"], Ledger()
+    with monkeypatch.context() as patch:
+        stop_at(patch, 1, "before it is written")
+        with pytest.raises(Stopped):
+            build(ledger=ledger).fit(X, y, groups=people, resume=path)
+    changed = X.copy()
+    changed[1::3] *= 0.5  # rows that are not the first of their person
+    with pytest.raises(ResumeError, match="another table"):
+        build(ledger=ledger).fit(changed, y, groups=people, resume=path)
+    build(ledger=ledger).fit(X, y, groups=people, resume=path)
+    assert len(ledger.spends) == 1
+
+
+def test_other_names_of_columns_are_another_table(table, path, monkeypatch):
+    X, y = table
+    frame = pd.DataFrame(X, columns=["a", "b", "c"])
+    bounds = {"a": (-1, 1), "b": (-2, 2), "c": (-1, 1)}
+
+    def build(**options):
+        return FITS["ridge"](**options).set_params(bounds=bounds)
+
+    ledger = begun(build, (frame, y), path, monkeypatch)
+    with pytest.raises(ResumeError, match="another table"):
+        build(ledger=ledger).fit(frame.set_axis(["b", "a", "c"], axis=1), y, resume=path)
+
+
+def test_another_schedule_is_another_plan(table, path, monkeypatch):
+    X, y = table
+    stream = BlockStream(lambda: [(X, y)], N)
+
+    def build(**options):
+        return PrivateSGDRegressor(**REAL, n_features=6, perturbation="output", **options)
+
+    ledger = begun(build, (stream,), path, monkeypatch)
+    scheme = OutputFit.scheme
+    monkeypatch.setattr(OutputFit, "scheme", lambda self: {**scheme(self), "sampling": "fixed"})
+    with pytest.raises(ResumeError, match="planned other releases"):
+        build(ledger=ledger).fit(stream, resume=path)
 
 
 # --- the file ---------------------------------------------------------------------------------------
@@ -324,10 +370,32 @@ def test_the_file_never_has_a_key_whose_noise_was_released(table, path, monkeypa
     monkeypatch.setattr(
         ResumableNoise, "start", lambda self, key: keys.append(key) or start(self, key)
     )
-    FITS["regressor"]().fit(*table, resume=path)
+    known = []
+    monkeypatch.setattr(
+        "dpkernel.estimators.resuming.table_fingerprint",
+        lambda table, key: known.append(key) or table_fingerprint(table, key),
+    )
+    groups = People(np.arange(N) // 2, "one")
+    first = FITS["regressor"]().fit(*table, groups=groups, resume=path)
     content = path.read_bytes()
-    assert len(keys) > 4 and len(set(keys)) == len(keys)
-    assert not any(key.hex().encode() in content or key in content for key in keys)
+    assert len(keys) > 4 and len(set(keys)) == len(keys) and len(known) == 1
+    assert not any(key.hex().encode() in content or key in content for key in [*keys, *known])
+    # the file gives back what was released, and nothing more can be drawn
+    monkeypatch.setattr(NoiseSource, "discrete_gaussian", lambda *_: pytest.fail("drawn again"))
+    again = FITS["regressor"]().fit(0 * table[0], table[1], groups=groups, resume=path)
+    np.testing.assert_array_equal(again.coef_, first.coef_)
+
+
+def test_only_a_file_that_paid_gets_the_noise_of_a_spend(path):
+    ledger = Ledger()
+    profile = Gaussian.calibrate(1.0, Budget(1.0, 1e-6), dimension=1).profile()
+    ledger.spend(profile, "mean")
+    other = ResumeFile(path, {}, None)
+    for paid in (None, 2):
+        other._header["spend"] = paid
+        with pytest.raises(LedgerError, match="no spend 1"):
+            ledger._resume(1, profile, "mean", noise=other.source)
+    other.close()
 
 
 def test_only_its_owner_may_read_the_file(table, path, monkeypatch):
@@ -402,7 +470,7 @@ def test_arguments_that_cannot_be_resumed(table, path):
         ledger = Ledger()
         mechanism = Gaussian.calibrate(1.0, Budget(1.0, 1e-6), dimension=1)
         ledger.spend(mechanism.profile(), "mean")
-        ledger.resume(1, mechanism.profile(), "mean", noise=SeededNoise(0))
+        ledger._resume(1, mechanism.profile(), "mean", noise=SeededNoise(0))
 
 
 def test_seeded_noise_stays_not_private(table, path, monkeypatch):

@@ -17,8 +17,9 @@ def table_fingerprint(source: Source, key: bytes) -> str:
     """Return the fingerprint of all rows and targets, as they are read; one pass over the table."""
     sizes = source.kind, source.n_rows, source.n_columns, source.target_shape
     whole = hashlib.blake2b(repr(sizes).encode(), key=key, digest_size=32)
-    for part in Passes(source).run(_digest, key):
-        whole.update(part)
+    for table in (source, *source.more):
+        for part in Passes(table).run(_digest, key):
+            whole.update(part)
     return whole.hexdigest()
 
 

@@ -138,6 +138,10 @@ class FitPlan(ABC):
     def prepare(self) -> None:  # noqa: B027 (a plan may have nothing to prepare)
         """Do all work that needs no noise. A table that fails here has cost nothing."""
 
+    def pinned(self) -> Any:
+        """Return public choices, as JSON values, without which a resumed fit would be another one."""
+        return None
+
     @abstractmethod
     def run(self, noise: Noise) -> Fitted:
         """Draw every release and build the model. The budget has been spent by now."""
@@ -319,6 +323,7 @@ class PrivateEstimator(Resumable, CountedClones):
         if self._resumes is None or not self._resumes.paid:
             self._check_ledger(plan.releases, budget, *label)
         plan.prepare()
+        self._pinned = plan.pinned()
         noise = self._spend(plan.releases, budget, *label)
         found = plan.run(noise)
         certificate = Certificate.issue(

@@ -85,6 +85,10 @@ class CountedPlan(FitPlan):
         """Prepare the fit."""
         self._plan.prepare()
 
+    def pinned(self) -> Any:
+        """Return the public choices of the fit."""
+        return self._plan.pinned()
+
     def run(self, noise: Noise) -> Fitted:
         """Run the fit, and release the counts."""
         found = self._plan.run(noise)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
@@ -33,6 +34,7 @@ class Resumable:
     _check_parameters: Callable[[], Any]
     _given_ledger: Callable[[], Ledger | None]
     noise: Any
+    _pinned: Any = None  # public choices of the plan that the values of its releases depend on
 
     @contextlib.contextmanager
     def _resuming(self, path: Any) -> Iterator[None]:
@@ -46,6 +48,7 @@ class Resumable:
         with contextlib.closing(ResumeFile(path, fit, self.noise)) as self._journal:
             try:
                 yield
+                self._journal.end()
             finally:
                 del self._journal
 
@@ -68,14 +71,16 @@ class Resumable:
                 "'resume' needs an estimator and a table whose sums have the same bits each time:"
                 " tensors are left out. Pass the table as an array."
             )
+        names = self.__dict__.get("_set_aside", {}).get("feature_names_in_")
         found = table_fingerprint(table, journal.table_key)
+        found += hashlib.sha256(journal.table_key + repr(names).encode()).hexdigest()
         journal.check_table(found + (beside.fingerprint(journal.table_key) if beside else ""))
 
     def _spend_once(self, ledger: Ledger, plan: Plan, name: str, about: Mapping[str, Any]) -> Noise:
         """Spend, or return the noise of the spend that the resume file says was made."""
         journal = self._resumes
         assert journal is not None
-        journal.check_plan(plan)
+        journal.check_plan(plan, self._pinned)
         given = self._given_ledger() is not None
         if journal.paid and journal.in_ledger != given:
             raise ResumeError(
@@ -84,7 +89,7 @@ class Resumable:
                 else "This fit was begun without a ledger, and must go on without one."
             )
         if journal.paid and given:
-            return ledger.resume(journal.spend, plan, name, **about, noise=journal.source)
+            return ledger._resume(journal.spend, plan, name, **about, noise=journal.source)
         noise = ledger.spend(plan, name, **about, noise=journal.source)
         journal.pay(noise.number, about["claim"], given)
         return noise

@@ -16,7 +16,7 @@ from dpkernel.data.labels import classes_of
 from dpkernel.data.people import People, PersonRule
 from dpkernel.estimators.base import PrivateEstimator, _count_fit, logger
 from dpkernel.foundations.errors import DataError, DPKernelError, ParameterError, parameter_message
-from dpkernel.foundations.types import JSON, Budget, Neighbours, is_real
+from dpkernel.foundations.types import JSON, Budget, Neighbours, is_real, no_add_remove
 from dpkernel.foundations.validation import Choice, Constraint, Kind, Real
 from dpkernel.preprocessing.free import through_free_step, transformed
 from dpkernel.preprocessing.planning import plan_of, split_budget
@@ -324,7 +324,11 @@ class PrivatePipeline(PrivateEstimator):
     # --- checks -------------------------------------------------------------------------------
 
     def _checked_steps(self) -> Steps:
-        return checked_steps(type(self).__name__, self.steps, set(self._get_param_names()))
+        steps = checked_steps(type(self).__name__, self.steps, set(self._get_param_names()))
+        asked = (getattr(step, "neighbours", None) for _, step in steps if is_private(step))
+        if any(one is not None and not Neighbours.resolve(one).n_is_public for one in asked):
+            raise ParameterError(no_add_remove(type(self).__name__))
+        return steps
 
     def _weights(self, steps: Steps) -> dict[str, float]:
         private = [(name, step) for name, step in steps if is_private(step)]

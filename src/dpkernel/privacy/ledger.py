@@ -241,7 +241,7 @@ class Ledger(LedgerReader):
         number = self._store.append(spend, lambda s, earlier: admit(s, earlier, spend))
         return self._noise(source, plan, number)
 
-    def resume(
+    def _resume(
         self,
         number: int,
         what: Plan,
@@ -267,7 +267,8 @@ class Ledger(LedgerReader):
             getattr(known[0], name) == getattr(spend, name)
             for name in ("label", "plan_text", "claim", "private", "part")
         )
-        if not same or type(noise) is not ResumableNoise:
+        journal: Any = noise.journal if type(noise) is ResumableNoise else None
+        if not same or journal is None or not journal.paid or journal.spend != number:
             raise LedgerError(
                 f"This ledger has no spend {number} for these releases, so the fit can't go on with it."
                 " Pass the ledger that the fit was begun with. Nothing was drawn."

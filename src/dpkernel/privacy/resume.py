@@ -7,7 +7,8 @@ when its release has been written. Hence:
 - a release that is in the file is read from it and never drawn again;
 - a release that is not in the file gets the same noise however often the fit goes on, from the file
   or from a copy of it, so that two runs show nothing that one does not show;
-- a file that is left behind holds released numbers and keys that were never used.
+- when the fit has ended, all keys are overwritten, and the file holds released numbers only. From then
+  on it gives back these numbers, whatever the table, and nothing can be drawn from it.
 
 The same noise on another value would reveal the difference of the values. The fit therefore goes on
 only with the same table, the same parameters, the same plan and the same software and threads, and
@@ -124,29 +125,45 @@ class ResumeFile:
         return bool(self._header["in_ledger"])
 
     @property
+    def ended(self) -> bool:
+        """Whether the fit has ended, so that all its releases are in the file."""
+        return "ended" in self._header
+
+    def end(self) -> None:
+        """Overwrite every key: the fit has ended, and its table must stay secret."""
+        self._header |= {"ended": True, "keys": {}, "table": None}
+        self._write_header()
+        self._key = b""
+        self._write_state()
+
+    @property
     def table_key(self) -> bytes:
         """The key of the fingerprint of the table."""
-        return bytes.fromhex(self._header["keys"]["table"])
+        return secret_key() if self.ended else bytes.fromhex(self._header["keys"]["table"])
 
     def order(self) -> NoiseSource:
         """Return a source for the secret order of people, the same at each call."""
         found = ResumableNoise(_MINT, self, seeded=True)
-        found.start(bytes.fromhex(self._header["keys"]["order"]))
+        found.start(secret_key() if self.ended else bytes.fromhex(self._header["keys"]["order"]))
         return found
 
     def check_table(self, fingerprint: str) -> None:
         """Note the table of a new fit; raise if a paid fit is continued on another one."""
         if not self.paid:
             self._header["table"] = fingerprint
-        elif self._header["table"] != fingerprint:
+        elif not self.ended and self._header["table"] != fingerprint:
             raise ResumeError(
                 f"'{self.path.name}' belongs to a fit on another table, or on the same table in another"
                 f" form or order. Nothing was drawn. Pass the same table, or: {_ANEW}"
             )
 
-    def check_plan(self, plan: Plan) -> None:
-        """Note the plan of a new fit; raise if a paid fit is continued with another one."""
-        found = hashlib.sha256(json.dumps(plan.to_dict()).encode()).hexdigest()
+    def check_plan(self, plan: Plan, pinned: Any = None) -> None:
+        """Note the plan of a new fit; raise if a paid fit is continued with another one.
+
+        ``pinned`` are further public choices of the fit on which its values depend.
+        """
+        whole = json.dumps([plan.to_dict(), pinned], default=repr)
+        found = hashlib.sha256(whole.encode()).hexdigest()
         if not self.paid:
             self._header["plan"] = found
         elif self._header["plan"] != found:
@@ -176,6 +193,8 @@ class ResumeFile:
             claim()
             self._place += 1
             return _decoded(line["value"])
+        if self.ended:
+            raise ResumeError(f"The fit of '{self.path.name}' has ended. {_ANEW}")
         self.source.start(self._key)
         self._inside = True
         try:

@@ -34,12 +34,15 @@ class ErrorLaw:
         The standard deviation of the noise in each share.
     largest : float
         The largest error that the declared range of y allows.
+    moved : float
+        How far all predictions moved after the errors were counted. The intervals allow for it.
     """
 
     edges: tuple[float, ...]
     below: tuple[float, ...]
     noise: tuple[float, ...]
     largest: float
+    moved: float = 0.0
 
     @classmethod
     def of_counts(cls, counts: Array, edges: Array, n_rows: float, noise_scale: float) -> Self:
@@ -78,28 +81,29 @@ class ErrorLaw:
         left, right = shares[place - 1], shares[place]
         inside = (level - left) / (right - left) if right > left else 1.0
         value = ends[place - 1] + inside * (ends[place] - ends[place - 1])
+        low, high = max(low - self.moved, 0.0), min(high + self.moved, self.largest)
         return float(min(max(value, low), high)), low, high
 
     def scaled(self, unit: float) -> ErrorLaw:
         """Return the law in other units."""
         edges = tuple(edge * unit for edge in self.edges)
-        return ErrorLaw(edges, self.below, self.noise, self.largest * unit)
+        return ErrorLaw(edges, self.below, self.noise, self.largest * unit, self.moved * unit)
 
     def to_dict(self) -> JSON:
         """Return the law as JSON values."""
         lists = {name: list(getattr(self, name)) for name in ("edges", "below", "noise")}
-        return {**lists, "largest": self.largest}
+        return {**lists, "largest": self.largest, "moved": self.moved}
 
     @classmethod
     def from_dict(cls, data: JSON) -> Self:
         """Return the law that ``to_dict`` wrote."""
         try:
             edges, below, noise = (tuple(data[name]) for name in ("edges", "below", "noise"))
-            found = cls(edges, below, noise, data["largest"])
+            found = cls(edges, below, noise, data["largest"], data.get("moved", 0.0))
             sizes = {len(found.edges), len(found.below), len(found.noise)}
-            numbers = [*found.edges, *found.below, *found.noise, found.largest]
+            numbers = [*found.edges, *found.below, *found.noise, found.largest, found.moved]
             fine = all(is_real(v) and math.isfinite(v) for v in numbers)
-            fine = fine and len(sizes) == 1 and 0 not in sizes
+            fine = fine and len(sizes) == 1 and 0 not in sizes and found.moved >= 0
             if fine and np.all(np.diff([0.0, *found.edges, found.largest]) > 0):
                 return found
         except (KeyError, TypeError):

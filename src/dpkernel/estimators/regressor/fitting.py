@@ -307,7 +307,8 @@ class Fitting(FitPlan):
         share = unknown / (unknown + spread)
         coefficients[0] += share * shift
         variances[0] = share * spread
-        return replace(state, coefficients=coefficients, variances=variances)
+        errors = state.errors and replace(state.errors, moved=abs(share * shift))
+        return replace(state, coefficients=coefficients, variances=variances, errors=errors)
 
     def _released(self, total: float) -> float:
         """Return the number of rows, or of a weighted table the released sum of the weights."""

@@ -94,7 +94,9 @@ class SGDModel(KernelModel):
                 " is short, and noise on gradients needs no more. Use record='near' or record='one' with"
                 " perturbation='output'."
             )
-        return open_slots(self, X, y, people.ids, secret_order(self.noise)), "mean gradient"
+        return open_slots(
+            self, X, y, people.ids, secret_order(self._order_noise())
+        ), "mean gradient"
 
     @property
     def n_iter_(self) -> int:
@@ -260,6 +262,10 @@ class SGDPlan(FitPlan):
         """Make the records."""
         logger.info("%d step(s) on %d rows", self._fit.plan.n_steps, self._source.n_rows)
         self._fit.prepare()
+
+    def pinned(self) -> Any:
+        """Return the schedule, which depends on whether rows can be read by their numbers."""
+        return self._fit.scheme()
 
     def run(self, noise: Noise) -> Fitted:
         """Take the steps."""
