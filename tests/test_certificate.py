@@ -329,7 +329,7 @@ def test_folds_have_the_profile_of_one_and_survive_the_round_trip(tmp_path):
     assert "means (4 disjoint folds)" in lines[8] and "its position is public" in lines[1]
     assert "fold" not in str(one) and "position" not in str(one)
     page = write_report(folded, tmp_path / "r.html").read_text(encoding="utf-8")
-    assert "<td>means (4 disjoint folds)</td>" in page
+    assert ">means (4 disjoint folds)</td>" in page
 
 
 def test_a_certificate_without_the_word_has_one_fold():

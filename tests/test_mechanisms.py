@@ -493,7 +493,6 @@ IMPOSSIBLE = [  # parameters no calibration gives; those that understate epsilon
     ("sampled-gaussian", {"n_rows": 3}),  # for batches of 4
     ("sampled-gaussian", {"sampling": "shuffled"}),
     ("sampled-gaussian", {"sampling": "poisson"}),  # for replace-one
-    ("sampled-gaussian", {"sensitivity": declared(1.0, ADD).to_dict()}),
     ("sampled-gaussian", {"sensitivity": declared(1.0, norm="l1").to_dict()}),
     *(
         (kind, {name: bad})

@@ -422,7 +422,7 @@ def test_ledgers_are_charged_what_is_proved(table):
         (PublishedOutputSGD, ["sampling order", "mean iterate"]),
         (PublishedGradientSGD, ["sampling order", "gradient"]),
     ):
-        ledger = Ledger(budget=Budget(4.0, 1e-3))
+        ledger = Ledger(budget=Budget(4.0, 1e-3), accounting="basic")
         model = build(cls, ledger=ledger).fit(*table)
         (spend,) = ledger.spends
         assert spend.state == "drawn"
