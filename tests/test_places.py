@@ -470,3 +470,14 @@ def test_a_mean_needs_no_public_number(rng):
     model = PrivateKernelRegressor(**given, neighbours=AddRemove(100)).fit(X, y)
     assert model.budget_plan_ is None  # only a mean was released
     assert abs(model.predict(X[:1])[0] - 0.5) < 0.25
+
+
+def test_a_pipeline_refuses_a_step_that_hides_the_number_of_records(rng):
+    X, ledger = rng.uniform(-1, 1, (24, 2)), Ledger()
+    steps = [
+        ("bounds", PrivateBounds(bounds=(-5, 5), y_range=(-5, 5))),
+        ("model", PrivateKernelRidge(neighbours=AddRemove(80))),
+    ]
+    with pytest.raises(ParameterError, match="PrivatePipeline"):
+        PrivatePipeline(steps, ledger=ledger).fit(X, X[:, 0])
+    assert ledger.spends == []

@@ -131,3 +131,21 @@ class TestPredictionIntervals:
         np.testing.assert_allclose(found[:, 1:], model.predict_interval(X, 0.8))
         both = CliRunner().invoke(app, [*line, "--deviations"])
         assert both.exit_code == 1 and "Choose one of" in both.stdout
+
+
+def test_intervals_hold_for_skewed_targets_whose_last_shift_is_large():
+    draws = np.random.default_rng(0)
+    held = []
+    for seed in range(4):
+        X = draws.uniform(-1, 1, (3000, 1))
+        y = 0.2 * np.sin(3 * X[:, 0]) + 0.3 * draws.exponential(size=3000)
+        model = PrivateKernelRegressor(
+            5.0, 1e-6, bounds=(-1, 1), y_bounds=(-1, 4), noise=SeededNoise(seed)
+        ).fit(X, y)
+        law = ErrorLaw.from_dict(model.certificate_.free_statistics["errors"][0])
+        assert law.moved > 0
+        exact = np.quantile(np.abs(y - model.predict(X)), [0.5, 0.9])
+        for wanted, level in zip(exact, (0.5, 0.9), strict=True):
+            _, low, high = law.quantile(level)
+            held.append(low <= wanted <= high)
+    assert sum(held) >= len(held) - 1
