@@ -29,6 +29,7 @@ from dpkernel.models.features import PublicEigenfeatures
 from dpkernel.privacy.folds import GramFolds
 from dpkernel.privacy.statistics import GramLayout
 from dpkernel.solvers import ridge_folds
+from estimator_table import LARGE_WEIGHTS
 
 HUGE = 1e12  # an epsilon at which the noise is far below the data
 
@@ -344,6 +345,8 @@ def test_check_estimator_with_folds():
     model = PrivateKernelRidge(10.0, folds=2, **options)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        results = check_estimator(model, on_fail=None, on_skip=None)
+        results = check_estimator(
+            model, expected_failed_checks=LARGE_WEIGHTS, on_fail=None, on_skip=None
+        )
     assert len(results) > 30
     assert [r["check_name"] for r in results if r["status"] == "failed"] == []
