@@ -24,6 +24,7 @@ from dpkernel.models.losses import (
     Absolute,
     Hinge,
     Huber,
+    HuberisedHinge,
     Logistic,
     Pinball,
     PowerAbsolute,
@@ -44,6 +45,7 @@ POWERS = (1.0, 1.25, 1.5, 1.75, 2.0)
 LOSSES = {
     "logistic": Logistic(),
     "smoothed_hinge": SmoothedHinge(0.5),
+    "huberised_hinge": HuberisedHinge(0.3),
     "squared_hinge": SquaredHinge(1.0),
     "hinge": Hinge(),
     "squared": Squared(),
