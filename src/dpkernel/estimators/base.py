@@ -323,7 +323,8 @@ class PrivateEstimator(Resumable, CountedClones):
         if self._resumes is None or not self._resumes.paid:
             self._check_ledger(plan.releases, budget, *label)
         plan.prepare()
-        self._pinned = plan.pinned()
+        if self._resumes is not None:
+            self._resumes.pinned = plan.pinned()
         noise = self._spend(plan.releases, budget, *label)
         found = plan.run(noise)
         certificate = Certificate.issue(

@@ -34,7 +34,6 @@ class Resumable:
     _check_parameters: Callable[[], Any]
     _given_ledger: Callable[[], Ledger | None]
     noise: Any
-    _pinned: Any = None  # public choices of the plan that the values of its releases depend on
 
     @contextlib.contextmanager
     def _resuming(self, path: Any) -> Iterator[None]:
@@ -80,7 +79,7 @@ class Resumable:
         """Spend, or return the noise of the spend that the resume file says was made."""
         journal = self._resumes
         assert journal is not None
-        journal.check_plan(plan, self._pinned)
+        journal.check_plan(plan)
         given = self._given_ledger() is not None
         if journal.paid and journal.in_ledger != given:
             raise ResumeError(

@@ -107,6 +107,7 @@ class ResumeFile:
             self.close()
             raise
         self._place, self._inside = 0, False
+        self.pinned: Any = None  # public choices of the fit on which its values depend
         self.source = ResumableNoise(_MINT, self, seeded)
 
     @property
@@ -157,12 +158,9 @@ class ResumeFile:
                 f" form or order. Nothing was drawn. Pass the same table, or: {_ANEW}"
             )
 
-    def check_plan(self, plan: Plan, pinned: Any = None) -> None:
-        """Note the plan of a new fit; raise if a paid fit is continued with another one.
-
-        ``pinned`` are further public choices of the fit on which its values depend.
-        """
-        whole = json.dumps([plan.to_dict(), pinned], default=repr)
+    def check_plan(self, plan: Plan) -> None:
+        """Note the plan of a new fit; raise if a paid fit is continued with another one."""
+        whole = json.dumps([plan.to_dict(), self.pinned], default=repr)
         found = hashlib.sha256(whole.encode()).hexdigest()
         if not self.paid:
             self._header["plan"] = found
