@@ -87,7 +87,9 @@ def set_cache(
 
     Notes
     -----
-    Limits change the time that a fit takes, never its result.
+    Limits change the time that a fit takes and not its result, except for SGD. It needs rows by
+    their numbers; where these can't be kept, it reads the rows in a fixed order or refuses random
+    batches.
     """
     global _limits
     _limits = CacheLimits(memory, disk, None if folder is None else os.fspath(folder))
