@@ -383,8 +383,9 @@ def columns_of(bounds: Any, n_columns: int, names: Any, owner: str) -> tuple[Col
 
     A dict holds a pair (low, high), an Interval, Levels or a list of texts, which are levels, for the
     name of each column; of a table without names, it declares the columns in their order. A list
-    holds tuples (low, high), Intervals or Levels in the order of the columns. A data frame has a row or a column named "low" and one
-    named "high" (or "min" and "max"), and the names of the columns along its other side.
+    holds tuples (low, high), Intervals or Levels in the order of the columns. A data frame has a row
+    or a column named "low" and one named "high" (or "min" and "max"), and the names of the columns
+    along its other side.
     """
     if hasattr(bounds, "loc") and hasattr(bounds, "columns"):
         bounds = _by_name(bounds, owner)
