@@ -30,6 +30,9 @@ def reproduce(
     whole: Annotated[
         bool, typer.Option("--whole", help="Take songs from the whole table, not from 7,000.")
     ] = False,
+    jobs: Annotated[
+        int, typer.Option(min=1, help="Number of processes, with one thread each.")
+    ] = 2,
 ) -> None:
     """Reproduce a figure or table of a paper, as a picture and a CSV file."""
     from dpkernel.proof.reproduce import CLAIMS
@@ -44,6 +47,7 @@ def reproduce(
         data=data,
         repetitions=repetitions,
         progress=output.live,
+        n_jobs=jobs,
         whole=whole,
     )
     if paper == "errata":

@@ -45,7 +45,6 @@ from dpkernel.proof.reproduce.repetitions import (
 from dpkernel.proof.reproduce.request import Request
 from dpkernel.proof.reproduce.store import Cell, CellFiles
 
-METHODS = 2  # to be raised whenever a repetition computes something else
 WIDTHS = tuple(2.0**k for k in (4, 4.5, 5, 5.5, 6))
 ONE_CHOICE, EACH_TIME = "one choice for all repetitions", "best choice in each repetition"
 
@@ -68,7 +67,7 @@ Row = dict[str, Any]
 
 def synthetic_cells(d: int, request: Request) -> list[list[Cell]]:
     """Return the cells of every repetition of the synthetic design."""
-    settings = {"experiment": "synthetic", "d": d, "grid": asdict(request.grid), "methods": METHODS}
+    settings = {"experiment": "synthetic", "d": d, "grid": asdict(request.grid)}
     store = CellFiles(request.out / "cells", f"synthetic-d{d}", settings)
     return store.complete(
         request.repetitions,
@@ -84,7 +83,6 @@ def song_cells(width: float, request: Request) -> list[list[Cell]]:
     table, grid = request.songs(), request.grid
     settings = {
         "experiment": "songs",
-        "methods": METHODS,
         "width": width,
         "grid": asdict(grid),
         "table": table.digest,
