@@ -181,6 +181,11 @@ class PrivateKernelSVR(RobustModel):
         the same scale, is refused, because the solver might not end.
         A text is the schedule of a theorem, such as "nie-wang-4(beta=1)"; see
         ``dpkernel.solvers.erm_schedules``.
+    l1 : float
+        The weight of an elastic net: l1 sum_l max(0, abs(beta_l) - tube) is added to the objective, with
+        the corners of the loss rounded. Coefficients and target are on the scale on which Lambda acts,
+        so with ``tube=0`` this is l1 times the sum of absolute values. The noise stays the same, because
+        the problem remains strongly convex.
     bounds, y_bounds, neighbours, ledger, noise, random_state
         See ``PrivateKernelRidge``.
     accept : tuple of str
@@ -215,7 +220,7 @@ class PrivateKernelSVR(RobustModel):
     References
     ----------
     Nie & Wang, Theorem 2, with noise on all coefficients in place of one number for the whole
-    function.
+    function. The theorem needs the regulariser to be strongly convex, and the elastic net is.
 
     Examples
     --------
@@ -232,6 +237,7 @@ class PrivateKernelSVR(RobustModel):
         **ObjectiveModel._constraints,
         "tube": (Choice("auto"), Real(0, closed_low=True)),
         "width": (Choice("auto"), Real(0)),
+        "l1": Real(0, 1e6, closed_low=True),
     }
     _in_units = ("tube", "width")
     solver = "output"
@@ -248,6 +254,7 @@ class PrivateKernelSVR(RobustModel):
         features: Any = "auto",
         n_features: int | str = "auto",
         regularisation: float | str = "auto",
+        l1: float = 0.0,
         bounds: Any = None,
         y_bounds: Any = None,
         neighbours: str | Neighbours = "replace-one",
@@ -266,6 +273,7 @@ class PrivateKernelSVR(RobustModel):
         self.features = features
         self.n_features = n_features
         self.regularisation = regularisation
+        self.l1 = l1
         self.bounds = bounds
         self.y_bounds = y_bounds
         self.neighbours = neighbours
@@ -274,6 +282,11 @@ class PrivateKernelSVR(RobustModel):
         self.random_state = random_state
         self.accept = accept
         self.verbose = verbose
+
+    @classmethod
+    def _saved_parameters(cls, header: JSON, domain: Domain) -> dict[str, Any]:
+        l1 = float(header["certificate"]["public"].get("l1", 0.0))
+        return {**super()._saved_parameters(header, domain), "l1": l1}
 
     def _tasks(self, view: UnitTarget) -> list[Task]:
         given, target = self.tube, view.interval
