@@ -169,8 +169,7 @@ class ConvexPlan(FitPlan):
         self._recipe, self._n_inputs = recipe, n_inputs
         share = _centre_share(n, n_inputs, budget) if problems.centred and recipe.scale else 0.0
         sizes = n, self._powers, signal
-        extra = {"centre_share": share, "l1": problems.l1}
-        setting = ConvexSetting(owner, budget, relation, *sizes, **extra)
+        setting = ConvexSetting(owner, budget, relation, *sizes, centre_share=share, l1=problems.l1)
         losses = [loss for _, loss, _ in problems.tasks]
         self._approach: _Approach
         if problems.solver == "output":
