@@ -188,9 +188,9 @@ class PrivateKernelSVR(RobustModel):
         ``dpkernel.solvers.erm_schedules``.
     l1 : float
         The weight of an elastic net: l1 sum_l max(0, abs(beta_l) - tube) is added to the objective, with
-        the corners of the loss rounded. Coefficients and target are on the scale on which Lambda acts,
-        so with ``tube=0`` this is l1 times the sum of absolute values. The noise stays the same, because
-        the problem remains strongly convex.
+        the corners of the loss rounded. beta_l are all coefficients that Lambda penalises, the constant
+        among them. With ``tube=0`` the sum is that of their absolute values. The noise at the same
+        Lambda stays the same, because the problem is as strongly convex as before.
     bounds, y_bounds, neighbours, ledger, noise, random_state
         See ``PrivateKernelRidge``.
     accept : tuple of str

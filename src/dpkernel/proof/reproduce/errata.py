@@ -248,7 +248,7 @@ ERRATA = (
         "001-3",
         "Lemma 27",
         "2 c_L sqrt(kappa) / n, where c_L bounds how fast slopes change",
-        "2 sup |slope| sqrt(kappa) / n",
+        "2 sqrt(kappa) / n times the largest slope",
         factors.slope_for_curvature,
     ),
 )
