@@ -68,6 +68,7 @@ class RobustModel(RegressorMixin, MultiOutputMixin, ObjectiveModel):
     _in_units: ClassVar[
         tuple[str, ...]
     ] = ()  # parameters of the loss that users state in units of y
+    l1: float = 0.0
 
     def fit(
         self,
@@ -119,6 +120,7 @@ class RobustModel(RegressorMixin, MultiOutputMixin, ObjectiveModel):
             ridge=self._ridge,
             accept=tuple(self.accept),
             single=self._single and not target_shape,
+            l1=float(self.l1),
         )
 
     @property
@@ -220,6 +222,11 @@ class PrivateQuantileRegressor(RobustModel):
         See ``PrivateKernelRegressor``.
     n_features_in_, feature_names_in_
         The number and the names of the columns.
+
+    See Also
+    --------
+    PrivateKernelRegressor : The mean, with one law for all its errors.
+    PrivateHuberRegressor : A robust mean, with a fixed kernel.
 
     Notes
     -----
@@ -447,6 +454,11 @@ class PrivateHuberRegressor(RobustModel):
         The public map from a row to its features.
     n_features_in_, feature_names_in_
         The number and the names of the columns.
+
+    See Also
+    --------
+    PrivateKernelRegressor : More accurate on most tables: it learns its kernel.
+    PrivateQuantileRegressor : Quantiles, such as the median.
 
     Notes
     -----
