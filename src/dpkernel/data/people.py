@@ -42,7 +42,12 @@ from dpkernel.data.passes import Passes
 from dpkernel.data.sources import Source, open_source
 from dpkernel.data.tables import framed
 from dpkernel.data.weights import with_weights
-from dpkernel.foundations.errors import DataError, ParameterError, parameter_message
+from dpkernel.foundations.errors import (
+    DataError,
+    NoRowsError,
+    ParameterError,
+    parameter_message,
+)
 from dpkernel.foundations.types import Array, IntArray
 
 RECORDS = ("near", "one", "mean")
@@ -208,7 +213,7 @@ def _checked_ids(X: Any, y: Any, ids: Any) -> Any:
     if lengths != {len(cells)}:
         raise DataError(SAME_LENGTH)
     if not len(cells):
-        raise DataError("X has no rows.")
+        raise NoRowsError("X has no rows.")
     return cells
 
 

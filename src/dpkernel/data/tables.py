@@ -21,7 +21,7 @@ from sklearn.utils import check_array, check_consistent_length, column_or_1d
 from sklearn.utils.validation import validate_data
 
 from dpkernel.data.cells import NOT_A_NUMBER, as_numbers, as_table, cell_columns, shape_of
-from dpkernel.foundations.errors import DataError, DataTypeError
+from dpkernel.foundations.errors import DataError, DataTypeError, NoRowsError
 from dpkernel.foundations.types import Array
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -226,6 +226,8 @@ def as_floats(values: Any, name: str) -> Array:
 
 def _own_words(error: Exception, X: Any) -> DataError:
     text = str(error)
+    if text.startswith("Found array with 0 sample(s)"):
+        return NoRowsError(text)
     if any(pattern.fullmatch(text) for pattern in _SAFE) or text.startswith(_SAFE_STARTS):
         return DataError(text)
     if "Expected 2D" in text or (sparse.issparse(X) and X.ndim != 2):

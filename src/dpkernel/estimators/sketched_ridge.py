@@ -60,8 +60,8 @@ class PrivateSketchedRidge(RegressorMixin, MultiOutputMixin, KernelModel):
         noise that multiplies the data. The certificate names this assumption.
     bounds, y_bounds, ledger, noise, random_state
         See ``PrivateKernelRidge``.
-    neighbours : {"replace-one", "zero-out"}
-        The neighbouring relation of the guarantee.
+    neighbours
+        See ``PrivateKernelRidge``.
     verbose : bool
         Show a progress bar.
 
@@ -185,6 +185,8 @@ class PrivateSketchedRidge(RegressorMixin, MultiOutputMixin, KernelModel):
             ``privacy.resume``. It needs one more pass over the table.
         """
         return self._fit(X, y, groups, sample_weight, resume)
+
+    _places = True
 
     def _open_table(self, X: Any, y: Any) -> Source:
         return open_source(self, X, y)
