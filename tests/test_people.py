@@ -674,6 +674,17 @@ def test_refusals_spend_nothing_and_tell_no_number_of_rows(case, visits):
     assert ledger.spends == []
 
 
+def test_shapes_of_labels_are_refused_without_the_number_of_rows(visits):
+    X, y, ids = visits
+    labels = np.column_stack([y > 0, y > 0]).astype(int)
+    ledger = Ledger(budget=Budget(10.0, 1e-5))
+    for record in ("one", "near"):
+        classifier = PrivateKernelClassifier(bounds=(-1, 1), classes=[0, 1], ledger=ledger)
+        with pytest.raises(DataError, match=r"y should be a 1d array.*shape \(n, 2\)"):
+            classifier.fit(X, labels, groups=People(ids, record))
+    assert ledger.spends == []
+
+
 def test_rules_that_do_not_exist_or_lack_bounds_are_refused(visits):
     X, y, ids = visits
     with pytest.raises(ParameterError, match="'record' parameter of People must be one of 'auto'"):

@@ -34,8 +34,7 @@ library speaks of them.
 from __future__ import annotations
 
 import contextlib
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -53,28 +52,6 @@ from dpkernel.data.tables import framed
 from dpkernel.data.weights import with_weights
 from dpkernel.foundations.errors import DataError, NoRowsError
 from dpkernel.foundations.types import IntArray
-
-_SIZES = (  # of messages about shapes, and what stands in for the number of rows
-    (re.compile(r": \[[\d, ]+\]"), ""),
-    (re.compile(r"\(\d+,"), "(n,"),
-    (re.compile(r"n_rows=\d+"), "n_rows"),
-)
-
-
-@contextlib.contextmanager
-def sizes_hidden() -> Iterator[None]:
-    """Let no message about a table tell its number of rows, which is private here."""
-    try:
-        yield
-    except NoRowsError:
-        raise
-    except DataError as error:
-        found, text = type(error), str(error)
-    else:
-        return
-    for pattern, words in _SIZES:
-        text = pattern.sub(words, text)
-    raise found(text)
 
 
 def one_row(X: Any, y: Any, classes: Levels | None) -> tuple[Any, Any]:

@@ -52,6 +52,11 @@ _SAFE_STARTS = (
     "Feature names are only supported if all input features have string names",
 )
 _SAME_NAME = "Two columns of X have the same name. Give each column its own name."
+_SIZES = (  # of messages about shapes, and what stands in for the number of rows
+    (re.compile(r": \[[\d, ]+\]"), ""),
+    (re.compile(r"\(\d+,"), "(n,"),
+    (re.compile(r"n_rows=\d+"), "n_rows"),
+)
 NO_TARGET = "no_validation"  # stands for y if there is none, as in scikit-learn
 _CHECKED_ROWS = 1 << 16  # rows that are searched for missing values at one time
 
@@ -129,6 +134,22 @@ def _checked(
         check_consistent_length(table, target)
     validate_data(estimator, named, skip_check_array=True, reset=reset)
     return summed_duplicates(table), target
+
+
+@contextlib.contextmanager
+def sizes_hidden() -> Iterator[None]:
+    """Let no message about a table tell its number of rows, where that is private."""
+    try:
+        yield
+    except NoRowsError:
+        raise
+    except DataError as error:
+        found, text = type(error), str(error)
+    else:
+        return
+    for pattern, words in _SIZES:
+        text = pattern.sub(words, text)
+    raise found(text)
 
 
 def check_columns(estimator: Any, X: Any, *, reset: bool = True) -> list[Any]:

@@ -43,9 +43,9 @@ from dpkernel.data.people import (
     row_numbers,
     table_of_people,
 )
-from dpkernel.data.places import in_places, one_row, sizes_hidden
+from dpkernel.data.places import in_places, one_row
 from dpkernel.data.sources import Source
-from dpkernel.data.tables import checked_table, framed, without_traps
+from dpkernel.data.tables import checked_table, framed, sizes_hidden, without_traps
 from dpkernel.data.weights import with_sample_weight
 from dpkernel.estimators.resuming import Beside, Resumable
 from dpkernel.estimators.surroundings import learned_before
