@@ -1,6 +1,6 @@
 """What it costs to protect people instead of rows, and which record of a person is best.
 
-``python benchmarks/people.py [--repetitions 10] [--only records|cost|relations] [--jobs 1] [--out DIR]``.
+``python benchmarks/people.py [--repetitions 10] [--only records|cost|relations] [--jobs 1] [--out D]``.
 
 The truth is f(x) = 0.6 sin(3 x_1) + 0.4 x_2 x_3 on [-1, 1]^3. y is f(x) plus normal noise of deviation
 0.5, or the sign of this as a label. A person has a centre, drawn uniformly. "Repeat": all rows of a
