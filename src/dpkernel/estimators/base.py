@@ -366,8 +366,8 @@ class PrivateEstimator(Resumable, CountedClones):
         if people is not None and people.record == "all":
             raise ParameterError(
                 "People(ids, record='all') needs a public number of people. Use record='near' or"
-                " record='one' with neighbours='add-remove', or use 'zero-out', which hides what the rows"
-                " of a person say, but not how many people there are."
+                " record='one' with neighbours='add-remove'. Or use 'zero-out', which hides what the"
+                " rows of a person say, but not how many people there are."
             )
         if library_of(X) == "torch":
             X, y = (v.detach().cpu().numpy() if library_of(v) == "torch" else v for v in (X, y))
