@@ -40,13 +40,23 @@ from dpkernel.data.sources import Source
 from dpkernel.data.weights import with_weights
 from dpkernel.estimators import base
 from dpkernel.foundations.errors import DataError, ParameterError
-from dpkernel.methods import PrivateSGDRegressor
+from dpkernel.methods import PrivateSGDRegressor, PrivateSketchedRidge
 from dpkernel.outputs.report import write_report
 from dpkernel.preprocessing import PrivateBounds, PrivatePipeline
 from dpkernel.proof.audit import audit, audit_file
 from replay import Replay, ReplayError, differences, ratios
 from test_people import LAST, ridge, with_person
-from test_replay import CASES, HUGE, LABELS, REAL, ROUNDING, SMALL, backgrounds, rows_of
+from test_replay import (
+    CASES,
+    HUGE,
+    IDEALISED,
+    LABELS,
+    REAL,
+    ROUNDING,
+    SMALL,
+    backgrounds,
+    rows_of,
+)
 
 HIDING = ("Ridge", "Regressor", "Classifier", "Quantile", "Huber", "SVC", "SVR", "SGD", "Curator")
 NOT_HIDING = ("Search", "folds", "score", "Pipeline")
@@ -455,6 +465,15 @@ def test_no_message_tells_how_many_records_there_were(groups):
     with pytest.raises(DataError, match="same number of rows"):
         model.fit(X, y, groups=np.arange(23))
     assert ledger.spends == []
+
+
+def test_a_sketch_of_places_is_fitted_again_as_before(rng):
+    X = rng.uniform(-1, 1, (200, 2))
+    model = PrivateSketchedRidge(
+        **{**REAL, "epsilon": 30.0}, **SMALL, neighbours=AddRemove(900), accept=IDEALISED
+    ).fit(X, X[:, 0])
+    before = model.coef_
+    np.testing.assert_allclose(model.refit().coef_, before, rtol=1e-9)
 
 
 def test_a_domain_may_declare_the_number():
