@@ -22,7 +22,7 @@ axes.step(range(13), plain, where="post", color="#999999", label="plain sum of a
 axes.step(range(13), charged, where="post", color="#0072b2", label="charged by the ledger")
 axes.axhline(2.0, color="#d55e00", linestyle="--", label="ceiling")
 axes.set(
-    xlabel="number of releases", ylabel="epsilon at delta = 1e-6", xlim=(0, 12), ylim=(0, None)
+    xlabel="number of releases", ylabel="epsilon at delta = 1e-6", xlim=(0, 12.5), ylim=(0, None)
 )
 axes.legend(loc="upper left")
 plt.show()

@@ -1,8 +1,8 @@
 """Prediction intervals of a regressor.
 
 The regressor releases a histogram of its errors. `predict_interval` uses it, with a margin for the
-noise, so its intervals tend to contain a few more rows than requested. Each point is the share of
-5000 new, made-up rows.
+noise, so its intervals tend to contain more rows than requested, most of all with little data.
+Each point is the share of 5000 new, made-up rows.
 """
 
 import matplotlib.pyplot as plt
