@@ -25,6 +25,7 @@ PAGES = [
     ROOT / "CODE_OF_CONDUCT.md",
     *(ROOT / "docs").glob("*.md"),
     *(ROOT / "docs/guides").glob("*.md"),
+    *(ROOT / "docs/tutorials").glob("*.md"),
 ]
 MODULES = [
     info.name
