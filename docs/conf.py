@@ -1,6 +1,5 @@
 """Sphinx configuration; `make check` builds with warnings as errors."""
 
-import os
 import sys
 from importlib.metadata import files
 from pathlib import Path
@@ -36,8 +35,6 @@ nb_execution_mode = "force"
 nb_execution_timeout = 120
 nb_execution_raise_on_error = True
 nb_merge_streams = True
-# notebooks call the command line, which lies beside this interpreter
-os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 
 # reference: one page per public name
 autosummary_generate = True
