@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from itertools import starmap
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -184,9 +184,31 @@ def weighted_view(targets: Targets, source: Source) -> Targets:
 class RecordPasses(Passes):
     """A table and its steps. The last step may return records: (features, targets, weights)."""
 
+    def featured(
+        self, features: FeatureMap, dtype: str, extra: int, rotation: Array | None = None
+    ) -> Self:
+        """Return the table with the features of its unit rows, on the device that holds tensors.
+
+        ``extra`` is how many bytes its targets take per row.
+        """
+        size = features.n_outputs * np.dtype(dtype).itemsize + extra
+        if self.source.kind != "torch":
+            return self.then(feature_block, features, rotation, bytes_a_row=size)
+        from dpkernel.data.tensors import working_device
+        from dpkernel.estimators import device_rows
+
+        device = working_device(self.source.X)
+        twin = device_rows.block_twin(features, dtype, rotation, device)
+        return self.then(device_rows.feature_block, twin, bytes_a_row=size, device=device)
+
     def records(self, loss: Loss, targets: Targets | None = None) -> Records:
         """Return the sums of a convex problem, for one view of the targets."""
-        return _Sums(self, sum_records, loss, targets or Targets())
+        job: Any = sum_records
+        if self.on_device:
+            from dpkernel.estimators import torch_records
+
+            job = torch_records.sum_records
+        return _Sums(self, job, loss, targets or Targets())
 
 
 @dataclass(frozen=True)
@@ -237,6 +259,18 @@ def _compensated(terms: list[Array]) -> Array:
     for term in terms:
         total.add(term)
     return total.value
+
+
+def feature_block(
+    X: Array, y: Array, features: FeatureMap, rotation: Array | None = None
+) -> tuple[Array, Array]:
+    """Return the features of a block of unit rows, and its targets and weights."""
+    with np.errstate(all="ignore"):  # a warning would reveal something about the data
+        rows = features.transform_block(X)
+    strange = np.asarray(~np.isfinite(rows).all(axis=1))
+    if strange.any():  # no kernel of this library does this; such a row has no effect
+        rows = np.where(strange[:, None], 0, rows).astype(rows.dtype)
+    return rows if rotation is None else rows @ rotation.astype(rows.dtype, copy=False), y
 
 
 def kept_rows(source: Source) -> Passes | None:
