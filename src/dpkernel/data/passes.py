@@ -66,6 +66,8 @@ class Passes:
         Whether jobs run on all blocks in this process, not on chunks where these lie.
     """
 
+    longer = 1  # blocks of tensors are so many times as long as those of other tables
+
     def __init__(
         self, source: Source, *, spent: bool = False, device_rows: int | None = None
     ) -> None:
@@ -245,7 +247,7 @@ class Passes:
 
             if self._device_rows is not None:
                 return tensors.device_blocks(source.X, source.y, self._device_rows)
-            return tensors.host_blocks(source.X, source.y)
+            return tensors.host_blocks(source.X, source.y, self.longer)
         columns = [source.X]
         columns += [] if source.y is None else [source.y]
         columns += [] if source.shares is None else [source.shares]

@@ -17,7 +17,6 @@ from dpkernel.foundations.errors import DataError
 from dpkernel.foundations.types import Array
 
 _SHARE = 0.5  # of a GPU's free memory that what is kept there may take
-_HOST_BLOCKS = 16  # blocks of arrays that make one block of tensors, which are worked on as a whole
 
 
 def optional(name: str) -> Any:
@@ -87,9 +86,9 @@ def on_host(rows: Any) -> Array:
     return np.asarray(rows.detach().cpu().double().numpy())
 
 
-def host_blocks(X: Any, y: Any) -> Iterator[tuple[Array, Array]]:
-    """Yield blocks of rows as float64 arrays."""
-    step = _HOST_BLOCKS * rows_a_block(X.shape[1])
+def host_blocks(X: Any, y: Any, times: int) -> Iterator[tuple[Array, Array]]:
+    """Yield blocks of rows as float64 arrays, ``times`` as long as those of other tables."""
+    step = times * rows_a_block(X.shape[1])
     for start in range(0, len(X), step):
         yield on_host(X[start : start + step]), on_host(y[start : start + step])
 

@@ -184,6 +184,8 @@ def weighted_view(targets: Targets, source: Source) -> Targets:
 class RecordPasses(Passes):
     """A table and its steps. The last step may return records: (features, targets, weights)."""
 
+    longer = 16  # a device is quick on long blocks
+
     def featured(
         self, features: FeatureMap, dtype: str, extra: int, rotation: Array | None = None
     ) -> Self:
