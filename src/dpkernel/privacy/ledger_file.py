@@ -266,22 +266,22 @@ class FileStore:
         Raises LedgerError if rows that this process has read are gone.
         """
         key = self.path, self.dataset
-        known = _KNOWN.get(key, Known())
-        if not known.head or last_links(connection, self.dataset, known) == known.links:
-            found = self._read(connection, known)
-        else:
-            found = self._read(connection)
-            if found.origin == known.origin:
-                raise LedgerError(self._older())
-        if len(_KNOWN) >= _MOST_KNOWN:
+        known, last = _KNOWN.get(key, Known()), _LAST.get(key, Known())
+        same = last_links(connection, self.dataset, last) == last.links
+        found = self._read(connection, known if same else None)
+        if not same and found.origin == last.origin:
+            raise LedgerError(self._older())
+        if len(_LAST) >= _MOST_KNOWN:
             _KNOWN.clear()
-        _KNOWN[key] = found
+            _LAST.clear()
+        _KNOWN[key] = _LAST[key] = found
         return found
 
     def _older(self) -> str:
         return (
-            f"{self.path.name} is an older copy of a file that this process has used: spends of"
-            f" {self.dataset!r} are missing. Nothing was changed; put the newest file back."
+            f"{self.path.name} has lost spends of {self.dataset!r} that this process has seen: an older"
+            " copy was put in its place, or rows were removed. Nothing was changed; put the newest file"
+            " back."
         )
 
     def _read(self, connection: sqlite3.Connection, known: Known | None = None) -> Known:
@@ -395,7 +395,8 @@ class FileStore:
 
 
 # what this process has read and checked
-_KNOWN: dict[tuple[Path, str], Known] = {}
+_KNOWN: dict[tuple[Path, str], Known] = {}  # forgotten when the file is opened again
+_LAST: dict[tuple[Path, str], Known] = {}  # what this process has read last
 _MOST_KNOWN = 16  # data sets
 
 
