@@ -205,12 +205,14 @@ class RecordPasses(Passes):
 
     def records(self, loss: Loss, targets: Targets | None = None) -> Records:
         """Return the sums of a convex problem, for one view of the targets."""
-        job: Any = sum_records
-        if self.on_device:
-            from dpkernel.estimators import torch_records
+        targets = targets or Targets()
+        if not self.on_device:
+            return _Sums(self, sum_records, loss, targets)
+        from dpkernel.estimators import torch_records
 
-            job = torch_records.sum_records
-        return _Sums(self, job, loss, targets or Targets())
+        size = torch_records.VIEW_BYTES if self.keeps else None
+        seen = self.then(torch_records.viewed, targets, bytes_a_row=size)
+        return _Sums(seen, torch_records.sum_records, loss, Targets())
 
 
 @dataclass(frozen=True)
@@ -275,12 +277,12 @@ def feature_block(
     return rows if rotation is None else rows @ rotation.astype(rows.dtype, copy=False), y
 
 
-def kept_rows(source: Source) -> Passes | None:
+def kept_rows(source: Source) -> RecordPasses | None:
     """Return the rows of a table that is not in memory, kept so that it need not be read again."""
     if source.kind not in ("stream", "dask"):
         return None
     width = 8 * (source.n_columns + 1)
-    return Passes(source).then(_as_they_are, bytes_a_row=width)
+    return RecordPasses(source).then(_as_they_are, bytes_a_row=width)
 
 
 def _as_they_are(X: Array, y: Array) -> tuple[Array, Array]:
@@ -299,20 +301,20 @@ class RecordStore:
     ``rows`` are the rows of a table that was read before, to be used instead of the source.
     """
 
-    def __init__(self, source: Source, recipe: RecordRecipe, rows: Passes | None = None) -> None:
+    def __init__(
+        self, source: Source, recipe: RecordRecipe, rows: RecordPasses | None = None
+    ) -> None:
         self._source, self._recipe = source, recipe
         self._step: Any = (record_block, recipe)
-        self._job: Any = sum_records
         if source.kind == "torch":
             from dpkernel.estimators import torch_records
 
             twin = torch_records.record_twin(recipe, source.X)
             self._step = (torch_records.record_block, twin)
-            self._job = torch_records.sum_records
             device_rows = torch_records.rows_at_once(recipe, source.n_columns)
-            self._rows = Passes(source, device_rows=device_rows)
+            self._rows = RecordPasses(source, device_rows=device_rows)
         else:
-            self._rows = rows or Passes(source)
+            self._rows = rows or RecordPasses(source)
         self._records = self._rows.then(*self._step, bytes_a_row=recipe.bytes_a_row)
 
     @property
@@ -326,7 +328,7 @@ class RecordStore:
 
     def records(self, loss: Loss, targets: Targets) -> Records:
         """Return the sums over the table for one loss and one view of its targets."""
-        return _Sums(self._records, self._job, loss, weighted_view(targets, self._source))
+        return self._records.records(loss, weighted_view(targets, self._source))
 
     def sum_rows(self) -> Any:
         """Return the exact sum of all z without the constant, in integers; nothing is kept."""

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from dpkernel.estimators.records import RecordRecipe, Targets
 
 _GRADIENT_ROWS = 2**16  # with 2^31 per gradient at most, a chunk adds up to less than 2^53
+VIEW_BYTES = 16  # the targets and weights of a row, as one problem sees them
 _CHUNK_BYTES = 2**28  # the size of a double-precision copy of one block of rows
 
 Kept = tuple[Any, Array, Array]  # z on the device; the targets and weights of the table on the host
@@ -43,6 +44,13 @@ def record_block(X: Any, y: Any, make: Callable[[Any], tuple[Any, Any]]) -> Kept
     """Return the records of a block of rows, on the device. ``make`` is a ``record_twin``."""
     z, weights = make(X)
     return z, on_host(y), weights.cpu().numpy()
+
+
+def viewed(z: Any, y: Array, weights: Array, targets: Targets) -> tuple[Any, Any, Any]:
+    """Return records as a problem sees them, with targets and weights on the device, too."""
+    z, *rest = targets.view(z, y, weights)
+    on_device = (torch.as_tensor(part, dtype=torch.float64, device=z.device) for part in rest)
+    return z, *on_device
 
 
 def sum_rows(blocks: Iterable[Kept], steps: int) -> IntArray:
