@@ -13,6 +13,7 @@ author = "The dpkernel developers"
 copyright = author
 version = release = __version__
 extensions = [
+    "described_once",
     "myst_nb",
     "numpydoc",
     "public_names",
@@ -39,6 +40,7 @@ autosummary_generate = True
 autosummary_ignore_module_all = False
 autodoc_typehints = "none"
 autodoc_member_order = "bysource"
+toc_object_entries_show_parents = "hide"
 numpydoc_show_class_members = False
 numpydoc_xref_param_type = True
 numpydoc_xref_ignore = "all"
@@ -51,10 +53,12 @@ html_theme = "pydata_sphinx_theme"
 html_title = f"dpkernel {version}"
 html_static_path = ["_static"]
 html_css_files = ["dpkernel.css"]
-html_copy_source = True
+html_sidebars = {"index": []}
 html_theme_options = {
     "logo": {"text": html_title},
     "header_links_before_dropdown": 8,
+    "navbar_end": ["theme-switcher"],
+    "navbar_persistent": ["search-button"],
     "navigation_with_keys": False,
     "show_nav_level": 1,
     "show_toc_level": 2,

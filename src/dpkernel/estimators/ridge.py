@@ -121,6 +121,12 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
     n_features_in_, feature_names_in_
         The number and the names of the columns.
 
+    See Also
+    --------
+    PrivateKernelRegressor : More accurate on most tables: it learns its kernel.
+    PrivateSketchedRidge : A sketch that can be fitted again at no further cost.
+    GramStatistics : The sums of such a fit, gathered piece by piece.
+
     Notes
     -----
     Guarantee
@@ -246,7 +252,10 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
     def _check_places(self) -> None:
         super()._check_places()
         if self.folds > 1:
-            allowed, advice = "1 with neighbours='add-remove'", "Or use 'zero-out' with folds."
+            allowed, advice = (
+                "1 with neighbours='add-remove'",
+                "Or use 'zero-out', which hides what a record says, but not how many there are.",
+            )
             raise ParameterError(
                 parameter_message(type(self).__name__, "folds", allowed, self.folds, advice)
             )

@@ -32,6 +32,12 @@ class Neighbours(enum.Enum):
     ADD_REMOVE
         One record is added or removed. n is private, so nothing may divide by the true n or derive
         a size from it.
+
+    Examples
+    --------
+    >>> from dpkernel import Neighbours
+    >>> [relation.value for relation in Neighbours]
+    ['replace-one', 'zero-out', 'add-remove']
     """
 
     REPLACE_ONE = "replace-one"
@@ -44,7 +50,7 @@ class Neighbours(enum.Enum):
         return self is not Neighbours.ADD_REMOVE
 
     @classmethod
-    def resolve(cls, value: Neighbours | str) -> Neighbours:
+    def resolve(cls, value: Neighbours | AddRemove | str) -> Neighbours:
         """Return the relation for a member or its name, such as ``"replace-one"``."""
         if isinstance(value, AddRemove):
             return cls.ADD_REMOVE
