@@ -1,8 +1,8 @@
 """Defects of rivals, measured; part of ``make rivals``.
 
-DP-EBM of interpret: one column, one round of boosting, claimed epsilon = 1. The released statistic is the
-sum of the targets, read off the released scores and bin weights; its noise is scaled to the width of the
-declared range, and one record more moves it by up to the largest target. Written to
+DP-EBM of interpret: one column, one round of boosting, claimed epsilon = 1. The released statistic is
+the sum of the targets, read off the released scores and bin weights; its noise is scaled to the width
+of the declared range, and one record more moves it by up to the largest target. Written to
 ``results/rivals_defects.csv``.
 
 diffprivlib: what its accountant knows of a grid search, whether noise differs between fits with one
