@@ -54,7 +54,7 @@ html_theme = "pydata_sphinx_theme"
 html_title = f"dpkernel {version}"
 html_static_path = ["_static"]
 html_css_files = ["dpkernel.css"]
-html_sidebars = {"index": []}
+html_sidebars = {"index": [], "gallery/index": []}
 html_theme_options = {
     "logo": {"text": html_title},
     "header_links_before_dropdown": 8,
