@@ -14,10 +14,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpkernel.data.blocks import dense_rows
 from dpkernel.data.domain import Domain
-from dpkernel.data.people import People
 from dpkernel.data.tables import as_floats, without_traps
 from dpkernel.estimators.base import FitPlan, Fitted
 from dpkernel.estimators.curator_file import Answer, CuratorFile
+from dpkernel.estimators.opening import Opened
 from dpkernel.estimators.rkhs import FunctionModel, FunctionProblem, FunctionTable, loss_stated
 from dpkernel.foundations.entropy import this_process
 from dpkernel.foundations.errors import (
@@ -346,31 +346,28 @@ class PrivateCurator(FunctionModel):
         would protect nothing. ``groups`` is that of ``fit``.
         """
         request = Budget(self.epsilon)
-        try:
-            _, relation = self._check_parameters()
-            require_accepted(L2Gamma, self.accept)
-            record = ""
-            if groups is not None:
-                X, y, record = self._people(X, y, People.of(groups), self.noise)
-            table = super()._open_table(X, y)
-            problem = self._problem_for(table, request)
-            asked = np.atleast_2d(as_floats(point, "point"))
-            if asked.shape != (1, table.n_columns) or not np.isfinite(asked).all():
-                allowed = "one finite number per column"
-                got = f"shape {np.shape(point)}"
-                raise ParameterError(
-                    parameter_message("predict_once", "point", allowed, got, "Ask one question.")
-                )
-            moved = erm_prediction(problem.sensitivity(relation), reach=problem.kappa, norm="l2")
-            mechanism = L2Gamma.calibrate(moved, request, dimension=1, accept=tuple(self.accept))
-            public = self._public(
-                table, problem, kernel=problem.kernel.to_dict(), point=asked[0].tolist()
+        _, relation = self._check_parameters()
+        require_accepted(L2Gamma, self.accept)
+        record = ""
+        if groups is not None:
+            X, y, record = self._records_of(X, y, groups, self.noise)
+        table = super()._open_table(X, y)
+        problem = self._problem_for(table, request)
+        asked = np.atleast_2d(as_floats(point, "point"))
+        if asked.shape != (1, table.n_columns) or not np.isfinite(asked).all():
+            allowed = "one finite number per column"
+            got = f"shape {np.shape(point)}"
+            raise ParameterError(
+                parameter_message("predict_once", "point", allowed, got, "Ask one question.")
             )
-            plan = OneAnswerPlan(table, problem, mechanism, public, asked)
-            plan.record = record
-            found, certificate = self._carry_out(plan, request, "one prediction")
-        finally:
-            self.__dict__.pop("_set_aside", None)
+        moved = erm_prediction(problem.sensitivity(relation), reach=problem.kappa, norm="l2")
+        mechanism = L2Gamma.calibrate(moved, request, dimension=1, accept=tuple(self.accept))
+        public = self._public(
+            table, problem, kernel=problem.kernel.to_dict(), point=asked[0].tolist()
+        )
+        plan = OneAnswerPlan(table, problem, mechanism, public, asked)
+        opened = Opened(table, record=record)
+        found, certificate = self._carry_out(opened, plan, request, subject="one prediction")
         return Prediction(found.attributes["value"], certificate)
 
     def _to_state(self) -> Any:

@@ -16,10 +16,11 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from dpkernel.data.blocks import dense_rows, rows_a_block
+from dpkernel.data.declared import resolve_domain
 from dpkernel.data.domain import Domain, Interval, Levels
 from dpkernel.data.labels import as_labels
 from dpkernel.data.sources import Source
-from dpkernel.estimators.base import Fitted, PrivateEstimator, resolve_domain
+from dpkernel.estimators.base import Fitted, PrivateEstimator
 from dpkernel.estimators.feature_choice import MAPS, choose_features, is_auto
 from dpkernel.estimators.outlook import Outlook, expected_error
 from dpkernel.estimators.shares import budget_shares, plot_shares
@@ -76,8 +77,8 @@ class KernelModel(PrivateEstimator):
         """Return the declared domain, after comparing it with the public sizes of the table."""
         if isinstance(target, Interval):
             target.check_targets(source.target_shape, type(self).__name__)
-        names = self._set_aside["feature_names_in_"]
-        domain = resolve_domain(self.bounds, target, source.n_columns, type(self).__name__, names)
+        owner = type(self).__name__
+        domain = resolve_domain(self.bounds, target, source.n_columns, owner, source.names)
         if domain.n_max is not None and source.n_rows > domain.n_max:
             what = "rows" if source.shares is None else "units"
             raise DataError(

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import MultiOutputMixin, RegressorMixin
 
+from dpkernel.data.declared import interval_of
 from dpkernel.data.domain import Domain, Interval, Intervals
 from dpkernel.data.people import RECORDS, People, is_in_memory, open_units
 from dpkernel.data.sources import Source, open_source
 from dpkernel.data.weights import released_size
-from dpkernel.estimators.base import FitPlan, Fitted, interval_of, logger
+from dpkernel.estimators.base import FitPlan, Fitted, logger
 from dpkernel.estimators.gram_pass import Recipe, sum_source
 from dpkernel.estimators.group_pass import sum_units, unit_layout
 from dpkernel.estimators.kernel_model import KernelModel, stated
+from dpkernel.estimators.opening import Order
 from dpkernel.estimators.ridge_output import plan_output, ridge_of
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import JSON, Array, Budget, Neighbours
@@ -251,7 +253,7 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
                 parameter_message(type(self).__name__, "folds", allowed, self.folds, advice)
             )
 
-    def _open_people(self, X: Any, y: Any, people: People) -> tuple[Source, str]:
+    def _open_people(self, X: Any, y: Any, people: People, order: Order) -> tuple[Source, str]:
         one_sum = self.solver == "gram" and self.folds == 1
         if people.record == "all" and not one_sum:
             raise ParameterError(
@@ -260,7 +262,7 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
             )
         if people.record == "all" or (people.record == "auto" and one_sum and is_in_memory(X)):
             return open_units(self, X, y, people.ids), ""
-        return super()._open_people(X, y, people)
+        return super()._open_people(X, y, people, order)
 
     def _open_table(self, X: Any, y: Any) -> Source:
         if self.solver == "output":
@@ -282,13 +284,11 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
         The choice depends on the released matrices only. Returns the position of the chosen pair.
         ``record`` says how people became the rows of X; it is empty if the rows are records.
         """
-        try:
-            budget, plan = self._planned_fit(X, y)
-            assert isinstance(plan, GramPlan)
-            plan.choices, plan.record = tuple(choices), record
-            self._complete(budget, plan)
-        finally:
-            self.__dict__.pop("_set_aside", None)
+        budget, relation = self._check_parameters()
+        opened = self._opened(X, y, None, None, relation, self.noise)
+        plan = self._plan_gram(opened.table, budget, relation)
+        plan.choices = tuple(choices)
+        self._finish(replace(opened, record=record), plan, budget)
         assert plan.choice is not None
         return plan.choice
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from dpkernel.data.declared import interval_of
 from dpkernel.data.sources import Source
-from dpkernel.estimators.base import interval_of
 from dpkernel.estimators.objective_model import ConvexPlan, Problems
 from dpkernel.estimators.robust import unit_targets
 from dpkernel.foundations.errors import ParameterError, parameter_message

@@ -17,9 +17,12 @@ from scipy.linalg import cho_factor, cho_solve
 from sklearn.base import RegressorMixin
 
 from dpkernel.data.blocks import dense_rows
+from dpkernel.data.declared import interval_of, resolve_domain
 from dpkernel.data.domain import Domain, Interval
+from dpkernel.data.sources import training_data
+from dpkernel.data.tables import Columns
 from dpkernel.data.weights import checked_weights
-from dpkernel.estimators.base import PrivateEstimator, interval_of, logger, resolve_domain
+from dpkernel.estimators.base import PrivateEstimator, logger
 from dpkernel.estimators.loss_choice import smooth_loss
 from dpkernel.foundations.errors import DataError, ParameterError, parameter_message
 from dpkernel.foundations.types import JSON, Array, Budget, Neighbours
@@ -122,6 +125,12 @@ class FunctionTable:
     X: Array
     y: Array
     weights: Array | None = None
+    names: Any = None
+
+    @property
+    def columns(self) -> Columns:
+        """The number of columns and their names."""
+        return Columns(self.n_columns, self.names)
 
     @property
     def n_rows(self) -> int:
@@ -174,10 +183,9 @@ class FunctionModel(RegressorMixin, PrivateEstimator):
         owner = type(self).__name__
         target = interval_of(self.y_bounds, self.bounds, owner)
         self._chosen_loss(target)  # refuses a bad one before it looks at the data
-        rows, targets = self._check_training_data(X, y)
+        rows, targets, columns = training_data(self, X, y)
         rows = dense_rows(rows, slice(None))
-        names = self._set_aside["feature_names_in_"]
-        domain = resolve_domain(self.bounds, target, rows.shape[1], owner, names)
+        domain = resolve_domain(self.bounds, target, columns.count, owner, columns.names)
         if domain.columns is None:
             raise ParameterError(
                 f"{owner} needs 'bounds', the publicly known range of the columns, for example"
@@ -187,7 +195,7 @@ class FunctionModel(RegressorMixin, PrivateEstimator):
             raise DataError(
                 f"{owner} takes at most {MOST_ROWS} rows: its cost grows with their cube."
             )
-        return FunctionTable(domain, target, rows.shape[1], rows, targets)
+        return FunctionTable(domain, target, columns.count, rows, targets, names=columns.names)
 
     def _chosen_loss(self, target: Interval) -> Loss:
         """Return the loss, for y scaled to [-1, 1]."""
@@ -209,8 +217,7 @@ class FunctionModel(RegressorMixin, PrivateEstimator):
             make=lambda cls: Huber(width) if cls is Huber else cls(),
         )
 
-    def _weighted_table(self, X: Any, y: Any, sample_weight: Any) -> FunctionTable:
-        table = self._open_table(X, y)
+    def _weighted(self, table: FunctionTable, sample_weight: Any) -> FunctionTable:
         if sample_weight is None:
             return table
         return replace(table, weights=checked_weights(sample_weight, table.n_rows))

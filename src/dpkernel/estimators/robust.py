@@ -12,9 +12,10 @@ from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.metrics import d2_pinball_score
 from sklearn.utils.validation import check_is_fitted
 
+from dpkernel.data.declared import interval_of
 from dpkernel.data.domain import Domain, Interval, Intervals
 from dpkernel.data.sources import Source, open_source
-from dpkernel.estimators.base import FitPlan, Fitted, interval_of
+from dpkernel.estimators.base import FitPlan, Fitted
 from dpkernel.estimators.feature_choice import is_auto
 from dpkernel.estimators.loss_choice import smooth_loss
 from dpkernel.estimators.objective_model import ObjectiveModel, Problems, Task

@@ -10,9 +10,10 @@ import numpy as np
 from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
+from dpkernel.data.declared import interval_of
 from dpkernel.data.domain import Domain, Interval
 from dpkernel.data.sources import Source, open_source
-from dpkernel.estimators.base import FitPlan, Fitted, interval_of
+from dpkernel.estimators.base import FitPlan, Fitted
 from dpkernel.estimators.feature_choice import is_auto
 from dpkernel.estimators.kernel_model import KernelModel
 from dpkernel.estimators.regressor.budget_plan import MOST_LEARNING_INPUTS, BudgetPlan

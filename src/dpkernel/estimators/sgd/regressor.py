@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.base import MultiOutputMixin, RegressorMixin
 
+from dpkernel.data.declared import interval_of
 from dpkernel.data.domain import Domain, Interval
 from dpkernel.data.people import RECORDS
 from dpkernel.data.sources import Source, open_source
-from dpkernel.estimators.base import interval_of
 from dpkernel.estimators.robust import unit_targets
 from dpkernel.estimators.sgd.base import SGDModel, SGDProblem
 from dpkernel.foundations.types import JSON, Array, Neighbours
