@@ -136,7 +136,10 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
         the parameters are public; with ``folds`` above 1, so is the position of each row. With
         ``AddRemove(n_max)``, n_max is public instead of the number of rows. With
         ``groups``, a neighbour replaces (or blanks) one unit with all its rows; n is the number of
-        units, and the number of rows is protected, too.
+        units, and the number of rows is protected, too. By default, each row then has the weight 1 /
+        (rows of its person), so that the error is a mean over the rows of each person, summed over
+        people. This needs ``bounds`` and a table in memory. With folds, with ``solver="output"`` and
+        for other tables, each person becomes one record.
     Sensitivity
         The Gram matrix has sqrt(2) N^2 (replace-one) or N^2 (zero-out), in integers, where N bounds
         the norm of a record: ``sensitivity.augmented_gram``. For units it is the same, in float64
@@ -210,43 +213,6 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
         self.random_state = random_state
         self.accept = accept
         self.verbose = verbose
-
-    def fit(
-        self,
-        X: Any,
-        y: Any = None,
-        groups: Any = None,
-        sample_weight: Any = None,
-        resume: Any = None,
-    ) -> PrivateKernelRidge:
-        """Release the noisy Gram matrix of (X, y) and solve for the model.
-
-        Nothing is spent if an argument or the data are refused, or if a Dask graph fails.
-
-        Parameters
-        ----------
-        X : array, sparse matrix, data frame, Dask array or data frame, torch tensor, or BlockStream
-            A ``BlockStream`` carries its targets. It is read once; with ``solver="output"`` it is
-            read several times and needs a function that starts it again.
-        y : array of shape (n,) or (n, targets)
-        groups : array of n ids or People, optional
-            The person to whom each row belongs. A person with all their rows is then protected
-            instead of a single row, and only the number of people is public; see ``People``. By
-            default, each row has the weight 1 / (rows of its person), so that the error is a mean
-            over the rows of each person, summed over people. This needs ``bounds`` and a table in
-            memory. With folds, with ``solver="output"`` and for other tables, each person becomes
-            one record. scikit-learn's grid searches pass groups to the splitter only, unless you
-            call ``set_fit_request(groups=True)``.
-        sample_weight : array of n numbers in (0, 1], optional
-            How much each row counts. It needs a table in memory, and no ``groups``. A weight must be
-            public or follow from its own row alone: weights that were computed from several rows,
-            such as one divided by the number of rows of a class, are a release without noise.
-        resume : path, optional
-            A file from which an interrupted fit goes on, for what was already paid. It is made where
-            there is none, and is as secret as the table until the fit has ended; see
-            ``privacy.resume``. It needs one more pass over the table.
-        """
-        return self._fit(X, y, groups, sample_weight, resume)
 
     _person_records: ClassVar[tuple[str, ...]] = (*RECORDS, "all")
     _places = True
