@@ -1,7 +1,7 @@
 """Count the files and functions of dpkernel that one fit enters, for four estimators.
 
-    python tools/trace_fit.py             # one line per estimator
-    python tools/trace_fit.py ridge       # and every function that its fit calls, with the number of calls
+    python tools/trace_fit.py          # one line per estimator
+    python tools/trace_fit.py ridge    # and the number of calls of every function in its fit
 
 A reader who follows a fit opens these files. Everything is imported and compiled before; lambdas and
 comprehensions do not count.

@@ -74,12 +74,7 @@ class Passes:
         self._first = self  # the table itself, which reads the rows
         self._before: Self | None = None
         self._kept: Iterable[Block] | None = None
-        self._room = Room.found()
-        if device_rows is not None:
-            from dpkernel.data import tensors
-
-            memory = tensors.room(tensors.working_device(source.X), self._room.more_memory)
-            self._room = Room(memory, 0, 0)
+        self._room: Room | None = None  # measured when blocks are first to be kept
 
     @property
     def spent(self) -> bool:
@@ -119,9 +114,20 @@ class Passes:
         if client is not None:
             found.place = "workers" if fits_on_workers(client, found._size) else ""
         elif bytes_a_row is not None:
-            found.place, found._room = self._room.take(found._size)
+            found.place, found._room = self._measured().take(found._size)
         found.local = self.local or found.place in ("memory", "disk")
         return found
+
+    def _measured(self) -> Room:
+        """Return the room for blocks that is left after those that earlier steps keep."""
+        if self._room is None:
+            self._room = Room.found()
+            if self._device_rows is not None:
+                from dpkernel.data import tensors
+
+                device = tensors.working_device(self.source.X)
+                self._room = Room(tensors.room(device, self._room.more_memory), 0, 0)
+        return self._room
 
     def prepare(self) -> None:
         """Make what is kept now, before anything is spent: a table that fails here costs nothing."""
@@ -151,12 +157,12 @@ class Passes:
 
     def _keep(self, threads: int) -> None:
         """Make all blocks and keep them. A disk that turns out to be full keeps nothing."""
-        where, made = (self.place, self._room.folder), self._made(threads)
+        where, made = (self.place, self._measured().folder), self._made(threads)
         try:
             if self._joined:
                 self._kept = [_join(made, self.source.n_rows, *where)]
             else:
-                self._kept = kept_blocks(made, self.place, self._size, self._room.folder)
+                self._kept = kept_blocks(made, self.place, self._size, self._measured().folder)
         except NoRoomError as error:
             if self._joined:  # whoever reaches rows by number has planned with this
                 raise DataError(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
@@ -115,7 +116,7 @@ class PrivateEstimator(TableOpener, CountedClones):
         public number, so a fit of people or of places leaves it out.
         """
         budget, relation = self._check_parameters()
-        with journal_of(self, resume) as journal:
+        with nullcontext() if resume is None else journal_of(self, resume) as journal:
             order = self.noise if journal is None else journal.order()  # a resumed fit has the same
             opened = self._opened(X, y, groups, sample_weight, relation, order)
             if opened.people or opened.in_places:
@@ -149,8 +150,9 @@ class PrivateEstimator(TableOpener, CountedClones):
     ) -> tuple[Fitted, Certificate]:
         """Pay for a plan and run it. This is the only place where an estimator spends."""
         label = type(self).__name__ + (OF_PEOPLE if opened.record else "")
-        if journal is None or not journal.paid:
-            self._check_ledger(plan.releases, budget, label)
+        if self.ledger is not None and (journal is None or not journal.paid):
+            ledger, asked, relation = self._spending(plan.releases)
+            ledger.check(asked, label, claim=budget, neighbours=relation)  # before a long pass
         plan.prepare()
         if journal is not None:
             journal.pinned = plan.pinned()
@@ -180,11 +182,6 @@ class PrivateEstimator(TableOpener, CountedClones):
         relation: Neighbours = releases[0].mechanism.sensitivity.neighbours
         ledger = Ledger(neighbours=relation) if self.ledger is None else self.ledger
         return ledger, Plan(parts), relation
-
-    def _check_ledger(self, releases: Sequence[Release], request: Budget, label: str) -> None:
-        """Raise now, before a long pass over the data, if the ledger would refuse the fit."""
-        ledger, plan, relation = self._spending(releases)
-        ledger.check(plan, label, claim=request, neighbours=relation)
 
     def _spend(
         self,

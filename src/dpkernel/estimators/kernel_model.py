@@ -144,7 +144,7 @@ class KernelModel(PrivateEstimator):
     ) -> Schedule | None:
         """Return what the theorem in ``regularisation`` chooses, or None if there is none."""
         given: Any = getattr(self, "regularisation", None)
-        if not is_schedule(given):
+        if is_auto(given) or not is_schedule(given):
             return None
         inputs = source.n_columns if domain.columns is None else domain.n_unit_columns
         return schedule(given, source.n_rows, budget.epsilon, inputs, squared=squared)

@@ -28,11 +28,8 @@ class Beside(Protocol):
 
 
 @contextlib.contextmanager
-def journal_of(estimator: Any, path: Any) -> Iterator[ResumeFile | None]:
-    """Yield the resume file of a fit, or None without a path. The file ends if the fit succeeds."""
-    if path is None:
-        yield None
-        return
+def journal_of(estimator: Any, path: Any) -> Iterator[ResumeFile]:
+    """Yield the resume file of a fit. It ends if the fit succeeds."""
     kind = type(estimator)
     name = f"{kind.__module__}.{kind.__qualname__}"
     fit = described(name, estimator.get_params(deep=False))

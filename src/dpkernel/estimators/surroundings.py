@@ -202,7 +202,10 @@ def looking_around(fit: Callable[..., Any]) -> Callable[..., Any]:
                 PrivacyWarning,
                 stacklevel=2,
             )
-        with _lock_of(self):
+        # threads fit one object after the other: a fit that has spent must find its own state in it
+        with _all_locks:
+            lock = _locks.setdefault(self, threading.RLock())
+        with lock:
             found = fit(self, *arguments, **options)
             if learned and "certificate_" in self.__dict__:
                 self.certificate_ = self.certificate_.without(
@@ -216,17 +219,6 @@ def looking_around(fit: Callable[..., Any]) -> Callable[..., Any]:
 
 _locks: weakref.WeakKeyDictionary[Any, threading.RLock] = weakref.WeakKeyDictionary()
 _all_locks = threading.Lock()
-
-
-def _lock_of(estimator: Any) -> threading.RLock:
-    """Return the lock that lets threads fit one object after the other, and not at once.
-
-    Otherwise a fit that has already spent could find the object in a state of another fit.
-    """
-    with _all_locks:
-        return _locks.setdefault(estimator, threading.RLock())
-
-
 _families: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 _fits: dict[str, int] = {}
 

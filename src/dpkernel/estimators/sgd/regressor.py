@@ -11,7 +11,7 @@ from dpkernel.data.declared import interval_of
 from dpkernel.data.domain import Domain, Interval
 from dpkernel.data.people import RECORDS
 from dpkernel.data.sources import Source, open_source
-from dpkernel.estimators.robust import unit_targets
+from dpkernel.estimators.robust_model import unit_targets
 from dpkernel.estimators.sgd.base import SGDModel, SGDProblem
 from dpkernel.foundations.types import JSON, Array, Neighbours
 from dpkernel.foundations.validation import Kind
