@@ -163,7 +163,7 @@ class CountedClones(BaseEstimator):
         """
         super().__init_subclass__(**options)
         if "fit" in cls.__dict__:
-            cls.fit = looking_around(without_traps(cls.__dict__["fit"]))
+            cls.fit = looking_around(cls.__dict__["fit"])
 
     def _given_ledger(self) -> Ledger | None:
         """Return the ledger that the user passed, or None."""
@@ -187,8 +187,10 @@ class CountedClones(BaseEstimator):
 def looking_around(fit: Callable[..., Any]) -> Callable[..., Any]:
     """Return a ``fit`` that warns, before it spends, if a pipeline around it learned without noise.
 
-    The certificate then says that it covers the last step only.
+    The certificate then says that it covers the last step only. Threads fit one object after the
+    other, and no exception of NumPy ends a fit that has spent.
     """
+    shielded = without_traps(fit)
 
     @functools.wraps(fit)
     def watched(self: Any, *arguments: Any, **options: Any) -> Any:
@@ -206,7 +208,7 @@ def looking_around(fit: Callable[..., Any]) -> Callable[..., Any]:
         with _all_locks:
             lock = _locks.setdefault(self, threading.RLock())
         with lock:
-            found = fit(self, *arguments, **options)
+            found = shielded(self, *arguments, **options)
             if learned and "certificate_" in self.__dict__:
                 self.certificate_ = self.certificate_.without(
                     f"what other steps of the pipeline learned without noise: {', '.join(learned)};"
