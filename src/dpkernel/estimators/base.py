@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Self
 from sklearn.base import clone
 
 from dpkernel.estimators.opening import Opened, TableOpener
-from dpkernel.estimators.rehearsal import rehearse
+from dpkernel.estimators.rehearsal import rehearsed
 from dpkernel.estimators.resuming import Beside, journal_of, recognise, spend_once
 from dpkernel.estimators.surroundings import CountedClones, count_fit, looking_around
 from dpkernel.foundations.errors import ParameterError
@@ -210,7 +210,7 @@ class PrivateEstimator(TableOpener, CountedClones):
             )
         draft = clone(self)
         if not type(self).fit.__module__.startswith("dpkernel."):
-            rehearse(draft, X, y)
+            draft = rehearsed(draft, X, y)
         budget, relation = draft._check_parameters()
         table = draft._opened(X, y, None, None, relation, draft.noise).table
         return tuple(draft._make_plan(table, budget, relation).releases)

@@ -11,11 +11,12 @@ from dpkernel.foundations.types import Budget, Neighbours
 from dpkernel.privacy.ledger import Ledger
 
 
-def rehearse(draft: Any, X: Any, y: Any) -> None:
-    """Call ``fit`` of a draft with a ledger that has no budget, which ends it before it spends.
+def rehearsed(draft: Any, X: Any, y: Any) -> Any:
+    """Return a draft after its ``fit`` was called with a ledger without budget, which ended it.
 
-    Raises what the fit raises for these rows, and DataError if it reads another number of rows than it
-    was given. That number would be public although it depends on the contents of the rows.
+    The fit may have changed parameters, so the plan is that of the draft that is returned. Raises what
+    the fit raises for these rows, and DataError if it reads another number of rows than it was given.
+    That number would be public although it depends on the contents of the rows.
     """
     kind = type(draft)
     lengths: set[int] = set()
@@ -25,12 +26,14 @@ def rehearse(draft: Any, X: Any, y: Any) -> None:
         return kind._opened(self, table, *rest)
 
     watched = type(kind.__name__, (kind,), {"_opened": opened, "__module__": kind.__module__})
-    ledger = Ledger(budget=Budget(5e-324), neighbours=Neighbours.resolve(draft.neighbours))
+    found = watched(**draft.get_params(deep=False))
+    found.ledger = Ledger(budget=Budget(5e-324), neighbours=Neighbours.resolve(draft.neighbours))
     with contextlib.suppress(BudgetExceededError):
-        watched(**{**draft.get_params(deep=False), "ledger": ledger}).fit(X, y)
+        found.fit(X, y)
     if lengths - {shape_of(X)[0]}:
         raise DataError(
             f"The fit of {kind.__name__} leaves out or adds rows. How many there are would then"
             " reveal something about their contents. Keep the number of rows, for example by replacing"
             " what is missing, or drop rows before the fit. Nothing was spent."
         )
+    return found
