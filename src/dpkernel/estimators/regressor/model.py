@@ -23,7 +23,6 @@ from dpkernel.estimators.regressor.learning import LearnedFitting
 from dpkernel.foundations.errors import CertificateError, ParameterError, parameter_message
 from dpkernel.foundations.types import JSON, Array, Budget, Neighbours
 from dpkernel.foundations.validation import Choice, Constraint, Kind, Real, Whole
-from dpkernel.models.features import WhitenedFeatures
 from dpkernel.models.kernels import REGISTRY as KERNELS
 from dpkernel.models.kernels import Kernel, kernel_from_dict
 from dpkernel.privacy.certificate import Certificate
@@ -187,9 +186,17 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
 
     def _make_plan(self, table: Source, budget: Budget, relation: Neighbours) -> FitPlan:
         target = interval_of(self.y_bounds, self.bounds, type(self).__name__)
-        domain = self._box(self._resolve_domain(table, target))
+        domain = self._resolve_domain(table, target)
+        if domain.columns is None:
+            raise ParameterError(
+                f"{type(self).__name__} needs 'bounds', the publicly known range of the columns, for"
+                " example bounds=(0, 100) or bounds=([0, 0], [100, 9])."
+            )
         sizes, plan = self._sizes(table.n_rows, domain, table.target_shape, budget)
-        setting = (table, domain, target, sizes, plan, budget, relation, self._unbuilt(sizes))
+        given = {"kernel": self.kernel, "length_scale": self.length_scale}
+        own = {name: value for name, value in given.items() if not is_auto(value)}
+        features = sizes.box_features(self.random_state, **own)
+        setting = (table, domain, target, sizes, plan, budget, relation, features)
         kind = LearnedFitting if plan is not None and plan.adapts else Fitting
         return kind(*setting, verbose=self.verbose)
 
@@ -207,14 +214,6 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
             self.relevant_directions_ = [
                 (float(share), np.array(direction)) for share, direction in found["directions"]
             ]
-
-    def _box(self, domain: Domain) -> Domain:
-        if domain.columns is None:
-            raise ParameterError(
-                f"{type(self).__name__} needs 'bounds', the publicly known range of the columns, for"
-                " example bounds=(0, 100) or bounds=([0, 0], [100, 9])."
-            )
-        return domain
 
     def _sizes(
         self, n_rows: int, domain: Domain, target_shape: tuple[int, ...], budget: Budget
@@ -240,11 +239,6 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
                 parameter_message(type(self).__name__, "budget_plan", allowed, got)
             )
         return self.budget_plan.filled()
-
-    def _unbuilt(self, sizes: Sizes) -> WhitenedFeatures:
-        given = {"kernel": self.kernel, "length_scale": self.length_scale}
-        own = {name: value for name, value in given.items() if not is_auto(value)}
-        return sizes.box_features(self.random_state, **own)
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """Return predictions inside ``y_bounds``, and with ``return_std`` their standard deviations.
