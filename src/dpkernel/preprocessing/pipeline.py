@@ -20,7 +20,6 @@ from dpkernel.foundations.errors import DataError, DPKernelError, ParameterError
 from dpkernel.foundations.types import JSON, Budget, Neighbours, is_real, no_add_remove
 from dpkernel.foundations.validation import Choice, Constraint, Kind, Real
 from dpkernel.preprocessing.free import through_free_step, transformed
-from dpkernel.preprocessing.planning import plan_of, split_budget
 from dpkernel.preprocessing.saving import pipeline_state, steps_from_state, unfitted
 from dpkernel.preprocessing.steps import (
     Steps,
@@ -28,7 +27,9 @@ from dpkernel.preprocessing.steps import (
     checked_steps,
     is_private,
     n_rows_of,
+    plan_of,
     releases_of,
+    split_budget,
 )
 from dpkernel.privacy.certificate import Certificate, of_people
 from dpkernel.privacy.ledger import OF_PEOPLE, Ledger
