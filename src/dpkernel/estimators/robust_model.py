@@ -50,6 +50,7 @@ class RobustModel(RegressorMixin, MultiOutputMixin, ObjectiveModel):
     _in_units: ClassVar[
         tuple[str, ...]
     ] = ()  # parameters of the loss that users state in units of y
+    l1: float = 0.0
 
     def _open_table(self, X: Any, y: Any) -> Source:
         self._problems()  # refuses bad parameters before it looks at the data
@@ -69,6 +70,7 @@ class RobustModel(RegressorMixin, MultiOutputMixin, ObjectiveModel):
             ridge=self._ridge,
             accept=tuple(self.accept),
             single=self._single and not target_shape,
+            l1=float(self.l1),
         )
 
     @property
