@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,11 +22,11 @@ from dpkernel.data.people import (
     row_numbers,
     table_of_people,
 )
-from dpkernel.data.places import in_places
+from dpkernel.data.places import in_places, one_row
 from dpkernel.data.sources import Source
-from dpkernel.data.tables import checked_table, framed
+from dpkernel.data.tables import checked_table, framed, sizes_hidden
 from dpkernel.data.weights import with_sample_weight
-from dpkernel.foundations.errors import ParameterError, parameter_message
+from dpkernel.foundations.errors import NoRowsError, ParameterError, parameter_message
 from dpkernel.foundations.types import AddRemove, IntArray, Neighbours, no_add_remove
 from dpkernel.privacy.certificate import of_people, of_places
 from dpkernel.privacy.noise import NoiseSource, secret_order
@@ -188,6 +188,11 @@ class TableOpener:
         own = self.get_params(deep=False)
         declared = getattr(own.get("bounds"), "n_max", None)
         found = self.neighbours.n_max if isinstance(self.neighbours, AddRemove) else declared
+        if declared not in (None, found):
+            raise ParameterError(
+                f"{type(self).__name__} was given two numbers of records: neighbours=AddRemove({found})"
+                f" and a domain with n_max={declared}. State it once, or the same number twice."
+            )
         if found is None:
             raise ParameterError(
                 parameter_message(
@@ -204,11 +209,25 @@ class TableOpener:
         self, X: Any, y: Any, people: People | None, sample_weight: Any, source: NoiseSource | None
     ) -> Opened:
         """Return the records at secret places of a table of public length (``data/places.py``)."""
-        n_max, record = self._n_max(), ""
+        n_max = self._n_max()
+        with sizes_hidden():
+            try:
+                table, record = self._open_records(X, y, people, sample_weight)
+            except NoRowsError:
+                table, record = self._open_no_records(X, y, people)
+        table = in_places(table, n_max, secret_order(source))
+        return Opened(table, people is not None, record, True)
+
+    def _open_records(
+        self, X: Any, y: Any, people: People | None, sample_weight: Any
+    ) -> tuple[Source, str]:
+        """Return the opened table of records, and how the rows of a person became one."""
+        record = ""
         if people is not None and people.record == "all":
             raise ParameterError(
                 "People(ids, record='all') needs a public number of people. Use record='near' or"
-                " record='one' with neighbours='add-remove'."
+                " record='one' with neighbours='add-remove'. Or use 'zero-out', which hides what the"
+                " rows of a person say, but not how many people there are."
             )
         if library_of(X) == "torch":
             X, y = (v.detach().cpu().numpy() if library_of(v) == "torch" else v for v in (X, y))
@@ -217,7 +236,14 @@ class TableOpener:
                 with_sample_weight(Source("stream", 0, 0, (), X), sample_weight)  # says why not
             ids = People(row_numbers(X), "one") if people is None else people
             # the places are in a secret order, so the people may stand as they come
-            X, y, record = self._people(X, y, ids, np.arange)
-        table = self._weighted(self._open_table(X, y), sample_weight)
-        table = in_places(table, n_max, secret_order(source))
-        return Opened(table, people is not None, record if people is not None else "", True)
+            X, y, rule = self._people(X, y, ids, np.arange)
+            record = "" if people is None else rule
+        return self._weighted(self._open_table(X, y), sample_weight), record
+
+    def _open_no_records(self, X: Any, y: Any, people: People | None) -> tuple[Source, str]:
+        """Return an opened table without records, which is fitted like any other."""
+        rule = self._person_rule("one" if people is None else people.record)
+        classes = rule.target if isinstance(rule.target, Levels) else None
+        table = self._open_table(*one_row(X, y, classes))
+        table = replace(table, n_rows=0, X=table.X[:0], y=table.y[:0])
+        return table, "" if people is None else rule.record
