@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 
 from dpkernel import SeededNoise
 from dpkernel.data.domain import clip_rows
@@ -275,14 +276,18 @@ def _accept_blank_rows(monkeypatch: Any) -> None:
     open_source, open_units = sources.open_source, people.open_units
 
     def marked(X: Any) -> Any:
-        return np.asarray(X)[:, 0] == BLANK if isinstance(X, np.ndarray) else np.zeros(1, bool)
+        if hasattr(X, "iloc"):
+            return X.iloc[:, 0].to_numpy() == BLANK
+        if sparse.issparse(X):
+            return X[:, [0]].toarray().ravel() == BLANK
+        return X[:, 0] == BLANK if isinstance(X, np.ndarray) else np.zeros(1, bool)
 
     def opened(estimator: Any, X: Any, y: Any, **options: Any) -> Any:
         blank = marked(X)
         if not blank.any():
             return open_source(estimator, X, y, **options)
         found = open_source(estimator, X[~blank], np.asarray(y)[~blank], **options)
-        return replace(found, n_rows=len(X))
+        return replace(found, n_rows=X.shape[0])
 
     def opened_units(estimator: Any, X: Any, y: Any, groups: Any) -> Any:
         blank, ids = marked(X), np.asarray(groups)
