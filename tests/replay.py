@@ -296,10 +296,10 @@ def _accept_blank_rows(monkeypatch: Any) -> None:
         found = open_units(estimator, X[~blank], y[~blank], ids[~blank])
         return replace(found, n_rows=len(np.unique(ids)))
 
-    def counted(table: Any, target: Any = None) -> Any:
+    def counted(table: Any, target: Any = None, names: Any = None) -> Any:
         blank = marked(table)
         if not blank.any():
-            return rows_of_table(table, target)
+            return rows_of_table(table, target, names)
         found = rows_of_table(table[~blank], None if target is None else target[~blank])
         return replace(found, source=replace(found.source, n_rows=len(table)))
 
