@@ -83,7 +83,7 @@ check: $(VENV)/.installed
 	$(MAKE) docs
 
 docs: $(VENV)/.installed
-	$(BIN)/sphinx-build -q -W --keep-going -j 2 -b html docs docs/_build/html
+	$(BIN)/sphinx-build -q -W --keep-going -b html docs docs/_build/html
 
 bench: $(VENV)/.installed
 	$(BIN)/python benchmarks/noise.py

@@ -7,18 +7,18 @@ extension reads these lists. Each name that a page or a docstring sets as code b
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
-from importlib import import_module
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from docutils import nodes
 from numpydoc.xref import DEFAULT_LINKS
-from sphinx.addnodes import desc_signature, pending_xref
+from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
 from sphinx.transforms import SphinxTransform
 
 LIST = re.compile(r"^\.\. autosummary::\n(?: +:.*\n)*\n((?: +~[\w.]+\n)+)", re.M)
+WAY_BACK = re.compile(r'(class="viewcode-back" href="[^"#]*)#[^"]*"')
 GENERATED = "generated"
 CONSTANTS = {
     "dpkernel.data.table_files.FORMATS": "The endings of files that can be read.",
@@ -96,20 +96,15 @@ def resolve(app: Sphinx, env: Any, node: pending_xref, content: nodes.Node) -> n
     return domain.resolve_xref(env, place, app.builder, "obj", path, node, content)
 
 
-def anchor(app: Sphinx, domain: str, kind: str, content: Any) -> None:
-    """Give an entry all anchors by which the pages of source code lead back to it.
+def shorten_ways_back(
+    app: Sphinx, pagename: str, templatename: str, context: Any, doctree: Any
+) -> None:
+    """Let pages of source code lead back to the page of a name, where no anchor is needed.
 
-    They look for a name under the module that has its code, or under any module by which another
-    name from there is imported.
+    Their anchors follow from the module that has the code, and names have their public paths here.
     """
-    for signature in content.parent.findall(desc_signature):
-        module, name = signature.get("module"), signature.get("fullname", "")
-        thing: Any = import_module(module) if module else None
-        for part in name.split("."):
-            thing = getattr(thing, part, None)
-        for home in sorted(app.config.public_homes.get(getattr(thing, "__module__", None), ())):
-            if f"{home}.{name}" not in signature["ids"]:
-                signature["ids"].append(f"{home}.{name}")
+    if pagename.startswith("_modules/"):
+        context["body"] = WAY_BACK.sub(r'\1"', context["body"])
 
 
 def describe(app: Sphinx, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
@@ -133,11 +128,6 @@ def prepare(app: Sphinx, config: Any) -> None:
     folder = Path(app.srcdir) / "reference"
     names = listed(folder)
     config.public_paths = by_last_part(names)
-    homes = defaultdict(set)
-    for module, _, name in (path.rpartition(".") for path in names):
-        home = getattr(getattr(import_module(module), name), "__module__", module)
-        homes[home] |= {home, module}
-    config.public_homes = dict(homes)
     # types of Python and NumPy stay words, because their documentation is not at hand
     config.numpydoc_xref_aliases = {word: word for word in DEFAULT_LINKS} | config.public_paths
     # two names that differ in their capitals alone would share a file on some systems
@@ -159,11 +149,10 @@ def setup(app: Sphinx) -> dict[str, bool]:
     """Connect the parts."""
     app.setup_extension("sphinx.ext.autodoc")
     app.add_config_value("public_paths", {}, "env", dict)
-    app.add_config_value("public_homes", {}, "", dict)
     app.connect("config-inited", prepare, priority=400)  # before numpydoc reads the settings
     app.connect("autodoc-process-docstring", describe)
     app.connect("autodoc-skip-member", leave_out)
     app.connect("missing-reference", resolve)
-    app.connect("object-description-transform", anchor)
+    app.connect("html-page-context", shorten_ways_back)
     app.add_transform(LinkNames)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

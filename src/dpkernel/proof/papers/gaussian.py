@@ -21,7 +21,7 @@ class GaussianLemma:
 def gaussian_lemma(epsilon: float, delta: float, form: str = "classical") -> GaussianLemma:
     r"""Return the noise of a Gaussian lemma, and the delta that this noise really gives.
 
-    The forms are
+    The forms are::
 
         "classical"  sqrt(2 log(1.25/delta)) / epsilon     Wang & Guo, Lemma 1.1; Wang, Lei, Ying &
                                                            Zhang, Lemma 2
