@@ -292,7 +292,7 @@ def test_counts_beside_a_fit_belong_to_its_table(table, path, monkeypatch):
 
     def fit(counts):
         cells = CellCounts(["a", "b", "c"], counts)
-        return FITS["ridge"](ledger=ledger)._fit_beside(*table, cells, path)
+        return FITS["ridge"](ledger=ledger)._fit_beside(*table, cells, resume=path)
 
     with monkeypatch.context() as patch:
         stop_at(patch, 1, "before it is written")

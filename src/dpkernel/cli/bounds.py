@@ -133,7 +133,8 @@ def _numbers_of(declared: Schema, wide: Path) -> Schema:
     Columns with levels are left as they are.
     """
     numeric = tuple(
-        replace(rule, indicator=False)  # it has no range to be found
+        # an indicator has no range to be found, and a median must not be asked for twice
+        replace(rule, indicator=False, missing=None if rule.imputed else rule.missing)
         for rule in declared.inputs
         if isinstance(rule.values, Interval)
     )
@@ -184,7 +185,8 @@ def template(table: TableFile) -> str:
         "# For dates, state low and high as dates: low = 2020-01-01. Add format = '%d.%m.%Y' if needed.",
         "# For categories, state levels = [...]; other values count as none of the levels.",
         "# 'missing' states the value that replaces a missing one; otherwise the middle of the range",
-        "# does. 'indicator = true' adds a column that is 1 where a value is missing.",
+        "# does. With missing = \"private median\" the fit finds it for a part of its budget.",
+        "# 'indicator = true' adds a column that is 1 where a value is missing.",
         "# 'limits = true' reads <0.5 as 0.5. 'empty = [-9]' lists values that stand for missing ones.",
         "",
         "ignore = []  # names of columns that are not used",
@@ -212,7 +214,8 @@ def as_toml(rules: list[ColumnRule], ignore: tuple[str, ...] = ()) -> str:
             lines += [f"low = {rule.shown(ends[0])}", f"high = {rule.shown(ends[1])}"]
             lines.append(f"format = {_value(rule.format)}")
         if rule.missing is not None:
-            shown = _value(rule.missing) if rule.format is None else rule.shown(rule.missing)
+            plain = rule.format is None or rule.imputed is not None
+            shown = _value(rule.missing) if plain else rule.shown(rule.missing)
             lines.append(f"missing = {shown}")
         lines += [f"{key} = true" for key in ("limits", "indicator") if getattr(rule, key)]
         if rule.empty:

@@ -116,6 +116,8 @@ def _stand_in(counts: ColumnCounts) -> str:
     rule = counts.rule
     if isinstance(rule.values, Levels):
         return "no level" if rule.missing is None else one_line(str(rule.missing))
+    if rule.imputed is not None:
+        return f"a {rule.missing}"
     return "" if rule.stand_in is None else rule.shown(rule.stand_in)
 
 

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from dpkernel.cli import options
 from dpkernel.cli.model_files import check_outputs, check_room, model_notes, report, save_model
-from dpkernel.cli.output import Output, command, one_line
+from dpkernel.cli.output import Output, Refusal, command, one_line
 from dpkernel.data.cache import cache_limits, set_cache
 from dpkernel.data.people import People
-from dpkernel.data.table_files import encode_table, read_schema
+from dpkernel.data.table_files import Schema, encode_table, read_schema
 from dpkernel.data.table_files.schema import middles
 from dpkernel.estimators.cell_counts import LABEL, CellCounts
 from dpkernel.foundations.types import Neighbours
-from dpkernel.outputs.cells import cell_lines, unread_columns
+from dpkernel.outputs.cells import cell_lines, imputed_lines, imputed_values, unread_columns
+from dpkernel.preprocessing import PrivateImputer, PrivatePipeline
 from dpkernel.privacy.resume import paid_budget
 
 Out = Annotated[Path, typer.Option(help="The model file to write.")]
@@ -89,6 +90,13 @@ def fit(
         settings=settings,
         ledger=book,
     )
+    model = _with_imputer(model, schema)
+    imputing = isinstance(model, PrivatePipeline)
+    if imputing and resume is not None:
+        raise Refusal(
+            "--resume can't be used where bounds.toml has a 'missing' value that the fit finds. State a"
+            " number as 'missing', or leave out --resume."
+        )
     People((), record)  # refuses an unknown record before it reads the data
     notes = model_notes(schema, task)
     check_outputs([out, report_file], [data, bounds, ledger, resume], force=force)
@@ -101,13 +109,12 @@ def fit(
         rows = encode_table(table, schema, tell=tell, folder=scratch, strict=strict)
     with output.parts(f"fitting {kind.__name__}"):
         people = None if group is None else People(rows.ids, record)
-        if counts and people is None:
-            cells = CellCounts([rule.name for rule in rows.schema.rules], rows.counts)
-            model._fit_beside(*rows.training_data(), cells, resume)
-        elif resume is not None:
-            model.fit(*rows.training_data(), groups=people, resume=resume)
+        more = {"groups": people} if resume is None else {"groups": people, "resume": resume}
+        training = rows.training_data(in_memory=imputing)
+        if counts:
+            model._fit_beside(*training, CellCounts.of(rows), **more)
         else:
-            model.fit(*rows.training_data(), groups=people)
+            model.fit(*training, **more)
     save_model(model, out, notes, force=force)
     if resume is not None:
         resume.unlink(missing_ok=True)  # the model has all of it
@@ -125,7 +132,7 @@ def fit(
     used = ", ".join(one_line(rule.name) for rule in schema.inputs)
     output.say(f"{'inputs':<8} {used} (`predict` needs these columns)")
     statistics = certificate.free_statistics
-    for line in cell_lines(statistics, schema):
+    for line in [*cell_lines(statistics, schema), *imputed_lines(model, schema)]:
         output.say(line)
     for name in unread_columns(statistics):
         output.note(
@@ -150,5 +157,20 @@ def fit(
             "private": certificate.private,
             "ledger": None if ledger is None else str(ledger),
             "cells": statistics.get(LABEL),
+            "imputed": imputed_values(model, schema),
         }
+    )
+
+
+def _with_imputer(model: Any, schema: Schema) -> Any:
+    """Return a pipeline that first finds what replaces missing values, if bounds.toml asks for it."""
+    if not any(schema.imputed):
+        return model
+    book = model.ledger
+    steps = [
+        ("missing values", PrivateImputer(strategy=schema.imputed, bounds=schema.domain())),
+        ("model", model.set_params(ledger=None)),
+    ]
+    return PrivatePipeline(
+        steps, model.epsilon, model.delta, neighbours=model.neighbours, ledger=book
     )

@@ -158,6 +158,7 @@ class PrivateEstimator(Resumable, CountedClones):
     ledger: Ledger | None
     noise: NoiseSource | None
     certificate_: Certificate
+    _beside: Beside | None = None  # another release that the fit that is running makes
 
     def _check_parameters(self) -> tuple[Budget, Neighbours]:
         check_parameters(type(self).__name__, self.get_params(deep=False), self._constraints)
@@ -281,7 +282,7 @@ class PrivateEstimator(Resumable, CountedClones):
                 "sample_weight is a weight per row, but with groups the rows of a person become one"
                 " record, and how many rows a person has is private. Leave out one of the two."
             )
-        beside: Beside | None = None
+        beside = self._beside
         record = ""
         if not relation.n_is_public:
             table, record = self._open_places(X, y, groups, sample_weight)
@@ -289,8 +290,9 @@ class PrivateEstimator(Resumable, CountedClones):
             table, record = self._open_people(X, y, People.of(groups))
         else:
             table = self._weighted_table(X, y, sample_weight)
-            beside = self.__dict__.get("_beside")  # it is calibrated for rows of a public number
 
+        if beside is not None and beside.of_people != (groups is not None):
+            beside = None  # it is calibrated for other records
         if self._resumes is not None:
             self._recognise(X, table, beside)
 
@@ -306,11 +308,16 @@ class PrivateEstimator(Resumable, CountedClones):
         table = self._open_table(X, y)
         return table if sample_weight is None else with_sample_weight(table, sample_weight)
 
-    def _fit_beside(self, X: Any, y: Any, beside: Beside, resume: Any = None) -> Self:
-        """Fit, and make another release beside the fit, within the same budget and spend."""
+    def _fit_beside(
+        self, X: Any, y: Any, beside: Beside, groups: Any = None, resume: Any = None
+    ) -> Self:
+        """Fit, and make another release beside the fit, within the same budget and spend.
+
+        The other release must be about the records of the fit: people with ``groups``, else rows.
+        """
         self._beside = beside
         try:
-            self.fit(X, y, **({} if resume is None else {"resume": resume}))
+            self.fit(X, y, groups, **({} if resume is None else {"resume": resume}))
         finally:
             del self._beside
         return self
@@ -453,6 +460,7 @@ class PrivateEstimator(Resumable, CountedClones):
                 f"{type(self).__name__} does not say in advance what a fit would release."
             )
         draft = clone(self)
+        draft._beside = self._beside
         if not type(self).fit.__module__.startswith("dpkernel."):
             # let a fit that a user has written refuse the rows now: a ledger without budget ends it
             relation = Neighbours.resolve(self.neighbours)

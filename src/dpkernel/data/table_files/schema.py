@@ -9,7 +9,8 @@ An example::
     [columns.age]
     low = 0
     high = 110
-    missing = 50                    # replaces missing values; by default the middle
+    missing = 50                    # replaces missing values; by default the middle; with
+                                    # "private median" or "private mean" the fit finds it
 
     [columns.crp]
     low = 0
@@ -69,6 +70,8 @@ from dpkernel.foundations.types import JSON, Array, IntArray, is_real
 # what became of a cell: it was read, was missing, could not be read, or lay outside of its range
 READ, MISSING, UNREADABLE, CLIPPED = range(4)
 STATES = ("read", "missing", "unreadable", "outside")
+# values of 'missing' for which a fit finds the replacement, and the strategy that finds it
+IMPUTED = {"private median": "median", "private mean": "mean"}
 Empty = tuple[str | float, ...]
 Reading = Mapping[str, tuple[Any, IntArray]]  # what the cells say, and what became of each
 _KEYS = {"low", "high", "levels", "missing", "format", "limits", "indicator", "empty"}
@@ -107,9 +110,12 @@ class ColumnRule:
                 raise ParameterError(
                     f"The 'missing' value of column {self.name!r} must be one of its levels."
                 )
-        elif not is_real(self.missing) or not math.isfinite(self.missing):
+        elif self.imputed is None and not (is_real(self.missing) and math.isfinite(self.missing)):
             kind = "finite number" if self.format is None else "date"
-            raise ParameterError(f"The 'missing' value of column {self.name!r} must be a {kind}.")
+            raise ParameterError(
+                f"The 'missing' value of column {self.name!r} must be a {kind}, or one of"
+                f" {', '.join(map(repr, IMPUTED))}."
+            )
 
     @property
     def names(self) -> list[str]:
@@ -127,9 +133,15 @@ class ColumnRule:
         return [self.values, Interval(0.0, 1.0)] if self.indicator else [self.values]
 
     @property
+    def imputed(self) -> str | None:
+        """The strategy by which a fit finds what replaces missing numbers; None if that is public."""
+        known = isinstance(self.values, Interval) and isinstance(self.missing, str)
+        return IMPUTED.get(self.missing) if known else None
+
+    @property
     def stand_in(self) -> float | None:
-        """The number that replaces a missing one; None for levels and without bounds."""
-        if not isinstance(self.values, Interval):
+        """The public number that replaces a missing one; None if there is none."""
+        if not isinstance(self.values, Interval) or self.imputed is not None:
             return None
         return self.values.middle if self.missing is None else float(self.missing)
 
@@ -190,10 +202,11 @@ class ColumnRule:
         return found, states
 
     def clipped(self, found: Array) -> Array:
-        """Return numbers clipped to the interval, with missing ones replaced."""
-        if self.stand_in is None or not isinstance(self.values, Interval):
+        """Return numbers clipped to the interval, with missing ones replaced, or NaN for a fit to."""
+        if not isinstance(self.values, Interval):
             return found
-        found = np.where(np.isnan(found), self.stand_in, found)
+        if self.stand_in is not None:
+            found = np.where(np.isnan(found), self.stand_in, found)
         return np.asarray(np.clip(found, self.values.low, self.values.high))
 
     def placed(self, found: IntArray) -> IntArray:
@@ -253,6 +266,15 @@ class Schema:
     def rules(self) -> tuple[ColumnRule, ...]:
         """The rules of all columns that are read."""
         return self.inputs if self.target is None else (*self.inputs, self.target)
+
+    @property
+    def imputed(self) -> list[str | None]:
+        """The strategy that replaces missing values, or None, for each encoded input."""
+        return [
+            rule.imputed if place == 0 else None
+            for rule in self.inputs
+            for place in range(len(rule.names))
+        ]
 
     @property
     def names_out(self) -> list[str]:
@@ -406,6 +428,11 @@ def _target(
     name: str, own: JSON, rules: Mapping[str, ColumnRule], file: str, empty: Empty
 ) -> ColumnRule:
     found = _declared_target(name, own, rules, file, empty)
+    if found.imputed is not None:
+        raise ParameterError(
+            f"The missing values of the target {name!r} of {file} can't be found by the fit. State a"
+            " number as 'missing'."
+        )
     if found.indicator:
         raise ParameterError(f"The target {name!r} of {file} can't have an indicator column.")
     return found
@@ -445,7 +472,7 @@ def _rule(name: str, table: Any, file: str, empty: Empty) -> ColumnRule:
     missing = table.get("missing")
     if more["format"] is not None:
         low, high = day(low), day(high)
-        missing = None if missing is None else day(missing)
+        missing = missing if missing is None or missing in IMPUTED else day(missing)
     own = _empty(table["empty"], f"Column {name!r} of {file}") if "empty" in table else empty
     try:
         values = Interval(low, high) if levels is None else Levels(tuple(levels))  # type: ignore[arg-type]
