@@ -158,9 +158,7 @@ def test_each_column_has_its_own_strategy():
     ledger = Ledger(budget=Budget(9.0, 1e-5))
     X[7, 1] = np.nan
     with pytest.raises(DataError, match="strategy is None"):
-        PrivateImputer(
-            strategy=["median", None, "mean"], bounds=(0, 100), ledger=ledger
-        ).fit(X)
+        PrivateImputer(strategy=["median", None, "mean"], bounds=(0, 100), ledger=ledger).fit(X)
     assert ledger.spends == []
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import tomllib
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -56,7 +57,7 @@ def bounds(
     neighbours: options.Relation = Neighbours.REPLACE_ONE.value,
     group: options.Group = None,
     delimiter: options.Delimiter = None,
-    decimal: options.Decimal = ".",
+    decimal: options.Decimal = None,
     thousands: options.Thousands = None,
     encoding: options.Encoding = None,
     file_format: options.Format = None,
@@ -71,26 +72,36 @@ def bounds(
     certificate_file = out.with_suffix(".certificate.json")
     results = [out, certificate_file] if private else [out]
     check_outputs(results, [data, wide, ledger], force=force)
-    table = options.open_data(data, delimiter, decimal, thousands, encoding, file_format)
+    given = {
+        "delimiter": delimiter,
+        "decimal": decimal,
+        "thousands": thousands,
+        "encoding": encoding,
+    }
+    declared = None if wide is None else read_schema(wide, target, group)
+    table = options.open_data(data, file_format, declared, **given)
+    written = options.written_as(declared, **given)
     if schema:
-        out.write_text(template(table), encoding="utf-8")
         hint = other_delimiter(table.header)
+        if hint:
+            raise Refusal(f"{table.name} seems to have one column.{hint}")
+        out.write_text(template(table, written), encoding="utf-8")
         source = "as the file states them" if table.kinds else "from the first line of the file"
-        output.say(f"Now fill in {out}. It holds only the names of the columns, {source}.{hint}")
+        output.say(f"Now fill in {out}. It holds only the names of the columns, {source}.")
         output.result({"bounds": str(out), "columns": list(table.header)})
         return
-    if wide is None or epsilon is None:
+    if declared is None or wide is None or epsilon is None:
         raise Refusal(
             "--private needs --epsilon, the budget that is spent, and --wide FILE, a bounds.toml with"
             " ranges in which the columns surely lie."
         )
-    declared = read_schema(wide, target).with_group(group).select(table.header, table.name)
+    declared = declared.select(table.header, table.name)
     searched = _numbers_of(declared, wide)
     book = options.open_ledger(ledger, dataset, neighbours, wait)
     budget = options.budget_of(epsilon, delta, book)
     output.on_interrupt = options.SpendWatch(book, ledger is not None)
     # check before the spend that the result can be read again
-    tomllib.loads(as_toml(list(declared.rules), declared.ignore))
+    tomllib.loads(as_toml(list(declared.rules), declared.ignore, written))
     for path in results:
         check_room(path)
     with output.progress(f"reading {data.name}") as tell:
@@ -108,7 +119,7 @@ def bounds(
         finder.fit(X, y, None if group is None else rows.ids)
     certificate = finder.certificate_
     text = _heading(certificate, certificate_file) + as_toml(
-        _narrowed(declared, rows.schema, finder), declared.ignore
+        _narrowed(declared, rows.schema, finder), declared.ignore, written
     )
     proof = certificate.to_json()
 
@@ -166,7 +177,7 @@ def _heading(certificate: Certificate, file: Path) -> str:
     )
 
 
-def template(table: TableFile) -> str:
+def template(table: TableFile, written: Mapping[str, str]) -> str:
     """Return a bounds.toml to be filled in: names, and types if the file itself states them."""
     if not table.kinds and any(_is_number(name) for name in table.header):
         raise DataError(
@@ -185,13 +196,14 @@ def template(table: TableFile) -> str:
         "# For dates, state low and high as dates: low = 2020-01-01. Add format = '%d.%m.%Y' if needed.",
         "# For categories, state levels = [...]; other values count as none of the levels.",
         "# 'missing' states the value that replaces a missing one; otherwise the middle of the range",
-        "# does. With missing = \"private median\" the fit finds it for a part of its budget.",
+        '# does. With missing = "private median" the fit finds it for a part of its budget.',
         "# 'indicator = true' adds a column that is 1 where a value is missing.",
         "# 'limits = true' reads <0.5 as 0.5. 'empty = [-9]' lists values that stand for missing ones.",
         "",
         "ignore = []  # names of columns that are not used",
         'empty = []  # texts that count as an empty cell in every column, for example "NA"',
     ]
+    lines += _file_lines(written)
     kinds = table.kinds or ("",) * len(table.header)
     for name, kind in zip(table.header, kinds, strict=True):
         said = f"  # {one_line(kind)} in the file" if kind else ""
@@ -200,9 +212,17 @@ def template(table: TableFile) -> str:
     return "\n".join(lines) + "\n"
 
 
-def as_toml(rules: list[ColumnRule], ignore: tuple[str, ...] = ()) -> str:
+def _file_lines(written: Mapping[str, str]) -> list[str]:
+    """Return the table [file], so that the options need not be repeated."""
+    stated = [f"{name} = {_value(value)}" for name, value in written.items()]
+    return ["", "[file]", *stated] if stated else []
+
+
+def as_toml(
+    rules: list[ColumnRule], ignore: tuple[str, ...] = (), written: Mapping[str, str] | None = None
+) -> str:
     """Return a bounds.toml that declares these columns."""
-    lines = [f"ignore = {_value(list(ignore))}"]
+    lines = [f"ignore = {_value(list(ignore))}", *_file_lines(written or {})]
     for rule in rules:
         lines += ["", f"[columns.{_key(rule.name)}]"]
         if isinstance(rule.values, Levels):

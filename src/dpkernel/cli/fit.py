@@ -34,7 +34,7 @@ def fit(
     data: options.Data,
     bounds: options.Bounds,
     target: options.Target = None,
-    task: options.Task = "regression",
+    task: options.Task = None,
     epsilon: options.Epsilon = 1.0,
     delta: options.SharedDelta = None,
     out: Out = Path("model.dpk"),
@@ -50,7 +50,7 @@ def fit(
     group: options.Group = None,
     record: options.Record = "auto",
     delimiter: options.Delimiter = None,
-    decimal: options.Decimal = ".",
+    decimal: options.Decimal = None,
     thousands: options.Thousands = None,
     encoding: options.Encoding = None,
     file_format: options.Format = None,
@@ -69,15 +69,24 @@ def fit(
     force: options.Force = False,
 ) -> None:
     """Train a private model on a file of rows. The file may be larger than memory."""
-    schema = read_schema(bounds, target).with_group(group)
+    schema = read_schema(bounds, target, group)
     declared = options.declared_target(schema)
+    task = options.task_of(task, declared)
     book = options.open_ledger(ledger, dataset, neighbours, wait)
     paid = None if resume is None else paid_budget(resume)
     budget = options.budget_of(epsilon, paid.delta if paid and delta is None else delta, book)
     kind = options.estimator_class(task, estimator, pure=budget.pure)
     watch = options.SpendWatch(book, ledger is not None, resume)
     output.on_interrupt = watch
-    table = options.open_data(data, delimiter, decimal, thousands, encoding, file_format)
+    table = options.open_data(
+        data,
+        file_format,
+        schema,
+        delimiter=delimiter,
+        decimal=decimal,
+        thousands=thousands,
+        encoding=encoding,
+    )
     schema = schema.select(table.header, table.name)
     model = options.new_estimator(
         kind,

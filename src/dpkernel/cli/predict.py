@@ -62,7 +62,7 @@ def predict(
         ),
     ] = None,
     delimiter: options.Delimiter = None,
-    decimal: options.Decimal = ".",
+    decimal: options.Decimal = None,
     thousands: options.Thousands = None,
     encoding: options.Encoding = None,
     file_format: options.Format = None,
@@ -73,8 +73,16 @@ def predict(
     fitted = load(model)
     predictor = _Predictor(fitted, probabilities, deviations, interval)
     schema = model_schema(model, fitted)
-    schema = Schema(schema.inputs)
-    table = options.open_data(data, delimiter, decimal, thousands, encoding, file_format)
+    schema = Schema(schema.inputs, written=schema.written)
+    table = options.open_data(
+        data,
+        file_format,
+        schema,
+        delimiter=delimiter,
+        decimal=decimal,
+        thousands=thousands,
+        encoding=encoding,
+    )
     others = tuple(name for name in table.header if name not in {r.name for r in schema.inputs})
     Schema(schema.inputs, ignore=others).select(table.header, table.name)
     names = [rule.name for rule in schema.inputs]

@@ -6,6 +6,12 @@ An example::
 
     empty = ["NA", "unknown"]       # texts that count as an empty cell, in every column
 
+    [file]                          # how a CSV file is written; options of a command come first
+    delimiter = ";"
+    decimal = ","
+    thousands = "."
+    encoding = "cp1252"
+
     [columns.age]
     low = 0
     high = 110
@@ -22,7 +28,7 @@ An example::
     [columns.admitted]
     low = 2020-01-01                # dates become days
     high = 2026-12-31
-    format = "%d.%m.%Y"             # by default as in 2026-05-01
+    format = "%d.%m.%Y"             # or a list of formats; by default as in 2026-05-01
 
     [columns.ward]
     levels = ["north", "south"]     # one column of 0 and 1 per level; both are 0 for other values
@@ -57,6 +63,7 @@ from dpkernel.data.table_files.spelling import (
     ISO,
     PLAIN,
     Cells,
+    DateFormat,
     Spelling,
     date_of,
     day,
@@ -74,6 +81,7 @@ STATES = ("read", "missing", "unreadable", "outside")
 IMPUTED = {"private median": "median", "private mean": "mean"}
 Empty = tuple[str | float, ...]
 Reading = Mapping[str, tuple[Any, IntArray]]  # what the cells say, and what became of each
+WRITTEN = ("delimiter", "decimal", "thousands", "encoding")
 _KEYS = {"low", "high", "levels", "missing", "format", "limits", "indicator", "empty"}
 
 
@@ -91,7 +99,7 @@ class ColumnRule:
     name: str
     values: Interval | Levels | None
     missing: Any = None
-    format: str | None = None
+    format: DateFormat | None = None
     limits: bool = False
     indicator: bool = False
     empty: Empty = ()
@@ -223,8 +231,9 @@ class ColumnRule:
         """Return the rule as JSON values."""
         found: JSON = {"name": self.name, "missing": self.missing}
         for key in ("format", "limits", "indicator"):
-            if getattr(self, key):
-                found[key] = getattr(self, key)
+            value = getattr(self, key)
+            if value:
+                found[key] = list(value) if isinstance(value, tuple) else value
         if self.empty:
             found["empty"] = list(self.empty)
         return found if self.values is None else {**found, **self.values.to_dict()}
@@ -233,6 +242,8 @@ class ColumnRule:
     def from_dict(cls, data: JSON) -> ColumnRule:
         """Return the rule described by JSON values."""
         more: JSON = {key: data[key] for key in ("format", "limits", "indicator") if key in data}
+        if isinstance(more.get("format"), list):
+            more["format"] = tuple(more["format"])
         more["empty"] = _empty(data.get("empty", []), f"column {data['name']!r}")
         if "levels" in data:
             return cls(data["name"], Levels(tuple(data["levels"])), data["missing"], **more)
@@ -245,13 +256,15 @@ class ColumnRule:
 class Schema:
     """The declared columns of a table: inputs in their order, the target, and ignored columns.
 
-    ``group`` names the column that says whose row each row is. It is never an input.
+    ``group`` names the column that says whose row each row is. It is never an input. ``written`` says
+    how a CSV file is written, as far as that is declared: pairs of a name in ``WRITTEN`` and a value.
     """
 
     inputs: tuple[ColumnRule, ...]
     target: ColumnRule | None = None
     ignore: tuple[str, ...] = ()
     group: str | None = None
+    written: tuple[tuple[str, str], ...] = ()
 
     def with_group(self, name: str | None) -> Schema:
         """Return the schema in which a column holds ids of people, whether or not it is declared."""
@@ -362,6 +375,7 @@ class Schema:
         return {
             "inputs": [rule.to_dict() for rule in self.inputs],
             "target": None if self.target is None else self.target.to_dict(),
+            **({"file": dict(self.written)} if self.written else {}),
         }
 
     @classmethod
@@ -372,17 +386,21 @@ class Schema:
             target = data["target"]
             if not inputs:
                 raise CertificateError("The model file describes no input columns.")
-            return cls(inputs, None if target is None else ColumnRule.from_dict(target))
+            return cls(
+                inputs,
+                None if target is None else ColumnRule.from_dict(target),
+                written=_written(data.get("file", {}), "The model file"),
+            )
         except (KeyError, TypeError, ParameterError, AttributeError) as error:
             raise CertificateError(
                 f"The columns that the model file describes can't be read ({type(error).__name__})."
             ) from error
 
 
-def read_schema(path: str | Path, target: str | None = None) -> Schema:
+def read_schema(path: str | Path, target: str | None = None, group: str | None = None) -> Schema:
     """Read a ``bounds.toml``; ``target`` overrides the name of the target that it states.
 
-    If neither names a target, all columns are inputs.
+    ``group`` names the column with the ids of people. If neither names a target, all columns are inputs.
     """
     path = Path(path)
     try:
@@ -390,12 +408,13 @@ def read_schema(path: str | Path, target: str | None = None) -> Schema:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         reason = str(error) if isinstance(error, tomllib.TOMLDecodeError) else "not UTF-8"
         raise ParameterError(f"{path.name} is not a TOML file ({reason}).") from error
-    unknown = set(data) - {"columns", "target", "ignore", "empty"}
+    unknown = set(data) - {"columns", "target", "ignore", "empty", "file"}
     if unknown:
         raise ParameterError(
-            f"{path.name} has an entry {min(unknown)!r}; it may have 'columns', 'target', 'ignore' and"
-            " 'empty'."
+            f"{path.name} has an entry {min(unknown)!r}; it may have 'columns', 'target', 'ignore',"
+            " 'empty' and 'file'."
         )
+    written = _written(data.get("file", {}), path.name)
     empty = _empty(data.get("empty", []), path.name)
     tables, own, ignore = (data.get(key, {}) for key in ("columns", "target", "ignore"))
     ignore = ignore or []
@@ -406,7 +425,8 @@ def read_schema(path: str | Path, target: str | None = None) -> Schema:
     name = target if target is not None else own.get("name")
     if not (name is None or isinstance(name, str)):
         raise ParameterError(f"The name in [target] of {path.name} must be a text.")
-    left_out = {key for key in ignore if key != name and tables.get(key) == {}}
+    unused = [*ignore, group]
+    left_out = {key for key in unused if key != name and tables.get(key) == {}}
     rules = {
         key: _rule(key, table, path.name, empty)
         for key, table in tables.items()
@@ -421,7 +441,7 @@ def read_schema(path: str | Path, target: str | None = None) -> Schema:
             f"[target] of {path.name} has no name. State it: name = ..., or --target."
         )
     inputs = tuple(rule for key, rule in rules.items() if key not in ignore)
-    return Schema(inputs, found, tuple(ignore))
+    return Schema(inputs, found, tuple(ignore), written=written).with_group(group)
 
 
 def _target(
@@ -501,10 +521,11 @@ def _reading(name: str, table: JSON, file: str) -> JSON:
         )
     if found["limits"]:
         raise ParameterError(f"Column {name!r} of {file} holds dates, so 'limits' has no use.")
-    if not isinstance(pattern, str) or not is_date_format(pattern):
+    pattern = tuple(pattern) if isinstance(pattern, list) else pattern
+    if not is_date_format(pattern):
         raise ParameterError(
             f"The format of column {name!r} of {file} must say how a whole date is written, for example"
-            ' "%d.%m.%Y".'
+            ' "%d.%m.%Y", or be a list of such formats, of which the first that reads a cell counts.'
         )
     return {**found, "format": pattern}
 
@@ -517,6 +538,16 @@ def _empty(values: Any, owner: str) -> Empty:
         if fine and (not values or Places(tuple(values))):
             return tuple(values)
     raise ParameterError(f"'empty' of {owner} must be a list of different texts or finite numbers.")
+
+
+def _written(table: Any, owner: str) -> tuple[tuple[str, str], ...]:
+    fine = isinstance(table, dict) and set(table) <= set(WRITTEN)
+    if not fine or not all(isinstance(value, str) for value in table.values()):
+        raise ParameterError(
+            f"[file] of {owner} says how a CSV file is written. It may state {', '.join(WRITTEN)}, each"
+            " as a text."
+        )
+    return tuple(sorted(table.items()))
 
 
 def _are_levels(values: list[Any]) -> bool:
