@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 from collections.abc import Iterator
 
 import numpy as np
@@ -36,3 +38,13 @@ def clock_that_stands_still() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(progress, "_now", lambda: 0.0)
         yield
+
+
+@pytest.fixture(scope="session")
+def browser() -> str:
+    """A Chromium that runs; a package of that name may be an empty shell."""
+    for name in ("chromium", "chromium-browser", "google-chrome", "chrome"):
+        found = shutil.which(name)
+        if found and subprocess.run([found, "--version"], capture_output=True).returncode == 0:
+            return found
+    pytest.skip("no Chromium runs on this machine: nothing is looked at in a browser")

@@ -189,11 +189,12 @@ def test_many_features_and_large_epsilon_approach_exact_kernel_ridge(cls, table)
     assert errors[1] < 0.3 * errors[0] and errors[1] < 0.05
 
 
-def test_all_regularisations_from_one_eigendecomposition(rng):
-    A = rng.standard_normal((6, 6))
-    gram, cross = A + A.T, rng.standard_normal(6)
+@pytest.mark.parametrize("size", [1, 2, 6])
+def test_all_regularisations_from_one_reduction(rng, size):
+    A = rng.standard_normal((size, size))
+    gram, cross = A + A.T, rng.standard_normal(size)
     lambdas = (0.3, 1.7)
-    expected = [np.linalg.solve(gram + v * np.eye(6), cross) for v in lambdas]
+    expected = [np.linalg.solve(gram + v * np.eye(size), cross) for v in lambdas]
     np.testing.assert_allclose(ridge_path(gram, cross, lambdas), np.transpose(expected))
 
 

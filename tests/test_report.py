@@ -7,7 +7,6 @@ import dataclasses
 import html
 import json
 import re
-import shutil
 import subprocess
 from html.parser import HTMLParser
 
@@ -777,16 +776,6 @@ addEventListener("load", () => {
   document.getElementById("found").textContent = JSON.stringify(found);
 });
 </script>"""
-
-
-@pytest.fixture(scope="module")
-def browser() -> str:
-    """A Chromium that runs; a package of that name may be an empty shell."""
-    for name in ("chromium", "chromium-browser", "google-chrome", "chrome"):
-        found = shutil.which(name)
-        if found and subprocess.run([found, "--version"], capture_output=True).returncode == 0:
-            return found
-    pytest.skip("no Chromium runs on this machine: the report is not looked at in a browser")
 
 
 def browse(browser, tmp_path, *arguments: str) -> subprocess.CompletedProcess[str]:

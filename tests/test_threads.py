@@ -113,7 +113,7 @@ def test_blas_lends_its_threads_and_gets_them_back():
             with block_threads(9, 1000) as second:  # another pass has them
                 assert second == 1
         assert blas_threads() == before
-        with block_threads(9, 1 << 28) as threads:  # too large for two at once
+        with block_threads(9, 1 << 50) as threads:  # too large for two at once
             assert (threads, blas_threads()) == (1, before)
         with block_threads(1, 1000) as threads:  # a single block
             assert (threads, blas_threads()) == (1, before)

@@ -1,13 +1,20 @@
-"""Draw the pictures of ``docs/comparison.md``, one per table, from ``benchmarks/results/rivals.csv``."""
+"""Draw the pictures of the comparison from ``benchmarks/results/rivals.csv``.
+
+There is one per table for ``docs/comparison.md``, and one over all tables for the front page and the
+README, in a light and a dark version.
+"""
 
 from __future__ import annotations
 
 import csv
+import itertools
 import math
 from collections import defaultdict
 from pathlib import Path
 
 import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 ROOT = Path(__file__).parents[1]
@@ -21,14 +28,18 @@ COLOURS = {
     "diffprivlib linear": "#7f7f7f",
     "diffprivlib forest": "#8c564b",
 }
+CLASSES = ("adult", "covtype", "spambase", "breast_cancer", "digits")
+KINDS = {"regression": "Unexplained share of variance", "classes": "Share of wrong labels"}
+THEMES = {"": ("black", "white"), "_dark": ("#ced6dd", "none")}  # text and background
 REFERENCES = {"kernel, not private": "--", "trees, not private": ":"}
 Points = list[tuple[float, float, float]]  # epsilon, error, standard error
+Found = dict[str, dict[str, Points]]  # by table and method
 
 
-def read(path: Path) -> dict[str, dict[str, Points]]:
+def read(path: Path) -> Found:
     """Return the points of each method on each table."""
     lines = path.read_text(encoding="utf-8").splitlines()
-    found: dict[str, dict[str, Points]] = defaultdict(lambda: defaultdict(list))
+    found: Found = defaultdict(lambda: defaultdict(list))
     for row in csv.DictReader(line for line in lines if not line.startswith("#")):
         point = float(row["epsilon"]), float(row["error"]), float(row["standard error"])
         found[row["table"]][row["method"]].append(point)
@@ -36,37 +47,80 @@ def read(path: Path) -> dict[str, dict[str, Points]]:
 
 
 def picture(table: str, methods: dict[str, Points]) -> Figure:
-    """Return the errors of all methods against epsilon, on logarithmic axes."""
-    figure = Figure(figsize=(6.5, 3.6), layout="constrained")
-    axes = figure.add_subplot(title=table, xscale="log", yscale="log", xlabel="epsilon")
-    axes.set_ylabel("error on test rows")
+    """Return the errors of all methods on one table against epsilon, on logarithmic axes."""
+    figure = Figure(figsize=(5, 4.6), layout="constrained")
+    axes = figure.add_subplot(title=table)
     for method, colour in COLOURS.items():
         if method in methods:
-            epsilons, errors, spreads = zip(*sorted(methods[method]), strict=True)
             line = ":" if "best" in method else "-"
             width = 2.4 if method == "dpkernel" else 1.2
-            axes.errorbar(
-                epsilons,
-                errors,
-                spreads,
-                fmt=line,
-                marker=".",
-                color=colour,
-                lw=width,
-                label=method,
-            )
+            at, errors, spreads = zip(*sorted(methods[method]), strict=True)
+            look = {"fmt": line, "marker": ".", "color": colour, "lw": width, "label": method}
+            axes.errorbar(at, errors, spreads, **look)
     for method, line in REFERENCES.items():
         if method in methods:
             axes.axhline(methods[method][0][1], color="black", ls=line, lw=1, label=method)
-    drawn = [error for points in methods.values() for _, error, _ in points]
-    axes.set_ylim(0.8 * min(drawn), min(1.25 * max(drawn), 2.0))
-    ticks = sorted({e for points in methods.values() for e, _, _ in points if math.isfinite(e)})
-    axes.set_xticks(ticks, [f"{epsilon:g}" for epsilon in ticks])
-    axes.minorticks_off()
-    shown = [v for v in (0.02, 0.03, 0.05, 0.1, 0.2, 0.3, 0.5, 1, 2) if _within(v, axes.get_ylim())]
-    axes.set_yticks(shown, [f"{value:g}" for value in shown])
-    figure.legend(loc="outside right upper", frameon=False, fontsize="x-small")
+    epsilons = sorted({e for points in methods.values() for e, _, _ in points if math.isfinite(e)})
+    shown = [error for points in methods.values() for _, error, _ in points]
+    _scale(axes, (0.8 * min(shown), min(1.25 * max(shown), 2.0)), epsilons)
+    axes.set_ylabel("error on test rows")
+    figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize="small")
     return figure
+
+
+def overview(found: Found, kind: str, ink: str, paper: str) -> Figure:
+    """Return the typical error of each method over tables of one kind, in colours of a theme.
+
+    Typical is the geometric mean over the tables on which every plotted method was measured. Of each
+    rival it is the version with public settings, which is the one that a user can have.
+    """
+    methods = [m for m in COLOURS if "best" not in m]
+    if kind == "regression":
+        methods.remove("diffprivlib forest")  # there is none
+    tables = [table for table in found if kind_of(table) == kind and {*methods} <= {*found[table]}]
+    figure = Figure(figsize=(4.3, 4.1), layout="constrained", facecolor=paper)
+    axes = figure.add_subplot(facecolor=paper)
+    epsilons = sorted(epsilon for epsilon, _, _ in found[tables[0]]["dpkernel"])
+    for method in methods:
+        errors = [typical(found, tables, method, epsilon) for epsilon in epsilons]
+        width = 3 if method == "dpkernel" else 1.4
+        axes.plot(epsilons, errors, "o-", color=COLOURS[method], lw=width, label=method)
+    for method, line in REFERENCES.items():
+        if all(method in found[table] for table in tables):
+            level = typical(found, tables, method, math.inf)
+            axes.axhline(level, color=ink, ls=line, lw=1, label=method)
+    shown = np.concatenate([line.get_ydata() for line in axes.lines])
+    _scale(axes, (0.85 * min(shown), 1.2 * max(shown)), epsilons)
+    axes.set_title(f"{KINDS[kind]}, {len(tables)} tables", color=ink, fontsize="medium")
+    axes.tick_params(colors=ink, which="both")
+    axes.xaxis.label.set_color(ink)
+    for side in axes.spines.values():
+        side.set_color(ink)
+    look = {"frameon": False, "fontsize": "small", "labelcolor": ink}
+    figure.legend(loc="outside lower center", ncols=2, **look)
+    return figure
+
+
+def kind_of(table: str) -> str:
+    """Return whether the target of a table is a number or a class."""
+    return "classes" if table in CLASSES else "regression"
+
+
+def typical(found: Found, tables: list[str], method: str, epsilon: float) -> float:
+    """Return the geometric mean of the errors of a method over tables."""
+    errors = [e for table in tables for at, e, _ in found[table][method] if at == epsilon]
+    assert len(errors) == len(tables)
+    return math.exp(float(np.mean(np.log(errors))))
+
+
+def _scale(axes: Axes, limits: tuple[float, float], epsilons: list[float]) -> None:
+    """Set logarithmic axes with a few round numbers on them."""
+    axes.set(xscale="log", yscale="log", xlabel="epsilon (smaller is more private)", ylim=limits)
+    axes.set_xticks(epsilons, [f"{epsilon:g}" for epsilon in epsilons])
+    axes.minorticks_off()
+    numbers = [digit * 10.0**power for power in range(-3, 2) for digit in (1, 2, 3, 5)]
+    shown = [value for value in numbers if _within(value, limits)]
+    axes.set_yticks(shown, [f"{value:g}" for value in shown])
 
 
 def _within(value: float, limits: tuple[float, float]) -> bool:
@@ -74,11 +128,15 @@ def _within(value: float, limits: tuple[float, float]) -> bool:
 
 
 def main() -> None:
-    """Write a picture per table; the same numbers give the same file."""
-    mpl.rcParams.update({"svg.hashsalt": "dpkernel", "svg.fonttype": "none"})
-    for table, methods in read(ROOT / "benchmarks/results/rivals.csv").items():
-        path = ROOT / "docs/pictures" / f"rivals_{table}.svg"
-        picture(table, methods).savefig(path, metadata={"Date": None})
+    """Write all pictures; the same numbers give the same files."""
+    mpl.rcParams.update({"svg.hashsalt": "dpkernel"})
+    found = read(ROOT / "benchmarks/results/rivals.csv")
+    figures = {f"rivals_{table}": picture(table, methods) for table, methods in found.items()}
+    for kind, (ending, colours) in itertools.product(KINDS, THEMES.items()):
+        figures[f"rivals_{kind}{ending}"] = overview(found, kind, *colours)
+    for name, figure in figures.items():
+        path = ROOT / "docs/pictures" / f"{name}.svg"
+        figure.savefig(path, metadata={"Date": None})
         print("written:", path.relative_to(ROOT))
 
 

@@ -229,6 +229,12 @@ class PrivateKernelClassifier(MarginClassifier):
     n_features_in_, feature_names_in_
         The number and the names of the columns.
 
+    See Also
+    --------
+    PrivateKernelSVC : A hinge loss, with noise on the coefficients.
+    PrivateSGDClassifier : Any loss, by stochastic gradient descent.
+    PrivateKernelRegressor : The same for numbers.
+
     Notes
     -----
     Guarantee

@@ -112,6 +112,11 @@ class PrivateCurator(FunctionModel):
     n_features_in_, feature_names_in_
         The number and the names of the columns.
 
+    See Also
+    --------
+    PrivateGridRegressor : All values on a grid, in one release.
+    PrivateKernelRegressor : A model that is released, and predicts at no further cost.
+
     Notes
     -----
     Guarantee

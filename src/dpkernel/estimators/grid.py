@@ -78,6 +78,11 @@ class PrivateGridRegressor(FunctionModel, KernelModel):
     n_features_in_, feature_names_in_
         The number and the names of the columns.
 
+    See Also
+    --------
+    PrivateCurator : Answers for any points, as they are asked.
+    PrivateKernelRegressor : A model on features, for any number of columns.
+
     Notes
     -----
     Guarantee

@@ -121,6 +121,12 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
     n_features_in_, feature_names_in_
         The number and the names of the columns.
 
+    See Also
+    --------
+    PrivateKernelRegressor : More accurate on most tables: it learns its kernel.
+    PrivateSketchedRidge : A sketch that can be fitted again at no further cost.
+    GramStatistics : The sums of such a fit, gathered piece by piece.
+
     Notes
     -----
     Guarantee

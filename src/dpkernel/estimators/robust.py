@@ -221,6 +221,11 @@ class PrivateQuantileRegressor(RobustModel):
     n_features_in_, feature_names_in_
         The number and the names of the columns.
 
+    See Also
+    --------
+    PrivateKernelRegressor : The mean, with one law for all its errors.
+    PrivateHuberRegressor : A robust mean, with a fixed kernel.
+
     Notes
     -----
     Guarantee
@@ -447,6 +452,11 @@ class PrivateHuberRegressor(RobustModel):
         The public map from a row to its features.
     n_features_in_, feature_names_in_
         The number and the names of the columns.
+
+    See Also
+    --------
+    PrivateKernelRegressor : More accurate on most tables: it learns its kernel.
+    PrivateQuantileRegressor : Quantiles, such as the median.
 
     Notes
     -----

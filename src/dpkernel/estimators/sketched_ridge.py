@@ -83,6 +83,10 @@ class PrivateSketchedRidge(RegressorMixin, MultiOutputMixin, KernelModel):
     n_features_in_, feature_names_in_
         The number and the names of the columns.
 
+    See Also
+    --------
+    PrivateKernelRidge : The same model from noisy sums.
+
     Notes
     -----
     Guarantee

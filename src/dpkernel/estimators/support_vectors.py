@@ -72,6 +72,11 @@ class PrivateKernelSVC(PrivateKernelClassifier):
     n_features_in_, feature_names_in_
         The number and the names of the columns.
 
+    See Also
+    --------
+    PrivateKernelClassifier : The first classifier to try.
+    PrivateKernelSVR : The same for numbers.
+
     Notes
     -----
     Guarantee
@@ -199,6 +204,11 @@ class PrivateKernelSVR(RobustModel):
         The public map from a row to its features.
     n_features_in_, feature_names_in_
         The number and the names of the columns.
+
+    See Also
+    --------
+    PrivateKernelRegressor : The first regressor to try.
+    PrivateKernelSVC : The same for classes.
 
     Notes
     -----

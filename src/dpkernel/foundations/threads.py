@@ -6,18 +6,20 @@ Results come in the order of the blocks, so their sums do not depend on which th
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, TypeVar
 
 from threadpoolctl import ThreadpoolController
 
-_MOST_THREADS = 8
-_MOST_BYTES = 1 << 28  # largest total size of the blocks that are processed at one time
+_MOST_THREADS = 16
+_LEAST_BYTES = 1 << 28  # blocks that are processed at one time may take so much, or
+_SHARE = 1 / 64  # this share of main memory, if that is more
 
 _taken = threading.Lock()
 T = TypeVar("T")
@@ -28,15 +30,15 @@ def block_threads(n_blocks: int, bytes_a_block: int) -> Iterator[int]:
     """Yield how many blocks may be processed at the same time; they share the threads of BLAS.
 
     This is the number of threads that BLAS may use now (one under OPENBLAS_NUM_THREADS=1), but at
-    most 8, and such that all blocks together take at most 256 MB. It is 1 if BLAS is unknown, or if
-    another pass in this process already uses the threads.
+    most 16, and such that all blocks together take at most 256 MB or a small share of main memory.
+    It is 1 if BLAS is unknown, or if another pass in this process already uses the threads.
     """
     if n_blocks < 2 or not _taken.acquire(blocking=False):
         yield 1
         return
     try:
         blas, spare = _blas()
-        threads = max(1, min(spare, n_blocks, _MOST_THREADS, _MOST_BYTES // bytes_a_block))
+        threads = max(1, min(spare, n_blocks, _MOST_THREADS, _most_bytes() // bytes_a_block))
         with blas.limit(limits=spare // threads) if threads > 1 else contextlib.nullcontext():
             yield threads
     finally:
@@ -68,6 +70,15 @@ def in_threads(
                 yield running.popleft().result()
             running.append(pool.submit(work, *task))
         yield from (future.result() for future in running)
+
+
+@cache
+def _most_bytes() -> int:
+    """Return how much the blocks that are processed at one time may take."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        return max(_LEAST_BYTES, int(_SHARE * memory))
+    return _LEAST_BYTES
 
 
 def _blas() -> tuple[ThreadpoolController, int]:

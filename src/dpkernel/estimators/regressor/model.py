@@ -97,6 +97,13 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
     n_features_in_, feature_names_in_
         The number and the names of the columns.
 
+    See Also
+    --------
+    PrivateQuantileRegressor : Quantiles and prediction intervals.
+    PrivateKernelRidge : One pass over a table of any size.
+    PrivateHuberRegressor : One robust fit, with a fixed kernel.
+    PrivateKernelClassifier : The same for classes.
+
     Notes
     -----
     Guarantee

@@ -80,6 +80,11 @@ class PrivateSGDClassifier(LabelModel, SGDModel):
     n_features_in_, feature_names_in_
         The number and the names of the columns.
 
+    See Also
+    --------
+    PrivateKernelClassifier : More accurate on most tables, with nothing to tune.
+    PrivateSGDRegressor : The same for numbers.
+
     Notes
     -----
     Guarantee

@@ -96,6 +96,11 @@ class PrivateSGDRegressor(RegressorMixin, MultiOutputMixin, SGDModel):
     n_features_in_, feature_names_in_
         The number and the names of the columns.
 
+    See Also
+    --------
+    PrivateKernelRegressor : More accurate on most tables, with nothing to tune.
+    PrivateSGDClassifier : The same for classes.
+
     Notes
     -----
     Guarantee

@@ -17,7 +17,7 @@ from dataclasses import asdict, replace
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.linalg import eigh
+from scipy.linalg import lapack, solve_banded
 from sklearn.base import RegressorMixin
 
 from dpkernel.foundations.errors import ParameterError, parameter_message
@@ -40,13 +40,28 @@ from dpkernel.proof.papers.lee_park_ahn_2025.features import OnFourierFeatures, 
 
 
 def ridge_path(gram: Array, cross: Array, regularisations: Sequence[float]) -> Array:
-    """Return (C~ + lambda I)^-1 u~, one column per lambda, by one eigendecomposition.
+    """Return (C~ + lambda I)^-1 u~, one column per lambda, by one reduction to a tridiagonal matrix.
 
     C~ may be indefinite; the paper does not repair it.
     """
-    values, vectors = eigh(gram)
-    shifted = values[:, None] + np.asarray(regularisations, dtype=np.float64)[None, :]
-    return np.asarray(vectors @ ((vectors.T @ cross)[:, None] / shifted))
+    if len(gram) == 1:
+        return np.asarray(cross[:, None] / (gram[0, 0] + np.asarray(regularisations)))
+    # C~ = Q T Q^T, where Q leaves the first coordinate alone; its reflectors stand below T
+    packed, diagonal, beside, tau, _ = lapack.dsytrd(gram, lower=1)
+    reflectors, n = packed[1:, :-1], len(gram)
+
+    def rotate(columns: Array, transpose: str) -> Array:
+        inner = lapack.dormqr("L", transpose, reflectors, tau, columns[1:], 64 * n)[0]
+        return np.vstack([columns[:1], inner])
+
+    turned = rotate(np.array(cross)[:, None], "T")
+    bands = np.zeros((3, n))
+    bands[0, 1:] = bands[2, :-1] = beside
+    paths = []
+    for regularisation in regularisations:
+        bands[1] = diagonal + regularisation
+        paths.append(solve_banded((1, 1), bands, turned))
+    return rotate(np.hstack(paths), "N")
 
 
 class _Statistics(Published):

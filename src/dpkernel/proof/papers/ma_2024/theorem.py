@@ -40,7 +40,9 @@ def theorem_12(
     decay: float = 1.0,
     sign: str = "printed",
 ) -> PrintedClaim:
-    r"""Return the epsilon and delta of Theorem 12::
+    r"""Return the epsilon and delta of Theorem 12.
+
+    They are::
 
         epsilon = 64 c_L sqrt(kappa) (h - m) m n^(nu - 1/2) / C_h
                   + (32 c_L + 2) sqrt(kappa) n^(2 nu - 1/2) / C_h^2
