@@ -105,7 +105,7 @@ def _inputs(schema: Schema) -> str:
 def _table(columns: list[ColumnCounts], *, narrow: bool) -> Any:
     table = Table(box=None, pad_edge=False)
     for name in ("column",) if narrow else ("column", "declared"):
-        table.add_column(name, overflow="ellipsis", no_wrap=True, min_width=16)
+        table.add_column(name, overflow="ellipsis", no_wrap=True, min_width=None if narrow else 16)
     for name in ("missing", "unreadable", "outside"):
         table.add_column(name, justify="right", no_wrap=True, min_width=min(len(name) + 1, 10))
     width = 14 if any(counts.rule.imputed for counts in columns) else 10

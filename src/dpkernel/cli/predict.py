@@ -142,7 +142,7 @@ class _Predictor:
     ) -> None:
         self._model, self._std, self._interval = model, deviations, interval
         last = model.steps_[-1][1] if isinstance(model, PrivatePipeline) else model
-        self._quantile = getattr(last, "quantile", 0.5)
+        self._quantile: Any = getattr(last, "quantile", 0.5)
         if sum((probabilities, deviations, interval is not None)) > 1:
             raise ParameterError("Choose one of --probabilities, --deviations and --interval.")
         self._proba = probabilities

@@ -115,6 +115,10 @@ class CellCounts:
                 return found
         return make(budget)
 
+    def of_table(self) -> CellCounts:
+        """Return the counts for a fit to a table in which each person is one row."""
+        return replace(self, of_people=False)
+
     def fingerprint(self, key: bytes) -> str:
         """Return a keyed fingerprint of the counts."""
         return hashlib.blake2b(self.counts.tobytes(), key=key, digest_size=32).hexdigest()

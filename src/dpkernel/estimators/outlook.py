@@ -38,6 +38,7 @@ from dpkernel.privacy.profiles import GaussianProfile, gaussian_mu
 _WAVES = 200
 _SMOOTHNESS = 0.6  # the length scale of the function on the unit box, divided by sqrt(d)
 _SMOOTHNESS_OF_SCORES = 2.0  # the same for classes
+_MOST_COMPONENTS = 100  # of the inputs, for classes
 _DECAY = 1.0  # of classes: the variance of the k-th component of the inputs falls like k^-_DECAY
 _TEST_ROWS = 2000
 MOST_ROWS = 4000  # more rows are stood in for by a larger budget
@@ -255,14 +256,15 @@ class _Design:
         """Return rows whose columns are uniform on [-1, 1]; for classes they are correlated."""
         if self.task != "classification":
             return draw.uniform(-1, 1, (n_rows, self._n_inputs))
-        return np.asarray(2 * ndtr(draw.normal(size=(n_rows, self._n_inputs)) @ self._mixing) - 1)
+        components = draw.normal(size=(n_rows, len(self._mixing)))
+        return np.asarray(2 * ndtr(components @ self._mixing) - 1)
 
     @cached_property
     def _mixing(self) -> Array:
-        """The matrix that makes correlated normal columns out of independent ones."""
-        d = self._n_inputs
-        turned, _ = np.linalg.qr(np.random.default_rng(d).normal(size=(d, d)))
-        turned = turned * np.arange(1.0, d + 1) ** (-_DECAY / 2)
+        """The matrix that makes correlated normal columns out of a few independent ones."""
+        d, few = self._n_inputs, min(self._n_inputs, _MOST_COMPONENTS)
+        turned, _ = np.linalg.qr(np.random.default_rng(d).normal(size=(d, few)))
+        turned = turned * np.arange(1.0, few + 1) ** (-_DECAY / 2)
         return np.asarray((turned / np.linalg.norm(turned, axis=1)[:, None]).T)
 
     def function(self, draw: np.random.Generator) -> Callable[[Array], Array]:

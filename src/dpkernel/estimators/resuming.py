@@ -28,6 +28,9 @@ class Beside(Protocol):
     def fingerprint(self, key: bytes) -> str:
         """Return a keyed fingerprint of the data behind the release."""
 
+    def of_table(self) -> Beside:
+        """Return the same release beside a fit to a table in which each person is one row."""
+
 
 class Resumable:
     """Base class of estimators whose fit can go on from a resume file."""

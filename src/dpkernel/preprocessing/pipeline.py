@@ -166,7 +166,7 @@ class PrivatePipeline(PrivateEstimator):
             table, y, record = self._people(table, y, People.of(groups), self.noise)
             n_rows = n_rows_of(table)
             if self._beside is not None:  # for the steps, the records are the rows of this table
-                self._beside = replace(self._beside, of_people=False)
+                self._beside = self._beside.of_table()
         budgets, plans = self._shared_plans(table, y, len(front), request, weights)
         ledger = Ledger(neighbours=relation) if self.ledger is None else self.ledger
         _count_fit(self)

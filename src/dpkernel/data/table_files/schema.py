@@ -210,7 +210,7 @@ class ColumnRule:
         return found, states
 
     def clipped(self, found: Array) -> Array:
-        """Return numbers clipped to the interval, with missing ones replaced, or NaN for a fit to."""
+        """Return numbers clipped to the interval; missing ones are replaced, or left to the fit."""
         if not isinstance(self.values, Interval):
             return found
         if self.stand_in is not None:
@@ -479,6 +479,11 @@ def _rule(name: str, table: Any, file: str, empty: Empty) -> ColumnRule:
         raise ParameterError(
             f"Column {name!r} of {file} must be a table with low and high, or levels, and optionally"
             " missing, empty, format, limits and indicator."
+        )
+    if not table:
+        raise ParameterError(
+            f"Column {name!r} of {file} is not filled in. State low and high, or levels, or list the"
+            " column in 'ignore'."
         )
     levels, low, high = (table.get(key) for key in ("levels", "low", "high"))
     if (levels is None) == (low is None or high is None):
