@@ -11,7 +11,16 @@ import numpy as np
 import pytest
 
 from cli_tables import inside
-from dpkernel import Budget, Ledger, Neighbours, People, PrivateKernelRidge, estimators, load
+from dpkernel import (
+    AddRemove,
+    Budget,
+    Ledger,
+    Neighbours,
+    People,
+    PrivateKernelRidge,
+    estimators,
+    load,
+)
 from dpkernel.cli.options import TASKS
 from dpkernel.data.domain import Interval, Levels
 from dpkernel.data.table_files import ColumnRule, Schema, encode_table, open_table
@@ -186,6 +195,13 @@ def test_shares_of_people_are_part_of_the_fit_of_people(tmp_path, record, relati
     off = 6 * found["deviation"]
     assert found["shares"]["x"]["missing"] == pytest.approx(0.25, abs=off)
     assert found["shares"]["z"]["unreadable"] == pytest.approx(0.5, abs=off)
+
+
+def test_shares_are_not_told_where_their_number_is_private(tmp_path):
+    rows = encoded(tmp_path / "t.csv", table())
+    model = PrivateKernelRidge(bounds=SCHEMA.domain(), y_bounds=(0, 1), neighbours=AddRemove(N + 9))
+    model._fit_beside(*rows.training_data(), counts_of(rows))
+    assert LABEL not in [release.label for release in model.certificate_.releases]
 
 
 def test_the_ledger_refuses_before_anything_is_drawn(tmp_path):

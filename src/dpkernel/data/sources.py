@@ -15,7 +15,7 @@ from dpkernel.data.blocks import BlockStream, checked_blocks, library_of
 from dpkernel.data.cells import as_numbers, shape_of
 from dpkernel.data.domain import Levels
 from dpkernel.data.labels import label_codes
-from dpkernel.foundations.errors import DataError, ParameterError
+from dpkernel.foundations.errors import DataError, NoRowsError, ParameterError
 from dpkernel.foundations.types import Array
 
 Encode = Callable[[Any], Array]
@@ -101,6 +101,8 @@ class _Wanted:
     def stream(self, X: BlockStream, y: Any) -> Source:
         if y is not None:
             raise ParameterError("A BlockStream contains its targets. Leave y out.")
+        if not X.n_rows:
+            raise NoRowsError("X has no rows.")
         if self.again and not X.can_be_read_again:
             raise ParameterError(
                 f"{self.owner} reads the table several times, but this stream can be read only once."

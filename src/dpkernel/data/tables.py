@@ -21,7 +21,7 @@ from sklearn.utils import check_array, check_consistent_length, column_or_1d
 from sklearn.utils.validation import validate_data
 
 from dpkernel.data.cells import NOT_A_NUMBER, as_numbers, as_table, cell_columns, shape_of
-from dpkernel.foundations.errors import DataError, DataTypeError
+from dpkernel.foundations.errors import DataError, DataTypeError, NoRowsError
 from dpkernel.foundations.types import Array
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -52,6 +52,11 @@ _SAFE_STARTS = (
     "Feature names are only supported if all input features have string names",
 )
 _SAME_NAME = "Two columns of X have the same name. Give each column its own name."
+_SIZES = (  # of messages about shapes, and what stands in for the number of rows
+    (re.compile(r": \[[\d, ]+\]"), ""),
+    (re.compile(r"\(\d+,"), "(n,"),
+    (re.compile(r"n_rows=\d+"), "n_rows"),
+)
 NO_TARGET = "no_validation"  # stands for y if there is none, as in scikit-learn
 _CHECKED_ROWS = 1 << 16  # rows that are searched for missing values at one time
 
@@ -130,6 +135,22 @@ def _checked(
         check_consistent_length(table, target)
     validate_data(estimator, named, skip_check_array=True, reset=reset)
     return summed_duplicates(table), target
+
+
+@contextlib.contextmanager
+def sizes_hidden() -> Iterator[None]:
+    """Let no message about a table tell its number of rows, where that is private."""
+    try:
+        yield
+    except NoRowsError:
+        raise
+    except DataError as error:
+        found, text = type(error), str(error)
+    else:
+        return
+    for pattern, words in _SIZES:
+        text = pattern.sub(words, text)
+    raise found(text)
 
 
 def check_columns(estimator: Any, X: Any, *, reset: bool = True) -> list[Any]:
@@ -227,6 +248,8 @@ def as_floats(values: Any, name: str) -> Array:
 
 def _own_words(error: Exception, X: Any) -> DataError:
     text = str(error)
+    if text.startswith("Found array with 0 sample(s)"):
+        return NoRowsError(text)
     if any(pattern.fullmatch(text) for pattern in _SAFE) or text.startswith(_SAFE_STARTS):
         return DataError(text)
     if "Expected 2D" in text or (sparse.issparse(X) and X.ndim != 2):

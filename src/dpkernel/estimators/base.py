@@ -43,15 +43,16 @@ from dpkernel.data.people import (
     row_numbers,
     table_of_people,
 )
-from dpkernel.data.places import in_places
+from dpkernel.data.places import in_places, one_row
 from dpkernel.data.sources import Source
-from dpkernel.data.tables import checked_table, framed, without_traps
+from dpkernel.data.tables import checked_table, framed, sizes_hidden, without_traps
 from dpkernel.data.weights import with_sample_weight
 from dpkernel.estimators.resuming import Beside, Resumable
 from dpkernel.estimators.surroundings import learned_before
 from dpkernel.foundations.errors import (
     BudgetExceededError,
     DataError,
+    NoRowsError,
     ParameterError,
     PrivacyWarning,
     parameter_message,
@@ -282,14 +283,8 @@ class PrivateEstimator(Resumable, CountedClones):
                 "sample_weight is a weight per row, but with groups the rows of a person become one"
                 " record, and how many rows a person has is private. Leave out one of the two."
             )
-        beside = self._beside
-        record = ""
-        if not relation.n_is_public:
-            table, record = self._open_places(X, y, groups, sample_weight)
-        elif groups is not None:
-            table, record = self._open_people(X, y, People.of(groups))
-        else:
-            table = self._weighted_table(X, y, sample_weight)
+        table, record = self._open_whole(X, y, groups, sample_weight, relation)
+        beside = self._beside if relation.n_is_public else None  # it tells shares of their number
 
         if beside is not None and beside.of_people != (groups is not None):
             beside = None  # it is calibrated for other records
@@ -302,6 +297,16 @@ class PrivateEstimator(Resumable, CountedClones):
         plan = make(budget) if beside is None else beside.joined(make, budget, relation)
         plan.record, plan.in_places = record, not relation.n_is_public
         return budget, plan
+
+    def _open_whole(
+        self, X: Any, y: Any, groups: Any, sample_weight: Any, relation: Neighbours
+    ) -> tuple[Any, str]:
+        """Return the opened table of the records that are protected, and how people became records."""
+        if not relation.n_is_public:
+            return self._open_places(X, y, groups, sample_weight)
+        if groups is not None:
+            return self._open_people(X, y, People.of(groups))
+        return self._weighted_table(X, y, sample_weight), ""
 
     def _weighted_table(self, X: Any, y: Any, sample_weight: Any) -> Any:
         """Return the opened table, with the weights of its rows if there are any."""
@@ -353,12 +358,22 @@ class PrivateEstimator(Resumable, CountedClones):
 
     def _open_places(self, X: Any, y: Any, groups: Any, sample_weight: Any) -> tuple[Source, str]:
         """Return the records at secret places of a table of public length (``data/places.py``)."""
-        n_max, record = self._n_max(), ""
-        people = None if groups is None else People.of(groups)
+        n_max = self._n_max()
+        with sizes_hidden():
+            try:
+                table, record = self._open_records(X, y, groups, sample_weight)
+            except NoRowsError:
+                table, record = self._open_no_records(X, y, groups)
+        return in_places(table, n_max, secret_order(self._order_noise())), record
+
+    def _open_records(self, X: Any, y: Any, groups: Any, sample_weight: Any) -> tuple[Source, str]:
+        """Return the opened table of records, and how the rows of a person became one."""
+        people, record = None if groups is None else People.of(groups), ""
         if people is not None and people.record == "all":
             raise ParameterError(
                 "People(ids, record='all') needs a public number of people. Use record='near' or"
-                " record='one' with neighbours='add-remove'."
+                " record='one' with neighbours='add-remove'. Or use 'zero-out', which hides what the"
+                " rows of a person say, but not how many people there are."
             )
         if library_of(X) == "torch":
             X, y = (v.detach().cpu().numpy() if library_of(v) == "torch" else v for v in (X, y))
@@ -369,14 +384,26 @@ class PrivateEstimator(Resumable, CountedClones):
             rule = self._person_rule(ids.record)
             X, y = table_of_people(self, X, y, ids.ids, rule, _as_they_come)
             record = "" if people is None else rule.record
-        table = self._weighted_table(X, y, sample_weight)
-        return in_places(table, n_max, secret_order(self._order_noise())), record
+        return self._weighted_table(X, y, sample_weight), record
+
+    def _open_no_records(self, X: Any, y: Any, groups: Any) -> tuple[Source, str]:
+        """Return an opened table without records, which is fitted like any other."""
+        rule = self._person_rule("one" if groups is None else People.of(groups).record)
+        classes = rule.target if isinstance(rule.target, Levels) else None
+        table = self._open_table(*one_row(X, y, classes))
+        table = replace(table, n_rows=0, X=table.X[:0], y=table.y[:0])
+        return table, "" if groups is None else rule.record
 
     def _n_max(self) -> int:
         """Return the declared number of places."""
         own = self.get_params(deep=False)
         declared = getattr(own.get("bounds"), "n_max", None)
         found = self.neighbours.n_max if isinstance(self.neighbours, AddRemove) else declared
+        if declared not in (None, found):
+            raise ParameterError(
+                f"{type(self).__name__} was given two numbers of records: neighbours=AddRemove({found})"
+                f" and a domain with n_max={declared}. State it once, or the same number twice."
+            )
         if found is None:
             raise ParameterError(
                 parameter_message(

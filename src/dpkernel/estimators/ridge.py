@@ -252,7 +252,10 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
     def _check_places(self) -> None:
         super()._check_places()
         if self.folds > 1:
-            allowed, advice = "1 with neighbours='add-remove'", "Or use 'zero-out' with folds."
+            allowed, advice = (
+                "1 with neighbours='add-remove'",
+                "Or use 'zero-out', which hides what a record says, but not how many there are.",
+            )
             raise ParameterError(
                 parameter_message(type(self).__name__, "folds", allowed, self.folds, advice)
             )

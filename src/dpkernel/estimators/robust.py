@@ -12,7 +12,9 @@ from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.metrics import d2_pinball_score
 from sklearn.utils.validation import check_is_fitted
 
+from dpkernel.data.cells import shape_of
 from dpkernel.data.domain import Domain, Interval, Intervals
+from dpkernel.data.people import is_in_memory
 from dpkernel.data.sources import Source, open_source
 from dpkernel.estimators.base import FitPlan, Fitted, interval_of
 from dpkernel.estimators.feature_choice import is_auto
@@ -21,7 +23,7 @@ from dpkernel.estimators.objective_model import ObjectiveModel, Problems, Task
 from dpkernel.estimators.records import Targets
 from dpkernel.estimators.regressor.fitting import FIXED_FEATURES, Sizes
 from dpkernel.estimators.regressor.quantiles import QuantileFitting
-from dpkernel.foundations.errors import ParameterError, parameter_message
+from dpkernel.foundations.errors import DataError, ParameterError, parameter_message
 from dpkernel.foundations.types import JSON, Array, Budget, Neighbours, is_real
 from dpkernel.foundations.validation import Choice, Kind, Real
 from dpkernel.models.features.learned import MOST
@@ -317,6 +319,14 @@ class PrivateQuantileRegressor(RobustModel):
     @property
     def _single(self) -> bool:
         return np.ndim(self.quantile) == 0
+
+    def _open_table(self, X: Any, y: Any) -> Source:
+        if not self._single and is_in_memory(X) and shape_of(y)[1:] not in ((), (1,)):
+            raise DataError(
+                "Several quantiles are those of one target: y of shape (n,). For several targets, pass"
+                " one quantile at a time, or fit one model per target, with a shared ledger."
+            )
+        return super()._open_table(X, y)
 
     def _make_plan(self, table: Source, budget: Budget, relation: Neighbours) -> FitPlan:
         target = interval_of(self.y_bounds, self.bounds, type(self).__name__)

@@ -60,8 +60,8 @@ class PrivateSketchedRidge(RegressorMixin, MultiOutputMixin, KernelModel):
         noise that multiplies the data. The certificate names this assumption.
     bounds, y_bounds, ledger, noise, random_state
         See ``PrivateKernelRidge``.
-    neighbours : {"replace-one", "zero-out"}
-        The neighbouring relation of the guarantee.
+    neighbours
+        See ``PrivateKernelRidge``.
     verbose : bool
         Show a progress bar.
 
@@ -190,6 +190,8 @@ class PrivateSketchedRidge(RegressorMixin, MultiOutputMixin, KernelModel):
         """
         return self._fit(X, y, groups, sample_weight, resume)
 
+    _places = True
+
     def _open_table(self, X: Any, y: Any) -> Source:
         return open_source(self, X, y)
 
@@ -227,9 +229,10 @@ class PrivateSketchedRidge(RegressorMixin, MultiOutputMixin, KernelModel):
         rows, columns = self.sketch_.shape
         root = np.sqrt(rows)
         scale = SketchScale(n_features, columns - n_features - 1, self.sketch_noise_, 1.0)
+        sketch, hidden = self.sketch_ * root, not self.certificate_.neighbours.n_is_public
         found = solve_sketch(
-            self.sketch_ * root,
-            self.certificate_.n_records,
+            sketch,
+            _size(sketch, self.sketch_noise_, self.certificate_.n_records, hidden),
             scale,
             regularisation=None if regularisation == "auto" else float(regularisation),
             spectrum=getattr(self.feature_map_, "spectrum", None),
@@ -302,10 +305,10 @@ class SketchPlan(FitPlan):
         """Release the sketch and solve for the model."""
         layout, mechanism, given = self.layout, self.mechanism, self.regularisation
         sketch = self.sums.sketch(mechanism, noise)
-        count = float(np.mean(sketch[:, -1] ** 2) - (mechanism.sigma * layout.units[-1]) ** 2)
+        noises = mechanism.sigma * layout.units
         found = solve_sketch(
             sketch,
-            released_size(count, self.source.n_rows, self.source.weighted),
+            _size(sketch, noises, self.source.n_rows, self.source.weighted),
             SketchScale(layout.n_features, layout.n_targets, layout.units, mechanism.sigma),
             regularisation=given,
             spectrum=getattr(self.features, "spectrum", None),
@@ -317,7 +320,7 @@ class SketchPlan(FitPlan):
                 "_domain": self.domain,
                 "feature_map_": self.features,
                 "sketch_": sketch / np.sqrt(mechanism.rows),
-                "sketch_noise_": mechanism.sigma * layout.units,
+                "sketch_noise_": noises,
                 "_several": several,
                 **_solution(found, several),
             },
@@ -339,6 +342,12 @@ class SketchPlan(FitPlan):
             _statistics(found, self.domain.target.half_width**2),
             "Gaussian mixing of feature rows, targets and a constant; " + mechanism.reference,
         )
+
+
+def _size(sketch: Array, noises: Array, n_rows: int, weighted: bool) -> float:
+    """Return the number of records, or of weighted ones the sum of their weights in the sketch."""
+    count = float(np.mean(sketch[:, -1] ** 2) - noises[-1] ** 2)
+    return released_size(count, n_rows, weighted)
 
 
 def _solution(found: SketchedSolution, several: bool) -> dict[str, Any]:

@@ -202,8 +202,7 @@ class Fitting(FitPlan):
             features = self._for_the_box
             return features, [self._mean(j, features.n_outputs, noise) for j in targets]
         features = self._for_the_box if self._layout is None else self._for_the_inputs(noise)
-        width = features.n_outputs * np.dtype(self._dtype).itemsize + 8 * (len(targets) + 1)
-        rows = self._passes.then(to_features, features, bytes_a_row=width)
+        rows = self._passes.featured(features, self._dtype, 8 * (len(targets) + 1))
         return features, [self._one_target(j, rows, features, noise) for j in targets]
 
     def _mean(self, column: int, n_outputs: int, noise: Noise) -> State:
@@ -397,16 +396,6 @@ def _to_unit(
     found = weight_column(y, weighted)
     found = np.column_stack([target.to_unit(found[:, :-1]), found[:, -1]])
     return unit_inputs(X, domain, dtype), found
-
-
-def to_features(X: Array, y: Array, features: FeatureMap) -> Any:
-    """Return the features of a block of unit rows, and its targets and weights."""
-    with np.errstate(all="ignore"):  # a warning would reveal something about the data
-        rows = features.transform_block(X)
-    strange = np.asarray(~np.isfinite(rows).all(axis=1))
-    if strange.any():  # no kernel of this library does this; such a row has no effect
-        rows = np.where(strange[:, None], 0, rows).astype(rows.dtype)
-    return rows, y
 
 
 def count_targets(X: Array, y: Array, column: int) -> Any:

@@ -31,7 +31,6 @@ from dpkernel.estimators.regressor.fitting import (
     Sizes,
     count_targets,
     learned_numbers,
-    to_features,
 )
 from dpkernel.estimators.regressor.kernel_choice import SAMPLE, mixture_prior
 from dpkernel.estimators.regressor.learning import LearnedFitting, with_constant
@@ -142,8 +141,7 @@ class QuantileFitting(LearnedFitting):
 
     def _around(self, features: FeatureMap, centre: State, noise: Noise) -> Array:
         """Return the coefficients of every quantile, as columns."""
-        width = features.n_outputs * np.dtype(self._dtype).itemsize + 8
-        rows = self._passes.then(to_features, features, bytes_a_row=width)
+        rows = self._passes.featured(features, self._dtype, 16)
         spread = np.zeros(len(centre.coefficients))
         spread[0] = _MEAN_SIZE
         if self._needs_spread:
