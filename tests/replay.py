@@ -27,7 +27,7 @@ from dpkernel.data.domain import clip_rows
 from dpkernel.estimators.regressor import BudgetPlan, kernel_choice
 from dpkernel.estimators.rkhs import FunctionModel, FunctionProblem, FunctionTable
 from dpkernel.foundations.types import Neighbours
-from dpkernel.models.features import learned
+from dpkernel.models.features import learned, whitened
 from dpkernel.preprocessing import PrivateMinMaxScaler
 from dpkernel.privacy.mechanisms import REGISTRY, GaussianMixing, Mechanism
 from dpkernel.privacy.mechanisms.functional import NoisyFunction
@@ -105,14 +105,7 @@ class Replay:
         monkeypatch.setattr(
             objective_perturbation, "_newton", self._noted(objective_perturbation._newton)
         )
-        # what takes longer than a fit of a few rows: to ask BLAS for its threads, and thousands of
-        # public points from which the features for a law are computed
-        quick = {"block_threads": lambda *sizes: contextlib.nullcontext(1), "SAMPLE": 128}
-        for module in _modules():
-            for name in quick.keys() & vars(module).keys():
-                monkeypatch.setattr(module, name, quick[name])
-        monkeypatch.setattr(kernel_choice, "_GRADIENTS", 128)
-        monkeypatch.setattr(learned, "sizes_of", lambda n: (max(64, 2 * n), max(256, 8 * n)))
+        make_quick(monkeypatch)
         _accept_blank_rows(monkeypatch)
 
     def run(self, fit: Any) -> tuple[Any, list[Seen]]:
@@ -246,6 +239,21 @@ class Replay:
     def asked(self) -> dict[bytes, tuple[Any, float]]:
         """Return the points that a curator was asked since the last run began, and exact answers."""
         return dict(self._asked)
+
+
+def make_quick(monkeypatch: Any) -> None:
+    """Leave out what takes longer than a fit of a few rows and reads none of them.
+
+    That is to ask BLAS for its threads, and thousands of public points from which features are
+    computed.
+    """
+    quick = {"block_threads": lambda *sizes: contextlib.nullcontext(1), "SAMPLE": 128}
+    for module in _modules():
+        for name in quick.keys() & vars(module).keys():
+            monkeypatch.setattr(module, name, quick[name])
+    monkeypatch.setattr(kernel_choice, "_GRADIENTS", 128)
+    monkeypatch.setattr(whitened, "_SAMPLE", 256)
+    monkeypatch.setattr(learned, "sizes_of", lambda n: (max(64, 2 * n), max(256, 8 * n)))
 
 
 def _modules() -> list[types.ModuleType]:
