@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 # two workers with one BLAS thread each: more threads than cores only wait for each other
 TEST := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1
 
-.PHONY: help demo test test-slow coverage test-oldest torch test-torch check bench guard bench-accuracy rivals audit audit-long audit-diffprivlib mutants reproduce tables gallery lock clean front-door release-check
+.PHONY: help demo test test-slow coverage test-oldest torch test-torch check docs bench guard bench-accuracy rivals audit audit-long audit-diffprivlib mutants reproduce tables gallery report-picture lock clean front-door release-check
 
 help:
 	@echo "make demo         a CSV of patients to a private model, its report and an audit; results in demo/"
@@ -17,6 +17,7 @@ help:
 	@echo "make coverage     run the tests and show which lines they reach; pages in coverage-report/"
 	@echo "make test-oldest  run the tests with the oldest supported scikit-learn"
 	@echo "make check        style, strict types, documentation"
+	@echo "make docs         build the documentation as a site in docs/_build/html"
 	@echo "make front-door   one hostile row in every container to every callable: the full product, an hour"
 	@echo "make test-torch   run the tests of the torch pass, on the CPU (installs torch)"
 	@echo "make bench        measure speed, as ratios in one run"
@@ -30,6 +31,7 @@ help:
 	@echo "                  half an hour; MUTANTS='ID ...' for some of them, MUTANTS=--changed for what changed"
 	@echo "make tables       write the measured tables of the documentation from benchmarks/results"
 	@echo "make gallery      draw the pictures of the gallery again"
+	@echo "make report-picture  take the picture of the report in the README, with Chromium"
 	@echo "make release-check  build the packages in dist/, check them, and run the demonstration from the"
 	@echo "                  installed wheel in a fresh environment"
 	@echo "make reproduce    golden values from 100-digit arithmetic, and the papers' figures in reproduction/;"
@@ -77,6 +79,9 @@ check: $(VENV)/.installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(MAKE) docs
+
+docs: $(VENV)/.installed
 	$(BIN)/sphinx-build -q -W --keep-going -b html docs docs/_build/html
 
 bench: $(VENV)/.installed
@@ -133,6 +138,9 @@ tables: $(VENV)/.installed
 gallery: $(VENV)/.installed
 	$(BIN)/python tools/gallery.py
 	$(BIN)/python tools/rival_pictures.py
+
+report-picture: demo
+	$(BIN)/python tools/report_picture.py demo/report.html
 
 lock: $(VENV)/.installed
 	$(BIN)/python -m pip freeze --exclude-editable > constraints.txt

@@ -90,6 +90,14 @@ def set_cache(
     Limits change the time that a fit takes and not its result, except for SGD. It needs rows by
     their numbers; where these can't be kept, it reads the rows in a fixed order or refuses random
     batches.
+
+    Examples
+    --------
+    >>> import dpkernel
+    >>> dpkernel.set_cache(memory=10**8, disk=0)  # keep at most 100 MB, and nothing on the disk
+    CacheLimits(memory=100000000, disk=0, folder=None)
+    >>> dpkernel.set_cache()  # ask the machine again
+    CacheLimits(memory=None, disk=None, folder=None)
     """
     global _limits
     _limits = CacheLimits(memory, disk, None if folder is None else os.fspath(folder))

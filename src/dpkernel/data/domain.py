@@ -35,6 +35,12 @@ class Interval:
     ----------
     low, high : float
         The ends, finite, with low < high.
+
+    Examples
+    --------
+    >>> from dpkernel import Domain, Interval
+    >>> Domain((Interval(0, 110), Interval(0, 300))).to_unit([[55.0, 999.0]])
+    array([[0., 1.]])
     """
 
     low: float
@@ -151,6 +157,12 @@ class Levels:
     ----------
     values : tuple
         The different values, at least one. Numbers are compared in double precision.
+
+    Examples
+    --------
+    >>> from dpkernel import Domain, Interval, Levels
+    >>> Domain((Interval(0, 110), Levels(("north", "south")))).columns[1].values
+    ('north', 'south')
     """
 
     values: tuple[Level, ...]

@@ -32,6 +32,12 @@ class Neighbours(enum.Enum):
     ADD_REMOVE
         One record is added or removed. n is private, so nothing may divide by the true n or derive
         a size from it.
+
+    Examples
+    --------
+    >>> from dpkernel import Neighbours
+    >>> [relation.value for relation in Neighbours]
+    ['replace-one', 'zero-out', 'add-remove']
     """
 
     REPLACE_ONE = "replace-one"

@@ -213,6 +213,13 @@ class Gaussian(Isotropic):
     ----------
     length_scale : float or sequence of floats
         The length scale l: one number, or one number per column.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpkernel.models.kernels import Gaussian
+    >>> Gaussian(0.5)(np.array([[0.0, 0.5]]), np.array([[0.5, 0.5]])).round(4)
+    array([[0.6065]])
     """
 
     kind: ClassVar[str] = "gaussian"
@@ -263,6 +270,13 @@ class Matern12(_Matern):
     ----------
     length_scale : float or sequence of floats
         The length scale l: one number, or one number per column.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpkernel.models.kernels import Matern12
+    >>> Matern12(0.5)(np.array([[0.0, 0.5]]), np.array([[0.5, 0.5]])).round(4)
+    array([[0.3679]])
     """
 
     kind: ClassVar[str] = "matern12"
@@ -283,6 +297,13 @@ class Matern32(_Matern):
     ----------
     length_scale : float or sequence of floats
         The length scale l: one number, or one number per column.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpkernel.models.kernels import Matern32
+    >>> Matern32(0.5)(np.array([[0.0, 0.5]]), np.array([[0.5, 0.5]])).round(4)
+    array([[0.4834]])
     """
 
     kind: ClassVar[str] = "matern32"
@@ -303,6 +324,13 @@ class Matern52(_Matern):
     ----------
     length_scale : float or sequence of floats
         The length scale l: one number, or one number per column.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpkernel.models.kernels import Matern52
+    >>> Matern52(0.5)(np.array([[0.0, 0.5]]), np.array([[0.5, 0.5]])).round(4)
+    array([[0.524]])
     """
 
     kind: ClassVar[str] = "matern52"
@@ -328,6 +356,13 @@ class RationalQuadratic(Isotropic):
         The length scale l: one number, or one number per column.
     alpha : float
         The shape of the distribution of t^2.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpkernel.models.kernels import RationalQuadratic
+    >>> RationalQuadratic(0.5, alpha=2.0)(np.array([[0.0, 0.5]]), np.array([[0.5, 0.5]])).round(4)
+    array([[0.64]])
     """
 
     alpha: float = 1.0
@@ -363,6 +398,13 @@ class Laplace(ShiftInvariant):
     ----------
     length_scale : float or sequence of floats
         The length scale l: one number, or one number per column.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpkernel.models.kernels import Laplace
+    >>> Laplace(0.5)(np.array([[0.0, 0.5]]), np.array([[0.5, 0.5]])).round(4)
+    array([[0.3679]])
     """
 
     kind: ClassVar[str] = "laplace"
@@ -402,6 +444,13 @@ class Additive(ShiftInvariant):
         The length scale l: one number, or one number per column.
     base : ShiftInvariant
         The kernel of each column.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpkernel.models.kernels import Additive
+    >>> Additive(0.5)(np.array([[0.0, 0.5]]), np.array([[0.5, 0.5]])).round(4)
+    array([[0.8033]])
     """
 
     base: ShiftInvariant = field(default_factory=Gaussian)
@@ -468,6 +517,13 @@ class Linear(OnBox):
     ----------
     length_scale : float or sequence of floats
         The length scale l: one number, or one number per column.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpkernel.models.kernels import Linear
+    >>> Linear()(np.array([[0.0, 0.5]]), np.array([[0.5, 0.5]])).round(4)
+    array([[0.125]])
     """
 
     kind: ClassVar[str] = "linear"
@@ -497,6 +553,13 @@ class Polynomial(OnBox):
         The degree.
     offset : float
         The weight of lower degrees.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpkernel.models.kernels import Polynomial
+    >>> Polynomial(degree=2)(np.array([[0.0, 0.5]]), np.array([[0.5, 0.5]])).round(4)
+    array([[0.3164]])
     """
 
     degree: int = 2
@@ -554,6 +617,13 @@ class ArcCosine(OnBox):
         The length scale l: one number, or one number per column.
     degree : int
         0 or 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpkernel.models.kernels import ArcCosine
+    >>> ArcCosine()(np.array([[0.0, 0.5]]), np.array([[0.5, 0.5]])).round(4)
+    array([[0.1335]])
     """
 
     degree: int = 1

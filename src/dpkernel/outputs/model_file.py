@@ -103,6 +103,17 @@ def save(model: Any, path: str | Path, *, metadata: Mapping[str, Any] | None = N
     -------
     Path
         The path of the file.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> import numpy as np
+    >>> from dpkernel import PrivateKernelRidge, save
+    >>> X = np.random.default_rng(0).uniform(-1, 1, (500, 2))
+    >>> model = PrivateKernelRidge(bounds=(-1, 1), y_bounds=(-1, 1)).fit(X, X[:, 0])
+    >>> path = save(model, os.path.join(tempfile.mkdtemp(), "model.dpk"))
+    >>> path.suffix
+    '.dpk'
     """
     kind = type(model).__name__
     if _ESTIMATORS.get(kind) is not type(model):
@@ -139,6 +150,17 @@ def load(path: str | Path, *, max_bytes: int = MOST_BYTES) -> Any:
     Returns
     -------
     fitted estimator
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> import numpy as np
+    >>> from dpkernel import PrivateKernelRidge, load, save
+    >>> X = np.random.default_rng(0).uniform(-1, 1, (500, 2))
+    >>> model = PrivateKernelRidge(bounds=(-1, 1), y_bounds=(-1, 1)).fit(X, X[:, 0])
+    >>> path = save(model, os.path.join(tempfile.mkdtemp(), "model.dpk"))
+    >>> bool((load(path).predict(X) == model.predict(X)).all())
+    True
     """
     return _build(Path(path), _opened(Path(path), max_bytes), max_bytes)
 
@@ -161,6 +183,17 @@ def read_header(path: str | Path, *, max_bytes: int = MOST_BYTES) -> JSON:
     Returns
     -------
     dict
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> import numpy as np
+    >>> from dpkernel import PrivateKernelRidge, read_header, save
+    >>> X = np.random.default_rng(0).uniform(-1, 1, (500, 2))
+    >>> model = PrivateKernelRidge(bounds=(-1, 1), y_bounds=(-1, 1)).fit(X, X[:, 0])
+    >>> path = save(model, os.path.join(tempfile.mkdtemp(), "model.dpk"))
+    >>> read_header(path)["estimator"]
+    'PrivateKernelRidge'
     """
     header = _opened(Path(path), max_bytes, only_header=True).header
     return {**header, "schema": _schema(header)}
@@ -188,6 +221,17 @@ def verify_file(path: str | Path, *, max_bytes: int = MOST_BYTES) -> FileCheck:
         If the file is damaged or was changed.
     CertificateError
         If the parameters of the certificate do not support its claim.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> import numpy as np
+    >>> from dpkernel import PrivateKernelRidge, save, verify_file
+    >>> X = np.random.default_rng(0).uniform(-1, 1, (500, 2))
+    >>> model = PrivateKernelRidge(bounds=(-1, 1), y_bounds=(-1, 1)).fit(X, X[:, 0])
+    >>> path = save(model, os.path.join(tempfile.mkdtemp(), "model.dpk"))
+    >>> verify_file(path).proved.epsilon <= 1.0
+    True
     """
     archive = _opened(Path(path), max_bytes)
     model = _build(Path(path), archive, max_bytes)

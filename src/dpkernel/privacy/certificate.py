@@ -148,6 +148,17 @@ class Certificate:
     digest : str
         A hash of everything else. It reveals that a number was changed, but not by whom: whoever
         changes a number can also recompute the hash. Empty in certificates of older versions.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpkernel import PrivateKernelRidge
+    >>> X = np.random.default_rng(0).uniform(-1, 1, (500, 2))
+    >>> model = PrivateKernelRidge(bounds=(-1, 1), y_bounds=(-1, 1)).fit(X, X[:, 0])
+    >>> model.certificate_.verify().epsilon <= 1.0
+    True
+    >>> model.certificate_.private
+    True
     """
 
     subject: str

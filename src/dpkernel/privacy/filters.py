@@ -135,7 +135,15 @@ class Filter(ABC):
 
 
 class GaussianFilter(Filter):
-    """Add up mu^2 and report the total at the ceiling's delta."""
+    """Add up mu^2 and report the total at the ceiling's delta.
+
+    Examples
+    --------
+    >>> from dpkernel import Budget, Ledger
+    >>> ledger = Ledger(budget=Budget(1.0, 1e-6), accounting="gaussian")
+    >>> ledger.rule
+    'gaussian'
+    """
 
     name = "gaussian"
 
@@ -198,6 +206,13 @@ class RenyiFilter(Filter):
     Together, P(S) <= e^epsilon Q(S) + delta' + sum of t + (1 + e^epsilon) m. A tenth of delta is
     kept for the last two terms (less in ledgers of older versions), and a spend that would need
     more is refused. The split of delta depends on the ceiling alone, as a filter requires.
+
+    Examples
+    --------
+    >>> from dpkernel import Budget, Ledger
+    >>> ledger = Ledger(budget=Budget(1.0, 1e-6), accounting="renyi")
+    >>> ledger.rule
+    'renyi'
     """
 
     name = "renyi"
@@ -293,7 +308,15 @@ class RenyiFilter(Filter):
 
 
 class BasicFilter(Filter):
-    """Add up the epsilons and the deltas that the spends claim."""
+    """Add up the epsilons and the deltas that the spends claim.
+
+    Examples
+    --------
+    >>> from dpkernel import Budget, Ledger
+    >>> ledger = Ledger(budget=Budget(1.0, 1e-6), accounting="basic")
+    >>> ledger.rule
+    'basic'
+    """
 
     name = "basic"
 

@@ -128,6 +128,13 @@ class SeededNoise(NoiseSource):
     ----------
     seed : int
         Two sources with the same seed give the same noise. Every fit starts the stream again.
+
+    Examples
+    --------
+    >>> from dpkernel import PrivateKernelRidge, SeededNoise
+    >>> model = PrivateKernelRidge(bounds=(0, 1), y_bounds=(0, 1), noise=SeededNoise(0))
+    >>> model.fit([[0.1], [0.9]], [0.2, 0.8]).certificate_.private
+    False
     """
 
     def __init__(self, seed: int) -> None:

@@ -76,6 +76,17 @@ class PublicEigenfeatures(FeatureMap):
     References
     ----------
     Mercer's theorem; Williams & Seeger (2001) for eigenfunctions from samples.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpkernel.models.features import PublicEigenfeatures
+    >>> features = PublicEigenfeatures(50).build(2)
+    >>> phi = features.transform(np.array([[0.1, -0.4]]))
+    >>> phi.shape
+    (1, 50)
+    >>> bool(np.linalg.norm(phi) <= features.row_norm_bound * (1 + 1e-12))
+    True
     """
 
     kind: ClassVar[str] = "eigen"

@@ -64,6 +64,17 @@ class FourierFeatures(FeatureMap):
     ----------
     Rahimi & Recht (2007), in the paired form; Yu et al. (2016) for orthogonal blocks; Avron et al.
     (2016) for quasi-Monte Carlo.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpkernel.models.features import FourierFeatures
+    >>> features = FourierFeatures(n_components=50).build(2)
+    >>> phi = features.transform(np.array([[0.1, -0.4]]))
+    >>> phi.shape
+    (1, 50)
+    >>> bool(np.linalg.norm(phi) <= features.row_norm_bound * (1 + 1e-12))
+    True
     """
 
     kind: ClassVar[str] = "fourier"

@@ -15,7 +15,19 @@ from dpkernel.models.graph import Graph
 
 @register
 class LinearFeatures(FeatureMap):
-    r"""Linear features phi(x) = x / sqrt(d) for x in [-1, 1]^d, so that ||phi(x)|| <= 1."""
+    r"""Linear features phi(x) = x / sqrt(d) for x in [-1, 1]^d, so that ||phi(x)|| <= 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpkernel.models.features import LinearFeatures
+    >>> features = LinearFeatures().build(2)
+    >>> phi = features.transform(np.array([[0.1, -0.4]]))
+    >>> phi.shape
+    (1, 2)
+    >>> bool(np.linalg.norm(phi) <= features.row_norm_bound * (1 + 1e-12))
+    True
+    """
 
     kind: ClassVar[str] = "linear"
 

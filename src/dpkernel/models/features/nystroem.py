@@ -49,6 +49,17 @@ class PublicNystroem(FeatureMap):
     References
     ----------
     Williams & Seeger (2001).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpkernel.models.features import PublicNystroem
+    >>> features = PublicNystroem(50).build(2)
+    >>> phi = features.transform(np.array([[0.1, -0.4]]))
+    >>> phi.shape
+    (1, 50)
+    >>> bool(np.linalg.norm(phi) <= features.row_norm_bound * (1 + 1e-12))
+    True
     """
 
     kind: ClassVar[str] = "nystroem"

@@ -38,6 +38,17 @@ class PolynomialMap(FeatureMap):
         The weight of lower degrees. With 0, only degree p is left.
     length_scale : float or sequence of floats
         Columns are divided by it, after clipping.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpkernel.models.features import PolynomialMap
+    >>> features = PolynomialMap(degree=2).build(2)
+    >>> phi = features.transform(np.array([[0.1, -0.4]]))
+    >>> phi.shape
+    (1, 6)
+    >>> bool(np.linalg.norm(phi) <= features.row_norm_bound * (1 + 1e-12))
+    True
     """
 
     kind: ClassVar[str] = "polynomial"

@@ -66,6 +66,17 @@ class RandomProjection(FeatureMap):
     ----------
     Gaussian-process features by Cholesky factors: Lee, Park & Ahn; a finite base map is used here
     instead. Ailon & Chazelle (2009) for H S.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpkernel.models.features import RandomProjection
+    >>> features = RandomProjection(50).build(2)
+    >>> phi = features.transform(np.array([[0.1, -0.4]]))
+    >>> phi.shape
+    (1, 50)
+    >>> bool(np.linalg.norm(phi) <= features.row_norm_bound * (1 + 1e-12))
+    True
     """
 
     kind: ClassVar[str] = "projection"

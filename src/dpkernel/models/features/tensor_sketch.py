@@ -38,6 +38,17 @@ class TensorSketch(FeatureMap):
     References
     ----------
     Pham & Pagh (2013); the variance is from Avron, Nguyen & Woodruff (2014).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpkernel.models.features import TensorSketch
+    >>> features = TensorSketch(64).build(2)
+    >>> phi = features.transform(np.array([[0.1, -0.4]]))
+    >>> phi.shape
+    (1, 64)
+    >>> bool(np.linalg.norm(phi) <= features.row_norm_bound * (1 + 1e-12))
+    True
     """
 
     kind: ClassVar[str] = "tensor_sketch"

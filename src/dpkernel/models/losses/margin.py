@@ -17,7 +17,18 @@ from dpkernel.models.losses.base import TINY, MarginLoss, power_bend, register
 @register
 @dataclass(frozen=True)
 class Logistic(MarginLoss):
-    """Logistic loss log(1 + e^-u)."""
+    """Logistic loss log(1 + e^-u).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpkernel.models.losses import Logistic
+    >>> loss = Logistic()
+    >>> loss.value(np.array([1.0]), np.array([0.0, 1.0])).round(4)
+    array([0.6931, 0.3133])
+    >>> loss.lipschitz
+    1.0
+    """
 
     kind: ClassVar[str] = "logistic"
 
@@ -60,6 +71,16 @@ class SmoothedHinge(MarginLoss):
     ----------
     width : float
         The width of the parabola.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpkernel.models.losses import SmoothedHinge
+    >>> loss = SmoothedHinge()
+    >>> loss.value(np.array([1.0]), np.array([0.0, 1.0])).round(4)
+    array([0.75, 0.  ])
+    >>> loss.lipschitz
+    1.0
     """
 
     kind: ClassVar[str] = "smoothed_hinge"
@@ -111,6 +132,16 @@ class HuberisedHinge(MarginLoss):
     ----------
     half : float
         Half the width of the parabola.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpkernel.models.losses import HuberisedHinge
+    >>> loss = HuberisedHinge()
+    >>> loss.value(np.array([1.0]), np.array([0.0, 1.0])).round(4)
+    array([1.   , 0.125])
+    >>> loss.lipschitz
+    1.0
     """
 
     kind: ClassVar[str] = "huberised_hinge"
@@ -161,6 +192,16 @@ class SquaredHinge(MarginLoss):
     ----------
     reach : float
         The straight line begins at the margin -reach.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpkernel.models.losses import SquaredHinge
+    >>> loss = SquaredHinge()
+    >>> loss.value(np.array([1.0]), np.array([0.0, 1.0])).round(4)
+    array([0.5, 0. ])
+    >>> loss.lipschitz
+    2.0
     """
 
     kind: ClassVar[str] = "squared_hinge"
@@ -203,7 +244,18 @@ class SquaredHinge(MarginLoss):
 @register
 @dataclass(frozen=True)
 class Hinge(MarginLoss):
-    """Hinge loss max(0, 1 - u)."""
+    """Hinge loss max(0, 1 - u).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpkernel.models.losses import Hinge
+    >>> loss = Hinge()
+    >>> loss.value(np.array([1.0]), np.array([0.0, 1.0])).round(4)
+    array([1., 0.])
+    >>> loss.lipschitz
+    1.0
+    """
 
     kind: ClassVar[str] = "hinge"
 
@@ -245,6 +297,16 @@ class PowerHinge(MarginLoss):
     ----------
     q : float
         The exponent.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpkernel.models.losses import PowerHinge
+    >>> loss = PowerHinge()
+    >>> loss.value(np.array([1.0]), np.array([0.0, 1.0])).round(4)
+    array([1., 0.])
+    >>> loss.lipschitz
+    inf
     """
 
     kind: ClassVar[str] = "power_hinge"

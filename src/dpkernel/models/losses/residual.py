@@ -16,7 +16,18 @@ from dpkernel.models.losses.base import TINY, ResidualLoss, power_bend, register
 @register
 @dataclass(frozen=True)
 class Squared(ResidualLoss):
-    """Half the squared residual, r^2 / 2."""
+    """Half the squared residual, r^2 / 2.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpkernel.models.losses import Squared
+    >>> loss = Squared()
+    >>> loss.value(np.array([0.5]), np.array([0.0, 1.0])).round(4)
+    array([0.125, 0.125])
+    >>> loss.lipschitz
+    inf
+    """
 
     kind: ClassVar[str] = "squared"
 
@@ -58,6 +69,16 @@ class Huber(ResidualLoss):
     ----------
     threshold : float
         The residual at which the straight line begins.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpkernel.models.losses import Huber
+    >>> loss = Huber(0.1)
+    >>> loss.value(np.array([0.5]), np.array([0.0, 1.0])).round(4)
+    array([0.045, 0.045])
+    >>> loss.lipschitz
+    0.1
     """
 
     kind: ClassVar[str] = "huber"
@@ -105,6 +126,13 @@ class Pinball(ResidualLoss):
     ----------
     quantile : float
         The quantile to estimate, in (0, 1).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpkernel.models.losses import Pinball
+    >>> Pinball(0.9).value(np.array([0.5]), np.array([0.0, 1.0])).round(4)
+    array([0.45, 0.05])
     """
 
     kind: ClassVar[str] = "pinball"
@@ -153,6 +181,16 @@ class SmoothedPinball(ResidualLoss):
         The quantile to estimate, in (0, 1).
     width : float
         The width of the parabola.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpkernel.models.losses import SmoothedPinball
+    >>> loss = SmoothedPinball(0.9)
+    >>> loss.value(np.array([0.5]), np.array([0.0, 1.0])).round(4)
+    array([0.45, 0.05])
+    >>> loss.lipschitz
+    0.9
     """
 
     kind: ClassVar[str] = "smoothed_pinball"
@@ -211,6 +249,16 @@ class Absolute(ResidualLoss):
     ----------
     tube : float
         Half the width of the interval in which residuals cost nothing.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpkernel.models.losses import Absolute
+    >>> loss = Absolute()
+    >>> loss.value(np.array([0.5]), np.array([0.0, 1.0])).round(4)
+    array([0.5, 0.5])
+    >>> loss.lipschitz
+    1.0
     """
 
     kind: ClassVar[str] = "absolute"
@@ -259,6 +307,16 @@ class SmoothedInsensitive(ResidualLoss):
         Half the width of the interval in which residuals cost nothing.
     width : float
         The width of each parabola.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpkernel.models.losses import SmoothedInsensitive
+    >>> loss = SmoothedInsensitive()
+    >>> loss.value(np.array([0.5]), np.array([0.0, 1.0])).round(4)
+    array([0.35, 0.35])
+    >>> loss.lipschitz
+    1.0
     """
 
     kind: ClassVar[str] = "smoothed_insensitive"
@@ -324,6 +382,16 @@ class PowerAbsolute(ResidualLoss):
     ----------
     q : float
         The exponent.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpkernel.models.losses import PowerAbsolute
+    >>> loss = PowerAbsolute(1.5)
+    >>> loss.value(np.array([0.5]), np.array([0.0, 1.0])).round(4)
+    array([0.3536, 0.3536])
+    >>> loss.lipschitz
+    inf
     """
 
     kind: ClassVar[str] = "power_absolute"

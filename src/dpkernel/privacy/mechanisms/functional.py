@@ -74,6 +74,16 @@ class FunctionalGaussian(Mechanism):
     References
     ----------
     Hall, Rinaldo & Wasserman (2013).
+
+    Examples
+    --------
+    >>> from dpkernel import Budget, mechanisms
+    >>> accept = ("idealised-arithmetic",)
+    >>> mechanism = mechanisms.FunctionalGaussian.calibrate(
+    ...     1.0, Budget(1.0, 1e-6), dimension=50, accept=accept
+    ... )
+    >>> mechanism.profile().epsilon(1e-6) <= 1.0
+    True
     """
 
     sensitivity: Sensitivity

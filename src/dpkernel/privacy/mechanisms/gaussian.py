@@ -213,6 +213,16 @@ class Gaussian(_GridGaussian):
     References
     ----------
     Balle & Wang (2018), Theorem 8.
+
+    Examples
+    --------
+    >>> from dpkernel import Budget, Ledger, mechanisms
+    >>> mechanism = mechanisms.Gaussian.calibrate(1.0, Budget(1.0, 1e-6), dimension=3)
+    >>> mechanism.profile().epsilon(1e-6) <= 1.0
+    True
+    >>> noise = Ledger().spend(mechanism.profile(), "a sum")
+    >>> mechanism.release([1.0, 2.0, 3.0], noise).shape
+    (3,)
     """
 
     kind: ClassVar[str] = "gaussian"
@@ -262,6 +272,15 @@ class SymmetricGaussian(_GridGaussian):
         value is not symmetric, its lower triangle counts and is mirrored.
     Numerics
         As for ``Gaussian``, with the parameters sqrt(sigma^2 + 4) and sqrt(sigma^2/2 + 4).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpkernel import Budget, Ledger, mechanisms
+    >>> mechanism = mechanisms.SymmetricGaussian.calibrate(1.0, Budget(1.0, 1e-6), dimension=2)
+    >>> noisy = mechanism.release(np.eye(2), Ledger().spend(mechanism.profile(), "moments"))
+    >>> bool((noisy == noisy.T).all())
+    True
     """
 
     kind: ClassVar[str] = "symmetric-gaussian"

@@ -80,6 +80,16 @@ class GaussianMixing(Mechanism):
     References
     ----------
     Sheffet (2017, 2019); Lev et al. (2025).
+
+    Examples
+    --------
+    >>> from dpkernel import Budget, mechanisms
+    >>> accept = ("idealised-arithmetic",)
+    >>> mechanism = mechanisms.GaussianMixing.calibrate(
+    ...     1.0, Budget(1.0, 1e-6), rows=50, dimension=3, accept=accept
+    ... )
+    >>> mechanism.profile().epsilon(1e-6) <= 1.0
+    True
     """
 
     sensitivity: Sensitivity

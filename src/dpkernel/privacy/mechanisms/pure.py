@@ -69,6 +69,16 @@ class Laplace(Mechanism):
     References
     ----------
     Dwork, McSherry, Nissim & Smith (2006); Ghosh, Roughgarden & Sundararajan (2009).
+
+    Examples
+    --------
+    >>> from dpkernel import Budget, Ledger, mechanisms
+    >>> mechanism = mechanisms.Laplace.calibrate(1.0, Budget(1.0), dimension=3)
+    >>> mechanism.profile().epsilon(0.0) <= 1.0
+    True
+    >>> noise = Ledger().spend(mechanism.profile(), "a sum")
+    >>> mechanism.release([1.0, 2.0, 3.0], noise).shape
+    (3,)
     """
 
     sensitivity: Sensitivity
@@ -163,6 +173,14 @@ class L2Gamma(Mechanism):
     References
     ----------
     Chaudhuri, Monteleoni & Sarwate (2011); Hardt & Talwar (2010).
+
+    Examples
+    --------
+    >>> from dpkernel import Budget, mechanisms
+    >>> accept = ("idealised-arithmetic",)
+    >>> mechanism = mechanisms.L2Gamma.calibrate(1.0, Budget(1.0), dimension=3, accept=accept)
+    >>> mechanism.profile().epsilon(0.0) <= 1.0
+    True
     """
 
     sensitivity: Sensitivity
@@ -255,6 +273,14 @@ class Exponential(Mechanism):
     References
     ----------
     McSherry & Talwar (2007).
+
+    Examples
+    --------
+    >>> from dpkernel import Budget, Ledger, mechanisms
+    >>> mechanism = mechanisms.Exponential.calibrate(1.0, Budget(1.0), candidates=3)
+    >>> noise = Ledger().spend(mechanism.profile(), "a choice")
+    >>> mechanism.release([0.0, 9000.0, 10.0], noise)
+    1
     """
 
     sensitivity: Sensitivity

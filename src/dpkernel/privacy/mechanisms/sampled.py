@@ -83,6 +83,15 @@ class SampledGaussian(Mechanism):
     ----------
     Balle, Barthe & Gaboardi (2018) for batches of fixed size; Zhu, Dong & Wang (2022) for Poisson
     batches.
+
+    Examples
+    --------
+    >>> from dpkernel import Budget, mechanisms
+    >>> mechanism = mechanisms.SampledGaussian.calibrate(
+    ...     1.0, Budget(1.0, 1e-6), dimension=2, n_rows=1000, batch=100
+    ... )
+    >>> mechanism.profile().epsilon(1e-6) <= 1.0
+    True
     """
 
     sensitivity: Sensitivity

@@ -38,6 +38,13 @@ class ComposedProfile(PrivacyProfile):
     ----------
     parts : tuple of PrivacyProfile
         The profiles to compose.
+
+    Examples
+    --------
+    >>> from dpkernel import profiles
+    >>> parts = (profiles.PureProfile(0.5), profiles.GaussianProfile(0.2))
+    >>> profiles.ComposedProfile(parts).epsilon(1e-6) < 0.5 + parts[1].epsilon(1e-6)
+    True
     """
 
     kind: ClassVar[str] = "composed"
@@ -151,6 +158,13 @@ def compose(profiles: Sequence[PrivacyProfile]) -> PrivacyProfile:
     mu^2. Objective perturbations absorb Gaussian profiles. Equal sampled steps are counted
     together, and mixings with the same ratio add their rows. Anything else becomes a
     ``ComposedProfile``.
+
+    Examples
+    --------
+    >>> from dpkernel import profiles
+    >>> pair = profiles.GaussianProfile(0.3), profiles.GaussianProfile(0.4)
+    >>> round(profiles.compose(pair).mu_value, 12)
+    0.5
     """
     flat: list[PrivacyProfile] = []
     for profile in profiles:

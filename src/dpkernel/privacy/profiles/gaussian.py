@@ -34,6 +34,12 @@ def gaussian_delta(epsilon: float | Array, mu: float | Array) -> Any:
     References
     ----------
     Balle & Wang (2018), Theorem 8.
+
+    Examples
+    --------
+    >>> from dpkernel import profiles
+    >>> round(float(profiles.gaussian_delta(1.0, 0.5)), 4)
+    0.0068
     """
     epsilon, mu = np.asarray(epsilon, float), np.asarray(mu, float)
     e = np.abs(epsilon)
@@ -59,6 +65,12 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
     """Return the largest float mu with G(epsilon; mu) <= delta, so that sigma = Delta / mu.
 
     The result is the lower end of a bisection, so the mechanism is on the private side.
+
+    Examples
+    --------
+    >>> from dpkernel import profiles
+    >>> round(profiles.gaussian_mu(1.0, 1e-6), 4)
+    0.2367
     """
     if not 0 < epsilon < math.inf or not 0 < delta < 1:
         advice = "Gaussian noise needs delta > 0; ask for pure epsilon with another mechanism."
@@ -81,6 +93,12 @@ class GaussianProfile(PrivacyProfile):
     ----------
     mu_value : float
         The ratio of sensitivity and sigma.
+
+    Examples
+    --------
+    >>> from dpkernel import profiles
+    >>> round(profiles.GaussianProfile(0.5).epsilon(1e-6), 3)
+    2.254
     """
 
     kind: ClassVar[str] = "gaussian"

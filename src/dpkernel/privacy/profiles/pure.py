@@ -22,6 +22,14 @@ class PureProfile(PrivacyProfile):
     ----------
     epsilon_value : float
         The epsilon of the mechanism.
+
+    Examples
+    --------
+    >>> from dpkernel import profiles
+    >>> profiles.PureProfile(1.0).delta(1.0)
+    0.0
+    >>> round(profiles.PureProfile(1.0).delta(0.5), 3)
+    0.288
     """
 
     kind: ClassVar[str] = "pure"
@@ -98,6 +106,12 @@ class ApproximateProfile(PrivacyProfile):
     ----------
     epsilon_value, delta_value : float
         The known point.
+
+    Examples
+    --------
+    >>> from dpkernel import profiles
+    >>> profiles.ApproximateProfile(1.0, 1e-6).epsilon(1e-6)
+    1.0
     """
 
     kind: ClassVar[str] = "approximate"

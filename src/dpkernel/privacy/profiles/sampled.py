@@ -84,6 +84,13 @@ class SampledGaussianProfile(PrivacyProfile):
         independently, for zero-out and add-remove; replacing a record is not covered there.
     steps : int
         The number of steps, each with its own batch. A step may depend on earlier outputs.
+
+    Examples
+    --------
+    >>> from dpkernel import profiles
+    >>> profile = profiles.SampledGaussianProfile(0.5, 0.1, "poisson", 10)
+    >>> round(profile.epsilon(1e-6), 3)
+    0.961
     """
 
     kind: ClassVar[str] = "sampled-gaussian"

@@ -49,6 +49,13 @@ class MaximumProfile(PrivacyProfile):
     ----------
     parts : tuple of PrivacyProfile
         The profiles of the parts.
+
+    Examples
+    --------
+    >>> from dpkernel import profiles
+    >>> parts = (profiles.GaussianProfile(0.5), profiles.GaussianProfile(0.3))
+    >>> profiles.MaximumProfile(parts).epsilon(1e-6) == parts[0].epsilon(1e-6)
+    True
     """
 
     kind: ClassVar[str] = "maximum"
@@ -129,6 +136,12 @@ class StoppingLaw:
         The expected number of runs: at least 1 (Poisson) or above 1 (negative binomial).
     eta : float
         The shape of the negative binomial, above -1. A larger value varies less and costs more.
+
+    Examples
+    --------
+    >>> from dpkernel.profiles import StoppingLaw
+    >>> StoppingLaw("poisson", mean=20.0)
+    StoppingLaw(name='poisson', mean=20.0, eta=0.0)
     """
 
     name: str

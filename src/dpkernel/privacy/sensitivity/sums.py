@@ -132,6 +132,13 @@ def histogram(neighbours: Neighbours) -> Sensitivity:
     ----------
     neighbours : Neighbours
         The neighbouring relation.
+
+    Examples
+    --------
+    >>> from dpkernel import Neighbours
+    >>> from dpkernel.privacy import sensitivity
+    >>> round(sensitivity.histogram(Neighbours.REPLACE_ONE).value, 4)
+    1.4142
     """
     return Sensitivity("histogram", neighbours, ())
 
@@ -194,6 +201,13 @@ def bounded_sum(neighbours: Neighbours, *, bound: float, norm: str = "l2") -> Se
         A bound on the norm of each term.
     norm : {"l2", "score"}
         The norm in which the sum moves.
+
+    Examples
+    --------
+    >>> from dpkernel import Neighbours
+    >>> from dpkernel.privacy import sensitivity
+    >>> sensitivity.bounded_sum(Neighbours.REPLACE_ONE, bound=1.0).value
+    2.0
     """
     return Sensitivity("bounded-sum", neighbours, (("bound", float(bound)),), norm)
 
