@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 # two workers with one BLAS thread each: more threads than cores only wait for each other
 TEST := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1
 
-.PHONY: help demo test test-slow coverage test-oldest torch test-torch check docs bench guard bench-accuracy rivals audit audit-long audit-diffprivlib mutants reproduce tables gallery report-picture lock clean front-door release-check
+.PHONY: help demo test test-slow coverage test-oldest torch test-torch check style types docs bench guard bench-accuracy rivals audit audit-long audit-diffprivlib mutants reproduce tables gallery report-picture lock clean front-door release-check
 
 help:
 	@echo "make demo         a CSV of patients to a private model, its report and an audit; results in demo/"
@@ -75,11 +75,14 @@ test-torch: torch
 front-door: $(VENV)/.installed
 	$(TEST) $(BIN)/python -m pytest -n 2 -q -m "slow or not slow" tests/test_front_door.py
 
-check: $(VENV)/.installed
+check: style types docs
+
+style: $(VENV)/.installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+types: $(VENV)/.installed
 	$(BIN)/mypy
-	$(MAKE) docs
 
 docs: $(VENV)/.installed
 	$(BIN)/sphinx-build -q -W --keep-going -b html docs docs/_build/html
