@@ -44,7 +44,6 @@ def name_of(path: Path) -> str:
 
 
 MODULES = {name_of(path): path for path in FILES}
-pytestmark = pytest.mark.xdist_group("sources")  # one worker reads them, once
 
 
 def imports(path: Path) -> set[str]:
