@@ -82,6 +82,10 @@ class _Handler(SimpleHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(text.encode())
 
+    def end_headers(self) -> None:
+        self.send_header("Cache-Control", "max-age=3600")  # scripts are read and compiled once
+        super().end_headers()
+
     def do_POST(self) -> None:
         self.take(self.rfile.read(int(self.headers["Content-Length"])))
         self.send_response(204)

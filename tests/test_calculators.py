@@ -12,9 +12,11 @@ import mpmath
 import pytest
 
 from dpkernel.foundations.errors import ParameterError
+from dpkernel.proof.papers import gaussian_lemma
 from dpkernel.proof.papers import lee_park_ahn_2025 as lee
 from dpkernel.proof.papers import nie_wang_2016 as nie
 from dpkernel.proof.papers import wang_guo_2024 as guo
+from dpkernel.proof.papers import wang_lei_ying_zhang_2022 as wlyz
 from dpkernel.proof.papers.nie_wang_2016.rates import TRUE_UP_TO
 
 E1, E2, E4 = math.exp(-1), math.exp(-2), math.exp(-4)
@@ -359,3 +361,52 @@ def test_section_5_by_hand():
 def test_arguments_are_refused_by_their_name(call, name):
     with pytest.raises(ParameterError, match=f"'{name}' parameter of .* must be .* Got"):
         call()
+
+
+# --- the Gaussian lemma, and Wang, Lei, Ying & Zhang ------------------------------------------------
+
+
+def true_delta(epsilon, noise):
+    """30 digits by the two tails of the normal law."""
+    with mpmath.workdps(30):
+        mu = 1 / mpmath.mpf(noise)
+        low, high = mu / 2 - epsilon / mu, -mu / 2 - epsilon / mu
+        return float(mpmath.ncdf(low) - mpmath.exp(epsilon) * mpmath.ncdf(high))
+
+
+@pytest.mark.parametrize(("form", "largest"), [("classical", 8.4), ("nikolov", 19.9)])
+def test_the_gaussian_lemma_is_false_for_large_epsilon(form, largest):
+    for epsilon in (0.5, 1.0, largest, largest + 0.2):
+        found = gaussian_lemma(epsilon, 1e-5, form)
+        assert found.delta == pytest.approx(true_delta(epsilon, found.noise), rel=1e-6)
+        assert (found.delta <= 1e-5) is (epsilon <= largest)
+    assert gaussian_lemma(2.0, E2 * 1.25, "classical").noise == pytest.approx(1.0)
+    assert gaussian_lemma(3.0, E2, "nikolov").noise == pytest.approx(1.0)
+    with pytest.raises(ParameterError, match="gaussian_lemma"):
+        gaussian_lemma(1.0, 1e-5, "exact")
+
+
+def test_lemmas_3_and_5_give_the_noise_of_theorem_11():
+    n, steps, epsilon, delta = 1000, 1000, 1.0, 1e-6
+    beta = wlyz.best_beta(n, steps, epsilon, delta)
+    order = math.log(1 / delta) / ((1 - beta) * epsilon) + 1
+    ratio = wlyz.theorem_11_multiplier(n, steps, epsilon, delta, beta) / 2  # sensitivity 2 C
+    rho = steps * wlyz.lemma_3(order, 1 / n, ratio)
+    assert rho == pytest.approx(beta * epsilon)
+    assert wlyz.lemma_5(order, rho, delta) == pytest.approx(epsilon)
+    for bad in ((order, 1 / n, 0.8), (order, 0.5, ratio)):
+        with pytest.raises(ParameterError, match="conditions of the lemma"):
+            wlyz.lemma_3(*bad)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.25, 0.5, 1.0])
+def test_lemma_19_bounds_gradients_and_is_attained(alpha):
+    """l(s) = s^(1+alpha)/(1+alpha) for s >= 0 has l' = s^alpha, Hölder with L = 1."""
+    for s in (0.1, 1.0, 7.0):
+        value = s ** (1 + alpha) / (1 + alpha)
+        found = wlyz.lemma_19(value, alpha=alpha, L=1.0)
+        assert found >= s**alpha * (1 - 1e-12)
+        if alpha == 0:
+            assert found == 1.0
+        else:  # c l^p = ((1 + alpha)/alpha)^p s^alpha / (1 + alpha)^p
+            assert found == pytest.approx(s**alpha * alpha ** (-alpha / (1 + alpha)))

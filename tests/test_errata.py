@@ -112,6 +112,9 @@ def test_factors_are_those_that_were_derived():
     assert factors.output_noise() == "too large x 40.7"
     assert factors.infeasible() == "false for n = 18 .. 43"
     assert factors.classical_gaussian() == "false from epsilon = 8.5 on, at delta = 1e-5"
+    assert factors.nikolov_gaussian() == "false from epsilon = 20.0 on, at delta = 1e-5"
+    assert factors.local_convexity() == "promises 0.72 where the risk grows by 0.667"
+    assert factors.slope_for_curvature() == "exceeded x 1.21 by squares"
     assert factors.c_alpha().startswith("5e+11 for 5e-08")
     assert factors.objective_noise() == "too small x 1.14"
     assert factors.determinant() == "lambda_0 too large x 2.28 at epsilon = 1"
@@ -144,8 +147,8 @@ IDS = (
     + [f"000-{k}" for k in range(1, 4)]
     + ["000-4, 002-0"]
     + [f"002-{k}" for k in range(1, 5)]
-    + [f"003-{k}" for k in range(1, 13)]
-    + ["001-1", "001-2"]
+    + [f"003-{k}" for k in range(1, 15)]
+    + [f"001-{k}" for k in range(1, 4)]
 )
 
 

@@ -299,8 +299,10 @@ def test_calibrated_noise(epsilon):
             assert ObjectiveProfile(((m, share),), relation.value).supports(budget)
             assert not ObjectiveProfile(((m * (1 + 2e-7), share),), relation.value).supports(budget)
             found.append(records / m)
-    for ours, printed in zip(found, TABLE[epsilon], strict=True):
-        assert printed * (1 - 2e-4) - 1e-3 <= ours <= printed * (1 + 2e-4)
+    # the table has the noise for two tails; one tail of a replaced record needs 1.5 to 3 % less
+    for ours, printed, least in zip(found, TABLE[epsilon], (0.97, 0.97, 1, 1), strict=True):
+        assert printed * (least - 2e-4) - 1e-3 <= ours <= printed * (1 + 2e-4)
+    assert max(ours / printed for ours, printed in zip(found[:2], TABLE[epsilon][:2])) < 0.99
 
 
 @pytest.mark.parametrize("relation", [REPLACE, ZERO])
@@ -343,25 +345,109 @@ def test_laws_are_upper_bounds_with_the_right_tails(name, m):
     z = (points - m * m / 2) / m
     exact = norm.sf(z) if name == "add" else 2 * norm.sf(z)
     if name == "two records":
-        angles = np.linspace(1e-6, math.pi / 4, 500)[:, None]
-        first, second = 2 * norm.sf(z / np.cos(angles)), 2 * norm.sf(z / np.sin(angles))
-        exact = (first + second - first * second).max(axis=0)
-    assert np.all(survival >= exact * (1 - 1e-13))
-    assert np.all(survival <= exact * 1.03)
+        exact = [worst_tail_of_two(t) for t in z]
+    assert np.all(survival >= np.multiply(exact, 1 - 1e-13))
+    close = z > 1.5 if name == "two records" else z > 0
+    assert np.all(survival[close] <= np.multiply(exact, 1.04)[close])
 
 
-def test_two_normals_at_the_worst_angle():
-    """S(t) bounds max(cos|g1|, sin|g2|) for correlated normals, and is not far above."""
+def worst_tail_of_two(t):
+    """Return the sup over theta of P(R > t), where the sign in R is the worse one at every W.
+
+    R = (max(0, c Z) + |cos(theta) Z + sin(theta) W|) / 2, by quadrature over W >= 0.
+    """
+    w = np.linspace(0.0, 9.0, 1501)
+    weights = 2 * norm.pdf(w) * (w[1] - w[0])
+    weights[0] /= 2
+    cos, sin = (f(np.linspace(0.0, math.pi / 2, 91))[:, None] for f in (np.cos, np.sin))
+
+    def tail(w):
+        """P(max(0, Z) + |cos Z + sin w| > 2 t), from the intervals of Z in which this holds."""
+        with np.errstate(divide="ignore", over="ignore"):
+            up = np.maximum((2 * t - sin * w) / (1 + cos), 0.0)
+            down = np.maximum((2 * t + sin * w) / (1 - cos), 0.0)
+            above = np.minimum((2 * t - sin * w) / cos, 0.0)
+            below = np.minimum((-2 * t - sin * w) / cos, 0.0)
+        positive = norm.sf(np.minimum(up, down))
+        return positive + (0.5 - norm.cdf(above)) + norm.cdf(below)
+
+    return float((np.maximum(tail(w), tail(-w)) @ weights).max()) * (1 - 1e-4)
+
+
+def test_the_worst_signs_of_one_record_are_covered():
+    """Sampled: whatever rule chooses the sign from W, the tails stay below the table."""
     rng = np.random.default_rng(0)
     edges = np.linspace(0.0, 12.0, 12 * 1024 + 1)
     table = objective._survival_of_two()
     assert table[0] == 1 and np.all(np.diff(table) <= 0)
-    for _ in range(20):
-        phi, rho = rng.uniform(0, math.pi / 4), rng.uniform(-1, 1)
-        g = rng.multivariate_normal([0, 0], [[1, rho], [rho, 1]], 40_000)
-        worst = np.maximum(math.cos(phi) * np.abs(g[:, 0]), math.sin(phi) * np.abs(g[:, 1]))
-        for t in (0.3, 1.0, 2.0):
-            assert np.mean(worst > t) <= np.interp(t, edges, table) + 5 * 0.5 / math.sqrt(40_000)
+    first, other = rng.normal(size=(2, 400_000))
+    rules = (np.sign(other), -np.sign(other), np.sign(np.abs(other) - 1), np.ones_like(other))
+    for theta in (0.0, 0.1, 0.25, 0.6, 1.2, math.pi / 2, 2.5):
+        second = np.abs(math.cos(theta) * first + math.sin(theta) * other)
+        for sign in rules:
+            found = (np.maximum(sign * first, 0.0) + second) / 2
+            for t in (0.3, 1.0, 2.0, 2.5):
+                share = np.mean(found > t)
+                allowed = float(np.interp(t, edges, table))
+                assert share <= allowed + 5 * math.sqrt(allowed / len(first))
+
+
+def test_two_records_in_the_plane(rng):
+    """Real minimisers with two features: the loss of a drawn b never has a heavier tail than stated.
+
+    The two records have any angle, the others are random, and the loss is computed from its
+    definition: densities of b, and determinants of Hessians.
+    """
+    n, checked = 8_000, 0
+    for _ in range(12):
+        loss = LOSSES[int(rng.integers(len(LOSSES)))]
+        x, m = 10.0 ** rng.uniform(-1.5, 0.5), 10.0 ** rng.uniform(-0.5, 0.6)
+        sigma, ridge = 2 * loss.lipschitz / m, loss.smoothness / x
+        turned = rng.choice([0.0, 0.2, 0.7, math.pi / 2, rng.uniform(0, math.pi)])
+        rows = [np.array([1.0, 0.0]), np.array([math.cos(turned), math.sin(turned)])]
+        labels = [random_record(loss, rng)[1] for _ in rows]
+        others = [(rng.normal(size=2), random_record(loss, rng)[1]) for _ in range(3)]
+        others = [(h / max(1.0, float(np.linalg.norm(h))), y) for h, y in others]
+        beta = minimisers(loss, [(rows[0], labels[0]), *others], ridge, sigma, rng, n)
+        both = [[(rows[k], labels[k]), *others] for k in (0, 1)]
+        noises, volumes = (
+            [of(loss, records, ridge, beta) for records in both] for of in (noise_of, volume_of)
+        )
+        longer = np.sum(noises[1] ** 2 - noises[0] ** 2, axis=1) / (2 * sigma**2)
+        found = longer + np.log(volumes[0] / volumes[1])
+        shift, losses, weights, cut = objective._total_law(((m, x),), "two records")
+        for t in np.linspace(0.5, 3.0, 6):
+            point = shift + m * m / 2 + m * t
+            allowed = float(weights[shift + losses >= point].sum()) + cut
+            share = float(np.mean(found > point))
+            assert share <= allowed + 5 * math.sqrt(allowed / n) + 5 / n
+            checked += share > 0.2 * allowed and allowed * n > 20
+    assert checked > 0  # some of these problems come close to the bound
+
+
+def noise_of(loss, records, ridge, beta):
+    """Return the b for which each beta is the minimiser."""
+    parts = [loss.derivative(np.full(len(beta), y), beta @ h)[:, None] * h for h, y in records]
+    return -ridge * beta - np.sum(parts, axis=0)
+
+
+def volume_of(loss, records, ridge, beta):
+    """Return the determinant of the Hessian at each beta, of two features."""
+    bends = [(h, loss.curvature(np.full(len(beta), y), beta @ h)) for h, y in records]
+    one, two = (ridge + np.sum([bend * h[k] ** 2 for h, bend in bends], axis=0) for k in (0, 1))
+    return one * two - np.sum([bend * h[0] * h[1] for h, bend in bends], axis=0) ** 2
+
+
+def minimisers(loss, records, ridge, sigma, rng, n):
+    """Return the minimisers for n drawn b, by gradient steps."""
+    wanted, beta = sigma * rng.normal(size=(n, 2)), np.zeros((n, 2))
+    most = ridge + sum(loss.smoothness * float(h @ h) for h, _ in records)
+    for _ in range(2000):
+        step = (noise_of(loss, records, ridge, beta) - wanted) / most
+        beta = beta + step
+        if np.abs(step).max() < 1e-8 * (1 + np.abs(beta).max()):
+            return beta
+    raise AssertionError("not solved")
 
 
 # --- composition ------------------------------------------------------------------------------
@@ -479,7 +565,7 @@ def test_blanked_and_added_records_share_their_laws():
     for epsilon in (0.5, 1.0):
         blanked, added = (ObjectiveProfile(((0.2, 0.1),), r) for r in (ZERO, ADD))
         assert blanked.delta(epsilon) == added.delta(epsilon)
-        assert ObjectiveProfile(((0.2, 0.1),)).delta(epsilon) > 1.5 * blanked.delta(epsilon)
+        assert ObjectiveProfile(((0.2, 0.1),)).delta(epsilon) > 1.1 * blanked.delta(epsilon)
 
 
 def test_with_pure_releases_it_falls_back_and_stays_above_the_truth():
@@ -619,8 +705,15 @@ def test_renyi_moments_are_those_of_the_laws():
         )
         assert ObjectiveProfile(((m, x),), "zero-out").rdp(order) == pytest.approx(exact, rel=1e-7)
         corners = [2 * np.exp(order * (order - 1) * k * m * m / 2) for k in (1.0, 0.0)]
-        exact = math.log1p(x) + math.log(sum(corners)) / (order - 1)
-        assert ObjectiveProfile(((m, x),)).rdp(order) == pytest.approx(exact, rel=1e-9)
+        most = math.log(sum(corners))
+        survival = objective._survival_of_two()
+        t = np.linspace(0.0, 12.0, len(survival))
+        tilt = (
+            (order - 1) * m * np.exp((order - 1) * m * t)
+        )  # E e^(k R) = 1 + int k e^(k t) S(t) dt
+        moment = math.log(1 + float(np.trapezoid(tilt * survival, t))) + (order - 1) * m * m / 2
+        found = (ObjectiveProfile(((m, x),)).rdp(order) - math.log1p(x)) * (order - 1)
+        assert min(moment, most) <= found <= min(moment + 0.03, most * (1 + 1e-9))
 
 
 def test_renyi_bounds_compose_and_do_not_contradict_delta():

@@ -105,6 +105,32 @@ def test_descent_alone_agrees_within_twice_the_slack(rng, loss, monkeypatch):
     assert 0 < np.linalg.norm(found - again) <= 2 * slack
 
 
+@pytest.mark.parametrize("loss", [Huber(0.2), Absolute(), Pinball(0.5)], ids=lambda v: v.kind)
+@pytest.mark.parametrize("newton", [True, False])
+def test_an_elastic_net_is_the_minimum_with_public_records(rng, loss, newton, monkeypatch):
+    """3 sum_l loss(0, beta_l): three records per unit vector, as part of the table and as ``l1``."""
+    z, y = table(rng, n=60, labels=False)
+    if not newton:
+        monkeypatch.setattr("dpkernel.solvers.objective_perturbation._newton", lambda *a, **k: None)
+    more = np.vstack([z, *[np.eye(4)] * 3]), np.append(y, np.zeros(12))
+    net, plain = (
+        Risk(loss, 60, 4, 1.0, 6.0, width=0.5, l1=3.0),
+        Risk(loss, 72, 4, 1.0, 6.0, width=0.5),
+    )
+    assert net.problem.tolerance == plain.problem.tolerance
+    assert net.problem.smoothness == plain.problem.smoothness
+    found, wanted = minimise_risk(records_of(z, y), net), minimise_risk(records_of(*more), plain)
+    assert np.linalg.norm(found - wanted) <= 2 * net.problem.tolerance / 6.0
+    without = minimise_risk(records_of(z, y), Risk(loss, 60, 4, 1.0, 6.0, width=0.5))
+    assert np.abs(found).sum() < 0.98 * np.abs(without).sum()
+
+
+def test_an_elastic_net_needs_residuals_and_a_bounded_slope():
+    for loss, l1 in ((Hinge(), 1.0), (Squared(), 1.0), (Huber(0.2), -1.0), (Huber(0.2), np.inf)):
+        with pytest.raises(ParameterError, match="'l1' parameter of Risk"):
+            Risk(loss, 60, 4, 1.0, 6.0, l1=l1)
+
+
 def test_the_rough_start_changes_nothing_but_the_number_of_passes(rng, monkeypatch):
     z, y = table(rng, n=2000)
     risk = Risk(Hinge(), 2000, 4, 1.0, 3.0, width=0.02)

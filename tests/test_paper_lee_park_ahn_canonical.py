@@ -6,9 +6,11 @@ import math
 
 import numpy as np
 import pytest
+from scipy.integrate import quad
 
 from dpkernel import Budget, Ledger, SeededNoise
 from dpkernel.foundations.errors import ParameterError
+from dpkernel.models.losses import HuberisedHinge
 from dpkernel.proof.papers import PublishedCanonicalEstimator
 from dpkernel.proof.papers import lee_park_ahn_2025 as lee
 from dpkernel.proof.papers.lee_park_ahn_2025.canonical import STEPS
@@ -71,6 +73,7 @@ def test_the_printed_noise_is_the_paper_s_and_a_ledger_is_charged_what_it_gives(
     model = PublishedCanonicalEstimator(1.0, 1e-6, **numbers, ledger=ledger).fit(X, y)
     wanted = lee.canonical_estimator(500, 1.0, 1e-6, **numbers, reading="printed")
     assert len(model.coef_) == wanted.n_coefficients == model.printed_.n_coefficients
+
     (release,) = model.certificate_.releases
     unit = model.feature_map_.row_norm_bound / STEPS / 500
     assert release.mechanism.noise_scale * unit == pytest.approx(wanted.noise_scale, rel=1e-9)
@@ -104,6 +107,15 @@ def test_the_corrected_one_follows_the_minimax_rate():
 def test_a_box_must_be_declared(bounds):
     with pytest.raises(ParameterError, match="'bounds' parameter of PublishedCanonicalEstimator"):
         PublishedCanonicalEstimator(bounds=bounds).fit(np.zeros((3, 1)), np.zeros(3))
+
+
+@pytest.mark.parametrize("size", [4, 25])
+def test_the_printed_noise_is_that_of_the_chosen_number_of_coefficients(size):
+    """2 d^(beta/2) (1 + sqrt(2 log(1/delta))) / (n epsilon), at beta = 1/2 and epsilon = 1."""
+    X = np.linspace(0, 1, 200)[:, None]
+    model = PublishedCanonicalEstimator(1.0, 1e-6, n_coefficients=size).fit(X, X[:, 0])
+    wanted = 2 * size**0.25 * (1 + math.sqrt(2 * math.log(1e6))) / 200
+    assert model.printed_.noise_scale == pytest.approx(wanted)
 
 
 # --- lemmas -----------------------------------------------------------------------------------------
@@ -141,29 +153,46 @@ def test_theorem_58_is_theorem_19():
     assert lee.theorem_58(1000, 0.5, **numbers) == lee.theorem_19(1000, 0.5, **numbers)
 
 
-def test_lemma_77_is_a_lower_bound_and_vanishes_for_large_functions():
-    """Brute force over constant functions: the excess risk is at least the constant times the square."""
-    from dpkernel.models.losses import HuberisedHinge
+def test_lemma_77_corrected_is_a_lower_bound_and_vanishes_for_large_functions(rng):
+    """Brute force over constant functions, whose best value any labels can have."""
+    broken = 0
+    for _ in range(300):
+        half, best = rng.uniform(1.05, 4), rng.uniform(-0.9, 2)
+        largest = rng.uniform(1 + half, 20) * 1.001
+        loss, one = HuberisedHinge(half), np.ones(201)
+        margins = np.array([best, -best])
+        inside = (margins >= 1 - half) & (margins <= 1 + half)
+        if not inside[0]:
+            continue
+        slopes = loss.derivative(np.ones(2), margins)
+        eta = slopes[1] / slopes.sum()  # the labels for which ``best`` is the best constant
+        share = float(np.array([eta, 1 - eta]) @ inside)
+        found = lee.lemma_77(half, inside=(best, best), largest=largest, eta_min=min(share, 1.0))
+        grid = np.linspace(-largest, largest, 201)
 
-    class Wide(HuberisedHinge):  # the lemma needs half > 1, the estimators at most 1
-        def __post_init__(self):
-            pass
+        def risk(f, loss=loss, eta=eta):
+            ones = np.ones_like(f)
+            return eta * loss.value(ones, f) + (1 - eta) * loss.value(-ones, f)
 
-    half, eta = 3.0, 0.6
-    loss, grid = Wide(half), np.linspace(-6, 6, 4001)
-    one = np.ones_like(grid)
-    risk = eta * loss.value(one, grid) + (1 - eta) * loss.value(-one, grid)
-    best = float(grid[risk.argmin()])
-    for largest in (4.5, 5.0, 6.0):
-        found = lee.lemma_77(half, inside=(best, best), largest=largest, eta_min=min(eta, 1 - eta))
-        inside = np.abs(grid) <= largest
-        gap = risk[inside] - risk.min() - found.constant * (grid[inside] - best) ** 2
-        assert found.holds and found.constant > 0 and gap.min() > -1e-6
-    constants = [lee.lemma_77(half, inside=(-1, 1), largest=R).constant for R in (5, 50, 5000)]
+        gain = risk(grid) - risk(best * one)
+        assert found.holds and np.all(gain >= found.constant * (grid - best) ** 2 - 1e-9)
+        broken += bool(np.any(gain < found.printed * (grid - best) ** 2 - 1e-9))
+    assert broken > 30
+    constants = [lee.lemma_77(3.0, inside=(-1, 1), largest=R).constant for R in (5, 50, 5000)]
     assert constants[0] > constants[1] > constants[2] > 0 and constants[2] < 0.01 * constants[0]
     assert not lee.lemma_77(0.5, inside=(0.6, 1.0), largest=3.0).holds  # a = 0.5 is not below 0
     with pytest.raises(ParameterError, match="'largest' parameter of lemma_77"):
         lee.lemma_77(3.0, inside=(-1, 1), largest=0.5)
+
+
+def test_the_readings_of_lemma_12_differ_by_the_place_of_a_logarithm():
+    """The proof's integral of log(2 C c_k ||X|| / s^2) over s < kappa, computed."""
+    kappa, columns, rest = 0.6, 3, 2.0
+    inner = quad(lambda s: math.log(2 * rest / s**2), 0, kappa)[0]
+    wanted = math.sqrt(kappa * columns * inner) + kappa * math.sqrt(2 * math.log(2 * 20 / 0.05))
+    numbers = {"diameter": rest, "kappa": kappa}
+    assert lee.lemma_12(20, columns, **numbers, reading="proof") == pytest.approx(wanted)
+    assert lee.lemma_12(20, columns, **numbers) > 1.2 * wanted
 
 
 # --- Section 4.2, Appendix B and other kernels, as printed --------------------------------------------

@@ -6,10 +6,12 @@ The tests of the built site look at ``docs/_build/html``, which ``make check`` b
 from __future__ import annotations
 
 import importlib
+import inspect
 import pkgutil
 import posixpath
 import re
 import sys
+from inspect import signature
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -67,6 +69,16 @@ def test_an_estimator_explains_itself(name):
     for section in ("Parameters", "Attributes", "Notes", "See Also", "Examples"):
         assert re.search(rf"^    {section}\n    -+$", text, re.M), section
     assert ">>> " in text.partition("Examples\n")[2]
+
+
+@pytest.mark.parametrize("name", sorted(estimators.__all__))
+def test_parameters_that_estimators_share_are_described_on_the_page_of_each(name):
+    described_once = pytest.importorskip("described_once")
+    text = inspect.getdoc(getattr(estimators, name))
+    found = described_once.completed(text, public_names.by_last_part(NAMES))
+    assert not re.search(r"^    See ``", found, re.M)
+    listed = described_once.entries(described_once.section(found, "Parameters"))
+    assert set(signature(getattr(estimators, name)).parameters) <= set(listed)
 
 
 @pytest.fixture(scope="module")

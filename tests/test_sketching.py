@@ -18,6 +18,8 @@ from dpkernel.proof.papers.ma_2024 import (
     affine_counterexample,
     counterexample,
     equal_sketches,
+    full_counterexample,
+    lemma_27,
     theorem_5,
     theorem_12,
 )
@@ -217,6 +219,25 @@ def plain_value(found, gram, y, loss):
 def test_the_affine_variant_is_told_apart_by_an_input_that_leaves_the_span():
     inside, outside = affine_counterexample(sketches=200)
     assert inside <= 1e-12 and outside > 1e-9
+
+
+@pytest.mark.parametrize("affine", [False, True])
+def test_a_sketch_with_as_many_columns_as_features_hides_nothing(affine):
+    spread, difference = full_counterexample(sketches=50, affine=affine)
+    assert spread < 1e-9 and difference > 1e-3
+
+
+def test_lemma_27_takes_a_bound_on_curvature_for_one_on_slopes():
+    """Two orthogonal features with the label 1, and coefficients of norm 1 that predict -1/sqrt(2)."""
+    found, loss = lemma_27(Squared(), 10), Squared()
+    slopes = loss.derivative(np.ones(2), np.full(2, -math.sqrt(0.5)))
+    moved = float(np.linalg.norm([slopes[0], -slopes[1]])) / 10
+    assert found.printed == pytest.approx(0.2) and found.corrected == pytest.approx(0.4)
+    assert 1.2 * found.printed < moved <= found.corrected
+    assert lemma_27(Logistic(), 10).corrected == pytest.approx(0.2 / (1 + math.exp(-1)))
+    for bad in ({"n": 0}, {"n": 5, "kappa": 0.0}):
+        with pytest.raises(ParameterError, match="lemma_27"):
+            lemma_27(Squared(), **bad)
 
 
 @pytest.mark.parametrize("kernel", ["laplace", "linear", "polynomial", Gaussian(0.4)], ids=str)

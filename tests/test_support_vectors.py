@@ -213,6 +213,7 @@ def test_class_weights_move_the_boundary(table):
 
 
 REFUSED = {
+    "l1": (lambda: regression(l1=-1.0), "'l1' parameter of PrivateKernelSVR"),
     "tube": (lambda: regression(tube=-1.0), "'tube' parameter of PrivateKernelSVR"),
     "wide tube": (lambda: regression(tube=1e9), "'tube' parameter.*1e6 times"),
     "width": (lambda: regression(width=1e-12), "'width' parameter"),
@@ -238,3 +239,14 @@ def test_what_is_refused_costs_nothing(table, build, message):
     with pytest.raises(ParameterError, match=message):
         model.fit(X, target_of(model, y))
     assert ledger.history() == []
+
+
+def test_an_elastic_net_shrinks_small_coefficients_and_is_kept_in_files(table, tmp_path):
+    X, y = table
+    options = {"epsilon": 1e8, "regularisation": 1.0, "tube": 0.0, "noise": SeededNoise(0)}
+    plain, net = (regression(**options, l1=l1).fit(X, y) for l1 in (0.0, 40.0))
+    assert np.abs(net.coef_).sum() < 0.7 * np.abs(plain.coef_).sum()
+    assert net.certificate_.releases[0].mechanism == plain.certificate_.releases[0].mechanism
+    assert net.certificate_.public["l1"] == 40.0 and "l1" not in plain.certificate_.public
+    again = load(save(net, tmp_path / "net"))
+    assert again.l1 == 40.0 and np.array_equal(again.predict(X), net.predict(X))

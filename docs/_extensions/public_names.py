@@ -20,6 +20,17 @@ from sphinx.transforms import SphinxTransform
 
 LIST = re.compile(r"^\.\. autosummary::\n(?: +:.*\n)*\n((?: +~[\w.]+\n)+)", re.M)
 GENERATED = "generated"
+CONSTANTS = {
+    "dpkernel.data.table_files.FORMATS": "The endings of files that can be read.",
+    "dpkernel.mechanisms.IDEALISED": "The assumption of exact real numbers, for ``accept``.",
+    "dpkernel.mechanisms.PROCEDURES": "The mechanisms that release the result of a procedure.",
+    "dpkernel.mechanisms.REGISTRY": "The mechanisms that release a value, by kind.",
+    "dpkernel.models.losses.REGISTRY": "All losses, by kind.",
+    "dpkernel.privacy.ledger.OF_PEOPLE": "The end of a label of a spend whose records are people.",
+    "dpkernel.privacy.sensitivity.UNIT_FORMULAS": "The formulas in which a person is one record.",
+    "dpkernel.proof.reproduce.CLAIMS": "What a paper says about each item, and what we found.",
+    "dpkernel.proof.reproduce.FIGURES": "The items that can be reproduced, by paper and name.",
+}
 OTHERS = ("pathlib.Path",)  # of other libraries, in types of parameters
 
 
@@ -101,6 +112,12 @@ def anchor(app: Sphinx, domain: str, kind: str, content: Any) -> None:
                 signature["ids"].append(f"{home}.{name}")
 
 
+def describe(app: Sphinx, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
+    """Describe a constant, which has no docstring of its own."""
+    if what == "data":
+        lines[:] = [CONSTANTS[name]]
+
+
 def leave_out(
     app: Sphinx, what: str, name: str, thing: Any, skip: bool, options: Any
 ) -> bool | None:
@@ -144,6 +161,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.add_config_value("public_paths", {}, "env", dict)
     app.add_config_value("public_homes", {}, "", dict)
     app.connect("config-inited", prepare, priority=400)  # before numpydoc reads the settings
+    app.connect("autodoc-process-docstring", describe)
     app.connect("autodoc-skip-member", leave_out)
     app.connect("missing-reference", resolve)
     app.connect("object-description-transform", anchor)

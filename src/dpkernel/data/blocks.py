@@ -32,10 +32,11 @@ def rows_a_block(n_columns: int) -> int:
 
 
 def dense_rows(X: Any, rows: slice | IntArray) -> Array:
-    """Return some rows of an array or of a CSR matrix as a dense float64 array."""
+    """Return some rows of an array or of a CSR matrix as a dense float64 array, row by row in memory."""
     part = X[rows]
     with np.errstate(all="ignore"):
-        return np.asarray(part.toarray() if sparse.issparse(part) else part, dtype=np.float64)
+        dense = part.toarray() if sparse.issparse(part) else part
+        return np.ascontiguousarray(dense, dtype=np.float64)
 
 
 class BlockStream:

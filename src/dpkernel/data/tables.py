@@ -97,7 +97,8 @@ def checked_table(
     if failed is not None:
         raise failed
     if not sparse.issparse(found) and not narrow:
-        found = np.asarray(found, dtype=np.float64)
+        # in one order of memory, because the last bits of a product may depend on it
+        found = np.ascontiguousarray(found, dtype=np.float64)
     refuse_missing(found, missing)
     if target is None:
         return found

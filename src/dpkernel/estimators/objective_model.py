@@ -114,6 +114,8 @@ class Problems:
         1. This suits losses for which only the sign of a prediction counts.
     single : bool
         Whether there is one problem only, so that ``coef_`` is a vector.
+    l1 : float
+        The weight of the loss of the coefficients, for noise on solutions.
     """
 
     target: Interval | Levels
@@ -124,6 +126,7 @@ class Problems:
     accept: tuple[str, ...] = ()
     centred: bool = False
     single: bool = True
+    l1: float = 0.0
 
     def assumed(self, n_rows: int, n_inputs: int, budget: Budget) -> tuple[float, float]:
         """Return the variance that we assume for a good prediction, and the power of the constant.
@@ -166,7 +169,7 @@ class ConvexPlan(FitPlan):
         self._recipe, self._n_inputs = recipe, n_inputs
         share = _centre_share(n, n_inputs, budget) if problems.centred and recipe.scale else 0.0
         sizes = n, self._powers, signal
-        setting = ConvexSetting(owner, budget, relation, *sizes, centre_share=share)
+        setting = ConvexSetting(owner, budget, relation, *sizes, centre_share=share, l1=problems.l1)
         losses = [loss for _, loss, _ in problems.tasks]
         self._approach: _Approach
         if problems.solver == "output":
@@ -225,6 +228,7 @@ class ConvexPlan(FitPlan):
                 "losses": [loss.to_dict() for loss in self._approach.ridges()],
                 "regularisation": list(self._approach.ridges().values()),
                 "solver": self._problems.solver,
+                **({"l1": self._problems.l1} if self._problems.l1 else {}),
                 **self._stated,
             },
         )

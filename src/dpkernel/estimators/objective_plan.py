@@ -52,6 +52,8 @@ class ConvexSetting:
         The largest absolute value of y.
     centre_share : float
         The share of mu^2 for the mean of the rows.
+    l1 : float
+        The weight of the loss of the coefficients; see ``solvers.output_perturbation.Risk``.
     """
 
     owner: str
@@ -62,6 +64,7 @@ class ConvexSetting:
     signal: float
     target_bound: float = 1.0
     centre_share: float = 0.0
+    l1: float = 0.0
 
     def sensitivity(self, loss: Loss) -> Sensitivity:
         """Return how far the gradient moves."""

@@ -89,7 +89,8 @@ def _mu(budget: Budget) -> float:
 
 def _risk(setting: ConvexSetting, loss: Loss, ridge: float) -> Risk:
     size = len(setting.powers)
-    return Risk(loss, setting.n_rows, size, ROW_BOUND, ridge, setting.target_bound)
+    sizes = setting.n_rows, size, ROW_BOUND, ridge, setting.target_bound
+    return Risk(loss, *sizes, l1=setting.l1)
 
 
 def _bend(loss: Loss) -> float:

@@ -68,6 +68,7 @@ class RobustModel(RegressorMixin, MultiOutputMixin, ObjectiveModel):
     _in_units: ClassVar[
         tuple[str, ...]
     ] = ()  # parameters of the loss that users state in units of y
+    l1: float = 0.0
 
     def fit(
         self,
@@ -119,6 +120,7 @@ class RobustModel(RegressorMixin, MultiOutputMixin, ObjectiveModel):
             ridge=self._ridge,
             accept=tuple(self.accept),
             single=self._single and not target_shape,
+            l1=float(self.l1),
         )
 
     @property

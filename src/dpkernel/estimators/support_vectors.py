@@ -186,6 +186,11 @@ class PrivateKernelSVR(RobustModel):
         the same scale, is refused, because the solver might not end.
         A text is the schedule of a theorem, such as "nie-wang-4(beta=1)"; see
         ``dpkernel.solvers.erm_schedules``.
+    l1 : float
+        The weight of an elastic net: l1 sum_l max(0, abs(beta_l) - tube) is added to the objective, with
+        the corners of the loss rounded. beta_l are all coefficients that Lambda penalises, the constant
+        among them. With ``tube=0`` the sum is that of their absolute values. The noise at the same
+        Lambda stays the same, because the problem is as strongly convex as before.
     bounds, y_bounds, neighbours, ledger, noise, random_state
         See ``PrivateKernelRidge``.
     accept : tuple of str
@@ -225,7 +230,7 @@ class PrivateKernelSVR(RobustModel):
     References
     ----------
     Nie & Wang, Theorem 2, with noise on all coefficients in place of one number for the whole
-    function.
+    function. The theorem needs the regulariser to be strongly convex, and the elastic net is.
 
     Examples
     --------
@@ -242,6 +247,7 @@ class PrivateKernelSVR(RobustModel):
         **ObjectiveModel._constraints,
         "tube": (Choice("auto"), Real(0, closed_low=True)),
         "width": (Choice("auto"), Real(0)),
+        "l1": Real(0, 1e6, closed_low=True),
     }
     _in_units = ("tube", "width")
     solver = "output"
@@ -258,6 +264,7 @@ class PrivateKernelSVR(RobustModel):
         features: Any = "auto",
         n_features: int | str = "auto",
         regularisation: float | str = "auto",
+        l1: float = 0.0,
         bounds: Any = None,
         y_bounds: Any = None,
         neighbours: str | Neighbours = "replace-one",
@@ -276,6 +283,7 @@ class PrivateKernelSVR(RobustModel):
         self.features = features
         self.n_features = n_features
         self.regularisation = regularisation
+        self.l1 = l1
         self.bounds = bounds
         self.y_bounds = y_bounds
         self.neighbours = neighbours
@@ -284,6 +292,11 @@ class PrivateKernelSVR(RobustModel):
         self.random_state = random_state
         self.accept = accept
         self.verbose = verbose
+
+    @classmethod
+    def _saved_parameters(cls, header: JSON, domain: Domain) -> dict[str, Any]:
+        l1 = float(header["certificate"]["public"].get("l1", 0.0))
+        return {**super()._saved_parameters(header, domain), "l1": l1}
 
     def _tasks(self, view: UnitTarget) -> list[Task]:
         given, target = self.tube, view.interval

@@ -24,6 +24,7 @@ import hashlib
 import json
 import math
 import platform
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -40,8 +41,13 @@ from dpkernel.privacy.noise import MOST_DRAWS, TRUSTED_SOURCES, Noise
 from dpkernel.privacy.profiles import PrivacyProfile, compose, profile_from_dict
 from dpkernel.privacy.sensitivity import UNIT_FORMULAS
 from dpkernel.privacy.words import QUANTITIES, RELATIVE
+from dpkernel.version import __version__
 
 SCHEMA = 1
+_TIGHT_SINCE = (
+    0,
+    6,
+)  # the version since which a replaced record in objective perturbation has one tail
 NOT_COVERED = (
     "scores, plots or summaries computed from the training rows without noise, score() included",
     "the choice of this model among others by un-noised scores, as in scikit-learn's grid search",
@@ -281,6 +287,12 @@ class Certificate:
             found.verify()
         return found
 
+    @property
+    def _of_a_weaker_bound(self) -> bool:
+        """Whether this certificate is of a version that could prove less for the same noise."""
+        issued = re.match(r"(\d+)\.(\d+)", self.versions.get("dpkernel", ""))
+        return issued is not None and tuple(map(int, issued.groups())) < _TIGHT_SINCE
+
     def without(self, what: str) -> Certificate:
         """Return this certificate with one more sentence on what it does not cover."""
         if what in self.not_covered:
@@ -344,7 +356,7 @@ class Certificate:
         if self.profile != profile:
             raise CertificateError("The stated profile is not the one that the parameters give.")
         least = profile.epsilon(self.delta)
-        if self.epsilon > least * (1 + 1e-9) + 1e-12:
+        if self.epsilon > least * (1 + 1e-9) + 1e-12 and not self._of_a_weaker_bound:
             raise CertificateError(
                 f"The certificate claims epsilon = {self.epsilon:.6g}, but its parameters give"
                 f" {least:.6g} at delta = {self.delta:.6g}."
@@ -694,8 +706,8 @@ def _finite(value: Any) -> Any:
 
 @cache
 def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
-    for name in ("dpkernel", "numpy", "scipy", "scikit-learn", "dp-accounting"):
+    found = {"python": platform.python_version(), "dpkernel": __version__}
+    for name in ("numpy", "scipy", "scikit-learn", "dp-accounting"):
         try:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:

@@ -32,6 +32,11 @@ takes at most BLOCK_ROWS rows, and blocks are added with compensation, however s
 chunk makes them. On a device they are added without compensation. Losses of other shapes have no
 such bound and need ``LARGEST_CONDITION``.
 
+**Elastic net.** For losses of residuals, l1 sum_l loss(0, beta_l) can be added to the objective. For the
+absolute loss this is l1 ||beta||_1, with rounded corners. It is the loss of public records: k = ceil(l1)
+copies of each unit vector with the target 0 and the weight l1 / k. So the constants and the
+sensitivity are those of n + k M records, of which one private one changes.
+
 **Sensitivity.** The smallest of the valid bounds is used. A loss of bounded slope is also bounded
 at every minimiser, which gives a smaller bound if Lambda is below about 2 / n.
 """
@@ -41,7 +46,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -121,6 +126,9 @@ class Risk:
         The width of the parabolas that replace kinks, in units of y or of the margin.
     block_rows : int
         The largest number of records whose gradients are added without compensation.
+    l1 : float
+        The weight of the loss of the coefficients, for a loss of residuals with a bounded slope and
+        B >= 1.
 
     Notes
     -----
@@ -138,6 +146,7 @@ class Risk:
     target_bound: float = 1.0
     width: float = 0.1
     block_rows: int = BLOCK_ROWS
+    l1: float = 0.0
 
     def __post_init__(self) -> None:
         if not is_real(self.ridge) or not 0 < self.ridge < math.inf:
@@ -148,6 +157,10 @@ class Risk:
             raise ParameterError(
                 parameter_message("Risk", "target_bound", allowed, self.target_bound)
             )
+        fits = not (self.least_squares or self.loss.labels) and self.row_bound >= 1
+        if not is_real(self.l1) or not 0 <= self.l1 < math.inf or (self.l1 and not fits):
+            allowed = "0, or a positive float for a loss of residuals of bounded slope"
+            raise ParameterError(parameter_message("Risk", "l1", allowed, self.l1))
         _ = self.problem  # refuses impossible parameters
 
     @property
@@ -178,7 +191,7 @@ class Risk:
         """The problem for the solver; the tolerance and the largest number of steps follow from it."""
         return Problem(
             self._constants,
-            self.n_rows,
+            self.n_rows + math.ceil(self.l1) * self.dimension,
             self.row_bound,
             np.full(self.dimension, float(self.ridge)),
             self.target_bound,
@@ -257,6 +270,8 @@ def minimise_risk(records: Callable[[Loss], Records], risk: Risk) -> Array:
     data are needed. Only the point may be released, not the number of steps.
     """
     b, start, problem = np.zeros(risk.dimension), None, risk.problem
+    if risk.l1:
+        records = partial(_penalised, records, risk.l1)
     wide = _wide(risk.smooth_loss, risk.target_bound)
     if wide is not None:
         rough = replace(
@@ -264,6 +279,31 @@ def minimise_risk(records: Callable[[Loss], Records], risk: Risk) -> Array:
         )
         start = search(records(wide), rough, b)
     return minimise(records(risk.smooth_loss), problem, b, start)
+
+
+def _penalised(records: Callable[[Loss], Records], l1: float, loss: Loss) -> Records:
+    """Return the records with the public ones of an elastic net."""
+    return _Penalised(records(loss), l1, loss)
+
+
+@dataclass(frozen=True)
+class _Penalised:
+    """Sums over records, plus l1 sum_l loss(0, beta_l)."""
+
+    records: Records
+    l1: float
+    loss: Loss
+
+    def sums(
+        self, beta: Array, hessian_stride: int = 0, threads: int = 1
+    ) -> tuple[Array, Array | None]:
+        """Return the gradient of the sum of losses and, with a stride, the Hessian."""
+        gradient, hessian = self.records.sums(beta, hessian_stride, threads)
+        zero = np.zeros(len(beta))
+        gradient = gradient + self.l1 * self.loss.derivative(zero, beta)
+        if hessian is not None:
+            hessian = hessian + np.diag(self.l1 * self.loss.curvature(zero, beta))
+        return gradient, hessian
 
 
 def _wide(loss: Loss, target_bound: float) -> Loss | None:

@@ -131,7 +131,7 @@ class HuberisedHinge(MarginLoss):
     Parameters
     ----------
     half : float
-        Half the width of the parabola.
+        Half the width of the parabola, at most 1e6. Above 1, the parabola reaches beyond the margin 0.
 
     Examples
     --------
@@ -148,7 +148,7 @@ class HuberisedHinge(MarginLoss):
     half: float = 0.5
 
     def __post_init__(self) -> None:
-        self._require("half", TINY, 1.0 + 2**-40)
+        self._require("half", TINY, 1e6)
 
     @property
     def lipschitz(self) -> float:

@@ -8,9 +8,25 @@ data and whatever was released before::
     zero-out, adding     log(1 + x) + max(0, m^2/2 + m Z),  m = c_1 B / sigma
     zero-out, removing   m^2/2 + m |Z|
 
-with x = c_2 B^2 / Lambda, Z standard normal and ::
+with x = c_2 B^2 / Lambda, Z standard normal, and S(t) the smaller of ::
 
-    S(t) = sup over phi in [0, pi/4] of 1 - (1 - 2 Q(t / cos phi)) (1 - 2 Q(t / sin phi)).
+    sup over phi in [0, pi/4] of 1 - (1 - 2 Q(t / cos phi)) (1 - 2 Q(t / sin phi))
+    sup over phi in [0, pi/4] of N(t / cos phi, tan phi) + N(t / sin phi, cot phi) + 2 Q(2 t),
+
+where N(a, s) = P(Z + s |W| > a sqrt(1 + s^2)) for independent standard normal Z and W.
+
+Proof of the second one. Let z and z' be the two rows of features, g and g' the slopes of their
+losses at the minimiser, and L = c_1 B, so that g |z| and g' |z'| lie in [-L, L]. The loss is at most
+log(1 + x) + m^2/2 + (g <z, b> - g' <z', b>) / sigma^2, because ``|g z - g' z'| <= 2 L``. If b moves
+along z, then <z, beta> decreases, and so does the slope g of a convex loss. Fix the part of b that
+is orthogonal to z, and let c be the sign of g where <z, b> = 0. If c is positive, then g >= 0 for
+all smaller <z, b>, so g <z, b> <= L sigma max(0, Z) for Z = <z, b> / (|z| sigma); otherwise
+g <z, b> <= L sigma max(0, -Z). Hence the loss is at most log(1 + x) + m^2/2 + m R with
+R = (max(0, c Z) + |Z'|) / 2, where Z' = cos(theta) Z + sin(theta) W belongs to z', and c may depend
+on W, but not on Z. The event R > t is covered by three others, for the worse sign c at every W:
+(1 + cos theta) Z + sin(theta) |W| > 2 t, then (1 - cos theta) Z + sin(theta) |W| > 2 t, and
+|Z'| > 2 t on the side where max(0, c Z) = 0. With theta = 2 phi, their probabilities are the three
+terms; a theta beyond pi/2 exchanges the first two.
 
 Several such releases, and Gaussian ones of total mu, compose to delta(epsilon) = E G(epsilon - sum
 of these losses; mu). The reason: given the first release, the hockey-stick divergence of the rest
@@ -40,7 +56,8 @@ from dpkernel.privacy.profiles.gaussian import gaussian_delta
 
 _FAR = 12.0  # a normal variable exceeds it with probability 4e-33, which is added to delta
 _STEPS = 12 * 1024
-_ANGLES = 400
+_ANGLES = 800
+_COARSE = 4  # moments are taken on every fourth edge
 _CELLS = 8192  # grid cells for the loss of the largest stage when several stages are convolved
 _DIRECT = 3  # up to this many stages are convolved without FFT, which has absolute errors
 _MOST_STAGES = 128  # with more stages the Renyi bound is used
@@ -154,15 +171,17 @@ class ObjectiveProfile(PrivacyProfile):
     def rdp(self, order: float) -> float:
         r"""Return the sum of the Renyi bounds of the stages, outside the missed event.
 
-        For replace-one: log(1 + x) + log(2 e^(a (a-1) m^2 / 2) + 2) / (a - 1). For zero-out: the
-        larger of the two directions, each by the moment of its loss.
+        For replace-one: log(1 + x) + log(K) / (a - 1), where K is the smaller of the moment of the
+        loss and 2 e^(a (a-1) m^2 / 2) + 2. For zero-out: the larger of the two directions, each by
+        the moment of its loss.
         """
         total = order * self.mu_value**2 / 2
         for (m, x), count in Counter(self.stages).items():
             half = order * (order - 1) * m * m / 2
             if self.neighbours == Neighbours.REPLACE_ONE.value:
-                moment = np.logaddexp(half + math.log(2), math.log(2))
-                total += count * (math.log1p(x) + float(moment) / (order - 1))
+                moment = float(np.logaddexp(half + math.log(2), math.log(2)))
+                moment = min(moment, _moment_of_two(m, order - 1))
+                total += count * (math.log1p(x) + moment / (order - 1))
                 continue
             shifted = (order - 1) * m
             add = np.logaddexp(log_ndtr(-m / 2), half + log_ndtr(m / 2 + shifted))
@@ -403,13 +422,42 @@ def _survival_of_two() -> Array:
     """Return a non-increasing upper bound of S(t) on the grid of t."""
     edges = np.linspace(0.0, _FAR, _STEPS + 1)
     angles = np.linspace(0.0, math.pi / 4, _ANGLES + 1)
-    best = np.zeros_like(edges)
+    either, one_sided = np.zeros_like(edges), np.zeros_like(edges)
     for low, high in pairwise(angles):
-        first = 2 * ndtr(-edges / math.cos(low))
-        second = 2 * ndtr(-edges / math.sin(high))
-        best = np.maximum(best, first + second - first * second)
-    best = np.minimum(best * (1 + 1e-12), 1.0)
+        near, far = edges / math.cos(low), edges / math.sin(high)
+        first, second = 2 * ndtr(-near), 2 * ndtr(-far)
+        either = np.maximum(either, first + second - first * second)
+        # the second event counts twice, which is what its slope 1 / tan(low) can do at most
+        one_sided = np.maximum(one_sided, _skewed_tail(near, math.tan(high)) + second)
+    one_sided += 2 * ndtr(-2 * edges)
+    best = np.minimum(np.minimum(either, one_sided) * (1 + 1e-12), 1.0)
     return np.maximum.accumulate(best[::-1])[::-1]
+
+
+def _moment_of_two(m: float, power: float) -> float:
+    """Return an upper bound of log E e^(power (m^2/2 + m R)).
+
+    Beyond the grid, S(t) is at most 2 Q(t), which is integrated exactly.
+    """
+    rate = power * m
+    edges = np.linspace(0.0, _FAR, _STEPS + 1)[::_COARSE]
+    weights = np.maximum(-np.diff(_survival_of_two()[::_COARSE]), 1e-300)
+    inside = float(logsumexp(rate * edges[1:], b=weights))
+    beyond = math.log(2) + rate * rate / 2 + float(log_ndtr(rate - _FAR))
+    return float(np.logaddexp(inside, beyond)) + power * m * m / 2 + 1e-11
+
+
+def _skewed_tail(a: Array, slope: float) -> Array:
+    """Return an upper bound of N(a, slope) for a >= 0 and a slope in [0, 1].
+
+    N(a, s) = Q(a) + 2 T(a, s) with Owen's function T, which integrates e^(-a^2 (1 + v^2) / 2) / (2 pi
+    (1 + v^2)) over v in [0, s]. There 1 / (1 + v^2) <= e^(-v^2 (1 - s^2 / 2)), and what is left is a
+    normal integral. Besides, 2 T(a, s) <= Q(a).
+    """
+    tail = ndtr(-a)
+    wider = np.sqrt(a * a + 2 - slope * slope)
+    density = np.exp(-a * a / 2) / math.sqrt(2 * math.pi)
+    return np.asarray(tail + np.minimum(tail, 2 * density / wider * (ndtr(wider * slope) - 0.5)))
 
 
 def _convolve(

@@ -6,6 +6,7 @@ certificate that names what is wrong with the printed claim. The certificate is 
 claim is false or has no proof. To protect data, use the estimators of ``dpkernel``.
 """
 
+from dpkernel.proof.papers.gaussian import GaussianLemma, gaussian_lemma
 from dpkernel.proof.papers.lee_park_ahn_2025 import (
     PublishedAlgorithm1,
     PublishedAlgorithm2,
@@ -20,6 +21,7 @@ from dpkernel.proof.papers.wang_guo_2024 import PublishedRandomFeatureSGD
 from dpkernel.proof.papers.wang_lei_ying_zhang_2022 import PublishedGradientSGD, PublishedOutputSGD
 
 __all__ = [
+    "GaussianLemma",
     "PublishedAlgorithm1",
     "PublishedAlgorithm2",
     "PublishedAlgorithm3",
@@ -31,4 +33,5 @@ __all__ = [
     "PublishedPerturbedRisk",
     "PublishedRandomFeatureSGD",
     "PublishedSketchedERM",
+    "gaussian_lemma",
 ]

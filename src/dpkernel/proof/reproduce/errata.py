@@ -217,6 +217,20 @@ ERRATA = (
         "its value at a new point needs the training inputs",
     ),
     Erratum(
+        "003-13",
+        "Proposition 2",
+        "the Gaussian mechanism with (1 + sqrt(2 log(1/delta))) / epsilon, for every epsilon",
+        "proved for epsilon <= 1",
+        factors.nikolov_gaussian,
+    ),
+    Erratum(
+        "003-14",
+        "Lemma 77",
+        "c_lsc for margins in [a', b']",
+        "the margins of the class -1 are in [-b', -a']",
+        factors.local_convexity,
+    ),
+    Erratum(
         "001-1",
         "Theorem 12",
         "Algorithm 1 is (epsilon, delta)-DP",
@@ -229,6 +243,13 @@ ERRATA = (
         "n^(nu (m - h) m / 2) in delta",
         "its proof has n^(nu (h - m)(m + 2) / 2)",
         factors.sketch_delta,
+    ),
+    Erratum(
+        "001-3",
+        "Lemma 27",
+        "2 c_L sqrt(kappa) / n, where c_L bounds how fast slopes change",
+        "2 sqrt(kappa) / n times the largest slope",
+        factors.slope_for_curvature,
     ),
 )
 

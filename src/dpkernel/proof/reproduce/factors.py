@@ -5,22 +5,25 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 from scipy.stats import chi2
 
 from dpkernel.foundations.types import Budget, Neighbours
-from dpkernel.models.losses import Huber, Loss, Squared
+from dpkernel.models.losses import Huber, HuberisedHinge, Loss, Squared
 from dpkernel.privacy.mechanisms import MixtureGaussian, SampledGaussian
-from dpkernel.privacy.profiles import gaussian_delta, objective_multiplier
+from dpkernel.privacy.profiles import objective_multiplier
 from dpkernel.privacy.sensitivity import RandomSensitivity, erm_lipschitz
 from dpkernel.privacy.statistics import GramLayout
+from dpkernel.proof.papers.gaussian import gaussian_lemma
 from dpkernel.proof.papers.lee_park_ahn_2025 import (
     algorithm_1_noise,
     algorithm_4_noise,
     algorithm_5_noise,
     clipped_mean_noise,
+    lemma_77,
 )
 from dpkernel.proof.papers.lee_park_ahn_2025.constants import squared_norm_bound
-from dpkernel.proof.papers.ma_2024 import theorem_12
+from dpkernel.proof.papers.ma_2024 import lemma_27, theorem_12
 from dpkernel.proof.papers.nie_wang_2016 import constants as nie_wang
 from dpkernel.proof.papers.sgd import output_run
 from dpkernel.proof.papers.wang_guo_2024 import constants as wang_guo
@@ -84,10 +87,38 @@ def hits() -> str:
 
 def classical_gaussian() -> str:
     """000-4 and 002-0: from which epsilon on sqrt(2 log(1.25/delta))/epsilon is too small."""
+    return _false_from("classical")
+
+
+def nikolov_gaussian() -> str:
+    """003-13: from which epsilon on (1 + sqrt(2 log(1/delta)))/epsilon is too small."""
+    return _false_from("nikolov")
+
+
+def _false_from(form: str) -> str:
     delta, epsilon = 1e-5, 1.0
-    while gaussian_delta(epsilon, epsilon / math.sqrt(2 * math.log(1.25 / delta))) <= delta:
+    while gaussian_lemma(epsilon, delta, form).delta <= delta:
         epsilon += 0.1
     return f"false from epsilon = {epsilon:.1f} on, at delta = 1e-5"
+
+
+def local_convexity() -> str:
+    """003-14: constant functions, h = 2, and labels of 1 with probability 2/3; the best one is 1."""
+    loss, share, best, far = HuberisedHinge(2.0), 2 / 3, 1.0, 4.0
+
+    def risk(f: float) -> float:
+        values = loss.value(np.array([1.0, -1.0]), np.array([f, f]))
+        return float(share * values[0] + (1 - share) * values[1])
+
+    promised = lemma_77(2.0, inside=(best, best), largest=far).printed * (far - best) ** 2
+    return f"promises {promised:.3g} where the risk grows by {risk(far) - risk(best):.3g}"
+
+
+def slope_for_curvature() -> str:
+    """001-3: squares, orthogonal features, labels of 1, and a unit vector that predicts -1/sqrt(2)."""
+    slopes = Squared().derivative(np.ones(2), np.full(2, -math.sqrt(0.5)))
+    moved = float(np.linalg.norm(slopes))
+    return f"exceeded x {moved / lemma_27(Squared(), 1).printed:.3g} by squares"
 
 
 def c_alpha() -> str:

@@ -25,6 +25,8 @@ are baselines. No certificate of a printed algorithm is valid; each says why, by
     003-9   Assumption 1 requires convex losses into [0, 1], which are constant; not used
     003-11  the noise of Algorithm 5 (Hall et al.) is half of what it must be
     003-12  f~ of Algorithms 1 and 2 can't be evaluated at a new point without the training inputs
+    003-13  Proposition 2, the Gaussian mechanism, is stated for every epsilon; see ``gaussian_lemma``
+    003-14  Lemma 77 takes the margins -f of one class to lie where f lies; see ``lemma_77``
 
 A ledger is charged what is proved for the release, not what the paper claims. For Algorithm 3 this is
 the Gaussian profile of the printed noise with the right sensitivities. For the others nothing is proved,
@@ -48,6 +50,7 @@ from dpkernel.proof.papers.lee_park_ahn_2025.constants import (
     exact_minimiser_profile,
     published_minimum_lambda,
     published_objective_noise,
+    squared_norm_bound,
 )
 from dpkernel.proof.papers.lee_park_ahn_2025.features import gaussian_process_projection
 from dpkernel.proof.papers.lee_park_ahn_2025.functional_perturbation import PublishedAlgorithm5
@@ -123,6 +126,7 @@ __all__ = [
     "published_minimum_lambda",
     "published_objective_noise",
     "ridge_path",
+    "squared_norm_bound",
     "theorem_10",
     "theorem_11",
     "theorem_17",

@@ -249,7 +249,8 @@ class PublishedCanonicalEstimator(RegressorMixin, PrivateEstimator):
 
     def _printed(self, n_rows: int) -> CanonicalEstimator:
         """Return d and the noise of the paper for targets in [-1, 1]."""
-        found = canonical_estimator(
+        given = self.n_coefficients
+        return canonical_estimator(
             n_rows,
             max(float(self.epsilon), 1 / n_rows),
             self.delta,
@@ -257,11 +258,9 @@ class PublishedCanonicalEstimator(RegressorMixin, PrivateEstimator):
             gamma=self.gamma,
             beta=max(float(self.beta), float(self.gamma)),
             c_beta=self.c_beta,
+            n_coefficients=None if given == "theorem" else int(given),
             reading=self.reading,
         )
-        if self.n_coefficients == "theorem":
-            return found
-        return CanonicalEstimator(int(self.n_coefficients), found.noise_scale)
 
     def _unit(self, features: CosineSystem) -> float:
         """The value of one step of a sum."""

@@ -15,6 +15,7 @@ from dpkernel.privacy.profiles import GaussianProfile, ObjectiveProfile
 from dpkernel.privacy.sensitivity import loss_gradient
 from dpkernel.proof.papers.arguments import ONE_ROW, check
 from dpkernel.proof.papers.arguments import reading as one_of
+from dpkernel.proof.papers.gaussian import gaussian_lemma
 
 
 def squared_norm_bound(log_odds: float, n_features: int, norm_bound: str = "lemma") -> float:
@@ -211,7 +212,7 @@ def algorithm_5_noise(
 
 def nikolov_multiplier(epsilon: float, delta: float) -> float:
     """Return (1 + sqrt(2 log(1/delta))) / epsilon, the noise per unit of sensitivity (Proposition 2)."""
-    return (1 + math.sqrt(2 * math.log(1 / delta))) / epsilon
+    return gaussian_lemma(epsilon, delta, "nikolov").noise
 
 
 def algorithm_5_delta(epsilon: float, delta: float) -> float:

@@ -8,6 +8,7 @@ from math import exp, log, sqrt
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.validation import Constraint, Real
 from dpkernel.proof.papers.arguments import check
+from dpkernel.proof.papers.arguments import reading as one_of
 from dpkernel.proof.papers.lee_park_ahn_2025.rates import check_numbers as _check
 
 
@@ -72,6 +73,7 @@ def lemma_12(
     kappa: float = 1.0,
     universal: tuple[float, float] = (1.0, 1.0),
     confidence: float = 0.05,
+    reading: str = "stated",
 ) -> float:
     r"""Return H of Lemma 12, which bounds all M paths on all of X with probability 1 - t::
 
@@ -79,15 +81,18 @@ def lemma_12(
             + kappa sqrt(2 log(2M/t))
 
     t is ``confidence``, ||X|| is ``diameter``, and (K, C) are the ``universal`` constants that the paper
-    does not state. A negative sum of logarithms counts as 0.
+    does not state. A negative sum of logarithms counts as 0. The proof has 2 log(e/kappa) inside the
+    first root, which is what the integral gives (``reading="proof"``).
     """
     owner, numbers = "lemma_12", {"diameter": diameter, "c_k": c_k, "kappa": kappa}
     check(owner, None, n_features=n_features, n_columns=n_columns, confidence=confidence, **numbers)
     first, second = universal
-    check(owner, K=first, C=second)
-    entropy = max(log(second) + log(2 * c_k) + log(diameter), 0.0)
-    spread = first * kappa * sqrt(n_columns * entropy)
-    return spread + 2 * log(exp(1) / kappa) + kappa * sqrt(2 * log(2 * n_features / confidence))
+    check(owner, one_of("stated", "proof"), K=first, C=second, reading=reading)
+    entropy, rest = log(second) + log(2 * c_k) + log(diameter), 2 * log(exp(1) / kappa)
+    if reading == "proof":
+        entropy, rest = entropy + rest, 0.0
+    spread = first * kappa * sqrt(n_columns * max(entropy, 0.0))
+    return spread + rest + kappa * sqrt(2 * log(2 * n_features / confidence))
 
 
 def lemma_13(
@@ -156,8 +161,9 @@ def lemma_14_error(
 
 @dataclass(frozen=True)
 class LocalConvexity:
-    """The constant of Lemma 77, and whether its conditions hold."""
+    """The constant of Lemma 77, as printed and corrected, and whether its conditions hold."""
 
+    printed: float
     constant: float
     holds: bool
 
@@ -175,6 +181,12 @@ def lemma_77(
     and [a', b'] inside [a, b] hold. a < 0 needs h > 1. The constant is positive only if [a', b'] is
     strictly inside. R may then be as large as one wants, as the paper says, but the constant falls to
     0 as R grows.
+
+    Erratum 003-14: the proof treats the margins of the class -1 "similarly". But they are -f, which
+    lie in [-b', -a'] and not in [a', b']. ``constant`` takes the maximum over both ranges, as far as
+    they meet [a, b], and holds. ``printed`` takes it over [a', b'] alone and is false in general: for
+    h = 2, labels of 1 with probability 2/3 and constant functions up to R = 4, it promises that the
+    risk of f = 4 exceeds the least risk by .72, but it exceeds it by .667.
     """
     share: dict[str, Constraint] = {"eta_min": Real(0, 1, closed_low=True, closed_high=True)}
     check("lemma_77", share, half=half, largest=largest, eta_min=eta_min)
@@ -184,5 +196,15 @@ def lemma_77(
     if not (largest > -low and largest > high):
         allowed = "larger than every value of the best function"
         raise ParameterError(parameter_message("lemma_77", "largest", allowed, largest))
-    ratio = max(((a + largest) / (low + largest)) ** 2, ((largest - b) / (largest - high)) ** 2)
-    return LocalConvexity(eta_min * (1 - ratio) / (2 * half) / 2, fine)
+
+    def ratio(low: float, high: float) -> float:
+        below, above = (a + largest) / (low + largest), (largest - b) / (largest - high)
+        return max(below**2, above**2)
+
+    def share_of(worst: float) -> float:
+        return eta_min * (1 - worst) / (2 * half) / 2
+
+    printed = worst = ratio(low, high)
+    if -low >= a:  # some margins of the class -1 are in [a, b], too
+        worst = max(worst, ratio(max(-high, a), min(-low, b)))
+    return LocalConvexity(share_of(printed), share_of(worst), fine)

@@ -98,13 +98,14 @@ def canonical_estimator(
     beta: float,
     c_beta: float = 1.0,
     q_1: float = 1.0,
+    n_coefficients: int | None = None,
     reading: str = "corrected",
 ) -> CanonicalEstimator:
     r"""Return the numbers of the estimator in the proof of Theorem 10, for y in [-1, 1] and gamma > 0.
 
-    d is the whole number nearest to min((n epsilon)^(2 gamma/(2r+beta+gamma)), n^(gamma/(2r+gamma))),
-    at least 1. It adds N(0, s^2) to the means of y phi_l(x), l <= d. With the eigenvalues
-    mu_l >= q_1 l^(-1/gamma),
+    d is ``n_coefficients``. By default it is the whole number nearest to
+    min((n epsilon)^(2 gamma/(2r+beta+gamma)), n^(gamma/(2r+gamma))), at least 1. The estimator adds
+    N(0, s^2) to the means of y phi_l(x), l <= d. With the eigenvalues mu_l >= q_1 l^(-1/gamma),
 
         "printed"     s = 2 c_beta d^(beta/2) (1 + sqrt(2 log(1/delta))) / (n epsilon)
         "corrected"   s = 2 sqrt(c_beta) (q_1^-1 d^(1/gamma))^(beta/2) (1 + sqrt(...)) / (n epsilon)
@@ -123,6 +124,9 @@ def canonical_estimator(
     )
     private = (n_rows * epsilon) ** (2 * gamma / (2 * r + beta + gamma))
     kept = max(1, round(min(private, n_rows ** (gamma / (2 * r + gamma)))))
+    if n_coefficients is not None:
+        check(owner, {"n_coefficients": Whole(1)}, n_coefficients=n_coefficients)
+        kept = int(n_coefficients)
     moved = sqrt(c_beta) * (kept ** (1 / gamma) / q_1) ** (beta / 2)
     if reading == "printed":
         moved = c_beta * kept ** (beta / 2)

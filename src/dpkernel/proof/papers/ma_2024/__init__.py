@@ -8,8 +8,10 @@ to be false. The paper calls itself a failed attempt; this package says by how m
             surely not 0. The total variation is 1, so it is not private at any epsilon for delta < 1
     001-2   delta of Theorem 12 has n^(nu (m - h) m / 2) where its proof gives n^(nu (h - m)(m + 2)/2),
             with d where h should stand, and it exceeds 1 for all practical n, h and m
+    001-3   Lemma 27 takes c_L, which bounds how fast slopes change, for a bound on slopes
 
-The affine variant (7) escapes the first counterexample but not ``affine_counterexample``. A sketch with
+The affine variant (7) escapes the first counterexample but not ``affine_counterexample``, nor
+``full_counterexample`` if m = h. A sketch with
 noise is private: ``dpkernel.privacy.mechanisms.GaussianMixing`` and
 ``dpkernel.methods.PrivateSketchedRidge``. It serves the squared loss only, and no sketch of this kind
 can serve another one (``equal_sketches``).
@@ -18,23 +20,29 @@ can serve another one (``equal_sketches``).
 from dpkernel.proof.papers.ma_2024.algorithm import PublishedSketchedERM
 from dpkernel.proof.papers.ma_2024.theorem import (
     Distinguished,
+    GradientStep,
     PrintedClaim,
     UtilitySchedule,
     affine_counterexample,
     counterexample,
     equal_sketches,
+    full_counterexample,
+    lemma_27,
     theorem_5,
     theorem_12,
 )
 
 __all__ = [
     "Distinguished",
+    "GradientStep",
     "PrintedClaim",
     "PublishedSketchedERM",
     "UtilitySchedule",
     "affine_counterexample",
     "counterexample",
     "equal_sketches",
+    "full_counterexample",
+    "lemma_27",
     "theorem_5",
     "theorem_12",
 ]

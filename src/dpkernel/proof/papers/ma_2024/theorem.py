@@ -13,7 +13,7 @@ from scipy.stats import beta
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import Array, is_real, is_whole
 from dpkernel.models.kernels import Gaussian
-from dpkernel.models.losses import Squared
+from dpkernel.models.losses import Loss, Squared
 from dpkernel.solvers.sketching import gaussian_sketch, sketched_erm
 
 _ZERO = 1e-9  # rounding errors of a zero are far below this
@@ -196,6 +196,61 @@ def affine_counterexample(
             found.append(abs(float(table[:, 1] @ fit.coefficients)))
         sides.append(found)
     return max(sides[0]), min(sides[1])
+
+
+def full_counterexample(
+    n: int = 40, sketches: int = 100, *, affine: bool = True, seed: int = 0
+) -> tuple[float, float]:
+    r"""Run Algorithm 1 with m = h on two neighbouring tables; return a spread and a difference.
+
+    The theorems allow m = h, and Theorem 5 asks for m >= 2h/3, so m = h if h is 1 or 2. The kernel
+    is linear in two columns, so h = 2, and the smallest eigenvalue has the bound that Theorem 12
+    assumes. The span of m = h columns is almost surely the whole space, and a fixed coefficient moves
+    it nowhere. So the output is the minimiser without privacy, whatever the sketch is. The first number
+    is the largest deviation of f(e_1) from its mean over the sketches of one table. The second is how
+    far f(e_1) differs between the tables. So problem (7) is not private either, not even for
+    tables that meet all assumptions.
+    """
+    draws = np.random.Generator(np.random.PCG64(seed))  # public tables and sketches
+    points = draws.uniform(-1, 1, (n, 2))
+    y = points[:, 0].copy()
+    answers = []
+    for label in (y[0], -y[0]):
+        y[0], found = label, []
+        for _ in range(sketches):
+            sketch = gaussian_sketch(n, 2 + affine, int(draws.integers(2**63)))
+            fit = sketched_erm(points @ points.T, y, Squared(), 0.01, sketch, affine=affine)
+            found.append(float(points[:, 0] @ fit.coefficients))
+        answers.append(np.array(found))
+    spread = max(float(np.abs(values - values.mean()).max()) for values in answers)
+    return spread, abs(float(answers[0].mean() - answers[1].mean()))
+
+
+@dataclass(frozen=True)
+class GradientStep:
+    """How far a changed record moves the gradient of the objective, as printed and as it is."""
+
+    printed: float
+    corrected: float
+
+
+def lemma_27(loss: Loss, n: int, *, kappa: float = 1.0, target_bound: float = 1.0) -> GradientStep:
+    r"""Return the bound of Lemma 27 on how far a gradient moves, 2 c_L sqrt(kappa) / n.
+
+    c_L bounds how fast the slope of the loss changes (Assumption 1), but the step needs a bound on the
+    slope itself, for predictions in [-1, 1] (erratum 001-3). For (f - y)^2 / 2 the slope is up to 2
+    while c_L = 1. Theorem 12 has this c_L in its epsilon.
+    """
+    if not (is_whole(n) and n >= 1):
+        raise ParameterError(parameter_message("lemma_27", "n", "an int >= 1", n))
+    numbers = (kappa, target_bound)
+    if not all(is_real(v) and 0 < v < math.inf for v in numbers):
+        allowed = "floats in the range (0, inf)"
+        raise ParameterError(parameter_message("lemma_27", "kappa, target_bound", allowed, numbers))
+    unit = 2 * math.sqrt(kappa) / n
+    targets = np.array([-target_bound, target_bound])
+    slopes = [np.abs(loss.derivative(targets, np.full(2, f))).max() for f in (-1.0, 1.0)]
+    return GradientStep(loss.smoothness * unit, float(max(slopes)) * unit)
 
 
 def equal_sketches() -> tuple[tuple[Array, Array], tuple[Array, Array]]:

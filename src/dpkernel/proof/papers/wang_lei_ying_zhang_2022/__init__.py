@@ -38,6 +38,7 @@ from dpkernel.proof.papers.wang_lei_ying_zhang_2022.gradient_perturbation import
     PublishedGradientSGD,
     subsampled_delta,
 )
+from dpkernel.proof.papers.wang_lei_ying_zhang_2022.lemmas import lemma_3, lemma_5, lemma_19
 from dpkernel.proof.papers.wang_lei_ying_zhang_2022.output_perturbation import PublishedOutputSGD
 from dpkernel.proof.papers.wang_lei_ying_zhang_2022.rates import (
     ExcessRate,
@@ -71,8 +72,11 @@ __all__ = [
     "figure_1",
     "gradient_complexity",
     "lemma_1",
+    "lemma_3",
+    "lemma_5",
     "lemma_13_holds",
     "lemma_13_threshold",
+    "lemma_19",
     "printed_c_alpha",
     "printed_gradient_bound",
     "smallest_epsilon",
