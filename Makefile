@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 # all tests of a file, which share what is dear (but the slow tests of a file take hours)
 TEST := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1
 
-.PHONY: help demo test test-slow coverage test-oldest torch test-torch check style types docs bench guard bench-accuracy rivals audit audit-long audit-diffprivlib mutants reproduce tables gallery report-picture lock clean front-door release-check
+.PHONY: help demo test test-slow coverage test-oldest torch test-torch check style types docs bench guard bench-accuracy rivals audit audit-long audit-diffprivlib mutants trace reproduce tables gallery report-picture lock clean front-door release-check
 
 help:
 	@echo "make demo         a CSV of patients to a private model, its report and an audit; results in demo/"
@@ -28,6 +28,7 @@ help:
 	@echo "make audit        attack every mechanism and estimator and its broken twin; results in audit-report/"
 	@echo "make audit-long   the same with a thousand fits of each estimator, and weaker faults: hours"
 	@echo "make audit-diffprivlib  the same attacks on diffprivlib, in an environment of its own"
+	@echo "make trace        how many files and functions one fit enters; FIT=ridge lists them"
 	@echo "make mutants      break the library in the ways of tools/mutants.toml and see that tests notice:"
 	@echo "                  half an hour; MUTANTS='ID ...' for some of them, MUTANTS=--changed for what changed"
 	@echo "make tables       write the measured tables of the documentation from benchmarks/results"
@@ -128,6 +129,9 @@ audit-diffprivlib:
 	$(PYTHON) -m venv .venv-diffprivlib
 	.venv-diffprivlib/bin/python -m pip install --quiet --disable-pip-version-check diffprivlib==0.6.6 scikit-learn==1.6.1 -e .
 	.venv-diffprivlib/bin/python benchmarks/diffprivlib_audit.py
+
+trace: $(VENV)/.installed
+	$(BIN)/python tools/trace_fit.py $(FIT)
 
 mutants: $(VENV)/.installed
 	$(BIN)/python tools/mutants.py $(MUTANTS)

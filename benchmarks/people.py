@@ -1,6 +1,6 @@
 """What it costs to protect people instead of rows, and which record of a person is best.
 
-``python benchmarks/people.py [--repetitions 10] [--only records|cost|relations]``.
+``python benchmarks/people.py [--repetitions 10] [--only records|cost|relations] [--jobs 1] [--out D]``.
 
 The truth is f(x) = 0.6 sin(3 x_1) + 0.4 x_2 x_3 on [-1, 1]^3. y is f(x) plus normal noise of deviation
 0.5, or the sign of this as a label. A person has a centre, drawn uniformly. "Repeat": all rows of a
@@ -21,7 +21,8 @@ from __future__ import annotations
 
 import argparse
 import csv
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -38,19 +39,23 @@ from dpkernel import (
     PrivateQuantileRegressor,
     SeededNoise,
 )
-from dpkernel.methods import PrivateHuberRegressor, PrivateSGDRegressor
+from dpkernel.methods import PrivateHuberRegressor, PrivateSGDClassifier, PrivateSGDRegressor
 from dpkernel.privacy.profiles import GaussianProfile, gaussian_mu
 
 RESULTS = Path(__file__).parent / "results"
 DELTA, SPREAD = 1e-6, 0.5
 WIDTHS = {"repeat": 0.0, "near": 0.1, "wide": 0.3, "apart": None}
 REAL = {"bounds": (-1, 1), "y_bounds": (-3, 3), "delta": DELTA}
+ALL_ROWS = ("PrivateKernelRidge", "PrivateSGDRegressor", "PrivateSGDClassifier")
 MODELS: dict[str, Callable[..., Any]] = {
     "PrivateKernelRegressor": lambda **kw: PrivateKernelRegressor(**REAL, **kw),
     "PrivateKernelRidge": lambda **kw: PrivateKernelRidge(**REAL, **kw),
     "PrivateHuberRegressor": lambda **kw: PrivateHuberRegressor(**REAL, **kw),
     "PrivateSGDRegressor": lambda **kw: PrivateSGDRegressor(**REAL, **kw),
     "PrivateKernelClassifier": lambda **kw: PrivateKernelClassifier(
+        bounds=(-1, 1), classes=[0, 1], delta=DELTA, **kw
+    ),
+    "PrivateSGDClassifier": lambda **kw: PrivateSGDClassifier(
         bounds=(-1, 1), classes=[0, 1], delta=DELTA, **kw
     ),
     "PrivateQuantileRegressor(0.9)": lambda **kw: PrivateQuantileRegressor(
@@ -79,19 +84,21 @@ def visits(kind: str, people: int, rows: int, seed: int) -> tuple[np.ndarray, ..
 
 def error(
     name: str,
-    table: tuple[np.ndarray, ...],
-    groups: Any,
+    shape: tuple[str, int, int],
+    rule: str | None,
     epsilon: float,
     seed: int,
     relation: Any = "replace-one",
 ) -> float:
-    """Return the error of one fit."""
-    X, y, _ = table
+    """Return the error of one fit to a table of ``visits``; ``rule`` is the record of a person."""
+    X, y, ids = visits(*shape, seed)
     new = np.random.default_rng([10, seed]).uniform(-1, 1, (4000, 3))
     wanted = truth(new)
     labels = "Classifier" in name
     model = MODELS[name](epsilon=epsilon, noise=SeededNoise(seed), neighbours=relation)
-    model.fit(X, (y > 0).astype(float) if labels else y, groups=groups)
+    groups = None if rule is None else People(ids, record=rule)
+    with threadpool_limits(1):
+        model.fit(X, (y > 0).astype(float) if labels else y, groups=groups)
     if labels:
         return float(np.mean((model.predict(new) > 0) != (wanted > 0)))
     if "Quantile" in name:
@@ -99,51 +106,40 @@ def error(
     return float(np.mean((model.predict(new) - wanted) ** 2) / np.var(wanted))
 
 
-def records(repetitions: int) -> list[list[str]]:
+Cells = list[tuple[Any, ...] | str]  # the arguments of ``error`` without the seed, or a text
+
+
+def records() -> list[Cells]:
     """Return the table of kinds of records."""
-    head = ["model", "rows of a person", "10,000 independent rows", "one", "near", "mean", "all"]
-    lines = [head]
+    rules = ("one", "near", "mean", "all")
+    lines: list[Cells] = [["model", "rows of a person", "10,000 independent rows", *rules]]
     for name in MODELS:
-        tables = [visits("apart", 10_000, 1, seed) for seed in range(repetitions)]
-        alone = np.mean([error(name, t, None, 1.0, seed) for seed, t in enumerate(tables)])
         for kind in WIDTHS:
-            cells = [f"{alone:.4f}"]
-            for rule in head[3:]:
-                if rule == "all" and name != "PrivateKernelRidge":
-                    cells.append("")
-                    continue
-                found = []
-                for seed in range(repetitions):
-                    table = visits(kind, 10_000, 5, seed)
-                    found.append(error(name, table, People(table[2], record=rule), 1.0, seed))
-                cells.append(f"{np.mean(found):.4f}")
-            lines.append([name, kind, *cells])
-            print(*lines[-1], flush=True)
+            cells: Cells = [name, kind, (name, ("apart", 10_000, 1), None, 1.0)]
+            for rule in rules:
+                offered = rule != "all" or name in ALL_ROWS
+                cells.append((name, (kind, 10_000, 5), rule, 1.0) if offered else "")
+            lines.append(cells)
     return lines
 
 
-def cost(repetitions: int) -> list[list[str]]:
+def cost() -> list[Cells]:
     """Return the table of what is protected, and what it costs."""
     protects = ("one row", "a person, by groups", "a person, by less budget for each row")
-    lines = [["model", "epsilon", "rows of a person (k)", "people", *protects]]
+    lines: list[Cells] = [["model", "epsilon", "rows of a person (k)", "people", *protects]]
     for name in ("PrivateKernelRegressor", "PrivateKernelClassifier"):
         for epsilon in (0.3, 1.0):
             for rows in (1, 5, 20):
                 # k rows of a mechanism with mu / k are protected with mu
                 smaller = GaussianProfile(gaussian_mu(epsilon, DELTA) / rows).epsilon(DELTA)
-                found: list[list[float]] = [[], [], []]
-                for seed in range(repetitions):
-                    table = visits("near", 20_000 // rows, rows, seed)
-                    found[0].append(error(name, table, None, epsilon, seed))
-                    found[1].append(error(name, table, table[2], epsilon, seed))
-                    found[2].append(error(name, table, None, smaller, seed))
-                cells = [f"{np.mean(each):.4f}" for each in found]
-                lines.append([name, f"{epsilon:g}", str(rows), f"{20_000 // rows:,}", *cells])
-                print(*lines[-1], flush=True)
+                shape = ("near", 20_000 // rows, rows)
+                given = ((None, epsilon), ("auto", epsilon), (None, smaller))
+                head: Cells = [name, f"{epsilon:g}", str(rows), f"{shape[1]:,}"]
+                lines.append([*head, *((name, shape, *one) for one in given)])
     return lines
 
 
-def relations(repetitions: int) -> list[list[str]]:
+def relations() -> list[Cells]:
     """Return the table of neighbouring relations."""
     kinds = {
         "replace-one": "replace-one",
@@ -152,16 +148,33 @@ def relations(repetitions: int) -> list[list[str]]:
         "n_max = 12,500": AddRemove(12_500),
         "n_max = 20,000": AddRemove(20_000),
     }
-    lines = [["model", *kinds]]
+    lines: list[Cells] = [["model", *kinds]]
     for name in MODELS:
-        cells = []
-        for relation in kinds.values():
-            tables = [visits("apart", 10_000, 1, seed) for seed in range(repetitions)]
-            found = [error(name, t, None, 1.0, seed, relation) for seed, t in enumerate(tables)]
-            cells.append(f"{np.mean(found):.4f}")
-        lines.append([name, *cells])
-        print(*lines[-1], flush=True)
+        shape = ("apart", 10_000, 1)
+        each = [(name, shape, None, 1.0, relation) for relation in kinds.values()]
+        lines.append([name, *each])
     return lines
+
+
+def measured(lines: Iterable[Cells], repetitions: int, pool: Any) -> list[list[str]]:
+    """Return the table in which the mean error stands in place of the arguments of fits."""
+    runs: dict[tuple[Any, ...], list[Any]] = {}
+    for line in lines:
+        for cell in line:
+            if isinstance(cell, tuple) and cell not in runs:
+                first, relation = cell[:4], cell[4:]
+                runs[cell] = [
+                    pool.submit(error, *first, seed, *relation) for seed in range(repetitions)
+                ]
+    found = []
+    for line in lines:
+        texts = [c if isinstance(c, str) else "" for c in line]
+        for place, cell in enumerate(line):
+            if isinstance(cell, tuple):
+                texts[place] = f"{np.mean([run.result() for run in runs[cell]]):.4f}"
+        found.append(texts)
+        print(*texts, flush=True)
+    return found
 
 
 def main() -> None:
@@ -169,12 +182,14 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--repetitions", type=int, default=10)
     options.add_argument("--only", choices=("records", "cost", "relations"))
+    options.add_argument("--jobs", type=int, default=1)
+    options.add_argument("--out", type=Path, default=RESULTS)
     given = options.parse_args()
-    with threadpool_limits(1):
-        for measure in (records, cost, relations):
-            if given.only in (None, measure.__name__):
-                lines = measure(given.repetitions)
-                path = RESULTS / f"people_{measure.__name__}.csv"
+    with ProcessPoolExecutor(given.jobs) as pool:
+        for table in (records, cost, relations):
+            if given.only in (None, table.__name__):
+                lines = measured(table(), given.repetitions, pool)
+                path = given.out / f"people_{table.__name__}.csv"
                 with path.open("w", newline="", encoding="utf-8") as file:
                     file.write(made_by())
                     csv.writer(file, lineterminator="\n").writerows(lines)

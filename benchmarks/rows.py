@@ -7,7 +7,7 @@ evaluations: how often the features of all rows are computed, of each kind of fe
 uses. A size is left out if the fit is expected to end after the time that was given.
 
     python benchmarks/rows.py                                    # on this machine
-    python benchmarks/rows.py --cores 16 --seconds 240 --out $OUT
+    python benchmarks/rows.py --cores 16 --memory 100 --seconds 240 --out $OUT
     python benchmarks/rows.py --billion 16 --out $OUT            # one ridge fit by 16 processes
 
 Results go to ``scaling_rows.csv`` and ``scaling_billion.csv``.
@@ -54,12 +54,13 @@ BOX: dict[str, Any] = {"bounds": (-1, 1), "y_bounds": (-3, 3), "random_state": 0
 HEAD = ("estimator", "rows", "passes", "evaluations", "seconds", "CPU seconds", "CPU µs per row",
         "ratio", "peak MB")  # fmt: skip
 
-# with the share of the cores that each gets, about as their times per row
-ESTIMATORS: dict[str, tuple[int, Callable[[], Any]]] = {
-    "regressor": (6, lambda: PrivateKernelRegressor(**BOX)),
-    "quantiles": (5, lambda: PrivateQuantileRegressor(quantile=[0.1, 0.9], **BOX)),
-    "classifier": (3, lambda: PrivateKernelClassifier(classes=[0.0, 1.0], bounds=(-1, 1))),
-    "SGD": (2, lambda: PrivateSGDRegressor(perturbation="gradient", **BOX)),
+# how many of 16 cores and of 100 GB for features each gets: the features of 10^7 rows take 40 GB for the
+# regressor and the quantiles, 24 GB for the classifier and 8 GB for SGD
+ESTIMATORS: dict[str, tuple[int, int, Callable[[], Any]]] = {
+    "regressor": (8, 45, lambda: PrivateKernelRegressor(**BOX)),
+    "quantiles": (3, 20, lambda: PrivateQuantileRegressor(quantile=[0.1, 0.9], **BOX)),
+    "classifier": (3, 26, lambda: PrivateKernelClassifier(classes=[0.0, 1.0], bounds=(-1, 1))),
+    "SGD": (2, 9, lambda: PrivateSGDRegressor(perturbation="gradient", **BOX)),
 }
 
 
@@ -128,7 +129,7 @@ def table(n_rows: int) -> tuple[np.ndarray, np.ndarray]:
 def measure(name: str, sizes: Sequence[int], seconds: float) -> None:
     """Print one line per size, as long as the next fit should end in time."""
     start = time.perf_counter()
-    _, make = ESTIMATORS[name]
+    *_, make = ESTIMATORS[name]
     X, y = table(20_000)  # imports and compiled code
     make().fit(X, (y > 0) * 1.0 if name == "classifier" else y)
     first = last = 0.0
@@ -152,16 +153,19 @@ def measure(name: str, sizes: Sequence[int], seconds: float) -> None:
         sys.stdout.flush()
 
 
-def all_at_once(cores: int, sizes: Sequence[int], seconds: float, out: Path) -> None:
-    """Measure every estimator in a process of its own, on its share of the cores."""
-    total = sum(share for share, _ in ESTIMATORS.values())
+def all_at_once(
+    cores: int, memory: float | None, sizes: Sequence[int], seconds: float, out: Path
+) -> None:
+    """Measure every estimator in a process of its own, on its share of the cores and the memory."""
     begin, running = 0, []
-    for name, (share, _) in ESTIMATORS.items():
-        count = max(1, cores * share // total)
+    for name, (share, room, _) in ESTIMATORS.items():
+        count = max(1, cores * share // 16)
         mine = {core % cores for core in range(begin, begin + count)}
         begin += count
         command = [sys.executable, __file__, "--one", name, "--seconds", str(seconds), "--sizes"]
         limits = {f"{library}_NUM_THREADS": str(count) for library in ("OPENBLAS", "OMP", "MKL")}
+        if memory:
+            limits |= {"DPKERNEL_MEMORY": str(int(memory * 1e7 * room)), "DPKERNEL_DISK": "0"}
         running.append(
             subprocess.Popen(
                 [*command, *map(str, sizes)],
@@ -242,6 +246,7 @@ def main() -> None:
     options.add_argument("--sizes", type=int, nargs="+", default=SIZES)
     options.add_argument("--seconds", type=float, default=math.inf, help="for all sizes")
     options.add_argument("--cores", type=int, default=os.cpu_count())
+    options.add_argument("--memory", type=float, help="GB for features; else each fit decides")
     options.add_argument("--one", choices=ESTIMATORS)
     options.add_argument(
         "--billion", type=int, metavar="PROCESSES", help="processes of one long fit of the ridge"
@@ -254,7 +259,7 @@ def main() -> None:
     elif given.billion:
         billion(given.billion, given.rows, given.out)
     else:
-        all_at_once(given.cores, given.sizes, given.seconds, given.out)
+        all_at_once(given.cores, given.memory, given.sizes, given.seconds, given.out)
 
 
 if __name__ == "__main__":

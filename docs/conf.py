@@ -14,6 +14,7 @@ copyright = author
 version = release = __version__
 extensions = [
     "described_once",
+    "glossary_links",
     "myst_nb",
     "numpydoc",
     "public_names",

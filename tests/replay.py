@@ -21,11 +21,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 
 from dpkernel import SeededNoise
 from dpkernel.data.domain import clip_rows
 from dpkernel.estimators.regressor import BudgetPlan, kernel_choice
-from dpkernel.estimators.rkhs import FunctionModel, FunctionProblem, FunctionTable
+from dpkernel.estimators.rkhs import FunctionProblem, FunctionTable
 from dpkernel.foundations.types import Neighbours
 from dpkernel.models.features import learned, whitened
 from dpkernel.preprocessing import PrivateMinMaxScaler
@@ -93,8 +94,8 @@ class Replay:
         self._claims = 0
         self._inside: Mechanism | None = None  # whose release is being recorded
         self._solved: list[Any] = []
-        self._answers: dict[bytes, float] = {}
-        self._asked: dict[bytes, tuple[Any, float]] = {}
+        self._answers: dict[bytes, Any] = {}
+        self._asked: dict[bytes, tuple[Any, Any]] = {}
         self.curators: list[Any] = []
         for cls in REGISTRY.values():
             for name in ("release", "release_gram"):
@@ -224,15 +225,15 @@ class Replay:
     def _heard(self, real: Any) -> Any:
         """Let a curator's function say what D's said, and keep what it would have said."""
 
-        def init(noisy: Any, function: Any, kernel: Any, mechanism: Any, key: bytes) -> None:
+        def init(noisy: Any, function: Any, kernel: Any, mechanism: Any, *rest: Any) -> None:
             self.curators.append((kernel, mechanism))
 
             def told(points: Any) -> Any:
-                exact = float(function(points)[0])
+                exact = np.asarray(function(points)[0])
                 self._asked[points.tobytes()] = points[0], exact
                 return np.array([self._answers.get(points.tobytes(), exact)])
 
-            real(noisy, told, kernel, mechanism, key)
+            real(noisy, told, kernel, mechanism, *rest)
 
         return init
 
@@ -290,14 +291,18 @@ def _accept_blank_rows(monkeypatch: Any) -> None:
     open_source, open_units = sources.open_source, people.open_units
 
     def marked(X: Any) -> Any:
-        return np.asarray(X)[:, 0] == BLANK if isinstance(X, np.ndarray) else np.zeros(1, bool)
+        if hasattr(X, "iloc"):
+            return X.iloc[:, 0].to_numpy() == BLANK
+        if sparse.issparse(X):
+            return X[:, [0]].toarray().ravel() == BLANK
+        return X[:, 0] == BLANK if isinstance(X, np.ndarray) else np.zeros(1, bool)
 
     def opened(estimator: Any, X: Any, y: Any, **options: Any) -> Any:
         blank = marked(X)
         if not blank.any():
             return open_source(estimator, X, y, **options)
         found = open_source(estimator, X[~blank], np.asarray(y)[~blank], **options)
-        return replace(found, n_rows=len(X))
+        return replace(found, n_rows=X.shape[0])
 
     def opened_units(estimator: Any, X: Any, y: Any, groups: Any) -> Any:
         blank, ids = marked(X), np.asarray(groups)
@@ -306,32 +311,23 @@ def _accept_blank_rows(monkeypatch: Any) -> None:
         found = open_units(estimator, X[~blank], y[~blank], ids[~blank])
         return replace(found, n_rows=len(np.unique(ids)))
 
-    def counted(table: Any, target: Any = None) -> Any:
+    def counted(table: Any, target: Any = None, names: Any = None) -> Any:
         blank = marked(table)
         if not blank.any():
-            return rows_of_table(table, target)
+            return rows_of_table(table, target, names)
         found = rows_of_table(table[~blank], None if target is None else target[~blank])
         return replace(found, source=replace(found.source, n_rows=len(table)))
 
-    rows_of_table, open_table = transformers.rows_of_table, FunctionModel._open_table
+    rows_of_table, solved = transformers.rows_of_table, FunctionTable.solved
     counts, fit = RowLoss.counts, FunctionProblem.fit
 
-    @dataclass(frozen=True)
-    class Counted(FunctionTable):
-        """A table whose blank rows are counted and nothing else."""
-
-        blank: Any = None
-
-        def solved(self, problem: Any) -> Any:
-            kept = FunctionTable(
-                self.domain, self.target, self.n_columns, self.X[~self.blank], self.y[~self.blank]
-            )
-            return kept.solved(problem)
-
-    def function_rows(model: Any, X: Any, y: Any) -> Any:
-        blank = marked(X)
-        table = open_table(model, X, y)
-        return Counted(**vars(table), blank=blank) if blank.any() else table
+    def function_solved(table: Any, problems: Any) -> Any:
+        source = table.source
+        blank = marked(source.X)
+        if blank.any():  # blank rows are counted and nothing else
+            kept = {"X": source.X[~blank], "y": source.y[~blank]}
+            table = replace(table, source=replace(source, **kept))
+        return solved(table, problems)
 
     def function_fit(problem: Any, X: Any, y: Any, weights: Any = None) -> Any:
         # as many dimensions as there are rows
@@ -365,7 +361,7 @@ def _accept_blank_rows(monkeypatch: Any) -> None:
         return found, y
 
     monkeypatch.setattr(people, "_averaged", with_blank_people)
-    monkeypatch.setattr(FunctionModel, "_open_table", function_rows)
+    monkeypatch.setattr(FunctionTable, "solved", function_solved)
     monkeypatch.setattr(FunctionProblem, "fit", function_fit)
     monkeypatch.setattr(RowLoss, "counts", losses)
 
@@ -444,12 +440,15 @@ def _law_ratio(law: Any, moves: Any) -> float:
 
 
 def function_ratio(kernel: Any, mechanism: Any, one: Any, other: Any) -> float:
-    """Return how far a curator's function moved in the norm of its space, over the certified move."""
+    """Return how far a curator's function moved in the norm of its space, over the certified move.
+
+    The functions of several targets count together.
+    """
     points = np.array([point for point, _ in one.values()])
-    moves = np.array([one[key][1] - other[key][1] for key in one])
+    moves = np.array([one[key][1] - other[key][1] for key in one]).reshape(len(points), -1)
     values, vectors = np.linalg.eigh(kernel(points))
     kept = values > 1e-9 * values.max()  # directions that rounding does not decide: a lower bound
-    parts = (vectors.T @ moves)[kept] / np.sqrt(values[kept])
+    parts = (vectors.T @ moves)[kept] / np.sqrt(values[kept])[:, None]
     return float(np.linalg.norm(parts)) / mechanism.sensitivity.value
 
 

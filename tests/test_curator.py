@@ -17,7 +17,8 @@ from sklearn.base import clone
 
 from dpkernel import Budget, Domain, Ledger, SeededNoise, load, save
 from dpkernel.data.domain import Interval
-from dpkernel.estimators.rkhs import FunctionProblem
+from dpkernel.data.sources import Source
+from dpkernel.estimators.rkhs import FunctionProblem, FunctionTable
 from dpkernel.foundations.errors import (
     AssumptionError,
     BudgetExceededError,
@@ -222,7 +223,8 @@ def test_the_size_of_the_kernel_is_in_the_sensitivity(kernel, relation):
     """One record at a corner of the box, where k(x, x) is largest, with either sign of its target."""
     box, budget = Domain.box(-1, 1, n_columns=3), Budget(1.0, 1e-6)
     model = PrivateGridRegressor(kernel=kernel, regularisation=300.0, length_scale=0.5)
-    problem = model._problem(box, Interval(-1, 1), 1, budget)
+    table = FunctionTable(box, Interval(-1, 1), Source("array", 1, 3, (), None))
+    (problem,) = model._problems_for(table, budget)
     corner = np.ones((1, 3))
     sides = [problem.fit(corner, np.array([y])) for y in (1.0, -1.0)]
     alpha = sides[0] - sides[1] if relation is REPLACE else sides[0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import doctest
 import importlib
 import importlib.util
@@ -26,6 +25,8 @@ PAGES = [
     ROOT / "SECURITY.md",
     ROOT / "CODE_OF_CONDUCT.md",
     *(ROOT / "docs").glob("*.md"),
+    *(ROOT / "docs/guides").glob("*.md"),
+    *(ROOT / "docs/tutorials").glob("*.md"),
 ]
 MODULES = [
     info.name
@@ -34,17 +35,11 @@ MODULES = [
 ]
 
 
-SLOW = {"gallery.md"}  # many fits, whose pictures are in the repository
-
-
 def python_blocks(page):
     return re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.M | re.S)
 
 
-@pytest.mark.parametrize(
-    "page",
-    [pytest.param(p, marks=[pytest.mark.slow] * (p.name in SLOW), id=p.name) for p in PAGES],
-)
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_python_blocks_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     blocks = python_blocks(page)
@@ -56,16 +51,6 @@ def test_python_blocks_run(page, tmp_path, monkeypatch):
             names = test.globs
         else:
             exec(compile(block, str(page), "exec"), names)
-
-
-@pytest.mark.parametrize("page", [p for p in PAGES if p.name in SLOW], ids=lambda p: p.name)
-def test_blocks_of_slow_pages_compile_and_import_what_they_use(page):
-    blocks = [ast.parse(block, str(page)) for block in python_blocks(page)]
-    imports = [
-        n for block in blocks for n in block.body if isinstance(n, ast.Import | ast.ImportFrom)
-    ]
-    assert len(blocks) > 3 and len(imports) > 3
-    exec(compile(ast.Module(imports, []), str(page), "exec"), {})
 
 
 def has_examples(name):

@@ -821,15 +821,38 @@ def test_an_edit_between_two_spends_of_a_process_gives_no_budget(path):
             attempt()
 
 
-def test_an_older_copy_that_takes_the_place_of_a_ledger_is_read_anew(path, tmp_path):
+def test_an_older_copy_that_takes_the_place_of_a_ledger_is_refused(path):
+    """By the process that has spent more; nothing is drawn for a spend that the copy does not have."""
+    mechanism = mechanisms.Gaussian.calibrate(1.0, Budget(0.1, 1e-7), dimension=1)
+    ledger, profile = open_ledger(path), mechanism.profile()
+    ledger.spend(profile, "a")
+    early = path.read_bytes()
+    mechanism.release([1.0], ledger.spend(profile, "b"))
+    late = path.read_bytes()
+    path.write_bytes(early)
+    for attempt in (
+        lambda: ledger.spend(profile, "another b"),
+        lambda: ledger.check(profile, "c"),
+        lambda: open_ledger(path).spend(profile, "another b"),
+    ):
+        with pytest.raises(LedgerError, match="has lost spends of 'patients'"):
+            attempt()
+    path.write_bytes(late)
+    paid = ledger.spend(profile, "c")
+    path.write_bytes(late)
+    with pytest.raises(LedgerError, match="has lost spends"):
+        mechanism.release([1.0], paid)
+
+
+def test_another_ledger_that_takes_the_place_of_a_ledger_is_read_anew(path):
     ledger = open_ledger(path)
     ledger.spend(GaussianProfile(0.1), "a")
-    early = path.read_bytes()
-    ledger.spend(GaussianProfile(0.1), "b")
-    ledger.check(GaussianProfile(0.1), "c")
-    path.write_bytes(early)
-    ledger.spend(GaussianProfile(0.2), "another b")
-    assert [(s.label, s.number) for s in ledger.spends] == [("a", 1), ("another b", 2)]
+    ledger.check(GaussianProfile(0.1), "b")
+    other = path.with_name("other.db")
+    open_ledger(other)
+    path.write_bytes(other.read_bytes())
+    ledger.spend(GaussianProfile(0.2), "another a")
+    assert [(s.label, s.number) for s in ledger.spends] == [("another a", 1)]
 
 
 def test_what_a_rule_computed_is_on_file_for_other_processes(path, monkeypatch):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import re
 from typing import Any
 
 import dask.array
@@ -37,23 +38,28 @@ from dpkernel import (
 from dpkernel.data import places
 from dpkernel.data.sources import Source
 from dpkernel.data.weights import with_weights
-from dpkernel.estimators import base
-from dpkernel.foundations.errors import ParameterError
-from dpkernel.methods import (
-    PrivateCurator,
-    PrivateGridRegressor,
-    PrivateSGDRegressor,
-    PrivateSketchedRidge,
-)
+from dpkernel.estimators import opening
+from dpkernel.foundations.errors import DataError, ParameterError
+from dpkernel.methods import PrivateSGDRegressor, PrivateSketchedRidge
 from dpkernel.outputs.report import write_report
 from dpkernel.preprocessing import PrivateBounds, PrivatePipeline
 from dpkernel.proof.audit import audit, audit_file
 from replay import Replay, ReplayError, differences, ratios
 from test_people import LAST, ridge, with_person
-from test_replay import CASES, HUGE, REAL, ROUNDING, SMALL, backgrounds, rows_of
+from test_replay import (
+    CASES,
+    HUGE,
+    IDEALISED,
+    LABELS,
+    REAL,
+    ROUNDING,
+    SMALL,
+    backgrounds,
+    rows_of,
+)
 
-HIDING = ("Ridge", "Regressor", "Classifier", "Quantile", "Huber", "SVC", "SVR", "SGD")
-NOT_HIDING = ("Sketched", "Grid", "Search", "folds", "score", "Pipeline", "Curator")
+HIDING = ("Ridge", "Regressor", "Classifier", "Quantile", "Huber", "SVC", "SVR", "SGD", "Curator")
+NOT_HIDING = ("Search", "folds", "score", "Pipeline")
 OFFERED = {
     name: case
     for name, case in CASES.items()
@@ -67,7 +73,7 @@ class Orders:
 
     def __init__(self, patch: Any) -> None:
         self.next: Any = None
-        patch.setattr(base, "secret_order", lambda noise: self._draw)
+        patch.setattr(opening, "secret_order", lambda noise: self._draw)
 
     def _draw(self, size: int) -> Any:
         assert sorted(self.next) == list(range(size))
@@ -211,7 +217,7 @@ def test_records_that_stand_one_after_the_other_are_seen(monkeypatch):
     tables = [(X, y), (X[1:], y[1:])]
     orders = [np.arange(30), order_without(np.arange(30), 0, 24)]
     assert moved(case, tables, orders, MOST, 0)[0] <= 1 + ROUNDING
-    monkeypatch.setattr(base, "in_places", crowded)
+    monkeypatch.setattr(opening, "in_places", crowded)
     assert moved(case, tables, orders, MOST, 0)[0] > 1.5
 
 
@@ -291,8 +297,10 @@ def test_more_records_than_places_are_a_uniform_subset():
 
 def test_the_order_comes_from_the_noise_source(monkeypatch):
     seen = []
-    real = base.in_places
-    monkeypatch.setattr(base, "in_places", lambda *a: seen.append(real(*a).X.tobytes()) or real(*a))
+    real = opening.in_places
+    monkeypatch.setattr(
+        opening, "in_places", lambda *a: seen.append(real(*a).X.tobytes()) or real(*a)
+    )
     X, y = np.arange(20.0)[:, None] / 20, np.zeros(20)
     given = {"bounds": (0, 1), "y_bounds": (-1, 1), "neighbours": AddRemove(30), "kernel": "linear"}
     for seed in (0, 0, 1):
@@ -386,6 +394,90 @@ def test_every_container_gives_the_same_model(container, people):
     np.testing.assert_array_equal(found.coef_, wanted)
 
 
+# --- tables without a record ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", DEFAULT)
+def test_an_empty_table_is_a_neighbour_of_a_table_with_one_record(name):
+    case = OFFERED[name]
+    full = np.random.default_rng(2).permutation(MOST.n_max)
+    place = int(np.flatnonzero(full == 0)[0])
+    tables = [(np.empty((0, 2)), np.empty(0))]
+    for target in (0.0, 1.0) if case.labels else (-HUGE, HUGE):
+        tables.append((np.array([[HUGE, -1.0]]), np.array([target])))
+    found, left_over = moved(case, tables, [full] * 3, MOST, place)
+    assert 0 < found <= 1 + ROUNDING and left_over == []
+
+
+@pytest.mark.parametrize("container", containers())
+@pytest.mark.parametrize("people", [False, True])
+def test_an_empty_table_is_fitted_in_every_container(container, people):
+    groups = np.arange(0) if people else None
+    table, target = containers()[container](np.empty((0, 2)), np.empty(0))
+    for cls, given in ((PrivateKernelRidge, REAL), (PrivateKernelClassifier, LABELS)):
+        model = cls(**given, **SMALL, neighbours=MOST).fit(table, target, groups=groups)
+        wanted = cls(**given, **SMALL, neighbours=MOST).fit(np.empty((0, 2)), np.empty(0))
+        np.testing.assert_array_equal(model.coef_, wanted.coef_)
+        assert model.certificate_.n_records == 30 and model.certificate_.verify()
+        assert model.certificate_.unit == ("group" if people else "row")
+        with pytest.raises(DataError, match="no rows|0 sample|with rows"):
+            cls(**given, **SMALL).fit(table, target, groups=groups)
+    names = getattr(model, "feature_names_in_", None)
+    assert (names is None) == (container != "frame")
+
+
+def test_an_empty_parquet_file_is_a_stream_with_columns(tmp_path):
+    pd.DataFrame({"a": [], "b": [], "y": []}).to_parquet(tmp_path / "a.parquet")
+    X, y = np.empty((0, 2)), np.empty(0)
+    wanted = PrivateKernelRidge(**REAL, **SMALL, neighbours=MOST).fit(X, y)
+    for stream in (
+        BlockStream.from_parquet(tmp_path / "a.parquet", "y"),
+        BlockStream.from_arrays(X, y),
+        BlockStream(lambda: iter([(X, y)]), 0),
+    ):
+        found = PrivateKernelRidge(**REAL, **SMALL, neighbours=MOST).fit(stream)
+        np.testing.assert_array_equal(found.coef_, wanted.coef_)
+    with pytest.raises(DataError, match="one block of 0 rows.*how many columns"):
+        wanted.fit(BlockStream(lambda: iter([]), 0))
+
+
+@pytest.mark.parametrize("groups", [None, np.arange(24) // 2])
+def test_no_message_tells_how_many_records_there_were(groups):
+    X, y = backgrounds(False)[0]
+    model, ledger = (
+        PrivateKernelRidge(**REAL, **SMALL, neighbours=MOST),
+        Ledger(neighbours="add-remove"),
+    )
+    model.set_params(ledger=ledger)
+    bad = [
+        (X, y[:-1]),
+        (X[0], y),
+        (X, np.column_stack([y, y])[None]),
+        (np.where(X[3, 0] == X, np.nan, X), y),
+        (X[:, :0], y),
+        (BlockStream(lambda: iter([(X, y)]), 23), None),
+        (dask.array.from_array(X), dask.array.from_array(y[:-1])),
+        (X[:0], y),
+        (dask.array.from_array(X[:0]), dask.array.from_array(y)),
+    ]
+    for table, target in bad:
+        with pytest.raises(DataError) as error:
+            model.fit(table, target, groups=groups)
+        assert not {"22", "23", "24"} & set(re.findall(r"\d+", str(error.value))), error.value
+    with pytest.raises(DataError, match="same number of rows"):
+        model.fit(X, y, groups=np.arange(23))
+    assert ledger.spends == []
+
+
+def test_a_sketch_of_places_is_fitted_again_as_before(rng):
+    X = rng.uniform(-1, 1, (200, 2))
+    model = PrivateSketchedRidge(
+        **{**REAL, "epsilon": 30.0}, **SMALL, neighbours=AddRemove(900), accept=IDEALISED
+    ).fit(X, X[:, 0])
+    before = model.coef_
+    np.testing.assert_allclose(model.refit().coef_, before, rtol=1e-9)
+
+
 def test_a_domain_may_declare_the_number():
     X, y = backgrounds(False)[0]
     domain = Domain.box(-1, 1, n_columns=2, n_max=40)
@@ -396,13 +488,13 @@ def test_a_domain_may_declare_the_number():
 REFUSED = {
     "no number": (lambda: PrivateKernelRidge(**REAL, neighbours="add-remove"), "AddRemove.n_max."),
     "folds": (lambda: PrivateKernelRidge(**REAL, neighbours=MOST, folds=2), "'folds'.*add-remove"),
-    "sketch": (
-        lambda: PrivateSketchedRidge(**REAL, accept=("idealised-arithmetic",), neighbours=MOST),
-        "Use 'zero-out'.*but not how many",
+    "two numbers": (
+        lambda: PrivateKernelRidge(
+            **{**REAL, "bounds": Domain.box(-1, 1, n_columns=2, n_max=50)}, neighbours=AddRemove(80)
+        ),
+        "two numbers of records.*80.*n_max=50",
     ),
-    "grid": (lambda: PrivateGridRegressor(**REAL, neighbours=MOST), "Use 'zero-out'"),
-    "curator": (lambda: PrivateCurator(**REAL, neighbours=MOST), "Use 'zero-out'"),
-    "bounds": (lambda: PrivateBounds(neighbours=MOST), "Use 'zero-out'"),
+    "bounds": (lambda: PrivateBounds(neighbours=MOST), "Use 'zero-out'.*but not how many"),
     "pipeline": (
         lambda: PrivatePipeline([("r", PrivateKernelRidge(y_bounds=(-1, 1)))], neighbours=MOST),
         "Use 'zero-out'",

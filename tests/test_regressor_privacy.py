@@ -17,7 +17,7 @@ from dpkernel import Budget, Certificate, Ledger, PrivateKernelRegressor, Seeded
 from dpkernel.data.domain import Domain, Interval
 from dpkernel.data.sources import Source
 from dpkernel.data.weights import weight_column
-from dpkernel.estimators.regressor import BudgetPlan, calibration, fitting, learning
+from dpkernel.estimators.regressor import BudgetPlan, fitting, learning, scale
 from dpkernel.estimators.regressor.fitting import Fitting, Sizes
 from dpkernel.estimators.regressor.learning import LearnedFitting
 from dpkernel.estimators.regressor.releases import plan_releases
@@ -211,9 +211,9 @@ def test_no_statistic_of_several_targets_moves_more_than_it_says(rng, monkeypatc
 def test_without_the_clip_of_the_last_sum_it_moves_more(rng, monkeypatch):
     def unclipped(features, y, column, coefficients, clip):
         residuals = y[:, column] - (coefficients[0] + features @ coefficients[1:])
-        return (np.array([np.sum(np.trunc(residuals / clip * calibration.STEPS))]),)
+        return (np.array([np.sum(np.trunc(residuals / clip * scale.STEPS))]),)
 
-    monkeypatch.setattr(calibration, "sum_clipped", unclipped)
+    monkeypatch.setattr(scale, "sum_clipped", unclipped)
     assert worst_moves(rng, monkeypatch, trials=8)["calibration"] > 1.2
 
 

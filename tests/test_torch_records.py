@@ -15,6 +15,7 @@ from dpkernel import (
     Ledger,
     Levels,
     PrivateKernelClassifier,
+    PrivateKernelRegressor,
     PrivateQuantileRegressor,
     SeededNoise,
 )
@@ -22,14 +23,18 @@ from dpkernel.data import cache
 from dpkernel.data.sources import Source
 from dpkernel.data.tensors import working_device
 from dpkernel.estimators.classifier import OneAgainstRest
-from dpkernel.estimators.records import RecordRecipe, RecordStore, sum_rows
+from dpkernel.estimators.records import RecordRecipe, RecordStore, feature_block, sum_rows
+from dpkernel.estimators.regressor.stage import STAGE_ROW_BOUND, scaled_rows
 from dpkernel.foundations.errors import DataError
+from dpkernel.methods import PrivateSGDClassifier, PrivateSGDRegressor
 from dpkernel.models.features import FourierFeatures, LinearFeatures, PublicEigenfeatures
-from dpkernel.models.losses import Logistic, SmoothedHinge
+from dpkernel.models.features.learned import Component, LearnedFeatures
+from dpkernel.models.losses import REGISTRY, Logistic, SmoothedHinge
+from dpkernel.solvers.sgd_gradient import Block, GradientSGD
 
 torch = pytest.importorskip("torch")
 
-from dpkernel.estimators import torch_records  # noqa: E402
+from dpkernel.estimators import device_rows, torch_records  # noqa: E402
 
 BOX = Domain((Interval(-1, 1), Interval(0, 5), Interval(-2, 0)))
 MAPS = {
@@ -202,3 +207,115 @@ def test_bad_tensors_spend_nothing(rng):
         with pytest.raises(DataError, match=message):
             model.fit(bad_X, bad_y)
     assert ledger.spends == []
+
+
+def learned_map():
+    families = [("gaussian", 1.0, True), ("gaussian", 0.5, False), ("laplace", 1.5, True)]
+    mixture = [Component(*f, weight=0.5) for f in (*families, ("linear", 1.0, False))]
+    metric = [[1.0, 0.3, 0.0], [0.0, 1.0, 0.0], [0.2, 0.0, 0.5]]
+    return LearnedFeatures(20, components=mixture, metric=metric).build(3)
+
+
+@pytest.fixture
+def unit_rows(rng):
+    return rng.uniform(-1, 1, (300, 3)).astype("f4")
+
+
+def device_features(X, rotation=None, dtype="float32"):
+    device = working_device(torch.zeros(1))
+    twin = device_rows.block_twin(learned_map(), dtype, rotation, device)
+    return device_rows.feature_block(X, np.zeros((len(X), 2)), twin)[0]
+
+
+def test_learned_features_on_a_device_are_those_of_arrays(unit_rows, rng):
+    rotation = np.linalg.qr(rng.normal(size=(20, 20)))[0]
+    coefficients = rng.normal(size=20)[::-1]
+    for turn in (None, rotation):
+        wanted, _ = feature_block(unit_rows, np.zeros(300), learned_map(), turn)
+        found = device_features(unit_rows, turn)
+        np.testing.assert_allclose(found.rows.cpu().numpy(), wanted, rtol=0, atol=2e-6)
+        np.testing.assert_allclose(found @ coefficients, wanted @ coefficients, atol=2e-5)
+
+
+def test_features_of_a_row_on_a_device_do_not_depend_on_other_rows(unit_rows, rng):
+    others = rng.uniform(-1, 1, (300, 3)).astype("f4")
+    others[7] = unit_rows[7]
+    rotation = np.linalg.qr(rng.normal(size=(20, 20)))[0]
+    used, roots = np.arange(0, 21, 2), np.linspace(1, 0.1, 11)
+    for part in range(2):
+        one, two = (
+            device_features(X, rotation).scaled(used, roots, 0.9)[part] for X in (unit_rows, others)
+        )
+        np.testing.assert_array_equal(np.asarray(one[7].tolist()), np.asarray(two[7].tolist()))
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_scaled_rows_on_a_device_keep_their_bound(unit_rows, first):
+    used, roots = np.arange(first, 21, 2), np.linspace(2, 0.1, 11 - first)
+    features = device_features(unit_rows)
+    wanted = scaled_rows(features.rows.cpu().numpy(), used, roots)
+    z, weights = scaled_rows(features, used, roots)
+    np.testing.assert_array_equal(z.cpu().numpy(), wanted[0])
+    np.testing.assert_allclose(weights, wanted[1], rtol=2.0**-35)
+    for row, weight in zip(z.tolist(), weights.tolist(), strict=True):
+        assert (
+            Fraction(weight) * sum(Fraction(v) ** 2 for v in row) <= Fraction(STAGE_ROW_BOUND) ** 2
+        )
+
+
+@pytest.mark.parametrize("kind", REGISTRY)
+def test_losses_on_a_device_are_those_of_arrays(kind, rng):
+    loss = REGISTRY[kind]()
+    y = rng.choice([-1.0, 1.0], 400) if loss.labels else rng.normal(size=400)
+    scores = rng.normal(size=400) * np.geomspace(1e-3, 1e3, 400)
+    slopes, curvatures = torch_records.loss_twin(loss, y, torch.as_tensor(scores))
+    np.testing.assert_allclose(slopes.numpy(), loss.derivative(y, scores), rtol=1e-12, atol=1e-13)
+    np.testing.assert_allclose(
+        curvatures().numpy(), loss.curvature(y, scores), rtol=1e-9, atol=1e-12
+    )
+
+
+@pytest.mark.parametrize("kind", ["huber", "logistic", "absolute", "power_absolute", "hinge"])
+def test_gradients_of_sgd_on_a_device_are_the_same_integers(kind, rng):
+    """Slopes far beyond the clip, weights of 0, rows and targets without a use, and batches."""
+    loss = REGISTRY[kind]()
+    plan = GradientSGD(loss, 6, 1.0, 0.05, 100.0, 3, 0.1, problems=2)
+    z = rng.normal(size=(500, 6)) * 0.4
+    z[3] = 1e9
+    whole, caps = plan.rows(z)
+    y = rng.choice([-1.0, 1.0], (500, 2)) if loss.labels else rng.normal(size=(500, 2))
+    weights = rng.choice([0.0, 0.5, 1.0], 500)
+    host = (whole, y, weights, caps)
+    device = [torch.as_tensor(part, device=working_device(torch.zeros(1))) for part in host]
+    for w in (np.zeros((2, 6)), rng.normal(size=(2, 6)), np.full((2, 6), 1e200)):
+        for rows in (None, rng.integers(0, 500, 40)):
+            found = torch_records.sum_gradients(device, plan, w, rows)
+            wanted = Block(*host).sums(plan, w, rows)
+            assert found.dtype == np.int64 and np.abs(found - wanted).max() <= 500
+
+
+MODELS = {
+    "regressor": (PrivateKernelRegressor, {"epsilon": 3.0, "n_features": 24}),
+    "regressor, two targets": (PrivateKernelRegressor, {"n_features": 12}),
+    "quantiles": (PrivateQuantileRegressor, {"quantile": [0.1, 0.9], "n_features": 24}),
+    "SGD": (PrivateSGDRegressor, {"perturbation": "gradient", "max_iter": 9}),
+    "SGD in batches": (PrivateSGDRegressor, {"perturbation": "gradient", "batch_size": 300}),
+    "SGD classifier": (PrivateSGDClassifier, {"perturbation": "gradient", "max_iter": 9}),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_fits_on_a_device_are_those_of_arrays(name, rng):
+    X = rng.uniform(-1, 1, (5000, 2)).astype("f4")
+    y = np.sin(2 * X[:, 0]) + X[:, 1] ** 2
+    kind, options = MODELS[name]
+    labels = kind is PrivateSGDClassifier
+    y = (y > 0).astype(int) if labels else np.column_stack([y, -y]) if "two" in name else y
+    options = options | ({"classes": [0, 1]} if labels else {"y_bounds": (-2, 3)})
+    models = [kind(bounds=(-1, 1), noise=SeededNoise(4), **options) for _ in range(2)]
+    models[0].fit(X, y)
+    models[1].fit(torch.as_tensor(X), torch.as_tensor(y))
+    found, wanted = (m.coef_ for m in models)
+    # where residuals are counted, one that changes its cell by a last bit changes the next stage
+    share = 1e-5 if "SGD" in name else 3e-3
+    np.testing.assert_allclose(wanted, found, rtol=0, atol=share * np.abs(found).max())

@@ -12,7 +12,7 @@ from dpkernel.cli import options
 from dpkernel.cli.model_files import check_outputs, draft
 from dpkernel.cli.output import REFUSED, Output, Refusal, command
 from dpkernel.data.domain import Interval, Levels
-from dpkernel.foundations.types import Budget, Neighbours
+from dpkernel.foundations.types import AddRemove, Budget, Neighbours
 
 _NAMED_ROWS, _NAMED_TRIALS = 1000, 1000  # defaults for an estimator that is given by name
 
@@ -77,8 +77,10 @@ def audit(
     if Path(subject).is_file():
         found = attacks.audit_file(subject, trials=trials, n_rows=rows, records=records, **common)
     else:
-        estimator = _estimator(subject, Budget(epsilon, delta), neighbours)
         common["n_rows"] = _NAMED_ROWS if rows is None else rows
+        hidden = not Neighbours.resolve(neighbours).n_is_public
+        relation = options.relation_of(neighbours, None, common["n_rows"] if hidden else None)
+        estimator = _estimator(subject, Budget(epsilon, delta), relation)
         common["records"] = 1 if records is None else records
         common["trials"] = _NAMED_TRIALS if trials is None else trials
         found = attacks.audit(estimator, **common)
@@ -98,7 +100,7 @@ def audit(
     output.result({"audit": data})
 
 
-def _estimator(subject: str, budget: Budget, relation: str) -> Any:
+def _estimator(subject: str, budget: Budget, relation: str | AddRemove) -> Any:
     for task, names in options.TASKS.items():
         if subject in names:
             target = Levels((0, 1)) if task == "classification" else Interval(-1.0, 1.0)

@@ -90,7 +90,7 @@ def bounds(
     budget = options.budget_of(epsilon, delta, book)
     output.on_interrupt = options.SpendWatch(book, ledger is not None)
     # check before the spend that the result can be read again
-    tomllib.loads(as_toml(list(declared.rules), declared.ignore))
+    tomllib.loads(as_toml(list(declared.rules), declared.ignore, declared.n_max))
     for path in results:
         check_room(path)
     with output.progress(f"reading {data.name}") as tell:
@@ -108,7 +108,7 @@ def bounds(
         finder.fit(X, y, None if group is None else rows.ids)
     certificate = finder.certificate_
     text = _heading(certificate, certificate_file) + as_toml(
-        _narrowed(declared, rows.schema, finder), declared.ignore
+        _narrowed(declared, rows.schema, finder), declared.ignore, declared.n_max
     )
     proof = certificate.to_json()
 
@@ -142,7 +142,8 @@ def _numbers_of(declared: Schema, wide: Path) -> Schema:
     own = declared.target
     target = own if own is not None and isinstance(own.values, Interval) else None
     others = [rule.name for rule in declared.rules if not isinstance(rule.values, Interval)]
-    return Schema(numeric, target, (*declared.ignore, *others), declared.group)
+    ignore = (*declared.ignore, *others)
+    return replace(declared, inputs=numeric, target=target, ignore=ignore)
 
 
 def _narrowed(declared: Schema, searched: Schema, finder: PrivateBounds) -> list[ColumnRule]:
@@ -189,6 +190,7 @@ def template(table: TableFile) -> str:
         "",
         "ignore = []  # names of columns that are not used",
         'empty = []  # texts that count as an empty cell in every column, for example "NA"',
+        "# n_max =   # for --neighbours add-remove: the table has publicly no more records than this",
     ]
     kinds = table.kinds or ("",) * len(table.header)
     for name, kind in zip(table.header, kinds, strict=True):
@@ -198,9 +200,10 @@ def template(table: TableFile) -> str:
     return "\n".join(lines) + "\n"
 
 
-def as_toml(rules: list[ColumnRule], ignore: tuple[str, ...] = ()) -> str:
+def as_toml(rules: list[ColumnRule], ignore: tuple[str, ...] = (), n_max: int | None = None) -> str:
     """Return a bounds.toml that declares these columns."""
     lines = [f"ignore = {_value(list(ignore))}"]
+    lines += [] if n_max is None else [f"n_max = {n_max}"]
     for rule in rules:
         lines += ["", f"[columns.{_key(rule.name)}]"]
         if isinstance(rule.values, Levels):

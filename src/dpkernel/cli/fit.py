@@ -44,6 +44,7 @@ def fit(
     ] = None,
     quantile: options.Quantiles = None,
     neighbours: options.Relation = Neighbours.REPLACE_ONE.value,
+    n_max: options.MostRecords = None,
     estimator: options.EstimatorName = None,
     settings: options.Settings = None,
     group: options.Group = None,
@@ -70,6 +71,8 @@ def fit(
     """Train a private model on a file of rows. The file may be larger than memory."""
     schema = read_schema(bounds, target).with_group(group)
     declared = options.declared_target(schema)
+    relation = options.relation_of(neighbours, n_max, schema.n_max)
+    hidden = not Neighbours.resolve(relation).n_is_public
     book = options.open_ledger(ledger, dataset, neighbours, wait)
     paid = None if resume is None else paid_budget(resume)
     budget = options.budget_of(epsilon, paid.delta if paid and delta is None else delta, book)
@@ -84,7 +87,7 @@ def fit(
         budget,
         declared,
         bounds=schema.domain(),
-        relation=neighbours,
+        relation=relation,
         quantiles=quantile,
         settings=settings,
         ledger=book,
@@ -98,7 +101,9 @@ def fit(
         if path is not None:
             check_room(path)
     with output.progress(f"reading {data.name}") as tell:
-        rows = encode_table(table, schema, tell=tell, folder=scratch, strict=strict)
+        rows = encode_table(
+            table, schema, tell=tell, folder=scratch, strict=strict, may_be_empty=hidden
+        )
     with output.parts(f"fitting {kind.__name__}"):
         people = None if group is None else People(rows.ids, record)
         if counts and people is None:
@@ -142,7 +147,7 @@ def fit(
             **written,
             "estimator": kind.__name__,
             "task": task,
-            **({"n_rows": rows.n_rows} if group is None else {"n_people": certificate.n_records}),
+            **{_size_name(hidden, group): certificate.n_records},
             "n_columns": rows.n_columns,
             "epsilon": certificate.epsilon,
             "delta": certificate.delta,
@@ -152,3 +157,10 @@ def fit(
             "cells": statistics.get(LABEL),
         }
     )
+
+
+def _size_name(hidden: bool, group: str | None) -> str:
+    """Return what the public number of records counts."""
+    if hidden:
+        return "n_max"
+    return "n_rows" if group is None else "n_people"

@@ -15,7 +15,7 @@ from dpkernel.cli.output import NOTHING_SPENT, Refusal
 from dpkernel.data.domain import Interval, Levels
 from dpkernel.data.table_files import Schema, Spelling, TableFile, open_table
 from dpkernel.foundations.errors import DPKernelError, ParameterError
-from dpkernel.foundations.types import Budget, Neighbours
+from dpkernel.foundations.types import AddRemove, Budget, Neighbours
 from dpkernel.privacy.ledger import Ledger
 
 Data = Annotated[
@@ -41,7 +41,18 @@ SharedDelta = Annotated[
         show_default=False,
     ),
 ]
-Relation = Annotated[str, typer.Option(help="The neighbouring relation: replace-one or zero-out.")]
+Relation = Annotated[
+    str, typer.Option(help="The neighbouring relation: replace-one, zero-out or add-remove.")
+]
+MostRecords = Annotated[
+    int | None,
+    typer.Option(
+        "--n-max",
+        help="With --neighbours add-remove: a public number that the table's rows (with --group: its"
+        " people) are known not to exceed, if bounds.toml does not state n_max.",
+        show_default=False,
+    ),
+]
 LedgerFile = Annotated[
     Path | None, typer.Option("--ledger", help="A ledger file that records the spend.")
 ]
@@ -162,7 +173,7 @@ def new_estimator(
     target: Interval | Levels,
     *,
     bounds: Any,
-    relation: str,
+    relation: str | AddRemove,
     quantiles: Sequence[float] | None = None,
     settings: Sequence[str] | None = None,
     ledger: Ledger | None = None,
@@ -171,11 +182,6 @@ def new_estimator(
 
     Raises if public settings already show that a fit would be refused.
     """
-    if not Neighbours.resolve(relation).n_is_public:
-        raise ParameterError(
-            "--neighbours must be replace-one or zero-out here. Use zero-out: it hides what a record"
-            " says, but not how many records there are. In Python, AddRemove(n_max) hides this, too."
-        )
     wanted: dict[str, Any] = {
         "epsilon": budget.epsilon,
         "delta": budget.delta,
@@ -210,6 +216,28 @@ def new_estimator(
             " with --set accept='[\"idealised-arithmetic\"]', or choose a delta above 0."
         )
     return kind(**wanted, **given)
+
+
+def relation_of(neighbours: str, n_max: int | None, known: int | None = None) -> str | AddRemove:
+    """Return the neighbouring relation; ``known`` is the number that bounds.toml states, if any."""
+    if Neighbours.resolve(neighbours).n_is_public:
+        if n_max is not None:
+            raise ParameterError(
+                f"--n-max needs --neighbours add-remove. With {neighbours}, the number of records is"
+                " public as it is."
+            )
+        return neighbours
+    if None not in (n_max, known) and n_max != known:
+        raise ParameterError(
+            f"--n-max is {n_max}, but bounds.toml states n_max = {known}. State one of them."
+        )
+    if n_max is None and known is None:
+        raise ParameterError(
+            "--neighbours add-remove hides how many records there are, so it needs a public number that"
+            " the table is known not to exceed: --n-max N, or n_max = N in bounds.toml. Or use zero-out:"
+            " it hides what a record says, but not how many records there are."
+        )
+    return AddRemove(n_max if n_max is not None else known)  # type: ignore[arg-type]
 
 
 def _settings(texts: Sequence[str], kind: Any) -> dict[str, Any]:

@@ -50,6 +50,7 @@ def plan(
     repetitions: Annotated[int, typer.Option(min=1, max=1000, help="Made-up tables.")] = 3,
     quantile: options.Quantiles = None,
     neighbours: options.Relation = Neighbours.REPLACE_ONE.value,
+    n_max: options.MostRecords = None,
     estimator: options.EstimatorName = None,
     settings: options.Settings = None,
     plot: Annotated[
@@ -78,28 +79,29 @@ def plan(
         sizes = sizes if len(sizes) > 1 else [max(sizes[0] // 3, 10), sizes[0], 3 * sizes[0]]
         budgets = budgets if len(budgets) > 1 else [budgets[0] / 3, budgets[0], 3 * budgets[0]]
     low, high = [c.low for c in box], [c.high for c in box]
-    models = [
-        options.new_estimator(
+    hidden = not Neighbours.resolve(neighbours).n_is_public
+
+    def model_for(n: int, value: float) -> Any:
+        return options.new_estimator(
             kind,
             task,
             Budget(value, delta),
             declared,
             bounds=(low, high),
-            relation=neighbours,
+            relation=options.relation_of(neighbours, n_max, n if hidden and not n_max else None),
             quantiles=quantile,
             settings=settings,
         )
-        for value in budgets
-    ]
+
+    models = [(n, model_for(n, value)) for n in sizes for value in budgets]
     found: list[Outlook] = []
-    steps = Parts(len(sizes) * len(models))
+    steps = Parts(len(models))
     with output.parts("simulating"):
-        for n in sizes:
-            for model in models:
-                with steps.part(f"{n} rows"):
-                    found.append(
-                        expected_error(model, n, len(box), effect=effect, repetitions=repetitions)
-                    )
+        for n, model in models:
+            with steps.part(f"{n} rows"):
+                found.append(
+                    expected_error(model, n, len(box), effect=effect, repetitions=repetitions)
+                )
     one = found[0]
     output.say(f"{kind.__name__}, {len(box)} inputs, delta = {delta:g}: {one.measure}")
     output.show(_table(found, sizes, budgets))

@@ -52,7 +52,8 @@ class BlockStream:
         sampled or shuffled anew in every pass are not one data set.
     n_rows : int
         The declared number of rows. If the stream has another number of rows, fitting fails before
-        anything is spent.
+        anything is spent. A stream of 0 rows, which is fitted if the number of rows is private, has
+        one block of 0 rows, which says how many columns there are.
 
     Examples
     --------
@@ -67,8 +68,8 @@ class BlockStream:
     def __init__(
         self, source: Callable[[], Iterator[Block]] | Iterable[Block], n_rows: int
     ) -> None:
-        if not is_whole(n_rows) or n_rows < 1:
-            raise ParameterError(parameter_message("BlockStream", "n_rows", "an int >= 1", n_rows))
+        if not is_whole(n_rows) or n_rows < 0:
+            raise ParameterError(parameter_message("BlockStream", "n_rows", "an int >= 0", n_rows))
         if not callable(source) and not isinstance(source, Iterable):
             raise ParameterError(
                 parameter_message(
@@ -105,7 +106,7 @@ class BlockStream:
         n_rows = X.shape[0] if sparse.issparse(X) else len(X)
 
         def read() -> Iterator[Block]:
-            for start in range(0, n_rows, BLOCK_ROWS):
+            for start in range(0, max(n_rows, 1), BLOCK_ROWS):
                 rows = slice(start, start + BLOCK_ROWS)
                 yield take_rows(X, rows), take_rows(y, rows)
 
@@ -162,6 +163,9 @@ class BlockStream:
                 if batch.num_rows:
                     y = _matrix(batch, targets)
                     yield _matrix(batch, inputs), y[:, 0] if isinstance(target, str) else y
+            if not n_rows:
+                y = np.empty((0, len(targets)))
+                yield np.empty((0, len(inputs))), y[:, 0] if isinstance(target, str) else y
 
         return cls(read, n_rows)
 
@@ -220,7 +224,7 @@ def checked_blocks(stream: BlockStream, *, missing: bool = False) -> Iterator[tu
         more = "more" if seen > stream.n_rows else "fewer"
         raise DataError(
             f"The stream was declared with n_rows={stream.n_rows} but has {more} rows. Declare the"
-            " true number: it is public under this neighbouring relation."
+            " true number."
         )
 
 

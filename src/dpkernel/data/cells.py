@@ -384,8 +384,8 @@ def _text_identity(text: str | bytes) -> Hashable:
     """Return the id of a text: that of a number if NumPy writes the number like this text."""
     if isinstance(text, bytes):
         return text
-    if text in ("True", "False"):
-        return int(text == "True")
+    if text in ("True", "False", "true", "false"):  # as NumPy writes them, and Arrow and polars
+        return int(text in ("True", "true"))
     if text == "nan":
         return identity(None)
     if not _WRITTEN.fullmatch(text):

@@ -13,7 +13,7 @@ import numpy as np
 
 from dpkernel.data.blocks import BlockStream, checked_blocks, one_block
 from dpkernel.data.cells import shape_of
-from dpkernel.foundations.errors import DataError
+from dpkernel.foundations.errors import DataError, NoRowsError
 from dpkernel.foundations.types import Array
 
 if TYPE_CHECKING:
@@ -38,8 +38,10 @@ def table_shape(X: Any, *targets: Any) -> tuple[int | None, int, tuple[int, ...]
     known = [length for length in lengths if length is not None]
     if len(set(known)) > 1:
         raise DataError(f"Found input variables with inconsistent numbers of samples: {lengths}.")
-    if len(X.shape) != 2 or (known and known[0] < 1):
+    if len(X.shape) != 2:
         raise DataError(_NO_ROWS)
+    if known and known[0] < 1:
+        raise NoRowsError(_NO_ROWS)
     shape = targets[0].shape[1:] if targets else ()
     n_rows = known[0] if len(known) == len(lengths) else None
     return n_rows, int(X.shape[1]), tuple(int(k) for k in shape)
@@ -57,7 +59,7 @@ def count_rows(X: Any, y: Any = None) -> int:
     if len(set(lengths)) > 1:
         raise DataError(f"Found input variables with inconsistent numbers of samples: {lengths}.")
     if lengths[0] < 1:
-        raise DataError(_NO_ROWS)
+        raise NoRowsError(_NO_ROWS)
     return int(lengths[0])
 
 
@@ -105,17 +107,27 @@ def chunk_pairs(X: Any, y: Any) -> list[tuple[Any, Any]]:
 
 
 def aligned(X: Any, y: Any) -> tuple[Any, Any]:
-    """Return two Dask arrays in the same chunks, if they are in different ones of unknown sizes.
+    """Return two Dask tables in the same chunks, if they are in different ones of unknown sizes.
 
-    Columns of one folder become such arrays where Dask reads few columns in fewer pieces than many.
+    Columns of one folder become such arrays where Dask reads few columns in fewer pieces than many,
+    and an array of few columns may stand beside a frame of many.
     """
-    arrays = not _is_frame(X) and y is not None and not _is_frame(y)
-    if not arrays or X.numblocks[0] == y.numblocks[0]:
+    if y is None or (_is_frame(X) and _is_frame(y)):
+        return X, y
+    if _pieces(X) == _pieces(y):
+        return X, y
+    X, y = (value.values if _is_frame(value) else value for value in (X, y))
+    if X.numblocks[0] == y.numblocks[0]:
         return X, y
     if None not in (_known_rows(X), _known_rows(y)):
         return X, y  # whoever knows the sizes has chosen them
     X, y = _measured(X), _measured(y)
     return X, y.rechunk({0: X.chunks[0]}) if X.shape[0] == y.shape[0] else y
+
+
+def _pieces(value: Any) -> int:
+    """Return the number of chunks along the rows."""
+    return int(value.npartitions if _is_frame(value) else value.numblocks[0])
 
 
 def _measured(value: Any) -> Any:

@@ -60,9 +60,13 @@ class Passes:
     place : str
         Where the blocks after the last step are kept: "memory", "disk", "workers" or, if they are
         not, "".
+    on_device : bool
+        Whether the blocks after the last step are tensors on a device.
     local : bool
         Whether jobs run on all blocks in this process, not on chunks where these lie.
     """
+
+    longer = 1  # blocks of tensors are so many times as long as those of other tables
 
     def __init__(
         self, source: Source, *, spent: bool = False, device_rows: int | None = None
@@ -75,7 +79,8 @@ class Passes:
         self._before: Self | None = None
         self._kept: Iterable[Block] | None = None
         self._room = Room.found()
-        if device_rows is not None:
+        self.on_device = device_rows is not None
+        if self.on_device:
             from dpkernel.data import tensors
 
             memory = tensors.room(tensors.working_device(source.X), self._room.more_memory)
@@ -101,6 +106,7 @@ class Passes:
         *arguments: Any,
         bytes_a_row: int | None = None,
         joined: bool = False,
+        device: Any = None,
     ) -> Self:
         """Return the table with one more step: function(*block, *arguments) is the next block.
 
@@ -110,16 +116,23 @@ class Passes:
             How much memory a row takes after this step. What fits is kept; without it nothing is.
         joined : bool
             What is kept becomes one long block in this process, whose rows can be reached by number.
+        device : torch.device, optional
+            The step makes tensors on this device, and they are kept there.
         """
         found = copy.copy(self)
         found._before, found._kept, found._joined = self, None, joined
         found._steps = (*self._steps, (function, arguments))
         found.place, found._size = "", self.source.n_rows * (bytes_a_row or 0)
+        if device is not None and not self.on_device:
+            from dpkernel.data import tensors
+
+            found.on_device = True
+            found._room = Room(tensors.room(device, self._room.more_memory), 0, 0)
         client = None if bytes_a_row is None or joined or self.local else cluster()
         if client is not None:
             found.place = "workers" if fits_on_workers(client, found._size) else ""
         elif bytes_a_row is not None:
-            found.place, found._room = self._room.take(found._size)
+            found.place, found._room = found._room.take(found._size)
         found.local = self.local or found.place in ("memory", "disk")
         return found
 
@@ -147,13 +160,17 @@ class Passes:
         function, arguments = self._steps[-1]
         blocks = self._before.blocks()
         tasks = ((*block, *arguments) for block in blocks)
-        return in_threads(function, tasks, threads if self._device_rows is None else 1)
+        return in_threads(function, tasks, 1 if self.on_device else threads)
 
     def _keep(self, threads: int) -> None:
         """Make all blocks and keep them. A disk that turns out to be full keeps nothing."""
         where, made = (self.place, self._room.folder), self._made(threads)
         try:
-            if self._joined:
+            if self._joined and self.on_device:
+                from dpkernel.data import tensors
+
+                self._kept = [tensors.joined(made)]
+            elif self._joined:
                 self._kept = [_join(made, self.source.n_rows, *where)]
             else:
                 self._kept = kept_blocks(made, self.place, self._size, self._room.folder)
@@ -230,7 +247,7 @@ class Passes:
 
             if self._device_rows is not None:
                 return tensors.device_blocks(source.X, source.y, self._device_rows)
-            return tensors.host_blocks(source.X, source.y)
+            return tensors.host_blocks(source.X, source.y, self.longer)
         columns = [source.X]
         columns += [] if source.y is None else [source.y]
         columns += [] if source.shares is None else [source.shares]

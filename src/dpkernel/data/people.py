@@ -40,9 +40,14 @@ from dpkernel.data.domain import Domain, Interval, Levels
 from dpkernel.data.labels import as_labels
 from dpkernel.data.passes import Passes
 from dpkernel.data.sources import Source, open_source
-from dpkernel.data.tables import framed
+from dpkernel.data.tables import framed, sizes_hidden
 from dpkernel.data.weights import with_weights
-from dpkernel.foundations.errors import DataError, ParameterError, parameter_message
+from dpkernel.foundations.errors import (
+    DataError,
+    NoRowsError,
+    ParameterError,
+    parameter_message,
+)
 from dpkernel.foundations.types import Array, IntArray
 
 RECORDS = ("near", "one", "mean")
@@ -136,6 +141,7 @@ class PersonRule:
     missing: bool = False
 
 
+@sizes_hidden()
 def table_of_people(
     estimator: Any,
     X: Any,
@@ -208,7 +214,7 @@ def _checked_ids(X: Any, y: Any, ids: Any) -> Any:
     if lengths != {len(cells)}:
         raise DataError(SAME_LENGTH)
     if not len(cells):
-        raise DataError("X has no rows.")
+        raise NoRowsError("X has no rows.")
     return cells
 
 
@@ -273,6 +279,7 @@ def _open_rows(
 # --- all rows, with weights ----------------------------------------------------------------------
 
 
+@sizes_hidden()
 def open_units(estimator: Any, X: Any, y: Any, ids: Any) -> Source:
     """Return the table with every row's share of its unit; ``n_rows`` is the number of units.
 
@@ -286,6 +293,7 @@ def open_units(estimator: Any, X: Any, y: Any, ids: Any) -> Source:
     return replace(open_source(estimator, X, y), n_rows=n_units, shares=shares)
 
 
+@sizes_hidden()
 def open_slots(
     estimator: Any, X: Any, y: Any, ids: Any, order: Callable[[int], IntArray]
 ) -> Source:

@@ -33,6 +33,7 @@ library speaks of them.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -40,9 +41,52 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from dpkernel.data import chunks
+from dpkernel.data.blocks import BlockStream, checked_blocks, library_of
+from dpkernel.data.cells import shape_of
+from dpkernel.data.domain import Levels
+from dpkernel.data.labels import as_labels
+from dpkernel.data.people import SAME_LENGTH
 from dpkernel.data.sources import Source
+from dpkernel.data.tables import framed
 from dpkernel.data.weights import with_weights
+from dpkernel.foundations.errors import DataError, NoRowsError
 from dpkernel.foundations.types import IntArray
+
+
+def one_row(X: Any, y: Any, classes: Levels | None) -> tuple[Any, Any]:
+    """Return one row with the columns of a table that has none, to be checked like any table.
+
+    A table without records is fitted like any other, since whether there are any is private.
+    """
+    if isinstance(X, BlockStream):
+        first = next(checked_blocks(X), None)
+        if first is None:
+            raise DataError(
+                "A stream of 0 rows needs one block of 0 rows, which says how many columns there are."
+            )
+        X, y = first
+    elif library_of(X) == "dask":
+        with contextlib.suppress(NoRowsError):
+            chunks.count_rows(X, y)
+    elif y is not None and shape_of(y)[:1] != (0,):
+        raise DataError(SAME_LENGTH)
+    rows = np.zeros((1, *_columns(X)))
+    if sparse.issparse(X):
+        rows = sparse.csr_matrix(rows)
+    elif hasattr(X, "columns"):
+        rows = framed(rows, X)
+    if y is None:
+        return rows, None
+    targets = np.zeros((1, *_columns(y)))
+    if classes is None:
+        return rows, targets
+    return rows, as_labels(classes)[targets.astype(np.int64)]
+
+
+def _columns(values: Any) -> tuple[int, ...]:
+    """Return the shape without the number of rows, which Dask may not know."""
+    return tuple(values.shape[1:]) if library_of(values) == "dask" else shape_of(values)[1:]
 
 
 def in_places(source: Source, n_max: int, order: Callable[[int], IntArray]) -> Source:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -70,7 +70,15 @@ def current(device: Any) -> Any:
 
 def room(device: Any, most_bytes: int) -> int:
     """Return how many bytes may be kept on the device: so many on the CPU, a share of a GPU's memory."""
-    return int(_SHARE * torch.cuda.mem_get_info(device)[0]) if device.type == "cuda" else most_bytes
+    if device.type != "cuda":
+        return most_bytes
+    cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return int(_SHARE * (torch.cuda.mem_get_info(device)[0] + cached))
+
+
+def joined(blocks: Iterable[tuple[Any, ...]]) -> tuple[Any, ...]:
+    """Return one long block of tensors."""
+    return tuple(torch.cat(parts) for parts in zip(*blocks, strict=True))
 
 
 def on_host(rows: Any) -> Array:
@@ -78,9 +86,9 @@ def on_host(rows: Any) -> Array:
     return np.asarray(rows.detach().cpu().double().numpy())
 
 
-def host_blocks(X: Any, y: Any) -> Iterator[tuple[Array, Array]]:
-    """Yield blocks of rows as float64 arrays."""
-    step = rows_a_block(X.shape[1])
+def host_blocks(X: Any, y: Any, times: int) -> Iterator[tuple[Array, Array]]:
+    """Yield blocks of rows as float64 arrays, ``times`` as long as those of other tables."""
+    step = times * rows_a_block(X.shape[1])
     for start in range(0, len(X), step):
         yield on_host(X[start : start + step]), on_host(y[start : start + step])
 

@@ -14,11 +14,17 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpkernel.data.blocks import dense_rows
 from dpkernel.data.domain import Domain
-from dpkernel.data.people import People
+from dpkernel.data.sources import Source
 from dpkernel.data.tables import as_floats, without_traps
 from dpkernel.estimators.base import FitPlan, Fitted
 from dpkernel.estimators.curator_file import Answer, CuratorFile
-from dpkernel.estimators.rkhs import FunctionModel, FunctionProblem, FunctionTable, loss_stated
+from dpkernel.estimators.rkhs import (
+    FunctionModel,
+    FunctionProblem,
+    FunctionTable,
+    joint_sensitivity,
+    loss_stated,
+)
 from dpkernel.foundations.entropy import this_process
 from dpkernel.foundations.errors import (
     CertificateError,
@@ -47,7 +53,7 @@ from dpkernel.privacy.sensitivity import erm_prediction
 class Prediction:
     """One released prediction and its certificate."""
 
-    value: float
+    value: Any  # a number, or an array of one number per target if y has several columns
     certificate: Certificate
 
 
@@ -88,15 +94,16 @@ class PrivateCurator(FunctionModel):
         A text is the schedule of a theorem, such as "nie-wang-4(beta=1)"; see
         ``dpkernel.solvers.erm_schedules``.
     bounds, y_bounds
-        See ``PrivateKernelRidge``. Both are required.
+        See ``PrivateKernelRidge``. Both are required. With several targets, one noise of the stated
+        budget covers the functions of all of them.
     path : str or Path, optional
         A new file for the function, its key and the answers. The file is as secret as the data.
         With a file, the curator outlives its process (``PrivateCurator.open``) and several
         processes can answer. Without one, the answers are lost when the process ends.
     most_answers : int
         How many points can tell something new.
-    neighbours : {"replace-one", "zero-out"}
-        The neighbouring relation of the guarantee.
+    neighbours
+        See ``PrivateKernelRidge``.
     ledger, noise
         See ``PrivateKernelRidge``.
     accept : tuple of str
@@ -197,22 +204,23 @@ class PrivateCurator(FunctionModel):
         """
         return self._fit(X, y, groups, sample_weight)
 
-    def _open_table(self, X: Any, y: Any) -> FunctionTable:
+    def _open_table(self, X: Any, y: Any) -> Source:
         require_accepted(FunctionalGaussian, self.accept)
         return super()._open_table(X, y)
 
-    def _make_plan(self, table: FunctionTable, budget: Budget, relation: Neighbours) -> FitPlan:
-        problem = self._problem_for(table, budget)
+    def _make_plan(self, source: Source, budget: Budget, relation: Neighbours) -> FitPlan:
+        table = self._table(source)
+        problems = self._problems_for(table, budget)
         mechanism = FunctionalGaussian.calibrate(
-            problem.sensitivity(relation),
+            joint_sensitivity(problems, relation),
             budget,
             dimension=int(self.most_answers),
             accept=tuple(self.accept),
         )
         if self.path is not None:
             CuratorFile(Path(self.path)).refuse_if_there()
-        public = self._public(table, problem, kernel=problem.kernel.to_dict())
-        return AnswersPlan(table, problem, mechanism, public)
+        public = self._public(table, problems, kernel=problems[0].kernel.to_dict())
+        return AnswersPlan(table, problems, mechanism, public)
 
     def _adopt(self, found: Fitted, certificate: Certificate) -> None:
         """Keep what is needed to answer questions, in a file if there is one."""
@@ -246,7 +254,8 @@ class PrivateCurator(FunctionModel):
         def function(points: Array) -> Array:
             return np.asarray(kernel(points, rows) @ alpha)
 
-        self._restart = partial(NoisyFunction, function, kernel, mechanism, key)
+        targets = alpha.shape[1] if alpha.ndim > 1 else None
+        self._restart = partial(NoisyFunction, function, kernel, mechanism, key, targets)
         self._noisy, self._count = self._restart(), 0
         self._process, self._lock = this_process(), threading.Lock()
 
@@ -351,31 +360,28 @@ class PrivateCurator(FunctionModel):
         would protect nothing. ``groups`` is that of ``fit``.
         """
         request = Budget(self.epsilon)
-        try:
-            _, relation = self._check_parameters()
-            require_accepted(L2Gamma, self.accept)
-            record = ""
-            if groups is not None:
-                X, y, record = self._people(X, y, People.of(groups), self.noise)
-            table = super()._open_table(X, y)
-            problem = self._problem_for(table, request)
-            asked = np.atleast_2d(as_floats(point, "point"))
-            if asked.shape != (1, table.n_columns) or not np.isfinite(asked).all():
-                allowed = "one finite number per column"
-                got = f"shape {np.shape(point)}"
-                raise ParameterError(
-                    parameter_message("predict_once", "point", allowed, got, "Ask one question.")
-                )
-            moved = erm_prediction(problem.sensitivity(relation), reach=problem.kappa, norm="l2")
-            mechanism = L2Gamma.calibrate(moved, request, dimension=1, accept=tuple(self.accept))
-            public = self._public(
-                table, problem, kernel=problem.kernel.to_dict(), point=asked[0].tolist()
+        _, relation = self._check_parameters()
+        require_accepted(L2Gamma, self.accept)
+        opened = self._opened(X, y, groups, None, relation, self.noise)
+        table = self._table(opened.table)
+        problems = self._problems_for(table, request)
+        asked = np.atleast_2d(as_floats(point, "point"))
+        if asked.shape != (1, table.source.n_columns) or not np.isfinite(asked).all():
+            allowed = "one finite number per column"
+            got = f"shape {np.shape(point)}"
+            raise ParameterError(
+                parameter_message("predict_once", "point", allowed, got, "Ask one question.")
             )
-            plan = OneAnswerPlan(table, problem, mechanism, public, asked)
-            plan.record = record
-            found, certificate = self._carry_out(plan, request, "one prediction")
-        finally:
-            self.__dict__.pop("_set_aside", None)
+        joint, first = joint_sensitivity(problems, relation), problems[0]
+        moved = erm_prediction(joint, reach=first.kappa, norm="l2")
+        mechanism = L2Gamma.calibrate(
+            moved, request, dimension=len(problems), accept=tuple(self.accept)
+        )
+        public = self._public(
+            table, problems, kernel=first.kernel.to_dict(), point=asked[0].tolist()
+        )
+        plan = OneAnswerPlan(table, problems, mechanism, public, asked)
+        found, certificate = self._carry_out(opened, plan, request, subject="one prediction")
         return Prediction(found.attributes["value"], certificate)
 
     def _to_state(self) -> Any:
@@ -400,7 +406,7 @@ class AnswersPlan(FitPlan):
     """A function that is fitted once, and a key that determines the noise of every answer."""
 
     table: FunctionTable
-    problem: FunctionProblem
+    problems: tuple[FunctionProblem, ...]
     mechanism: FunctionalGaussian
     public: JSON
     solved: Any = None
@@ -412,7 +418,7 @@ class AnswersPlan(FitPlan):
 
     def prepare(self) -> None:
         """Fit the function."""
-        self.solved = self.table.solved(self.problem)
+        self.solved = self.table.solved(self.problems)
 
     def run(self, noise: Noise) -> Fitted:
         """Draw the key."""
@@ -420,7 +426,7 @@ class AnswersPlan(FitPlan):
         secret = {"rows": rows, "alpha": alpha, "key": self.mechanism.key(noise)}
         known = {
             "domain": self.table.domain,
-            "kernel": self.problem.kernel,
+            "kernel": self.problems[0].kernel,
             "mechanism": self.mechanism,
         }
         return Fitted({**secret, **known}, self.public)
@@ -431,7 +437,7 @@ class OneAnswerPlan(FitPlan):
     """The value of the function at one point."""
 
     table: FunctionTable
-    problem: FunctionProblem
+    problems: tuple[FunctionProblem, ...]
     mechanism: L2Gamma
     public: JSON
     point: Array
@@ -444,12 +450,13 @@ class OneAnswerPlan(FitPlan):
 
     def prepare(self) -> None:
         """Fit the function and take its value."""
-        rows, alpha = self.table.solved(self.problem)
-        self.value = (
-            self.problem.kernel(self.table.domain.of_positions.to_unit(self.point), rows) @ alpha
-        )
+        rows, alpha = self.table.solved(self.problems)
+        point = self.table.domain.of_positions.to_unit(self.point)
+        self.value = (self.problems[0].kernel(point, rows) @ alpha).ravel()
 
     def run(self, noise: Noise) -> Fitted:
         """Add noise to the value."""
         noisy = np.clip(self.mechanism.release(self.value, noise), -1.0, 1.0)
-        return Fitted({"value": float(self.table.target.from_unit(noisy)[0])}, self.public)
+        value = self.table.target.from_unit(noisy)
+        several = bool(self.table.source.target_shape)
+        return Fitted({"value": value if several else float(value[0])}, self.public)

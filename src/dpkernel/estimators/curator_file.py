@@ -20,6 +20,7 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -30,7 +31,7 @@ from dpkernel.privacy.ledger_place import mounted_alone, side_lock
 APPLICATION = 0x64706B63  # "dpkc"
 VERSION = 1
 
-Answer = tuple[Array, float, bool]  # point, value, whether it told something new
+Answer = tuple[Array, float | Array, bool]  # point, value, whether it told something new
 
 _TABLES = """
 CREATE TABLE curator (id INTEGER PRIMARY KEY CHECK (id = 1), header TEXT NOT NULL, arrays BLOB NOT NULL);
@@ -162,14 +163,20 @@ class Session:
                 f"Answers of {self.name} are missing. Nothing was answered; restore the file from a"
                 " backup that is not older than the last answer."
             )
-        return [(np.frombuffer(point), value, bool(new)) for _, point, value, new in rows]
+        return [(np.frombuffer(point), _value(value), bool(new)) for _, point, value, new in rows]
 
     def add(self, number: int, answer: Answer) -> None:
         """Record one answer."""
         point, value, new = answer
+        stored = value.tobytes() if isinstance(value, np.ndarray) else value
         self.connection.execute(
-            "INSERT INTO answers VALUES (?, ?, ?, ?)", (number, point.tobytes(), value, int(new))
+            "INSERT INTO answers VALUES (?, ?, ?, ?)", (number, point.tobytes(), stored, int(new))
         )
+
+
+def _value(stored: Any) -> float | Array:
+    """Return an answer: a number, or an array of one number per target."""
+    return np.frombuffer(stored) if isinstance(stored, bytes) else float(stored)
 
 
 _TAKEN = (

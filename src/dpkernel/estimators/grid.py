@@ -9,9 +9,16 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpkernel.data.domain import Domain, Interval
+from dpkernel.data.sources import Source
 from dpkernel.estimators.base import FitPlan, Fitted
 from dpkernel.estimators.kernel_model import KernelModel
-from dpkernel.estimators.rkhs import FunctionModel, FunctionProblem, FunctionTable, loss_stated
+from dpkernel.estimators.rkhs import (
+    FunctionModel,
+    FunctionProblem,
+    FunctionTable,
+    joint_sensitivity,
+    loss_stated,
+)
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import JSON, Array, Budget, Neighbours
 from dpkernel.foundations.validation import Choice, Whole
@@ -56,9 +63,10 @@ class PrivateGridRegressor(FunctionModel, KernelModel):
         A text is the schedule of a theorem, such as "nie-wang-4(beta=1)"; see
         ``dpkernel.solvers.erm_schedules``.
     bounds, y_bounds
-        See ``PrivateKernelRidge``. Both are required.
-    neighbours : {"replace-one", "zero-out"}
-        The neighbouring relation of the guarantee.
+        See ``PrivateKernelRidge``. Both are required. With several targets, one noise of the stated
+        budget covers the functions of all of them.
+    neighbours
+        See ``PrivateKernelRidge``.
     ledger, noise
         See ``PrivateKernelRidge``.
     accept : tuple of str
@@ -150,7 +158,7 @@ class PrivateGridRegressor(FunctionModel, KernelModel):
         self.noise = noise
         self.accept = accept
 
-    def fit(
+    def fit(  # type: ignore[override]  # it has no resume file, and needs y
         self, X: Any, y: Any, groups: Any = None, sample_weight: Any = None
     ) -> PrivateGridRegressor:
         """Fit the function and release its values on the grid.
@@ -160,20 +168,25 @@ class PrivateGridRegressor(FunctionModel, KernelModel):
         """
         return self._fit(X, y, groups, sample_weight)
 
-    def _open_table(self, X: Any, y: Any) -> FunctionTable:
+    def _open_table(self, X: Any, y: Any) -> Source:
         require_accepted(FunctionalGaussian, self.accept)
         return super()._open_table(X, y)
 
-    def _make_plan(self, table: FunctionTable, budget: Budget, relation: Neighbours) -> FitPlan:
-        problem = self._problem_for(table, budget)
+    def _make_plan(self, source: Source, budget: Budget, relation: Neighbours) -> FitPlan:
+        table = self._table(source)
+        problems = self._problems_for(table, budget)
         n_inputs = table.domain.n_unit_columns
         grid = self._grid(n_inputs)
-        features = PublicNystroem(landmarks=grid.tolist(), kernel=problem.kernel).build(n_inputs)
+        features = PublicNystroem(landmarks=grid.tolist(), kernel=problems[0].kernel)
+        features = features.build(n_inputs)
         mechanism = FunctionalGaussian.calibrate(
-            problem.sensitivity(relation), budget, dimension=len(grid), accept=tuple(self.accept)
+            joint_sensitivity(problems, relation),
+            budget,
+            dimension=len(grid) * len(problems),
+            accept=tuple(self.accept),
         )
-        public = self._public(table, problem, feature_map=features.to_dict())
-        return GridPlan(table, problem, grid, features, mechanism, public)
+        public = self._public(table, problems, feature_map=features.to_dict())
+        return GridPlan(table, problems, grid, features, mechanism, public)
 
     def _grid(self, n_inputs: int) -> Array:
         if self.side == "auto" and n_inputs not in _AUTO_SIDE:
@@ -223,7 +236,7 @@ class GridPlan(FitPlan):
     """The values of the function on the grid, released as coordinates on the span of the grid."""
 
     table: FunctionTable
-    problem: FunctionProblem
+    problems: tuple[FunctionProblem, ...]
     grid: Array
     features: FeatureMap
     mechanism: FunctionalGaussian
@@ -237,20 +250,22 @@ class GridPlan(FitPlan):
 
     def prepare(self) -> None:
         """Fit the function and compute its coordinates on the features, an orthonormal basis."""
-        rows, alpha = self.table.solved(self.problem)
+        rows, alpha = self.table.solved(self.problems)
         assert isinstance(self.features, PublicNystroem)
-        self.coordinates = self.features.coordinates(self.problem.kernel(self.grid, rows) @ alpha)
+        kernel = self.problems[0].kernel
+        self.coordinates = self.features.coordinates(kernel(self.grid, rows) @ alpha)
 
     def run(self, noise: Noise) -> Fitted:
         """Add noise to the coordinates."""
-        coef = self.mechanism.release(self.coordinates, noise)
+        released = self.mechanism.release(self.coordinates.ravel(), noise)
+        coef = released.reshape(self.coordinates.shape)
         values = self.features.transform_block(self.grid) @ coef
         return Fitted(
             {
                 "_domain": self.table.domain,
                 "feature_map_": self.features,
                 "coef_": coef,
-                "intercept_": 0.0,
+                "intercept_": np.zeros(coef.shape[1:]) if coef.ndim > 1 else 0.0,
                 "grid_points_": self.grid,
                 "grid_values_": _in_units(self.table.domain, values),
             },

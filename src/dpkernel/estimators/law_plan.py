@@ -31,7 +31,7 @@ from dpkernel.estimators.regressor.budget_plan import (
     column_looks,
 )
 from dpkernel.estimators.regressor.columns import release_law, score_layout
-from dpkernel.estimators.regressor.fitting import column_sizes, stage_solver, to_features
+from dpkernel.estimators.regressor.fitting import column_sizes, stage_solver
 from dpkernel.estimators.regressor.kernel_choice import (
     SAMPLE,
     mixture_prior,
@@ -160,8 +160,7 @@ class LawPlan(FitPlan):
         with self._part("features"):
             mixture = equal_mixture(law, self._seed)
             features = of_law(law, self._sizes.n_features, mixture, self._seed)
-        width = features.n_outputs * np.dtype(self._dtype).itemsize + 16
-        rows = self._passes.then(to_features, features, bytes_a_row=width)
+        rows = self._passes.featured(features, self._dtype, 16)
         functions = features.of_standardised(features.sample[:SAMPLE])
         prior = mixture_prior(features, functions, _SMOOTHER)
         variances = np.concatenate([[_CONSTANT], _PRIOR * prior])

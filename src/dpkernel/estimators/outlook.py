@@ -19,13 +19,13 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtr, ndtri
 
+from dpkernel.data.declared import interval_of, resolve_domain
 from dpkernel.data.domain import Domain, Interval, Levels
 from dpkernel.data.labels import classes_of
-from dpkernel.estimators.base import interval_of, resolve_domain
 from dpkernel.estimators.progress import Parts
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.notebook import html_table
-from dpkernel.foundations.types import Array, Budget, is_whole
+from dpkernel.foundations.types import AddRemove, Array, Budget, Neighbours, is_whole
 from dpkernel.foundations.validation import Real
 from dpkernel.privacy.noise import SeededNoise
 from dpkernel.privacy.profiles import GaussianProfile, gaussian_mu
@@ -152,7 +152,7 @@ def expected_error(
         truth = [_smooth(draw, n_inputs) for _ in range(n_targets)]
         X, y, _ = design.table(draw, truth, used)
         new_X, new_y, ideal = design.table(draw, truth, _TEST_ROWS)
-        fitted = design.model(stand_in, seed)
+        fitted = design.model(stand_in, seed, used / n_rows)
         running = parts.part(f"made-up table {seed + 1} of {repetitions}")
         with running, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # made-up rows need no privacy
@@ -191,6 +191,8 @@ class _Design:
     def __init__(self, model: Any, n_inputs: int, n_targets: int, effect: float) -> None:
         self._kind, self._given = type(model), model.get_params(deep=False)
         self._n_inputs, self._several, self._effect = n_inputs, n_targets > 1, effect
+        relation = Neighbours.resolve(model.neighbours)
+        self._n_max = None if relation.n_is_public else model._n_max()
         target = model.bounds.target if isinstance(model.bounds, Domain) else None
         self._declared: Any
         if "classes" in self._given:
@@ -207,8 +209,8 @@ class _Design:
             self.task = "quantile" if "quantile" in self._given else "regression"
         self._levels = np.atleast_1d(np.asarray(self._given.get("quantile", 0.5), dtype=float))
 
-    def model(self, budget: Budget, seed: int) -> Any:
-        """Return an unfitted model like the given one, for tables of this design."""
+    def model(self, budget: Budget, seed: int, share: float) -> Any:
+        """Return an unfitted model like the given one, for tables with this share of the rows."""
         changes: dict[str, Any] = {
             "epsilon": budget.epsilon,
             "delta": budget.delta,
@@ -220,6 +222,8 @@ class _Design:
             changes["classes"] = list(self._declared.values)
         else:
             changes["y_bounds"] = self._declared
+        if self._n_max is not None:
+            changes["neighbours"] = AddRemove(max(1, round(self._n_max * share)))
         if "verbose" in self._given:
             changes["verbose"] = False
         return self._kind(**self._given | changes)

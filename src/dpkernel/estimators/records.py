@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from itertools import starmap
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -184,9 +184,35 @@ def weighted_view(targets: Targets, source: Source) -> Targets:
 class RecordPasses(Passes):
     """A table and its steps. The last step may return records: (features, targets, weights)."""
 
+    longer = 16  # a device is quick on long blocks
+
+    def featured(
+        self, features: FeatureMap, dtype: str, extra: int, rotation: Array | None = None
+    ) -> Self:
+        """Return the table with the features of its unit rows, on the device that holds tensors.
+
+        ``extra`` is how many bytes its targets take per row.
+        """
+        size = features.n_outputs * np.dtype(dtype).itemsize + extra
+        if self.source.kind != "torch":
+            return self.then(feature_block, features, rotation, bytes_a_row=size)
+        from dpkernel.data.tensors import working_device
+        from dpkernel.estimators import device_rows
+
+        device = working_device(self.source.X)
+        twin = device_rows.block_twin(features, dtype, rotation, device)
+        return self.then(device_rows.feature_block, twin, bytes_a_row=size, device=device)
+
     def records(self, loss: Loss, targets: Targets | None = None) -> Records:
         """Return the sums of a convex problem, for one view of the targets."""
-        return _Sums(self, sum_records, loss, targets or Targets())
+        targets = targets or Targets()
+        if not self.on_device:
+            return _Sums(self, sum_records, loss, targets)
+        from dpkernel.estimators import torch_records
+
+        size = torch_records.VIEW_BYTES if self.keeps else None
+        seen = self.then(torch_records.viewed, targets, bytes_a_row=size)
+        return _Sums(seen, torch_records.sum_records, loss, Targets())
 
 
 @dataclass(frozen=True)
@@ -239,12 +265,24 @@ def _compensated(terms: list[Array]) -> Array:
     return total.value
 
 
-def kept_rows(source: Source) -> Passes | None:
+def feature_block(
+    X: Array, y: Array, features: FeatureMap, rotation: Array | None = None
+) -> tuple[Array, Array]:
+    """Return the features of a block of unit rows, and its targets and weights."""
+    with np.errstate(all="ignore"):  # a warning would reveal something about the data
+        rows = features.transform_block(X)
+    strange = np.asarray(~np.isfinite(rows).all(axis=1))
+    if strange.any():  # no kernel of this library does this; such a row has no effect
+        rows = np.where(strange[:, None], 0, rows).astype(rows.dtype)
+    return rows if rotation is None else rows @ rotation.astype(rows.dtype, copy=False), y
+
+
+def kept_rows(source: Source) -> RecordPasses | None:
     """Return the rows of a table that is not in memory, kept so that it need not be read again."""
     if source.kind not in ("stream", "dask"):
         return None
     width = 8 * (source.n_columns + 1)
-    return Passes(source).then(_as_they_are, bytes_a_row=width)
+    return RecordPasses(source).then(_as_they_are, bytes_a_row=width)
 
 
 def _as_they_are(X: Array, y: Array) -> tuple[Array, Array]:
@@ -263,20 +301,20 @@ class RecordStore:
     ``rows`` are the rows of a table that was read before, to be used instead of the source.
     """
 
-    def __init__(self, source: Source, recipe: RecordRecipe, rows: Passes | None = None) -> None:
+    def __init__(
+        self, source: Source, recipe: RecordRecipe, rows: RecordPasses | None = None
+    ) -> None:
         self._source, self._recipe = source, recipe
         self._step: Any = (record_block, recipe)
-        self._job: Any = sum_records
         if source.kind == "torch":
             from dpkernel.estimators import torch_records
 
             twin = torch_records.record_twin(recipe, source.X)
             self._step = (torch_records.record_block, twin)
-            self._job = torch_records.sum_records
             device_rows = torch_records.rows_at_once(recipe, source.n_columns)
-            self._rows = Passes(source, device_rows=device_rows)
+            self._rows = RecordPasses(source, device_rows=device_rows)
         else:
-            self._rows = rows or Passes(source)
+            self._rows = rows or RecordPasses(source)
         self._records = self._rows.then(*self._step, bytes_a_row=recipe.bytes_a_row)
 
     @property
@@ -290,7 +328,7 @@ class RecordStore:
 
     def records(self, loss: Loss, targets: Targets) -> Records:
         """Return the sums over the table for one loss and one view of its targets."""
-        return _Sums(self._records, self._job, loss, weighted_view(targets, self._source))
+        return self._records.records(loss, weighted_view(targets, self._source))
 
     def sum_rows(self) -> Any:
         """Return the exact sum of all z without the constant, in integers; nothing is kept."""

@@ -8,18 +8,20 @@ itself. What is released are its values on a public grid (``grid``), or the answ
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
-from sklearn.base import RegressorMixin
+from sklearn.base import MultiOutputMixin, RegressorMixin
 
 from dpkernel.data.blocks import dense_rows
-from dpkernel.data.domain import Domain, Interval
-from dpkernel.data.weights import checked_weights
-from dpkernel.estimators.base import PrivateEstimator, interval_of, logger, resolve_domain
+from dpkernel.data.declared import interval_of, resolve_domain
+from dpkernel.data.domain import Domain, Interval, Intervals
+from dpkernel.data.sources import Source, training_data
+from dpkernel.data.weights import split_weights
+from dpkernel.estimators.base import PrivateEstimator, logger
 from dpkernel.estimators.loss_choice import smooth_loss
 from dpkernel.foundations.errors import DataError, ParameterError, parameter_message
 from dpkernel.foundations.types import JSON, Array, Budget, Neighbours
@@ -40,6 +42,7 @@ MOST_ROWS = 10_000
 _SIGNAL = 0.5  # the variance that we assume for a good prediction, with y in [-1, 1]
 _AUTO_THRESHOLD = 0.2  # as a share of half the declared range
 _SAMPLE = 256
+_UP = 1 + 1e-15
 
 
 @dataclass(frozen=True)
@@ -68,18 +71,7 @@ class FunctionProblem:
 
     def sensitivity(self, neighbours: Neighbours) -> Sensitivity:
         """Return how far the fitted function moves, in the norm of the kernel space."""
-        if self.least_squares:
-            return erm_ridge(
-                neighbours, row=self.kappa, target=1.0, strength=self.ridge, n_rows=self.n_rows
-            )
-        tolerance = 2 * self.risk.problem.tolerance  # the solver's, and that of reading off alpha
-        return erm_lipschitz(
-            neighbours,
-            slope=self.loss.lipschitz,
-            row=self.kappa,
-            strength=self.ridge,
-            tolerance=tolerance,
-        )
+        return joint_sensitivity((self,), neighbours)
 
     def fit(self, X: Array, y: Array, weights: Array | None = None) -> Array:
         """Return the coefficients alpha of f = sum_i alpha_i k(x_i, .).
@@ -112,33 +104,61 @@ class FunctionProblem:
             return np.asarray(vectors @ (vectors.T @ y / (np.maximum(values, 0) + self.ridge)))
 
 
+def joint_sensitivity(problems: Sequence[FunctionProblem], neighbours: Neighbours) -> Sensitivity:
+    """Return how far the functions of all targets move, as one function of a point and a target.
+
+    The problems differ in their losses only. The squared norm of that function is the sum of the
+    squared norms of its parts.
+    """
+    first, count = problems[0], len(problems)
+    row, ridge = first.kappa, first.ridge
+    if first.least_squares:
+        return erm_ridge(
+            neighbours, row=row, target=1.0, strength=ridge, n_rows=first.n_rows, problems=count
+        )
+    slope = max(problem.loss.lipschitz for problem in problems)
+    # the solver's tolerance, and that of reading off alpha
+    tolerance = 2 * max(problem.risk.problem.tolerance for problem in problems)
+    if any(problem.loss.lipschitz != slope for problem in problems):
+        slope = math.hypot(*(problem.loss.lipschitz for problem in problems)) * _UP
+        tolerance, count = tolerance * math.sqrt(count) * _UP, 1
+    return erm_lipschitz(
+        neighbours, slope=slope, row=row, strength=ridge, problems=count, tolerance=tolerance
+    )
+
+
 @dataclass(frozen=True)
 class FunctionTable:
     """A checked table in memory, in its original units, and the domain that bounds it."""
 
     domain: Domain
     target: Interval
-    n_columns: int
-    X: Array
-    y: Array
-    weights: Array | None = None
+    source: Source
 
-    @property
-    def n_rows(self) -> int:
-        """The number of rows, which is public."""
-        return len(self.X)
+    def solved(self, problems: Sequence[FunctionProblem]) -> tuple[Array, Array]:
+        """Return the rows in the unit box, and the coefficients of the solutions on them.
 
-    def solved(self, problem: FunctionProblem) -> tuple[Array, Array]:
-        """Return the rows in the unit box, and the coefficients of the solution on them."""
-        logger.info("one fit of %d rows in the kernel's space", problem.n_rows)
-        rows = self.domain.of_positions.to_unit(self.X)
-        targets = self.target.to_unit(self.y)
-        if problem.loss.labels:  # y in the upper half of its range is the positive class
-            targets = np.where(targets > 0, 1.0, -1.0)
-        return rows, problem.fit(rows, targets, self.weights)
+        There is one column of coefficients per target if y has several columns.
+        """
+        logger.info("one fit of %d rows in the kernel's space", self.source.n_rows)
+        rows = self.domain.of_positions.to_unit(dense_rows(self.source.X, slice(None)))
+        y, weights = self.source.y, None
+        if self.source.weighted:
+            y, weights = split_weights(y, bool(self.source.target_shape))
+        targets = self.target.to_unit(y)
+        found = [
+            problem.fit(rows, _as_labels(column) if problem.loss.labels else column, weights)
+            for problem, column in zip(problems, targets.reshape(len(rows), -1).T, strict=True)
+        ]
+        return rows, np.column_stack(found) if self.source.target_shape else found[0]
 
 
-class FunctionModel(RegressorMixin, PrivateEstimator):
+def _as_labels(y: Array) -> Array:
+    """Return targets of a loss of margins: y in the upper half of its range is the positive class."""
+    return np.where(y > 0, 1.0, -1.0)
+
+
+class FunctionModel(RegressorMixin, MultiOutputMixin, PrivateEstimator):
     """Base class of regressions in a reproducing kernel space: parameters and data."""
 
     _constraints: ClassVar[Any] = {
@@ -154,6 +174,7 @@ class FunctionModel(RegressorMixin, PrivateEstimator):
         "accept": Kind(tuple, list, set, frozenset),
     }
 
+    _places = True
     loss: Any
     threshold: float | str
     kernel: Any
@@ -170,24 +191,35 @@ class FunctionModel(RegressorMixin, PrivateEstimator):
         tags.regressor_tags.poor_score = True
         return tags
 
-    def _open_table(self, X: Any, y: Any) -> FunctionTable:
+    def _open_table(self, X: Any, y: Any) -> Source:
+        self._losses(interval_of(self.y_bounds, self.bounds, type(self).__name__), 1)
+        rows, targets, columns = training_data(self, X, y, several=True)
+        shape = targets.shape[1:]
+        return Source(
+            "array", len(targets), columns.count, shape, rows, targets, names=columns.names
+        )
+
+    def _table(self, source: Source) -> FunctionTable:
+        """Return the table with its declared domain, if both suit each other."""
         owner = type(self).__name__
         target = interval_of(self.y_bounds, self.bounds, owner)
-        self._chosen_loss(target)  # refuses a bad one before it looks at the data
-        rows, targets = self._check_training_data(X, y)
-        rows = dense_rows(rows, slice(None))
-        names = self._set_aside["feature_names_in_"]
-        domain = resolve_domain(self.bounds, target, rows.shape[1], owner, names)
+        target.check_targets(source.target_shape, owner)
+        domain = resolve_domain(self.bounds, target, source.n_columns, owner, source.names)
         if domain.columns is None:
             raise ParameterError(
                 f"{owner} needs 'bounds', the publicly known range of the columns, for example"
                 " bounds=(0, 100) or bounds=([0, 0], [100, 9])."
             )
-        if not len(rows) <= MOST_ROWS:
+        if not source.n_rows <= MOST_ROWS:
             raise DataError(
                 f"{owner} takes at most {MOST_ROWS} rows: its cost grows with their cube."
             )
-        return FunctionTable(domain, target, rows.shape[1], rows, targets)
+        return FunctionTable(domain, target, source)
+
+    def _losses(self, target: Interval, count: int) -> list[Loss]:
+        """Return the loss of each target, for y scaled to [-1, 1]."""
+        count = len(target.parts) if isinstance(target, Intervals) else count
+        return [self._chosen_loss(target.part(place)) for place in range(count)]
 
     def _chosen_loss(self, target: Interval) -> Loss:
         """Return the loss, for y scaled to [-1, 1]."""
@@ -209,20 +241,16 @@ class FunctionModel(RegressorMixin, PrivateEstimator):
             make=lambda cls: Huber(width) if cls is Huber else cls(),
         )
 
-    def _weighted_table(self, X: Any, y: Any, sample_weight: Any) -> FunctionTable:
-        table = self._open_table(X, y)
-        if sample_weight is None:
-            return table
-        return replace(table, weights=checked_weights(sample_weight, table.n_rows))
-
-    def _public(self, table: FunctionTable, problem: FunctionProblem, **more: Any) -> JSON:
-        """Return what a certificate states about the problem, plus ``more``."""
+    def _public(
+        self, table: FunctionTable, problems: Sequence[FunctionProblem], **more: Any
+    ) -> JSON:
+        """Return what a certificate states about the problems, plus ``more``."""
         return {
-            "n_rows": problem.n_rows,
-            "n_columns": table.n_columns,
+            "n_rows": table.source.n_rows,
+            "n_columns": table.source.n_columns,
             "domain": table.domain.to_dict(),
-            **_stated(problem.loss),
-            "regularisation": problem.ridge,
+            **_stated([problem.loss for problem in problems]),
+            "regularisation": problems[0].ridge,
             **({"schedule": {"text": self.regularisation}} if self._by_theorem else {}),
             **more,
         }
@@ -232,53 +260,61 @@ class FunctionModel(RegressorMixin, PrivateEstimator):
         """Whether the regularisation is the schedule of a theorem."""
         return isinstance(self.regularisation, str) and self.regularisation != "auto"
 
-    def _problem_for(self, table: FunctionTable, budget: Budget) -> FunctionProblem:
-        """Return the problem on a table of this size."""
-        return self._problem(table.domain, table.target, table.n_rows, budget)
-
-    def _problem(self, domain: Domain, target: Interval, n: int, budget: Budget) -> FunctionProblem:
-        width = domain.n_unit_columns
+    def _problems_for(self, table: FunctionTable, budget: Budget) -> tuple[FunctionProblem, ...]:
+        """Return the problem of each target on a table of this size."""
+        width, n = table.domain.n_unit_columns, table.source.n_rows
         auto = isinstance(self.length_scale, str)
         kernel = resolve_kernel(self.kernel, 0.7 * math.sqrt(width) if auto else self.length_scale)
         kernel.scales(width)  # refuses length scales for another number of columns
-        kappa = math.sqrt(kernel.diagonal_bound(width)) * (1 + 1e-15)
-        loss = self._chosen_loss(target)
-        sizes = kernel, kappa, n
-        if self.regularisation != "auto":
-            ridge = self.regularisation
-            if self._by_theorem:
-                squared = isinstance(loss, Squared)
-                ridge = schedule(str(ridge), n, budget.epsilon, width, squared=squared).strength
-            found = FunctionProblem(*sizes, float(ridge), loss)
-            if not found.least_squares:
-                found.risk.refuse_endless(type(self).__name__)
-            return found
-        ridge = _ridge(*sizes, loss, width, Neighbours.resolve(self.neighbours), budget)
-        return FunctionProblem(*sizes, ridge, loss)
+        kappa = math.sqrt(kernel.diagonal_bound(width)) * _UP
+        losses = self._losses(table.target, (table.source.target_shape or (1,))[0])
+
+        def problems(ridge: float) -> tuple[FunctionProblem, ...]:
+            return tuple(FunctionProblem(kernel, kappa, n, ridge, loss) for loss in losses)
+
+        if self.regularisation == "auto":
+            relation = Neighbours.resolve(self.neighbours)
+            return problems(_ridge(problems, width, relation, budget))
+        ridge = self.regularisation
+        if self._by_theorem:
+            squared = isinstance(losses[0], Squared)
+            ridge = schedule(str(ridge), n, budget.epsilon, width, squared=squared).strength
+        found = problems(float(ridge))
+        for problem in found:
+            if not problem.least_squares:
+                problem.risk.refuse_endless(type(self).__name__)
+        return found
 
 
-def _stated(loss: Loss) -> JSON:
-    """Return what a certificate states about the loss."""
-    if isinstance(loss, Squared | Huber):
-        return {"loss": loss.kind, "threshold": getattr(loss, "threshold", None)}
-    return {"losses": [loss.to_dict()]}
+def _stated(losses: Sequence[Loss]) -> JSON:
+    """Return what a certificate states about the losses: one for all targets, or one of each."""
+    first = losses[0]
+    if any(loss != first for loss in losses):
+        return {"losses": [loss.to_dict() for loss in losses]}
+    if isinstance(first, Squared | Huber):
+        return {"loss": first.kind, "threshold": getattr(first, "threshold", None)}
+    return {"losses": [first.to_dict()]}
 
 
 def loss_stated(public: Mapping[str, Any], target: Any) -> dict[str, Any]:
     """Return the parameters ``loss`` and ``threshold`` that a certificate states."""
     if "losses" in public:
-        return {"loss": loss_from_dict(public["losses"][0])}
+        first = loss_from_dict(public["losses"][0])
+        if len(public["losses"]) == 1:
+            return {"loss": first}
+        # the losses differ because the threshold is stated in units of y
+        width = getattr(first, "threshold", getattr(first, "width", 1.0))
+        return {"loss": first.kind, "threshold": width * target.part(0).half_width}
     threshold = public["threshold"]
     if threshold is None:
         return {"loss": public["loss"]}
+    if isinstance(target, Intervals):  # one threshold for targets of different units
+        return {"loss": Huber(threshold)}
     return {"loss": public["loss"], "threshold": threshold * target.half_width}
 
 
 def _ridge(
-    kernel: Kernel,
-    kappa: float,
-    n: int,
-    loss: Loss,
+    problems: Callable[[float], tuple[FunctionProblem, ...]],
     width: int,
     relation: Neighbours,
     budget: Budget,
@@ -290,16 +326,17 @@ def _ridge(
     signal sum_l s_l (ridge / (n s_l + ridge))^2 / sum_l s_l.
     """
     points = LinearFeatures().build(width).public_sample(_SAMPLE)
-    spectrum = np.maximum(np.linalg.eigvalsh(kernel(points)) / _SAMPLE, 0.0)
+    one = problems(1.0)[0]
+    spectrum = np.maximum(np.linalg.eigvalsh(one.kernel(points)) / _SAMPLE, 0.0)
     shares = spectrum / max(float(spectrum.sum()), 1e-300)
     mu = gaussian_mu(min(budget.epsilon, 1e11), budget.delta) if budget.delta else budget.epsilon
 
     def error_of(ridge: float) -> float:
-        problem = FunctionProblem(kernel, kappa, n, ridge, loss)
-        if not problem.least_squares and problem.risk.endless:
+        found = problems(ridge)
+        if any(not one.least_squares and one.risk.endless for one in found):
             return math.inf
-        moved = problem.sensitivity(relation).value
-        bias = _SIGNAL * float(shares @ (ridge / (n * spectrum + ridge)) ** 2)
-        return (kappa * moved / mu) ** 2 + bias
+        moved = joint_sensitivity(found, relation).value
+        bias = _SIGNAL * float(shares @ (ridge / (one.n_rows * spectrum + ridge)) ** 2)
+        return (one.kappa * moved / mu) ** 2 + bias
 
-    return min((float(r) for r in np.geomspace(1e-4, 1e3 * n, 40)), key=error_of)
+    return min((float(r) for r in np.geomspace(1e-4, 1e3 * one.n_rows, 40)), key=error_of)

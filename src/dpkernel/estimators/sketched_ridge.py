@@ -60,8 +60,8 @@ class PrivateSketchedRidge(RegressorMixin, MultiOutputMixin, KernelModel):
         noise that multiplies the data. The certificate names this assumption.
     bounds, y_bounds, ledger, noise, random_state
         See ``PrivateKernelRidge``.
-    neighbours : {"replace-one", "zero-out"}
-        The neighbouring relation of the guarantee.
+    neighbours
+        See ``PrivateKernelRidge``.
     verbose : bool
         Show a progress bar.
 
@@ -161,34 +161,7 @@ class PrivateSketchedRidge(RegressorMixin, MultiOutputMixin, KernelModel):
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(
-        self,
-        X: Any,
-        y: Any = None,
-        groups: Any = None,
-        sample_weight: Any = None,
-        resume: Any = None,
-    ) -> PrivateSketchedRidge:
-        """Release the sketch of (X, y) and solve for the model.
-
-        Nothing is spent if an argument or the data are refused, or if a Dask graph fails.
-
-        Parameters
-        ----------
-        X : array, sparse matrix, data frame, Dask array or data frame, torch tensor, or BlockStream
-            A ``BlockStream`` carries its targets. It is read once.
-        y : array of shape (n,) or (n, targets)
-        groups : array of n ids or People, optional
-            The person to whom each row belongs. A person with all their rows is then protected
-            instead of a single row, and only the number of people is public; see ``People``.
-        sample_weight : array of n numbers in (0, 1], optional
-            How much each row counts; see ``PrivateKernelRidge.fit``.
-        resume : path, optional
-            A file from which an interrupted fit goes on, for what was already paid. It is made where
-            there is none, and is as secret as the table until the fit has ended; see
-            ``privacy.resume``. It needs one more pass over the table.
-        """
-        return self._fit(X, y, groups, sample_weight, resume)
+    _places = True
 
     def _open_table(self, X: Any, y: Any) -> Source:
         return open_source(self, X, y)
@@ -227,9 +200,10 @@ class PrivateSketchedRidge(RegressorMixin, MultiOutputMixin, KernelModel):
         rows, columns = self.sketch_.shape
         root = np.sqrt(rows)
         scale = SketchScale(n_features, columns - n_features - 1, self.sketch_noise_, 1.0)
+        sketch, hidden = self.sketch_ * root, not self.certificate_.neighbours.n_is_public
         found = solve_sketch(
-            self.sketch_ * root,
-            self.certificate_.n_records,
+            sketch,
+            _size(sketch, self.sketch_noise_, self.certificate_.n_records, hidden),
             scale,
             regularisation=None if regularisation == "auto" else float(regularisation),
             spectrum=getattr(self.feature_map_, "spectrum", None),
@@ -302,10 +276,10 @@ class SketchPlan(FitPlan):
         """Release the sketch and solve for the model."""
         layout, mechanism, given = self.layout, self.mechanism, self.regularisation
         sketch = self.sums.sketch(mechanism, noise)
-        count = float(np.mean(sketch[:, -1] ** 2) - (mechanism.sigma * layout.units[-1]) ** 2)
+        noises = mechanism.sigma * layout.units
         found = solve_sketch(
             sketch,
-            released_size(count, self.source.n_rows, self.source.weighted),
+            _size(sketch, noises, self.source.n_rows, self.source.weighted),
             SketchScale(layout.n_features, layout.n_targets, layout.units, mechanism.sigma),
             regularisation=given,
             spectrum=getattr(self.features, "spectrum", None),
@@ -317,7 +291,7 @@ class SketchPlan(FitPlan):
                 "_domain": self.domain,
                 "feature_map_": self.features,
                 "sketch_": sketch / np.sqrt(mechanism.rows),
-                "sketch_noise_": mechanism.sigma * layout.units,
+                "sketch_noise_": noises,
                 "_several": several,
                 **_solution(found, several),
             },
@@ -339,6 +313,12 @@ class SketchPlan(FitPlan):
             _statistics(found, self.domain.target.half_width**2),
             "Gaussian mixing of feature rows, targets and a constant; " + mechanism.reference,
         )
+
+
+def _size(sketch: Array, noises: Array, n_rows: int, weighted: bool) -> float:
+    """Return the number of records, or of weighted ones the sum of their weights in the sketch."""
+    count = float(np.mean(sketch[:, -1] ** 2) - noises[-1] ** 2)
+    return released_size(count, n_rows, weighted)
 
 
 def _solution(found: SketchedSolution, several: bool) -> dict[str, Any]:

@@ -1,9 +1,9 @@
-"""Records of torch tensors: features stay on the device, losses are evaluated on the host.
+"""Records of torch tensors: features stay on the device, and so do the sums over them.
 
 This module is the torch twin of ``records``; the tests compare the two. Products with the features
 run on the device that holds them. They run in double precision wherever a solution is accepted
-because of them. Between two products, one number per row travels to the host, where the losses of
-``losses`` are evaluated, and one number per row travels back. Feature maps without a torch twin are
+because of them. Losses whose slope is a ramp or a logistic curve are evaluated on the device; for
+others, one number per row travels to the host and back. Feature maps without a torch twin are
 evaluated by NumPy, block by block.
 """
 
@@ -16,15 +16,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpkernel.data.blocks import BLOCK_ROWS
+from dpkernel.data.passes import Passes
+from dpkernel.data.sources import Source
 from dpkernel.data.tensors import on_host, torch, working_device
 from dpkernel.estimators.torch_pass import feature_twin, input_twin
 from dpkernel.foundations.types import Array, IntArray
-from dpkernel.models.losses import Loss
+from dpkernel.models.losses import Loss, slope
 from dpkernel.solvers.objective_perturbation import PRECISE, CompensatedSum
+from dpkernel.solvers.sgd_gradient import LONGEST, GradientSGD
 
 if TYPE_CHECKING:
     from dpkernel.estimators.records import RecordRecipe, Targets
 
+_GRADIENT_ROWS = 2**16  # with 2^31 per gradient at most, a chunk adds up to less than 2^53
+VIEW_BYTES = 16  # the targets and weights of a row, as one problem sees them
 _CHUNK_BYTES = 2**28  # the size of a double-precision copy of one block of rows
 
 Kept = tuple[Any, Array, Array]  # z on the device; the targets and weights of the table on the host
@@ -39,6 +44,13 @@ def record_block(X: Any, y: Any, make: Callable[[Any], tuple[Any, Any]]) -> Kept
     """Return the records of a block of rows, on the device. ``make`` is a ``record_twin``."""
     z, weights = make(X)
     return z, on_host(y), weights.cpu().numpy()
+
+
+def viewed(z: Any, y: Array, weights: Array, targets: Targets) -> tuple[Any, Any, Any]:
+    """Return records as a problem sees them, with targets and weights on the device, too."""
+    z, *rest = targets.view(z, y, weights)
+    on_device = (torch.as_tensor(part, dtype=torch.float64, device=z.device) for part in rest)
+    return z, *on_device
 
 
 def sum_rows(blocks: Iterable[Kept], steps: int) -> IntArray:
@@ -63,26 +75,63 @@ def sum_records(
     """Return gradient and Hessian of the sum of losses, as ``records.sum_records`` does."""
     gradient: CompensatedSum = CompensatedSum(len(beta))
     bends: Any = 0.0
+    rows = used = count = 0
     for z, y, omega in starmap(targets.view, blocks):
-        at = torch.as_tensor(beta, device=z.device)
+        at, weights = (torch.as_tensor(v, device=z.device) for v in (beta, omega))
         precise = z.to(torch.float64)
-        scores = (precise @ at).cpu().numpy()
-        slopes = torch.as_tensor(loss.derivative(y, scores) * omega, device=z.device)
+        slopes, curvatures = loss_twin(loss, y, precise @ at)
+        slopes = slopes * weights
         # a product takes BLOCK_ROWS rows at most, and their sums are added with compensation
-        parts = [
-            precise[start : start + BLOCK_ROWS].T @ slopes[start : start + BLOCK_ROWS]
-            for start in range(0, len(precise), BLOCK_ROWS)
-        ]
-        for part in torch.stack(parts).cpu().numpy():
+        pieces = [part.T @ slope for part, slope in _together(precise, slopes)]
+        for part in torch.stack(pieces).cpu().numpy():
             gradient.add(part)
         if hessian_stride:
-            bend = np.sqrt(loss.curvature(y, scores) * omega)
-            rows = precise if hessian_stride == PRECISE else z
-            scaled = rows * torch.as_tensor(bend, dtype=rows.dtype, device=z.device)[:, None]
+            roots = (curvatures() * weights).sqrt()
+            wanted = precise if hessian_stride == PRECISE else z
             # BLOCK_ROWS rows at a time, because the error of a Hessian grows with its longest sum
-            for part in scaled.split(BLOCK_ROWS):
-                bends = bends + (part.T @ part).to(torch.float64)
-    return gradient.value, bends.cpu().numpy() if hessian_stride else None
+            for part, root in _together(wanted, roots.to(wanted.dtype)):
+                if count % hessian_stride == 0:
+                    scaled = part * root[:, None]
+                    bends = bends + (scaled.T @ scaled).to(torch.float64)
+                    used += len(part)
+                count += 1
+        rows += len(z)
+    if not hessian_stride:
+        return gradient.value, None
+    return gradient.value, bends.cpu().numpy() * (rows / used if used else 1.0)
+
+
+def _together(rows: Any, values: Any) -> Iterable[tuple[Any, Any]]:
+    """Return parts of at most BLOCK_ROWS rows, with their values."""
+    return zip(rows.split(BLOCK_ROWS), values.split(BLOCK_ROWS), strict=True)
+
+
+def loss_twin(loss: Loss, y: Any, scores: Any) -> tuple[Any, Callable[[], Any]]:
+    """Return the derivative of a loss at scores on a device, and a function for its curvature.
+
+    Ramps and the logistic loss are evaluated on the device, by the form of their slope. Other losses
+    are evaluated on the host.
+    """
+    device, (shape, a, b, low, high) = scores.device, loss.form
+    if shape not in (slope.RAMP, slope.LOGISTIC):
+        s, y = scores.cpu().numpy(), y.cpu().numpy() if isinstance(y, torch.Tensor) else y
+
+        def found(function: Callable[[Array, Array], Array]) -> Any:
+            with np.errstate(all="ignore"):  # a warning would reveal something about the data
+                return torch.as_tensor(function(y, s), device=device)
+
+        return found(loss.derivative), lambda: found(loss.curvature)
+    targets = torch.as_tensor(y, dtype=torch.float64, device=device)
+    v = targets * scores if loss.labels else targets - scores
+    if shape == slope.LOGISTIC:
+        p = torch.sigmoid(-v)
+        return -targets * p if loss.labels else p, lambda: p * (1 - p)
+    line = (v - a) * b
+    slopes = line.clamp(low, high)
+    return (
+        targets * slopes if loss.labels else -slopes,
+        lambda: ((line >= low) & (line < high)).to(torch.float64) * b,
+    )
 
 
 def record_twin(recipe: RecordRecipe, X: Any) -> Callable[[Any], tuple[Any, Any]]:
@@ -112,3 +161,66 @@ def record_twin(recipe: RecordRecipe, X: Any) -> Callable[[Any], tuple[Any, Any]
         return z, limit / squares.clamp(min=limit)
 
     return make
+
+
+# --- sums of clipped gradients of SGD ---------------------------------------------------------------
+
+
+def integer_tables(
+    source: Source,
+    recipe: RecordRecipe,
+    plan: GradientSGD,
+    targets: list[Targets],
+    shared: bool,
+) -> list[Passes]:
+    """Return the records of ``RecordTable.integers`` on the device."""
+    size = rows_at_once(recipe, source.n_columns)
+    return [
+        Passes(table, device_rows=size)
+        .then(record_block, record_twin(recipe, table.X))
+        .then(_integer_block, plan, targets, shared, bytes_a_row=recipe.bytes_a_row, joined=True)
+        for table in (source, *source.more)
+    ]
+
+
+def _integer_block(
+    z: Any, y: Array, weights: Array, plan: GradientSGD, targets: list[Targets], shared: bool
+) -> tuple[Any, Any, Any, Any]:
+    """Return the twin of ``sgd.table.integer_block``; sums of squares are integers, so exact."""
+    whole = (z.to(torch.float64) * plan.row_unit).round_()
+    squares = whole.square().sum(dim=1)
+    strange = ~(squares < float(LONGEST) ** 2)
+    whole.masked_fill_(strange[:, None], 0.0)
+    norms = torch.where(strange, 0.0, squares).sqrt() * (1 + 1e-12)
+    caps = (plan.clip_steps / norms.clamp(min=1.0)).floor_()
+    views = [one.view(z, y, weights) for one in targets]
+    columns = np.column_stack([view[1] for view in views])
+    labels, omega = (torch.as_tensor(v, device=z.device) for v in (columns, views[0][2]))
+    caps = caps * torch.as_tensor(y[:, -1], device=z.device) if shared else caps
+    return whole.to(torch.float32), labels, omega, caps
+
+
+def sum_gradients(block: Any, plan: GradientSGD, w: Array, rows: IntArray | None) -> IntArray:
+    """Return the exact sum of clipped integer gradients; the twin of ``sgd_gradient.Block.sums``.
+
+    The integers of a chunk add up to less than 2^53, so their float64 product is exact in any order.
+    """
+    device = block[0].device
+    if rows is not None:
+        places = torch.as_tensor(np.ascontiguousarray(rows), device=device)
+        block = [part.index_select(0, places) for part in block]
+    at = torch.as_tensor(np.ascontiguousarray((w / plan.row_unit).T), device=device)
+    total = torch.zeros(w.shape, dtype=torch.int64, device=device)
+    for z, targets, weights, caps in zip(
+        *(part.split(_GRADIENT_ROWS) for part in block), strict=True
+    ):
+        precise = z.to(torch.float64)
+        pulls = loss_twin(plan.loss, targets, precise @ at)[0]
+        pulls = pulls * (weights * plan.slope_unit)[:, None]
+        squares = pulls.square().sum(dim=1)
+        shrink = torch.where(squares > caps * caps, caps / squares.sqrt() * (1 - 1e-12), 1.0)
+        whole = (pulls * shrink[:, None]).trunc_()
+        # a slope that is NaN or too large counts as nothing
+        whole.masked_fill_(~(squares < 1e300)[:, None], 0.0)
+        total += (whole.T @ precise).to(torch.int64)
+    return np.asarray(total.cpu().numpy())

@@ -19,6 +19,10 @@ class DataError(DPKernelError, ValueError):
     """The data can't be used as they are. Nothing was spent, unless the message says otherwise."""
 
 
+class NoRowsError(DataError):
+    """The table has no rows."""
+
+
 class DataTypeError(DataError, TypeError):
     """An entry of the data has a type that can't be used, such as a dict or a date."""
 

@@ -50,7 +50,7 @@ class Neighbours(enum.Enum):
         return self is not Neighbours.ADD_REMOVE
 
     @classmethod
-    def resolve(cls, value: Neighbours | str) -> Neighbours:
+    def resolve(cls, value: Neighbours | AddRemove | str) -> Neighbours:
         """Return the relation for a member or its name, such as ``"replace-one"``."""
         if isinstance(value, AddRemove):
             return cls.ADD_REMOVE

@@ -27,7 +27,8 @@ class Known(NamedTuple):
     """The checked content of a data set.
 
     These are its spends, the settings that apply, the last ids and links in both tables, the last
-    link of the whole chain, and the ceilings with their times and reasons.
+    link of the whole chain, the ceilings with their times and reasons, and the first link of the
+    chain, which no other ledger has because it depends on the time.
     """
 
     spends: tuple[Spend, ...] = ()
@@ -36,6 +37,7 @@ class Known(NamedTuple):
     links: tuple[str, str] = ("", "")
     head: str = ""
     ceilings: tuple[tuple[str, Budget, str], ...] = ()
+    origin: str = ""
 
 
 def last_links(connection: sqlite3.Connection, dataset: str, known: Known) -> tuple[str, str]:
@@ -62,7 +64,7 @@ def read_chain(
     new, sealed = _new_rows(connection, dataset, known)
     found, settings = list(known.spends), known.settings
     ceilings, last, links = list(known.ceilings), list(known.last), list(known.links)
-    head = known.head or first_link(dataset, secret)
+    head, origin = known.head or first_link(dataset, secret), known.origin
     for place, table, identity, chain, row in new:
         head = link(head, row, secret)
         number = len(found) + 1
@@ -74,7 +76,7 @@ def read_chain(
             before, settings = settings, read_terms(row)
             if settings.budget and settings.budget != (before and before.budget):
                 ceilings.append((row[1], settings.budget, row[2]))
-        last[table], links[table] = identity, chain
+        last[table], links[table], origin = identity, chain, origin or chain
     if settings is None:
         raise LedgerError(edited(0, dataset, file))
     if sealed != seal(head, secret):
@@ -83,7 +85,7 @@ def read_chain(
             " file from a backup that is not older than the last spend."
         )
     ends = (last[0], last[1]), (links[0], links[1])
-    return Known(tuple(found), settings, *ends, head, tuple(ceilings))
+    return Known(tuple(found), settings, *ends, head, tuple(ceilings), origin)
 
 
 def _new_rows(

@@ -213,8 +213,13 @@ class FileStore:
             return number
 
     def mark_drawn(self, number: int, label: str) -> None:
-        """Record that noise of this part of the spend is about to be drawn."""
+        """Record that noise of this part of the spend is about to be drawn.
+
+        Raises LedgerError if the file has no such spend any more.
+        """
         with self._connection() as connection, self._transaction(connection):
+            if number > len(self._known(connection).spends):
+                raise LedgerError(self._older())
             connection.execute(
                 "INSERT OR IGNORE INTO draws (spend, label, time) SELECT s.id, ?, ? FROM spends s"
                 " JOIN datasets d ON s.dataset = d.id WHERE d.name = ? AND s.number = ?",
@@ -256,16 +261,28 @@ class FileStore:
     # --- reading rows -----------------------------------------------------------------------------
 
     def _known(self, connection: sqlite3.Connection) -> Known:
-        """Return the content of the data set; rows that this process has checked are not read."""
+        """Return the content of the data set; rows that this process has checked are not read.
+
+        Raises LedgerError if rows that this process has read are gone.
+        """
         key = self.path, self.dataset
-        known = _KNOWN.get(key, Known())
-        if known.head and last_links(connection, self.dataset, known) != known.links:
-            known = Known()  # another file, or an older copy, has taken the place
-        found = self._read(connection, known)
-        if len(_KNOWN) >= _MOST_KNOWN:
+        known, last = _KNOWN.get(key, Known()), _LAST.get(key, Known())
+        same = last_links(connection, self.dataset, last) == last.links
+        found = self._read(connection, known if same else None)
+        if not same and found.origin == last.origin:
+            raise LedgerError(self._older())
+        if len(_LAST) >= _MOST_KNOWN:
             _KNOWN.clear()
-        _KNOWN[key] = found
+            _LAST.clear()
+        _KNOWN[key] = _LAST[key] = found
         return found
+
+    def _older(self) -> str:
+        return (
+            f"{self.path.name} has lost spends of {self.dataset!r} that this process has seen: an older"
+            " copy was put in its place, or rows were removed. Nothing was changed; put the newest file"
+            " back."
+        )
 
     def _read(self, connection: sqlite3.Connection, known: Known | None = None) -> Known:
         """Return the checked content of the data set; the rows of ``known`` are not read."""
@@ -378,7 +395,8 @@ class FileStore:
 
 
 # what this process has read and checked
-_KNOWN: dict[tuple[Path, str], Known] = {}
+_KNOWN: dict[tuple[Path, str], Known] = {}  # forgotten when the file is opened again
+_LAST: dict[tuple[Path, str], Known] = {}  # what this process has read last
 _MOST_KNOWN = 16  # data sets
 
 

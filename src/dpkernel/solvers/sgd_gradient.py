@@ -28,7 +28,7 @@ from dpkernel.models.losses import Loss
 
 ROW_STEPS = 2**17  # integer norm of a row of norm kappa
 _SLOPE_STEPS = 2**14  # integer value of the largest slope
-_LONGEST = 2**23  # integers up to here are exact in float32; a longer row counts as nothing
+LONGEST = 2**23  # integers up to here are exact in float32; a longer row counts as nothing
 _CHUNK = 4096
 _FAR = 1e150  # limit for coefficients that a float could not hold
 
@@ -118,7 +118,7 @@ class GradientSGD:
         with np.errstate(all="ignore"):  # a warning would reveal something about the data
             whole = np.rint(z.astype(np.float64) * self.row_unit)
             squares = np.add.reduce(whole * whole, axis=1)
-        strange = ~(squares < float(_LONGEST) ** 2)
+        strange = ~(squares < float(LONGEST) ** 2)
         whole[strange] = 0.0
         norms = np.sqrt(np.where(strange, 0.0, squares)) * (1 + 1e-12)
         caps = np.floor(self.clip_steps / np.maximum(norms, 1.0))

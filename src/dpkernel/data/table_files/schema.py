@@ -5,6 +5,7 @@ An example::
     ignore = ["patient"]            # columns that are not used, whether declared or not
 
     empty = ["NA", "unknown"]       # texts that count as an empty cell, in every column
+    n_max = 20000                   # more records are known not to exist (only for add-remove)
 
     [columns.age]
     low = 0
@@ -64,7 +65,7 @@ from dpkernel.data.table_files.spelling import (
     numbers,
 )
 from dpkernel.foundations.errors import CertificateError, DataError, ParameterError
-from dpkernel.foundations.types import JSON, Array, IntArray, is_real
+from dpkernel.foundations.types import JSON, Array, IntArray, is_real, is_whole
 
 # what became of a cell: it was read, was missing, could not be read, or lay outside of its range
 READ, MISSING, UNREADABLE, CLIPPED = range(4)
@@ -232,13 +233,16 @@ class ColumnRule:
 class Schema:
     """The declared columns of a table: inputs in their order, the target, and ignored columns.
 
-    ``group`` names the column that says whose row each row is. It is never an input.
+    ``group`` names the column that says whose row each row is. It is never an input. ``empty`` are
+    the texts that stand for a missing id there. ``n_max`` is a public limit on the number of records.
     """
 
     inputs: tuple[ColumnRule, ...]
     target: ColumnRule | None = None
     ignore: tuple[str, ...] = ()
     group: str | None = None
+    empty: Empty = ()
+    n_max: int | None = None
 
     def with_group(self, name: str | None) -> Schema:
         """Return the schema in which a column holds ids of people, whether or not it is declared."""
@@ -246,8 +250,12 @@ class Schema:
             return self
         if self.target is not None and name == self.target.name:
             raise ParameterError(f"The column {name!r} can't be both the target and the group.")
+        own = [rule.empty for rule in self.inputs if rule.name == name]
         inputs = tuple(rule for rule in self.inputs if rule.name != name)
-        return replace(self, inputs=inputs, ignore=(*self.ignore, name), group=name)
+        ignore = (*self.ignore, name)
+        return replace(
+            self, inputs=inputs, ignore=ignore, group=name, empty=(own or [self.empty])[0]
+        )
 
     @property
     def rules(self) -> tuple[ColumnRule, ...]:
@@ -310,7 +318,11 @@ class Schema:
     def ids(self, columns: Mapping[str, Cells]) -> list[Any]:
         """Return the ids of a block of rows; an empty cell is missing, and outer blanks don't count."""
         cells = columns[self.group] if self.group is not None else ()
-        return [(_spelled(cell) or None) if isinstance(cell, str) else cell for cell in cells]
+        found = [(_spelled(cell) or None) if isinstance(cell, str) else cell for cell in cells]
+        if not self.empty:
+            return found
+        empty = Places(self.empty)
+        return [None if is_missing(cell) or empty.of(cell) >= 0 else cell for cell in found]
 
     def encode(self, columns: Mapping[str, Cells], spelling: Spelling = PLAIN) -> Array:
         """Return the encoded inputs of a block of rows, side by side."""
@@ -368,12 +380,15 @@ def read_schema(path: str | Path, target: str | None = None) -> Schema:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         reason = str(error) if isinstance(error, tomllib.TOMLDecodeError) else "not UTF-8"
         raise ParameterError(f"{path.name} is not a TOML file ({reason}).") from error
-    unknown = set(data) - {"columns", "target", "ignore", "empty"}
+    unknown = set(data) - {"columns", "target", "ignore", "empty", "n_max"}
     if unknown:
         raise ParameterError(
-            f"{path.name} has an entry {min(unknown)!r}; it may have 'columns', 'target', 'ignore' and"
-            " 'empty'."
+            f"{path.name} has an entry {min(unknown)!r}; it may have 'columns', 'target', 'ignore',"
+            " 'empty' and 'n_max'."
         )
+    n_max = data.get("n_max")
+    if n_max is not None and not (is_whole(n_max) and n_max >= 1):
+        raise ParameterError(f"'n_max' of {path.name} must be a whole number of at least 1.")
     empty = _empty(data.get("empty", []), path.name)
     tables, own, ignore = (data.get(key, {}) for key in ("columns", "target", "ignore"))
     ignore = ignore or []
@@ -399,7 +414,7 @@ def read_schema(path: str | Path, target: str | None = None) -> Schema:
             f"[target] of {path.name} has no name. State it: name = ..., or --target."
         )
     inputs = tuple(rule for key, rule in rules.items() if key not in ignore)
-    return Schema(inputs, found, tuple(ignore))
+    return Schema(inputs, found, tuple(ignore), empty=empty, n_max=n_max)
 
 
 def _target(

@@ -69,17 +69,21 @@ class EncodedTable:
         """Return inputs and targets (numbers, or places among the classes); may be memory maps."""
         shape = (self.n_rows, self._width)
         if self._file is None:
-            self._blocks = [np.concatenate(self._blocks)]
+            self._blocks = [np.concatenate([np.empty((0, self._width)), *self._blocks])]
             rows = self._blocks[0]
         else:
             rows = np.memmap(self._file, np.float64, "r", shape=shape)
         return rows[:, : self.n_columns], rows[:, -1] if self.schema.target is not None else None
 
     def training_data(self) -> tuple[Any, Any]:
-        """Return the arguments of ``fit``: two arrays, or a stream and None; labels as declared."""
-        if self._file is None:
+        """Return the arguments of ``fit``: two arrays, or a stream and None; labels as declared.
+
+        With a group the number of rows is private. A stream would show it, because what can be done
+        with one differs from what can be done with arrays, so there are always arrays then.
+        """
+        if self._file is None or self.schema.group is not None:
             X, y = self.arrays()
-            return np.ascontiguousarray(X), self._labels(y)
+            return np.ascontiguousarray(X) if self.in_memory else X, self._labels(y)
         return BlockStream(self._read, self.n_rows), None
 
     def _read(self) -> Iterator[tuple[Array, Any]]:
@@ -109,10 +113,12 @@ def encode_table(
     tell: Tell = lambda share: None,
     folder: Path | None = None,
     strict: bool = False,
+    may_be_empty: bool = False,
 ) -> EncodedTable:
     """Read a file once, under the rules of the schema.
 
     With ``strict``, a file is refused if a cell that is not empty can't be read as it is declared.
+    ``may_be_empty`` allows a file without rows, for fits whose number of records is private.
     """
     schema = schema.select(table.header, table.name)
     schema.refuse_kinds(table)
@@ -132,7 +138,7 @@ def encode_table(
         if schema.target is not None:
             X = np.column_stack([X, schema.encoded_target(reading)])
         found.append(X)
-    if not found.n_rows:
+    if not found.n_rows and not may_be_empty:
         raise DataError(f"{table.name} has no rows.")
     return found
 

@@ -24,8 +24,6 @@ from dpkernel.estimators.regressor.errors import ErrorLaw
 from dpkernel.estimators.regressor.fitting import (
     Fitting,
     column_sizes,
-    count_targets,
-    to_features,
 )
 from dpkernel.estimators.regressor.kernel_choice import (
     FIRST_COMPONENTS,
@@ -62,7 +60,7 @@ class LearnedFitting(Fitting):
         assert plan is not None
         law = self._input_law(noise)
         with self._part("location"):
-            (counts,) = self._passes.sum(count_targets, 0)
+            (counts,) = self._passes.sum(location.count_targets, 0)
             mechanism = self._mechanism("location", 0)
             noisy = mechanism.release(counts, noise)
             n = self._released(float(noisy.sum()))
@@ -249,10 +247,7 @@ class LearnedFitting(Fitting):
         return of_law(law, size, mixture, self._seed, metric)
 
     def _rows(self, features: LearnedFeatures, rotation: Array | None) -> RecordPasses:
-        width = features.n_outputs * np.dtype(self._dtype).itemsize + 16
-        if rotation is None:
-            return self._passes.then(to_features, features, bytes_a_row=width)
-        return self._passes.then(_to_rotated, features, rotation, bytes_a_row=width)
+        return self._passes.featured(features, self._dtype, 16, rotation)
 
 
 def of_law(
@@ -283,11 +278,6 @@ def _released(stage: PosteriorStage, beta: Array) -> Released:
     """Return the coefficients of the features that a stage released, without the constant."""
     kept = stage.used > 0
     return Released(stage.used[kept] - 1, stage.found(beta)[kept], stage.noise[kept])
-
-
-def _to_rotated(X: Array, y: Array, features: LearnedFeatures, rotation: Array) -> Any:
-    rows, targets = to_features(X, y, features)
-    return (rows @ rotation.astype(rows.dtype, copy=False)), targets
 
 
 def _rotated_back(state: State, rotation: Array) -> State:

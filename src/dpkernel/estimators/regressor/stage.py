@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from scipy.special import ndtr
@@ -173,8 +174,11 @@ def stage_records(
     return z, targets, weights * y[:, -1]
 
 
-def scaled_rows(features: Array, used: IntArray, roots: Array) -> tuple[Array, Array]:
+def scaled_rows(features: Any, used: IntArray, roots: Array) -> tuple[Array, Array]:
     """Return z = roots o (1, v) on the coordinates that are used, and the weight of each row."""
+    if not isinstance(features, np.ndarray):  # on a device
+        found: tuple[Any, Array] = features.scaled(used, roots, STAGE_ROW_BOUND)
+        return found
     z = np.empty((len(features), len(used)), dtype=features.dtype)
     first = int(np.sum(used == 0))  # positions increase, so that the constant comes first
     z[:, :first] = 1.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import starmap
+from typing import Any
 
 import numpy as np
 
@@ -72,6 +73,10 @@ class RecordTable:
         source, size = self._rows.source, self._recipe.bytes_a_row
         views = [weighted_view(one, source) for one in targets]
         shared = bool(source.more)
+        if source.kind == "torch":
+            from dpkernel.estimators.torch_records import integer_tables
+
+            return integer_tables(source, self._recipe, plan, views, shared)
         tables = [self._rows, *(Passes(table) for table in source.more)]
         return [
             table.then(record_block, self._recipe).then(
@@ -89,9 +94,16 @@ def sum_gradients(
         raise AssertionError("random batches need records that are kept")
     total: IntArray = np.zeros(w.shape, np.int64)
     for table in integers:
+        sums: Any = _sums_on_host
+        if table.on_device:
+            from dpkernel.estimators.torch_records import sum_gradients as sums
         for block in table.blocks():
-            total = total + Block(*block).sums(plan, w, rows)
+            total = total + sums(block, plan, w, rows)
     return total.ravel()
+
+
+def _sums_on_host(block: Any, plan: GradientSGD, w: Array, rows: IntArray | None) -> IntArray:
+    return Block(*block).sums(plan, w, rows)
 
 
 def integer_block(

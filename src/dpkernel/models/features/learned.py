@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -22,7 +22,7 @@ from dpkernel.models.kernels import Gaussian, Laplace, square_distances
 
 FAMILIES = ("linear", "gaussian", "laplace")
 MOST = 2000
-_LARGEST = 4.0
+LARGEST = 4.0
 _LEAST_SHARE = 1e-7  # relative to the first eigenvalue; smaller ones are mostly rounding error
 _ROWS = 256  # rows whose kernel values are processed together, so that they stay in the cache
 
@@ -81,9 +81,23 @@ def factor_of(family: str, metric: Array) -> Array:
     return metric if family != "laplace" else np.diag(np.sqrt((metric**2).sum(axis=0)))
 
 
+@dataclass(frozen=True)
+class Maths:
+    """The operations on matrices that kernels are made of, of NumPy or of another library."""
+
+    square_distances: Callable[[Any, Any], Any]
+    city_block: Callable[[Any, Any], Any]
+    exp: Callable[[Any], Any]
+    copy: Callable[[Any], Any]
+    matrix: Callable[[Array], Any]
+
+
+NUMPY = Maths(square_distances, lambda X, Y: cdist(X, Y, "cityblock"), np.exp, np.copy, np.asarray)
+
+
 def kernel_matrices(
-    components: Sequence[Component], X: Array, Y: Array, metric: Array | None
-) -> Iterator[tuple[Component, Array]]:
+    components: Sequence[Component], X: Any, Y: Any, metric: Array | None, maths: Maths = NUMPY
+) -> Iterator[tuple[Component, Any]]:
     """Yield (component, kernel values) on standardised rows, without the weights.
 
     Components with the same family and metric share their distances. If the exponent of one is a
@@ -95,30 +109,45 @@ def kernel_matrices(
         group = [c for c in components if (c.family, c.metric) == (family, learned)]
         left, right = X, Y
         if learned and metric is not None:
-            factor = factor_of(family, metric)
+            factor = maths.matrix(factor_of(family, metric))
             left, right = X @ factor, Y @ factor
         if family == "linear":
-            values = left @ right.T / size
-            yield from ((c, values) for c in group)
+            product = left @ right.T / size
+            yield from ((c, product) for c in group)
             continue
         gaussian = family == "gaussian"
-        distances = square_distances(left, right) if gaussian else cdist(left, right, "cityblock")
-        values, before = np.empty(0), 0.0
+        distances = (maths.square_distances if gaussian else maths.city_block)(left, right)
+        values: Any = None
+        before = 0.0
         for component in sorted(group, key=lambda c: -c.scale):
             length = component.scale * math.sqrt(size)
             rate = 1 / (2 * length**2) if gaussian else 1 / length
             times = rate / before if before else 0.0
             if before and abs(times - round(times)) < 1e-9 and round(times) in (2, 3, 4):
-                base = values.copy() if round(times) == 3 else values
+                base = maths.copy(values) if round(times) == 3 else values
                 values *= values
                 if round(times) == 3:
                     values *= base
                 elif round(times) == 4:
                     values *= values
             else:
-                values = np.exp(distances * -rate)
+                values = maths.exp(distances * -rate)
             before = rate
             yield component, values
+
+
+def mixture_values(
+    components: Sequence[Component], X: Any, Y: Any, metric: Array | None, maths: Maths = NUMPY
+) -> Any:
+    """Return the values of the mixture on standardised rows."""
+    total: Any = None
+    for component, values in kernel_matrices(components, X, Y, metric, maths):
+        part = values * component.weight
+        if total is None:
+            total = part
+        else:
+            total += part
+    return total
 
 
 @register
@@ -177,7 +206,7 @@ class LearnedFeatures(FeatureMap):
     @property
     def row_norm_bound(self) -> float:
         """The bound 4 sqrt(M), which follows from clipping every coordinate."""
-        return _LARGEST * math.sqrt(self.n_outputs)
+        return LARGEST * math.sqrt(self.n_outputs)
 
     @property
     def spectrum(self) -> Array:
@@ -279,6 +308,21 @@ class LearnedFeatures(FeatureMap):
         """The standardised points whose kernel sections span the features."""
         return self._landmarks
 
+    @property
+    def shift(self) -> Array:
+        """The constant of every feature."""
+        return self._shift
+
+    @property
+    def mixture(self) -> list[Component]:
+        """The kernels of the mixture."""
+        return self._mixture
+
+    @property
+    def metric_used(self) -> Array | None:
+        """The learned metric as a matrix, or None."""
+        return self._metric
+
     def public_normals(self, n: int, columns: int) -> Array:
         """Return normal variables from the public seed, the same for every map with this seed."""
         uniforms = self._public_uniforms().random((n, columns))
@@ -286,11 +330,7 @@ class LearnedFeatures(FeatureMap):
 
     def kernel(self, X: Array, Y: Array) -> Array:
         """Return the values of the mixture on standardised rows."""
-        total = np.zeros((len(X), len(Y)))
-        scaled = np.empty_like(total)
-        for component, values in kernel_matrices(self._mixture, X, Y, self._metric):
-            total += np.multiply(values, component.weight, out=scaled)
-        return total
+        return np.asarray(mixture_values(self._mixture, X, Y, self._metric))
 
     def _combined(self, X: Array, weights: Array) -> Array:
         """Return k(x, landmarks) @ weights for standardised rows, a few rows at a time."""
@@ -304,7 +344,7 @@ class LearnedFeatures(FeatureMap):
         """Return phi of rows given in standard deviations, in float64."""
         out = self._combined(X, self._weights)
         out += self._shift
-        return np.clip(out, -_LARGEST, _LARGEST, out=out)
+        return np.clip(out, -LARGEST, LARGEST, out=out)
 
     def transform_block(self, X: Array) -> Array:
         """Return phi of every row, computed in double precision because of small eigenvalues."""
@@ -332,7 +372,7 @@ class LearnedFeatures(FeatureMap):
             total = values if total is None else graph.add(total, values)
         assert total is not None
         out = graph.add(graph.product(total, self.weights), self._shift)
-        return graph.clip(out, -_LARGEST, _LARGEST)
+        return graph.clip(out, -LARGEST, LARGEST)
 
 
 def law_sample(law: InputLaw, n: int, random_state: int) -> Array:

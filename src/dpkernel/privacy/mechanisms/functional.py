@@ -6,7 +6,7 @@ import hashlib
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -163,6 +163,9 @@ class NoisyFunction:
     key : bytes
         The result of ``mechanism.key``. The noise of an answer follows from the key and from all
         points asked so far, so a function that is opened again continues where it stopped.
+    n_targets : int, optional
+        The function has so many values at a point, and each has a process of its own. They are one
+        function of a point and a target, whose kernel is k for equal targets and 0 for others.
 
     Notes
     -----
@@ -181,23 +184,25 @@ class NoisyFunction:
         kernel: Kernel,
         mechanism: FunctionalGaussian,
         key: bytes,
+        n_targets: int | None = None,
     ) -> None:
         self._function, self._kernel, self._mechanism = function, kernel, mechanism
         self._key, self._history = key, hashlib.sha256(key).digest()
+        self._n_targets = n_targets
         self._points: list[Array] = []
-        self._draws: list[float] = []
-        self._answers: list[float] = []
+        self._draws: list[float | Array] = []
+        self._answers: list[float | Array] = []
         self._factor = np.zeros((0, 0))
-        self._known: dict[bytes, float] = {}
+        self._known: dict[bytes, float | Array] = {}
 
     def __len__(self) -> int:
         return len(self._points)
 
-    def known(self, point: Array) -> float | None:
+    def known(self, point: Array) -> float | Array | None:
         """Return the earlier answer at this point, or None."""
         return self._known.get(point.tobytes())
 
-    def answer(self, point: Array) -> tuple[float, bool]:
+    def answer(self, point: Array) -> tuple[Any, bool]:
         """Return the answer at a point, and whether it revealed something new."""
         found = self.known(point)
         if found is not None:
@@ -205,10 +210,11 @@ class NoisyFunction:
         row, left = self._row(point)
         size = len(self)
         if left <= (_FLOOR + _OWN) * self._variance(point):
-            value = 0.0  # where k(x, x) = 0, every function of the space is 0
+            # where k(x, x) = 0, every function of the space is 0
+            value = 0.0 if self._n_targets is None else np.zeros(self._n_targets)
             if size:
                 white = solve_triangular(self._factor[:size, :size], self._answers, lower=True)
-                value = self._rounded(float(row @ white))
+                value = self._rounded(row @ white)
             self._known[point.tobytes()] = value
             return value, False
         if size >= self._mechanism.dimension:
@@ -217,13 +223,12 @@ class NoisyFunction:
                 " Points close to earlier ones are still answered."
             )
         draw = self._draw(point)
-        process = float(row @ np.asarray(self._draws)) + math.sqrt(left) * draw
-        value = float(self._function(point[None, :])[0]) + self._mechanism.sigma * process
-        value = self._rounded(value)
+        process = row @ np.asarray(self._draws) + math.sqrt(left) * draw
+        value = self._rounded(self._function(point[None, :])[0] + self._mechanism.sigma * process)
         self._append(point, row, left, draw, value)
         return value, True
 
-    def replay(self, point: Array, value: float, new: bool) -> None:
+    def replay(self, point: Array, value: float | Array, new: bool) -> None:
         """Restore an answer that was given before the function was opened again."""
         if new:
             row, left = self._row(point)
@@ -242,12 +247,20 @@ class NoisyFunction:
         row = solve_triangular(self._factor[:size, :size], values, lower=True)
         return row, own - float(row @ row)
 
-    def _draw(self, point: Array) -> float:
-        """Return the normal variable that belongs to this point after the earlier points."""
+    def _draw(self, point: Array) -> float | Array:
+        """Return the normal variables that belong to this point after the earlier points."""
         self._next = hashlib.sha256(self._history + point.tobytes()).digest()
-        return float(keyed_normals(self._key, self._next, 1)[0])
+        found = keyed_normals(self._key, self._next, self._n_targets or 1)
+        return found if self._n_targets is not None else float(found[0])
 
-    def _append(self, point: Array, row: Array, left: float, draw: float, value: float) -> None:
+    def _append(
+        self,
+        point: Array,
+        row: Array,
+        left: float,
+        draw: float | Array,
+        value: float | Array,
+    ) -> None:
         size = len(self)
         if size == len(self._factor):
             grown = np.zeros((max(16, 2 * size),) * 2)
@@ -261,12 +274,13 @@ class NoisyFunction:
         self._history = self._next
         self._known[point.tobytes()] = value
 
-    def _rounded(self, value: float) -> float:
+    def _rounded(self, value: Any) -> float | Array:
         grid = self._mechanism.grid
-        if not math.isfinite(value):
+        if not np.isfinite(value).all():
             raise ParameterError(
                 parameter_message(
                     "NoisyFunction", "function", "finite at every point", "a function"
                 )
             )
-        return float(np.rint(value / grid) * grid)
+        found = np.rint(value / grid) * grid
+        return found if self._n_targets is not None else float(found)

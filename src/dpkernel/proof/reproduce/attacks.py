@@ -167,7 +167,7 @@ def scalar_noise(trials: Trials) -> Finding:
         noisy = NoisyFunction(
             lambda x: np.array([values[float(x[0, 0])]]), kernel, process, process.key(noise)
         )
-        return noisy.answer(points[0])[0] - noisy.answer(points[1])[0]
+        return float(noisy.answer(points[0])[0] - noisy.answer(points[1])[0])
 
     ours = released(process, score, n, 42)
     claim = 1.0, 1e-6
