@@ -194,7 +194,7 @@ def test_a_kernel_learned_from_the_rows_themselves_is_found(rng, monkeypatch, le
 
     monkeypatch.setattr(LearnedFitting, "_input_law", input_law)
     monkeypatch.setattr(learning, "choose_kernel", choose_kernel)
-    worst = worst_moves(rng, monkeypatch, trials=4, plan=LEARNED)
+    worst = worst_moves(rng, monkeypatch, trials=12, plan=LEARNED)
     assert max(worst.values()) > 1.2
 
 
