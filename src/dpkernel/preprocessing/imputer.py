@@ -144,7 +144,7 @@ class PrivateImputer(OneToOneFeatureMixin, PrivateTransformer):
     def _make_plan(self, table: Rows, budget: Budget, relation: Neighbours) -> FitPlan:
         strategies, n = self._strategies(table.n_columns), table.n_rows
         chosen = tuple(j for j, one in enumerate(strategies) if one is not None)
-        ranges = [self._ranges(table.n_columns)[j] for j in chosen]
+        ranges = [self._ranges(table.columns)[j] for j in chosen]
         moments = "mean" in strategies
         search = ColumnSearch(ranges, n, budget, relation, moments=moments, missing=True)
         stated = self.strategy if isinstance(self.strategy, str) else strategies
