@@ -108,7 +108,6 @@ def test_one_spend_and_one_claim_for_every_estimator(tmp_path, task, name, relat
     labels = [release.label for release in model.certificate_.releases]
     assert [part["label"] for part in spend.plan["parts"]] == labels
     assert spend.state == "drawn" and model.certificate_.verify().epsilon <= 1.0
-    assert "_beside" not in vars(model)
     assert labels[-1] == LABEL and model.certificate_.epsilon > 0.9
     mechanism = model.certificate_.releases[-1].mechanism
     moved = column_histograms(Neighbours.resolve(relation), columns=4)  # as the test above found
@@ -144,8 +143,7 @@ def test_a_fit_of_units_releases_no_counts_of_rows(tmp_path):
     rows = encoded(tmp_path / "t.csv", table())
     model = PrivateKernelRidge(bounds=SCHEMA.domain(), y_bounds=(0, 1))
     X, y = rows.training_data()
-    model._beside = counts_of(rows)
-    model.fit(X, y, groups=np.arange(N) // 2)
+    model._fit(X, y, groups=np.arange(N) // 2, beside=counts_of(rows))
     assert LABEL not in [release.label for release in model.certificate_.releases]
 
 
@@ -155,7 +153,7 @@ def test_the_ledger_refuses_before_anything_is_drawn(tmp_path):
     model = PrivateKernelRidge(bounds=SCHEMA.domain(), y_bounds=(0, 1), ledger=ledger)
     with pytest.raises(Exception, match="does not fit under the ceiling"):
         model._fit_beside(*rows.training_data(), counts_of(rows))
-    assert ledger.spends == [] and "_beside" not in vars(model)
+    assert ledger.spends == []
 
 
 BOUNDS = """

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from dpkernel import PrivateKernelRidge, SeededNoise
+from dpkernel.data.declared import resolve_domain
 from dpkernel.data.domain import Domain, Interval, Levels, clip_rows
-from dpkernel.estimators.base import resolve_domain
 from dpkernel.foundations.errors import CertificateError, DataError, ParameterError
 
 LARGEST = 1.7976931348623157e308

@@ -772,7 +772,7 @@ def test_every_allowed_place_exists_and_public_entries_pass_the_door():
     for place in ALLOWED:
         assert (SOURCE / place).exists(), place
     for name in (
-        "estimators/base.py",
+        "estimators/opening.py",
         "data/blocks.py",
         "selection/candidates.py",
         "preprocessing/base.py",

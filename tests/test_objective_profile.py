@@ -302,9 +302,8 @@ def test_calibrated_noise(epsilon):
     # the table has the noise for two tails; one tail of a replaced record needs 1.5 to 3 % less
     for ours, printed, least in zip(found, TABLE[epsilon], (0.97, 0.97, 1, 1), strict=True):
         assert printed * (least - 2e-4) - 1e-3 <= ours <= printed * (1 + 2e-4)
-    assert (
-        max(ours / printed for ours, printed in zip(found[:2], TABLE[epsilon][:2], strict=True))
-        < 0.99
+    assert all(
+        ours < 0.99 * printed for ours, printed in zip(found[:2], TABLE[epsilon][:2], strict=True)
     )
 
 
@@ -769,6 +768,22 @@ def test_renyi_accounting_counts_missed_events():
     rho = 0.02 * rule.order
     log_delta = (rule.order - 1) * (rho - 2.0 + math.log1p(-1 / rule.order)) - math.log(rule.order)
     assert math.exp(log_delta) + (1 + math.exp(2.0)) * 2 * fits.profile.rdp_miss <= ceiling.delta
+
+
+def test_missed_events_count_at_any_epsilon():
+    """e^10000 is no float, and neither is the probability of the event; their product is one."""
+    stages = tuple((m, 5.4) for m in (33.3, 50.6, 73.7, 80.7))
+    log_miss = -9990.0
+    found = ObjectiveProfile(stages, mu_value=54.2, log_miss=log_miss)
+    assert 0 < found.rdp_miss < 1e-300
+    for epsilon in (9975.0, 9985.0, 9989.0):
+        assert found._bound(epsilon)[0] >= math.exp(epsilon + log_miss)
+    least = found.epsilon(1e-6)
+    assert 9960 < least < 9975 and found.delta(least * (1 - 1e-6)) > 1e-6
+    # a bound that holds at one epsilon holds at every larger one
+    deltas = [found.delta(float(e)) for e in (9965, 9970, 9975, 9980, 9985, 9990, 10050, 20000)]
+    assert all(b <= a * (1 + 1e-6) for a, b in itertools.pairwise(deltas))
+    assert PureProfile(0.1).renyi_missed(1e4) == 0
 
 
 def test_an_objective_release_is_charged_the_better_of_its_two_bounds():

@@ -50,7 +50,8 @@ from dpkernel import (
 )
 from dpkernel.data import people
 from dpkernel.data.cells import as_numbers
-from dpkernel.estimators import base
+from dpkernel.estimators import opening
+from dpkernel.estimators.opening import TableOpener
 from dpkernel.foundations.errors import (
     CertificateError,
     DataError,
@@ -109,7 +110,7 @@ def worst_of_people(
     found, left_over = 0.0, set()
     with pytest.MonkeyPatch.context() as patch:
         if relation == "zero-out":  # a blank row is left out of sums, so it must be the last one
-            for module in (base, score):
+            for module in (opening, score):
                 patch.setattr(module, "secret_order", lambda noise: np.arange)
         replay = Replay(patch)
         fitted = []
@@ -187,7 +188,7 @@ def test_every_record_protects_a_person(name, record):
 def rows_counted(monkeypatch):
     """Every row is a record: the number of rows is public, and a person moves many records."""
     monkeypatch.setattr(
-        base.PrivateEstimator,
+        TableOpener,
         "_people",
         lambda self, X, y, given, noise: (X, y, "one"),
     )
@@ -200,7 +201,7 @@ def first_rows_of_the_table(monkeypatch):
         n = len(np.unique(ids))
         return X[:n], y if y is None else y[:n]
 
-    monkeypatch.setattr(base, "table_of_people", table)
+    monkeypatch.setattr(opening, "table_of_people", table)
 
 
 def picked_by_place(monkeypatch):
@@ -252,7 +253,7 @@ def test_a_sum_of_losses_called_a_mean_is_seen(monkeypatch):
     assert found > 1.01
 
 
-def audited(model, trials=300, **options):
+def audited(model, trials=120, **options):
     """Return the verdict on a claim for people, with 50 extreme rows for one mild row of a person."""
     X, y = np.zeros((40, 1)), np.zeros(40)
     ids = np.arange(40)
@@ -274,8 +275,8 @@ class RowsAsPeople(PrivateKernelRidge):
 class NoCap(PrivateKernelRidge):
     """A twin in which every row of a person has the weight 1, so that many rows count more."""
 
-    def _open_people(self, X, y, given):
-        table, record = super()._open_people(X, y, given)
+    def _open_people(self, X, y, given, order):
+        table, record = super()._open_people(X, y, given, order)
         return replace(table, shares=np.ones_like(table.shares)), record
 
 
@@ -516,13 +517,13 @@ def test_an_order_that_is_drawn_anew_hides_who_left(visits):
 def test_the_order_comes_from_the_noise_and_is_secret(visits, monkeypatch):
     X, y, ids = visits
     seen = []
-    real = base.table_of_people
+    real = opening.table_of_people
 
     def spy(*arguments):
         seen.append(real(*arguments)[1])
         return real(*arguments)
 
-    monkeypatch.setattr(base, "table_of_people", spy)
+    monkeypatch.setattr(opening, "table_of_people", spy)
     for noise in (None, None, SeededNoise(1), SeededNoise(1), SeededNoise(2)):
         model(noise=noise, random_state=3).fit(X, y, groups=ids)
     assert not np.array_equal(seen[0], seen[1])

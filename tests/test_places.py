@@ -38,7 +38,7 @@ from dpkernel import (
 from dpkernel.data import places
 from dpkernel.data.sources import Source
 from dpkernel.data.weights import with_weights
-from dpkernel.estimators import base
+from dpkernel.estimators import opening
 from dpkernel.foundations.errors import DataError, ParameterError
 from dpkernel.methods import PrivateSGDRegressor, PrivateSketchedRidge
 from dpkernel.outputs.report import write_report
@@ -73,7 +73,7 @@ class Orders:
 
     def __init__(self, patch: Any) -> None:
         self.next: Any = None
-        patch.setattr(base, "secret_order", lambda noise: self._draw)
+        patch.setattr(opening, "secret_order", lambda noise: self._draw)
 
     def _draw(self, size: int) -> Any:
         assert sorted(self.next) == list(range(size))
@@ -217,7 +217,7 @@ def test_records_that_stand_one_after_the_other_are_seen(monkeypatch):
     tables = [(X, y), (X[1:], y[1:])]
     orders = [np.arange(30), order_without(np.arange(30), 0, 24)]
     assert moved(case, tables, orders, MOST, 0)[0] <= 1 + ROUNDING
-    monkeypatch.setattr(base, "in_places", crowded)
+    monkeypatch.setattr(opening, "in_places", crowded)
     assert moved(case, tables, orders, MOST, 0)[0] > 1.5
 
 
@@ -297,8 +297,10 @@ def test_more_records_than_places_are_a_uniform_subset():
 
 def test_the_order_comes_from_the_noise_source(monkeypatch):
     seen = []
-    real = base.in_places
-    monkeypatch.setattr(base, "in_places", lambda *a: seen.append(real(*a).X.tobytes()) or real(*a))
+    real = opening.in_places
+    monkeypatch.setattr(
+        opening, "in_places", lambda *a: seen.append(real(*a).X.tobytes()) or real(*a)
+    )
     X, y = np.arange(20.0)[:, None] / 20, np.zeros(20)
     given = {"bounds": (0, 1), "y_bounds": (-1, 1), "neighbours": AddRemove(30), "kernel": "linear"}
     for seed in (0, 0, 1):

@@ -34,7 +34,7 @@ from dpkernel.estimators.objective_plan import (
     plan_objectives,
 )
 from dpkernel.estimators.records import ROW_BOUND, STEPS, RecordRecipe, RecordStore, sum_rows
-from dpkernel.estimators.robust import UnitTarget
+from dpkernel.estimators.robust_model import UnitTarget
 from dpkernel.foundations.errors import DataError, ParameterError
 from dpkernel.foundations.types import Neighbours
 from dpkernel.models.features import FourierFeatures, LinearFeatures, PublicEigenfeatures

@@ -12,7 +12,7 @@ from scipy.optimize import minimize
 
 from dpkernel import Domain, Interval, Levels, PrivateKernelRegressor, SeededNoise, load, save
 from dpkernel.data.weights import weight_column
-from dpkernel.estimators.regressor import BudgetPlan, calibration, fitting
+from dpkernel.estimators.regressor import BudgetPlan, fitting, scale
 from dpkernel.estimators.regressor.location import CELLS, fit_location
 from dpkernel.estimators.regressor.releases import plan_releases
 from dpkernel.estimators.regressor.scale import (
@@ -255,7 +255,7 @@ class TestFit:
         assert model.certificate_.free_statistics["residual_scale_interval"] == [None]
         prediction, deviation = model.predict(X, return_std=True)
         assert np.ptp(prediction) == 0 and np.ptp(deviation) == 0
-        noise = model.certificate_.releases[0].mechanism.noise_scale / (60 * calibration.STEPS)
+        noise = model.certificate_.releases[0].mechanism.noise_scale / (60 * scale.STEPS)
         assert 0.1 < noise < 1
         assert deviation[0] == pytest.approx(3 * math.sqrt(1 / 3 + noise**2))  # y as if uniform
         assert regressor(0.3, budget_plan=PLAN).fit(X, y).budget_plan_ == PLAN.filled()

@@ -443,6 +443,6 @@ def test_any_epsilon(rng, epsilon):
 def test_asymmetry_is_that_of_the_counts(rng, draws, low, high):
     values = 0.2 * rng.normal(size=20_000)
     values = np.abs(values) * 2 - 0.9 if draws == "skewed" else values
-    (counts,) = count_targets(weight_column(np.clip(values, -1, 1), False), 0)
+    (counts,) = count_targets(values, weight_column(np.clip(values, -1, 1), False), 0)
     assert low <= asymmetry(counts, len(values)) <= high
     assert 0 <= asymmetry(1e6 * rng.normal(size=TARGET_CELLS), 100) <= 1

@@ -600,15 +600,15 @@ def test_a_fit_is_held_to_its_plan(strategy, how):
     drawn = []
 
     class Greedy(PrivateKernelRidge):
-        def _spend(self, releases, request):
+        def _spend(self, releases, request, *more):
             if how == "twice":
-                drawn.append(super()._spend(releases, request))
+                drawn.append(super()._spend(releases, request, *more))
             if how == "less noise":
                 mine = replace(releases[0].mechanism, sigma=releases[0].mechanism.sigma / 2)
                 releases = [replace(releases[0], mechanism=mine)]
             if how == "another release":
                 releases = [replace(releases[0], label="something else")]
-            drawn.append(super()._spend(releases, request))
+            drawn.append(super()._spend(releases, request, *more))
             return drawn[-1]
 
     X, y = wave(600)

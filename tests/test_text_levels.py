@@ -17,7 +17,8 @@ from dpkernel import (
     load,
     save,
 )
-from dpkernel.data.domain import has_words, with_positions
+from dpkernel.data.declared import has_words
+from dpkernel.data.domain import with_positions
 from dpkernel.foundations.errors import DataError, ParameterError
 from dpkernel.outputs.report import write_report
 

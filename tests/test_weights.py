@@ -20,7 +20,7 @@ from dpkernel import (
     SeededNoise,
 )
 from dpkernel.data.weights import with_weights
-from dpkernel.estimators import base, rkhs
+from dpkernel.estimators import base, opening, rkhs
 from dpkernel.foundations.errors import DataError, ParameterError
 from dpkernel.methods import (
     PrivateCurator,
@@ -50,7 +50,7 @@ def weighted(case, X, y, weights, relation):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(base.PrivateEstimator, "_fit", fit)
         if not np.all(weights):  # a null record has the weight 0, which users can't pass
-            patch.setattr(base, "with_sample_weight", with_weights)
+            patch.setattr(opening, "with_sample_weight", with_weights)
             patch.setattr(rkhs, "checked_weights", lambda given, n_rows: given)
         return case.fit(X, y, relation)
 

@@ -8,7 +8,7 @@ number, also for entries near 1e308 and for denormal numbers.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -298,9 +298,14 @@ class Domain:
         return out
 
     @property
+    def has_words(self) -> bool:
+        """Whether a column has levels that are texts."""
+        return any(isinstance(one, Levels) and one.words for one in self.columns or ())
+
+    @property
     def of_positions(self) -> Domain:
         """The domain of ``with_positions``: a level that is a text is its position."""
-        if self.columns is None or not has_words(self):
+        if self.columns is None or not self.has_words:
             return self
         columns = tuple(
             Levels(tuple(range(len(c.values)))) if isinstance(c, Levels) and c.words else c
@@ -312,7 +317,8 @@ class Domain:
         """Do the same as ``to_unit``, for all columns at once."""
         low, high, middle, half = self._box
         with np.errstate(all="ignore"):
-            out = np.clip(X, low, high)
+            # in one order in memory, because the last bit of a product of matrices depends on it
+            out = np.clip(np.ascontiguousarray(X), low, high)
             np.subtract(out, middle, out=out)
             np.divide(out, half, out=out)
         return np.clip(np.nan_to_num(out, copy=False), -1.0, 1.0, out=out)
@@ -361,20 +367,6 @@ class Domain:
             raise CertificateError(f"The domain can't be read ({error}).") from error
 
 
-def has_words(bounds: Any) -> bool:
-    """Whether bounds of any kind declare a column whose levels are texts."""
-    columns: Any = bounds.columns if isinstance(bounds, Domain) else bounds
-    if isinstance(columns, Mapping):
-        columns = columns.values()
-    if not isinstance(columns, (list, tuple, type({}.values()))):
-        return False
-    return any(one.words if isinstance(one, Levels) else _is_words(one) for one in columns)
-
-
-def _is_words(value: Any) -> bool:
-    return isinstance(value, (tuple, list)) and any(isinstance(one, str) for one in value)
-
-
 def with_positions(X: Any, domain: Domain) -> Array:
     """Return a table as numbers, in which texts are their positions among the declared levels.
 
@@ -388,75 +380,6 @@ def with_positions(X: Any, domain: Domain) -> Array:
         else:
             out[:, i] = _numbers_of_column(cells[i], i)
     return out
-
-
-def columns_of(bounds: Any, n_columns: int, names: Any, owner: str) -> tuple[Column, ...] | None:
-    """Return the columns that a dict, a list of pairs or a data frame declares; None for the rest.
-
-    A dict holds a pair (low, high), an Interval, Levels or a list of texts, which are levels, for the
-    name of each column; of a table without names, it declares the columns in their order. A list
-    holds tuples (low, high), Intervals or Levels in the order of the columns. A data frame has a row
-    or a column named "low" and one named "high" (or "min" and "max"), and the names of the columns
-    along its other side.
-    """
-    if hasattr(bounds, "loc") and hasattr(bounds, "columns"):
-        bounds = _by_name(bounds, owner)
-    if isinstance(bounds, Mapping):
-        if names is None and len(bounds) == n_columns:
-            names = list(bounds)
-        missing = [] if names is None else [name for name in names if name not in bounds]
-        if names is None or missing:
-            what = f"the column {missing[0]!r}" if missing else "a table whose columns have names"
-            raise ParameterError(
-                f"The 'bounds' of {owner} are given by name, but {what} is missing"
-                f"{' in them' if missing else ''}."
-            )
-        return tuple(_column_of(bounds[name], f"column {name!r}", owner) for name in names)
-    if not isinstance(bounds, list) or not all(
-        isinstance(pair, (tuple, Interval, Levels)) for pair in bounds
-    ):
-        return None
-    if len(bounds) == 2 and all(isinstance(pair, tuple) for pair in bounds):
-        if n_columns != 2:
-            return None  # all lows and all highs
-        raise ParameterError(
-            f"The 'bounds' of {owner} are two tuples in a list for two columns: they could be two pairs"
-            " (low, high), or all lows and all highs. Write a dict by column name, or a tuple (lows,"
-            " highs)."
-        )
-    if len(bounds) != n_columns:
-        raise ParameterError(
-            f"The 'bounds' of {owner} declare {len(bounds)} columns, but X has {n_columns}."
-        )
-    return tuple(_column_of(pair, f"column {i}", owner) for i, pair in enumerate(bounds))
-
-
-def _by_name(frame: Any, owner: str) -> dict[Any, tuple[Any, Any]]:
-    for table in (frame, frame.T):
-        for low, high in (("low", "high"), ("min", "max")):
-            if low in table.columns and high in table.columns:
-                ends = zip(table[low].tolist(), table[high].tolist(), strict=True)
-                return dict(zip(table.index.tolist(), ends, strict=True))
-    raise ParameterError(
-        f"The data frame 'bounds' of {owner} needs 'low' and 'high', or 'min' and 'max', along one side"
-        " and the names of the columns along the other."
-    )
-
-
-def _column_of(value: Any, what: str, owner: str) -> Column:
-    if isinstance(value, (Interval, Levels)):
-        return value
-    if _is_words(value):
-        return Levels(tuple(value))
-    if not isinstance(value, (tuple, list)) or len(value) != 2:
-        raise ParameterError(
-            f"The 'bounds' of {owner} must hold a pair (low, high), an Interval or Levels for {what}."
-            f" Got {type(value).__name__}."
-        )
-    try:
-        return Interval(*value)
-    except ParameterError as error:
-        raise ParameterError(f"The 'bounds' of {owner} for {what}: {error}") from error
 
 
 def unit_inputs(X: Array, domain: Domain, dtype: str) -> Array:

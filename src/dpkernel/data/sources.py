@@ -15,6 +15,7 @@ from dpkernel.data.blocks import BlockStream, checked_blocks, library_of
 from dpkernel.data.cells import as_numbers, shape_of
 from dpkernel.data.domain import Levels
 from dpkernel.data.labels import label_codes
+from dpkernel.data.tables import Columns, table_to_train
 from dpkernel.foundations.errors import DataError, NoRowsError, ParameterError
 from dpkernel.foundations.types import Array
 
@@ -32,7 +33,7 @@ class Source:
     the table is ``weighted``, the last column of y is the weight of each record, in [0, 1]; a record
     of weight 0 contributes nothing. ``target_shape`` does not count that column. ``more`` are further
     rows of the same records, in tables of the same sizes; then the weights of the rows of a record
-    add up to 1.
+    add up to 1. ``names`` are those of the columns, if all of them are texts.
     """
 
     kind: str
@@ -45,6 +46,12 @@ class Source:
     missing: bool = False
     weighted: bool = False
     more: tuple[Source, ...] = ()
+    names: Any = None
+
+    @property
+    def columns(self) -> Columns:
+        """The number of columns and their names."""
+        return Columns(self.n_columns, self.names)
 
 
 def open_source(
@@ -58,11 +65,11 @@ def open_source(
     missing: bool = False,
     targets: bool = True,
 ) -> Source:
-    """Return the table; the estimator keeps column names aside until the fit has succeeded.
+    """Return the table, checked. Nothing about it is set on the estimator, which messages name.
 
     Parameters
     ----------
-    estimator : PrivateEstimator
+    estimator : scikit-learn estimator
     again : bool
         The table is going to be read several times: it is checked as a whole now, and an iterator
         that can be read once is refused.
@@ -81,11 +88,37 @@ def open_source(
     wanted = _Wanted(type(estimator).__name__, again, several, encode, missing)
     library = "stream" if isinstance(X, BlockStream) else library_of(X)
     if library not in ("stream", "dask", "torch"):
-        X, y = estimator._check_training_data(X, y, encode=encode, several=several, missing=missing)
-        return Source("array", len(y), X.shape[1], y.shape[1:], X, y)
+        X, y, columns = training_data(
+            estimator, X, y, encode=encode, several=several, missing=missing
+        )
+        return Source("array", len(y), columns.count, y.shape[1:], X, y, names=columns.names)
     found: Source = getattr(wanted, library)(X, y)
-    estimator._keep_columns(found.n_columns, getattr(X, "columns", None))
-    return found
+    columns = Columns.of(found.n_columns, getattr(X, "columns", None))
+    return replace(found, names=columns.names)
+
+
+def training_data(
+    estimator: Any,
+    X: Any,
+    y: Any,
+    *,
+    encode: Encode | None = None,
+    several: bool = False,
+    missing: bool = False,
+) -> tuple[Any, Array, Columns]:
+    """Return X as an array of numbers or CSR, y as float64, and the columns of X.
+
+    The rows of X are read with ``blocks.dense_rows``. ``several`` allows a y of several columns,
+    ``missing`` allows NaN in X, and ``encode`` turns labels into floats.
+    """
+    if encode is not None and y is not None:
+        try:
+            y = encode(y)
+        except DataError:
+            table_to_train(estimator, X)  # an error in X is reported first
+            raise
+    allowed = "nan" if missing else "refused"
+    return table_to_train(estimator, X, y, missing=allowed, several=several, narrow=True)
 
 
 @dataclass(frozen=True)

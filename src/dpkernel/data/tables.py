@@ -13,10 +13,12 @@ import functools
 import re
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 import numpy as np
 from scipy import sparse
+from sklearn.base import BaseEstimator
 from sklearn.utils import check_array, check_consistent_length, column_or_1d
 from sklearn.utils.validation import validate_data
 
@@ -61,6 +63,38 @@ NO_TARGET = "no_validation"  # stands for y if there is none, as in scikit-learn
 _CHECKED_ROWS = 1 << 16  # rows that are searched for missing values at one time
 
 
+@dataclass(frozen=True)
+class Columns:
+    """The number of columns of a table and, if all of them are texts, their names."""
+
+    count: int
+    names: Any = None
+
+    @classmethod
+    def of(cls, count: int, names: Any) -> Columns:
+        """Return the columns of a table that scikit-learn's ``validate_data`` can't read."""
+        known = names is not None and all(isinstance(name, str) for name in names)
+        return cls(count, np.asarray(list(names), dtype=object) if known else None)
+
+    def set_on(self, estimator: Any) -> None:
+        """Set ``n_features_in_`` and ``feature_names_in_`` of an estimator, once a fit has succeeded."""
+        estimator.n_features_in_ = self.count
+        if self.names is not None:
+            estimator.feature_names_in_ = self.names
+        elif hasattr(estimator, "feature_names_in_"):
+            del estimator.feature_names_in_
+
+
+def table_to_train(
+    estimator: Any, X: Any, y: Any = NO_TARGET, **options: Any
+) -> tuple[Any, Any, Columns]:
+    """Return X and y as ``checked_table`` does, and the columns. The estimator learns nothing yet."""
+    learner = BaseEstimator()
+    found = checked_table(estimator, X, y, sparse_too=True, learner=learner, **options)
+    columns = Columns(learner.n_features_in_, getattr(learner, "feature_names_in_", None))
+    return *(found if isinstance(found, tuple) else (found, None)), columns
+
+
 def checked_table(
     estimator: Any,
     X: Any,
@@ -71,6 +105,7 @@ def checked_table(
     several: bool = False,
     narrow: bool = False,
     reset: bool = True,
+    learner: Any = None,
 ) -> Any:
     """Return X, or X and y, as numbers, or raise DataError with a message that quotes no data.
 
@@ -78,6 +113,8 @@ def checked_table(
     ----------
     estimator : scikit-learn estimator
         It learns the number and the names of the columns or, with ``reset=False``, checks them.
+    learner : scikit-learn estimator, optional
+        What learns them in place of the estimator, which messages then only name.
     X, y : table and target of any kind
         They become float64 cell by cell; see ``cells``. Without y only X is checked.
     sparse_too : bool
@@ -94,7 +131,8 @@ def checked_table(
     )
     try:
         with np.errstate(all="ignore"):  # a warning would reveal something of the data
-            found, target = _checked(estimator, X, y, sparse_too, several, reset)
+            learns = estimator if learner is None else learner
+            found, target = _checked(estimator, X, y, sparse_too, several, learns, reset)
     except DataError:
         raise
     except (ValueError, TypeError, OverflowError) as error:
@@ -112,7 +150,7 @@ def checked_table(
 
 
 def _checked(
-    estimator: Any, X: Any, y: Any, sparse_too: bool, several: bool, reset: bool
+    estimator: Any, X: Any, y: Any, sparse_too: bool, several: bool, learns: Any, reset: bool
 ) -> tuple[Any, Any]:
     """Return X and y as numbers, after scikit-learn has checked their shapes and names."""
     if sparse.issparse(X) and not sparse_too:
@@ -133,7 +171,7 @@ def _checked(
         else:
             target = column_or_1d(target, warn=True)
         check_consistent_length(table, target)
-    validate_data(estimator, named, skip_check_array=True, reset=reset)
+    validate_data(learns, named, skip_check_array=True, reset=reset)
     return summed_duplicates(table), target
 
 

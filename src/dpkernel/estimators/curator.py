@@ -360,32 +360,28 @@ class PrivateCurator(FunctionModel):
         would protect nothing. ``groups`` is that of ``fit``.
         """
         request = Budget(self.epsilon)
-        try:
-            _, relation = self._check_parameters()
-            require_accepted(L2Gamma, self.accept)
-            source, record = self._open_whole(X, y, groups, None, relation)
-            table = self._table(source)
-            problems = self._problems_for(table, request)
-            asked = np.atleast_2d(as_floats(point, "point"))
-            if asked.shape != (1, table.source.n_columns) or not np.isfinite(asked).all():
-                allowed = "one finite number per column"
-                got = f"shape {np.shape(point)}"
-                raise ParameterError(
-                    parameter_message("predict_once", "point", allowed, got, "Ask one question.")
-                )
-            joint, first = joint_sensitivity(problems, relation), problems[0]
-            moved = erm_prediction(joint, reach=first.kappa, norm="l2")
-            mechanism = L2Gamma.calibrate(
-                moved, request, dimension=len(problems), accept=tuple(self.accept)
+        _, relation = self._check_parameters()
+        require_accepted(L2Gamma, self.accept)
+        opened = self._opened(X, y, groups, None, relation, self.noise)
+        table = self._table(opened.table)
+        problems = self._problems_for(table, request)
+        asked = np.atleast_2d(as_floats(point, "point"))
+        if asked.shape != (1, table.source.n_columns) or not np.isfinite(asked).all():
+            allowed = "one finite number per column"
+            got = f"shape {np.shape(point)}"
+            raise ParameterError(
+                parameter_message("predict_once", "point", allowed, got, "Ask one question.")
             )
-            public = self._public(
-                table, problems, kernel=first.kernel.to_dict(), point=asked[0].tolist()
-            )
-            plan = OneAnswerPlan(table, problems, mechanism, public, asked)
-            plan.record, plan.in_places = record, not relation.n_is_public
-            found, certificate = self._carry_out(plan, request, "one prediction")
-        finally:
-            self.__dict__.pop("_set_aside", None)
+        joint, first = joint_sensitivity(problems, relation), problems[0]
+        moved = erm_prediction(joint, reach=first.kappa, norm="l2")
+        mechanism = L2Gamma.calibrate(
+            moved, request, dimension=len(problems), accept=tuple(self.accept)
+        )
+        public = self._public(
+            table, problems, kernel=first.kernel.to_dict(), point=asked[0].tolist()
+        )
+        plan = OneAnswerPlan(table, problems, mechanism, public, asked)
+        found, certificate = self._carry_out(opened, plan, request, subject="one prediction")
         return Prediction(found.attributes["value"], certificate)
 
     def _to_state(self) -> Any:

@@ -62,10 +62,6 @@ def is_auto(value: Any) -> bool:
     return isinstance(value, str) and value == "auto"
 
 
-def _auto_scale(kind: str, n_inputs: int) -> float:
-    return 1.0 if kind in ("linear", "polynomial") else 0.7 * math.sqrt(n_inputs)
-
-
 def choose_features(
     owner: str,
     features: Any,
@@ -99,10 +95,12 @@ def choose_features(
             f"{owner} with kernel={kernel!r} and features={kind!r} needs 'bounds', the publicly known"
             " range of the columns, for example bounds=(0, 100) or bounds=([0, 0], [100, 9])."
         )
+    if is_auto(length_scale):
+        length_scale = 1.0 if kind in ("linear", "polynomial") else 0.7 * math.sqrt(n_inputs)
     options = {
         "n_components": size,
         "kernel": kernel,
-        "length_scale": _auto_scale(kind, n_inputs) if is_auto(length_scale) else length_scale,
+        "length_scale": length_scale,
         "random_state": int(random_state or 0),
     }
     built: FeatureMap = MAPS[kind](options).build(n_inputs)

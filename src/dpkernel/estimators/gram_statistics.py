@@ -12,6 +12,7 @@ from dpkernel.data.passes import Passes
 from dpkernel.data.sources import Source
 from dpkernel.estimators.base import FitPlan, Fitted
 from dpkernel.estimators.gram_pass import sum_blocks
+from dpkernel.estimators.opening import Opened
 from dpkernel.estimators.ridge import GramPlan, PrivateKernelRidge
 from dpkernel.foundations.errors import DataError, LedgerError, ParameterError, parameter_message
 from dpkernel.foundations.types import is_whole, no_add_remove
@@ -74,7 +75,6 @@ class GramStatistics:
             if (size is not None or name != "n_targets") and (not is_whole(size) or size < 1):  # type: ignore[operator]
                 raise ParameterError(parameter_message("GramStatistics", name, "an int >= 1", size))
         self._model: PrivateKernelRidge = clone(model)
-        self._model._keep_columns(int(n_columns))
         budget, relation = self._model._check_parameters()
         if not relation.n_is_public:
             raise ParameterError(no_add_remove("GramStatistics"))
@@ -121,7 +121,8 @@ class GramStatistics:
         if ledger is not None:
             model.ledger = ledger
         budget, _ = model._check_parameters()
-        return model._complete(budget, _Gathered(self._plan, whole, self))
+        model._finish(Opened(self._plan.source), _Gathered(self._plan, whole, self), budget)
+        return model
 
     def _open(self) -> GramFolds:
         if self._sum is None:

@@ -158,7 +158,7 @@ class PrivateGridRegressor(FunctionModel, KernelModel):
         self.noise = noise
         self.accept = accept
 
-    def fit(
+    def fit(  # type: ignore[override]  # it has no resume file, and needs y
         self, X: Any, y: Any, groups: Any = None, sample_weight: Any = None
     ) -> PrivateGridRegressor:
         """Fit the function and release its values on the grid.

@@ -16,10 +16,11 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from dpkernel.data.blocks import dense_rows, rows_a_block
+from dpkernel.data.declared import resolve_domain
 from dpkernel.data.domain import Domain, Interval, Levels
 from dpkernel.data.labels import as_labels
 from dpkernel.data.sources import Source
-from dpkernel.estimators.base import Fitted, PrivateEstimator, resolve_domain
+from dpkernel.estimators.base import Fitted, PrivateEstimator
 from dpkernel.estimators.feature_choice import MAPS, choose_features, is_auto
 from dpkernel.estimators.outlook import Outlook, expected_error
 from dpkernel.estimators.shares import budget_shares, plot_shares
@@ -66,6 +67,40 @@ class KernelModel(PrivateEstimator):
     intercept_: Any
     _domain: Domain
 
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        groups: Any = None,
+        sample_weight: Any = None,
+        resume: Any = None,
+    ) -> Self:
+        """Fit the model to (X, y). Nothing is spent if an argument or the data are refused.
+
+        Parameters
+        ----------
+        X : array, sparse matrix, data frame, Dask array or data frame, torch tensor, or BlockStream
+            A ``BlockStream`` contains its targets. It needs a function that starts it again, except
+            for a ridge that reads the table only once.
+        y : array of shape (n,) or (n, targets)
+            Targets, which share the budget if there are several, or labels that are all in
+            ``classes``.
+        groups : array of n ids or People, optional
+            The person to whom each row belongs. A person with all their rows is then protected
+            instead of a single row, and only the number of people is public; see ``People``.
+            scikit-learn's grid searches pass groups to the splitter only, unless you call
+            ``set_fit_request(groups=True)``.
+        sample_weight : array of n numbers in (0, 1], optional
+            How much each row counts. It needs a table in memory, and no ``groups``. A weight must be
+            public or follow from its own row alone: weights that were computed from several rows,
+            such as one divided by the number of rows of a class, are a release without noise.
+        resume : path, optional
+            A file from which an interrupted fit goes on, for what was already paid. It is made where
+            there is none, and is as secret as the table until the fit has ended; see
+            ``privacy.resume``. It needs one more pass over the table.
+        """
+        return self._fit(X, y, groups, sample_weight, resume)
+
     @property
     def _ridge(self) -> float | None:
         """Lambda, or None if it is "auto" or follows from a theorem."""
@@ -76,8 +111,8 @@ class KernelModel(PrivateEstimator):
         """Return the declared domain, after comparing it with the public sizes of the table."""
         if isinstance(target, Interval):
             target.check_targets(source.target_shape, type(self).__name__)
-        names = self._set_aside["feature_names_in_"]
-        domain = resolve_domain(self.bounds, target, source.n_columns, type(self).__name__, names)
+        owner = type(self).__name__
+        domain = resolve_domain(self.bounds, target, source.n_columns, owner, source.names)
         if domain.n_max is not None and source.n_rows > domain.n_max:
             what = "rows" if source.shares is None else "units"
             raise DataError(
@@ -109,7 +144,7 @@ class KernelModel(PrivateEstimator):
     ) -> Schedule | None:
         """Return what the theorem in ``regularisation`` chooses, or None if there is none."""
         given: Any = getattr(self, "regularisation", None)
-        if not is_schedule(given):
+        if is_auto(given) or not is_schedule(given):
             return None
         inputs = source.n_columns if domain.columns is None else domain.n_unit_columns
         return schedule(given, source.n_rows, budget.epsilon, inputs, squared=squared)

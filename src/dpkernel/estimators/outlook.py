@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtr, ndtri
 
+from dpkernel.data.declared import interval_of, resolve_domain
 from dpkernel.data.domain import Domain, Interval, Levels
 from dpkernel.data.labels import classes_of
-from dpkernel.estimators.base import interval_of, resolve_domain
 from dpkernel.estimators.progress import Parts
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.notebook import html_table

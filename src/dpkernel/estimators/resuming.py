@@ -27,68 +27,55 @@ class Beside(Protocol):
         """Return a keyed fingerprint of the data behind the release."""
 
 
-class Resumable:
-    """Base class of estimators whose fit can go on from a resume file."""
+@contextlib.contextmanager
+def journal_of(estimator: Any, path: Any) -> Iterator[ResumeFile]:
+    """Yield the resume file of a fit. It ends if the fit succeeds."""
+    kind = type(estimator)
+    name = f"{kind.__module__}.{kind.__qualname__}"
+    fit = described(name, estimator.get_params(deep=False))
+    with contextlib.closing(ResumeFile(path, fit, estimator.noise)) as journal:
+        yield journal
+        journal.end()
 
-    get_params: Callable[..., dict[str, Any]]
-    _check_parameters: Callable[[], Any]
-    _given_ledger: Callable[[], Ledger | None]
-    noise: Any
 
-    @contextlib.contextmanager
-    def _resuming(self, path: Any) -> Iterator[None]:
-        """Keep the releases of a fit in a resume file, or take them from it, if a path is given."""
-        if path is None:
-            yield
-            return
-        self._check_parameters()  # before the file is made
-        kind = type(self)
-        fit = described(f"{kind.__module__}.{kind.__qualname__}", self.get_params(deep=False))
-        with contextlib.closing(ResumeFile(path, fit, self.noise)) as self._journal:
-            try:
-                yield
-                self._journal.end()
-            finally:
-                del self._journal
+def recognise(journal: ResumeFile, X: Any, table: Any, beside: Beside | None) -> None:
+    """Compare the opened table with that of the resume file, by a pass over it."""
+    if isinstance(X, BlockStream) and not X.can_be_read_again:
+        raise ParameterError(
+            "A fit with 'resume' reads the table once more, but this stream can be read only once."
+            " Give BlockStream a function that returns a new iterator at each call."
+        )
+    if not isinstance(table, Source) or table.kind == "torch":
+        raise ParameterError(
+            "'resume' needs an estimator and a table whose sums have the same bits each time:"
+            " tensors are left out. Pass the table as an array."
+        )
+    found = table_fingerprint(table, journal.table_key)
+    found += hashlib.sha256(journal.table_key + repr(table.names).encode()).hexdigest()
+    journal.check_table(found + (beside.fingerprint(journal.table_key) if beside else ""))
 
-    @property
-    def _resumes(self) -> ResumeFile | None:
-        """The resume file of the fit that is running, if it has one."""
-        return self.__dict__.get("_journal")
 
-    def _recognise(self, X: Any, table: Any, beside: Beside | None) -> None:
-        """Compare the opened table with that of the resume file, by a pass over it."""
-        journal = self._resumes
-        assert journal is not None
-        if isinstance(X, BlockStream) and not X.can_be_read_again:
-            raise ParameterError(
-                "A fit with 'resume' reads the table once more, but this stream can be read only once."
-                " Give BlockStream a function that returns a new iterator at each call."
-            )
-        if not isinstance(table, Source) or table.kind == "torch":
-            raise ParameterError(
-                "'resume' needs an estimator and a table whose sums have the same bits each time:"
-                " tensors are left out. Pass the table as an array."
-            )
-        names = self.__dict__.get("_set_aside", {}).get("feature_names_in_")
-        found = table_fingerprint(table, journal.table_key)
-        found += hashlib.sha256(journal.table_key + repr(names).encode()).hexdigest()
-        journal.check_table(found + (beside.fingerprint(journal.table_key) if beside else ""))
+def spend_once(
+    journal: ResumeFile,
+    ledger: Ledger,
+    given: bool,
+    plan: Plan,
+    name: str,
+    about: Mapping[str, Any],
+) -> Noise:
+    """Spend, or return the noise of the spend that the resume file says was made.
 
-    def _spend_once(self, ledger: Ledger, plan: Plan, name: str, about: Mapping[str, Any]) -> Noise:
-        """Spend, or return the noise of the spend that the resume file says was made."""
-        journal = self._resumes
-        assert journal is not None
-        journal.check_plan(plan)
-        given = self._given_ledger() is not None
-        if journal.paid and journal.in_ledger != given:
-            raise ResumeError(
-                "This fit was begun with a ledger, and must go on with it. Nothing was drawn."
-                if journal.in_ledger
-                else "This fit was begun without a ledger, and must go on without one."
-            )
-        if journal.paid and given:
-            return ledger._resume(journal.spend, plan, name, **about, noise=journal.source)
-        noise = ledger.spend(plan, name, **about, noise=journal.source)
-        journal.pay(noise.number, about["claim"], given)
-        return noise
+    ``given`` says whether the user passed the ledger.
+    """
+    journal.check_plan(plan)
+    if journal.paid and journal.in_ledger != given:
+        raise ResumeError(
+            "This fit was begun with a ledger, and must go on with it. Nothing was drawn."
+            if journal.in_ledger
+            else "This fit was begun without a ledger, and must go on without one."
+        )
+    if journal.paid and given:
+        return ledger._resume(journal.spend, plan, name, **about, noise=journal.source)
+    noise = ledger.spend(plan, name, **about, noise=journal.source)
+    journal.pay(noise.number, about["claim"], given)
+    return noise

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import MultiOutputMixin, RegressorMixin
 
+from dpkernel.data.declared import interval_of
 from dpkernel.data.domain import Domain, Interval, Intervals
 from dpkernel.data.people import RECORDS, People, is_in_memory, open_units
 from dpkernel.data.sources import Source, open_source
 from dpkernel.data.weights import released_size
-from dpkernel.estimators.base import FitPlan, Fitted, interval_of, logger
+from dpkernel.estimators.base import FitPlan, Fitted, logger
 from dpkernel.estimators.gram_pass import Recipe, sum_source
 from dpkernel.estimators.group_pass import sum_units, unit_layout
 from dpkernel.estimators.kernel_model import KernelModel, stated
+from dpkernel.estimators.opening import Order
 from dpkernel.estimators.ridge_output import plan_output, ridge_of
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import JSON, Array, Budget, Neighbours
@@ -134,7 +136,10 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
         the parameters are public; with ``folds`` above 1, so is the position of each row. With
         ``AddRemove(n_max)``, n_max is public instead of the number of rows. With
         ``groups``, a neighbour replaces (or blanks) one unit with all its rows; n is the number of
-        units, and the number of rows is protected, too.
+        units, and the number of rows is protected, too. By default, each row then has the weight 1 /
+        (rows of its person), so that the error is a mean over the rows of each person, summed over
+        people. This needs ``bounds`` and a table in memory. With folds, with ``solver="output"`` and
+        for other tables, each person becomes one record.
     Sensitivity
         The Gram matrix has sqrt(2) N^2 (replace-one) or N^2 (zero-out), in integers, where N bounds
         the norm of a record: ``sensitivity.augmented_gram``. For units it is the same, in float64
@@ -209,43 +214,6 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
         self.accept = accept
         self.verbose = verbose
 
-    def fit(
-        self,
-        X: Any,
-        y: Any = None,
-        groups: Any = None,
-        sample_weight: Any = None,
-        resume: Any = None,
-    ) -> PrivateKernelRidge:
-        """Release the noisy Gram matrix of (X, y) and solve for the model.
-
-        Nothing is spent if an argument or the data are refused, or if a Dask graph fails.
-
-        Parameters
-        ----------
-        X : array, sparse matrix, data frame, Dask array or data frame, torch tensor, or BlockStream
-            A ``BlockStream`` carries its targets. It is read once; with ``solver="output"`` it is
-            read several times and needs a function that starts it again.
-        y : array of shape (n,) or (n, targets)
-        groups : array of n ids or People, optional
-            The person to whom each row belongs. A person with all their rows is then protected
-            instead of a single row, and only the number of people is public; see ``People``. By
-            default, each row has the weight 1 / (rows of its person), so that the error is a mean
-            over the rows of each person, summed over people. This needs ``bounds`` and a table in
-            memory. With folds, with ``solver="output"`` and for other tables, each person becomes
-            one record. scikit-learn's grid searches pass groups to the splitter only, unless you
-            call ``set_fit_request(groups=True)``.
-        sample_weight : array of n numbers in (0, 1], optional
-            How much each row counts. It needs a table in memory, and no ``groups``. A weight must be
-            public or follow from its own row alone: weights that were computed from several rows,
-            such as one divided by the number of rows of a class, are a release without noise.
-        resume : path, optional
-            A file from which an interrupted fit goes on, for what was already paid. It is made where
-            there is none, and is as secret as the table until the fit has ended; see
-            ``privacy.resume``. It needs one more pass over the table.
-        """
-        return self._fit(X, y, groups, sample_weight, resume)
-
     _person_records: ClassVar[tuple[str, ...]] = (*RECORDS, "all")
     _places = True
 
@@ -260,7 +228,7 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
                 parameter_message(type(self).__name__, "folds", allowed, self.folds, advice)
             )
 
-    def _open_people(self, X: Any, y: Any, people: People) -> tuple[Source, str]:
+    def _open_people(self, X: Any, y: Any, people: People, order: Order) -> tuple[Source, str]:
         one_sum = self.solver == "gram" and self.folds == 1
         if people.record == "all" and not one_sum:
             raise ParameterError(
@@ -269,7 +237,7 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
             )
         if people.record == "all" or (people.record == "auto" and one_sum and is_in_memory(X)):
             return open_units(self, X, y, people.ids), ""
-        return super()._open_people(X, y, people)
+        return super()._open_people(X, y, people, order)
 
     def _open_table(self, X: Any, y: Any) -> Source:
         if self.solver == "output":
@@ -291,13 +259,11 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
         The choice depends on the released matrices only. Returns the position of the chosen pair.
         ``record`` says how people became the rows of X; it is empty if the rows are records.
         """
-        try:
-            budget, plan = self._planned_fit(X, y)
-            assert isinstance(plan, GramPlan)
-            plan.choices, plan.record = tuple(choices), record
-            self._complete(budget, plan)
-        finally:
-            self.__dict__.pop("_set_aside", None)
+        budget, relation = self._check_parameters()
+        opened = self._opened(X, y, None, None, relation, self.noise)
+        plan = self._plan_gram(opened.table, budget, relation)
+        plan.choices = tuple(choices)
+        self._finish(replace(opened, record=record), plan, budget)
         assert plan.choice is not None
         return plan.choice
 

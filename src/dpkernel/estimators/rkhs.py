@@ -17,10 +17,11 @@ from scipy.linalg import cho_factor, cho_solve
 from sklearn.base import MultiOutputMixin, RegressorMixin
 
 from dpkernel.data.blocks import dense_rows
+from dpkernel.data.declared import interval_of, resolve_domain
 from dpkernel.data.domain import Domain, Interval, Intervals
-from dpkernel.data.sources import Source
+from dpkernel.data.sources import Source, training_data
 from dpkernel.data.weights import split_weights
-from dpkernel.estimators.base import PrivateEstimator, interval_of, logger, resolve_domain
+from dpkernel.estimators.base import PrivateEstimator, logger
 from dpkernel.estimators.loss_choice import smooth_loss
 from dpkernel.foundations.errors import DataError, ParameterError, parameter_message
 from dpkernel.foundations.types import JSON, Array, Budget, Neighbours
@@ -192,16 +193,18 @@ class FunctionModel(RegressorMixin, MultiOutputMixin, PrivateEstimator):
 
     def _open_table(self, X: Any, y: Any) -> Source:
         self._losses(interval_of(self.y_bounds, self.bounds, type(self).__name__), 1)
-        rows, targets = self._check_training_data(X, y, several=True)
-        return Source("array", len(targets), rows.shape[1], targets.shape[1:], rows, targets)
+        rows, targets, columns = training_data(self, X, y, several=True)
+        shape = targets.shape[1:]
+        return Source(
+            "array", len(targets), columns.count, shape, rows, targets, names=columns.names
+        )
 
     def _table(self, source: Source) -> FunctionTable:
         """Return the table with its declared domain, if both suit each other."""
         owner = type(self).__name__
         target = interval_of(self.y_bounds, self.bounds, owner)
         target.check_targets(source.target_shape, owner)
-        names = self._set_aside["feature_names_in_"]
-        domain = resolve_domain(self.bounds, target, source.n_columns, owner, names)
+        domain = resolve_domain(self.bounds, target, source.n_columns, owner, source.names)
         if domain.columns is None:
             raise ParameterError(
                 f"{owner} needs 'bounds', the publicly known range of the columns, for example"

@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.metrics import d2_pinball_score
 from sklearn.utils.validation import check_is_fitted
 
 from dpkernel.data.cells import shape_of
+from dpkernel.data.declared import interval_of
 from dpkernel.data.domain import Domain, Interval, Intervals
 from dpkernel.data.people import is_in_memory
-from dpkernel.data.sources import Source, open_source
-from dpkernel.estimators.base import FitPlan, Fitted, interval_of
+from dpkernel.data.sources import Source
+from dpkernel.estimators.base import FitPlan, Fitted
 from dpkernel.estimators.feature_choice import is_auto
 from dpkernel.estimators.loss_choice import smooth_loss
-from dpkernel.estimators.objective_model import ObjectiveModel, Problems, Task
-from dpkernel.estimators.records import Targets
+from dpkernel.estimators.objective_model import ObjectiveModel, Task
 from dpkernel.estimators.regressor.fitting import FIXED_FEATURES, Sizes
 from dpkernel.estimators.regressor.quantiles import QuantileFitting
+from dpkernel.estimators.robust_model import RobustModel, UnitTarget
 from dpkernel.foundations.errors import DataError, ParameterError, parameter_message
 from dpkernel.foundations.types import JSON, Array, Budget, Neighbours, is_real
 from dpkernel.foundations.validation import Choice, Kind, Real
@@ -34,134 +33,8 @@ from dpkernel.privacy.certificate import Certificate
 from dpkernel.privacy.ledger import Ledger
 from dpkernel.privacy.noise import NoiseSource
 
-_SIGNAL = 0.5  # the variance that we assume for a good prediction, with y in [-1, 1]
 _AUTO_WIDTH = 0.1  # as a share of the declared range of y
 _AUTO_THRESHOLD = 0.1
-
-
-@dataclass(frozen=True)
-class UnitTarget(Targets):
-    """The target, clipped to its declared range and scaled to [-1, 1].
-
-    ``place`` is the column of one of several targets.
-    """
-
-    interval: Interval
-    place: int | None = None
-
-    def of(self, y: Array) -> tuple[Array, Array | None]:
-        """Return targets in [-1, 1]."""
-        return self.interval.to_unit(y if self.place is None else y[:, self.place]), None
-
-
-def unit_targets(target: Interval, target_shape: tuple[int, ...]) -> tuple[UnitTarget, ...]:
-    """Return a view of each target, scaled to its own range."""
-    if isinstance(target, Intervals):  # also if the shape is not known yet
-        return tuple(UnitTarget(part, place) for place, part in enumerate(target.parts))
-    if not target_shape:
-        return (UnitTarget(target),)
-    return tuple(UnitTarget(target, place) for place in range(target_shape[0]))
-
-
-class RobustModel(RegressorMixin, MultiOutputMixin, ObjectiveModel):
-    """Base class of the regressors here: bounded targets, and one fit for several losses."""
-
-    y_bounds: Any
-    _in_units: ClassVar[
-        tuple[str, ...]
-    ] = ()  # parameters of the loss that users state in units of y
-    l1: float = 0.0
-
-    def fit(
-        self,
-        X: Any,
-        y: Any = None,
-        groups: Any = None,
-        sample_weight: Any = None,
-        resume: Any = None,
-    ) -> Any:
-        """Solve the problems on (X, y) and release their solutions.
-
-        Nothing is spent if an argument or the data are refused.
-
-        Parameters
-        ----------
-        X : array, sparse matrix, data frame, Dask array or data frame, torch tensor, or BlockStream
-            It is read several times, so a ``BlockStream`` needs a function that starts it again.
-        y : array of shape (n,) or (n, targets)
-            Several targets share the budget.
-        groups : array of n ids or People, optional
-            The person to whom each row belongs. A person with all their rows is then protected
-            instead of a single row, and only the number of people is public; see ``People``.
-        sample_weight : array of n numbers in (0, 1], optional
-            How much each row counts. It needs a table in memory, and no ``groups``. A weight must be
-            public or follow from its own row alone: weights that were computed from several rows,
-            such as one divided by the number of rows of a class, are a release without noise.
-        resume : path, optional
-            A file from which an interrupted fit goes on, for what was already paid. It is made where
-            there is none, and is as secret as the table until the fit has ended; see
-            ``privacy.resume``. It needs one more pass over the table.
-        """
-        return self._fit(X, y, groups, sample_weight, resume)
-
-    def _open_table(self, X: Any, y: Any) -> Source:
-        self._problems()  # refuses bad parameters before it looks at the data
-        return open_source(self, X, y, again=True, several=self._single)
-
-    def _problems(self, target_shape: tuple[int, ...] = ()) -> Problems:
-        target = interval_of(self.y_bounds, self.bounds, type(self).__name__)
-        views = unit_targets(target, target_shape)
-        tasks = [task for view in views for task in self._tasks(view)]
-        if len(views) > 1 and len({loss for _, loss, _ in tasks}) > 1:
-            tasks = [(f"{name}, target {j}", *rest) for j, (name, *rest) in enumerate(tasks, 1)]  # type: ignore[misc]
-        return Problems(
-            target,
-            tuple(tasks),
-            signal=_SIGNAL,
-            solver=self.solver,
-            ridge=self._ridge,
-            accept=tuple(self.accept),
-            single=self._single and not target_shape,
-            l1=float(self.l1),
-        )
-
-    @property
-    def _single(self) -> bool:
-        """Whether there is one problem per target."""
-        return True
-
-    def _tasks(self, view: UnitTarget) -> list[Task]:
-        """Return the problems of one target."""
-        raise NotImplementedError
-
-    def _in_units_of(self, name: str, auto: float, target: Interval) -> float:
-        """Convert the parameter ``name`` from units of y to units of half the declared range."""
-        given = getattr(self, name)
-        scaled = 2 * auto if given == "auto" else float(given) / target.half_width
-        if not 1e-6 <= scaled <= 1e6:
-            allowed = "'auto', or between 1e-6 and 1e6 times half the declared range of y"
-            raise ParameterError(parameter_message(type(self).__name__, name, allowed, given))
-        return scaled
-
-    @classmethod
-    def _saved_parameters(cls, header: JSON, domain: Domain) -> dict[str, Any]:
-        assert isinstance(domain.target, Interval)
-        found = {**super()._saved_parameters(header, domain), "y_bounds": domain.target}
-        losses = header["certificate"]["public"].get("losses")
-        if losses is None or isinstance(domain.target, Intervals):
-            return found  # the file has what was given
-        half = domain.target.half_width
-        return {**found, **{name: losses[0][name] * half for name in cls._in_units}}
-
-    def predict(self, X: Any) -> Array:
-        """Return predictions inside ``y_bounds``."""
-        scores = np.clip(self._linear(X), -1.0, 1.0)
-        return np.asarray(self._domain.target.from_unit(scores))  # type: ignore[union-attr]
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.regressor_tags.poor_score = True
-        return tags
 
 
 class PrivateQuantileRegressor(RobustModel):

@@ -161,35 +161,6 @@ class PrivateSketchedRidge(RegressorMixin, MultiOutputMixin, KernelModel):
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(
-        self,
-        X: Any,
-        y: Any = None,
-        groups: Any = None,
-        sample_weight: Any = None,
-        resume: Any = None,
-    ) -> PrivateSketchedRidge:
-        """Release the sketch of (X, y) and solve for the model.
-
-        Nothing is spent if an argument or the data are refused, or if a Dask graph fails.
-
-        Parameters
-        ----------
-        X : array, sparse matrix, data frame, Dask array or data frame, torch tensor, or BlockStream
-            A ``BlockStream`` carries its targets. It is read once.
-        y : array of shape (n,) or (n, targets)
-        groups : array of n ids or People, optional
-            The person to whom each row belongs. A person with all their rows is then protected
-            instead of a single row, and only the number of people is public; see ``People``.
-        sample_weight : array of n numbers in (0, 1], optional
-            How much each row counts; see ``PrivateKernelRidge.fit``.
-        resume : path, optional
-            A file from which an interrupted fit goes on, for what was already paid. It is made where
-            there is none, and is as secret as the table until the fit has ended; see
-            ``privacy.resume``. It needs one more pass over the table.
-        """
-        return self._fit(X, y, groups, sample_weight, resume)
-
     _places = True
 
     def _open_table(self, X: Any, y: Any) -> Source:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from dpkernel.data.domain import Domain
 from dpkernel.estimators.classifier import PrivateKernelClassifier
 from dpkernel.estimators.objective_model import ObjectiveModel, Task
-from dpkernel.estimators.robust import RobustModel, UnitTarget
+from dpkernel.estimators.robust_model import RobustModel, UnitTarget
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import JSON, Neighbours
 from dpkernel.foundations.validation import Choice, Real

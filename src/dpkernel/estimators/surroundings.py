@@ -1,14 +1,20 @@
-"""What scikit-learn did to the rows before a private estimator got them.
+"""What surrounds a fit: pipelines of scikit-learn, clones of the estimator, and other threads.
 
 An ordinary ``Pipeline`` fits its imputers, scalers and encoders to the rows without noise. What they
 learned is part of every prediction, and no certificate of the last step covers it. A step can't see
-this in its rows, so ``fit`` looks at who called it.
+this in its rows, so ``fit`` looks at who called it. It also counts the clones that are fitted without a
+ledger, and lets threads fit one object after the other.
 """
 
 from __future__ import annotations
 
+import functools
 import sys
-from collections.abc import Iterator
+import threading
+import uuid
+import warnings
+import weakref
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -16,6 +22,10 @@ from sklearn.base import BaseEstimator
 from sklearn.compose import ColumnTransformer, TransformedTargetRegressor
 from sklearn.pipeline import FeatureUnion, Pipeline
 from sklearn.preprocessing import Binarizer, FunctionTransformer, Normalizer, PolynomialFeatures
+
+from dpkernel.data.tables import without_traps
+from dpkernel.foundations.errors import PrivacyWarning
+from dpkernel.privacy.ledger import Ledger
 
 # transformers of scikit-learn that learn nothing from rows and compute each row from that row alone
 FOREIGN: dict[str, type[Any]] = {
@@ -134,3 +144,114 @@ def _has_learned(step: Any) -> bool:
 
 def _is_ours(step: Any) -> bool:
     return any(kind.__module__.split(".")[0] == "dpkernel" for kind in type(step).__mro__)
+
+
+# --- clones and threads
+
+
+class CountedClones(BaseEstimator):
+    """Base class of everything that is fitted privately.
+
+    It warns if several clones are fitted without a ledger, because then nobody adds up their
+    budgets.
+    """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Let ``fit`` look at its caller, and shield it from NumPy's error modes.
+
+        An exception of NumPy could end a fit that has spent.
+        """
+        super().__init_subclass__(**options)
+        if "fit" in cls.__dict__:
+            cls.fit = looking_around(cls.__dict__["fit"])
+
+    def _given_ledger(self) -> Ledger | None:
+        """Return the ledger that the user passed, or None."""
+        found: Ledger | None = self.ledger
+        return found
+
+    def __sklearn_clone__(self) -> Any:
+        """Clone with the same ledger. Clones without a ledger remember that they belong together."""
+        found = super().__sklearn_clone__()
+        if self._given_ledger() is None:
+            found._family = _family_of(self)
+        return found
+
+    def __getstate__(self) -> Any:
+        """Count an unfitted clone that is sent to another process as fitted, to warn in this one."""
+        if not hasattr(self, "certificate_"):
+            count_fit(self)
+        return super().__getstate__()
+
+
+def looking_around(fit: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a ``fit`` that warns, before it spends, if a pipeline around it learned without noise.
+
+    The certificate then says that it covers the last step only. Threads fit one object after the
+    other, and no exception of NumPy ends a fit that has spent.
+    """
+    shielded = without_traps(fit)
+
+    @functools.wraps(fit)
+    def watched(self: Any, *arguments: Any, **options: Any) -> Any:
+        learned = learned_before(self)
+        if learned:
+            warnings.warn(
+                f"{type(self).__name__} is a step of a pipeline of scikit-learn in which other steps"
+                f" learned from the rows without noise or may have mixed them: {', '.join(learned)}. The"
+                " certificate covers the last step only, so the whole is not private. Use"
+                " dpkernel.preprocessing.PrivatePipeline and its transformers instead.",
+                PrivacyWarning,
+                stacklevel=2,
+            )
+        # threads fit one object after the other: a fit that has spent must find its own state in it
+        with _all_locks:
+            lock = _locks.setdefault(self, threading.RLock())
+        with lock:
+            found = shielded(self, *arguments, **options)
+            if learned and "certificate_" in self.__dict__:
+                self.certificate_ = self.certificate_.without(
+                    f"what other steps of the pipeline learned without noise: {', '.join(learned)};"
+                    " this certificate covers the last step only"
+                )
+        return found
+
+    return watched
+
+
+_locks: weakref.WeakKeyDictionary[Any, threading.RLock] = weakref.WeakKeyDictionary()
+_all_locks = threading.Lock()
+_families: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+_fits: dict[str, int] = {}
+
+
+def _family_of(estimator: Any) -> str:
+    """Return the name that all clones of one estimator share, even across processes."""
+    own: str | None = getattr(estimator, "_family", None)
+    return own or _families.setdefault(estimator, uuid.uuid4().hex)
+
+
+def count_fit(estimator: Any) -> None:
+    """Warn once, when a second clone of one estimator is fitted without a ledger.
+
+    Nobody would add up what the clones spend. Each clone counts once: when it is fitted, or when it
+    is sent to another process to be fitted.
+    """
+    family = estimator.__dict__.get("_family")
+    if (
+        family is None
+        or estimator._given_ledger() is not None
+        or "_family_counted" in estimator.__dict__
+    ):
+        return
+    estimator._family_counted = True
+    _fits[family] = _fits.get(family, 0) + 1
+    if _fits[family] == 2:
+        warnings.warn(
+            f"Several clones of one {type(estimator).__name__} are fitted without a ledger, as in"
+            " cross-validation or a grid search: each spends its epsilon anew and nobody adds them up."
+            " Pass ledger=... to record and limit the total. A choice by scikit-learn's own scores is"
+            " not private.",
+            PrivacyWarning,
+            stacklevel=4,
+        )

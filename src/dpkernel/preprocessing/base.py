@@ -12,10 +12,11 @@ from sklearn.base import TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from dpkernel.data.blocks import dense_rows, is_stream
+from dpkernel.data.declared import resolve_domain
 from dpkernel.data.domain import Domain, Interval, Levels
 from dpkernel.data.people import PersonRule
-from dpkernel.data.tables import checked_table
-from dpkernel.estimators.base import PrivateEstimator, resolve_domain
+from dpkernel.data.tables import Columns, checked_table, table_to_train
+from dpkernel.estimators.base import PrivateEstimator
 from dpkernel.foundations.errors import CertificateError, ParameterError, parameter_message
 from dpkernel.foundations.types import JSON, Array, Budget
 from dpkernel.foundations.validation import Choice, Constraint, Kind, Real
@@ -65,16 +66,11 @@ class PrivateTransformer(TransformerMixin, PrivateEstimator):
     def _open_table(self, X: Any, y: Any) -> Rows:
         return self._open(X)
 
-    def _check_table(self, X: Any) -> Any:
-        """Return X as floats or CSR, and keep its sizes and names. Raises before a spend."""
-        scratch = object.__new__(type(self))
-        scratch.__dict__.update(self.__dict__)
+    def _check_table(self, X: Any) -> tuple[Any, Columns]:
+        """Return X as floats or CSR, and its columns. Raises before a spend."""
         missing = "nan" if self._missing_allowed else "refused"
-        table = checked_table(scratch, X, sparse_too=True, missing=missing)
-        self._set_aside = {
-            name: getattr(scratch, name, None) for name in ("n_features_in_", "feature_names_in_")
-        }
-        return table
+        table, _, columns = table_to_train(self, X, missing=missing)
+        return table, columns
 
     def _open(self, X: Any, y: Any = None) -> Rows:
         """Return the rows of any table that ``fit`` accepts, after checking all of them."""
@@ -83,7 +79,8 @@ class PrivateTransformer(TransformerMixin, PrivateEstimator):
             return rows_of_stream(
                 self, X, y if needed else None, with_target=needed, missing=missing
             )
-        return rows_of_table(self._check_table(X))
+        table, columns = self._check_table(X)
+        return rows_of_table(table, names=columns.names)
 
     def _check_new_table(self, X: Any) -> Array:
         """Return new rows as floats. Sparse rows become dense."""
@@ -93,7 +90,7 @@ class PrivateTransformer(TransformerMixin, PrivateEstimator):
         table = checked_table(self, X, sparse_too=True, missing=missing, reset=False)
         return dense_rows(table, slice(None))
 
-    def _ranges(self, n_columns: int) -> list[Interval]:
+    def _ranges(self, columns: Columns) -> list[Interval]:
         """Return the public range of every column."""
         owner = type(self).__name__
         if self.bounds is None:
@@ -101,8 +98,7 @@ class PrivateTransformer(TransformerMixin, PrivateEstimator):
                 f"{owner} needs 'bounds', a publicly known range of the columns. It may be a thousand"
                 " times too wide, for example bounds=(-1e6, 1e6). It is never read from the data."
             )
-        names = self._set_aside["feature_names_in_"]
-        domain = resolve_domain(self.bounds, None, n_columns, owner, names)
+        domain = resolve_domain(self.bounds, None, columns.count, owner, columns.names)
         found = []
         for column in domain.columns or ():
             if isinstance(column, Levels):
@@ -118,11 +114,7 @@ class PrivateTransformer(TransformerMixin, PrivateEstimator):
         """Return the contents of a model file: a JSON header and arrays."""
         check_is_fitted(self)
         names = getattr(self, "feature_names_in_", None)
-        self._set_aside = {"feature_names_in_": names}
-        try:
-            domain = Domain(tuple(self._ranges(self.n_features_in_)))
-        finally:
-            del self._set_aside
+        domain = Domain(tuple(self._ranges(Columns(self.n_features_in_, names))))
         header = {
             "certificate": self.certificate_.to_dict(),
             "domain": domain.to_dict(),

@@ -9,9 +9,10 @@ import numpy as np
 from sklearn.base import OneToOneFeatureMixin
 
 from dpkernel.data.blocks import BlockStream, is_stream
+from dpkernel.data.declared import interval_of
 from dpkernel.data.domain import Domain, Interval
 from dpkernel.data.tables import as_floats
-from dpkernel.estimators.base import FitPlan, interval_of
+from dpkernel.estimators.base import FitPlan
 from dpkernel.foundations.errors import DataError
 from dpkernel.foundations.types import JSON, Array, Budget, Neighbours
 from dpkernel.preprocessing.base import PrivateTransformer, check_width, ranges_as_json
@@ -118,11 +119,11 @@ class PrivateBounds(OneToOneFeatureMixin, PrivateTransformer):
             )
         if is_stream(X):
             return self._open(X, y)
-        table = self._check_table(X)
+        table, columns = self._check_table(X)
         values = as_floats(y, "y")
         if values.shape != (table.shape[0],) or not np.isfinite(values).all():
             raise DataError("y must be one finite number per row.")
-        return rows_of_table(table, values)
+        return rows_of_table(table, values, columns.names)
 
     def _target_range(self) -> Interval | None:
         """Return the public range inside which that of the target is searched, if it is."""
@@ -135,7 +136,7 @@ class PrivateBounds(OneToOneFeatureMixin, PrivateTransformer):
 
     def _make_plan(self, table: Rows, budget: Budget, relation: Neighbours) -> FitPlan:
         target = self._target_range()
-        ranges = self._ranges(table.n_columns - (target is not None))
+        ranges = self._ranges(table.columns)
         ranges = ranges if target is None else [*ranges, target]
         search = ColumnSearch(ranges, table.n_rows, budget, relation)
         public = {"n_rows": table.n_rows, "ranges": ranges_as_json(ranges)}

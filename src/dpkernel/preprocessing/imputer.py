@@ -105,7 +105,7 @@ class PrivateImputer(OneToOneFeatureMixin, PrivateTransformer):
         self.noise = noise
 
     def _make_plan(self, table: Rows, budget: Budget, relation: Neighbours) -> FitPlan:
-        ranges, n = self._ranges(table.n_columns), table.n_rows
+        ranges, n = self._ranges(table.columns), table.n_rows
         by_mean = self.strategy == "mean"
         search = ColumnSearch(ranges, n, budget, relation, moments=by_mean, missing=True)
         public = {"n_rows": n, "ranges": ranges_as_json(ranges), "strategy": self.strategy}

@@ -126,7 +126,7 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, PrivateTransformer):
 
     def _make_plan(self, table: Rows, budget: Budget, relation: Neighbours) -> FitPlan:
         columns = table.n_columns
-        ranges, kept = self._ranges(columns), self._n_outputs(columns)
+        ranges, kept = self._ranges(table.columns), self._n_outputs(columns)
         bound = math.sqrt(columns / 3) if self.row_bound == "auto" else float(self.row_bound)
         layout = GramLayout.choose(columns, 0, bound, relation, table.n_rows, budget)
         public = {"n_rows": table.n_rows, "ranges": ranges_as_json(ranges), "row_bound": bound}

@@ -13,13 +13,13 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpkernel.data.cells import shape_of
 from dpkernel.data.labels import classes_of
-from dpkernel.data.people import People, PersonRule
-from dpkernel.estimators.base import PrivateEstimator, _count_fit, logger
+from dpkernel.data.people import PersonRule
+from dpkernel.estimators.base import PrivateEstimator, logger
+from dpkernel.estimators.surroundings import count_fit
 from dpkernel.foundations.errors import DataError, DPKernelError, ParameterError, parameter_message
 from dpkernel.foundations.types import JSON, Budget, Neighbours, is_real, no_add_remove
 from dpkernel.foundations.validation import Choice, Constraint, Kind, Real
 from dpkernel.preprocessing.free import through_free_step, transformed
-from dpkernel.preprocessing.planning import plan_of, split_budget
 from dpkernel.preprocessing.saving import pipeline_state, steps_from_state, unfitted
 from dpkernel.preprocessing.steps import (
     Steps,
@@ -27,7 +27,9 @@ from dpkernel.preprocessing.steps import (
     checked_steps,
     is_private,
     n_rows_of,
+    plan_of,
     releases_of,
+    split_budget,
 )
 from dpkernel.privacy.certificate import Certificate, of_people
 from dpkernel.privacy.ledger import OF_PEOPLE, Ledger
@@ -163,11 +165,11 @@ class PrivatePipeline(PrivateEstimator):
         n_rows, record = n_rows_of(X, told=groups is None), ""
         front, table = _before_first(steps, X)
         if groups is not None:
-            table, y, record = self._people(table, y, People.of(groups), self.noise)
+            table, y, record = self._records_of(table, y, groups, self.noise)
             n_rows = n_rows_of(table)
         budgets, plans = self._shared_plans(table, y, len(front), request, weights)
         ledger = Ledger(neighbours=relation) if self.ledger is None else self.ledger
-        _count_fit(self)
+        count_fit(self)
         source = self.noise.restarted() if isinstance(self.noise, SeededNoise) else self.noise
         label = type(self).__name__
         spent_on = label + (OF_PEOPLE if record else "")
@@ -206,13 +208,6 @@ class PrivatePipeline(PrivateEstimator):
         if "classes" in final.get_params(deep=False):
             target = classes_of(final.classes, final.bounds, type(final).__name__)
         return replace(super()._person_rule(asked), target=target, missing=True)
-
-    def _check_training_data(self, X: Any, y: Any, **options: Any) -> tuple[Any, Any]:
-        """Check rows as a step would, which keeps the names of columns that a pipeline does not."""
-        last = self.steps[-1][1]
-        step = clone(last.estimator if isinstance(last, PrivateSearchCV) else last)
-        found: tuple[Any, Any] = step._check_training_data(X, y, **options)
-        return found
 
     def _shared_plans(
         self, X: Any, y: Any, first: int, request: Budget, weights: Mapping[str, float]

@@ -15,6 +15,7 @@ import numpy as np
 from dpkernel.data.blocks import BlockStream
 from dpkernel.data.passes import Passes
 from dpkernel.data.sources import Source, open_source
+from dpkernel.data.tables import Columns
 from dpkernel.foundations.errors import DataError, ParameterError
 from dpkernel.foundations.types import Array
 
@@ -38,6 +39,11 @@ class Rows:
         """The number of columns, the target's among them."""
         return self.source.n_columns + self.target
 
+    @property
+    def columns(self) -> Columns:
+        """The columns without the target."""
+        return self.source.columns
+
     def blocks(self, *, spent: bool) -> Iterator[Array]:
         """Yield all rows as dense blocks; ``spent`` says whether the budget is gone, for errors."""
         blocks = iter(Passes(self.source, spent=spent).blocks())
@@ -45,10 +51,11 @@ class Rows:
             yield np.column_stack(block) if self.target else block[0]
 
 
-def rows_of_table(table: Any, target: Array | None = None) -> Rows:
+def rows_of_table(table: Any, target: Array | None = None, names: Any = None) -> Rows:
     """Return the rows of a checked array or CSR matrix, with the target as a last column."""
     n_rows, n_columns = table.shape
-    return Rows(Source("array", n_rows, n_columns, (), table, target), target is not None)
+    source = Source("array", n_rows, n_columns, (), table, target, names=names)
+    return Rows(source, target is not None)
 
 
 def rows_of_stream(estimator: Any, X: Any, y: Any, *, with_target: bool, missing: bool) -> Rows:

@@ -95,7 +95,7 @@ class PrivateStandardScaler(OneToOneFeatureMixin, PrivateTransformer):
         self.noise = noise
 
     def _make_plan(self, table: Rows, budget: Budget, relation: Neighbours) -> FitPlan:
-        ranges = self._ranges(table.n_columns)
+        ranges = self._ranges(table.columns)
         search = ColumnSearch(ranges, table.n_rows, budget, relation, moments=True)
         public = {"n_rows": table.n_rows, "ranges": ranges_as_json(ranges)}
 

@@ -1,18 +1,22 @@
-"""The steps of a pipeline: which ones are allowed, and what they released."""
+"""The steps of a pipeline: which ones are allowed, what each may spend, and what they released."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from dpkernel.data.blocks import is_stream
 from dpkernel.data.cells import shape_of
+from dpkernel.data.tables import quietly
 from dpkernel.estimators.base import PrivateEstimator
 from dpkernel.foundations.errors import DataError, ParameterError, parameter_message
-from dpkernel.preprocessing.base import PrivateTransformer
+from dpkernel.foundations.types import Budget
+from dpkernel.preprocessing.base import PrivateTransformer, shares_of_mu
 from dpkernel.preprocessing.free import check_free
 from dpkernel.privacy.certificate import Release
+from dpkernel.privacy.noise import Plan
+from dpkernel.privacy.profiles import GaussianProfile
 from dpkernel.selection import PrivateSearchCV
 
 Steps = list[tuple[str, Any]]
@@ -104,3 +108,24 @@ def n_rows_of(X: Any, *, told: bool = True) -> int:
             " per record, one column per variable."
         )
     return shape[0]
+
+
+def plan_of(step: Any, table: Any, y: Any) -> Plan:
+    """Return what a step will release on a table of this size, or raise if it refuses the table.
+
+    Warnings are silenced here, because the step repeats them when it is fitted.
+    """
+    with quietly():
+        found: Plan = step._planned_spending(table, y)
+    return found
+
+
+def split_budget(request: Budget, weights: Mapping[str, float], factor: float) -> dict[str, Budget]:
+    """Return the budget of each step: its share of mu^2, at the delta of the whole."""
+    if len(weights) == 1:
+        return {name: Budget(request.epsilon * factor, request.delta) for name in weights}
+    mus = shares_of_mu(request, list(weights.values()))
+    return {
+        name: Budget(GaussianProfile(mu * factor).epsilon(request.delta), request.delta)
+        for name, mu in zip(weights, mus, strict=True)
+    }

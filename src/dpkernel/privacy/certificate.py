@@ -36,11 +36,11 @@ from dpkernel.foundations.errors import CertificateError
 from dpkernel.foundations.notebook import html_table
 from dpkernel.foundations.types import JSON, Budget, Neighbours, is_real, is_whole
 from dpkernel.privacy.agreement import check_agreement, same_values
+from dpkernel.privacy.certificate_text import PROTECTS, lines_of, shown
 from dpkernel.privacy.mechanisms import Mechanism, mechanism_from_dict
 from dpkernel.privacy.noise import MOST_DRAWS, TRUSTED_SOURCES, Noise
 from dpkernel.privacy.profiles import PrivacyProfile, compose, profile_from_dict
 from dpkernel.privacy.sensitivity import UNIT_FORMULAS
-from dpkernel.privacy.words import QUANTITIES, RELATIVE
 from dpkernel.version import __version__
 
 SCHEMA = 1
@@ -314,7 +314,7 @@ class Certificate:
             If the parameters do not support the claim, or if the claim is marked as not proved.
         """
         if not self.valid:
-            why = _shown("; ".join(self.reasons)) or "no reason given"
+            why = shown("; ".join(self.reasons)) or "no reason given"
             raise CertificateError(f"The claim of this certificate is not proved: {why}.")
         if not self.releases:
             raise CertificateError("The certificate lists no release, so it proves nothing.")
@@ -410,8 +410,8 @@ class Certificate:
         return self.unit == "group" and self.public.get("unit_record") in UNIT_RECORDS
 
     def _verify_unit(self) -> None:
-        if self.unit not in _PROTECTS:
-            known = ", ".join(repr(unit) for unit in _PROTECTS)
+        if self.unit not in PROTECTS:
+            known = ", ".join(repr(unit) for unit in PROTECTS)
             raise CertificateError(f"The unit of a certificate must be one of {known}.")
         for release in self.releases:
             formula = release.mechanism.sensitivity.formula
@@ -440,7 +440,7 @@ class Certificate:
             self.verify()
         except CertificateError as error:
             return f"NO GUARANTEE: {error}"
-        why = _shown("; ".join(self.reasons)) or "the noise is not private"
+        why = shown("; ".join(self.reasons)) or "the noise is not private"
         return "the guarantee holds" if self.private else f"NO GUARANTEE: {why}"
 
     def to_dict(self) -> JSON:
@@ -524,73 +524,13 @@ class Certificate:
 
     def __str__(self) -> str:
         if not self.releases:
-            return f"{_shown(self.subject)}: no release, no guarantee"
-        return "\n".join(_shown(f"{name:<12} {text}".strip()) for name, text in self._lines())
+            return f"{shown(self.subject)}: no release, no guarantee"
+        return "\n".join(shown(f"{name:<12} {text}".strip()) for name, text in lines_of(self))
 
     def _repr_html_(self) -> str:
         """Return the same lines as a table, for notebooks."""
-        lines = self._lines() if self.releases else [(str(self), "")]
-        return html_table([_shown(name), _shown(text)] for name, text in lines)
-
-    def _lines(self) -> list[tuple[str, str]]:
-        """Return the claim, six lines in words, and the technical lines."""
-        verdict = self.verdict
-        holds = verdict == "the guarantee holds"
-        claim = f"epsilon = {self.epsilon:.6g}, delta = {self.delta:.3g}"
-        folds = any(r.folds > 1 for r in self.releases)
-        placed = "; its position is public" if folds and self.unit == "row" else ""
-        if "n_places" in self.public:
-            placed = f" (in tables of at most {self.public['n_places']} of them)"
-        protects = _PROTECTS.get(self.unit, _PROTECTS["row"])[self.neighbours] + placed
-        others = "units" if self.unit == "group" else "records"
-        guess = math.ceil(1000 * self.best_guess - 1e-9) / 10 if holds else 100.0
-        moves = [r.mechanism.sensitivity for r in self.releases]
-        found = dict.fromkeys(
-            QUANTITIES.get(move.formula, f"{release.label} ({move.formula})")
-            for move, release in zip(moves, self.releases, strict=True)
-        )
-        sensitivities = dict.fromkeys(f"{move.value:.6g} ({move.formula})" for move in moves)
-        return [
-            (f"{self.subject}:", f"{claim} ({verdict})"),
-            ("protects", protects),
-            (
-                "how strongly",
-                f"whoever knows all other {others} and two candidates for this one guesses right in at"
-                f" most {guess:g} % of cases; blind guesses are right in 50 %"
-                if holds
-                else "nothing is promised",
-            ),
-            ("released", f"{len(self.releases)} result(s) with noise: {'; '.join(found)}"),
-            (
-                "not released",
-                "any row, and any number that was computed from rows without noise"
-                if holds
-                else "nothing is promised",
-            ),
-            ("cost", f"{claim}, which add to those of every other release from these {others}"),
-            ("not covered", "; ".join(self.not_covered) or "nothing is stated"),
-            ("verify", "certificate.verify() or `dpkernel verify FILE` recomputes the claim"),
-            (
-                "noise",
-                "relative to what one record can change: "
-                + ", ".join(f"{r.title}: {_relative(r.mechanism)}" for r in self.releases),
-            ),
-            ("sensitivity", ", ".join(sensitivities)),
-            (
-                "arithmetic",
-                f"{self.sampler}, {self.generator};"
-                f" assumptions: {', '.join(self.assumptions) or 'none'}",
-            ),
-            ("why", self.reference),
-        ]
-
-
-def _relative(mechanism: Mechanism) -> str:
-    """Return the noise of a release as a multiple of what one record can change, if that is known."""
-    moved = mechanism.sensitivity.value
-    if mechanism.kind not in RELATIVE or not 0 < moved < math.inf:
-        return f"in units of its own, {mechanism.noise_scale:.4g}"
-    return f"{mechanism.noise_scale / moved:.3g}"
+        lines = lines_of(self) if self.releases else [(str(self), "")]
+        return html_table([shown(name), shown(text)] for name, text in lines)
 
 
 UNIT_RECORDS = ("near", "one", "mean", "mean loss", "mean gradient")
@@ -609,30 +549,6 @@ def of_places(public: Mapping[str, Any]) -> JSON:
     """Return the public values of a fit to a table of places, whose number of records is private."""
     rest = {name: value for name, value in public.items() if name not in ("n_rows", "n_units")}
     return {"n_places": public.get("n_rows", public.get("n_units")), **rest}
-
-
-def _shown(text: str) -> str:
-    """Return a foreign text safe for a terminal: invisible characters are written as escapes."""
-    return "".join(
-        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
-        for letter in text
-    )
-
-
-_PROTECTS = {
-    "row": {
-        Neighbours.REPLACE_ONE: "any one record, against replacing it (the number of rows is public)",
-        Neighbours.ZERO_OUT: "any one record, against blanking it (the number of rows is public)",
-        Neighbours.ADD_REMOVE: "any one record, against adding or removing it",
-    },
-    "group": {
-        Neighbours.REPLACE_ONE: "all rows of any one unit, against replacing them by any number of"
-        " others (the number of units is public, that of rows is not)",
-        Neighbours.ZERO_OUT: "all rows of any one unit, against blanking them (the number of units"
-        " is public, that of rows is not)",
-        Neighbours.ADD_REMOVE: "all rows of any one unit, against adding or removing them",
-    },
-}
 
 
 def _compose(releases: Sequence[Release]) -> PrivacyProfile:

@@ -12,10 +12,10 @@ from sklearn.model_selection import ParameterGrid, ParameterSampler
 
 from dpkernel.data.blocks import is_stream
 from dpkernel.data.cells import untouched
+from dpkernel.data.declared import interval_of
 from dpkernel.data.domain import Domain, Levels
 from dpkernel.data.labels import classes_of
 from dpkernel.data.tables import framed
-from dpkernel.estimators.base import interval_of
 from dpkernel.estimators.ridge import PrivateKernelRidge
 from dpkernel.foundations.errors import DataError, ParameterError, parameter_message
 from dpkernel.foundations.types import is_real

@@ -16,9 +16,9 @@ import numpy as np
 from sklearn.base import is_classifier
 
 from dpkernel.data.cells import Places, meanings, shape_of, untouched
+from dpkernel.data.declared import interval_of, pairs_of
 from dpkernel.data.domain import Domain, Interval, Intervals
 from dpkernel.data.tables import as_floats
-from dpkernel.estimators.base import interval_of, pairs_of
 from dpkernel.foundations.errors import DataError, ParameterError, parameter_message
 from dpkernel.foundations.types import Array, IntArray, Neighbours, is_real
 from dpkernel.privacy.sensitivity import Sensitivity, bounded_sum

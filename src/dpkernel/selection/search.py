@@ -14,8 +14,8 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from dpkernel.data.cells import take_rows
-from dpkernel.data.people import People
-from dpkernel.estimators.base import CountedClones, PrivateEstimator, _count_fit
+from dpkernel.estimators.base import PrivateEstimator
+from dpkernel.estimators.surroundings import CountedClones, count_fit
 from dpkernel.foundations.errors import DataError, ParameterError, parameter_message
 from dpkernel.foundations.types import Array, Budget, Neighbours, is_whole, no_add_remove
 from dpkernel.foundations.validation import Choice, Constraint, Kind, Real, Whole, check_parameters
@@ -340,7 +340,7 @@ class PrivateSearchCV(MetaEstimatorMixin, CountedClones):
         if groups is not None:
             in_memory(X, y, alike=False)
             opener = clone(self.estimator)
-            X, y, record = opener._people(X, y, People.of(groups), self.noise)
+            X, y, record = opener._records_of(X, y, groups, self.noise)
         X, y = in_memory(X, y)
         if self._strategy(candidates) == "free":
             return self._fit_free(X, y, budget, relation, candidates, record)
@@ -349,7 +349,7 @@ class PrivateSearchCV(MetaEstimatorMixin, CountedClones):
         assert mechanism is not None
         release = Release(LABEL, mechanism)
         ledger = self._book(relation)
-        _count_fit(self)
+        count_fit(self)
         source = self.noise.restarted() if isinstance(self.noise, SeededNoise) else self.noise
         spending = Plan.of(mechanism.profile(), LABEL)
         label = LABEL + (OF_PEOPLE if record else "")
@@ -415,7 +415,7 @@ class PrivateSearchCV(MetaEstimatorMixin, CountedClones):
         """Fit once, on folds, and compute the choice from the released matrices."""
         blank = partial(blank_table, self.estimator, n_columns=X.shape[1], like=(X, y))
         plan, _ = self._plan(X.shape[0], blank, budget, relation, candidates)
-        _count_fit(self)
+        count_fit(self)
         model, choices = self._free_model(budget, candidates)
         place = model._fit_choosing(X, y, choices, record)
         model.set_params(**candidates[place])

@@ -9,8 +9,7 @@ stage.py         one robust fit of the residuals, by objective perturbation
 posterior.py     one robust fit with the prior inside the problem
 kernel_choice.py families, scales and metric of the kernel, from released coefficients
 errors.py        quantiles of the errors, from the same histogram
-scale.py         how large the residuals are, from a noisy histogram
-calibration.py   the mean of the residuals, which removes a bias
+scale.py         how large the residuals are, from a noisy histogram, and their mean
 fitting.py       the parts one after the other, with a fixed kernel
 learning.py      the parts one after the other, with a learned kernel
 model.py         the estimator

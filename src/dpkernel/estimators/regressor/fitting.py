@@ -17,7 +17,7 @@ from dpkernel.data.weights import released_size, weight_column
 from dpkernel.estimators.base import FitPlan, Fitted, logger
 from dpkernel.estimators.progress import Parts
 from dpkernel.estimators.records import RecordPasses
-from dpkernel.estimators.regressor import calibration, inputs, location, scale
+from dpkernel.estimators.regressor import inputs, location, scale
 from dpkernel.estimators.regressor.budget_plan import BudgetPlan
 from dpkernel.estimators.regressor.errors import ErrorLaw
 from dpkernel.estimators.regressor.kernel_choice import KernelChoice
@@ -211,8 +211,8 @@ class Fitting(FitPlan):
             mechanism = self._mechanism("mean", column)
             (total,) = self._passes.sum(_sum_targets, column, mechanism.dimension == 2)
             noisy = mechanism.release(total, noise)
-            size = self._released(float(noisy[-1]) / calibration.STEPS)
-            unit = 1 / (calibration.STEPS * size)
+            size = self._released(float(noisy[-1]) / scale.STEPS)
+            unit = 1 / (scale.STEPS * size)
             value = float(noisy[0]) * unit
         coefficients, variances = np.zeros(n_outputs + 1), np.zeros(n_outputs + 1)
         coefficients[0] = min(max(value, -1.0), 1.0)
@@ -235,7 +235,7 @@ class Fitting(FitPlan):
         plan = self.plan
         assert plan is not None
         with self._part("location", column):
-            (counts,) = self._passes.sum(count_targets, column)
+            (counts,) = self._passes.sum(location.count_targets, column)
             mechanism = self._mechanism("location", column)
             noisy = mechanism.release(counts, noise)
             self._size = n = self._released(float(noisy.sum()))
@@ -293,14 +293,14 @@ class Fitting(FitPlan):
 
     def _calibrated(self, state: State, rows: RecordPasses, column: int, noise: Noise) -> State:
         assert self.plan is not None
-        clip, n = calibration.REACH * state.scale, self._size
+        clip, n = scale.REACH * state.scale, self._size
         mechanism = self._mechanism("calibration", column)
-        (total,) = rows.sum(calibration.sum_clipped, column, state.coefficients, clip)
-        unit = clip / (calibration.STEPS * n)
+        (total,) = rows.sum(scale.sum_clipped, column, state.coefficients, clip)
+        unit = clip / (scale.STEPS * n)
         shift = float(mechanism.release(total, noise)[0]) * unit
         spread = (mechanism.noise_scale * unit) ** 2 + state.scale**2 / n
         # clipped residuals pull the fit to a median; several stages leave little else to find
-        bias = self._skew * calibration.BIAS * state.scale if len(self.plan.stages) > 1 else 0.0
+        bias = self._skew * scale.BIAS * state.scale if len(self.plan.stages) > 1 else 0.0
         coefficients, variances = state.coefficients.copy(), state.variances.copy()
         unknown = variances[0] + bias**2
         share = unknown / (unknown + spread)
@@ -398,16 +398,11 @@ def _to_unit(
     return unit_inputs(X, domain, dtype), found
 
 
-def count_targets(X: Array, y: Array, column: int) -> Any:
-    """Return how many targets of a block are in each cell of the first histogram."""
-    return location.count_targets(y, column)
-
-
 def _sum_targets(X: Array, y: Array, column: int, counted: bool) -> Any:
     """Return the sum of the targets, followed by the sum of the weights if it is to be released."""
     zeros = np.zeros((len(y), 0))
-    (total,) = calibration.sum_clipped(zeros, y, column, np.zeros(1), 1.0)
+    (total,) = scale.sum_clipped(zeros, y, column, np.zeros(1), 1.0)
     if not counted:
         return (total,)
-    size = np.sum(np.trunc(y[:, -1] * calibration.STEPS).astype(np.int64))
+    size = np.sum(np.trunc(y[:, -1] * scale.STEPS).astype(np.int64))
     return (np.append(total, size),)

@@ -24,7 +24,6 @@ from dpkernel.estimators.regressor.errors import ErrorLaw
 from dpkernel.estimators.regressor.fitting import (
     Fitting,
     column_sizes,
-    count_targets,
 )
 from dpkernel.estimators.regressor.kernel_choice import (
     FIRST_COMPONENTS,
@@ -61,7 +60,7 @@ class LearnedFitting(Fitting):
         assert plan is not None
         law = self._input_law(noise)
         with self._part("location"):
-            (counts,) = self._passes.sum(count_targets, 0)
+            (counts,) = self._passes.sum(location.count_targets, 0)
             mechanism = self._mechanism("location", 0)
             noisy = mechanism.release(counts, noise)
             n = self._released(float(noisy.sum()))

@@ -21,7 +21,7 @@ _MOST_SKEW = 0.995  # the skewness of half a normal law
 _TOO_NARROW = 3.0  # a fit this many times narrower than the counts is rejected
 
 
-def count_targets(y: Array, column: int) -> tuple[Array]:
+def count_targets(X: Array, y: Array, column: int) -> tuple[Array]:
     """Return the weights of the targets in [-1, 1] that are in each cell, without rounding."""
     cells = np.minimum((y[:, column] + 1) * (CELLS / 2), CELLS - 1).astype(np.int64)
     return (weighted_counts(cells, y[:, -1], CELLS),)

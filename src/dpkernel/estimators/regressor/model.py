@@ -10,9 +10,10 @@ import numpy as np
 from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
+from dpkernel.data.declared import interval_of
 from dpkernel.data.domain import Domain, Interval
 from dpkernel.data.sources import Source, open_source
-from dpkernel.estimators.base import FitPlan, Fitted, interval_of
+from dpkernel.estimators.base import FitPlan, Fitted
 from dpkernel.estimators.feature_choice import is_auto
 from dpkernel.estimators.kernel_model import KernelModel
 from dpkernel.estimators.regressor.budget_plan import MOST_LEARNING_INPUTS, BudgetPlan
@@ -22,7 +23,6 @@ from dpkernel.estimators.regressor.learning import LearnedFitting
 from dpkernel.foundations.errors import CertificateError, ParameterError, parameter_message
 from dpkernel.foundations.types import JSON, Array, Budget, Neighbours
 from dpkernel.foundations.validation import Choice, Constraint, Kind, Real, Whole
-from dpkernel.models.features import WhitenedFeatures
 from dpkernel.models.kernels import REGISTRY as KERNELS
 from dpkernel.models.kernels import Kernel, kernel_from_dict
 from dpkernel.privacy.certificate import Certificate
@@ -178,38 +178,6 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(
-        self,
-        X: Any,
-        y: Any = None,
-        groups: Any = None,
-        sample_weight: Any = None,
-        resume: Any = None,
-    ) -> PrivateKernelRegressor:
-        """Release the parts one after the other and build the model.
-
-        Nothing is spent if an argument or the data are refused.
-
-        Parameters
-        ----------
-        X : array, sparse matrix, data frame, Dask array or data frame, torch tensor, or BlockStream
-            It is read several times, so a ``BlockStream`` needs a function that starts it again.
-        y : array of shape (n,) or (n, targets)
-            Several targets share the budget.
-        groups : array of n ids or People, optional
-            The person to whom each row belongs. A person with all their rows is then protected
-            instead of a single row, and only the number of people is public; see ``People``.
-        sample_weight : array of n numbers in (0, 1], optional
-            How much each row counts. It needs a table in memory, and no ``groups``. A weight must be
-            public or follow from its own row alone: weights that were computed from several rows,
-            such as one divided by the number of rows of a class, are a release without noise.
-        resume : path, optional
-            A file from which an interrupted fit goes on, for what was already paid. It is made where
-            there is none, and is as secret as the table until the fit has ended; see
-            ``privacy.resume``. It needs one more pass over the table.
-        """
-        return self._fit(X, y, groups, sample_weight, resume)
-
     _places = True
 
     def _open_table(self, X: Any, y: Any) -> Source:
@@ -218,9 +186,17 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
 
     def _make_plan(self, table: Source, budget: Budget, relation: Neighbours) -> FitPlan:
         target = interval_of(self.y_bounds, self.bounds, type(self).__name__)
-        domain = self._box(self._resolve_domain(table, target))
+        domain = self._resolve_domain(table, target)
+        if domain.columns is None:
+            raise ParameterError(
+                f"{type(self).__name__} needs 'bounds', the publicly known range of the columns, for"
+                " example bounds=(0, 100) or bounds=([0, 0], [100, 9])."
+            )
         sizes, plan = self._sizes(table.n_rows, domain, table.target_shape, budget)
-        setting = (table, domain, target, sizes, plan, budget, relation, self._unbuilt(sizes))
+        given = {"kernel": self.kernel, "length_scale": self.length_scale}
+        own = {name: value for name, value in given.items() if not is_auto(value)}
+        features = sizes.box_features(self.random_state, **own)
+        setting = (table, domain, target, sizes, plan, budget, relation, features)
         kind = LearnedFitting if plan is not None and plan.adapts else Fitting
         return kind(*setting, verbose=self.verbose)
 
@@ -238,14 +214,6 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
             self.relevant_directions_ = [
                 (float(share), np.array(direction)) for share, direction in found["directions"]
             ]
-
-    def _box(self, domain: Domain) -> Domain:
-        if domain.columns is None:
-            raise ParameterError(
-                f"{type(self).__name__} needs 'bounds', the publicly known range of the columns, for"
-                " example bounds=(0, 100) or bounds=([0, 0], [100, 9])."
-            )
-        return domain
 
     def _sizes(
         self, n_rows: int, domain: Domain, target_shape: tuple[int, ...], budget: Budget
@@ -271,11 +239,6 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
                 parameter_message(type(self).__name__, "budget_plan", allowed, got)
             )
         return self.budget_plan.filled()
-
-    def _unbuilt(self, sizes: Sizes) -> WhitenedFeatures:
-        given = {"kernel": self.kernel, "length_scale": self.length_scale}
-        own = {name: value for name, value in given.items() if not is_auto(value)}
-        return sizes.box_features(self.random_state, **own)
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """Return predictions inside ``y_bounds``, and with ``return_std`` their standard deviations.

@@ -29,7 +29,6 @@ from dpkernel.estimators.regressor.columns import nearest_law
 from dpkernel.estimators.regressor.fitting import (
     Fitting,
     Sizes,
-    count_targets,
     learned_numbers,
 )
 from dpkernel.estimators.regressor.kernel_choice import SAMPLE, mixture_prior
@@ -112,7 +111,9 @@ class QuantileFitting(LearnedFitting):
         if self.plan is None:
             features = self._for_the_box
             coefficients = np.zeros((features.n_outputs + 1, len(self._quantiles)))
-            coefficients[0] = self._levels_of(self._passes, count_targets, (0,), noise, "location")
+            coefficients[0] = self._levels_of(
+                self._passes, location.count_targets, (0,), noise, "location"
+            )
         else:
             features, (centre,) = self._states(noise)
             coefficients = self._around(features, centre, noise)
@@ -229,4 +230,5 @@ def _count_standardised(features: Array, y: Array, centre: Array, spread: Array)
     """Return how many residuals, divided by the spread of their rows, are in each cell."""
     sizes = np.maximum(spread[0] + features @ spread[1:], _LEAST * spread[0])
     numbers = np.nan_to_num(_residuals(features, y, centre) / (_REACH * sizes), nan=0.0)
-    return location.count_targets(np.column_stack([np.clip(numbers, -1.0, 1.0), y[:, -1]]), 0)
+    found = np.column_stack([np.clip(numbers, -1.0, 1.0), y[:, -1]])
+    return location.count_targets(features, found, 0)

@@ -16,6 +16,7 @@ from dpkernel.estimators.base import FitPlan, Fitted, logger
 from dpkernel.estimators.kernel_model import KernelModel
 from dpkernel.estimators.loss_choice import named_loss
 from dpkernel.estimators.objective_model import auto_size
+from dpkernel.estimators.opening import Order
 from dpkernel.estimators.records import ROW_BOUND, RecordRecipe, Targets
 from dpkernel.estimators.sgd.fits import GradientFit, OutputFit
 from dpkernel.estimators.sgd.plan import SGDSetting
@@ -26,7 +27,7 @@ from dpkernel.foundations.types import JSON, Array, Budget, Neighbours
 from dpkernel.foundations.validation import Choice, Constraint, Kind, Real, Whole
 from dpkernel.models.losses import Loss, loss_from_dict
 from dpkernel.privacy.certificate import Release
-from dpkernel.privacy.noise import Noise, secret_order
+from dpkernel.privacy.noise import Noise
 from dpkernel.solvers.sgd_presets import PRESETS, Preset
 
 _OUTPUT_ORDERS = ("auto", "shuffle", "fixed", "replacement")
@@ -85,18 +86,16 @@ class SGDModel(KernelModel):
             )
         return budget, relation
 
-    def _open_people(self, X: Any, y: Any, people: People) -> tuple[Any, str]:
+    def _open_people(self, X: Any, y: Any, people: People, order: Order) -> tuple[Any, str]:
         if people.record != "all":
-            return super()._open_people(X, y, people)
+            return super()._open_people(X, y, people, order)
         if self.perturbation != "gradient":
             raise ParameterError(
                 "People(ids, record='all') needs perturbation='gradient': the mean gradient of a person"
                 " is short, and noise on gradients needs no more. Use record='near' or record='one' with"
                 " perturbation='output'."
             )
-        return open_slots(
-            self, X, y, people.ids, secret_order(self._order_noise())
-        ), "mean gradient"
+        return open_slots(self, X, y, people.ids, order), "mean gradient"
 
     @property
     def n_iter_(self) -> int:

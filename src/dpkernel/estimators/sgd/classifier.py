@@ -174,38 +174,6 @@ class PrivateSGDClassifier(LabelModel, SGDModel):
         self.accept = accept
         self.verbose = verbose
 
-    def fit(
-        self,
-        X: Any,
-        y: Any = None,
-        groups: Any = None,
-        sample_weight: Any = None,
-        resume: Any = None,
-    ) -> PrivateSGDClassifier:
-        """Run SGD on (X, y) and release the model.
-
-        Nothing is spent if an argument or the data are refused.
-
-        Parameters
-        ----------
-        X : array, sparse matrix, data frame, Dask array or data frame, torch tensor, or BlockStream
-            It is read several times, so a ``BlockStream`` needs a function that starts it again.
-        y : array of shape (n,)
-            Labels, all of which are in ``classes``.
-        groups : array of n ids or People, optional
-            The person to whom each row belongs. A person with all their rows is then protected
-            instead of a single row, and only the number of people is public; see ``People``.
-        sample_weight : array of n numbers in (0, 1], optional
-            How much each row counts. It needs a table in memory, and no ``groups``. A weight must be
-            public or follow from its own row alone: weights that were computed from several rows,
-            such as one divided by the number of rows of a class, are a release without noise.
-        resume : path, optional
-            A file from which an interrupted fit goes on, for what was already paid. It is made where
-            there is none, and is as secret as the table until the fit has ended; see
-            ``privacy.resume``. It needs one more pass over the table.
-        """
-        return self._fit(X, y, groups, sample_weight, resume)
-
     def _open_table(self, X: Any, y: Any) -> Source:
         levels = self._problem().target  # refuses bad parameters before data
         assert isinstance(levels, Levels)

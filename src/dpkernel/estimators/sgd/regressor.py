@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.base import MultiOutputMixin, RegressorMixin
 
+from dpkernel.data.declared import interval_of
 from dpkernel.data.domain import Domain, Interval
 from dpkernel.data.people import RECORDS
 from dpkernel.data.sources import Source, open_source
-from dpkernel.estimators.base import interval_of
-from dpkernel.estimators.robust import unit_targets
+from dpkernel.estimators.robust_model import unit_targets
 from dpkernel.estimators.sgd.base import SGDModel, SGDProblem
 from dpkernel.foundations.types import JSON, Array, Neighbours
 from dpkernel.foundations.validation import Kind
@@ -196,38 +196,6 @@ class PrivateSGDRegressor(RegressorMixin, MultiOutputMixin, SGDModel):
         self.random_state = random_state
         self.accept = accept
         self.verbose = verbose
-
-    def fit(
-        self,
-        X: Any,
-        y: Any = None,
-        groups: Any = None,
-        sample_weight: Any = None,
-        resume: Any = None,
-    ) -> PrivateSGDRegressor:
-        """Run SGD on (X, y) and release the model.
-
-        Nothing is spent if an argument or the data are refused.
-
-        Parameters
-        ----------
-        X : array, sparse matrix, data frame, Dask array or data frame, torch tensor, or BlockStream
-            It is read several times, so a ``BlockStream`` needs a function that starts it again.
-        y : array of shape (n,) or (n, targets)
-            Several targets share the budget.
-        groups : array of n ids or People, optional
-            The person to whom each row belongs. A person with all their rows is then protected
-            instead of a single row, and only the number of people is public; see ``People``.
-        sample_weight : array of n numbers in (0, 1], optional
-            How much each row counts. It needs a table in memory, and no ``groups``. A weight must be
-            public or follow from its own row alone: weights that were computed from several rows,
-            such as one divided by the number of rows of a class, are a release without noise.
-        resume : path, optional
-            A file from which an interrupted fit goes on, for what was already paid. It is made where
-            there is none, and is as secret as the table until the fit has ended; see
-            ``privacy.resume``. It needs one more pass over the table.
-        """
-        return self._fit(X, y, groups, sample_weight, resume)
 
     def _open_table(self, X: Any, y: Any) -> Source:
         self._problem()  # refuses bad parameters before it looks at the data

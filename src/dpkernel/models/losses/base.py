@@ -170,10 +170,29 @@ class ResidualLoss(Loss):
         return float(np.abs(self._slope(np.array([-float(c), float(c)]))).max())
 
 
-def power_bend(short: Array, q: float) -> Array:
-    """Return q (q - 1) short^(q - 2), bounded by 1e12 near 0."""
-    if q == 1:
-        return np.zeros_like(short)
-    floor = 1e12 ** (1 / min(q - 2, -1e-3))
-    bend: Array = q * (q - 1) * np.maximum(np.abs(short), floor) ** (q - 2)
-    return bend
+@dataclass(frozen=True)
+class PowerLoss(Loss):
+    """A power of a piecewise linear loss, with an exponent 1 <= q <= 2."""
+
+    q: float = 1.5
+
+    def __post_init__(self) -> None:
+        self._require("q", 1.0, 2.0, closed=True)
+
+    @property
+    def lipschitz(self) -> float:
+        """The largest slope: 1 for q = 1, infinite for q > 1."""
+        return 1.0 if self.q == 1 else math.inf
+
+    @property
+    def smoothness(self) -> float:
+        """The largest curvature: 2 for q = 2, infinite otherwise."""
+        return 2.0 if self.q == 2 else math.inf
+
+    def _power_bend(self, short: Array) -> Array:
+        """Return q (q - 1) short^(q - 2), bounded by 1e12 near 0."""
+        if self.q == 1:
+            return np.zeros_like(short)
+        floor = 1e12 ** (1 / min(self.q - 2, -1e-3))
+        bend: Array = self.q * (self.q - 1) * np.maximum(np.abs(short), floor) ** (self.q - 2)
+        return bend

@@ -11,7 +11,7 @@ from scipy.special import expit
 
 from dpkernel.foundations.types import Array
 from dpkernel.models.losses import slope
-from dpkernel.models.losses.base import TINY, MarginLoss, power_bend, register
+from dpkernel.models.losses.base import TINY, MarginLoss, PowerLoss, register
 
 
 @register
@@ -290,7 +290,7 @@ class Hinge(MarginLoss):
 
 @register
 @dataclass(frozen=True)
-class PowerHinge(MarginLoss):
+class PowerHinge(PowerLoss, MarginLoss):
     """Power of the hinge loss, max(0, 1 - u)^q with 1 <= q <= 2.
 
     Parameters
@@ -310,20 +310,6 @@ class PowerHinge(MarginLoss):
     """
 
     kind: ClassVar[str] = "power_hinge"
-    q: float = 1.5
-
-    def __post_init__(self) -> None:
-        self._require("q", 1.0, 2.0, closed=True)
-
-    @property
-    def lipschitz(self) -> float:
-        """The largest slope: 1 for q = 1, infinite for q > 1."""
-        return 1.0 if self.q == 1 else math.inf
-
-    @property
-    def smoothness(self) -> float:
-        """The largest curvature: 2 for q = 2, infinite otherwise."""
-        return 2.0 if self.q == 2 else math.inf
 
     @property
     def form(self) -> slope.Form:
@@ -342,4 +328,4 @@ class PowerHinge(MarginLoss):
         return np.where(short > 0, -self.q * short ** (self.q - 1), 0.0)
 
     def _bend(self, u: Array) -> Array:
-        return np.where(u < 1.0, power_bend(1.0 - u, self.q), 0.0)
+        return np.where(u < 1.0, self._power_bend(1.0 - u), 0.0)

@@ -10,7 +10,7 @@ import numpy as np
 
 from dpkernel.foundations.types import Array
 from dpkernel.models.losses import slope
-from dpkernel.models.losses.base import TINY, ResidualLoss, power_bend, register
+from dpkernel.models.losses.base import TINY, PowerLoss, ResidualLoss, register
 
 
 @register
@@ -375,7 +375,7 @@ class SmoothedInsensitive(ResidualLoss):
 
 @register
 @dataclass(frozen=True)
-class PowerAbsolute(ResidualLoss):
+class PowerAbsolute(PowerLoss, ResidualLoss):
     """Power of the absolute residual, ``|r|^q`` with 1 <= q <= 2.
 
     Parameters
@@ -395,20 +395,6 @@ class PowerAbsolute(ResidualLoss):
     """
 
     kind: ClassVar[str] = "power_absolute"
-    q: float = 1.5
-
-    def __post_init__(self) -> None:
-        self._require("q", 1.0, 2.0, closed=True)
-
-    @property
-    def lipschitz(self) -> float:
-        """The largest slope: 1 for q = 1, infinite for q > 1."""
-        return 1.0 if self.q == 1 else math.inf
-
-    @property
-    def smoothness(self) -> float:
-        """The largest curvature: 2 for q = 2, infinite otherwise."""
-        return 2.0 if self.q == 2 else math.inf
 
     @property
     def form(self) -> slope.Form:
@@ -426,4 +412,4 @@ class PowerAbsolute(ResidualLoss):
         return np.sign(r) * self.q * np.abs(r) ** (self.q - 1)
 
     def _bend(self, r: Array) -> Array:
-        return power_bend(np.abs(r), self.q)
+        return self._power_bend(np.abs(r))

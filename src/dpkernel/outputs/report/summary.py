@@ -9,6 +9,7 @@ from dpkernel.outputs.report.markup import Html, cut, number, tag
 from dpkernel.outputs.report.quality import Figure
 from dpkernel.outputs.report.sections import facts, sentence, verdict_box
 from dpkernel.privacy.certificate import Certificate
+from dpkernel.privacy.certificate_text import lines_of
 from dpkernel.privacy.ledger import Ledger
 from dpkernel.selection.score import PrivateScore
 
@@ -29,7 +30,7 @@ def summary(
     ledger: Ledger | None,
 ) -> Html:
     """Return the guarantee, the quality, what the model looks at and the budget, in short."""
-    told = dict(certificate._lines()) if certificate.releases else {}
+    told = dict(lines_of(certificate)) if certificate.releases else {}
     entries = [(name, sentence(told[name])) for name in _IN_WORDS if name in told]
     scored = [Figure(s.metric, name, s.value, s.low, s.high) for name, s in scores.items()]
     quality = [_quality(f) for f in [*scored, *figures][:_MOST]]

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from scipy.stats import qmc
 
+from dpkernel.data.declared import resolve_domain
 from dpkernel.data.domain import Column, Domain, Interval, Levels
-from dpkernel.estimators.base import resolve_domain
 from dpkernel.estimators.curator import PrivateCurator
 from dpkernel.estimators.regressor.kernel_choice import relevance_of as shares_by_column
 from dpkernel.foundations.errors import DPKernelError

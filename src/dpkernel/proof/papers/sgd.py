@@ -19,6 +19,7 @@ from sklearn.base import clone
 
 from dpkernel.data.blocks import dense_rows
 from dpkernel.data.domain import clip_rows
+from dpkernel.data.sources import training_data
 from dpkernel.estimators.base import PrivateEstimator
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import Array, Budget, IntArray, Neighbours
@@ -196,17 +197,21 @@ class PublishedSGD(PrivateEstimator):
     def _loss(self) -> Loss:
         """Return the loss."""
 
+    def _encoding(self) -> Callable[[Any], Array] | None:
+        """Return what turns labels into -1 and 1, or None if targets are numbers."""
+        return None
+
     def fit(self, X: Any, y: Any) -> Any:
         """Run the algorithm on (X, y), and return the estimator."""
         self._check_parameters()
-        X, y = self._check_training_data(X, y)
+        X, y, columns = training_data(self, X, y, encode=self._encoding())
         features = self._feature_map(X.shape[1])
         Z = clip_rows(features.transform_block(_dense(X)), features.row_norm_bound)
         loss = self._loss()
         if not loss.labels:
             y = np.clip(y, -self._bound, self._bound)
         self._run(Z, y, features)
-        self._set_columns()
+        columns.set_on(self)
         self.feature_map_ = features
         return self
 

@@ -18,6 +18,7 @@ import numpy as np
 from sklearn.base import RegressorMixin
 
 from dpkernel.data.domain import clip_rows
+from dpkernel.data.sources import training_data
 from dpkernel.estimators.base import PrivateEstimator
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import Array, Budget, Neighbours
@@ -203,7 +204,7 @@ class PublishedCanonicalEstimator(RegressorMixin, PrivateEstimator):
         """Release the noisy coefficients of (X, y). Nothing is spent if the data are refused."""
         budget, _ = self._check_parameters()
         low, high = self._box()
-        X, y = self._check_training_data(X, y)
+        X, y, columns = training_data(self, X, y)
         unit = np.clip((dense(X) - low) / (high - low) * 2 - 1, -1, 1)
         printed = self._printed(len(y))
         features = CosineSystem(printed.n_coefficients).build(unit.shape[1])
@@ -222,7 +223,7 @@ class PublishedCanonicalEstimator(RegressorMixin, PrivateEstimator):
             "printed": asdict(printed),
         }
         self.certificate_ = self._certificate(releases, noise, budget, public)
-        self._set_columns()
+        columns.set_on(self)
         return self
 
     def predict(self, X: Any) -> Array:

@@ -16,6 +16,7 @@ from sklearn.utils import ClassifierTags, RegressorTags
 from dpkernel.data.blocks import dense_rows
 from dpkernel.data.domain import Level, Levels
 from dpkernel.data.labels import label_codes
+from dpkernel.data.sources import training_data
 from dpkernel.estimators.base import PrivateEstimator
 from dpkernel.foundations.errors import LedgerError, ParameterError, parameter_message
 from dpkernel.foundations.types import Array, Budget, Neighbours
@@ -77,9 +78,9 @@ class PublishedModel(PrivateEstimator):
         """Return the predictions for these values of f~."""
         return scores
 
-    def _check_training_data(self, X: Any, y: Any, **options: Any) -> tuple[Array, Array]:
-        X, y = super()._check_training_data(X, y, **options)
-        self._set_columns()
+    def _rows_to_train(self, X: Any, y: Any, **options: Any) -> tuple[Array, Array]:
+        X, y, columns = training_data(self, X, y, **options)
+        columns.set_on(self)
         return dense(X), y
 
     def _check_new_data(self, X: Any) -> Array:
@@ -147,7 +148,7 @@ class Published(PublishedModel):
         columns. ``coef_`` then belongs to such rows, and ``predict`` can't be used.
         """
         self._check_parameters()
-        Z, y = self._check_training_data(Z, y)
+        Z, y = self._rows_to_train(Z, y)
         if Z.shape[1] != self.n_features:
             raise ParameterError(
                 parameter_message(
@@ -217,10 +218,10 @@ class WithLoss(PublishedModel):
         """The declared classes as plain values."""
         return tuple(v.item() if isinstance(v, np.generic) else v for v in self.classes)
 
-    def _check_training_data(self, X: Any, y: Any, **options: Any) -> tuple[Array, Array]:
+    def _rows_to_train(self, X: Any, y: Any, **options: Any) -> tuple[Array, Array]:
         if self._resolve_loss().labels:
             options["encode"] = lambda found: 2 * label_codes(found, Levels(self._labels)) - 1
-        return super()._check_training_data(X, y, **options)
+        return super()._rows_to_train(X, y, **options)
 
     def _set_classes(self, loss: Loss) -> dict[str, Any]:
         """Set ``classes_`` if the loss classifies, and return what a certificate says about them."""

@@ -74,7 +74,7 @@ class OnProjection(Published):
     def _fit_scores(self, X: Any, y: Any, X_test: Any) -> Array:
         """Return f~ at the rows of ``X_test``."""
         self._check_parameters()
-        X, y = self._check_training_data(X, y)
+        X, y = self._rows_to_train(X, y)
         table = checked_table(self, X_test, sparse_too=True, reset=False)
         X_test = dense(table)
         self._refuse_a_ceiling()
@@ -119,7 +119,7 @@ class OnFourierFeatures(Published):
     def fit(self, X: Any, y: Any) -> Any:
         """Run the algorithm on (X, y), and return the estimator."""
         self._check_parameters()
-        X, y = self._check_training_data(X, y)
+        X, y = self._rows_to_train(X, y)
         self._refuse_a_ceiling()
         return self._release(self._map(X), y)
 

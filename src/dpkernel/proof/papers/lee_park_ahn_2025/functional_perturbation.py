@@ -119,7 +119,7 @@ class PublishedAlgorithm5(Predictor):
     def fit(self, X: Any, y: Any) -> PublishedAlgorithm5:
         """Run the algorithm on (X, y), and return the estimator."""
         self._check_parameters()
-        X, y = self._check_training_data(X, y)
+        X, y = self._rows_to_train(X, y)
         if not len(X) <= _MOST_ROWS:
             raise DataError(f"PublishedAlgorithm5 takes at most {_MOST_ROWS} rows.")
         self._refuse_a_ceiling()

@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.base import RegressorMixin
 
 from dpkernel.data.blocks import dense_rows
+from dpkernel.data.sources import training_data
 from dpkernel.estimators.base import PrivateEstimator
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import Array, Neighbours
@@ -124,7 +125,7 @@ class PublishedSketchedERM(RegressorMixin, PrivateEstimator):
         """Run the algorithm on (X, y). Nothing is protected, and no ledger is used."""
         owner = type(self).__name__
         check_parameters(owner, self.get_params(deep=False), self._constraints)
-        X, y = self._check_training_data(X, y)
+        X, y, found = training_data(self, X, y)
         X = dense_rows(X, slice(None))
         n, X = len(y), self._inside(X)
         matrix = self._kernel(X)
@@ -148,7 +149,7 @@ class PublishedSketchedERM(RegressorMixin, PrivateEstimator):
         )
         self.coef_, self._inputs = fit.coefficients, X
         self.certificate_ = self._certificate(n, X.shape[1])
-        self._set_columns()
+        found.set_on(self)
         return self
 
     def predict(self, X: Any) -> Array:

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpkernel.data.blocks import dense_rows
+from dpkernel.data.sources import training_data
 from dpkernel.estimators.base import PrivateEstimator
 from dpkernel.foundations.errors import DataError, LedgerError, ParameterError, parameter_message
 from dpkernel.foundations.types import Array, Neighbours
@@ -142,7 +143,7 @@ class PublishedPerturbedRisk(PrivateEstimator):
                 "PublishedPerturbedRisk has no guarantee that a ceiling could count, because it adds"
                 " one number to a function. Pass a ledger without a budget, or none. Nothing was spent."
             )
-        X, y = self._check_training_data(X, y)
+        X, y, columns = training_data(self, X, y)
         X = dense_rows(X, slice(None))
         y = self._targets(y)
         if not len(y) <= _MOST_ROWS:
@@ -159,7 +160,7 @@ class PublishedPerturbedRisk(PrivateEstimator):
         alpha = self._coefficients(kernel, kappa, X, y, strength)
         releases = [Release("b", mechanism)]
         noise = self._spend(releases, budget)
-        self._set_columns()
+        columns.set_on(self)
         self._function = kernel, X, alpha
         self._b = float(mechanism.release(np.zeros(1), noise)[0])
         issued = Certificate.issue(

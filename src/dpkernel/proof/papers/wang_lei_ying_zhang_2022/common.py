@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any, ClassVar
 
@@ -70,10 +70,10 @@ class HolderSGD(PublishedSGD):
                 raise self._refused("classes", allowed, type(self.classes).__name__, advice)
         return super()._check_parameters()
 
-    def _check_training_data(self, X: Any, y: Any, **options: Any) -> tuple[Any, Array]:
-        if self._loss().labels:
-            options["encode"] = lambda found: 2 * label_codes(found, Levels(self._labels)) - 1
-        return super()._check_training_data(X, y, **options)
+    def _encoding(self) -> Callable[[Any], Array] | None:
+        if not self._loss().labels:
+            return None
+        return lambda found: 2 * label_codes(found, Levels(self._labels)) - 1
 
     def _constants(self, kappa: float) -> HolderConstants:
         return HolderConstants.of(self._loss(), kappa=kappa, target_bound=self._bound)

@@ -1,0 +1,112 @@
+"""Regression with a loss of bounded slope: bounded targets, and one fit for several losses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from sklearn.base import MultiOutputMixin, RegressorMixin
+
+from dpkernel.data.declared import interval_of
+from dpkernel.data.domain import Domain, Interval, Intervals
+from dpkernel.data.sources import Source, open_source
+from dpkernel.estimators.objective_model import ObjectiveModel, Problems, Task
+from dpkernel.estimators.records import Targets
+from dpkernel.foundations.errors import ParameterError, parameter_message
+from dpkernel.foundations.types import JSON, Array
+
+_SIGNAL = 0.5  # the variance that we assume for a good prediction, with y in [-1, 1]
+
+
+@dataclass(frozen=True)
+class UnitTarget(Targets):
+    """The target, clipped to its declared range and scaled to [-1, 1].
+
+    ``place`` is the column of one of several targets.
+    """
+
+    interval: Interval
+    place: int | None = None
+
+    def of(self, y: Array) -> tuple[Array, Array | None]:
+        """Return targets in [-1, 1]."""
+        return self.interval.to_unit(y if self.place is None else y[:, self.place]), None
+
+
+def unit_targets(target: Interval, target_shape: tuple[int, ...]) -> tuple[UnitTarget, ...]:
+    """Return a view of each target, scaled to its own range."""
+    if isinstance(target, Intervals):  # also if the shape is not known yet
+        return tuple(UnitTarget(part, place) for place, part in enumerate(target.parts))
+    if not target_shape:
+        return (UnitTarget(target),)
+    return tuple(UnitTarget(target, place) for place in range(target_shape[0]))
+
+
+class RobustModel(RegressorMixin, MultiOutputMixin, ObjectiveModel):
+    """Base class of the regressors here: bounded targets, and one fit for several losses."""
+
+    y_bounds: Any
+    _in_units: ClassVar[
+        tuple[str, ...]
+    ] = ()  # parameters of the loss that users state in units of y
+    l1: float = 0.0
+
+    def _open_table(self, X: Any, y: Any) -> Source:
+        self._problems()  # refuses bad parameters before it looks at the data
+        return open_source(self, X, y, again=True, several=self._single)
+
+    def _problems(self, target_shape: tuple[int, ...] = ()) -> Problems:
+        target = interval_of(self.y_bounds, self.bounds, type(self).__name__)
+        views = unit_targets(target, target_shape)
+        tasks = [task for view in views for task in self._tasks(view)]
+        if len(views) > 1 and len({loss for _, loss, _ in tasks}) > 1:
+            tasks = [(f"{name}, target {j}", *rest) for j, (name, *rest) in enumerate(tasks, 1)]  # type: ignore[misc]
+        return Problems(
+            target,
+            tuple(tasks),
+            signal=_SIGNAL,
+            solver=self.solver,
+            ridge=self._ridge,
+            accept=tuple(self.accept),
+            single=self._single and not target_shape,
+            l1=float(self.l1),
+        )
+
+    @property
+    def _single(self) -> bool:
+        """Whether there is one problem per target."""
+        return True
+
+    def _tasks(self, view: UnitTarget) -> list[Task]:
+        """Return the problems of one target."""
+        raise NotImplementedError
+
+    def _in_units_of(self, name: str, auto: float, target: Interval) -> float:
+        """Convert the parameter ``name`` from units of y to units of half the declared range."""
+        given = getattr(self, name)
+        scaled = 2 * auto if given == "auto" else float(given) / target.half_width
+        if not 1e-6 <= scaled <= 1e6:
+            allowed = "'auto', or between 1e-6 and 1e6 times half the declared range of y"
+            raise ParameterError(parameter_message(type(self).__name__, name, allowed, given))
+        return scaled
+
+    @classmethod
+    def _saved_parameters(cls, header: JSON, domain: Domain) -> dict[str, Any]:
+        assert isinstance(domain.target, Interval)
+        found = {**super()._saved_parameters(header, domain), "y_bounds": domain.target}
+        losses = header["certificate"]["public"].get("losses")
+        if losses is None or isinstance(domain.target, Intervals):
+            return found  # the file has what was given
+        half = domain.target.half_width
+        return {**found, **{name: losses[0][name] * half for name in cls._in_units}}
+
+    def predict(self, X: Any) -> Array:
+        """Return predictions inside ``y_bounds``."""
+        scores = np.clip(self._linear(X), -1.0, 1.0)
+        return np.asarray(self._domain.target.from_unit(scores))  # type: ignore[union-attr]
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.regressor_tags.poor_score = True
+        return tags
