@@ -225,7 +225,8 @@ class PrivateEstimator(TableOpener, CountedClones):
         table = draft._opened(X, y, None, None, relation, draft.noise).table
 
         def make(smaller: Budget) -> FitPlan:
-            return draft._make_plan(table, smaller, relation)
+            plan: FitPlan = draft._make_plan(table, smaller, relation)
+            return plan
 
         beside = self._beside
         plan = make(budget) if beside is None else beside.joined(make, budget, relation)
