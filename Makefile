@@ -5,10 +5,11 @@ VENV ?= .venv
 OLDEST ?= .venv-oldest
 RELEASE ?= .venv-release
 BIN := $(VENV)/bin
-# two workers with one BLAS thread each: more threads than cores only wait for each other
+# two workers with one BLAS thread each: more threads than cores only wait for each other; one worker runs
+# all tests of a file, which share what is dear (but the slow tests of a file take hours)
 TEST := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1
 
-.PHONY: help demo test test-slow coverage test-oldest torch test-torch check docs bench guard bench-accuracy rivals audit audit-long audit-diffprivlib mutants trace reproduce tables gallery report-picture lock clean front-door release-check
+.PHONY: help demo test test-slow coverage test-oldest torch test-torch check style types docs bench guard bench-accuracy rivals audit audit-long audit-diffprivlib mutants trace reproduce tables gallery report-picture lock clean front-door release-check
 
 help:
 	@echo "make demo         a CSV of patients to a private model, its report and an audit; results in demo/"
@@ -47,13 +48,13 @@ demo: $(VENV)/.installed
 	$(BIN)/dpkernel demo --out demo
 
 test: $(VENV)/.installed
-	$(TEST) $(BIN)/python -m pytest -n 2 --dist loadgroup -q
+	$(TEST) $(BIN)/python -m pytest -n 2 --dist loadfile -q
 
 test-slow: $(VENV)/.installed
-	$(TEST) $(BIN)/python -m pytest -n 2 --dist loadgroup -q -m "slow or not slow"
+	$(TEST) $(BIN)/python -m pytest -n 2 -q -m "slow or not slow"
 
 coverage: $(VENV)/.installed
-	$(TEST) $(BIN)/python -m pytest -n 2 --dist loadgroup -q --cov --cov-report=term:skip-covered --cov-report=html
+	$(TEST) $(BIN)/python -m pytest -n 2 --dist loadfile -q --cov --cov-report=term:skip-covered --cov-report=html
 
 $(OLDEST)/.installed: pyproject.toml constraints-oldest.txt
 	$(PYTHON) -m venv $(OLDEST)
@@ -62,7 +63,7 @@ $(OLDEST)/.installed: pyproject.toml constraints-oldest.txt
 	@touch $@
 
 test-oldest: $(OLDEST)/.installed
-	$(TEST) $(OLDEST)/bin/python -m pytest -n 2 -q \
+	$(TEST) $(OLDEST)/bin/python -m pytest -n 2 --dist loadfile -q \
 		tests/test_estimator_contract.py tests/test_ridge.py tests/test_ledger.py tests/test_features.py \
 		tests/test_kernels.py tests/test_sparse.py tests/test_classifier.py tests/test_robust.py
 
@@ -76,11 +77,14 @@ test-torch: torch
 front-door: $(VENV)/.installed
 	$(TEST) $(BIN)/python -m pytest -n 2 -q -m "slow or not slow" tests/test_front_door.py
 
-check: $(VENV)/.installed
+check: style types docs
+
+style: $(VENV)/.installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+types: $(VENV)/.installed
 	$(BIN)/mypy
-	$(MAKE) docs
 
 docs: $(VENV)/.installed
 	$(BIN)/sphinx-build -q -W --keep-going -b html docs docs/_build/html

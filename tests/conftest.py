@@ -26,7 +26,9 @@ def rng(seed: int) -> np.random.Generator:
 def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Calibrations found by tests are never kept in the user's cache folder."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DPKERNEL_CACHE", str(tmp_path_factory.getbasetemp() / "calibrations"))
+        folder = tmp_path_factory.getbasetemp()
+        folder = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder  # for all workers
+        patch.setenv("DPKERNEL_CACHE", str(folder / "calibrations"))
         yield
 
 

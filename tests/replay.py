@@ -25,9 +25,10 @@ from scipy import sparse
 
 from dpkernel import SeededNoise
 from dpkernel.data.domain import clip_rows
-from dpkernel.estimators.regressor import BudgetPlan
+from dpkernel.estimators.regressor import BudgetPlan, kernel_choice
 from dpkernel.estimators.rkhs import FunctionProblem, FunctionTable
 from dpkernel.foundations.types import Neighbours
+from dpkernel.models.features import learned, whitened
 from dpkernel.preprocessing import PrivateMinMaxScaler
 from dpkernel.privacy.mechanisms import REGISTRY, GaussianMixing, Mechanism
 from dpkernel.privacy.mechanisms.functional import NoisyFunction
@@ -105,13 +106,7 @@ class Replay:
         monkeypatch.setattr(
             objective_perturbation, "_newton", self._noted(objective_perturbation._newton)
         )
-        for module in list(sys.modules.values()):
-            if getattr(module, "__name__", "").startswith("dpkernel") and hasattr(
-                module, "block_threads"
-            ):  # to ask BLAS for its threads takes longer than a fit of a few rows
-                monkeypatch.setattr(
-                    module, "block_threads", lambda *sizes: contextlib.nullcontext(1)
-                )
+        make_quick(monkeypatch)
         _accept_blank_rows(monkeypatch)
 
     def run(self, fit: Any) -> tuple[Any, list[Seen]]:
@@ -247,6 +242,26 @@ class Replay:
         return dict(self._asked)
 
 
+def make_quick(monkeypatch: Any) -> None:
+    """Leave out what takes longer than a fit of a few rows and reads none of them.
+
+    That is to ask BLAS for its threads, and thousands of public points from which features are
+    computed.
+    """
+    quick = {"block_threads": lambda *sizes: contextlib.nullcontext(1), "SAMPLE": 128}
+    for module in _modules():
+        for name in quick.keys() & vars(module).keys():
+            monkeypatch.setattr(module, name, quick[name])
+    monkeypatch.setattr(kernel_choice, "_GRADIENTS", 128)
+    monkeypatch.setattr(whitened, "_SAMPLE", 256)
+    monkeypatch.setattr(learned, "sizes_of", lambda n: (max(64, 2 * n), max(256, 8 * n)))
+
+
+def _modules() -> list[types.ModuleType]:
+    """Return the modules of the library that were imported."""
+    return [module for name, module in list(sys.modules.items()) if name.startswith("dpkernel")]
+
+
 def _unit(vector: Any) -> Any:
     return vector / np.linalg.norm(vector)
 
@@ -332,12 +347,11 @@ def _accept_blank_rows(monkeypatch: Any) -> None:
 
     monkeypatch.setattr(PrivateMinMaxScaler, "transform", scaled)
     new = {open_source: opened, open_units: opened_units, rows_of_table: counted}
-    for module in list(sys.modules.values()):
-        if getattr(module, "__name__", "").startswith("dpkernel"):
-            for name in ("open_source", "open_units", "rows_of_table"):
-                real = vars(module).get(name)
-                if real in new and module not in (sources, people):
-                    monkeypatch.setattr(module, name, new[real])
+    for module in _modules():
+        for name in ("open_source", "open_units", "rows_of_table"):
+            real = vars(module).get(name)
+            if real in new and module not in (sources, people):
+                monkeypatch.setattr(module, name, new[real])
     averaged = people._averaged
 
     def with_blank_people(source: Any, places: Any, X: Any, *rest: Any) -> Any:

@@ -13,6 +13,8 @@ import math
 import numpy as np
 
 from dpkernel.data.domain import Interval
+from dpkernel.data.table_files.schema import STATES
+from dpkernel.estimators.cell_counts import CellCounts
 from dpkernel.foundations.types import Budget, Neighbours
 from dpkernel.models.losses import Absolute, Huber, Logistic, Squared
 from dpkernel.preprocessing.grids import Cells
@@ -27,6 +29,7 @@ from dpkernel.privacy.sensitivity import (
     erm_prediction,
     histogram,
     loss_gradient,
+    unit_shares,
 )
 from dpkernel.privacy.statistics import GramLayout, GramSum
 from dpkernel.privacy.unit_statistics import UnitGramLayout, UnitGramSum
@@ -235,6 +238,18 @@ def _column_histograms(relation, claim):
         each = [cells.count(row[None, :columns], clip=clip)._values for row in rows]
         for distance in moved(each, relation, [0 * each[0], sum(each)]):
             yield distance, column_histograms(claim, columns=columns).value
+
+
+def _unit_shares(relation, claim):
+    """Units with any rows: what the shares of the cells of their rows make of them."""
+    rng = np.random.default_rng(8)
+    for columns in (1, 3):
+        units = [rng.integers(0, len(STATES), (m, columns)) for m in (1, 1, 2, 3, 3, 7, 50)]
+        units += [np.full((m, columns), state) for m in (1, 2) for state in range(len(STATES))]
+        names = [str(j) for j in range(columns)]
+        each = [CellCounts.of_units(names, rows, np.zeros(len(rows))) for rows in units]
+        for distance in moved([one.counts for one in each], relation, [0, each[0].counts]):
+            yield distance, unit_shares(claim, columns=columns, parts=each[0].parts).value
 
 
 def _column_moments(relation, claim):
@@ -456,6 +471,7 @@ SEARCHES = {
     "bounded-sum": _bounded_sum,
     "histogram": _histogram,
     "column-histograms": _column_histograms,
+    "unit-shares": _unit_shares,
     "column-moments": _column_moments,
     "erm-lipschitz": _erm_lipschitz,
     "erm-bounded": _erm_bounded,

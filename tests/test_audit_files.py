@@ -35,7 +35,6 @@ from dpkernel.proof.audit.files import group_size, plan_differences, subject_of
 from dpkernel.proof.audit.releases import recording, released_by_label
 from estimator_table import BUILDERS
 
-pytestmark = pytest.mark.xdist_group("staged")  # one worker, so that the fixture runs once
 ROWS = 400
 BOX = {"bounds": (-1, 1), "y_bounds": (-1, 1)}
 

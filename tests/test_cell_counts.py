@@ -11,7 +11,16 @@ import numpy as np
 import pytest
 
 from cli_tables import inside
-from dpkernel import Budget, Ledger, Neighbours, PrivateKernelRidge, estimators, load
+from dpkernel import (
+    AddRemove,
+    Budget,
+    Ledger,
+    Neighbours,
+    People,
+    PrivateKernelRidge,
+    estimators,
+    load,
+)
 from dpkernel.cli.options import TASKS
 from dpkernel.data.domain import Interval, Levels
 from dpkernel.data.table_files import ColumnRule, Schema, encode_table, open_table
@@ -81,8 +90,7 @@ def test_a_blank_row_moves_them_by_one_per_column():
     assert np.linalg.norm(np.eye(4)) <= limit == pytest.approx(2.0)
 
 
-def counts_of(rows):
-    return CellCounts([rule.name for rule in rows.schema.rules], rows.counts)
+counts_of = CellCounts.of
 
 
 CASES = [
@@ -143,7 +151,54 @@ def test_a_fit_of_units_releases_no_counts_of_rows(tmp_path):
     rows = encoded(tmp_path / "t.csv", table())
     model = PrivateKernelRidge(bounds=SCHEMA.domain(), y_bounds=(0, 1))
     X, y = rows.training_data()
-    model._fit(X, y, groups=np.arange(N) // 2, beside=counts_of(rows))
+    model._fit_beside(X, y, counts_of(rows), np.arange(N) // 2)
+    assert LABEL not in [release.label for release in model.certificate_.releases]
+
+
+PEOPLE = Schema(RULES, SCHEMA.target, ("p",), "p")
+
+
+def of_people(path, rows, ids):
+    with path.open("w", newline="", encoding="utf-8") as file:
+        lines = ([person, *row] for person, row in zip(ids, rows, strict=True))
+        csv.writer(file).writerows([["p", "x", "z", "w", "y"], *lines])
+    return encode_table(open_table(path), PEOPLE)
+
+
+def test_a_person_counts_once_whatever_the_number_of_rows(tmp_path):
+    rows = table(6)  # x is missing in rows 0, 4; z can't be read in rows 1, 3, 5
+    found = counts_of(of_people(tmp_path / "t.csv", rows, "abaaab")).counts
+    assert found[0].tolist() == [2000 - 500, 500, 0, 0]  # a: rows 0 and 4 of 4; b: none of 2
+    assert found[1].tolist() == [2000 - 250 - 1000, 0, 250 + 1000, 0]
+    again = counts_of(of_people(tmp_path / "t.csv", [*rows, *rows], "abaaab" * 2)).counts
+    np.testing.assert_array_equal(found, again)
+
+
+@pytest.mark.parametrize("record", ["all", "near", "one"])
+@pytest.mark.parametrize("relation", ["replace-one", "zero-out"])
+def test_shares_of_people_are_part_of_the_fit_of_people(tmp_path, record, relation):
+    ids = np.arange(N) // 2
+    rows = of_people(tmp_path / "t.csv", table(), ids)
+    ledger = Ledger(budget=Budget(1.0, 1e-6), neighbours=relation)
+    model = PrivateKernelRidge(
+        bounds=PEOPLE.domain(), y_bounds=(0, 1), neighbours=relation, ledger=ledger
+    )
+    model._fit_beside(*rows.training_data(), counts_of(rows), People(rows.ids, record))
+    certificate = model.certificate_
+    assert len(ledger.spends) == 1 and certificate.verify().epsilon <= 1.0
+    assert certificate.unit == "group" and certificate.n_records == N // 2
+    moved = certificate.releases[-1].mechanism.sensitivity
+    assert certificate.releases[-1].label == LABEL and moved.formula == "unit-shares"
+    found = certificate.free_statistics[LABEL]
+    off = 6 * found["deviation"]
+    assert found["shares"]["x"]["missing"] == pytest.approx(0.25, abs=off)
+    assert found["shares"]["z"]["unreadable"] == pytest.approx(0.5, abs=off)
+
+
+def test_shares_are_not_told_where_their_number_is_private(tmp_path):
+    rows = encoded(tmp_path / "t.csv", table())
+    model = PrivateKernelRidge(bounds=SCHEMA.domain(), y_bounds=(0, 1), neighbours=AddRemove(N + 9))
+    model._fit_beside(*rows.training_data(), counts_of(rows))
     assert LABEL not in [release.label for release in model.certificate_.releases]
 
 

@@ -24,8 +24,6 @@ from cli_tables import SECRET, inside, run, write_study
 from dpkernel import Budget, Certificate, Ledger
 from dpkernel.data.table_files import read_schema
 
-pytestmark = pytest.mark.xdist_group("demo")  # one worker, so that the fixture runs once
-
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory):

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import csv
 import json
+import tomllib
 
 import numpy as np
 import pytest
 
 from cli_tables import SECRET, inside
 from dpkernel import Ledger
+from dpkernel.data.table_files import read_schema
+from dpkernel.foundations.errors import ParameterError
 
 BOUNDS = """
 ignore = ["patient"]
@@ -160,3 +163,118 @@ def test_strict_refuses_before_anything_is_spent(study):
     result = inside(*line, "--ledger", book, "--out", study / "strict.dpk")
     assert result.returncode == 1 and "can't be read as bounds.toml" in result.stderr
     assert Ledger(book).spends == [] and not (study / "strict.dpk").exists()
+
+
+FILE = """
+[file]
+delimiter = ";"
+decimal = ","
+thousands = "."
+encoding = "cp1252"
+"""
+OWN = """
+ignore = ["leer"]
+[columns."Patienten Nr"]
+[columns."Größe €"]
+low = 0
+high = 9000
+missing = 5
+[columns.Tag]
+low = 2020-01-01
+high = 2030-01-01
+format = ["%d.%m.%Y", "iso"]
+[columns.Art]
+levels = ["A", "B"]
+[target]
+name = "Ergebnis"
+levels = ["ja", "nein"]
+"""
+
+
+@pytest.fixture(scope="module")
+def german(tmp_path_factory):
+    """A file from Windows in Germany, with two ways to write dates and several visits per person."""
+    folder = tmp_path_factory.mktemp("german")
+    lines = ["Patienten Nr;Größe €;Tag;Art;leer;Ergebnis"]
+    for i in range(600):
+        day = f"{1 + i % 28:02}.03.2024" if i % 3 else f"2024-03-{1 + i % 28:02}"
+        size = f"{1 + i % 8}.{i % 10}00,5"
+        art = "b" if i % 2 and i % 5 else "AB"[i % 2]
+        lines.append(f"P{i // 3};{size};{day};{art};;{'ja' if i % 8 > 3 else 'nein'}")
+    (folder / "t.csv").write_bytes("\r\n".join(lines).encode("cp1252"))
+    (folder / "b.toml").write_text(OWN + FILE, encoding="utf-8")
+    return folder
+
+
+def test_a_template_is_refused_until_the_names_can_be_read(german):
+    line = ("bounds", german / "t.csv", "--schema", "--out", german / "new.toml")
+    assert "--encoding cp1252" in inside(*line).stderr
+    assert "--delimiter ';'" in inside(*line, "--encoding", "cp1252").stderr
+    assert not (german / "new.toml").exists()
+    done = inside(*line, "--encoding", "cp1252", "--delimiter", ";", "--decimal", ",")
+    assert done.returncode == 0, done.stderr
+    found = tomllib.loads((german / "new.toml").read_text(encoding="utf-8"))
+    assert found["file"] == {"encoding": "cp1252", "delimiter": ";", "decimal": ","}
+    assert "Größe €" in found["columns"]
+
+
+def test_how_a_file_is_written_need_not_be_repeated(german):
+    group = ("--group", "Patienten Nr")
+    line = (german / "t.csv", "--bounds", german / "b.toml", *group)
+    told = json.loads(inside("check", *line, "--json").stdout)
+    found = {c["name"]: (c["missing"], c["unreadable"], c["outside"]) for c in told["columns"]}
+    assert found == {
+        "Größe €": (0, 0, 0),
+        "Tag": (0, 0, 0),
+        "Art": (0, 240, 0),
+        "Ergebnis": (0, 0, 0),
+    }
+    assert "upper and lower case" in inside("check", *line).stdout
+    made = inside("fit", *line, "--out", german / "m.dpk", "--json")
+    assert made.returncode == 0, made.stderr
+    assert json.loads(made.stdout)["task"] == "classification"  # the target has levels
+    predict = ("predict", german / "m.dpk", german / "t.csv")
+    right = inside(*predict)
+    assert right.returncode == 0 and "'Größe €' can't be read" not in right.stderr
+    plain = german / "plain.csv"
+    plain.write_text("Größe €;Tag;Art\n1000.5;2024-03-01;A\n", encoding="utf-8")
+    again = inside("predict", german / "m.dpk", plain, "--encoding", "utf-8")
+    assert "'Größe €' can't be read" in again.stderr  # options of a command come first, one by one
+    options = ("--encoding", "utf-8", "--decimal", ".", "--thousands", ",")
+    assert (
+        "'Größe €' can't be read" not in inside("predict", german / "m.dpk", plain, *options).stderr
+    )
+
+
+def test_check_counts_rows_without_an_id(german):
+    text = (german / "t.csv").read_bytes().replace(b"P3;", b" ;")
+    (german / "nobody.csv").write_bytes(text)
+    line = ("check", german / "nobody.csv", "--bounds", german / "b.toml")
+    done = inside(*line, "--group", "Patienten Nr")
+    assert done.returncode == 1 and "3 rows have no id in the column" in done.stderr
+    unfilled = inside(*line)
+    assert unfilled.returncode == 1 and "is not filled in" in unfilled.stderr
+    own = OWN.replace('[columns."Patienten Nr"]', "")
+    (german / "own.toml").write_text(own + FILE, encoding="utf-8")
+    line = ("check", german / "nobody.csv", "--bounds", german / "own.toml")
+    wrong = inside(*line, "--group", "Nr")
+    assert wrong.returncode == 1 and "0 columns named 'Nr'" in wrong.stderr + wrong.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[file]\nquote = 'x'\n", "delimiter, decimal, thousands, encoding"),
+        ("[file]\ndecimal = 3\n", "each as a text"),
+        ("file = 3\n", "each as a text"),
+        ("[columns.d]\nlow = 2020-01-01\nhigh = 2021-01-01\nformat = []\n", "list of such formats"),
+        (
+            "[columns.d]\nlow = 2020-01-01\nhigh = 2021-01-01\nformat = ['%Y', 'iso']\n",
+            "whole date",
+        ),
+    ],
+)
+def test_wrong_words_about_a_file_are_refused(tmp_path, text, message):
+    (tmp_path / "b.toml").write_text(text, encoding="utf-8")
+    with pytest.raises(ParameterError, match=message):
+        read_schema(tmp_path / "b.toml")

@@ -302,7 +302,7 @@ def test_any_name_of_a_column_makes_a_template_that_is_read_again(study):
     names = ["alter", "größe", "\U0001f600 x", 'a"b\\c', "d\x7f\x1bd", "nan", "inf", "x.y", "1e"]
     header = ",".join('"' + name.replace('"', '""') + '"' for name in names)
     (study / "t.csv").write_text(header + "\n", encoding="utf-8")
-    text = bounds.template(open_table(study / "t.csv"))
+    text = bounds.template(open_table(study / "t.csv"), {})
     assert list(tomllib.loads(text)["columns"]) == names
     rules = [ColumnRule(name, Levels((name, 1, 0.5, False)), name) for name in names]
     written = tomllib.loads(bounds.as_toml([*rules, ColumnRule("i", Interval(0, 1))], tuple(names)))

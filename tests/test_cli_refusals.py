@@ -42,7 +42,10 @@ FIT = "fit patients.csv --bounds days.toml --target days --estimator PrivateKern
         ("fit patients.csv --bounds none.toml --target days", "No such file"),
         ("fit patients.csv --bounds days.toml", "Name the column to predict"),
         ("fit patients.csv --bounds days.toml --target nix", "does not declare the target 'nix'"),
-        ("fit patients.csv --bounds sick.toml --target sick", "needs low and high"),
+        (
+            "fit patients.csv --bounds sick.toml --target sick --task regression",
+            "needs low and high",
+        ),
         (f"{FIT} --task classification", "must be one of PrivateKernelClassifier"),
         ("fit patients.csv --bounds days.toml --target days --task classification", "'levels'"),
         ("fit patients.csv --bounds days.toml --target days --task cooking", "--task must be"),

@@ -32,6 +32,7 @@ from estimator_table import (
     REFIT_AND_COMPARE,
 )
 from parameter_forms import FORMS, OWN_FORMS
+from replay import make_quick
 
 
 @pytest.fixture(params=BUILDERS.values(), ids=list(BUILDERS))
@@ -60,7 +61,8 @@ def failures(estimator, expected):
     return {r["check_name"]: r["exception"] for r in results if r["status"] == "failed"}
 
 
-def test_check_estimator_with_seeded_noise(build):
+def test_check_estimator_with_seeded_noise(build, monkeypatch):
+    make_quick(monkeypatch)
     expected = LARGE_WEIGHTS | (NOT_PICKLED if build.keeps_rows else {})
     assert failures((build.under_check or build)(noise=SeededNoise(0)), expected) == {}
 
@@ -361,8 +363,9 @@ PARAMETERS = sorted({parameter for line in ONCE.values() for parameter in line()
 
 
 @pytest.mark.parametrize("parameter", PARAMETERS)
-def test_every_documented_form_of_every_parameter_is_fitted(parameter, rng, tmp_path):
+def test_every_documented_form_of_every_parameter_is_fitted(parameter, rng, tmp_path, monkeypatch):
     """Every estimator that has the parameter is fitted with each form of it."""
+    make_quick(monkeypatch)
     jobs = []
     for name, line in ONCE.items():
         if parameter not in line().get_params():

@@ -770,6 +770,22 @@ def test_renyi_accounting_counts_missed_events():
     assert math.exp(log_delta) + (1 + math.exp(2.0)) * 2 * fits.profile.rdp_miss <= ceiling.delta
 
 
+def test_missed_events_count_at_any_epsilon():
+    """e^10000 is no float, and neither is the probability of the event; their product is one."""
+    stages = tuple((m, 5.4) for m in (33.3, 50.6, 73.7, 80.7))
+    log_miss = -9990.0
+    found = ObjectiveProfile(stages, mu_value=54.2, log_miss=log_miss)
+    assert 0 < found.rdp_miss < 1e-300
+    for epsilon in (9975.0, 9985.0, 9989.0):
+        assert found._bound(epsilon)[0] >= math.exp(epsilon + log_miss)
+    least = found.epsilon(1e-6)
+    assert 9960 < least < 9975 and found.delta(least * (1 - 1e-6)) > 1e-6
+    # a bound that holds at one epsilon holds at every larger one
+    deltas = [found.delta(float(e)) for e in (9965, 9970, 9975, 9980, 9985, 9990, 10050, 20000)]
+    assert all(b <= a * (1 + 1e-6) for a, b in itertools.pairwise(deltas))
+    assert PureProfile(0.1).renyi_missed(1e4) == 0
+
+
 def test_an_objective_release_is_charged_the_better_of_its_two_bounds():
     rule = RenyiFilter(Budget(2.0, 1e-6))
     often, rarely = (

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import importlib
 import sys
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -61,7 +62,9 @@ def imports(path: Path) -> set[str]:
     return found & set(MODULES)
 
 
-IMPORTS = {name: imports(path) for name, path in MODULES.items()}
+@cache
+def all_imports() -> dict[str, set[str]]:
+    return {name: imports(path) for name, path in MODULES.items()}
 
 
 def room_of(module: str) -> str:
@@ -75,7 +78,7 @@ def test_every_module_has_a_room():
 def test_imports_go_one_way_through_the_rooms():
     wrong = [
         f"{name} imports {other}"
-        for name, others in IMPORTS.items()
+        for name, others in all_imports().items()
         for other in others - {"dpkernel"}
         if name != "dpkernel" and ROOMS.index(room_of(other)) > ROOMS.index(room_of(name))
     ]
@@ -84,13 +87,15 @@ def test_imports_go_one_way_through_the_rooms():
 
 def test_no_module_imports_itself_through_others():
     """Also not by a late import, which would only hide that two modules are one."""
-    graph = {name: others - {"dpkernel", name} for name, others in IMPORTS.items()}
+    graph = {name: others - {"dpkernel", name} for name, others in all_imports().items()}
     sorter = TopologicalSorter(graph)
     sorter.prepare()  # raises CycleError with the modules of a cycle
 
 
 def test_nothing_but_the_command_line_imports_the_proofs():
-    users = {name for name, others in IMPORTS.items() for other in others if ".proof" in other}
+    users = {
+        name for name, others in all_imports().items() for other in others if ".proof" in other
+    }
     assert {room_of(user) for user in users} == {"proof", "cli"}
 
 
@@ -109,17 +114,21 @@ def test_modules_are_found_under_their_old_names():
         importlib.import_module("dpkernel.ledger_of_old")
 
 
-def users_of(word: str) -> set[str]:
-    """Return the files whose code (not docstrings) mentions a name or attribute."""
+@cache
+def names_in(path: Path) -> set[str]:
+    """Return the names and attributes that the code (not docstrings) of a file mentions."""
     found = set()
-    for path in FILES:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            name = getattr(node, "id", None) or getattr(node, "attr", None)
-            if isinstance(node, ast.alias):
-                name = node.name.split(".")[-1]
-            if name == word:
-                found.add(str(path.relative_to(SOURCE)))
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.alias):
+            found.add(node.name.split(".")[-1])
+        else:
+            found.add(getattr(node, "id", None) or getattr(node, "attr", None))
     return found
+
+
+def users_of(word: str) -> set[str]:
+    """Return the files whose code mentions a name or attribute."""
+    return {str(path.relative_to(SOURCE)) for path in FILES if word in names_in(path)}
 
 
 @pytest.mark.parametrize(
@@ -185,7 +194,7 @@ def test_noise_sources_are_handed_over_by_the_ledger_only():
 
 def test_the_scan_sees_what_it_should():
     assert "foundations/entropy.py" in users_of("urandom")
-    assert "dpkernel.privacy.ledger" in IMPORTS["dpkernel.estimators.base"]
+    assert "dpkernel.privacy.ledger" in all_imports()["dpkernel.estimators.base"]
 
 
 def test_no_two_classes_share_a_name():

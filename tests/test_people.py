@@ -253,7 +253,7 @@ def test_a_sum_of_losses_called_a_mean_is_seen(monkeypatch):
     assert found > 1.01
 
 
-def audited(model, trials=300, **options):
+def audited(model, trials=120, **options):
     """Return the verdict on a claim for people, with 50 extreme rows for one mild row of a person."""
     X, y = np.zeros((40, 1)), np.zeros(40)
     ids = np.arange(40)

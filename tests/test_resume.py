@@ -38,6 +38,7 @@ from dpkernel.privacy import samplers
 from dpkernel.privacy.mechanisms import Gaussian
 from dpkernel.privacy.noise import NoiseSource, ResumableNoise
 from dpkernel.privacy.resume import ResumeFile
+from replay import make_quick
 
 N = 700
 REAL = {"epsilon": 2.0, "delta": 1e-6, "bounds": (-1, 1), "y_bounds": (-2, 2)}
@@ -127,6 +128,7 @@ def same(one, other):
 
 @pytest.mark.parametrize("name", FITS)
 def test_a_fit_goes_on_from_every_release_with_one_spend(table, path, monkeypatch, name):
+    make_quick(monkeypatch)
     X, y = table[0], target_of(name, table[1])
     build = FITS[name]
     ledger = begun(build, (X, y), path, monkeypatch)
@@ -292,7 +294,7 @@ def test_counts_beside_a_fit_belong_to_its_table(table, path, monkeypatch):
 
     def fit(counts):
         cells = CellCounts(["a", "b", "c"], counts)
-        return FITS["ridge"](ledger=ledger)._fit_beside(*table, cells, path)
+        return FITS["ridge"](ledger=ledger)._fit_beside(*table, cells, resume=path)
 
     with monkeypatch.context() as patch:
         stop_at(patch, 1, "before it is written")

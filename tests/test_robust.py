@@ -287,7 +287,7 @@ def test_several_quantiles_are_those_of_one_target(table):
     X, y = table
     two, ledger = np.stack([y, y], axis=1), Ledger()
     model = PrivateQuantileRegressor(**COMMON, quantile=[0.1, 0.9], ledger=ledger)
-    with pytest.raises(DataError, match="y should be a 1d array"):
+    with pytest.raises(DataError, match="Several quantiles are those of one target"):
         model.fit(X, two)
     with pytest.raises(DataError, match="takes one target"):
         model.fit(BlockStream([(X, two)], 600))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import tomllib
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -56,7 +57,7 @@ def bounds(
     neighbours: options.Relation = Neighbours.REPLACE_ONE.value,
     group: options.Group = None,
     delimiter: options.Delimiter = None,
-    decimal: options.Decimal = ".",
+    decimal: options.Decimal = None,
     thousands: options.Thousands = None,
     encoding: options.Encoding = None,
     file_format: options.Format = None,
@@ -71,26 +72,36 @@ def bounds(
     certificate_file = out.with_suffix(".certificate.json")
     results = [out, certificate_file] if private else [out]
     check_outputs(results, [data, wide, ledger], force=force)
-    table = options.open_data(data, delimiter, decimal, thousands, encoding, file_format)
+    given = {
+        "delimiter": delimiter,
+        "decimal": decimal,
+        "thousands": thousands,
+        "encoding": encoding,
+    }
+    declared = None if wide is None else read_schema(wide, target, group)
+    table = options.open_data(data, file_format, declared, **given)
+    written = options.written_as(declared, **given)
     if schema:
-        out.write_text(template(table), encoding="utf-8")
         hint = other_delimiter(table.header)
+        if hint:
+            raise Refusal(f"{table.name} seems to have one column.{hint}")
+        out.write_text(template(table, written), encoding="utf-8")
         source = "as the file states them" if table.kinds else "from the first line of the file"
-        output.say(f"Now fill in {out}. It holds only the names of the columns, {source}.{hint}")
+        output.say(f"Now fill in {out}. It holds only the names of the columns, {source}.")
         output.result({"bounds": str(out), "columns": list(table.header)})
         return
-    if wide is None or epsilon is None:
+    if declared is None or wide is None or epsilon is None:
         raise Refusal(
             "--private needs --epsilon, the budget that is spent, and --wide FILE, a bounds.toml with"
             " ranges in which the columns surely lie."
         )
-    declared = read_schema(wide, target).with_group(group).select(table.header, table.name)
+    declared = declared.select(table.header, table.name)
     searched = _numbers_of(declared, wide)
     book = options.open_ledger(ledger, dataset, neighbours, wait)
     budget = options.budget_of(epsilon, delta, book)
     output.on_interrupt = options.SpendWatch(book, ledger is not None)
     # check before the spend that the result can be read again
-    tomllib.loads(as_toml(list(declared.rules), declared.ignore, declared.n_max))
+    tomllib.loads(as_toml(list(declared.rules), declared.ignore, declared.n_max, written))
     for path in results:
         check_room(path)
     with output.progress(f"reading {data.name}") as tell:
@@ -108,7 +119,7 @@ def bounds(
         finder.fit(X, y, None if group is None else rows.ids)
     certificate = finder.certificate_
     text = _heading(certificate, certificate_file) + as_toml(
-        _narrowed(declared, rows.schema, finder), declared.ignore, declared.n_max
+        _narrowed(declared, rows.schema, finder), declared.ignore, declared.n_max, written
     )
     proof = certificate.to_json()
 
@@ -133,7 +144,8 @@ def _numbers_of(declared: Schema, wide: Path) -> Schema:
     Columns with levels are left as they are.
     """
     numeric = tuple(
-        replace(rule, indicator=False)  # it has no range to be found
+        # an indicator has no range to be found, and a median must not be asked for twice
+        replace(rule, indicator=False, missing=None if rule.imputed else rule.missing)
         for rule in declared.inputs
         if isinstance(rule.values, Interval)
     )
@@ -166,7 +178,7 @@ def _heading(certificate: Certificate, file: Path) -> str:
     )
 
 
-def template(table: TableFile) -> str:
+def template(table: TableFile, written: Mapping[str, str]) -> str:
     """Return a bounds.toml to be filled in: names, and types if the file itself states them."""
     if not table.kinds and any(_is_number(name) for name in table.header):
         raise DataError(
@@ -185,13 +197,15 @@ def template(table: TableFile) -> str:
         "# For dates, state low and high as dates: low = 2020-01-01. Add format = '%d.%m.%Y' if needed.",
         "# For categories, state levels = [...]; other values count as none of the levels.",
         "# 'missing' states the value that replaces a missing one; otherwise the middle of the range",
-        "# does. 'indicator = true' adds a column that is 1 where a value is missing.",
+        '# does. With missing = "private median" the fit finds it for a part of its budget.',
+        "# 'indicator = true' adds a column that is 1 where a value is missing.",
         "# 'limits = true' reads <0.5 as 0.5. 'empty = [-9]' lists values that stand for missing ones.",
         "",
         "ignore = []  # names of columns that are not used",
         'empty = []  # texts that count as an empty cell in every column, for example "NA"',
         "# n_max =   # for --neighbours add-remove: the table has publicly no more records than this",
     ]
+    lines += _file_lines(written)
     kinds = table.kinds or ("",) * len(table.header)
     for name, kind in zip(table.header, kinds, strict=True):
         said = f"  # {one_line(kind)} in the file" if kind else ""
@@ -200,10 +214,22 @@ def template(table: TableFile) -> str:
     return "\n".join(lines) + "\n"
 
 
-def as_toml(rules: list[ColumnRule], ignore: tuple[str, ...] = (), n_max: int | None = None) -> str:
+def _file_lines(written: Mapping[str, str]) -> list[str]:
+    """Return the table [file], so that the options need not be repeated."""
+    stated = [f"{name} = {_value(value)}" for name, value in written.items()]
+    return ["", "[file]", *stated] if stated else []
+
+
+def as_toml(
+    rules: list[ColumnRule],
+    ignore: tuple[str, ...] = (),
+    n_max: int | None = None,
+    written: Mapping[str, str] | None = None,
+) -> str:
     """Return a bounds.toml that declares these columns."""
     lines = [f"ignore = {_value(list(ignore))}"]
     lines += [] if n_max is None else [f"n_max = {n_max}"]
+    lines += _file_lines(written or {})
     for rule in rules:
         lines += ["", f"[columns.{_key(rule.name)}]"]
         if isinstance(rule.values, Levels):
@@ -215,7 +241,8 @@ def as_toml(rules: list[ColumnRule], ignore: tuple[str, ...] = (), n_max: int | 
             lines += [f"low = {rule.shown(ends[0])}", f"high = {rule.shown(ends[1])}"]
             lines.append(f"format = {_value(rule.format)}")
         if rule.missing is not None:
-            shown = _value(rule.missing) if rule.format is None else rule.shown(rule.missing)
+            plain = rule.format is None or rule.imputed is not None
+            shown = _value(rule.missing) if plain else rule.shown(rule.missing)
             lines.append(f"missing = {shown}")
         lines += [f"{key} = true" for key in ("limits", "indicator") if getattr(rule, key)]
         if rule.empty:

@@ -35,10 +35,11 @@ def check(
     bounds: options.Bounds,
     target: options.Target = None,
     delimiter: options.Delimiter = None,
-    decimal: options.Decimal = ".",
+    decimal: options.Decimal = None,
     thousands: options.Thousands = None,
     encoding: options.Encoding = None,
     file_format: options.Format = None,
+    group: options.Group = None,
     strict: options.Strict = False,
 ) -> None:
     """Show the data's owner what a fit would do with the cells of a file. Not private.
@@ -47,8 +48,16 @@ def check(
     lie outside of the declared range. Nothing is spent and nothing is written. The exit code is 1 if a
     fit with the same options would refuse the file, or if most cells of a column can't be read.
     """
-    schema = read_schema(bounds, target)
-    table = options.open_data(data, delimiter, decimal, thousands, encoding, file_format)
+    schema = read_schema(bounds, target, group)
+    table = options.open_data(
+        data,
+        file_format,
+        schema,
+        delimiter=delimiter,
+        decimal=decimal,
+        thousands=thousands,
+        encoding=encoding,
+    )
     with output.progress(f"reading {data.name}") as tell:
         found = inspect_table(table, schema, tell)
     output.say(_OWNER)
@@ -96,9 +105,11 @@ def _inputs(schema: Schema) -> str:
 def _table(columns: list[ColumnCounts], *, narrow: bool) -> Any:
     table = Table(box=None, pad_edge=False)
     for name in ("column",) if narrow else ("column", "declared"):
-        table.add_column(name, overflow="ellipsis", no_wrap=True)
-    for name in ("missing", "unreadable", "outside", "stands in"):
+        table.add_column(name, overflow="ellipsis", no_wrap=True, min_width=None if narrow else 16)
+    for name in ("missing", "unreadable", "outside"):
         table.add_column(name, justify="right", no_wrap=True, min_width=min(len(name) + 1, 10))
+    width = 14 if any(counts.rule.imputed for counts in columns) else 10
+    table.add_column("stands in", justify="right", no_wrap=True, min_width=width)
     for counts in columns:
         rule = counts.rule
         values = described([rule])[0].removeprefix(f"{rule.name}: ")
@@ -116,6 +127,8 @@ def _stand_in(counts: ColumnCounts) -> str:
     rule = counts.rule
     if isinstance(rule.values, Levels):
         return "no level" if rule.missing is None else one_line(str(rule.missing))
+    if rule.imputed is not None:
+        return str(rule.missing)
     return "" if rule.stand_in is None else rule.shown(rule.stand_in)
 
 

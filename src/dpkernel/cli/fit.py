@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from dpkernel.cli import options
 from dpkernel.cli.model_files import check_outputs, check_room, model_notes, report, save_model
-from dpkernel.cli.output import Output, command, one_line
+from dpkernel.cli.output import Output, Refusal, command, one_line
 from dpkernel.data.cache import cache_limits, set_cache
 from dpkernel.data.people import People
-from dpkernel.data.table_files import encode_table, read_schema
+from dpkernel.data.table_files import Schema, encode_table, read_schema
 from dpkernel.data.table_files.schema import middles
 from dpkernel.estimators.cell_counts import LABEL, CellCounts
 from dpkernel.foundations.types import Neighbours
-from dpkernel.outputs.cells import cell_lines, unread_columns
+from dpkernel.outputs.cells import cell_lines, imputed_lines, imputed_values, unread_columns
+from dpkernel.preprocessing import PrivateImputer, PrivatePipeline
 from dpkernel.privacy.resume import paid_budget
 
 Out = Annotated[Path, typer.Option(help="The model file to write.")]
@@ -33,7 +34,7 @@ def fit(
     data: options.Data,
     bounds: options.Bounds,
     target: options.Target = None,
-    task: options.Task = "regression",
+    task: options.Task = None,
     epsilon: options.Epsilon = 1.0,
     delta: options.SharedDelta = None,
     out: Out = Path("model.dpk"),
@@ -50,7 +51,7 @@ def fit(
     group: options.Group = None,
     record: options.Record = "auto",
     delimiter: options.Delimiter = None,
-    decimal: options.Decimal = ".",
+    decimal: options.Decimal = None,
     thousands: options.Thousands = None,
     encoding: options.Encoding = None,
     file_format: options.Format = None,
@@ -69,8 +70,9 @@ def fit(
     force: options.Force = False,
 ) -> None:
     """Train a private model on a file of rows. The file may be larger than memory."""
-    schema = read_schema(bounds, target).with_group(group)
+    schema = read_schema(bounds, target, group)
     declared = options.declared_target(schema)
+    task = options.task_of(task, declared)
     relation = options.relation_of(neighbours, n_max, schema.n_max)
     hidden = not Neighbours.resolve(relation).n_is_public
     book = options.open_ledger(ledger, dataset, neighbours, wait)
@@ -79,7 +81,15 @@ def fit(
     kind = options.estimator_class(task, estimator, pure=budget.pure)
     watch = options.SpendWatch(book, ledger is not None, resume)
     output.on_interrupt = watch
-    table = options.open_data(data, delimiter, decimal, thousands, encoding, file_format)
+    table = options.open_data(
+        data,
+        file_format,
+        schema,
+        delimiter=delimiter,
+        decimal=decimal,
+        thousands=thousands,
+        encoding=encoding,
+    )
     schema = schema.select(table.header, table.name)
     model = options.new_estimator(
         kind,
@@ -92,6 +102,13 @@ def fit(
         settings=settings,
         ledger=book,
     )
+    model = _with_imputer(model, schema)
+    imputing = isinstance(model, PrivatePipeline)
+    if imputing and resume is not None:
+        raise Refusal(
+            "--resume can't be used where bounds.toml has a 'missing' value that the fit finds. State a"
+            " number as 'missing', or leave out --resume."
+        )
     People((), record)  # refuses an unknown record before it reads the data
     notes = model_notes(schema, task)
     check_outputs([out, report_file], [data, bounds, ledger, resume], force=force)
@@ -106,13 +123,12 @@ def fit(
         )
     with output.parts(f"fitting {kind.__name__}"):
         people = None if group is None else People(rows.ids, record)
-        if counts and people is None:
-            cells = CellCounts([rule.name for rule in rows.schema.rules], rows.counts)
-            model._fit_beside(*rows.training_data(), cells, resume)
-        elif resume is not None:
-            model.fit(*rows.training_data(), groups=people, resume=resume)
+        more = {"groups": people} if resume is None else {"groups": people, "resume": resume}
+        training = rows.training_data(in_memory=imputing)
+        if counts and not hidden:  # shares would tell of their number
+            model._fit_beside(*training, CellCounts.of(rows), **more)
         else:
-            model.fit(*rows.training_data(), groups=people)
+            model.fit(*training, **more)
     save_model(model, out, notes, force=force)
     if resume is not None:
         resume.unlink(missing_ok=True)  # the model has all of it
@@ -130,7 +146,7 @@ def fit(
     used = ", ".join(one_line(rule.name) for rule in schema.inputs)
     output.say(f"{'inputs':<8} {used} (`predict` needs these columns)")
     statistics = certificate.free_statistics
-    for line in cell_lines(statistics, schema):
+    for line in [*cell_lines(statistics, schema), *imputed_lines(model, schema)]:
         output.say(line)
     for name in unread_columns(statistics):
         output.note(
@@ -155,7 +171,22 @@ def fit(
             "private": certificate.private,
             "ledger": None if ledger is None else str(ledger),
             "cells": statistics.get(LABEL),
+            "imputed": imputed_values(model, schema),
         }
+    )
+
+
+def _with_imputer(model: Any, schema: Schema) -> Any:
+    """Return a pipeline that first finds what replaces missing values, if bounds.toml asks for it."""
+    if not any(schema.imputed):
+        return model
+    book = model.ledger
+    steps = [
+        ("missing values", PrivateImputer(strategy=schema.imputed, bounds=schema.domain())),
+        ("model", model.set_params(ledger=None)),
+    ]
+    return PrivatePipeline(
+        steps, model.epsilon, model.delta, neighbours=model.neighbours, ledger=book
     )
 
 

@@ -13,7 +13,7 @@ import typer
 from dpkernel import estimators
 from dpkernel.cli.output import NOTHING_SPENT, Refusal
 from dpkernel.data.domain import Interval, Levels
-from dpkernel.data.table_files import Schema, Spelling, TableFile, open_table
+from dpkernel.data.table_files import Schema, Spelling, TableFile, is_text_file, open_table
 from dpkernel.foundations.errors import DPKernelError, ParameterError
 from dpkernel.foundations.types import AddRemove, Budget, Neighbours
 from dpkernel.privacy.ledger import Ledger
@@ -28,7 +28,14 @@ Bounds = Annotated[
 Target = Annotated[
     str | None, typer.Option(help="The column to predict, if bounds.toml does not name it.")
 ]
-Task = Annotated[str, typer.Option(help="The task: regression, classification or quantile.")]
+Task = Annotated[
+    str | None,
+    typer.Option(
+        help="The task: regression, classification or quantile. By default the target decides:"
+        " classification if it has levels, and else regression.",
+        show_default=False,
+    ),
+]
 Epsilon = Annotated[float, typer.Option(help="The privacy budget; at most this is spent.")]
 Delta = Annotated[
     float, typer.Option(help="The delta that belongs to epsilon; 0 for pure epsilon.")
@@ -66,7 +73,8 @@ Delimiter = Annotated[
     str | None, typer.Option(help="The character between the fields of a CSV file.")
 ]
 Decimal = Annotated[
-    str, typer.Option(help="The decimal sign of the numbers in a file: a dot or a comma.")
+    str | None,
+    typer.Option(help="The decimal sign of the numbers in a file: a dot (default) or a comma."),
 ]
 Thousands = Annotated[
     str | None, typer.Option(help="The sign between groups of three digits in a file, if any.")
@@ -149,6 +157,11 @@ _RESERVED = (
     "verbose",
     "y_bounds",
 )
+
+
+def task_of(task: str | None, target: Interval | Levels) -> str:
+    """Return the task, which the declared target decides if none is stated."""
+    return task or ("classification" if isinstance(target, Levels) else "regression")
 
 
 def estimator_class(task: str, name: str | None = None, *, pure: bool = False) -> Any:
@@ -268,17 +281,27 @@ def declared_target(schema: Schema) -> Interval | Levels:
     return schema.target.values
 
 
+def written_as(schema: Schema | None = None, **given: str | None) -> dict[str, str]:
+    """Return how a file is written: as the options say, and else as bounds.toml or the model says."""
+    stated = {name: value for name, value in given.items() if value is not None}
+    return {**dict(schema.written if schema is not None else ()), **stated}
+
+
 def open_data(
-    path: Path,
-    delimiter: str | None,
-    decimal: str,
-    thousands: str | None,
-    encoding: str | None,
-    kind: str | None,
+    path: Path, kind: str | None, schema: Schema | None = None, **given: str | None
 ) -> TableFile:
-    """Return the table in a file that is written as the options say."""
-    spelling = Spelling(decimal, thousands)
-    return open_table(path, delimiter=delimiter, kind=kind, encoding=encoding, spelling=spelling)
+    """Return the table in a file. Only options, and no declaration, may say odd things of a file."""
+    written = written_as(schema, **given)
+    if not is_text_file(path, kind):
+        written = {name: value for name, value in written.items() if given.get(name) is not None}
+    spelling = Spelling(written.get("decimal", "."), written.get("thousands"))
+    return open_table(
+        path,
+        delimiter=written.get("delimiter"),
+        kind=kind,
+        encoding=written.get("encoding"),
+        spelling=spelling,
+    )
 
 
 def open_ledger(

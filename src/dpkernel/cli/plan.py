@@ -32,7 +32,7 @@ def plan(
     bounds: Annotated[Path | None, typer.Option(help="bounds.toml of the table.")] = None,
     columns: Annotated[int, typer.Option(help="Without bounds.toml: the number of inputs.")] = 5,
     target: options.Target = None,
-    task: options.Task = "regression",
+    task: options.Task = None,
     n_rows: Annotated[
         list[int] | None, typer.Option("--rows", help="A number of rows; repeatable.")
     ] = None,
@@ -65,8 +65,9 @@ def plan(
     and the rest is noise. How well your own table can be predicted is not known before a fit.
     `model.plan` in Python gives the same numbers.
     """
-    kind = options.estimator_class(task, estimator, pure=not delta)
     box, declared = _public_side(bounds, target, columns, task)
+    task = options.task_of(task, declared)
+    kind = options.estimator_class(task, estimator, pure=not delta)
     if plot is not None and plot.suffix not in (".png", ".svg", ".pdf"):
         raise Refusal(f"The name of a picture must end in .png, .svg or .pdf. Got {plot.name}.")
     check_outputs([plot], [bounds], force=force)
@@ -132,7 +133,7 @@ def _numbers(found: Outlook) -> dict[str, Any]:
 
 
 def _public_side(
-    bounds: Path | None, target: str | None, columns: int, task: str
+    bounds: Path | None, target: str | None, columns: int, task: str | None
 ) -> tuple[list[Interval], Interval | Levels]:
     if bounds is not None:
         schema = read_schema(bounds, target)

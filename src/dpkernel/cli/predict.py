@@ -22,6 +22,7 @@ from dpkernel.data.table_files.spool import unreadable_message
 from dpkernel.foundations.errors import DataError, ParameterError
 from dpkernel.foundations.types import Array
 from dpkernel.outputs.model_file import load
+from dpkernel.preprocessing import PrivatePipeline
 
 
 def add_to(app: typer.Typer) -> None:
@@ -61,7 +62,7 @@ def predict(
         ),
     ] = None,
     delimiter: options.Delimiter = None,
-    decimal: options.Decimal = ".",
+    decimal: options.Decimal = None,
     thousands: options.Thousands = None,
     encoding: options.Encoding = None,
     file_format: options.Format = None,
@@ -72,8 +73,16 @@ def predict(
     fitted = load(model)
     predictor = _Predictor(fitted, probabilities, deviations, interval)
     schema = model_schema(model, fitted)
-    schema = Schema(schema.inputs)
-    table = options.open_data(data, delimiter, decimal, thousands, encoding, file_format)
+    schema = Schema(schema.inputs, written=schema.written)
+    table = options.open_data(
+        data,
+        file_format,
+        schema,
+        delimiter=delimiter,
+        decimal=decimal,
+        thousands=thousands,
+        encoding=encoding,
+    )
     others = tuple(name for name in table.header if name not in {r.name for r in schema.inputs})
     Schema(schema.inputs, ignore=others).select(table.header, table.name)
     names = [rule.name for rule in schema.inputs]
@@ -132,12 +141,14 @@ class _Predictor:
         self, model: Any, probabilities: bool, deviations: bool, interval: float | None
     ) -> None:
         self._model, self._std, self._interval = model, deviations, interval
+        last = model.steps_[-1][1] if isinstance(model, PrivatePipeline) else model
+        self._quantile: Any = getattr(last, "quantile", 0.5)
         if sum((probabilities, deviations, interval is not None)) > 1:
             raise ParameterError("Choose one of --probabilities, --deviations and --interval.")
         self._proba = probabilities
         if probabilities and not hasattr(model, "predict_proba"):
-            raise ParameterError(f"{type(model).__name__} has no probabilities.")
-        kind = type(model).__name__
+            raise ParameterError(f"{type(last).__name__} has no probabilities.")
+        kind = type(last).__name__
         if deviations and not hasattr(model, "predict_interval"):
             raise ParameterError(f"{kind} has no standard deviations.")
         if interval is not None and not hasattr(model, "predict_interval"):
@@ -165,8 +176,8 @@ class _Predictor:
             self.names = ["prediction", "deviation"]
         elif self._interval is not None:
             self.names = ["prediction", "low", "high"]
-        elif np.ndim(getattr(self._model, "quantile", 0.5)):
-            self.names = [f"quantile_{q:g}" for q in self._model.quantile]
+        elif np.ndim(self._quantile):
+            self.names = [f"quantile_{q:g}" for q in self._quantile]
         elif found.shape[1] > 1:
             self.names = [f"prediction_{j}" for j in range(found.shape[1])]
         else:

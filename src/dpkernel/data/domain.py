@@ -317,7 +317,8 @@ class Domain:
         """Do the same as ``to_unit``, for all columns at once."""
         low, high, middle, half = self._box
         with np.errstate(all="ignore"):
-            out = np.clip(X, low, high)
+            # in one order in memory, because the last bit of a product of matrices depends on it
+            out = np.clip(np.ascontiguousarray(X), low, high)
             np.subtract(out, middle, out=out)
             np.divide(out, half, out=out)
         return np.clip(np.nan_to_num(out, copy=False), -1.0, 1.0, out=out)

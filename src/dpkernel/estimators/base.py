@@ -19,7 +19,7 @@ from sklearn.base import clone
 from dpkernel.estimators.opening import Opened, TableOpener
 from dpkernel.estimators.rehearsal import rehearsed
 from dpkernel.estimators.resuming import Beside, journal_of, recognise, spend_once
-from dpkernel.estimators.surroundings import CountedClones, count_fit, looking_around
+from dpkernel.estimators.surroundings import CountedClones, count_fit
 from dpkernel.foundations.errors import ParameterError
 from dpkernel.foundations.types import Budget, Neighbours
 from dpkernel.foundations.validation import Constraint, check_parameters
@@ -80,6 +80,7 @@ class PrivateEstimator(TableOpener, CountedClones):
     ledger: Ledger | None
     noise: NoiseSource | None
     certificate_: Certificate
+    _beside: Beside | None = None  # another release that the fit that is running makes
 
     def _check_parameters(self) -> tuple[Budget, Neighbours]:
         """Return the requested budget and the neighbouring relation, after checking all parameters."""
@@ -108,18 +109,18 @@ class PrivateEstimator(TableOpener, CountedClones):
         groups: Any = None,
         sample_weight: Any = None,
         resume: Any = None,
-        beside: Beside | None = None,
     ) -> Self:
         """Check parameters, open the table, plan, ask the ledger, prepare, spend, run, certify.
 
-        ``beside`` is another release, within the same budget and spend. It is calibrated for rows of a
-        public number, so a fit of people or of places leaves it out.
+        A release beside the fit is left out if it is calibrated for other records than those of the fit,
+        or if their number is private.
         """
+        beside = self._beside
         budget, relation = self._check_parameters()
         with nullcontext() if resume is None else journal_of(self, resume) as journal:
             order = self.noise if journal is None else journal.order()  # a resumed fit has the same
             opened = self._opened(X, y, groups, sample_weight, relation, order)
-            if opened.people or opened.in_places:
+            if opened.in_places or (beside is not None and beside.of_people != opened.people):
                 beside = None
             if journal is not None:
                 recognise(journal, X, opened.table, beside)
@@ -169,10 +170,19 @@ class PrivateEstimator(TableOpener, CountedClones):
         )
         return found, certificate
 
-    @looking_around
-    def _fit_beside(self, X: Any, y: Any, beside: Beside, resume: Any = None) -> Self:
-        """Fit, and make another release beside the fit, within the same budget and spend."""
-        return self._fit(X, y, resume=resume, beside=beside)
+    def _fit_beside(
+        self, X: Any, y: Any, beside: Beside, groups: Any = None, resume: Any = None
+    ) -> Self:
+        """Fit, and make another release beside the fit, within the same budget and spend.
+
+        The other release must be about the records of the fit: people with ``groups``, else rows.
+        """
+        self._beside = beside
+        try:
+            self.fit(X, y, groups, **({} if resume is None else {"resume": resume}))
+        finally:
+            del self._beside
+        return self
 
     # --- the ledger -------------------------------------------------------------------------------
 
@@ -213,7 +223,14 @@ class PrivateEstimator(TableOpener, CountedClones):
             draft = rehearsed(draft, X, y)
         budget, relation = draft._check_parameters()
         table = draft._opened(X, y, None, None, relation, draft.noise).table
-        return tuple(draft._make_plan(table, budget, relation).releases)
+
+        def make(smaller: Budget) -> FitPlan:
+            plan: FitPlan = draft._make_plan(table, smaller, relation)
+            return plan
+
+        beside = self._beside
+        plan = make(budget) if beside is None else beside.joined(make, budget, relation)
+        return tuple(plan.releases)
 
     def _planned_spending(self, X: Any, y: Any) -> Plan:
         """Return what a fit to these data would ask of a ledger."""

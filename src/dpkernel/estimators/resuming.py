@@ -20,11 +20,16 @@ from dpkernel.privacy.resume import ResumeFile, described
 class Beside(Protocol):
     """Another release that is made beside a fit."""
 
+    of_people: bool  # whether its records are people with all their rows
+
     def joined(self, make: Callable[[Budget], Any], budget: Budget, relation: Neighbours) -> Any:
         """Return a plan for the whole budget; ``make`` returns the plan of the fit for a budget."""
 
     def fingerprint(self, key: bytes) -> str:
         """Return a keyed fingerprint of the data behind the release."""
+
+    def of_table(self) -> Beside:
+        """Return the same release beside a fit to a table in which each person is one row."""
 
 
 @contextlib.contextmanager

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
+
+import numpy as np
 
 from dpkernel.data.table_files.schema import STATES, Schema
 from dpkernel.estimators.cell_counts import LABEL
 from dpkernel.foundations.types import is_real
+from dpkernel.preprocessing import PrivateImputer, PrivatePipeline
 
 _CLEAR = 3.0  # deviations of the noise above which a share is told
 _MOST = 0.5  # share of unreadable cells that is warned of
@@ -40,6 +44,8 @@ def cell_lines(statistics: Mapping[str, Any], schema: Any = None) -> list[str]:
             continue
         stand_in = None if rule is None else rule.stand_in
         instead = "" if rule is None or stand_in is None else f"; {rule.shown(stand_in)} stood in"
+        if rule is not None and rule.imputed is not None:
+            instead = f"; a {rule.missing} stood in"
         if told == [told[-1]] and told[0].endswith(STATES[-1]):
             instead = ""  # values outside of the range became its ends
         lines.append(f"{name}: {', '.join(told)}{instead}")
@@ -51,6 +57,27 @@ def cell_lines(statistics: Mapping[str, Any], schema: Any = None) -> list[str]:
     if not lines:
         return [f"{head} no column has clearly more than {least:.0%} of them."]
     return [head, *lines]
+
+
+def imputed_values(model: Any, schema: Any) -> dict[str, float]:
+    """Return what a fitted pipeline found to replace missing values, by the name of the column."""
+    first = model.steps_[0][1] if isinstance(model, PrivatePipeline) else None
+    if not isinstance(first, PrivateImputer) or not isinstance(schema, Schema):
+        return {}
+    names, found = schema.names_out, np.asarray(first.statistics_).tolist()
+    if len(names) != len(found):
+        return {}
+    return {name: value for name, value in zip(names, found, strict=True) if math.isfinite(value)}
+
+
+def imputed_lines(model: Any, schema: Any) -> list[str]:
+    """Return one sentence per column whose missing values are replaced by what the fit found."""
+    found = imputed_values(model, schema)
+    rules = {rule.name: rule for rule in schema.inputs} if found else {}
+    return [
+        f"{name}: a missing cell is replaced by the {rules[name].missing}, {rules[name].shown(value)}."
+        for name, value in found.items()
+    ]
 
 
 def unread_columns(statistics: Mapping[str, Any]) -> list[str]:

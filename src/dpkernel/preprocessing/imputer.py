@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import OneToOneFeatureMixin
 
 from dpkernel.estimators.base import FitPlan
+from dpkernel.foundations.errors import DataError, ParameterError
 from dpkernel.foundations.types import Array, Budget, Neighbours
-from dpkernel.foundations.validation import Choice
+from dpkernel.foundations.validation import Choice, Spelled
 from dpkernel.preprocessing.base import PrivateTransformer, ranges_as_json
 from dpkernel.preprocessing.rows import Rows
 from dpkernel.preprocessing.search import Column, ColumnSearch, ColumnsPlan
 from dpkernel.privacy.ledger import Ledger
 from dpkernel.privacy.noise import NoiseSource
+
+
+def _are_strategies(value: object) -> bool:
+    """Return whether a value is a list of strategies, of which at least one is not None."""
+    return (
+        isinstance(value, (list, tuple))
+        and all(one in ("median", "mean", None) for one in value)
+        and any(one is not None for one in value)
+    )
 
 
 class PrivateImputer(OneToOneFeatureMixin, PrivateTransformer):
@@ -29,8 +40,10 @@ class PrivateImputer(OneToOneFeatureMixin, PrivateTransformer):
     ----------
     epsilon, delta : float
         The budget of a fit. The certificate claims at most this. delta must be above 0.
-    strategy : {"median", "mean"}
+    strategy : {"median", "mean"}, or list
         What replaces a missing value. For "mean", values are clipped to where most of the column lies.
+        A list has an entry per column. None stands for a column without missing values: it costs
+        nothing, and a missing value in it is refused.
     bounds : (low, high) or Domain
         A wide public range of the columns. It is required. Values outside count as its nearest end.
     neighbours : {"replace-one", "zero-out"}
@@ -44,9 +57,9 @@ class PrivateImputer(OneToOneFeatureMixin, PrivateTransformer):
     Attributes
     ----------
     statistics_ : array
-        The number that replaces a missing value, one per column.
+        The number that replaces a missing value, one per column; NaN where the strategy is None.
     missing_ : array
-        The noisy share of missing values of each column, from 0 to 1.
+        The noisy share of missing values of each column, from 0 to 1; 0 where the strategy is None.
     certificate_ : Certificate
         The guarantee of the fit.
     n_features_in_, feature_names_in_
@@ -82,7 +95,10 @@ class PrivateImputer(OneToOneFeatureMixin, PrivateTransformer):
     _public: ClassVar[tuple[str, ...]] = ("strategy",)
     _constraints: ClassVar = {
         **PrivateTransformer._constraints,
-        "strategy": Choice("median", "mean"),
+        "strategy": (
+            Choice("median", "mean"),
+            Spelled("a list of 'median', 'mean' and None", _are_strategies),
+        ),
     }
 
     def __init__(
@@ -90,7 +106,7 @@ class PrivateImputer(OneToOneFeatureMixin, PrivateTransformer):
         epsilon: float = 1.0,
         delta: float = 1e-6,
         *,
-        strategy: str = "median",
+        strategy: str | Sequence[str | None] = "median",
         bounds: Any = None,
         neighbours: str | Neighbours = "replace-one",
         ledger: Ledger | None = None,
@@ -104,19 +120,44 @@ class PrivateImputer(OneToOneFeatureMixin, PrivateTransformer):
         self.ledger = ledger
         self.noise = noise
 
+    def _strategies(self, n_columns: int) -> list[str | None]:
+        """Return what replaces a missing value of each column."""
+        if isinstance(self.strategy, str):
+            return [self.strategy] * n_columns
+        if len(self.strategy) != n_columns:
+            raise ParameterError(
+                f"The 'strategy' parameter of {type(self).__name__} must have an entry per column. Got"
+                f" {len(self.strategy)} entries for {n_columns} columns."
+            )
+        return list(self.strategy)
+
+    def _open(self, X: Any, y: Any = None) -> Rows:
+        rows = super()._open(X, y)
+        whole = [j for j, one in enumerate(self._strategies(rows.n_columns)) if one is None]
+        if whole and any(np.isnan(block[:, whole]).any() for block in rows.blocks(spent=False)):
+            raise DataError(
+                "X has missing values in a column whose strategy is None. State 'median' or 'mean' for"
+                " this column. Nothing was spent."
+            )
+        return rows
+
     def _make_plan(self, table: Rows, budget: Budget, relation: Neighbours) -> FitPlan:
-        ranges, n = self._ranges(table.columns), table.n_rows
-        by_mean = self.strategy == "mean"
-        search = ColumnSearch(ranges, n, budget, relation, moments=by_mean, missing=True)
-        public = {"n_rows": n, "ranges": ranges_as_json(ranges), "strategy": self.strategy}
+        strategies, n = self._strategies(table.n_columns), table.n_rows
+        chosen = tuple(j for j, one in enumerate(strategies) if one is not None)
+        ranges = [self._ranges(table.columns)[j] for j in chosen]
+        moments = "mean" in strategies
+        search = ColumnSearch(ranges, n, budget, relation, moments=moments, missing=True)
+        stated = self.strategy if isinstance(self.strategy, str) else strategies
+        public = {"n_rows": n, "ranges": ranges_as_json(ranges), "strategy": stated}
 
         def conclude(columns: list[Column]) -> dict[str, Any]:
-            return {
-                "statistics_": np.array([c.mean if by_mean else c.median for c in columns]),
-                "missing_": np.array([1 - c.present / n for c in columns]),
-            }
+            statistics, missing = np.full(len(strategies), np.nan), np.zeros(len(strategies))
+            for j, c in zip(chosen, columns, strict=True):
+                statistics[j] = c.mean if strategies[j] == "mean" else c.median
+                missing[j] = 1 - c.present / n
+            return {"statistics_": statistics, "missing_": missing}
 
-        return ColumnsPlan(search, table, public, conclude)
+        return ColumnsPlan(search, replace(table, chosen=chosen), public, conclude)
 
     def transform(self, X: Any) -> Array:
         """Return the columns with missing values replaced."""

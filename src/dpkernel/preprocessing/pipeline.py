@@ -167,6 +167,8 @@ class PrivatePipeline(PrivateEstimator):
         if groups is not None:
             table, y, record = self._records_of(table, y, groups, self.noise)
             n_rows = n_rows_of(table)
+            if self._beside is not None:  # for the steps, the records are the rows of this table
+                self._beside = self._beside.of_table()
         budgets, plans = self._shared_plans(table, y, len(front), request, weights)
         ledger = Ledger(neighbours=relation) if self.ledger is None else self.ledger
         count_fit(self)
@@ -193,6 +195,7 @@ class PrivatePipeline(PrivateEstimator):
             releases,
             whole,
             public=of_people(public, record) if record else public,
+            free_statistics=_free_statistics(fitted[-1][1]),
             invalid_because=unproved,
             not_private_because=exposed if whole.private else (),
         )
@@ -289,6 +292,8 @@ class PrivatePipeline(PrivateEstimator):
             failed = f" ({error})"
         except Exception:
             pass  # the message of another library may quote an entry
+        finally:
+            step.__dict__.pop("_beside", None)  # it holds exact counts
         raise DataError(
             f"The step {name!r} failed after the budget of the whole pipeline was spent{failed}. What"
             " was reserved stays spent."
@@ -297,9 +302,12 @@ class PrivatePipeline(PrivateEstimator):
     def _ready(self, step: Any, i: int, budget: Budget, bounds: Any, y_bounds: Any) -> Any:
         """Return a clone of a step with its share of the budget, and with the bounds that it lacks.
 
-        The bounds and the neighbouring relation of a search are set on its estimator.
+        The bounds and the neighbouring relation of a search are set on its estimator. A release beside
+        the fit is made beside that of the last step.
         """
         found = clone(step)
+        if self._beside is not None and i == len(self.steps) - 1:
+            found._beside = self._beside
         noise = self.noise
         if isinstance(noise, SeededNoise):
             noise = SeededNoise(noise.seed + _SEED_STRIDE * i)
@@ -354,6 +362,11 @@ class PrivatePipeline(PrivateEstimator):
     def predict(self, X: Any, **options: Any) -> Any:
         """Return what the last step predicts for transformed rows."""
         return self._last(X, "predict")(**options)
+
+    @_final_has("predict_interval")
+    def predict_interval(self, X: Any, coverage: float = 0.9) -> Any:
+        """Return the ends of the intervals that the last step states for transformed rows."""
+        return self._last(X, "predict_interval")(coverage=coverage)
 
     @_final_has("predict_proba")
     def predict_proba(self, X: Any) -> Any:
@@ -475,6 +488,12 @@ class PrivatePipeline(PrivateEstimator):
             tags.input_tags = known[0].__sklearn_tags__().input_tags
         tags.non_deterministic = not isinstance(self.noise, SeededNoise)
         return tags
+
+
+def _free_statistics(last: Any) -> Mapping[str, Any]:
+    """Return the free statistics of the last step; of a search those of the chosen model."""
+    chosen = getattr(last, "best_estimator_", last)
+    return chosen.certificate_.free_statistics if hasattr(chosen, "certificate_") else {}
 
 
 def _speak_of_people(fitted: Steps, record: str) -> None:

@@ -24,10 +24,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Rows:
-    """A table with its public sizes; with ``target`` y is its last column."""
+    """A table with its public sizes; with ``target`` y is its last column.
+
+    With ``chosen``, only the columns at these positions are read.
+    """
 
     source: Source
     target: bool = False
+    chosen: tuple[int, ...] | None = None
 
     @property
     def n_rows(self) -> int:
@@ -48,7 +52,8 @@ class Rows:
         """Yield all rows as dense blocks; ``spent`` says whether the budget is gone, for errors."""
         blocks = iter(Passes(self.source, spent=spent).blocks())
         while block := _read(lambda: next(blocks, None), spent):
-            yield np.column_stack(block) if self.target else block[0]
+            rows = np.column_stack(block) if self.target else block[0]
+            yield rows if self.chosen is None else rows[:, self.chosen]
 
 
 def rows_of_table(table: Any, target: Array | None = None, names: Any = None) -> Rows:

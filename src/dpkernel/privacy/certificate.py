@@ -415,7 +415,7 @@ class Certificate:
             raise CertificateError(f"The unit of a certificate must be one of {known}.")
         for release in self.releases:
             formula = release.mechanism.sensitivity.formula
-            if formula in UNIT_FORMULAS and not getattr(release.mechanism, "rounding", 0.0) > 0:
+            if formula == "unit-gram" and not getattr(release.mechanism, "rounding", 0.0) > 0:
                 raise CertificateError(
                     f"The release {release.label!r} is a sum over units in floating point and states"
                     " no rounding error."

@@ -6,6 +6,7 @@ from __future__ import annotations
 QUANTITIES: dict[str, str] = {
     "augmented-gram": "sums over all records of products of features and target",
     "unit-gram": "sums over all units of mean products of features and target",
+    "unit-shares": "counts of people in cells, for every column",
     "record-norm": "random combinations of the records",
     "loss-gradient": "the model's coefficients, or a part of them",
     "histogram": "counts of records in cells",

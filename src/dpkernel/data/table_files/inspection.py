@@ -13,6 +13,7 @@ from functools import partial
 
 import numpy as np
 
+from dpkernel.data.cells import is_missing
 from dpkernel.data.domain import Levels
 from dpkernel.data.table_files.readers import TableFile, Tell
 from dpkernel.data.table_files.schema import (
@@ -65,11 +66,22 @@ class ColumnCounts:
         if 2 * self.undecoded > self.unreadable:
             return "pass --encoding latin-1, or the encoding in which the file was written"
         if isinstance(self.rule.values, Levels):
+            known = {str(level).casefold() for level in self.rule.values.values}
+            if 2 * sum(text.casefold() in known for text in self.sample) > len(self.sample):
+                return (
+                    "spell them as the declared levels (they differ in upper and lower case only), or"
+                    " declare these spellings as levels, too"
+                )
             return "declare their levels, or a 'missing' level that stands for them"
         tries = {
             f"pass {option}": partial(numbers, self.sample, spelling, limits=self.rule.limits)
             for option, spelling in _SPELLINGS.items()
         }
+        if self.rule.format is not None:
+            own = self.rule.format if isinstance(self.rule.format, tuple) else (self.rule.format,)
+            for pattern in _DATES.values():
+                listed = ", ".join(f'"{one}"' for one in (*own, pattern))
+                tries[f"state format = [{listed}]"] = partial(days, self.sample, pattern)
         tries["state limits = true"] = partial(numbers, self.sample, limits=True)
         for how, pattern in _DATES.items():
             tries[f"state low and high as dates{how}"] = partial(days, self.sample, pattern)
@@ -108,11 +120,16 @@ def inspect_table(table: TableFile, schema: Schema, tell: Tell = lambda share: N
     refusals = _wrong_columns(table, schema)
     rules = [rule for rule in schema.rules if table.header.count(rule.name) == 1]
     found = [ColumnCounts(rule) for rule in rules]
-    n_rows = 0
-    for columns in table.read([rule.name for rule in rules], tell) if rules else ():
+    n_rows = nobody = 0
+    group = [schema.group] if schema.group and table.header.count(schema.group) == 1 else []
+    names = [rule.name for rule in rules] + group
+    for columns in table.read(names, tell) if rules else ():
         for counts in found:
             counts.add(columns[counts.rule.name], table.spelling)
         n_rows += len(columns[rules[0].name])
+        nobody += sum(map(is_missing, schema.ids(columns))) if group else 0
+    if nobody:
+        refusals.append(f"{nobody} rows have no id in the column {schema.group!r}.")
     if rules and not n_rows:
         refusals.append(f"{table.name} has no rows.")
     for counts in found:
@@ -133,10 +150,11 @@ def inspect_table(table: TableFile, schema: Schema, tell: Tell = lambda share: N
 def _wrong_columns(table: TableFile, schema: Schema) -> list[str]:
     known = {rule.name for rule in schema.rules}
     hint = other_delimiter(table.header)
+    needed = [rule.name for rule in schema.rules] + ([schema.group] if schema.group else [])
     found = [
-        f"{table.name} has {table.header.count(rule.name)} columns named {rule.name!r}.{hint}"
-        for rule in schema.rules
-        if table.header.count(rule.name) != 1
+        f"{table.name} has {table.header.count(name)} columns named {name!r}.{hint}"
+        for name in needed
+        if table.header.count(name) != 1
     ]
     return found + [
         f"Column {place} of {table.name}, {name!r}, is neither declared nor ignored."

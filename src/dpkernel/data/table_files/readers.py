@@ -30,6 +30,7 @@ from dpkernel.foundations.errors import DataError, ParameterError
 BLOCK_ROWS = 8192
 CELL_CHARACTERS = 2**17 - 1  # a longer cell of a CSV file counts as empty
 _BLOCK_CELLS = 2**19  # cells per block of a file with many columns: some 50 MB of text
+_UNDECODED = "\ufffd"  # what stands for bytes that are no text
 Columns = dict[str, Any]
 Tell = Callable[[float], None]
 
@@ -68,8 +69,7 @@ def open_table(
     far, from 0 to 1.
     """
     path = Path(path)
-    inner = Path(path.stem) if path.suffix.lower() in _COMPRESSED else path
-    ending = (kind or inner.suffix.lstrip(".")).lower()
+    inner, ending = _ending(path, kind)
     if ending not in FORMATS:
         raise ParameterError(
             f"{path.name} has an unknown ending. Known are {', '.join(FORMATS)}; for another ending,"
@@ -88,6 +88,17 @@ def open_table(
     else:
         found = _OPENERS[ending](path)
     return replace(found, spelling=spelling)
+
+
+def _ending(path: Path, kind: str | None) -> tuple[Path, str]:
+    """Return the name of a file without the ending of its compression, and the ending before that."""
+    inner = Path(path.stem) if path.suffix.lower() in _COMPRESSED else path
+    return inner, (kind or inner.suffix.lstrip(".")).lower()
+
+
+def is_text_file(path: str | Path, kind: str | None = None) -> bool:
+    """Return whether a file is a CSV or TSV file, by its name or the stated kind."""
+    return _ending(Path(path), kind)[1] in _DELIMITERS
 
 
 def _checked_encoding(name: str | None) -> str:
@@ -123,6 +134,12 @@ def _open_csv(path: Path, separator: str, encoding: str) -> TableFile:
         file.close()
         raise DataError(f"{path.name} is empty: its first line must name the columns.")
     names = tuple(name.strip() for name in header)
+    if any(_UNDECODED in name for name in names):
+        file.close()
+        raise DataError(
+            f"The names of the columns of {path.name} can't be read. Say how the file was written, for"
+            " example --encoding cp1252 for one from Windows."
+        )
 
     def read(wanted: Sequence[str], tell: Tell) -> Iterator[Columns]:
         places = {name: names.index(name) for name in wanted}

@@ -7,10 +7,17 @@ An example::
     empty = ["NA", "unknown"]       # texts that count as an empty cell, in every column
     n_max = 20000                   # more records are known not to exist (only for add-remove)
 
+    [file]                          # how a CSV file is written; options of a command come first
+    delimiter = ";"
+    decimal = ","
+    thousands = "."
+    encoding = "cp1252"
+
     [columns.age]
     low = 0
     high = 110
-    missing = 50                    # replaces missing values; by default the middle
+    missing = 50                    # replaces missing values; by default the middle; with
+                                    # "private median" or "private mean" the fit finds it
 
     [columns.crp]
     low = 0
@@ -22,7 +29,7 @@ An example::
     [columns.admitted]
     low = 2020-01-01                # dates become days
     high = 2026-12-31
-    format = "%d.%m.%Y"             # by default as in 2026-05-01
+    format = "%d.%m.%Y"             # or a list of formats; by default as in 2026-05-01
 
     [columns.ward]
     levels = ["north", "south"]     # one column of 0 and 1 per level; both are 0 for other values
@@ -57,6 +64,7 @@ from dpkernel.data.table_files.spelling import (
     ISO,
     PLAIN,
     Cells,
+    DateFormat,
     Spelling,
     date_of,
     day,
@@ -70,8 +78,11 @@ from dpkernel.foundations.types import JSON, Array, IntArray, is_real, is_whole
 # what became of a cell: it was read, was missing, could not be read, or lay outside of its range
 READ, MISSING, UNREADABLE, CLIPPED = range(4)
 STATES = ("read", "missing", "unreadable", "outside")
+# values of 'missing' for which a fit finds the replacement, and the strategy that finds it
+IMPUTED = {"private median": "median", "private mean": "mean"}
 Empty = tuple[str | float, ...]
 Reading = Mapping[str, tuple[Any, IntArray]]  # what the cells say, and what became of each
+WRITTEN = ("delimiter", "decimal", "thousands", "encoding")
 _KEYS = {"low", "high", "levels", "missing", "format", "limits", "indicator", "empty"}
 
 
@@ -89,7 +100,7 @@ class ColumnRule:
     name: str
     values: Interval | Levels | None
     missing: Any = None
-    format: str | None = None
+    format: DateFormat | None = None
     limits: bool = False
     indicator: bool = False
     empty: Empty = ()
@@ -108,9 +119,12 @@ class ColumnRule:
                 raise ParameterError(
                     f"The 'missing' value of column {self.name!r} must be one of its levels."
                 )
-        elif not is_real(self.missing) or not math.isfinite(self.missing):
+        elif self.imputed is None and not (is_real(self.missing) and math.isfinite(self.missing)):
             kind = "finite number" if self.format is None else "date"
-            raise ParameterError(f"The 'missing' value of column {self.name!r} must be a {kind}.")
+            raise ParameterError(
+                f"The 'missing' value of column {self.name!r} must be a {kind}, or one of"
+                f" {', '.join(map(repr, IMPUTED))}."
+            )
 
     @property
     def names(self) -> list[str]:
@@ -128,9 +142,15 @@ class ColumnRule:
         return [self.values, Interval(0.0, 1.0)] if self.indicator else [self.values]
 
     @property
+    def imputed(self) -> str | None:
+        """The strategy by which a fit finds what replaces missing numbers; None if that is public."""
+        known = isinstance(self.values, Interval) and isinstance(self.missing, str)
+        return IMPUTED.get(self.missing) if known else None
+
+    @property
     def stand_in(self) -> float | None:
-        """The number that replaces a missing one; None for levels and without bounds."""
-        if not isinstance(self.values, Interval):
+        """The public number that replaces a missing one; None if there is none."""
+        if not isinstance(self.values, Interval) or self.imputed is not None:
             return None
         return self.values.middle if self.missing is None else float(self.missing)
 
@@ -191,10 +211,11 @@ class ColumnRule:
         return found, states
 
     def clipped(self, found: Array) -> Array:
-        """Return numbers clipped to the interval, with missing ones replaced."""
-        if self.stand_in is None or not isinstance(self.values, Interval):
+        """Return numbers clipped to the interval; missing ones are replaced, or left to the fit."""
+        if not isinstance(self.values, Interval):
             return found
-        found = np.where(np.isnan(found), self.stand_in, found)
+        if self.stand_in is not None:
+            found = np.where(np.isnan(found), self.stand_in, found)
         return np.asarray(np.clip(found, self.values.low, self.values.high))
 
     def placed(self, found: IntArray) -> IntArray:
@@ -211,8 +232,9 @@ class ColumnRule:
         """Return the rule as JSON values."""
         found: JSON = {"name": self.name, "missing": self.missing}
         for key in ("format", "limits", "indicator"):
-            if getattr(self, key):
-                found[key] = getattr(self, key)
+            value = getattr(self, key)
+            if value:
+                found[key] = list(value) if isinstance(value, tuple) else value
         if self.empty:
             found["empty"] = list(self.empty)
         return found if self.values is None else {**found, **self.values.to_dict()}
@@ -221,6 +243,8 @@ class ColumnRule:
     def from_dict(cls, data: JSON) -> ColumnRule:
         """Return the rule described by JSON values."""
         more: JSON = {key: data[key] for key in ("format", "limits", "indicator") if key in data}
+        if isinstance(more.get("format"), list):
+            more["format"] = tuple(more["format"])
         more["empty"] = _empty(data.get("empty", []), f"column {data['name']!r}")
         if "levels" in data:
             return cls(data["name"], Levels(tuple(data["levels"])), data["missing"], **more)
@@ -235,6 +259,8 @@ class Schema:
 
     ``group`` names the column that says whose row each row is. It is never an input. ``empty`` are
     the texts that stand for a missing id there. ``n_max`` is a public limit on the number of records.
+    ``written`` says how a CSV file is written, as far as that is declared: pairs of a name in
+    ``WRITTEN`` and a value.
     """
 
     inputs: tuple[ColumnRule, ...]
@@ -243,6 +269,7 @@ class Schema:
     group: str | None = None
     empty: Empty = ()
     n_max: int | None = None
+    written: tuple[tuple[str, str], ...] = ()
 
     def with_group(self, name: str | None) -> Schema:
         """Return the schema in which a column holds ids of people, whether or not it is declared."""
@@ -261,6 +288,15 @@ class Schema:
     def rules(self) -> tuple[ColumnRule, ...]:
         """The rules of all columns that are read."""
         return self.inputs if self.target is None else (*self.inputs, self.target)
+
+    @property
+    def imputed(self) -> list[str | None]:
+        """The strategy that replaces missing values, or None, for each encoded input."""
+        return [
+            rule.imputed if place == 0 else None
+            for rule in self.inputs
+            for place in range(len(rule.names))
+        ]
 
     @property
     def names_out(self) -> list[str]:
@@ -352,6 +388,7 @@ class Schema:
         return {
             "inputs": [rule.to_dict() for rule in self.inputs],
             "target": None if self.target is None else self.target.to_dict(),
+            **({"file": dict(self.written)} if self.written else {}),
         }
 
     @classmethod
@@ -362,17 +399,21 @@ class Schema:
             target = data["target"]
             if not inputs:
                 raise CertificateError("The model file describes no input columns.")
-            return cls(inputs, None if target is None else ColumnRule.from_dict(target))
+            return cls(
+                inputs,
+                None if target is None else ColumnRule.from_dict(target),
+                written=_written(data.get("file", {}), "The model file"),
+            )
         except (KeyError, TypeError, ParameterError, AttributeError) as error:
             raise CertificateError(
                 f"The columns that the model file describes can't be read ({type(error).__name__})."
             ) from error
 
 
-def read_schema(path: str | Path, target: str | None = None) -> Schema:
+def read_schema(path: str | Path, target: str | None = None, group: str | None = None) -> Schema:
     """Read a ``bounds.toml``; ``target`` overrides the name of the target that it states.
 
-    If neither names a target, all columns are inputs.
+    ``group`` names the column with the ids of people. If neither names a target, all columns are inputs.
     """
     path = Path(path)
     try:
@@ -380,12 +421,13 @@ def read_schema(path: str | Path, target: str | None = None) -> Schema:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         reason = str(error) if isinstance(error, tomllib.TOMLDecodeError) else "not UTF-8"
         raise ParameterError(f"{path.name} is not a TOML file ({reason}).") from error
-    unknown = set(data) - {"columns", "target", "ignore", "empty", "n_max"}
+    unknown = set(data) - {"columns", "target", "ignore", "empty", "n_max", "file"}
     if unknown:
         raise ParameterError(
             f"{path.name} has an entry {min(unknown)!r}; it may have 'columns', 'target', 'ignore',"
-            " 'empty' and 'n_max'."
+            " 'empty', 'n_max' and 'file'."
         )
+    written = _written(data.get("file", {}), path.name)
     n_max = data.get("n_max")
     if n_max is not None and not (is_whole(n_max) and n_max >= 1):
         raise ParameterError(f"'n_max' of {path.name} must be a whole number of at least 1.")
@@ -399,7 +441,8 @@ def read_schema(path: str | Path, target: str | None = None) -> Schema:
     name = target if target is not None else own.get("name")
     if not (name is None or isinstance(name, str)):
         raise ParameterError(f"The name in [target] of {path.name} must be a text.")
-    left_out = {key for key in ignore if key != name and tables.get(key) == {}}
+    unused = [*ignore, group]
+    left_out = {key for key in unused if key != name and tables.get(key) == {}}
     rules = {
         key: _rule(key, table, path.name, empty)
         for key, table in tables.items()
@@ -414,13 +457,19 @@ def read_schema(path: str | Path, target: str | None = None) -> Schema:
             f"[target] of {path.name} has no name. State it: name = ..., or --target."
         )
     inputs = tuple(rule for key, rule in rules.items() if key not in ignore)
-    return Schema(inputs, found, tuple(ignore), empty=empty, n_max=n_max)
+    found_schema = Schema(inputs, found, tuple(ignore), empty=empty, n_max=n_max, written=written)
+    return found_schema.with_group(group)
 
 
 def _target(
     name: str, own: JSON, rules: Mapping[str, ColumnRule], file: str, empty: Empty
 ) -> ColumnRule:
     found = _declared_target(name, own, rules, file, empty)
+    if found.imputed is not None:
+        raise ParameterError(
+            f"The missing values of the target {name!r} of {file} can't be found by the fit. State a"
+            " number as 'missing'."
+        )
     if found.indicator:
         raise ParameterError(f"The target {name!r} of {file} can't have an indicator column.")
     return found
@@ -448,6 +497,11 @@ def _rule(name: str, table: Any, file: str, empty: Empty) -> ColumnRule:
             f"Column {name!r} of {file} must be a table with low and high, or levels, and optionally"
             " missing, empty, format, limits and indicator."
         )
+    if not table:
+        raise ParameterError(
+            f"Column {name!r} of {file} is not filled in. State low and high, or levels, or list the"
+            " column in 'ignore'."
+        )
     levels, low, high = (table.get(key) for key in ("levels", "low", "high"))
     if (levels is None) == (low is None or high is None):
         raise ParameterError(f"Column {name!r} of {file} needs low and high, or levels; not both.")
@@ -460,7 +514,7 @@ def _rule(name: str, table: Any, file: str, empty: Empty) -> ColumnRule:
     missing = table.get("missing")
     if more["format"] is not None:
         low, high = day(low), day(high)
-        missing = None if missing is None else day(missing)
+        missing = missing if missing is None or missing in IMPUTED else day(missing)
     own = _empty(table["empty"], f"Column {name!r} of {file}") if "empty" in table else empty
     try:
         values = Interval(low, high) if levels is None else Levels(tuple(levels))  # type: ignore[arg-type]
@@ -489,10 +543,11 @@ def _reading(name: str, table: JSON, file: str) -> JSON:
         )
     if found["limits"]:
         raise ParameterError(f"Column {name!r} of {file} holds dates, so 'limits' has no use.")
-    if not isinstance(pattern, str) or not is_date_format(pattern):
+    pattern = tuple(pattern) if isinstance(pattern, list) else pattern
+    if not is_date_format(pattern):
         raise ParameterError(
             f"The format of column {name!r} of {file} must say how a whole date is written, for example"
-            ' "%d.%m.%Y".'
+            ' "%d.%m.%Y", or be a list of such formats, of which the first that reads a cell counts.'
         )
     return {**found, "format": pattern}
 
@@ -505,6 +560,16 @@ def _empty(values: Any, owner: str) -> Empty:
         if fine and (not values or Places(tuple(values))):
             return tuple(values)
     raise ParameterError(f"'empty' of {owner} must be a list of different texts or finite numbers.")
+
+
+def _written(table: Any, owner: str) -> tuple[tuple[str, str], ...]:
+    fine = isinstance(table, dict) and set(table) <= set(WRITTEN)
+    if not fine or not all(isinstance(value, str) for value in table.values()):
+        raise ParameterError(
+            f"[file] of {owner} says how a CSV file is written. It may state {', '.join(WRITTEN)}, each"
+            " as a text."
+        )
+    return tuple(sorted(table.items()))
 
 
 def _are_levels(values: list[Any]) -> bool:

@@ -20,6 +20,8 @@ from dpkernel.foundations.errors import DataError, ParameterError
 from dpkernel.foundations.types import Array
 
 Cells = Sequence[Any] | Array
+DateFormat = str | tuple[str, ...]
+_MOST_FORMATS = 10
 ISO = "iso"  # the format of dates such as 2026-05-01 and 2026-05-01T13:30
 _EPOCH = datetime.datetime(1970, 1, 1)
 _DAY = datetime.timedelta(days=1)
@@ -114,17 +116,21 @@ def _float(cell: Any) -> float:
         return math.nan
 
 
-def days(cells: Cells, pattern: str) -> Array:
+def days(cells: Cells, pattern: DateFormat) -> Array:
     """Return dates as days since 1970-01-01, with NaN for everything that is not a date.
 
-    ``pattern`` is "iso", or a format of ``datetime.strptime``. A time of the day is a fraction of the
-    day, and a date with a time zone is taken to UTC.
+    ``pattern`` is "iso", or a format of ``datetime.strptime``, or several of these; the first that
+    reads a cell counts. A time of the day is a fraction of the day, and a date with a time zone is
+    taken to UTC.
     """
     return np.array([day(cell, pattern) for cell in cells], dtype=np.float64)
 
 
-def day(cell: Any, pattern: str = ISO) -> float:
+def day(cell: Any, pattern: DateFormat = ISO) -> float:
     """Return one date as days since 1970-01-01, or NaN."""
+    if not isinstance(pattern, str):
+        found = (day(cell, one) for one in pattern)
+        return next((value for value in found if value == value), math.nan)
     try:
         if isinstance(cell, str):
             text = cell.strip()
@@ -152,7 +158,11 @@ def date_of(value: float) -> datetime.date:
 
 
 def is_date_format(pattern: object) -> bool:
-    """Return whether a format reads the dates that it writes, to the day."""
+    """Return whether a format, or each of a tuple of formats, reads the dates that it writes."""
+    if isinstance(pattern, tuple):
+        return 0 < len(pattern) <= _MOST_FORMATS and all(
+            isinstance(one, str) and is_date_format(one) for one in pattern
+        )
     if not isinstance(pattern, str) or len(pattern) > 100:
         return False
     if pattern == ISO:

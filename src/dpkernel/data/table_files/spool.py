@@ -41,11 +41,19 @@ class EncodedTable:
         self._lock = threading.Lock()
         # exact, so it must not leave without noise: the cells of each rule in each of STATES
         self.counts = np.zeros((len(schema.rules), len(STATES)), dtype=np.int64)
+        self._states: list[Any] = []  # the same of each row, if the schema has a group
 
     def count(self, states: Sequence[IntArray]) -> None:
         """Count what became of the cells of a block, given for each rule of the schema."""
         for place, found in enumerate(states):
             self.counts[place] += np.bincount(found, minlength=len(STATES))
+        if self.schema.group is not None:
+            self._states.append(np.column_stack(states).astype(np.uint8))
+
+    @property
+    def states(self) -> Any:
+        """What became of the cells of every row, one column per rule, if the schema has a group."""
+        return np.concatenate(self._states)
 
     def append(self, rows: Array) -> None:
         """Add a block of rows."""
@@ -75,13 +83,14 @@ class EncodedTable:
             rows = np.memmap(self._file, np.float64, "r", shape=shape)
         return rows[:, : self.n_columns], rows[:, -1] if self.schema.target is not None else None
 
-    def training_data(self) -> tuple[Any, Any]:
+    def training_data(self, *, in_memory: bool = False) -> tuple[Any, Any]:
         """Return the arguments of ``fit``: two arrays, or a stream and None; labels as declared.
 
-        With a group the number of rows is private. A stream would show it, because what can be done
-        with one differs from what can be done with arrays, so there are always arrays then.
+        With ``in_memory`` they are arrays whatever the size of the table. With a group the number of
+        rows is private. A stream would show it, because what can be done with one differs from what
+        can be done with arrays, so there are always arrays then.
         """
-        if self._file is None or self.schema.group is not None:
+        if self._file is None or in_memory or self.schema.group is not None:
             X, y = self.arrays()
             return np.ascontiguousarray(X) if self.in_memory else X, self._labels(y)
         return BlockStream(self._read, self.n_rows), None

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dpkernel.foundations.errors import ParameterError, parameter_message
-from dpkernel.outputs.cells import cell_lines
+from dpkernel.outputs.cells import cell_lines, imputed_lines
 from dpkernel.outputs.report.budget import budget_history
 from dpkernel.outputs.report.encoding import read_declared
 from dpkernel.outputs.report.glossary import glossary
@@ -131,7 +131,7 @@ def write_report(
         attacker(certificate, against),
         certificate_text(certificate),
         quality(figures, known),
-        _cells(cells),
+        _cells(cells, imputed_lines(model, schema)),
         relevance_picture(relevance),
         None if model is certificate else model_pictures(model, view),
         None if ledger is None else budget_history(ledger, certificate),
@@ -159,13 +159,13 @@ def write_report(
     return path
 
 
-def _cells(lines: list[str]) -> Html | None:
-    if not lines:
+def _cells(lines: list[str], replaced: list[str]) -> Html | None:
+    if not lines and not replaced:
         return None
     return join(
         tag("h2", "The cells of the table"),
-        paragraph(lines[0]),
-        items(lines[1:]) if lines[1:] else None,
+        paragraph(lines[0]) if lines else None,
+        items(lines[1:] + replaced) if lines[1:] + replaced else None,
     )
 
 

@@ -34,6 +34,7 @@ SENSITIVITIES: dict[str, str] = {
     "declared": "a value stated by whoever made the release, without a formula",
     "declared-law": "values stated by whoever made the release, with the probability of each",
     "augmented-gram": "a record's products of features and target, which are clipped to public bounds",
+    "unit-shares": "all rows of one unit count once, in equal parts, in the cells of each column",
     "unit-gram": "the mean over all rows of a unit of products that are clipped to public bounds",
     "record-norm": "the length of a record, which is clipped to public bounds",
     "loss-gradient": "the influence of one record on the solution, which is limited",

@@ -43,6 +43,23 @@ class PrivacyProfile(ABC):
         """The probability, on either data set, of the event on which ``rdp`` may fail."""
         return 0.0
 
+    @property
+    def log_rdp_miss(self) -> float:
+        """The logarithm of ``rdp_miss``, which may underflow."""
+        return math.log(self.rdp_miss) if self.rdp_miss > 0 else -math.inf
+
+    def renyi_missed(self, epsilon: float) -> float:
+        """Return (1 + e^epsilon) times ``rdp_miss``, rounded up and at most 1.
+
+        A delta that follows from ``rdp`` is larger by this: both distributions of a pair may move by
+        that probability.
+        """
+        log_miss = self.log_rdp_miss
+        if log_miss == -math.inf:
+            return 0.0
+        rounding = 1e-15 * (abs(epsilon) - log_miss + 1)
+        return math.exp(min(float(np.logaddexp(0.0, epsilon)) + log_miss + rounding, 0.0))
+
     def rdp_outside(self, order: float, leak: float) -> float:
         r"""Return a Renyi bound of the release, apart from an event of probability ``leak``.
 

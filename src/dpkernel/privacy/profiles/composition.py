@@ -104,8 +104,7 @@ class ComposedProfile(PrivacyProfile):
 
     def _renyi(self, epsilon: float) -> float:
         """Return the Renyi bound."""
-        # (1 + e^epsilon) miss: each of the two distributions moves by at most that probability
-        missed = (1 + math.exp(min(epsilon, 700.0))) * self.rdp_miss
+        missed = self.renyi_missed(epsilon)
         return min(renyi_delta(self.renyi_curve, epsilon) + missed, 1.0)
 
     def rdp(self, order: float) -> float:

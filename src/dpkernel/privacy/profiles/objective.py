@@ -62,6 +62,7 @@ _CELLS = 8192  # grid cells for the loss of the largest stage when several stage
 _DIRECT = 3  # up to this many stages are convolved without FFT, which has absolute errors
 _MOST_STAGES = 128  # with more stages the Renyi bound is used
 _LARGEST_M = 100.0  # epsilon would be 5000 there, so nothing is claimed for a larger m
+_GOLDEN = (math.sqrt(5) - 1) / 2
 _NEVER = -1e300  # log-probability of an event that does not happen
 
 Stage = tuple[float, float]  # m and x
@@ -127,8 +128,8 @@ class ObjectiveProfile(PrivacyProfile):
         """Return the bound at the head of this module, rounded up.
 
         For a very large epsilon the bound would rise again, because the missed event dominates it.
-        The smallest value then holds for every larger epsilon. The bound is convex in e^epsilon, so
-        there is one such point.
+        The smallest value then holds for every larger epsilon. Each of the two bounds is convex in
+        e^epsilon, and the missed event dominates both from about the same epsilon on.
         """
         found, missed = _bound_of(self, epsilon)
         if missed > 1e-15 * found and _bound_of(self, epsilon + 0.01)[0] >= found:
@@ -143,8 +144,7 @@ class ObjectiveProfile(PrivacyProfile):
         best = 1.0
         if len(self.stages) > _DIRECT:
             # distributions that were convolved by FFT are accurate to 1e-12 only
-            growth = 1 + math.exp(min(epsilon, 700.0))
-            best = renyi_delta(self.renyi_curve, epsilon) + growth * self.rdp_miss
+            best = renyi_delta(self.renyi_curve, epsilon) + self.renyi_missed(epsilon)
         if len(self.stages) > _MOST_STAGES:
             return min(1.0, best), missed
         shift = epsilon - self.slack
@@ -201,7 +201,14 @@ class ObjectiveProfile(PrivacyProfile):
         rescaled. This distribution is within e^slack of the ideal one everywhere, and the drawn
         distribution is the same one, conditioned on that event.
         """
-        return math.exp(min(self.log_miss + self.slack, 0.0))
+        found = math.exp(self.log_rdp_miss)
+        # a probability that underflowed is not really zero
+        return max(found, 5e-324) if self.log_miss > _NEVER else found
+
+    @property
+    def log_rdp_miss(self) -> float:
+        """The logarithm of ``rdp_miss``."""
+        return min(self.log_miss + self.slack, 0.0)
 
     def combine(self, *others: ObjectiveProfile) -> ObjectiveProfile:
         """Return the composition of these profiles, which must have the same relation."""
@@ -338,15 +345,22 @@ def _laws(stages: tuple[Stage, ...], neighbours: str) -> list[TotalLaw]:
 
 @lru_cache(maxsize=256)
 def _lowest_at(profile: ObjectiveProfile) -> float:
-    """Return the epsilon at which the bound is lowest, by ternary search.
+    """Return the epsilon at which the bound is lowest, by golden section.
 
     Two equal values are both 1, so the search then moves on to larger epsilons.
     """
     low, high = -50.0, max(-profile.log_miss, 0.0)
-    for _ in range(60):
-        one, two = low + (high - low) / 3, high - (high - low) / 3
-        lower = profile._bound(one)[0] < profile._bound(two)[0]
-        low, high = (low, two) if lower else (one, high)
+    one, two = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
+    at_one, at_two = profile._bound(one)[0], profile._bound(two)[0]
+    for _ in range(50):
+        if at_one < at_two:
+            high, two, at_two = two, one, at_one
+            one = high - _GOLDEN * (high - low)
+            at_one = profile._bound(one)[0]
+        else:
+            low, one, at_one = one, two, at_two
+            two = low + _GOLDEN * (high - low)
+            at_two = profile._bound(two)[0]
     return low
 
 

@@ -301,7 +301,7 @@ class StoppingProfile(PrivacyProfile):
         if epsilon >= self._pure():
             return 0.0
         found = _converted(self, epsilon)
-        return min(found + (1 + math.exp(min(epsilon, 700.0))) * self.rdp_miss, 1.0)
+        return min(found + self.renyi_missed(epsilon), 1.0)
 
     def epsilon(self, delta: float) -> float:
         """Return the smallest epsilon >= 0, rounded up, searched near the best order's formula."""

@@ -24,6 +24,7 @@ from dpkernel.privacy.sensitivity.sums import (
     loss_gradient,
     record_norm,
     unit_gram,
+    unit_shares,
 )
 
 __all__ = [
@@ -46,4 +47,5 @@ __all__ = [
     "round_up",
     "sensitivity_from_dict",
     "unit_gram",
+    "unit_shares",
 ]

@@ -11,7 +11,8 @@ from dpkernel.privacy.sensitivity.base import Parameters, Sensitivity, formula, 
 
 _ROOT_TWO = Fraction(math.nextafter(math.sqrt(2), math.inf))  # above the square root of 2
 
-UNIT_FORMULAS = ("unit-gram",)  # queries that treat a unit with any number of rows as one record
+# queries that treat a unit with any number of rows as one record
+UNIT_FORMULAS = ("unit-gram", "unit-shares")
 
 
 def declared(
@@ -247,6 +248,30 @@ def unit_gram(
     return Sensitivity("unit-gram", neighbours, single.parameters)
 
 
+def unit_shares(neighbours: Neighbours, *, columns: int, parts: int) -> Sensitivity:
+    """Return the l2 sensitivity of histograms in which each unit is divided into equal parts.
+
+    Per column, a unit adds whole numbers of at least 0 to the cells, which add up to ``parts``,
+    however many rows it has. The result is ``parts`` times that of ``column_histograms``.
+
+    Parameters
+    ----------
+    neighbours : Neighbours
+        The neighbouring relation.
+    columns : int
+        The number of columns.
+    parts : int
+        The number of parts of a unit.
+
+    Notes
+    -----
+    Such counts have norm at most ``parts``, and two of them have a product of at least 0. So the
+    squared distance is at most 2 parts^2 per column, and the squared norm is at most parts^2.
+    """
+    parameters = (("columns", float(columns)), ("parts", float(parts)))
+    return Sensitivity("unit-shares", neighbours, parameters)
+
+
 @formula("declared", "l2", "l1", "score")
 def _declared(neighbours: Neighbours, p: Parameters) -> float:
     return float(p["value"])
@@ -295,6 +320,14 @@ def _column_histograms(neighbours: Neighbours, p: Parameters) -> float:
     return _root_up(Fraction(columns * (2 if neighbours is Neighbours.REPLACE_ONE else 1)))
 
 
+@formula("unit-shares")
+def _unit_shares(neighbours: Neighbours, p: Parameters) -> float:
+    columns, parts = _whole(p["columns"]), _whole(p["parts"])
+    return _root_up(
+        Fraction(columns * parts**2 * (2 if neighbours is Neighbours.REPLACE_ONE else 1))
+    )
+
+
 @formula("column-moments")
 def _column_moments(neighbours: Neighbours, p: Parameters) -> float:
     columns, bound = _whole(p["columns"]), _whole(p["bound"])
@@ -305,7 +338,7 @@ def _column_moments(neighbours: Neighbours, p: Parameters) -> float:
 def _whole(value: float) -> int:
     """Return a count from 1 to 2^52; raise the TypeError that readers of JSON expect otherwise."""
     if not is_real(value) or not 1 <= value <= 2**52 or float(value) != int(value):
-        raise TypeError("columns and bound must be whole numbers from 1 on")
+        raise TypeError("columns, bound and parts must be whole numbers from 1 on")
     return int(value)
 
 

@@ -170,9 +170,11 @@ def subject_of(
                 (subject, seconds), rows = same, whole
         return subject, rows, seconds, _words(subject, rows, reason)
     size = f"{sizes[-1]} made-up rows"
+    counted = any(r.label.endswith(f": {LABEL}") for r in certificate.releases)
+    advice = " A pipeline can be audited if it was fitted with --no-counts." if counted else ""
     raise ParameterError(
         f"{Path(path).name} can't be audited, because a fit to {size} does not make the releases of its"
-        f" certificate ({', '.join(r.label for r in certificate.releases)}). {'; '.join(why)}."
+        f" certificate ({', '.join(r.label for r in certificate.releases)}). {'; '.join(why)}.{advice}"
     )
 
 
