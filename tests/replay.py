@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from scipy import sparse
 
 from dpkernel import SeededNoise
@@ -291,7 +292,7 @@ def _accept_blank_rows(monkeypatch: Any) -> None:
     open_source, open_units = sources.open_source, people.open_units
 
     def marked(X: Any) -> Any:
-        if hasattr(X, "iloc"):
+        if isinstance(X, pd.DataFrame):
             return X.iloc[:, 0].to_numpy() == BLANK
         if sparse.issparse(X):
             return X[:, [0]].toarray().ravel() == BLANK
