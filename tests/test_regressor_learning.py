@@ -212,9 +212,9 @@ def test_a_category_without_an_effect_has_hardly_any_relevance(rng, levels):
     X = np.column_stack([rng.uniform(-1, 1, 2000), rng.integers(0, 2, 2000)])
     bounds = Domain((Interval(-1, 1), Levels((0, 1)))) if levels else (-1, 1)
     given = {"bounds": bounds, "y_bounds": (-1, 1), "n_features": 80}
-    model = PrivateKernelRegressor(3.0, noise=SeededNoise(0), **given)
-    model.fit(X, np.sin(3 * X[:, 0]))
-    assert model.relevance_.shape == (2,) and model.relevance_[0] > 0.9
+    fits = [PrivateKernelRegressor(3.0, noise=SeededNoise(seed), **given) for seed in range(3)]
+    found = [model.fit(X, np.sin(3 * X[:, 0])).relevance_ for model in fits]
+    assert np.shape(found) == (3, 2) and np.median(found, axis=0)[0] > 0.9  # single fits vary
 
 
 def test_a_constant_column_has_no_relevance(rng):

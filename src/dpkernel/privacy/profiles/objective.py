@@ -56,7 +56,7 @@ from dpkernel.privacy.profiles.gaussian import gaussian_delta
 
 _FAR = 12.0  # a normal variable exceeds it with probability 4e-33, which is added to delta
 _STEPS = 12 * 1024
-_ANGLES = 800
+_ANGLES = 250
 _COARSE = 4  # moments are taken on every fourth edge
 _CELLS = 8192  # grid cells for the loss of the largest stage when several stages are convolved
 _DIRECT = 3  # up to this many stages are convolved without FFT, which has absolute errors
@@ -421,7 +421,7 @@ def _stage_law(name: str, m: float) -> tuple[Array, Array, float]:
 def _survival_of_two() -> Array:
     """Return a non-increasing upper bound of S(t) on the grid of t."""
     edges = np.linspace(0.0, _FAR, _STEPS + 1)
-    angles = np.linspace(0.0, math.pi / 4, _ANGLES + 1)
+    angles = math.pi / 4 * np.linspace(0.0, 1.0, _ANGLES + 1) ** 1.5  # the worst ones are small
     either, one_sided = np.zeros_like(edges), np.zeros_like(edges)
     for low, high in pairwise(angles):
         near, far = edges / math.cos(low), edges / math.sin(high)
