@@ -156,7 +156,8 @@ def test_bounds_writes_names_only_or_spends_what_was_stated(study):
     result = inside("bounds", study / "patients.csv", *options, *book, "--json")
     assert result.returncode == 0, result.stderr
     assert json.loads(result.stdout)["epsilon"] <= 0.5 and spends(study, "bounds.db") == 1
-    found = read_schema(study / "found.toml", "days")
+    found = read_schema(study / "found.toml")  # it names the target, too
+    assert found.target.name == "days"
     assert [rule.name for rule in found.rules] == ["age", "ward", "days"]
     age = found.inputs[0].values
     assert 0 <= age.low < age.high <= 100

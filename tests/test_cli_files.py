@@ -23,7 +23,7 @@ from cli_tables import SECRET, write_study
 from dpkernel import Budget, Ledger, PrivateKernelRidge
 from dpkernel.cli import app, bounds, fit, model_files, output, predict
 from dpkernel.data.domain import Interval, Levels
-from dpkernel.data.table_files import ColumnRule, open_table, read_schema
+from dpkernel.data.table_files import ColumnRule, Schema, open_table, read_schema
 from dpkernel.foundations.errors import ParameterError
 from dpkernel.outputs.model_file import save
 from dpkernel.privacy.profiles import PureProfile
@@ -305,7 +305,8 @@ def test_any_name_of_a_column_makes_a_template_that_is_read_again(study):
     text = bounds.template(open_table(study / "t.csv"), {})
     assert list(tomllib.loads(text)["columns"]) == names
     rules = [ColumnRule(name, Levels((name, 1, 0.5, False)), name) for name in names]
-    written = tomllib.loads(bounds.as_toml([*rules, ColumnRule("i", Interval(0, 1))], tuple(names)))
+    declared = Schema((*rules, ColumnRule("i", Interval(0, 1))), ignore=tuple(names))
+    written = tomllib.loads(bounds.as_toml(declared, declared.rules, {}))
     assert written["ignore"] == names and written["columns"]["i"] == {"low": 0.0, "high": 1.0}
     for name in names:
         assert written["columns"][name] == {"levels": [name, 1, 0.5, False], "missing": name}
@@ -316,6 +317,15 @@ def test_two_columns_of_one_name_have_no_template(study):
     result = call("bounds t.csv --schema --out b.toml")
     assert result.exit_code == 1 and "have the same name" in result.stderr
     assert SECRET not in result.output and not (study / "b.toml").exists()
+
+
+def test_a_progress_bar_leaves_a_redirected_result_where_it_belongs(monkeypatch, capsys):
+    monkeypatch.setenv("FORCE_COLOR", "1")  # standard error is a terminal, standard output is not
+    told = output.Output()
+    assert told.live
+    with told.progress("reading"):
+        told.raw("result\n")
+    assert capsys.readouterr().out == "result\n"
 
 
 def test_control_characters_do_not_reach_the_terminal(study, monkeypatch, capsys):

@@ -19,14 +19,14 @@ def cells(page):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_a_tutorial_runs(page, tmp_path, monkeypatch):
-    matplotlib = pytest.importorskip("matplotlib")
-    matplotlib.use("Agg")
+    pytest.importorskip("matplotlib").use("Agg")
+    pyplot = pytest.importorskip("matplotlib.pyplot")
     monkeypatch.chdir(tmp_path)  # some tutorials change the folder, which this undoes
     monkeypatch.setenv("DPKERNEL_TUTORIAL_ROWS", "50000")
     names = {"__name__": "__main__"}
     for cell in cells(page):
         exec(compile(cell, page.name, "exec"), names)
-    matplotlib.pyplot.close("all")
+    pyplot.close("all")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

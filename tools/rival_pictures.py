@@ -48,7 +48,7 @@ def read(path: Path) -> Found:
 
 def picture(table: str, methods: dict[str, Points]) -> Figure:
     """Return the errors of all methods on one table against epsilon, on logarithmic axes."""
-    figure = Figure(figsize=(5, 4.6), layout="constrained")
+    figure = Figure(figsize=(6.4, 5), layout="constrained")
     axes = figure.add_subplot(title=table)
     for method, colour in COLOURS.items():
         if method in methods:

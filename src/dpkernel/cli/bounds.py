@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -101,7 +101,7 @@ def bounds(
     budget = options.budget_of(epsilon, delta, book)
     output.on_interrupt = options.SpendWatch(book, ledger is not None)
     # check before the spend that the result can be read again
-    tomllib.loads(as_toml(list(declared.rules), declared.ignore, declared.n_max, written))
+    tomllib.loads(as_toml(declared, declared.rules, written))
     for path in results:
         check_room(path)
     with output.progress(f"reading {data.name}") as tell:
@@ -119,7 +119,7 @@ def bounds(
         finder.fit(X, y, None if group is None else rows.ids)
     certificate = finder.certificate_
     text = _heading(certificate, certificate_file) + as_toml(
-        _narrowed(declared, rows.schema, finder), declared.ignore, declared.n_max, written
+        declared, _narrowed(declared, rows.schema, finder), written
     )
     proof = certificate.to_json()
 
@@ -220,18 +220,16 @@ def _file_lines(written: Mapping[str, str]) -> list[str]:
     return ["", "[file]", *stated] if stated else []
 
 
-def as_toml(
-    rules: list[ColumnRule],
-    ignore: tuple[str, ...] = (),
-    n_max: int | None = None,
-    written: Mapping[str, str] | None = None,
-) -> str:
-    """Return a bounds.toml that declares these columns."""
-    lines = [f"ignore = {_value(list(ignore))}"]
-    lines += [] if n_max is None else [f"n_max = {n_max}"]
-    lines += _file_lines(written or {})
+def as_toml(declared: Schema, rules: Iterable[ColumnRule], written: Mapping[str, str]) -> str:
+    """Return a bounds.toml that says what ``declared`` does, with these rules for its columns."""
+    lines = [f"ignore = {_value(list(declared.ignore))}"]
+    lines += [] if declared.n_max is None else [f"n_max = {declared.n_max}"]
+    lines += _file_lines(written)
     for rule in rules:
-        lines += ["", f"[columns.{_key(rule.name)}]"]
+        if declared.target is not None and rule.name == declared.target.name:
+            lines += ["", "[target]", f"name = {_value(rule.name)}"]
+        else:
+            lines += ["", f"[columns.{_key(rule.name)}]"]
         if isinstance(rule.values, Levels):
             lines.append(f"levels = {_value(list(rule.values.values))}")
         elif rule.values is not None and rule.format is None:

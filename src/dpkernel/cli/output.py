@@ -155,7 +155,11 @@ class Output:
         name, *rest = (
             columns() if measured else (columns()[0], SpinnerColumn(), TimeElapsedColumn())
         )
-        with Progress(name, *rest, console=self._err, transient=True) as bar:
+        # a result that goes to a file or a pipe must not pass through the console of the bar
+        shared = sys.stdout.isatty()
+        with Progress(
+            name, *rest, console=self._err, transient=True, redirect_stdout=shared
+        ) as bar:
             task = bar.add_task(one_line(what), total=1.0 if measured else None)
             yield lambda share: bar.update(task, completed=share)
 

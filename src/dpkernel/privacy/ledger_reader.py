@@ -172,7 +172,7 @@ class LedgerReader:
         axes.set(xlabel="spend", ylabel="epsilon", xlim=(0, max(steps[-1], 1) + 0.5))
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set_ylim(bottom=0)
-        axes.legend(frameon=False, loc="upper left")
+        axes.legend(frameon=False, loc="lower right")
         figure.savefig(Path(path), dpi=130)
         return Path(path)
 
