@@ -52,6 +52,8 @@ NOT_COVERED = (
     "bounds or levels that were read from the data instead of being public",
 )
 
+LAST_STEP_ONLY = "this certificate covers the last step only"
+
 ON_THE_CALLERS_WORD = {
     "disjoint-ledger-parts": "no record is in two of the parts that the ledger was divided into",
     "each-row-once": "no row was added twice to the statistics, or to two that were merged",
@@ -430,6 +432,11 @@ class Certificate:
                     f"The release {release.label!r} names folds of rows, but the rows of one unit can"
                     " lie in several folds."
                 )
+
+    @property
+    def last_step_only(self) -> bool:
+        """Whether other steps of a pipeline learned from the rows without noise, before this fit."""
+        return any(LAST_STEP_ONLY in text for text in self.not_covered)
 
     @property
     def verdict(self) -> str:
