@@ -116,7 +116,7 @@ def test_factors_are_those_that_were_derived():
     assert factors.local_convexity() == "promises 0.72 where the risk grows by 0.667"
     assert factors.slope_for_curvature() == "exceeded x 1.21 by squares"
     assert factors.c_alpha().startswith("5e+11 for 5e-08")
-    assert factors.objective_noise() == "too small x 1.14"
+    assert factors.objective_noise() == "too small x 1.13"
     assert factors.determinant() == "lambda_0 too large x 2.28 at epsilon = 1"
     assert "x 8.02 at M = 5" in factors.nested_root()
     assert factors.gradient_noise() == "too large x 4.06"

@@ -725,6 +725,8 @@ ALLOWED = {
     "estimators/curator.py": "blocks of numbers in the unit box",
     "estimators/rkhs.py": "blocks of numbers in the unit box",
     "estimators/regressor/": "predictions",
+    "estimators/device_rows.py": "blocks of numbers in the unit box",
+    "estimators/torch_records.py": "records of numbers",
     "preprocessing/": "blocks of float64, after checked_table or check_columns",
     "selection/losses.py": "predictions of a model",
     "selection/score.py": "predictions of a model",

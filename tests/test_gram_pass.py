@@ -131,7 +131,7 @@ def test_bad_streams_spend_nothing(data, case):
 
 def test_bad_stream_arguments(data):
     with pytest.raises(ParameterError, match="'n_rows' parameter of BlockStream"):
-        BlockStream([], n_rows=0)
+        BlockStream([], n_rows=-1)
     with pytest.raises(ParameterError, match="'source' parameter of BlockStream"):
         BlockStream(3, n_rows=1)
     with pytest.raises(ParameterError, match="contains its targets"):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dpkernel import BlockStream, People, methods
+from dpkernel import BlockStream, People, SeededNoise, methods
 from dpkernel.data import people
 from dpkernel.data.weights import with_weights
-from dpkernel.estimators.sgd import base as sgd_base
+from dpkernel.estimators import opening
 from dpkernel.estimators.sgd import table as sgd_table
 from dpkernel.foundations.errors import ParameterError
 from replay import Replay, differences, ratios
@@ -35,7 +35,7 @@ def worst_mean_gradient(options, relation, patch):
         given = {**REAL, "n_features": 6, "max_iter": 2, **options, "neighbours": relation}
         return methods.PrivateSGDRegressor(**given).fit(X, y, groups=People(ids, record="all"))
 
-    patch.setattr(sgd_base, "secret_order", lambda noise: np.arange)
+    patch.setattr(opening, "secret_order", lambda noise: np.arange)
     replay, found, left_over = Replay(patch), 0.0, set()
     tables = exchanged(False, "replace-one")
     blank = relation == "zero-out"
@@ -73,7 +73,8 @@ def test_a_mean_gradient_uses_all_rows_and_needs_noise_on_gradients(rng):
     X = rng.uniform(-1, 1, (1600, 1))
     y = np.where(np.arange(1600) % 4 == 0, 1.0, -0.5)  # the mean of every person is -0.125
     given = {"epsilon": 100.0, "bounds": (-1, 1), "y_bounds": (-1, 1), "loss": "squared"}
-    fitted = methods.PrivateSGDRegressor(**given, clip=10.0).fit(X, y, groups=People(ids, "all"))
+    given |= {"clip": 10.0, "noise": SeededNoise(0)}
+    fitted = methods.PrivateSGDRegressor(**given).fit(X, y, groups=People(ids, "all"))
     assert np.abs(fitted.predict(X).mean() + 0.125) < 0.05
     certificate = fitted.certificate_
     assert certificate.unit == "group" and certificate.n_records == 400 and certificate.verify()
