@@ -18,6 +18,7 @@ from dpkernel.data.sources import Source
 from dpkernel.data.tables import as_floats, without_traps
 from dpkernel.estimators.base import FitPlan, Fitted
 from dpkernel.estimators.curator_file import Answer, CuratorFile
+from dpkernel.estimators.kernel_model import relation_of
 from dpkernel.estimators.rkhs import (
     FunctionModel,
     FunctionProblem,
@@ -280,7 +281,7 @@ class PrivateCurator(FunctionModel):
                 bounds=domain,
                 path=path,
                 most_answers=mechanism.dimension,
-                neighbours=certificate.neighbours,
+                neighbours=relation_of(certificate),
                 ledger=ledger,
                 accept=certificate.assumptions,
             )
