@@ -437,7 +437,9 @@ def _survival_of_two() -> Array:
 def _moment_of_two(m: float, power: float) -> float:
     """Return an upper bound of log E e^(power (m^2/2 + m R)).
 
-    Beyond the grid, S(t) is at most 2 Q(t), which is integrated exactly.
+    Beyond the grid, S(t) is at most 2 Q(t), which is integrated exactly: for t >= 12 the terms with
+    t / sin phi and 2 t are below e^-70 Q(t), and N(t / cos phi, tan phi) is at most 2 Q(t / cos phi),
+    which leaves room for them from phi = 0.01 on, and at most 1.2 Q(t) below.
     """
     rate = power * m
     edges = np.linspace(0.0, _FAR, _STEPS + 1)[::_COARSE]
