@@ -23,7 +23,7 @@ from dpkernel.data.table_files import (
     encode_table,
     read_schema,
 )
-from dpkernel.data.table_files.schema import other_delimiter
+from dpkernel.data.table_files.schema import Empty, other_delimiter
 from dpkernel.foundations.errors import DataError
 from dpkernel.foundations.types import Budget, Neighbours
 from dpkernel.preprocessing import PrivateBounds
@@ -101,7 +101,8 @@ def bounds(
     budget = options.budget_of(epsilon, delta, book)
     output.on_interrupt = options.SpendWatch(book, ledger is not None)
     # check before the spend that the result can be read again
-    tomllib.loads(as_toml(list(declared.rules), declared.ignore, declared.n_max, written))
+    stated = declared.ignore, declared.n_max, written, declared.empty
+    tomllib.loads(as_toml(list(declared.rules), *stated))
     for path in results:
         check_room(path)
     with output.progress(f"reading {data.name}") as tell:
@@ -119,7 +120,7 @@ def bounds(
         finder.fit(X, y, None if group is None else rows.ids)
     certificate = finder.certificate_
     text = _heading(certificate, certificate_file) + as_toml(
-        _narrowed(declared, rows.schema, finder), declared.ignore, declared.n_max, written
+        _narrowed(declared, rows.schema, finder), *stated
     )
     proof = certificate.to_json()
 
@@ -225,9 +226,11 @@ def as_toml(
     ignore: tuple[str, ...] = (),
     n_max: int | None = None,
     written: Mapping[str, str] | None = None,
+    empty: Empty = (),
 ) -> str:
-    """Return a bounds.toml that declares these columns."""
+    """Return a bounds.toml that declares these columns; ``empty`` also holds for the ids of people."""
     lines = [f"ignore = {_value(list(ignore))}"]
+    lines += [f"empty = {_value(list(empty))}"] if empty else []
     lines += [] if n_max is None else [f"n_max = {n_max}"]
     lines += _file_lines(written or {})
     for rule in rules:
@@ -245,7 +248,7 @@ def as_toml(
             shown = _value(rule.missing) if plain else rule.shown(rule.missing)
             lines.append(f"missing = {shown}")
         lines += [f"{key} = true" for key in ("limits", "indicator") if getattr(rule, key)]
-        if rule.empty:
+        if rule.empty != empty:
             lines.append(f"empty = {_value(list(rule.empty))}")
     return "\n".join(lines) + "\n"
 

@@ -34,7 +34,7 @@ from dpkernel.foundations.errors import (
     ParameterError,
     parameter_message,
 )
-from dpkernel.foundations.types import JSON, Array, Budget, Neighbours
+from dpkernel.foundations.types import JSON, AddRemove, Array, Budget, Neighbours
 from dpkernel.foundations.validation import Choice, Kind, Whole
 from dpkernel.models.kernels import Kernel, kernel_from_dict
 from dpkernel.privacy.certificate import Certificate, Release
@@ -176,7 +176,7 @@ class PrivateCurator(FunctionModel):
         y_bounds: Any = None,
         path: str | Path | None = None,
         most_answers: int = 2000,
-        neighbours: str | Neighbours = "replace-one",
+        neighbours: str | Neighbours | AddRemove = "replace-one",
         ledger: Ledger | None = None,
         noise: NoiseSource | None = None,
         accept: Any = (),
