@@ -292,6 +292,29 @@ def test_a_forger_who_computes_the_digest_again_must_change_both_places(name, pl
         dataclasses.replace(found, digest=found._digest()).verify()
 
 
+def test_several_losses_may_not_be_steeper_than_their_release_states():
+    X, y = table()
+    model = PrivateCurator(loss="huber", threshold=0.5, bounds=(-1, 1), accept=IDEALISED)
+    model.set_params(y_bounds=[(-1, 1), (-3, 3)]).fit(X, np.column_stack([y, y]))
+    assert model.certificate_.verify()
+    data = json.loads(model.certificate_.to_json())
+    for place in (0, 1):
+        edited = changed(data, ("public", "losses", place, "threshold"), 0.6)
+        found = Certificate.from_json(json.dumps(edited))
+        with pytest.raises(CertificateError, match="contradicts itself: public.losses"):
+            dataclasses.replace(found, digest=found._digest()).verify()
+
+
+@pytest.mark.parametrize("version", [None, 5, ["0.5"], "9" * 5000 + ".1", "0.6.0"])
+def test_only_a_known_older_version_may_claim_more_than_its_parameters_give(version):
+    data = json.loads(certificate("PrivateKernelRidge").to_json())
+    data |= {"epsilon": 11.0, "digest": "", "versions": {**data["versions"], "dpkernel": "0.5.1"}}
+    assert Certificate.from_json(json.dumps(data)).verify().epsilon < 10.1
+    data["versions"]["dpkernel"] = version
+    with pytest.raises(CertificateError, match="but its parameters give"):
+        Certificate.from_json(json.dumps(data)).verify()
+
+
 def test_extra_names_that_contradict_nothing_are_allowed():
     data = json.loads(certificate("PrivateKernelRidge").to_json())
     data["public"]["hospital"] = "north"

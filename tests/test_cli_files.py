@@ -312,6 +312,20 @@ def test_any_name_of_a_column_makes_a_template_that_is_read_again(study):
         assert written["columns"][name] == {"levels": [name, 1, 0.5, False], "missing": name}
 
 
+def test_texts_that_are_no_ids_stay_in_a_file_with_narrower_bounds(study):
+    """Otherwise a fit with that file would take all rows without an id for one person."""
+    (study / "wide.toml").write_text(
+        'empty = ["NA"]\n[columns.id]\n[columns.a]\nlow = 0\nhigh = 1\nempty = []\n'
+        "[columns.b]\nlow = 0\nhigh = 1\n"
+    )
+    wide = read_schema(study / "wide.toml", group="id")
+    text = bounds.as_toml(wide, wide.rules, {})
+    (study / "narrow.toml").write_text(text)
+    narrow = read_schema(study / "narrow.toml", group="id")
+    assert narrow.ids({"id": ["NA", "7"]}) == [None, "7"]
+    assert [rule.empty for rule in narrow.rules] == [(), ("NA",)]
+
+
 def test_two_columns_of_one_name_have_no_template(study):
     (study / "t.csv").write_text(f"a,{SECRET},{SECRET}\n")
     result = call("bounds t.csv --schema --out b.toml")

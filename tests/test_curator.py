@@ -27,7 +27,7 @@ from dpkernel.foundations.errors import (
     NoiseError,
     ParameterError,
 )
-from dpkernel.foundations.types import Neighbours
+from dpkernel.foundations.types import AddRemove, Neighbours
 from dpkernel.methods import PrivateCurator, PrivateGridRegressor
 from dpkernel.models import kernels
 from dpkernel.models.losses import (
@@ -261,6 +261,15 @@ def test_every_loss_of_bounded_slope(table, kind):
     assert stated["slope"] == (0.2 if kind == "huber" else REGISTRY[kind]().lipschitz)
     right = np.mean((model.predict(X) > 0) == (y > 0))
     assert right > 0.9 and np.abs(model.predict(X)).max() <= 2
+
+
+def test_a_curator_that_hides_the_number_of_rows_is_opened_again_and_knows_its_places(tmp_path):
+    X, y = np.full((5, 1), 0.5), np.zeros(5)
+    model = PrivateCurator(bounds=(-1, 1), y_bounds=(-1, 1), accept=(IDEALISED,))
+    model.set_params(neighbours=AddRemove(9), path=tmp_path / "a.db").fit(X, y)
+    again = PrivateCurator.open(tmp_path / "a.db")
+    assert again.neighbours == AddRemove(9)
+    assert again.predict_once(X, y, [0.5]).certificate.n_records == 9
 
 
 def test_a_curator_classifies_and_is_opened_again_with_its_loss(table, tmp_path):

@@ -844,6 +844,30 @@ def test_an_older_copy_that_takes_the_place_of_a_ledger_is_refused(path):
         mechanism.release([1.0], paid)
 
 
+@pytest.mark.parametrize(
+    ("same_ledger", "there"),
+    [(True, "b"), (False, "ab"), (False, "a")],
+    ids=["older copy", "another ledger", "a shorter ledger"],
+)
+def test_nothing_is_drawn_for_a_lost_spend_if_another_one_may_have_its_number(
+    path, tmp_path, same_ledger, there
+):
+    mechanism = mechanisms.Gaussian.calibrate(1.0, Budget(0.1, 1e-7), dimension=1)
+    ledger, other = open_ledger(path), tmp_path / "other.ledger"
+    ledger.spend(mechanism.profile(), "a")
+    if same_ledger:
+        other.write_bytes(path.read_bytes())
+    replacement = open_ledger(other)
+    paid = ledger.spend(mechanism.profile(), "b")
+    for label in there:
+        replacement.spend(mechanism.profile(), label)
+    path.write_bytes(other.read_bytes())
+    with pytest.raises(LedgerError, match="has lost spends"):
+        mechanism.release([1.0], paid)
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT count(*) FROM draws").fetchone() == (0,)
+
+
 def test_another_ledger_that_takes_the_place_of_a_ledger_is_read_anew(path):
     ledger = open_ledger(path)
     ledger.spend(GaussianProfile(0.1), "a")

@@ -33,7 +33,7 @@ from dpkernel.models.losses import (
     slope,
 )
 from dpkernel.solvers import sgd_compiled, sgd_gradient
-from dpkernel.solvers.sgd_gradient import Block, GradientSGD
+from dpkernel.solvers.sgd_gradient import LONGEST, Block, GradientSGD
 from dpkernel.solvers.sgd_output import OutputSGD, in_parts
 from sgd_twin import batches_of, descend_one, sum_blocks
 
@@ -329,6 +329,23 @@ def noiseless(loss=None, d=3, problems=1, clip=0.7, **given):
 def block_of(plan, z, targets, weights):
     whole, caps = plan.rows(z)
     return Block(whole, targets, weights, caps)
+
+
+@pytest.mark.parametrize("size", [1e150, 1.0, 1e-9, 1e-320, 0.0])
+def test_a_margin_is_exact_so_other_records_of_a_batch_do_not_change_it(size, rng):
+    """Its terms may be added in any order, which may depend on the place and on the batch."""
+    plan = noiseless(d=99, problems=2)
+    rows = rng.normal(size=(20, 99))
+    z = np.trunc(rows * ((LONGEST - 1) / np.linalg.norm(rows, axis=1, keepdims=True)))
+    z[0] = np.where(np.arange(99) == 3, LONGEST - 1, 0)
+    given = size * rng.normal(size=(2, 99)) * np.geomspace(1, 1e-12, 99)
+    for w, found in zip(given, plan.on_grid(given), strict=True):
+        grid = 2.0**-28 * math.sqrt(99) * np.abs(w).max() / plan.row_unit
+        assert np.abs(found - w / plan.row_unit).max() <= grid
+        for row in z:
+            exact = sum(Fraction(a) * Fraction(b) for a, b in zip(row, found, strict=True))
+            for order in (np.arange(99), np.arange(99)[::-1], rng.permutation(99)):
+                assert np.cumsum(row[order] * found[order])[-1] == exact
 
 
 finite = st.floats(-1.3, 1.3)

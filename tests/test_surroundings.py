@@ -174,4 +174,7 @@ def test_a_second_fit_without_the_pipeline_is_covered_again():
 def test_the_report_says_what_is_not_covered(tmp_path):
     model, _ = fitted(LEARNED["scaler"][0])
     write_report(model[-1], tmp_path / "r.html")
-    assert "covers the last step only" in (tmp_path / "r.html").read_text(encoding="utf-8")
+    page = (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "covers the last step only" in page
+    assert "The guarantee holds for the last step of a pipeline only" in page
+    assert "holds for the last step" in str(model[-1].certificate_).splitlines()[0]

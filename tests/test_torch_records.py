@@ -292,6 +292,9 @@ def test_gradients_of_sgd_on_a_device_are_the_same_integers(kind, rng):
             found = torch_records.sum_gradients(device, plan, w, rows)
             wanted = Block(*host).sums(plan, w, rows)
             assert found.dtype == np.int64 and np.abs(found - wanted).max() <= 500
+            each = range(500) if rows is None else rows
+            alone = [torch_records.sum_gradients(device, plan, w, np.array([i])) for i in each]
+            np.testing.assert_array_equal(found, np.sum(alone, axis=0))
 
 
 MODELS = {

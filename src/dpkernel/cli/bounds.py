@@ -223,6 +223,7 @@ def _file_lines(written: Mapping[str, str]) -> list[str]:
 def as_toml(declared: Schema, rules: Iterable[ColumnRule], written: Mapping[str, str]) -> str:
     """Return a bounds.toml that says what ``declared`` does, with these rules for its columns."""
     lines = [f"ignore = {_value(list(declared.ignore))}"]
+    lines += [f"empty = {_value(list(declared.empty))}"] if declared.empty else []
     lines += [] if declared.n_max is None else [f"n_max = {declared.n_max}"]
     lines += _file_lines(written)
     for rule in rules:
@@ -243,7 +244,7 @@ def as_toml(declared: Schema, rules: Iterable[ColumnRule], written: Mapping[str,
             shown = _value(rule.missing) if plain else rule.shown(rule.missing)
             lines.append(f"missing = {shown}")
         lines += [f"{key} = true" for key in ("limits", "indicator") if getattr(rule, key)]
-        if rule.empty:
+        if rule.empty != declared.empty:
             lines.append(f"empty = {_value(list(rule.empty))}")
     return "\n".join(lines) + "\n"
 

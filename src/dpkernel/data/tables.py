@@ -183,12 +183,12 @@ def sizes_hidden() -> Iterator[None]:
     except NoRowsError:
         raise
     except DataError as error:
-        found, text = type(error), str(error)
-    else:
-        return
-    for pattern, words in _SIZES:
-        text = pattern.sub(words, text)
-    raise found(text)
+        # a new error would keep this one, with its sizes, as its context
+        text = str(error)
+        for pattern, words in _SIZES:
+            text = pattern.sub(words, text)
+        error.args = (text,)
+        raise
 
 
 def check_columns(estimator: Any, X: Any, *, reset: bool = True) -> list[Any]:

@@ -23,7 +23,7 @@ from dpkernel.estimators.loss_choice import smooth_loss
 from dpkernel.estimators.objective_model import ObjectiveModel, Problems
 from dpkernel.estimators.records import Targets
 from dpkernel.foundations.errors import ParameterError, parameter_message
-from dpkernel.foundations.types import JSON, Array, Budget, Neighbours, is_real
+from dpkernel.foundations.types import JSON, AddRemove, Array, Budget, Neighbours, is_real
 from dpkernel.foundations.validation import Choice, Kind, Real
 from dpkernel.models.kernels import REGISTRY as KERNELS
 from dpkernel.models.kernels import Kernel
@@ -258,7 +258,7 @@ class PrivateKernelClassifier(MarginClassifier):
         solver: str = "objective",
         class_weight: Mapping[Any, float] | None = None,
         bounds: Any = None,
-        neighbours: str | Neighbours = "replace-one",
+        neighbours: str | Neighbours | AddRemove = "replace-one",
         ledger: Ledger | None = None,
         noise: NoiseSource | None = None,
         random_state: int | None = None,

@@ -18,6 +18,7 @@ from dpkernel.data.sources import Source
 from dpkernel.data.tables import as_floats, without_traps
 from dpkernel.estimators.base import FitPlan, Fitted
 from dpkernel.estimators.curator_file import Answer, CuratorFile
+from dpkernel.estimators.kernel_model import relation_of
 from dpkernel.estimators.rkhs import (
     FunctionModel,
     FunctionProblem,
@@ -33,7 +34,7 @@ from dpkernel.foundations.errors import (
     ParameterError,
     parameter_message,
 )
-from dpkernel.foundations.types import JSON, Array, Budget, Neighbours
+from dpkernel.foundations.types import JSON, AddRemove, Array, Budget, Neighbours
 from dpkernel.foundations.validation import Choice, Kind, Whole
 from dpkernel.models.kernels import Kernel, kernel_from_dict
 from dpkernel.privacy.certificate import Certificate, Release
@@ -175,7 +176,7 @@ class PrivateCurator(FunctionModel):
         y_bounds: Any = None,
         path: str | Path | None = None,
         most_answers: int = 2000,
-        neighbours: str | Neighbours = "replace-one",
+        neighbours: str | Neighbours | AddRemove = "replace-one",
         ledger: Ledger | None = None,
         noise: NoiseSource | None = None,
         accept: Any = (),
@@ -280,7 +281,7 @@ class PrivateCurator(FunctionModel):
                 bounds=domain,
                 path=path,
                 most_answers=mechanism.dimension,
-                neighbours=certificate.neighbours,
+                neighbours=relation_of(certificate),
                 ledger=ledger,
                 accept=certificate.assumptions,
             )

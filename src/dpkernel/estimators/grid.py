@@ -20,7 +20,7 @@ from dpkernel.estimators.rkhs import (
     loss_stated,
 )
 from dpkernel.foundations.errors import ParameterError, parameter_message
-from dpkernel.foundations.types import JSON, Array, Budget, Neighbours
+from dpkernel.foundations.types import JSON, AddRemove, Array, Budget, Neighbours
 from dpkernel.foundations.validation import Choice, Whole
 from dpkernel.models.features import FeatureMap, PublicNystroem
 from dpkernel.privacy.certificate import Release
@@ -138,7 +138,7 @@ class PrivateGridRegressor(FunctionModel, KernelModel):
         regularisation: float | str = "auto",
         bounds: Any = None,
         y_bounds: Any = None,
-        neighbours: str | Neighbours = "replace-one",
+        neighbours: str | Neighbours | AddRemove = "replace-one",
         ledger: Ledger | None = None,
         noise: NoiseSource | None = None,
         accept: Any = (),

@@ -256,7 +256,7 @@ class KernelModel(PrivateEstimator):
                 "epsilon": certificate.epsilon,
                 "delta": certificate.delta,
                 "bounds": domain if domain.columns is not None else None,
-                "neighbours": _relation_of(certificate),
+                "neighbours": relation_of(certificate),
                 **cls._saved_parameters(header, domain),
             }
         )
@@ -286,7 +286,7 @@ class KernelModel(PrivateEstimator):
         return tags
 
 
-def _relation_of(certificate: Certificate) -> Neighbours | AddRemove:
+def relation_of(certificate: Certificate) -> Neighbours | AddRemove:
     """Return the parameter ``neighbours`` of the estimator with this certificate."""
     relation = certificate.neighbours
     return relation if relation.n_is_public else AddRemove(certificate.n_records)

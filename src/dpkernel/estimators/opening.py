@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -211,10 +212,12 @@ class TableOpener:
         """Return the records at secret places of a table of public length (``data/places.py``)."""
         n_max = self._n_max()
         with sizes_hidden():
-            try:
-                table, record = self._open_records(X, y, people, sample_weight)
-            except NoRowsError:
-                table, record = self._open_no_records(X, y, people)
+            found = None
+            with contextlib.suppress(NoRowsError):
+                found = self._open_records(X, y, people, sample_weight)
+            if found is None:  # not while the error is handled, which a later one would tell of
+                found = self._open_no_records(X, y, people)
+        table, record = found
         table = in_places(table, n_max, secret_order(source))
         return Opened(table, people is not None, record, True)
 

@@ -22,7 +22,7 @@ from dpkernel.estimators.kernel_model import KernelModel, stated
 from dpkernel.estimators.opening import Order
 from dpkernel.estimators.ridge_output import plan_output, ridge_of
 from dpkernel.foundations.errors import ParameterError, parameter_message
-from dpkernel.foundations.types import JSON, Array, Budget, Neighbours
+from dpkernel.foundations.types import JSON, AddRemove, Array, Budget, Neighbours
 from dpkernel.foundations.validation import Choice, Kind, Real, Whole
 from dpkernel.models.features import FeatureMap
 from dpkernel.privacy.certificate import Release
@@ -189,7 +189,7 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
         solver: str = "gram",
         bounds: Any = None,
         y_bounds: Any = None,
-        neighbours: str | Neighbours = "replace-one",
+        neighbours: str | Neighbours | AddRemove = "replace-one",
         ledger: Ledger | None = None,
         noise: NoiseSource | None = None,
         random_state: int | None = None,

@@ -23,7 +23,7 @@ from dpkernel.estimators.regressor.fitting import FIXED_FEATURES, Sizes
 from dpkernel.estimators.regressor.quantiles import QuantileFitting
 from dpkernel.estimators.robust_model import RobustModel, UnitTarget
 from dpkernel.foundations.errors import DataError, ParameterError, parameter_message
-from dpkernel.foundations.types import JSON, Array, Budget, Neighbours, is_real
+from dpkernel.foundations.types import JSON, AddRemove, Array, Budget, Neighbours, is_real
 from dpkernel.foundations.validation import Choice, Kind, Real
 from dpkernel.models.features.learned import MOST
 from dpkernel.models.kernels import REGISTRY as KERNELS
@@ -163,7 +163,7 @@ class PrivateQuantileRegressor(RobustModel):
         solver: str = "objective",
         bounds: Any = None,
         y_bounds: Any = None,
-        neighbours: str | Neighbours = "replace-one",
+        neighbours: str | Neighbours | AddRemove = "replace-one",
         ledger: Ledger | None = None,
         noise: NoiseSource | None = None,
         random_state: int | None = None,
@@ -393,7 +393,7 @@ class PrivateHuberRegressor(RobustModel):
         solver: str = "objective",
         bounds: Any = None,
         y_bounds: Any = None,
-        neighbours: str | Neighbours = "replace-one",
+        neighbours: str | Neighbours | AddRemove = "replace-one",
         ledger: Ledger | None = None,
         noise: NoiseSource | None = None,
         random_state: int | None = None,

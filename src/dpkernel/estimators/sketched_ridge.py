@@ -18,7 +18,7 @@ from dpkernel.estimators.gram_pass import Recipe, sum_source
 from dpkernel.estimators.kernel_model import KernelModel, stated
 from dpkernel.estimators.ridge import auto_size, record_precision, squared_interval
 from dpkernel.foundations.errors import CertificateError
-from dpkernel.foundations.types import JSON, Array, Budget, Neighbours
+from dpkernel.foundations.types import JSON, AddRemove, Array, Budget, Neighbours
 from dpkernel.foundations.validation import Choice, Kind, Real, Whole, check_parameters
 from dpkernel.models.features import FeatureMap
 from dpkernel.privacy.certificate import Release
@@ -138,7 +138,7 @@ class PrivateSketchedRidge(RegressorMixin, MultiOutputMixin, KernelModel):
         accept: tuple[str, ...] = (),
         bounds: Any = None,
         y_bounds: Any = None,
-        neighbours: str | Neighbours = "replace-one",
+        neighbours: str | Neighbours | AddRemove = "replace-one",
         ledger: Ledger | None = None,
         noise: NoiseSource | None = None,
         random_state: int | None = None,

@@ -10,7 +10,7 @@ from dpkernel.estimators.classifier import PrivateKernelClassifier
 from dpkernel.estimators.objective_model import ObjectiveModel, Task
 from dpkernel.estimators.robust_model import RobustModel, UnitTarget
 from dpkernel.foundations.errors import ParameterError, parameter_message
-from dpkernel.foundations.types import JSON, Neighbours
+from dpkernel.foundations.types import JSON, AddRemove, Neighbours
 from dpkernel.foundations.validation import Choice, Real
 from dpkernel.models.losses import SmoothedInsensitive
 from dpkernel.privacy.ledger import Ledger
@@ -127,7 +127,7 @@ class PrivateKernelSVC(PrivateKernelClassifier):
         regularisation: float | str = "auto",
         class_weight: Mapping[Any, float] | None = None,
         bounds: Any = None,
-        neighbours: str | Neighbours = "replace-one",
+        neighbours: str | Neighbours | AddRemove = "replace-one",
         ledger: Ledger | None = None,
         noise: NoiseSource | None = None,
         random_state: int | None = None,
@@ -267,7 +267,7 @@ class PrivateKernelSVR(RobustModel):
         l1: float = 0.0,
         bounds: Any = None,
         y_bounds: Any = None,
-        neighbours: str | Neighbours = "replace-one",
+        neighbours: str | Neighbours | AddRemove = "replace-one",
         ledger: Ledger | None = None,
         noise: NoiseSource | None = None,
         random_state: int | None = None,

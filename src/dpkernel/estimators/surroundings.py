@@ -25,6 +25,7 @@ from sklearn.preprocessing import Binarizer, FunctionTransformer, Normalizer, Po
 
 from dpkernel.data.tables import without_traps
 from dpkernel.foundations.errors import PrivacyWarning
+from dpkernel.privacy.certificate import LAST_STEP_ONLY
 from dpkernel.privacy.ledger import Ledger
 
 # transformers of scikit-learn that learn nothing from rows and compute each row from that row alone
@@ -212,7 +213,7 @@ def looking_around(fit: Callable[..., Any]) -> Callable[..., Any]:
             if learned and "certificate_" in self.__dict__:
                 self.certificate_ = self.certificate_.without(
                     f"what other steps of the pipeline learned without noise: {', '.join(learned)};"
-                    " this certificate covers the last step only"
+                    f" {LAST_STEP_ONLY}"
                 )
         return found
 

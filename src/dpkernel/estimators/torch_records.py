@@ -204,12 +204,14 @@ def sum_gradients(block: Any, plan: GradientSGD, w: Array, rows: IntArray | None
     """Return the exact sum of clipped integer gradients; the twin of ``sgd_gradient.Block.sums``.
 
     The integers of a chunk add up to less than 2^53, so their float64 product is exact in any order.
+    So are the margins. The squares of a row are added one problem after the other. Whatever the size
+    of the batch and the place of a row in it are, the integers of this row are the same.
     """
     device = block[0].device
     if rows is not None:
         places = torch.as_tensor(np.ascontiguousarray(rows), device=device)
         block = [part.index_select(0, places) for part in block]
-    at = torch.as_tensor(np.ascontiguousarray((w / plan.row_unit).T), device=device)
+    at = torch.as_tensor(np.ascontiguousarray(plan.on_grid(w).T), device=device)
     total = torch.zeros(w.shape, dtype=torch.int64, device=device)
     for z, targets, weights, caps in zip(
         *(part.split(_GRADIENT_ROWS) for part in block), strict=True
@@ -217,7 +219,7 @@ def sum_gradients(block: Any, plan: GradientSGD, w: Array, rows: IntArray | None
         precise = z.to(torch.float64)
         pulls = loss_twin(plan.loss, targets, precise @ at)[0]
         pulls = pulls * (weights * plan.slope_unit)[:, None]
-        squares = pulls.square().sum(dim=1)
+        squares = sum(pull * pull for pull in pulls.unbind(dim=1))
         shrink = torch.where(squares > caps * caps, caps / squares.sqrt() * (1 - 1e-12), 1.0)
         whole = (pulls * shrink[:, None]).trunc_()
         # a slope that is NaN or too large counts as nothing

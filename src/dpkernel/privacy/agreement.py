@@ -102,6 +102,9 @@ def _losses(public: JSON, lines: Sequence[Line], releases: Sequence[JSON]) -> Co
             yield "losses", [loss.kind for loss in losses], ["squared"]
         if line in inside or (_minimiser(line) == "erm-lipschitz" and len(losses) <= 1):
             yield "losses", any(_is_of(loss, line) for loss in losses), True
+        elif _minimiser(line) == "erm-lipschitz":  # each loss has a problem of its own, or several
+            squares = math.fsum(loss.lipschitz**2 for loss in losses)
+            yield "losses", line["problems"] * line["slope"] ** 2 >= squares * (1 - 1e-12), True
 
 
 def _minimiser(line: Line) -> str:

@@ -44,15 +44,15 @@ from dpkernel.privacy.sensitivity import UNIT_FORMULAS
 from dpkernel.version import __version__
 
 SCHEMA = 1
-_TIGHT_SINCE = (
-    0,
-    6,
-)  # the version since which a replaced record in objective perturbation has one tail
+# the version since which a replaced record in objective perturbation has one tail
+_TIGHT_SINCE = (0, 6)
 NOT_COVERED = (
     "scores, plots or summaries computed from the training rows without noise, score() included",
     "the choice of this model among others by un-noised scores, as in scikit-learn's grid search",
     "bounds or levels that were read from the data instead of being public",
 )
+
+LAST_STEP_ONLY = "this certificate covers the last step only"
 
 ON_THE_CALLERS_WORD = {
     "disjoint-ledger-parts": "no record is in two of the parts that the ledger was divided into",
@@ -290,7 +290,7 @@ class Certificate:
     @property
     def _of_a_weaker_bound(self) -> bool:
         """Whether this certificate is of a version that could prove less for the same noise."""
-        issued = re.match(r"(\d+)\.(\d+)", self.versions.get("dpkernel", ""))
+        issued = re.match(r"(\d{1,9})\.(\d{1,9})", str(self.versions.get("dpkernel")))
         return issued is not None and tuple(map(int, issued.groups())) < _TIGHT_SINCE
 
     def without(self, what: str) -> Certificate:
@@ -432,6 +432,11 @@ class Certificate:
                     f"The release {release.label!r} names folds of rows, but the rows of one unit can"
                     " lie in several folds."
                 )
+
+    @property
+    def last_step_only(self) -> bool:
+        """Whether other steps of a pipeline learned from the rows without noise, before this fit."""
+        return any(LAST_STEP_ONLY in text for text in self.not_covered)
 
     @property
     def verdict(self) -> str:

@@ -32,6 +32,8 @@ def lines_of(certificate: Certificate) -> list[tuple[str, str]]:
     """Return the claim, six lines in words, and the technical lines."""
     verdict = certificate.verdict
     holds = verdict == "the guarantee holds"
+    if holds and certificate.last_step_only:
+        verdict = "the guarantee holds for the last step of a pipeline only: see 'not covered'"
     claim = f"epsilon = {certificate.epsilon:.6g}, delta = {certificate.delta:.3g}"
     folds = any(r.folds > 1 for r in certificate.releases)
     placed = "; its position is public" if folds and certificate.unit == "row" else ""

@@ -1,7 +1,8 @@
 """The store of a shared ledger: one SQLite file, safe against races, crashes and full disks.
 
-A store is just a path and the name of a data set. Every call opens its own connection, so there is
-no state that a fork, a thread or a pickle could corrupt. A spend is one ``BEGIN IMMEDIATE``
+A store is just a path, the name of a data set and the links of the spends that it recorded, which
+nothing changes later. Every call opens its own connection, so there is no state that a fork, a thread
+or a pickle could corrupt. A spend is one ``BEGIN IMMEDIATE``
 transaction: read what was spent, decide, insert, and commit with ``synchronous=EXTRA`` on a
 rollback journal (write-ahead logging breaks on network drives). Noise is handed out only after the
 commit, so ``kill -9`` or a power cut loses no spend at any moment. A spend that was committed but
@@ -78,6 +79,9 @@ class FileStore:
     read_only: bool = False
     timeout: float = 30.0
     key: bytes | Path | None = field(default=None, repr=False)
+    _own: dict[int, str] = field(  # the links of the spends that this store has recorded
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     # --- opening --------------------------------------------------------------------------------
 
@@ -209,21 +213,28 @@ class FileStore:
             if after != before:
                 row = terms_row(after, len(known.spends), "the first spend fixed the rule")
                 head = add_row(connection, "terms", self.dataset, row, head, secret)
-            add_row(connection, "spends", self.dataset, spend_row(spend, number), head, secret)
+            row = spend_row(spend, number)
+            self._own[number] = add_row(connection, "spends", self.dataset, row, head, secret)
             return number
 
     def mark_drawn(self, number: int, label: str) -> None:
         """Record that noise of this part of the spend is about to be drawn.
 
-        Raises LedgerError if the file has no such spend any more.
+        Raises LedgerError if the file has no such spend any more. Another spend may have taken its
+        number, so the link of a spend of this store is compared, too.
         """
         with self._connection() as connection, self._transaction(connection):
-            if number > len(self._known(connection).spends):
+            self._known(connection)
+            found = connection.execute(
+                "SELECT s.id, s.chain FROM spends s JOIN datasets d ON s.dataset = d.id"
+                " WHERE d.name = ? AND s.number = ?",
+                (self.dataset, number),
+            ).fetchone()
+            if found is None or found[1] != self._own.get(number, found[1]):
                 raise LedgerError(self._older())
             connection.execute(
-                "INSERT OR IGNORE INTO draws (spend, label, time) SELECT s.id, ?, ? FROM spends s"
-                " JOIN datasets d ON s.dataset = d.id WHERE d.name = ? AND s.number = ?",
-                (label, now(), self.dataset, number),
+                "INSERT OR IGNORE INTO draws (spend, label, time) VALUES (?, ?, ?)",
+                (found[0], label, now()),
             )
 
     def spends(self) -> list[Spend]:

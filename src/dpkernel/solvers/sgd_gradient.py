@@ -6,9 +6,11 @@ integers, ::
 
     g_i = s_i z_i,  z_i = rint(z rows_unit),  s_i = an integer with |s_i| ||z_i|| <= C_int,
 
-so their sum is exact in any order, and the noise is a discrete Gaussian on the integers. The margin
-<w, z> may have rounding errors. This does no harm, because s_i depends only on its own record, its
-place and w.
+so their sum is exact in any order, and the noise is a discrete Gaussian on the integers. For a margin,
+w is first rounded to multiples of 2^-29 of its length (``GradientSGD.on_grid``), so <w, z_i> is exact
+in any order, too. So s_i depends only on its own record and w. In a random batch this is needed:
+where a device adds up the terms of a margin in an order that depends on the size of the batch or on the
+place of the record, one record would change the last bits of the margins of others.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ ROW_STEPS = 2**17  # integer norm of a row of norm kappa
 _SLOPE_STEPS = 2**14  # integer value of the largest slope
 LONGEST = 2**23  # integers up to here are exact in float32; a longer row counts as nothing
 _CHUNK = 4096
+_GRID_BITS = 29  # of w, for exact products with integer rows
 _FAR = 1e150  # limit for coefficients that a float could not hold
 
 Query = Callable[[IntArray | None], IntArray]  # from a batch (None for all rows) to its exact sum
@@ -113,6 +116,18 @@ class GradientSGD:
         """C_int, the bound on the norm of the integer gradient of a record."""
         return math.floor(self.clip * self.row_unit * self.slope_unit)
 
+    def on_grid(self, w: Array) -> Array:
+        """Return w for integer rows, on a grid on which a product with such a row is not rounded.
+
+        A row is shorter than 2^23 steps and w is at most 2^29 steps long, so no partial sum of their
+        product has more than 2^52 steps.
+        """
+        scaled = w / self.row_unit
+        largest = np.max(np.abs(scaled), axis=1, keepdims=True)
+        longer = math.ceil(math.log2(w.shape[1]) / 2)  # than its largest entry, in bits
+        bits = _GRID_BITS - longer - np.frexp(largest)[1]
+        return np.asarray(np.ldexp(np.rint(np.ldexp(scaled, bits)), -bits))
+
     def rows(self, z: Array) -> tuple[Array, Array]:
         """Return rows as integers (stored exactly in float32) and the largest factor for each."""
         with np.errstate(all="ignore"):  # a warning would reveal something about the data
@@ -173,7 +188,7 @@ class Block:
     def sums(self, plan: GradientSGD, w: Array, rows: IntArray | None) -> IntArray:
         """Return the exact sum of the clipped integer gradients of these rows (None for all)."""
         indices = np.arange(len(self.z)) if rows is None else np.ascontiguousarray(rows)
-        scaled = w / plan.row_unit
+        scaled = plan.on_grid(w)
 
         def part(start: int) -> IntArray:
             out = np.zeros(w.shape)

@@ -14,7 +14,7 @@ from dpkernel.data.sources import Source, open_source
 from dpkernel.estimators.classifier import OneAgainstRest
 from dpkernel.estimators.kernel_model import LabelModel
 from dpkernel.estimators.sgd.base import SGDModel, SGDProblem
-from dpkernel.foundations.types import JSON, Array, Neighbours
+from dpkernel.foundations.types import JSON, AddRemove, Array, Neighbours
 from dpkernel.foundations.validation import Kind
 from dpkernel.models.losses import Logistic, Loss, SmoothedHinge
 from dpkernel.privacy.ledger import Ledger
@@ -138,7 +138,7 @@ class PrivateSGDClassifier(LabelModel, SGDModel):
         features: Any = "auto",
         n_features: int | str = "auto",
         bounds: Any = None,
-        neighbours: str | Neighbours = "replace-one",
+        neighbours: str | Neighbours | AddRemove = "replace-one",
         ledger: Ledger | None = None,
         noise: NoiseSource | None = None,
         random_state: int | None = None,

@@ -13,7 +13,7 @@ from dpkernel.data.people import RECORDS
 from dpkernel.data.sources import Source, open_source
 from dpkernel.estimators.robust_model import unit_targets
 from dpkernel.estimators.sgd.base import SGDModel, SGDProblem
-from dpkernel.foundations.types import JSON, Array, Neighbours
+from dpkernel.foundations.types import JSON, AddRemove, Array, Neighbours
 from dpkernel.foundations.validation import Kind
 from dpkernel.models.losses import Huber, Loss
 from dpkernel.privacy.ledger import Ledger
@@ -161,7 +161,7 @@ class PrivateSGDRegressor(RegressorMixin, MultiOutputMixin, SGDModel):
         n_features: int | str = "auto",
         bounds: Any = None,
         y_bounds: Any = None,
-        neighbours: str | Neighbours = "replace-one",
+        neighbours: str | Neighbours | AddRemove = "replace-one",
         ledger: Ledger | None = None,
         noise: NoiseSource | None = None,
         random_state: int | None = None,

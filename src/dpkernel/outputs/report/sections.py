@@ -72,7 +72,12 @@ def verdict_box(certificate: Certificate, against: Sequence[str]) -> Html:
     claim = f"ε = {number(certificate.epsilon)}, δ = {number(certificate.delta)}"
     return tag(
         "div",
-        tag("strong", "The guarantee holds"),
+        tag(
+            "strong",
+            "The guarantee holds for the last step of a pipeline only"
+            if certificate.last_step_only
+            else "The guarantee holds",
+        ),
         paragraph(
             f"{certificate.subject} is differentially private with {claim}. The claim was recomputed"
             " from its parameters when this page was written."
