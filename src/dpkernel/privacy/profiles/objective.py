@@ -439,8 +439,8 @@ def _moment_of_two(m: float, power: float) -> float:
 
     Beyond the grid, S(t) is at most 2 Q(t), which is integrated exactly. Proof for t >= 12: the terms
     with t / sin phi and 2 t are below e^-70 Q(t). With k = t tan(phi) and a = t / cos(phi),
-    N(a, tan phi) <= 2 Q(a) <= 2 e^(-k^2 / 2) Q(t), which is below 1.3 Q(t) for k >= 1. For k < 1 the bound
-    of ``_skewed_tail`` is below (1 + 2 * 0.345) Q(a) < 1.7 Q(t).
+    N(a, tan phi) <= 2 Q(a) <= 2 e^(-k^2 / 2) Q(t), which is below 1.3 Q(t) for k >= 1. For k < 1 the
+    bound of ``_skewed_tail`` is below (1 + 2 * 0.345) Q(a) < 1.7 Q(t).
     """
     rate = power * m
     edges = np.linspace(0.0, _FAR, _STEPS + 1)[::_COARSE]
