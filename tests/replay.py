@@ -296,13 +296,16 @@ def _accept_blank_rows(monkeypatch: Any) -> None:
             return X.iloc[:, 0].to_numpy() == BLANK
         if sparse.issparse(X):
             return X[:, [0]].toarray().ravel() == BLANK
+        if type(X).__module__.startswith("torch"):
+            return X[:, 0].numpy() == BLANK
         return X[:, 0] == BLANK if isinstance(X, np.ndarray) else np.zeros(1, bool)
 
     def opened(estimator: Any, X: Any, y: Any, **options: Any) -> Any:
         blank = marked(X)
         if not blank.any():
             return open_source(estimator, X, y, **options)
-        found = open_source(estimator, X[~blank], np.asarray(y)[~blank], **options)
+        targets = y if type(y).__module__.startswith("torch") else np.asarray(y)
+        found = open_source(estimator, X[~blank], targets[~blank], **options)
         return replace(found, n_rows=X.shape[0])
 
     def opened_units(estimator: Any, X: Any, y: Any, groups: Any) -> Any:
