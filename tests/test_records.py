@@ -542,6 +542,25 @@ def test_a_dask_graph_that_fails_late_says_what_it_cost(data, monkeypatch):
         assert len(ledger.spends) == spends
 
 
+class ForgetfulClient:
+    """Answers twice without workers, as a client of Dask does every two seconds."""
+
+    def __init__(self):
+        self.asked = 0
+
+    def scheduler_info(self, n_workers):
+        self.asked += 1
+        worker = {"memory_limit": 1000, "metrics": {"memory": 100}}
+        return {"n_workers": 2, "workers": {} if self.asked < 3 else {"a": worker, "b": worker}}
+
+
+def test_workers_that_an_answer_leaves_out_are_asked_for_again():
+    client = ForgetfulClient()
+    assert chunks.fits_on_workers(client, 700)  # 0.4 of twice 900
+    assert client.asked == 3
+    assert not chunks.fits_on_workers(client, 730)
+
+
 def test_a_dask_cluster_gives_the_model_of_the_array(data, tmp_path, monkeypatch, caplog):
     da = pytest.importorskip("dask.array")
     from dask.distributed import Client, LocalCluster

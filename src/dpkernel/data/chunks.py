@@ -195,7 +195,7 @@ def cluster() -> Any:
 
 def fits_on_workers(client: Any, size: int) -> bool:
     """Return whether the workers have room for so many bytes; if not, say what would help."""
-    workers = client.scheduler_info(n_workers=-1)["workers"].values()
+    workers = _workers(client)
     free = [w["memory_limit"] - w["metrics"].get("memory", 0) for w in workers if w["memory_limit"]]
     if size <= _SHARE * sum(max(part, 0) for part in free):
         return True
@@ -205,6 +205,19 @@ def fits_on_workers(client: Any, size: int) -> bool:
         size / 2**30,
     )
     return False
+
+
+def _workers(client: Any) -> list[Any]:
+    """Return what the scheduler knows about each worker.
+
+    Every two seconds the client replaces its copy by one without workers, also between asking and
+    answering. So an answer that lists fewer workers than it counts is asked for again.
+    """
+    for _ in range(100):
+        found = client.scheduler_info(n_workers=-1)
+        if len(found["workers"]) >= found.get("n_workers", 0):
+            break
+    return list(found["workers"].values())
 
 
 def persisted(source: Source, work: Callable[..., Any], arguments: Any, spent: bool) -> list[Any]:
