@@ -275,6 +275,17 @@ def test_losses_on_a_device_are_those_of_arrays(kind, rng):
     )
 
 
+@pytest.mark.parametrize("kind", REGISTRY)
+def test_a_slope_does_not_depend_on_the_place_of_its_row_in_a_batch(kind, rng):
+    """Vectors of a processor may round otherwise than the numbers that are left at the end."""
+    loss, device = REGISTRY[kind](), working_device(torch.zeros(1))
+    y = rng.choice([-1.0, 1.0], 999) if loss.labels else rng.normal(size=999)
+    y, scores = (torch.as_tensor(part, device=device) for part in (y, rng.normal(size=999)))
+    together = torch_records.loss_twin(loss, y, scores)[0]
+    alone = [torch_records.loss_twin(loss, y[[i]], scores[[i]])[0] for i in range(999)]
+    assert torch.equal(together, torch.cat(alone))
+
+
 @pytest.mark.parametrize("kind", ["huber", "logistic", "absolute", "power_absolute", "hinge"])
 def test_gradients_of_sgd_on_a_device_are_the_same_integers(kind, rng):
     """Slopes far beyond the clip, weights of 0, rows and targets without a use, and batches."""
