@@ -121,6 +121,11 @@ class ResumeFile:
         return int(self._header["spend"])
 
     @property
+    def time(self) -> str:
+        """When the spend was recorded, which tells it from another one with its number."""
+        return str(self._header.get("time", ""))
+
+    @property
     def in_ledger(self) -> bool:
         """Whether the spend was recorded in a ledger of the user."""
         return bool(self._header["in_ledger"])
@@ -170,10 +175,10 @@ class ResumeFile:
                 f" Fit the same estimator with the same parameters, or: {_ANEW}"
             )
 
-    def pay(self, number: int, claim: Budget, in_ledger: bool) -> None:
-        """Note that the spend has been recorded."""
+    def pay(self, number: int, time: str, claim: Budget, in_ledger: bool) -> None:
+        """Note that the spend has been recorded, and when."""
         asked = [claim.epsilon, claim.delta]
-        self._header |= {"spend": number, "claim": asked, "in_ledger": in_ledger}
+        self._header |= {"spend": number, "time": time, "claim": asked, "in_ledger": in_ledger}
         self._write_header()
 
     def once(self, mechanism: Any, claim: Callable[[], Any], make: Callable[[], Any]) -> Any:
