@@ -17,7 +17,10 @@ refuses anything else before it draws.
 Until the fit has ended, the file is as secret as the table: whoever reads it can remove the noise that
 is drawn later. Only its owner may read it.
 
-Not handled: a file system that keeps overwritten data; somebody who writes such a file by hand.
+Not handled: a file system that keeps overwritten data; somebody who writes such a file by hand; two
+copies of a file that go on with another division of the threads. While a second fit of the same process
+uses the threads of BLAS, or on a machine with less memory, features may get other last bits, and two
+copies that go on to their ends then show the difference. Let one copy go on, and keep no other.
 """
 
 from __future__ import annotations
