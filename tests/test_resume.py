@@ -33,8 +33,8 @@ from dpkernel.estimators.sgd.fits import OutputFit
 from dpkernel.foundations.errors import LedgerError, NoiseError, ParameterError, ResumeError
 from dpkernel.foundations.types import Neighbours
 from dpkernel.methods import PrivateSGDClassifier, PrivateSGDRegressor, PrivateSketchedRidge
+from dpkernel.privacy import ledger_file, samplers
 from dpkernel.privacy import resume as module
-from dpkernel.privacy import samplers
 from dpkernel.privacy.mechanisms import Gaussian
 from dpkernel.privacy.noise import NoiseSource, ResumableNoise
 from dpkernel.privacy.resume import ResumeFile
@@ -267,6 +267,30 @@ def test_another_estimator_plan_or_ledger_is_refused(table, path, monkeypatch):
         patch.setattr("dpkernel.estimators.regressor.budget_plan._LEAST_MIXTURE", 1e9)
         with pytest.raises(ResumeError, match="planned other releases"):
             FITS["regressor"](ledger=ledger).fit(*table, resume=path)
+
+
+def test_a_spend_that_another_fit_has_made_in_an_older_copy_is_refused(table, path, monkeypatch):
+    """An older copy of the ledger loses the spend of a fit, and an equal fit takes its number."""
+    build, file = FITS["ridge"], path.with_name("ledger.db")
+
+    def ledger():  # as in another process, which has not seen the spend
+        monkeypatch.setattr(ledger_file, "_KNOWN", {})
+        monkeypatch.setattr(ledger_file, "_LAST", {})
+        return Ledger(file, dataset="study", budget=Budget(2.0, 1e-6))
+
+    ledger()
+    older = file.read_bytes()
+    with monkeypatch.context() as patch:
+        stop_at(patch, 0, "before it is written")
+        with pytest.raises(Stopped):
+            build(ledger=ledger()).fit(*table, resume=path)
+    newest = file.read_bytes()
+    file.write_bytes(older)
+    build(ledger=ledger()).fit(*table)
+    with pytest.raises(LedgerError, match=r"no spend 1 for these releases.*Nothing was drawn"):
+        build(ledger=ledger()).fit(*table, resume=path)
+    file.write_bytes(newest)
+    build(ledger=ledger()).fit(*table, resume=path).certificate_.verify()
 
 
 def test_a_fit_without_a_ledger_goes_on_without_one(table, path, monkeypatch):

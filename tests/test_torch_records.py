@@ -25,7 +25,7 @@ from dpkernel.data.tensors import working_device
 from dpkernel.estimators.classifier import OneAgainstRest
 from dpkernel.estimators.records import RecordRecipe, RecordStore, feature_block, sum_rows
 from dpkernel.estimators.regressor.stage import STAGE_ROW_BOUND, scaled_rows
-from dpkernel.foundations.errors import DataError
+from dpkernel.foundations.errors import DataError, ParameterError
 from dpkernel.methods import PrivateSGDClassifier, PrivateSGDRegressor
 from dpkernel.models.features import FourierFeatures, LinearFeatures, PublicEigenfeatures
 from dpkernel.models.features.learned import Component, LearnedFeatures
@@ -275,6 +275,17 @@ def test_losses_on_a_device_are_those_of_arrays(kind, rng):
     )
 
 
+@pytest.mark.parametrize("kind", REGISTRY)
+def test_a_slope_does_not_depend_on_the_place_of_its_row_in_a_batch(kind, rng):
+    """Vectors of a processor may round otherwise than the numbers that are left at the end."""
+    loss, device = REGISTRY[kind](), working_device(torch.zeros(1))
+    y = rng.choice([-1.0, 1.0], 999) if loss.labels else rng.normal(size=999)
+    y, scores = (torch.as_tensor(part, device=device) for part in (y, rng.normal(size=999)))
+    together = torch_records.loss_twin(loss, y, scores)[0]
+    alone = [torch_records.loss_twin(loss, y[[i]], scores[[i]])[0] for i in range(999)]
+    assert torch.equal(together, torch.cat(alone))
+
+
 @pytest.mark.parametrize("kind", ["huber", "logistic", "absolute", "power_absolute", "hinge"])
 def test_gradients_of_sgd_on_a_device_are_the_same_integers(kind, rng):
     """Slopes far beyond the clip, weights of 0, rows and targets without a use, and batches."""
@@ -322,3 +333,16 @@ def test_fits_on_a_device_are_those_of_arrays(name, rng):
     # where residuals are counted, one that changes its cell by a last bit changes the next stage
     share = 1e-5 if "SGD" in name else 3e-3
     np.testing.assert_allclose(wanted, found, rtol=0, atol=share * np.abs(found).max())
+
+
+def test_random_batches_without_room_on_the_device_spend_nothing(rng, monkeypatch):
+    """Host and device have different room: a disk, on which tensors can't be kept, is none."""
+    monkeypatch.setattr(cache, "_limits", cache.CacheLimits(0, 10**8))
+    monkeypatch.setattr("dpkernel.data.tensors.room", lambda device, most_bytes: most_bytes)
+    X, ledger = torch.as_tensor(rng.uniform(-1, 1, (500, 2))), Ledger()
+    model = PrivateSGDRegressor(
+        bounds=(-1, 1), y_bounds=(-1, 1), n_features=6, batch_size=50, ledger=ledger
+    )
+    with pytest.raises(ParameterError, match="fit in memory for random batches"):
+        model.fit(X, X[:, 0])
+    assert not ledger.spends

@@ -82,5 +82,5 @@ def spend_once(
     if journal.paid and given:
         return ledger._resume(journal.spend, plan, name, **about, noise=journal.source)
     noise = ledger.spend(plan, name, **about, noise=journal.source)
-    journal.pay(noise.number, about["claim"], given)
+    journal.pay(noise.number, noise.time, about["claim"], given)
     return noise

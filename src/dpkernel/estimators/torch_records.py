@@ -2,9 +2,9 @@
 
 This module is the torch twin of ``records``; the tests compare the two. Products with the features
 run on the device that holds them. They run in double precision wherever a solution is accepted
-because of them. Losses whose slope is a ramp or a logistic curve are evaluated on the device; for
-others, one number per row travels to the host and back. Feature maps without a torch twin are
-evaluated by NumPy, block by block.
+because of them. Losses whose slope is a ramp or, on a GPU, a logistic curve are evaluated on the
+device; for others, one number per row travels to the host and back. Feature maps without a torch twin
+are evaluated by NumPy, block by block.
 """
 
 from __future__ import annotations
@@ -109,11 +109,12 @@ def _together(rows: Any, values: Any) -> Iterable[tuple[Any, Any]]:
 def loss_twin(loss: Loss, y: Any, scores: Any) -> tuple[Any, Callable[[], Any]]:
     """Return the derivative of a loss at scores on a device, and a function for its curvature.
 
-    Ramps and the logistic loss are evaluated on the device, by the form of their slope. Other losses
-    are evaluated on the host.
+    Ramps and, on a GPU, the logistic loss are evaluated on the device, by the form of their slope. Other
+    losses are evaluated on the host: on a CPU, torch's sigmoid rounds the last numbers of a tensor
+    otherwise than the others, so that the slope of a row would depend on its place in a batch.
     """
     device, (shape, a, b, low, high) = scores.device, loss.form
-    if shape not in (slope.RAMP, slope.LOGISTIC):
+    if shape != slope.RAMP and (shape != slope.LOGISTIC or device.type == "cpu"):
         s, y = scores.cpu().numpy(), y.cpu().numpy() if isinstance(y, torch.Tensor) else y
 
         def found(function: Callable[[Array, Array], Array]) -> Any:

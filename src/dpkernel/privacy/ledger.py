@@ -239,7 +239,7 @@ class Ledger(LedgerReader):
         source = _checked_source(noise, SystemNoise())
         plan, spend = self._line(what, label, claim, neighbours, is_private(source))
         number = self._store.append(spend, lambda s, earlier: admit(s, earlier, spend))
-        return self._noise(source, plan, number)
+        return self._noise(source, plan, replace(spend, number=number))
 
     def _resume(
         self,
@@ -263,21 +263,23 @@ class Ledger(LedgerReader):
         """
         plan, spend = self._line(what, label, claim, neighbours, is_private(noise))
         known = [old for old in self._store.spends() if old.number == number]
+        journal: Any = noise.journal if type(noise) is ResumableNoise else None
+        paid = journal is not None and journal.paid and journal.spend == number
         same = known and all(
             getattr(known[0], name) == getattr(spend, name)
             for name in ("label", "plan_text", "claim", "private", "part")
         )
-        journal: Any = noise.journal if type(noise) is ResumableNoise else None
-        if not same or journal is None or not journal.paid or journal.spend != number:
+        # another spend has this number if an older copy of the ledger was put in its place
+        if not paid or not same or known[0].time != journal.time:
             raise LedgerError(
                 f"This ledger has no spend {number} for these releases, so the fit can't go on with it."
                 " Pass the ledger that the fit was begun with. Nothing was drawn."
             )
-        return self._noise(noise, plan, number)
+        return self._noise(noise, plan, replace(spend, number=number))
 
-    def _noise(self, source: NoiseSource, plan: Plan, number: int) -> Noise:
+    def _noise(self, source: NoiseSource, plan: Plan, spend: Spend) -> Noise:
         """Return the right to draw the noise of a recorded spend."""
-        marked: set[str] = set()
+        number, marked = spend.number, set[str]()
 
         def on_draw(part: str, _: object) -> None:
             if part not in marked:
@@ -285,7 +287,7 @@ class Ledger(LedgerReader):
                 marked.add(part)
 
         found = Noise(_MINT, source, plan, self.neighbours, on_draw, self._part)
-        found.number = number
+        found.number, found.time = number, spend.time
         return found
 
     def reserve(

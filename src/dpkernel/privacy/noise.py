@@ -384,9 +384,12 @@ class Noise:
         The declared disjoint part of the data set that the spend was made on, if any.
     number : int
         The number of the spend in its ledger; 0 if it has none of its own.
+    time : str
+        When it was recorded.
     """
 
     number = 0
+    time = ""
 
     def __init__(
         self,

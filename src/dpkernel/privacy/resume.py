@@ -17,7 +17,10 @@ refuses anything else before it draws.
 Until the fit has ended, the file is as secret as the table: whoever reads it can remove the noise that
 is drawn later. Only its owner may read it.
 
-Not handled: a file system that keeps overwritten data; somebody who writes such a file by hand.
+Not handled: a file system that keeps overwritten data; somebody who writes such a file by hand; two
+copies of a file that go on with another division of the threads. While a second fit of the same process
+uses the threads of BLAS, or on a machine with less memory, features may get other last bits, and two
+copies that go on to their ends then show the difference. Let one copy go on, and keep no other.
 """
 
 from __future__ import annotations
@@ -121,6 +124,11 @@ class ResumeFile:
         return int(self._header["spend"])
 
     @property
+    def time(self) -> str:
+        """When the spend was recorded, which tells it from another one with its number."""
+        return str(self._header.get("time", ""))
+
+    @property
     def in_ledger(self) -> bool:
         """Whether the spend was recorded in a ledger of the user."""
         return bool(self._header["in_ledger"])
@@ -170,10 +178,10 @@ class ResumeFile:
                 f" Fit the same estimator with the same parameters, or: {_ANEW}"
             )
 
-    def pay(self, number: int, claim: Budget, in_ledger: bool) -> None:
-        """Note that the spend has been recorded."""
+    def pay(self, number: int, time: str, claim: Budget, in_ledger: bool) -> None:
+        """Note that the spend has been recorded, and when."""
         asked = [claim.epsilon, claim.delta]
-        self._header |= {"spend": number, "claim": asked, "in_ledger": in_ledger}
+        self._header |= {"spend": number, "time": time, "claim": asked, "in_ledger": in_ledger}
         self._write_header()
 
     def once(self, mechanism: Any, claim: Callable[[], Any], make: Callable[[], Any]) -> Any:

@@ -18,7 +18,7 @@ from dpkernel.estimators.loss_choice import named_loss
 from dpkernel.estimators.objective_model import auto_size
 from dpkernel.estimators.opening import Order
 from dpkernel.estimators.records import ROW_BOUND, RecordRecipe, Targets
-from dpkernel.estimators.sgd.fits import GradientFit, OutputFit
+from dpkernel.estimators.sgd.fits import GradientFit, OutputFit, no_random_batches
 from dpkernel.estimators.sgd.plan import SGDSetting
 from dpkernel.estimators.sgd.table import RecordTable
 from dpkernel.estimators.sgd.theorem import Theorem
@@ -302,10 +302,7 @@ def _as_they_come(setting: SGDSetting, perturbation: str, owner: str) -> SGDSett
     """Return the setting for a table that can only be read from the first row to the last."""
     whole = (setting.batch or setting.n_rows) == setting.n_rows
     if perturbation == "gradient" and (not whole or setting.sampling == "poisson"):
-        raise ParameterError(
-            f"{owner} needs features that fit in memory for random batches. Leave 'batch_size' at"
-            " 'auto', or take fewer features."
-        )
+        raise no_random_batches(owner)
     if perturbation == "output" and setting.sampling not in ("auto", "fixed"):
         raise ParameterError(
             f"{owner} can't take the rows of this table in random order: it is not an array, and its"

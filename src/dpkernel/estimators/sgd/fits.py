@@ -12,6 +12,7 @@ from dpkernel.estimators.progress import counted
 from dpkernel.estimators.records import Targets
 from dpkernel.estimators.sgd.plan import SGDSetting, plan_gradient, plan_output
 from dpkernel.estimators.sgd.table import RecordTable, sum_gradients
+from dpkernel.foundations.errors import ParameterError
 from dpkernel.foundations.types import JSON, Array, IntArray
 from dpkernel.privacy.mechanisms import Gaussian, MixtureGaussian, SampledGaussian
 from dpkernel.privacy.noise import Noise, NoiseSource
@@ -125,6 +126,9 @@ class GradientFit:
         self.plan, self.mechanism = plan_gradient(setting)
         self.draws = self.plan.n_steps
         self._integers = table.integers(self.plan, tasks)
+        kept = all(table.keeps for table in self._integers)
+        if isinstance(self.mechanism, SampledGaussian) and not kept:  # a device may have less room
+            raise no_random_batches(setting.owner)
         self._verbose = verbose
 
     def prepare(self) -> None:
@@ -166,6 +170,14 @@ class GradientFit:
             "sensitivity": mechanism.sensitivity.value / unit,
             "sigma": mechanism.noise_scale / unit,
         }
+
+
+def no_random_batches(owner: str) -> ParameterError:
+    """Return the error of a fit with random batches of records that can't be kept."""
+    return ParameterError(
+        f"{owner} needs features that fit in memory for random batches. Leave 'batch_size' at 'auto', or"
+        " take fewer features."
+    )
 
 
 def _named(sampling: str) -> str:
