@@ -418,6 +418,7 @@ def spend_until_killed(path, log, ready):
     while True:
         noise = ledger.spend(PureProfile(2.0**-20), "spend")
         os.write(handle, b"r\n")  # the spend was acknowledged
+        os.write(ready, b"!")
         noise.claim(PureProfile(2.0**-20))
 
 
@@ -436,10 +437,12 @@ def run_kills(path, log, kills, seed):
                 os._exit(1)
         os.close(writer)
         os.read(reader, 1)
-        os.close(reader)
+        if dice.random() < 0.5:
+            os.read(reader, 1)  # after a spend, however slow the machine is
         time.sleep(dice.uniform(0.0, 0.03))
         os.kill(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)
+        os.close(reader)
         assert os.WIFSIGNALED(status), "the child ended by itself"
         since += 1
         if dice.random() < 0.3:
