@@ -380,6 +380,14 @@ def identity(cell: Any) -> Hashable:
     raise DataError(f"An id in groups can't be compared. Use {_IDS}.")
 
 
+def is_id(cell: Any) -> bool:
+    """Return whether a cell can be the id of a unit."""
+    try:
+        return not isinstance(cell, (list, np.ndarray)) and identity(cell) is not None
+    except DataError:
+        return False
+
+
 def _text_identity(text: str | bytes) -> Hashable:
     """Return the id of a text: that of a number if NumPy writes the number like this text."""
     if isinstance(text, bytes):
