@@ -246,6 +246,26 @@ def test_how_a_file_is_written_need_not_be_repeated(german):
     )
 
 
+@pytest.mark.parametrize("cell", ["nan", "NaN", "9007199254740993.0"])
+def test_check_and_fit_refuse_the_same_ids(german, cell):
+    text = (german / "t.csv").read_bytes().replace(b"P3;", cell.encode() + b";")
+    (german / "ids.csv").write_bytes(text)
+    line = (german / "ids.csv", "--bounds", german / "b.toml", "--group", "Patienten Nr")
+    checked, fitted = inside("check", *line), inside("fit", *line, "--out", german / "n.dpk")
+    assert "3 rows have" in checked.stderr and cell not in checked.stderr + fitted.stderr
+    assert checked.returncode == fitted.returncode == 1 and "An id in groups" in fitted.stderr
+
+
+def test_check_refuses_a_table_without_inputs(german):
+    names = ["Patienten Nr", "Größe €", "Tag", "Art", "leer"]
+    target = '[target]\nname = "Ergebnis"\nlevels = ["ja", "nein"]\n'
+    (german / "none.toml").write_text(f"ignore = {names}\n{target}{FILE}", encoding="utf-8")
+    line = (german / "t.csv", "--bounds", german / "none.toml")
+    checked, fitted = inside("check", *line), inside("fit", *line, "--out", german / "n.dpk")
+    assert checked.returncode == fitted.returncode == 1
+    assert "no input column" in checked.stderr and "no input column" in fitted.stderr
+
+
 def test_check_counts_rows_without_an_id(german):
     text = (german / "t.csv").read_bytes().replace(b"P3;", b" ;")
     (german / "nobody.csv").write_bytes(text)

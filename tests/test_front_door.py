@@ -568,6 +568,15 @@ def test_hidden_cells_are_missing():
     assert ledger.spends == []
 
 
+def test_a_hidden_cell_of_a_list_is_missing():
+    """A list of a masked array holds the constant ``masked``, which as an array is 0."""
+    ids = np.ma.masked_array([0, 7, 7], [False, True, False])
+    assert key(np.ma.masked) == key(None) != key(0)
+    for groups in (ids, list(ids), ids.astype(object), [(1, one) for one in ids]):
+        with pytest.raises(DataError, match="is missing"):
+            unit_shares(groups)
+
+
 def damaged(kind):
     """Return an Arrow column, and one with a cell that Arrow can't turn into a Python value."""
     if kind == "text":

@@ -23,6 +23,7 @@ import pyarrow as pa
 import pytest
 from scipy import sparse
 from sklearn.linear_model import LinearRegression
+from sklearn.preprocessing import FunctionTransformer
 
 import dpkernel
 from cli_tables import inside
@@ -679,6 +680,33 @@ def test_shapes_of_labels_are_refused_without_the_number_of_rows(visits):
         with pytest.raises(DataError, match=r"y should be a 1d array.*shape \(n, 2\)"):
             classifier.fit(X, labels, groups=People(ids, record))
     assert ledger.spends == []
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        FunctionTransformer(),
+        FunctionTransformer(np.sqrt),
+        preprocessing.DeclaredCategories([None, None]),
+    ],
+)
+def test_a_step_before_the_people_are_joined_tells_no_number_of_rows(visits, step):
+    X, y, groups = visits
+    pipeline = preprocessing.PrivatePipeline(
+        [("free", step), ("model", PrivateKernelRidge(bounds=(-1, 1), y_bounds=(-1, 1)))]
+    )
+    with pytest.raises(DataError, match="0 feature") as error:
+        pipeline.fit(X[:, :0], y, groups=groups)
+    assert str(len(X)) not in str(error.value)
+
+
+def test_a_block_of_a_stream_is_not_counted_in_a_message(visits):
+    X, y, groups = visits
+    blocks = [(X[:4], y[:4]), (np.full(X[4:].shape, np.nan), y[4:])]
+    with pytest.raises(DataError, match="A block of the stream contains NaN"):
+        PrivateKernelRidge(bounds=(-1, 1), y_bounds=(-1, 1)).fit(
+            BlockStream(lambda: iter(blocks), len(y)), groups=groups
+        )
 
 
 def test_rules_that_do_not_exist_or_lack_bounds_are_refused(visits):

@@ -441,6 +441,44 @@ def test_an_empty_parquet_file_is_a_stream_with_columns(tmp_path):
         wanted.fit(BlockStream(lambda: iter([]), 0))
 
 
+def refused(fit: Any) -> str:
+    """Return the class and the text of the error that a fit raises, or "" if it raises none."""
+    try:
+        fit()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    {
+        "a list of rows": lambda X, y: (X.tolist(), y),
+        "a list of targets": lambda X, y: (X, y.tolist()),
+        "complex": lambda X, y: (X * 1j, y),
+        "sparse and complex": lambda X, y: (sparse.csr_matrix(X * 1j), y),
+        "dates": lambda X, y: (np.zeros(X.shape, "M8[s]"), y),
+        "durations": lambda X, y: (np.zeros(X.shape, "m8[s]"), y),
+        "sparse targets": lambda X, y: (X, sparse.csr_matrix(y[:, None])),
+        "one target more": lambda X, y: (X, np.append(y, 0.0)),
+        "a stream and targets": lambda X, y: (BlockStream(lambda: iter([(X, y)]), len(y)), y),
+        "a stream that is read once": lambda X, y: (BlockStream(iter([(X, y)]), len(y)), None),
+        "Dask and targets in memory": lambda X, y: (dask.array.from_array(X), y),
+        "a weight more": lambda X, y: (X, y, None, np.ones(len(y) + 1)),
+        "weights in a column": lambda X, y: (X, y, None, np.ones((len(y), 1))),
+    }.items(),
+    ids=lambda case: case[0],
+)
+def test_what_is_refused_with_records_is_refused_without(wrong):
+    model = PrivateKernelRidge(**REAL, **SMALL, neighbours=MOST)
+    found = set()
+    for records in (0, 1, 24):
+        X, y = (values[:records] for values in backgrounds(False)[0])
+        found.add(refused(lambda: model.fit(*wrong[1](X, y))))  # noqa: B023
+    assert len(found) == 1 and "" not in found, found
+    assert "AttributeError" not in found.pop()
+
+
 def in_the_traceback(error):
     """Yield an error and all others that its traceback shows."""
     while error is not None:
@@ -473,6 +511,9 @@ def test_no_message_tells_how_many_records_there_were(groups):
         for one in in_the_traceback(error.value):
             assert not {"22", "23", "24"} & set(re.findall(r"\d+", str(one))), one
             assert not isinstance(one, NoRowsError)
+    blocks = [(X[:20], y[:20]), (X[20:22], y[20:22]), (np.full((2, 2), np.nan), y[22:])]
+    with pytest.raises(DataError, match="A block of the stream contains NaN"):
+        model.fit(BlockStream(lambda: iter(blocks), 24), groups=groups)
     with pytest.raises(DataError, match="same number of rows"):
         model.fit(X, y, groups=np.arange(23))
     assert ledger.spends == []

@@ -155,10 +155,10 @@ def key(cell: Any) -> Hashable:
     """
     if isinstance(cell, str):
         return _text(cell)
-    if isinstance(cell, np.ndarray) and cell.ndim == 0:
-        return key(cell.item() if cell.dtype.kind not in "mM" else cell[()])
     if is_missing(cell):
         return MISSING_KEY
+    if isinstance(cell, np.ndarray) and cell.ndim == 0:
+        return key(cell.item() if cell.dtype.kind not in "mM" else cell[()])
     if isinstance(cell, (datetime.date, np.datetime64)):
         return ("date", _iso(cell))
     if isinstance(cell, (datetime.timedelta, np.timedelta64)):
@@ -347,12 +347,12 @@ def identity(cell: Any) -> Hashable:
     refused, because nothing says whose row it is. A float of 2^53 or more is also refused, because
     it may stand for several whole numbers.
     """
-    if isinstance(cell, np.ndarray) and cell.ndim == 0:
-        return identity(cell.item())
     if is_missing(cell):
         raise DataError(
             "An id in groups is missing. Give every row the id of its unit, or drop it."
         )
+    if isinstance(cell, np.ndarray) and cell.ndim == 0:
+        return identity(cell.item())
     if isinstance(cell, (datetime.date, np.datetime64)):
         return ("date", _iso(cell))
     if isinstance(cell, (datetime.timedelta, np.timedelta64)):
@@ -378,6 +378,14 @@ def identity(cell: Any) -> Hashable:
     if isinstance(cell, frozenset):
         return ("set", frozenset(identity(part) for part in cell))
     raise DataError(f"An id in groups can't be compared. Use {_IDS}.")
+
+
+def is_id(cell: Any) -> bool:
+    """Return whether a cell can be the id of a unit."""
+    try:
+        return not isinstance(cell, (list, np.ndarray)) and identity(cell) is not None
+    except DataError:
+        return False
 
 
 def _text_identity(text: str | bytes) -> Hashable:

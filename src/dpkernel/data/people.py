@@ -58,6 +58,7 @@ _FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 
 SAME_LENGTH = "X, y and groups must have the same number of rows."
+NOT_DASK = "X is a Dask table, so y must be one, too."
 _IN_MEMORY = (
     "People(ids, record='all') needs X as one table in memory: a NumPy array, a data frame or a SciPy"
     " sparse matrix. Use record='near' or record='one' for streams, Dask tables and tensors."
@@ -200,7 +201,7 @@ def _checked_ids(X: Any, y: Any, ids: Any) -> Any:
     elif library_of(X) == "dask":
         given = [X] if y is None else [X, y]
         if not all(hasattr(value, "to_delayed") for value in given):
-            raise DataError("X is a Dask table, so y must be one, too.")
+            raise DataError(NOT_DASK)
         lengths = {chunks.count_rows(value) for value in given}
     else:
         if library_of(y) == "dask":
@@ -213,7 +214,7 @@ def _checked_ids(X: Any, y: Any, ids: Any) -> Any:
         lengths = {shape[0] for shape in shapes}
     if lengths != {len(cells)}:
         raise DataError(SAME_LENGTH)
-    if not len(cells):
+    if not len(cells) and not isinstance(X, BlockStream):  # a stream is opened, and refused then
         raise NoRowsError("X has no rows.")
     return cells
 

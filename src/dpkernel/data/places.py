@@ -43,21 +43,31 @@ from scipy import sparse
 
 from dpkernel.data import chunks
 from dpkernel.data.blocks import BlockStream, checked_blocks, library_of
-from dpkernel.data.cells import shape_of
+from dpkernel.data.cells import shape_of, untouched
 from dpkernel.data.domain import Levels
 from dpkernel.data.labels import as_labels
-from dpkernel.data.people import SAME_LENGTH
+from dpkernel.data.people import NOT_DASK
 from dpkernel.data.sources import Source
 from dpkernel.data.tables import framed
 from dpkernel.data.weights import with_weights
-from dpkernel.foundations.errors import DataError, NoRowsError
+from dpkernel.foundations.errors import DataError, NoRowsError, ParameterError
 from dpkernel.foundations.types import IntArray
+
+
+def refuse_lists(X: Any, y: Any) -> None:
+    """Raise for lists, which do not say how many columns they have if they are empty."""
+    if any(isinstance(values, (list, tuple)) for values in (X, y)):
+        raise ParameterError(
+            "With neighbours='add-remove', X and y can't be lists: a list says how many columns it has"
+            " only if it has a row, and whether it has one is private. Pass arrays or data frames."
+        )
 
 
 def one_row(X: Any, y: Any, classes: Levels | None) -> tuple[Any, Any]:
     """Return one row with the columns of a table that has none, to be checked like any table.
 
-    A table without records is fitted like any other, since whether there are any is private.
+    A table without records is fitted like any other, since whether there are any is private. What
+    would be refused in any case is refused here, too, in the same words.
     """
     if isinstance(X, BlockStream):
         first = next(checked_blocks(X), None)
@@ -67,11 +77,17 @@ def one_row(X: Any, y: Any, classes: Levels | None) -> tuple[Any, Any]:
             )
         X, y = first
     elif library_of(X) == "dask":
+        if y is not None and not hasattr(y, "to_delayed"):
+            raise DataError(NOT_DASK)
         with contextlib.suppress(NoRowsError):
             chunks.count_rows(X, y)
     elif y is not None and shape_of(y)[:1] != (0,):
-        raise DataError(SAME_LENGTH)
-    rows = np.zeros((1, *_columns(X)))
+        raise DataError("Found input variables with inconsistent numbers of samples")
+    elif y is not None:
+        untouched(y)  # raises for what can't be a target
+    kind = getattr(X, "dtype", None)
+    strange = kind if getattr(kind, "kind", "") in ("c", "M", "m") else np.float64
+    rows = np.zeros((1, *_columns(X)), strange)
     if sparse.issparse(X):
         rows = sparse.csr_matrix(rows)
     elif hasattr(X, "columns"):

@@ -134,13 +134,13 @@ class _Wanted:
     def stream(self, X: BlockStream, y: Any) -> Source:
         if y is not None:
             raise ParameterError("A BlockStream contains its targets. Leave y out.")
-        if not X.n_rows:
-            raise NoRowsError("X has no rows.")
         if self.again and not X.can_be_read_again:
             raise ParameterError(
                 f"{self.owner} reads the table several times, but this stream can be read only once."
                 " Give BlockStream a function that returns a new iterator at each call."
             )
+        if not X.n_rows:
+            raise NoRowsError("X has no rows.")
         stream = X if self.encode is None else X.map_targets(self.encode)
         stream = stream if self.several else stream.map_targets(_as_vector)
         blocks = checked_blocks(stream, missing=self.missing)

@@ -58,6 +58,7 @@ _SIZES = (  # of messages about shapes, and what stands in for the number of row
     (re.compile(r": \[[\d, ]+\]"), ""),
     (re.compile(r"\(\d+,"), "(n,"),
     (re.compile(r"n_rows=\d+"), "n_rows"),
+    (re.compile(r"Block \d+ of"), "A block of"),
 )
 NO_TARGET = "no_validation"  # stands for y if there is none, as in scikit-learn
 _CHECKED_ROWS = 1 << 16  # rows that are searched for missing values at one time

@@ -23,10 +23,10 @@ from dpkernel.data.people import (
     row_numbers,
     table_of_people,
 )
-from dpkernel.data.places import in_places, one_row
+from dpkernel.data.places import in_places, one_row, refuse_lists
 from dpkernel.data.sources import Source
 from dpkernel.data.tables import checked_table, framed, sizes_hidden
-from dpkernel.data.weights import with_sample_weight
+from dpkernel.data.weights import checked_weights, with_sample_weight
 from dpkernel.foundations.errors import NoRowsError, ParameterError, parameter_message
 from dpkernel.foundations.types import AddRemove, IntArray, Neighbours, no_add_remove
 from dpkernel.privacy.certificate import of_people, of_places
@@ -211,12 +211,13 @@ class TableOpener:
     ) -> Opened:
         """Return the records at secret places of a table of public length (``data/places.py``)."""
         n_max = self._n_max()
+        refuse_lists(X, y)
         with sizes_hidden():
             found = None
             with contextlib.suppress(NoRowsError):
                 found = self._open_records(X, y, people, sample_weight)
             if found is None:  # not while the error is handled, which a later one would tell of
-                found = self._open_no_records(X, y, people)
+                found = self._open_no_records(X, y, people, sample_weight)
         table, record = found
         table = in_places(table, n_max, secret_order(source))
         return Opened(table, people is not None, record, True)
@@ -243,8 +244,12 @@ class TableOpener:
             record = "" if people is None else rule
         return self._weighted(self._open_table(X, y), sample_weight), record
 
-    def _open_no_records(self, X: Any, y: Any, people: People | None) -> tuple[Source, str]:
+    def _open_no_records(
+        self, X: Any, y: Any, people: People | None, sample_weight: Any
+    ) -> tuple[Source, str]:
         """Return an opened table without records, which is fitted like any other."""
+        if sample_weight is not None:
+            checked_weights(sample_weight, 0)
         rule = self._person_rule("one" if people is None else people.record)
         classes = rule.target if isinstance(rule.target, Levels) else None
         table = self._open_table(*one_row(X, y, classes))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, ClassVar, TypeVar
 
@@ -14,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from dpkernel.data.cells import shape_of
 from dpkernel.data.labels import classes_of
 from dpkernel.data.people import PersonRule
+from dpkernel.data.tables import sizes_hidden
 from dpkernel.estimators.base import PrivateEstimator, logger
 from dpkernel.estimators.surroundings import count_fit
 from dpkernel.foundations.errors import DataError, DPKernelError, ParameterError, parameter_message
@@ -163,7 +165,8 @@ class PrivatePipeline(PrivateEstimator):
         steps = self._checked_steps()
         weights = self._weights(steps)
         n_rows, record = n_rows_of(X, told=groups is None), ""
-        front, table = _before_first(steps, X)
+        with nullcontext() if groups is None else sizes_hidden():
+            front, table = _before_first(steps, X)
         if groups is not None:
             table, y, record = self._records_of(table, y, groups, self.noise)
             n_rows = n_rows_of(table)

@@ -13,7 +13,7 @@ from functools import partial
 
 import numpy as np
 
-from dpkernel.data.cells import is_missing
+from dpkernel.data.cells import is_id, is_missing
 from dpkernel.data.domain import Levels
 from dpkernel.data.table_files.readers import TableFile, Tell
 from dpkernel.data.table_files.schema import (
@@ -120,16 +120,27 @@ def inspect_table(table: TableFile, schema: Schema, tell: Tell = lambda share: N
     refusals = _wrong_columns(table, schema)
     rules = [rule for rule in schema.rules if table.header.count(rule.name) == 1]
     found = [ColumnCounts(rule) for rule in rules]
-    n_rows = nobody = 0
+    n_rows = nobody = strange = 0
     group = [schema.group] if schema.group and table.header.count(schema.group) == 1 else []
     names = [rule.name for rule in rules] + group
     for columns in table.read(names, tell) if rules else ():
         for counts in found:
             counts.add(columns[counts.rule.name], table.spelling)
         n_rows += len(columns[rules[0].name])
-        nobody += sum(map(is_missing, schema.ids(columns))) if group else 0
+        ids = schema.ids(columns) if group else []
+        known = [cell for cell in ids if not is_missing(cell)]
+        nobody += len(ids) - len(known)
+        strange += sum(not is_id(cell) for cell in known)
     if nobody:
         refusals.append(f"{nobody} rows have no id in the column {schema.group!r}.")
+    if strange:
+        refusals.append(
+            f"{strange} rows have an id in the column {schema.group!r} that can't be compared."
+        )
+    if not schema.inputs:
+        refusals.append(
+            f"{table.name} has no input column besides the target and the ignored ones."
+        )
     if rules and not n_rows:
         refusals.append(f"{table.name} has no rows.")
     for counts in found:

@@ -192,8 +192,7 @@ class ColumnRule:
         empty = Places(self.empty) if self.empty else None
         for place in np.flatnonzero(states == UNREADABLE).tolist():
             cell = _spelled(cells[place])
-            blank = isinstance(cell, str) and cell.lower() in ("", "nan")
-            if blank or is_missing(cell) or (empty is not None and empty.of(cell) >= 0):
+            if _is_blank(cell) or is_missing(cell) or (empty is not None and empty.of(cell) >= 0):
                 states[place] = MISSING
         return found, states
 
@@ -352,9 +351,10 @@ class Schema:
         return {rule.name: rule.read(columns[rule.name], spelling) for rule in self.rules}
 
     def ids(self, columns: Mapping[str, Cells]) -> list[Any]:
-        """Return the ids of a block of rows; an empty cell is missing, and outer blanks don't count."""
+        """Return the ids of a block of rows without outer blanks; empty cells and "nan" are missing."""
         cells = columns[self.group] if self.group is not None else ()
-        found = [(_spelled(cell) or None) if isinstance(cell, str) else cell for cell in cells]
+        texts = [_spelled(cell) if isinstance(cell, str) else cell for cell in cells]
+        found = [None if _is_blank(cell) else cell for cell in texts]
         if not self.empty:
             return found
         empty = Places(self.empty)
@@ -603,6 +603,11 @@ def _spelled(cell: Any) -> Any:
     if isinstance(cell, str):
         return cell.strip()
     return str(cell) if isinstance(cell, datetime.date) else cell
+
+
+def _is_blank(cell: Any) -> bool:
+    """Return whether a text without outer blanks stands for nothing."""
+    return isinstance(cell, str) and cell.lower() in ("", "nan")
 
 
 def described(rules: Iterable[ColumnRule]) -> list[str]:
