@@ -298,3 +298,23 @@ def test_wrong_words_about_a_file_are_refused(tmp_path, text, message):
     (tmp_path / "b.toml").write_text(text, encoding="utf-8")
     with pytest.raises(ParameterError, match=message):
         read_schema(tmp_path / "b.toml")
+
+
+def test_check_refuses_what_a_fit_under_add_remove_refuses(study, tmp_path):
+    hiding = ("--neighbours", "add-remove", "--n-max", "400")
+    assert check(study, *RIGHT, *hiding).returncode == 0
+    finding = tmp_path / "finding.toml"
+    finding.write_text(BOUNDS.replace("missing = 5", 'missing = "private median"'), "utf-8")
+    empty = tmp_path / "empty.csv"
+    empty.write_text((study / "patients.csv").read_text("utf-8").splitlines()[0] + "\n", "utf-8")
+    fit = ("--out", tmp_path / "m.dpk", "--no-counts")
+    for more, file, bounds, code, message in (
+        (hiding, study / "patients.csv", finding, 1, "must be 'replace-one' or 'zero-out'"),
+        ((), study / "patients.csv", finding, 0, "would accept"),
+        ((), empty, study / "b.toml", 1, "has no rows"),
+        (hiding, empty, study / "b.toml", 0, "would accept"),
+    ):
+        common = (file, "--bounds", bounds, *RIGHT, *more)
+        checked, fitted = inside("check", *common), inside("fit", *common, *fit, "--force")
+        assert checked.returncode == fitted.returncode == code
+        assert message in " ".join((checked.stdout + checked.stderr).split())

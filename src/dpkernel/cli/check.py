@@ -14,7 +14,7 @@ from dpkernel.data.domain import Levels
 from dpkernel.data.table_files import Schema, inspect_table, read_schema
 from dpkernel.data.table_files.inspection import ColumnCounts
 from dpkernel.data.table_files.schema import described
-from dpkernel.foundations.types import JSON
+from dpkernel.foundations.types import JSON, Neighbours, no_add_remove
 
 _OWNER = (
     "For the data's owner only: these counts are exact and not private. Do not pass them on, and do"
@@ -40,15 +40,20 @@ def check(
     encoding: options.Encoding = None,
     file_format: options.Format = None,
     group: options.Group = None,
+    neighbours: options.Relation = Neighbours.REPLACE_ONE.value,
+    n_max: options.MostRecords = None,
     strict: options.Strict = False,
 ) -> None:
     """Show the data's owner what a fit would do with the cells of a file. Not private.
 
     It counts, for every column, the cells that are missing, that can't be read as declared and that
     lie outside of the declared range. Nothing is spent and nothing is written. The exit code is 1 if a
-    fit with the same options would refuse the file, or if most cells of a column can't be read.
+    fit with the same options and a target would refuse the file, or if most cells of a column can't be
+    read.
     """
     schema = read_schema(bounds, target, group)
+    relation = options.relation_of(neighbours, n_max, schema.n_max)
+    hidden = not Neighbours.resolve(relation).n_is_public
     table = options.open_data(
         data,
         file_format,
@@ -59,7 +64,7 @@ def check(
         encoding=encoding,
     )
     with output.progress(f"reading {data.name}") as tell:
-        found = inspect_table(table, schema, tell)
+        found = inspect_table(table, schema, tell, may_be_empty=hidden)
     output.say(_OWNER)
     output.say(f"{one_line(table.name)}: {found.n_rows} rows")
     output.show(_table(found.columns, narrow=output.narrow))
@@ -67,6 +72,8 @@ def check(
         for line in _remarks(counts):
             output.say(line)
     refusals = list(found.refusals)
+    if hidden and any(schema.imputed):
+        refusals.append(no_add_remove("PrivatePipeline"))  # it finds what stands in for them
     unread = sum(counts.unreadable for counts in found.columns)
     if strict and unread:
         refusals.append(f"{unread} cells can't be read as declared, and --strict refuses them.")

@@ -115,8 +115,17 @@ class Inspection:
     refusals: list[str]
 
 
-def inspect_table(table: TableFile, schema: Schema, tell: Tell = lambda share: None) -> Inspection:
-    """Read a file once and count its cells under the rules of the schema."""
+def inspect_table(
+    table: TableFile,
+    schema: Schema,
+    tell: Tell = lambda share: None,
+    *,
+    may_be_empty: bool = False,
+) -> Inspection:
+    """Read a file once and count its cells under the rules of the schema.
+
+    ``may_be_empty`` says whether a fit would accept a file without rows.
+    """
     refusals = _wrong_columns(table, schema)
     rules = [rule for rule in schema.rules if table.header.count(rule.name) == 1]
     found = [ColumnCounts(rule) for rule in rules]
@@ -141,7 +150,7 @@ def inspect_table(table: TableFile, schema: Schema, tell: Tell = lambda share: N
         refusals.append(
             f"{table.name} has no input column besides the target and the ignored ones."
         )
-    if rules and not n_rows:
+    if rules and not n_rows and not may_be_empty:
         refusals.append(f"{table.name} has no rows.")
     for counts in found:
         rule = counts.rule
