@@ -190,6 +190,7 @@ class Fitting(FitPlan):
                 "n_rows": self._source.n_rows,
                 "n_columns": self._source.n_columns,
                 "domain": self._domain.to_dict(),
+                "feature_map": features.to_dict(),
                 "budget_plan": None if self.plan is None else self.plan.to_dict(),
             },
             _residual_scales(states, self._target) | learned_numbers(self.choice, self._domain),

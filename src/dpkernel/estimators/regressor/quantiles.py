@@ -130,6 +130,7 @@ class QuantileFitting(LearnedFitting):
                 "n_rows": self._source.n_rows,
                 "n_columns": self._source.n_columns,
                 "domain": self._domain.to_dict(),
+                "feature_map": features.to_dict(),
                 "budget_plan": None if self.plan is None else self.plan.to_dict(),
                 "quantiles": list(self._quantiles),
             },
