@@ -330,7 +330,9 @@ def test_noise_on_the_mean_is_the_printed_noise(seed):
 
 def test_remark_5_needs_no_ball_for_losses_whose_gradients_are_bounded(table):
     options = {"loss": "hinge", "beta": 0.5, "n_steps": 300, "step": 0.5}
-    free = build(PublishedGradientSGD, 1e7, radius=None, noise=SeededNoise(1), **options).fit(*table)
+    free = build(PublishedGradientSGD, 1e7, radius=None, noise=SeededNoise(1), **options).fit(
+        *table
+    )
     ball = build(PublishedGradientSGD, 1e7, radius=0.1, noise=SeededNoise(1), **options).fit(*table)
     assert free.printed_.gradient_bound == ball.printed_.gradient_bound  # M + L, whatever R is
     assert np.linalg.norm(free.coef_) > 1 > 0.1 >= np.linalg.norm(ball.coef_)

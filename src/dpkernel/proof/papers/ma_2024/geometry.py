@@ -94,8 +94,9 @@ def _space(owner: str, P: Array, b: Array, sigma: Array) -> tuple[Array, Array, 
     """Return the arguments as arrays, and the rank of P, or raise if they are not what they must be."""
     P, b, sigma = (np.asarray(v, dtype=np.float64) for v in (P, b, sigma))
     h = len(P)
-    fits = P.shape == sigma.shape == (h, h) and b.shape == (h,) and np.isfinite(P).all()
-    fits = fits and bool(np.allclose(P @ P, P) and np.allclose(P, P.T) and np.allclose(P @ b, 0))
+    fits = P.shape == sigma.shape == (h, h) and b.shape == (h,)
+    laws = ((P @ P, P), (P, P.T), (P @ b, 0.0)) if fits else ()
+    fits = fits and all(np.allclose(*law) for law in laws)
     if not fits:
         allowed, got = "an orthogonal projection with P b = 0", f"shape {P.shape}"
         raise ParameterError(parameter_message(owner, "P", allowed, got))
