@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from dpkernel.cli.output import Refusal
+from dpkernel.data.domain import Interval, Levels
+from dpkernel.data.labels import declared_classes
 from dpkernel.data.table_files import ColumnRule, Schema
 from dpkernel.foundations.archive import read_json
 from dpkernel.foundations.errors import CertificateError, ModelFileError
@@ -202,13 +204,18 @@ def stored_schema(path: Path) -> Schema | None:
     if isinstance(domain, dict):
         found = schema.domain().to_dict()
         if schema.target is not None and schema.target.values is not None:
-            found["target"] = schema.target.values.to_dict()
+            found["target"] = _as_fitted(schema.target.values).to_dict()
         known = [name for name in found if found[name] is not None and domain[name] is not None]
         if any(found[name] != domain[name] for name in known):
             raise ModelFileError(
                 f"The columns that {path.name} describes are not those that its model was fitted to."
             )
     return schema
+
+
+def _as_fitted(target: Interval | Levels) -> Interval | Levels:
+    """Return a declared target as a model states it: classes are sorted there."""
+    return declared_classes(target.values, "fit") if isinstance(target, Levels) else target
 
 
 def report(
