@@ -20,6 +20,10 @@ _OWNER = (
     "For the data's owner only: these counts are exact and not private. Do not pass them on, and do"
     " not choose bounds by them."
 )
+_ROWS = (
+    "A fit would protect each row by itself. If a person can have several rows, add --group with the"
+    " column of their ids, here and to `fit`."
+)
 _MANY = 0.2  # share of replaced cells above which a column is pointed out
 _MOST = 0.5  # share of unreadable cells above which a column is lost
 
@@ -88,6 +92,8 @@ def check(
             output.say(line)
         output.fail(f"A fit would refuse this file. {refusals[0]}", **told)
     output.say(_inputs(schema))
+    if group is None:
+        output.say(_ROWS)
     lost = [one_line(c.rule.name) for c in found.columns if c.unreadable > _MOST * c.n_rows]
     if lost:
         output.fail(
@@ -150,7 +156,7 @@ def _remarks(counts: ColumnCounts) -> list[str]:
     if counts.unreadable:
         looks = ", ".join(repr(shape) for shape in counts.shapes)
         what = "undeclared" if isinstance(rule.values, Levels) else "unreadable"
-        advice = f" To read most of them, {counts.advice}." if counts.advice else ""
+        advice = f" To mend this, {counts.advice}." if counts.advice else ""
         lines.append(
             f"{name}: {counts.unreadable} {what} cells look like {one_line(looks)} (9 stands for digits,"
             f" a for letters).{advice}"
