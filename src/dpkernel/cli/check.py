@@ -13,6 +13,7 @@ from dpkernel.cli.output import Output, command, one_line
 from dpkernel.data.domain import Levels
 from dpkernel.data.table_files import Schema, inspect_table, read_schema
 from dpkernel.data.table_files.inspection import ColumnCounts
+from dpkernel.data.table_files.loading import open_declared
 from dpkernel.data.table_files.schema import described
 from dpkernel.foundations.types import JSON, Neighbours, no_add_remove
 
@@ -58,7 +59,7 @@ def check(
     schema = read_schema(bounds, target, group)
     relation = options.relation_of(neighbours, n_max, schema.n_max)
     hidden = not Neighbours.resolve(relation).n_is_public
-    table = options.open_data(
+    table = open_declared(
         data,
         file_format,
         schema,

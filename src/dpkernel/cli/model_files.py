@@ -15,7 +15,7 @@ from dpkernel.cli.output import Refusal
 from dpkernel.data.domain import Interval, Levels
 from dpkernel.data.labels import declared_classes
 from dpkernel.data.table_files import ColumnRule, Schema
-from dpkernel.foundations.archive import read_json
+from dpkernel.foundations.archive import read_json, require_folder
 from dpkernel.foundations.errors import CertificateError, ModelFileError
 from dpkernel.foundations.types import JSON, Budget
 from dpkernel.outputs.model_file import FileCheck, load, read_header, save, verify_file
@@ -37,10 +37,7 @@ def check_outputs(
     for place, path in enumerate(wanted):
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, "It is a folder", str(path))
-        if not path.parent.is_dir():
-            raise Refusal(
-                f"There is no folder '{path.parent}' for {path.name}. Create it, or choose another one."
-            )
+        require_folder(path)
         if any(one is not None and _same(path, one) for one in inputs):
             raise Refusal(f"{path.name} is an input. Choose another name for the result.")
         if any(_same(path, other) for other in wanted[:place]):

@@ -152,7 +152,7 @@ class KernelModel(PrivateEstimator):
     def plan(
         self,
         n_rows: int,
-        n_columns: int,
+        n_columns: int | None = None,
         n_targets: int = 1,
         *,
         effect: float = 0.5,
@@ -166,7 +166,8 @@ class KernelModel(PrivateEstimator):
         Parameters
         ----------
         n_rows, n_columns, n_targets : int
-            The size of the table; with ``groups``, the number of people in place of the rows.
+            The size of the table; with ``groups``, the number of people in place of the rows. Without
+            ``n_columns``, the columns that ``bounds`` declares.
         effect : float
             The share of the variance of the target that the inputs explain, as an assumption: for
             example the R^2 of a published model without privacy.

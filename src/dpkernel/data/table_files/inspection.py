@@ -123,10 +123,8 @@ def _listed(steps: list[str]) -> str | None:
 
 
 # texts that stand for missing values in many files, in lower case
-_CODES = frozenset(
-    ("na", "n/a", "#n/a", "n.a.", "k.a.", "k. a.", "null", "none", "nil", "missing", "unknown")
-    + ("unbekannt", "inconnu", "fehlt", "-", "--", "---", ".", "..", "?", "x", "*", "/", "(null)")
-)
+_CODES = {"na", "n/a", "#n/a", "n.a.", "k.a.", "null", "none", "nil", "missing", "unknown"}
+_CODES |= {"unbekannt", "inconnu", "fehlt", "-", "--", "---", ".", "..", "?", "*", "/", "x"}
 _SPELLINGS = {
     "--decimal ','": Spelling(","),
     "--decimal ',' --thousands '.'": Spelling(",", "."),
