@@ -62,7 +62,7 @@ def test_a_table_of_a_file_is_what_fit_takes(study):
     assert table.y[:3].tolist() == [0.5, 1.5, 2.5] and table.groups[:3] == ["P0", "P0", "P1"]
     assert table.bounds.names == ("crp", "crp is missing", "ward=Röntgen", "ward=Innere")
     assert table.bounds.target == Interval(0, 60)
-    assert repr(table) == "<Table with the inputs crp, ward>"
+    assert repr(table) == "<LoadedTable with the inputs crp, ward>"
     model = PrivateKernelRidge(bounds=table.bounds, noise=SeededNoise(0))
     model.fit(table.X, table.y, groups=table.groups)
     assert model.certificate_.n_records == 30

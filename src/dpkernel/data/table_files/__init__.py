@@ -1,7 +1,7 @@
 """Tables in files: CSV, Parquet, Arrow and NPZ, read block by block under declared bounds."""
 
 from dpkernel.data.table_files.inspection import Inspection, inspect_table
-from dpkernel.data.table_files.loading import Table, read_table
+from dpkernel.data.table_files.loading import LoadedTable, read_table
 from dpkernel.data.table_files.readers import FORMATS, TableFile, is_text_file, open_table
 from dpkernel.data.table_files.schema import ColumnRule, Schema, read_schema
 from dpkernel.data.table_files.spelling import Spelling
@@ -12,9 +12,9 @@ __all__ = [
     "ColumnRule",
     "EncodedTable",
     "Inspection",
+    "LoadedTable",
     "Schema",
     "Spelling",
-    "Table",
     "TableFile",
     "encode_table",
     "inspect_table",

@@ -14,7 +14,7 @@ from dpkernel.data.table_files.spool import encode_table
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class LoadedTable:
     """What :func:`read_table` found in a file. It holds private data.
 
     Attributes
@@ -50,7 +50,7 @@ class Table:
 
     def __repr__(self) -> str:
         """Name the columns, and say nothing of the rows."""
-        return f"<Table with the inputs {', '.join(self.schema.names_in)}>"
+        return f"<LoadedTable with the inputs {', '.join(self.schema.names_in)}>"
 
 
 def read_table(
@@ -65,7 +65,7 @@ def read_table(
     thousands: str | None = None,
     encoding: str | None = None,
     format: str | None = None,
-) -> Table:
+) -> LoadedTable:
     r"""Read a file of rows under the rules of a bounds.toml, for the ``fit`` of an estimator.
 
     The rules are those of the command line: decimal commas, dates, limits such as "<0.5", codes for
@@ -89,7 +89,7 @@ def read_table(
 
     Returns
     -------
-    Table
+    LoadedTable
         The inputs, the target, the ids and the declared domain.
 
     Notes
@@ -126,7 +126,7 @@ def read_table(
     X, y = rows.training_data()
     goal = rows.schema.target
     domain = replace(rows.schema.domain(), target=None if goal is None else goal.values)
-    return Table(X, y, None if group is None else rows.ids, domain, rows.schema)
+    return LoadedTable(X, y, None if group is None else rows.ids, domain, rows.schema)
 
 
 def written_as(schema: Schema | None = None, **given: str | None) -> dict[str, str]:
