@@ -21,7 +21,7 @@ from dpkernel.data.domain import Domain, Interval, Levels
 from dpkernel.data.labels import as_labels
 from dpkernel.data.sources import Source
 from dpkernel.estimators.base import Fitted, PrivateEstimator
-from dpkernel.estimators.feature_choice import MAPS, choose_features, is_auto
+from dpkernel.estimators.feature_choice import MAPS, choose_features
 from dpkernel.estimators.outlook import Outlook, expected_error
 from dpkernel.estimators.shares import budget_shares, plot_shares
 from dpkernel.foundations.errors import (
@@ -29,7 +29,7 @@ from dpkernel.foundations.errors import (
     DataError,
 )
 from dpkernel.foundations.types import JSON, AddRemove, Array, Budget, Neighbours, is_whole
-from dpkernel.foundations.validation import Choice, Constraint, Kind, Real, Whole
+from dpkernel.foundations.validation import Choice, Constraint, Kind, Real, Whole, is_auto
 from dpkernel.models.features import FeatureMap, feature_map_from_dict
 from dpkernel.models.kernels import REGISTRY as KERNELS
 from dpkernel.models.kernels import Kernel
