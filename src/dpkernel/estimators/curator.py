@@ -89,11 +89,8 @@ class PrivateCurator(FunctionModel):
         of y. "auto" is a tenth of the declared range.
     kernel, length_scale
         See ``PrivateKernelRidge``.
-    regularisation : "auto", float or str
-        Lambda, with y scaled to [-1, 1]. "auto" minimises the error that public numbers let us
-        expect.
-        A text is the schedule of a theorem, such as "nie-wang-4(beta=1)"; see
-        ``dpkernel.solvers.erm_schedules``.
+    regularisation
+        See ``PrivateQuantileRegressor``.
     bounds, y_bounds
         See ``PrivateKernelRidge``. Both are required. With several targets, one noise of the stated
         budget covers the functions of all of them.
@@ -103,9 +100,7 @@ class PrivateCurator(FunctionModel):
         processes can answer. Without one, the answers are lost when the process ends.
     most_answers : int
         How many points can tell something new.
-    neighbours
-        See ``PrivateKernelRidge``.
-    ledger, noise
+    neighbours, ledger, noise
         See ``PrivateKernelRidge``.
     accept : tuple of str
         ``("idealised-arithmetic",)`` is always needed, because no theorem covers this noise in
