@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from dpkernel.data.blocks import dense_rows
 from dpkernel.data.domain import Domain
 from dpkernel.data.sources import Source
-from dpkernel.data.tables import as_floats, without_traps
+from dpkernel.data.tables import Columns, as_floats, without_traps
 from dpkernel.estimators.base import FitPlan, Fitted
 from dpkernel.estimators.curator_file import Answer, CuratorFile
 from dpkernel.estimators.kernel_model import relation_of
@@ -223,11 +223,8 @@ class PrivateCurator(FunctionModel):
         rows, alpha, key = (found.attributes[name] for name in ("rows", "alpha", "key"))
         file = None if self.path is None else CuratorFile(Path(self.path))
         if file is not None:
-            names = getattr(self, "feature_names_in_", None)
-            header = {
-                "certificate": certificate.to_dict(),
-                "columns": None if names is None else [str(name) for name in names],
-            }
+            columns = Columns.on(self).to_dict()["columns"]
+            header = {"certificate": certificate.to_dict(), "columns": columns}
             file.create(header, {"rows": rows, "alpha": alpha, "key": np.frombuffer(key)})
         domain, kernel, mechanism = (
             found.attributes[name] for name in ("domain", "kernel", "mechanism")
@@ -280,9 +277,7 @@ class PrivateCurator(FunctionModel):
                 ledger=ledger,
                 accept=certificate.assumptions,
             )
-            model.n_features_in_ = public["n_columns"]
-            if header["columns"] is not None:
-                model.feature_names_in_ = np.array(header["columns"], dtype=object)
+            Columns.of(public["n_columns"], header["columns"]).set_on(model)
             secret = arrays["rows"], arrays["alpha"], arrays["key"].tobytes()
         except (KeyError, TypeError, ValueError, AttributeError, AssertionError) as error:
             if isinstance(error, CertificateError):
