@@ -80,6 +80,13 @@ def test_the_readme_has_a_python_example_of_at_most_15_lines():
     assert 5 <= len(first.strip().splitlines()) <= 15
 
 
+def test_nobody_is_told_to_install_the_package_from_an_index():
+    sources = (ROOT / "src/dpkernel").rglob("*.py")
+    for path in [*PAGES, *sources, *(ROOT / "docs/gallery").glob("*.py")]:
+        found = re.findall(r"pip install [^\n`#]*", path.read_text(encoding="utf-8"))
+        assert not [line for line in found if re.search(r"(?<![\w./-])dpkernel", line)], path
+
+
 def test_measured_tables_are_those_of_committed_files():
     for page in doc_tables.pages():
         text = page.read_text(encoding="utf-8")
