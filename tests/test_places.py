@@ -511,6 +511,7 @@ def test_no_message_tells_how_many_records_there_were(groups):
         for one in in_the_traceback(error.value):
             assert not {"22", "23", "24"} & set(re.findall(r"\d+", str(one))), one
             assert not isinstance(one, NoRowsError)
+        assert error.value.__context__ is None
     blocks = [(X[:20], y[:20]), (X[20:22], y[20:22]), (np.full((2, 2), np.nan), y[22:])]
     with pytest.raises(DataError, match="A block of the stream contains NaN"):
         model.fit(BlockStream(lambda: iter(blocks), 24), groups=groups)
