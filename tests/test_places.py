@@ -15,6 +15,8 @@ from typing import Any
 import dask.array
 import numpy as np
 import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 from scipy import sparse
 
@@ -458,6 +460,18 @@ def refused(fit: Any) -> str:
         "complex": lambda X, y: (X * 1j, y),
         "sparse and complex": lambda X, y: (sparse.csr_matrix(X * 1j), y),
         "dates": lambda X, y: (np.zeros(X.shape, "M8[s]"), y),
+        "a column of dates": lambda X, y: (
+            pd.DataFrame({"a": X[:, 0], "b": X[:, 1].astype("M8[s]")}),
+            y,
+        ),
+        "an Arrow column of dates": lambda X, y: (
+            pa.table({"a": X[:, 0], "b": X[:, 1].astype("M8[s]")}),
+            y,
+        ),
+        "a polars column of durations": lambda X, y: (
+            pl.DataFrame({"a": X[:, 0], "b": X[:, 1].astype("m8[ms]")}),
+            y,
+        ),
         "durations": lambda X, y: (np.zeros(X.shape, "m8[s]"), y),
         "sparse targets": lambda X, y: (X, sparse.csr_matrix(y[:, None])),
         "one target more": lambda X, y: (X, np.append(y, 0.0)),
