@@ -629,11 +629,13 @@ def test_a_mean_needs_no_public_number(rng):
     assert abs(model.predict(X[:1])[0] - 0.5) < 0.25
 
 
-def test_a_pipeline_refuses_a_step_that_hides_the_number_of_records(rng):
+@pytest.mark.parametrize("searched", [False, True])
+def test_a_pipeline_refuses_a_step_that_hides_the_number_of_records(rng, searched):
     X, ledger = rng.uniform(-1, 1, (24, 2)), Ledger()
+    model = PrivateKernelRidge(neighbours=AddRemove(80))
     steps = [
         ("bounds", PrivateBounds(bounds=(-5, 5), y_range=(-5, 5))),
-        ("model", PrivateKernelRidge(neighbours=AddRemove(80))),
+        ("model", PrivateSearchCV(model, {"n_features": [8, 16]}) if searched else model),
     ]
     with pytest.raises(ParameterError, match="PrivatePipeline"):
         PrivatePipeline(steps, ledger=ledger).fit(X, X[:, 0])
