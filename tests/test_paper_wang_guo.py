@@ -22,7 +22,7 @@ from dpkernel.models.losses import Squared
 from dpkernel.privacy.noise import FREE, Part, Plan
 from dpkernel.privacy.profiles import GaussianProfile
 from dpkernel.proof.papers import PublishedRandomFeatureSGD
-from dpkernel.proof.papers.sgd import output_mechanism, output_of, output_run, sgd, uniform_indices
+from dpkernel.proof.papers.sgd import output_mechanism, output_of, output_run, sgd
 from dpkernel.proof.papers.wang_guo_2024 import (
     CosineFeatures,
     algorithm_1_noise,
@@ -178,22 +178,6 @@ def test_the_release_has_the_noise_asked_for_and_counts_rounding():
     assert found.noise_scale == pytest.approx(0.37, rel=1e-12) and found.dimension == 2
     assert found.rounding == run.rounding > 0
     assert found.sensitivity == run.sensitivity(Neighbours.REPLACE_ONE)
-
-
-def test_indices_are_uniform_without_a_bias_of_the_remainder():
-    class Words:
-        def __init__(self):
-            self.calls = 0
-
-        def words(self, count):
-            self.calls += 1
-            first = np.full(count, 2**64 - 1, dtype=np.uint64)
-            return first if self.calls == 1 else np.arange(count, dtype=np.uint64)
-
-    source = Words()  # 2^64 - 1 is beyond the last multiple of 10 and is drawn again
-    assert uniform_indices(source, 10, 4).tolist() == [0, 1, 2, 3] and source.calls == 2
-    source = Words()
-    assert uniform_indices(source, 16, 3).tolist() == [15, 15, 15] and source.calls == 1
 
 
 # --- the algorithm --------------------------------------------------------------------------
