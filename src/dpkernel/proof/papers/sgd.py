@@ -31,7 +31,6 @@ from dpkernel.privacy.ledger import Ledger
 from dpkernel.privacy.mechanisms import MixtureGaussian
 from dpkernel.privacy.noise import FREE, MOST_DRAWS, Noise, NoiseSource, Part, Plan
 from dpkernel.privacy.profiles import PrivacyProfile
-from dpkernel.privacy.samplers import uniform_indices
 from dpkernel.privacy.sensitivity import RandomSensitivity
 from dpkernel.solvers.sgd_output import OutputSGD
 
@@ -269,7 +268,7 @@ class PublishedSGD(PrivateEstimator):
 
     def _order(self, noise: Noise, n_rows: int, n_steps: int) -> IntArray:
         """Return the order of this run, drawn afresh from the noise that was paid for."""
-        return uniform_indices(n_rows, n_steps, noise.claim(FREE, ORDER))
+        return noise.claim(FREE, ORDER).uniform_indices(n_rows, n_steps)
 
     def _perturb_output(
         self, run: OutputSGD, noise_scale: float, label: str, Z: Array, y: Array
