@@ -315,7 +315,7 @@ class Domain:
 
     def _box_to_unit(self, X: Array) -> Array:
         """Do the same as ``to_unit``, for all columns at once."""
-        low, high, middle, half = self._box
+        low, high, middle, half = self.limits
         with np.errstate(all="ignore"):
             # in one order in memory, because the last bit of a product of matrices depends on it
             out = np.clip(np.ascontiguousarray(X), low, high)
@@ -324,7 +324,7 @@ class Domain:
         return np.clip(np.nan_to_num(out, copy=False), -1.0, 1.0, out=out)
 
     @cached_property
-    def _box(self) -> tuple[Array, ...]:
+    def limits(self) -> tuple[Array, ...]:
         """The low and high ends, middles and half widths of the intervals."""
         intervals = [c for c in self.columns or () if isinstance(c, Interval)]
         return tuple(
