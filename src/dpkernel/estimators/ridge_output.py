@@ -7,7 +7,7 @@ from typing import Any
 from dpkernel.data.declared import interval_of
 from dpkernel.data.sources import Source
 from dpkernel.estimators.objective_model import ConvexPlan, Problems
-from dpkernel.estimators.robust_model import unit_targets
+from dpkernel.estimators.records import unit_targets
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import Budget, Neighbours
 from dpkernel.models.losses import Squared

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpkernel.data.cells import as_numbers
 from dpkernel.data.domain import Levels
-from dpkernel.data.tables import check_columns
+from dpkernel.data.tables import Columns, check_columns
 from dpkernel.foundations.errors import DataError, ParameterError
 from dpkernel.foundations.types import JSON, Array
 from dpkernel.preprocessing.rows import refuse_stream
@@ -134,11 +134,10 @@ class DeclaredCategories(TransformerMixin, BaseEstimator):
                         "Levels can be saved if they are texts, finite numbers, truth values or tuples"
                         f" of these; one is of class {type(value).__name__}."
                     )
-        names = getattr(self, "feature_names_in_", None)
         header: JSON = {
             "levels": [None if one is None else one.to_dict() for one in self._levels],
             "other": bool(self.other),
-            "columns": None if names is None else [str(name) for name in names],
+            "columns": Columns.on(self).to_dict()["columns"],
         }
         return header, {}
 
@@ -151,9 +150,7 @@ class DeclaredCategories(TransformerMixin, BaseEstimator):
         ]
         declared = [None if one is None else list(one.values) for one in levels]
         model = cls(declared, other=bool(header["other"]))
-        model.n_features_in_ = len(levels)
-        if header["columns"] is not None:
-            model.feature_names_in_ = np.array(header["columns"], dtype=object)
+        Columns.of(len(levels), header["columns"]).set_on(model)
         model._levels = levels
         return model
 
