@@ -279,7 +279,7 @@ def _open_rows(
         )
     except DataError as error:
         if "declared with n_rows" in str(error):
-            raise DataError(SAME_LENGTH) from None
+            error.args = (SAME_LENGTH,)  # a new error would keep this one as its context
         raise
 
 
