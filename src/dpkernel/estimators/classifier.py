@@ -16,7 +16,6 @@ from dpkernel.data.labels import classes_of
 from dpkernel.data.sources import Source, open_source
 from dpkernel.estimators import class_means
 from dpkernel.estimators.base import FitPlan
-from dpkernel.estimators.feature_choice import is_auto
 from dpkernel.estimators.kernel_model import LabelModel
 from dpkernel.estimators.law_plan import LawPlan, affordable
 from dpkernel.estimators.loss_choice import smooth_loss
@@ -24,7 +23,7 @@ from dpkernel.estimators.objective_model import ObjectiveModel, Problems
 from dpkernel.estimators.records import Targets
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import JSON, AddRemove, Array, Budget, Neighbours, is_real
-from dpkernel.foundations.validation import Choice, Kind, Real
+from dpkernel.foundations.validation import Choice, Kind, Real, is_auto
 from dpkernel.models.kernels import REGISTRY as KERNELS
 from dpkernel.models.kernels import Kernel
 from dpkernel.models.losses import Logistic, Loss, SmoothedHinge, loss_from_dict
@@ -101,7 +100,7 @@ class MarginClassifier(LabelModel, ObjectiveModel):
     @classmethod
     def _saved_parameters(cls, header: JSON, domain: Domain) -> dict[str, Any]:
         assert isinstance(domain.target, Levels)
-        found = {**super()._saved_parameters(header, domain), "classes": list(domain.target.values)}
+        found = super()._saved_parameters(header, domain)
         weights = header.get("class_weight")
         if weights is not None:
             found["class_weight"] = dict(zip(domain.target.values, weights, strict=True))
@@ -113,11 +112,6 @@ class MarginClassifier(LabelModel, ObjectiveModel):
         given, classes = self.class_weight, self._domain.target.values
         weights = None if given is None else [float(given.get(value, 1.0)) for value in classes]
         return {**header, "class_weight": weights}, arrays
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.poor_score = True
-        return tags
 
 
 class PrivateKernelClassifier(MarginClassifier):
