@@ -222,7 +222,9 @@ def _labelled(
     for about in (5, 4, 3, 2, 1):
         values = ticks(ends, about, whole or dates)
         texts = [date_of(v).isoformat() if dates else number(v, 6) for v in values]
-        if sum(8.0 + sum(map(_width, text)) for text in texts) <= room:
+        widest = max((sum(map(_width, text)) for text in texts), default=0.0)
+        step = values[1] - values[0] if len(values) > 1 else math.inf
+        if 1.3 * widest <= room * step / (ends[1] - ends[0]):
             break
     return list(zip(values, texts, strict=True))
 
