@@ -328,6 +328,19 @@ def test_noise_on_the_mean_is_the_printed_noise(seed):
     assert model.printed_.noise_scale == sigma
 
 
+def test_remark_5_needs_no_ball_for_losses_whose_gradients_are_bounded(table):
+    options = {"loss": "hinge", "beta": 0.5, "n_steps": 300, "step": 0.5}
+    free = build(PublishedGradientSGD, 1e7, radius=None, noise=SeededNoise(1), **options).fit(
+        *table
+    )
+    ball = build(PublishedGradientSGD, 1e7, radius=0.1, noise=SeededNoise(1), **options).fit(*table)
+    assert free.printed_.gradient_bound == ball.printed_.gradient_bound  # M + L, whatever R is
+    assert np.linalg.norm(free.coef_) > 1 > 0.1 >= np.linalg.norm(ball.coef_)
+    assert free.certificate_.public["radius"] is None and not free.certificate_.valid
+    with pytest.raises(ParameterError, match=r"'radius' parameter.*Remark 5"):
+        build(PublishedGradientSGD, radius=None, loss=PowerHinge(1.5)).fit(*table)
+
+
 @pytest.mark.parametrize("cls", ALGORITHMS)
 def test_a_model_learns_and_scores_by_its_loss(cls, rng):
     X = rng.uniform(-1, 1, (400, 2))

@@ -81,6 +81,14 @@ def test_parameters_that_estimators_share_are_described_on_the_page_of_each(name
     assert set(signature(getattr(estimators, name)).parameters) <= set(listed)
 
 
+def test_every_reference_to_a_shared_description_finds_it():
+    described_once = pytest.importorskip("described_once")
+    paths = public_names.by_last_part(NAMES)
+    for thing in filter(callable, map(found, NAMES)):
+        text = described_once.completed(inspect.getdoc(thing) or "", paths)
+        assert not re.search(r"^    See ``", text, re.M), thing
+
+
 @pytest.fixture(scope="module")
 def pages() -> dict[str, str]:
     """The text of every page of the built site, by its path."""

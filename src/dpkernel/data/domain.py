@@ -288,7 +288,7 @@ class Domain:
         place = 0
         for i, column in enumerate(columns):
             if isinstance(column, Interval):
-                out[:, place] = column.to_unit(_numbers_of_column(cells[i], i))
+                out[:, place] = column.to_unit(_numbers_of_column(cells[i], _name_of(X, i)))
                 place += 1
             else:
                 size = len(column.values)
@@ -378,7 +378,7 @@ def with_positions(X: Any, domain: Domain) -> Array:
         if isinstance(column, Levels) and column.words:
             out[:, i] = column.indices(cells[i])
         else:
-            out[:, i] = _numbers_of_column(cells[i], i)
+            out[:, i] = _numbers_of_column(cells[i], _name_of(X, i))
     return out
 
 
@@ -445,13 +445,19 @@ def row_squares(rows: Array) -> Array:
         return np.asarray(np.add.reduce(rows * rows, axis=1))
 
 
-def _numbers_of_column(cells: Any, place: int) -> Array:
+def _name_of(X: Any, place: int) -> str:
+    """Return how an error names a column: by its name in a data frame, else by its position."""
+    names = list(getattr(X, "columns", ()))
+    return repr(names[place]) if names else str(place)
+
+
+def _numbers_of_column(cells: Any, name: str) -> Array:
     try:
         return as_numbers(cells)
     except DataError:
         pass
     raise DataError(
-        f"Column {place} of X is declared as numbers but holds an entry that is not a number. Declare"
+        f"Column {name} of X is declared as numbers but holds an entry that is not a number. Declare"
         " the levels of a column of texts, for example {'ward': ['north', 'south']} in 'bounds'."
     )
 

@@ -23,6 +23,7 @@ import numpy as np
 from dpkernel.data.domain import Domain, unit_inputs
 from dpkernel.data.sources import Source
 from dpkernel.estimators.base import FitPlan, Fitted, logger
+from dpkernel.estimators.kernel_model import linear_model, public_sizes
 from dpkernel.estimators.progress import Parts
 from dpkernel.estimators.records import STEPS, RecordPasses
 from dpkernel.foundations.types import Array, Budget, IntArray, Neighbours
@@ -94,20 +95,10 @@ class MeansPlan(FitPlan):
             found = self._sums.release(sums.ravel(), noise).reshape(size, -1) / STEPS
         coefficients, intercept = _discriminants(found, self._sums.noise_scale / STEPS, n)
         coefficients = coefficients / _RADIUS
+        coef, constants = coefficients.T.copy(), intercept - coefficients @ centre
         return Fitted(
-            {
-                "_domain": self._domain,
-                "feature_map_": self._features,
-                "coef_": coefficients.T.copy(),
-                "intercept_": intercept - coefficients @ centre,
-            },
-            {
-                "n_rows": n,
-                "n_columns": self._source.n_columns,
-                "domain": self._domain.to_dict(),
-                "feature_map": self._features.to_dict(),
-                "method": METHOD,
-            },
+            linear_model(self._domain, self._features, coef, constants, several=True),
+            {**public_sizes(self._source, self._domain, self._features), "method": METHOD},
         )
 
 

@@ -116,7 +116,7 @@ class MarginClassifier(LabelModel, ObjectiveModel):
     @classmethod
     def _saved_parameters(cls, header: JSON, domain: Domain) -> dict[str, Any]:
         assert isinstance(domain.target, Levels)
-        found = {**super()._saved_parameters(header, domain), "classes": list(domain.target.values)}
+        found = super()._saved_parameters(header, domain)
         weights = header.get("class_weight")
         if weights is not None:
             found["class_weight"] = dict(zip(domain.target.values, weights, strict=True))
@@ -128,11 +128,6 @@ class MarginClassifier(LabelModel, ObjectiveModel):
         given, classes = self.class_weight, self._domain.target.values
         weights = None if given is None else [float(given.get(value, 1.0)) for value in classes]
         return {**header, "class_weight": weights}, arrays
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.poor_score = True
-        return tags
 
 
 class PrivateKernelClassifier(MarginClassifier):

@@ -47,31 +47,18 @@ class PrivateGridRegressor(FunctionModel, KernelModel):
     side : "auto" or int
         The number of grid points per column. "auto" works for up to three columns. The grid has at
         most 4096 points in all.
-    loss : str or Loss
-        "squared", "huber", the kind of any other loss with a largest slope, or such a loss with
-        parameters of your own, for y scaled to [-1, 1]. For a loss of margins, such as "logistic",
-        y in the upper half of ``y_bounds`` is the positive class, and a prediction above the middle
-        stands for it.
-    threshold : "auto" or float
-        The threshold of the Huber loss and the width of the parabolas that replace kinks, in units
-        of y. "auto" is a tenth of the declared range.
+    loss, threshold
+        See ``PrivateCurator``.
     kernel, length_scale
         See ``PrivateKernelRidge``.
-    regularisation : "auto", float or str
-        Lambda, with y scaled to [-1, 1]. "auto" minimises the error that public numbers let us
-        expect.
-        A text is the schedule of a theorem, such as "nie-wang-4(beta=1)"; see
-        ``dpkernel.solvers.erm_schedules``.
+    regularisation
+        See ``PrivateQuantileRegressor``.
     bounds, y_bounds
-        See ``PrivateKernelRidge``. Both are required. With several targets, one noise of the stated
-        budget covers the functions of all of them.
-    neighbours
+        See ``PrivateCurator``.
+    neighbours, ledger, noise
         See ``PrivateKernelRidge``.
-    ledger, noise
-        See ``PrivateKernelRidge``.
-    accept : tuple of str
-        ``("idealised-arithmetic",)`` is always needed, because no theorem covers this noise in
-        finite precision.
+    accept
+        See ``PrivateCurator``.
 
     Attributes
     ----------

@@ -22,6 +22,7 @@ from dpkernel.data.domain import Domain, unit_inputs
 from dpkernel.data.sources import Source
 from dpkernel.data.weights import weight_column
 from dpkernel.estimators.base import FitPlan, Fitted, logger
+from dpkernel.estimators.kernel_model import linear_model, public_sizes
 from dpkernel.estimators.objective_model import Problems
 from dpkernel.estimators.progress import Parts
 from dpkernel.estimators.records import RecordPasses, Weighted
@@ -199,24 +200,15 @@ class LawPlan(FitPlan):
 
     def _fitted(self, features: LearnedFeatures, coefficients: Array, relevance: Array) -> Fitted:
         single = self._problems.single
-        take: Any = 0 if single else slice(None)
-        intercept = coefficients[0, take]
+        intercept, coef = coefficients[0], coefficients[1:]
         least: dict[Loss, float] = {
             loss: self._of(j, label).ridge
             for j, (label, loss, _) in enumerate(self._problems.tasks, 1)
         }
         return Fitted(
+            linear_model(self._domain, features, coef, intercept, several=not single),
             {
-                "_domain": self._domain,
-                "feature_map_": features,
-                "coef_": coefficients[1:, take],
-                "intercept_": float(intercept) if single else intercept,
-            },
-            {
-                "n_rows": self._source.n_rows,
-                "n_columns": self._source.n_columns,
-                "domain": self._domain.to_dict(),
-                "feature_map": features.to_dict(),
+                **public_sizes(self._source, self._domain, features),
                 "losses": [loss.to_dict() for loss in least],
                 "regularisation": list(least.values()),
                 "solver": self._problems.solver,

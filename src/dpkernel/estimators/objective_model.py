@@ -16,7 +16,7 @@ import numpy as np
 from dpkernel.data.domain import Domain, Interval, Levels
 from dpkernel.data.sources import Source
 from dpkernel.estimators.base import FitPlan, Fitted, logger
-from dpkernel.estimators.kernel_model import KernelModel, stated
+from dpkernel.estimators.kernel_model import KernelModel, linear_model, public_sizes, stated
 from dpkernel.estimators.objective_plan import (
     ConvexSetting,
     ObjectivePlan,
@@ -214,17 +214,9 @@ class ConvexPlan(FitPlan):
         intercept = np.array([solution[1] for solution in solutions])
         single, features = self._problems.single, self._recipe.features
         return Fitted(
+            linear_model(self._domain, features, coef, intercept, several=not single),
             {
-                "_domain": self._domain,
-                "feature_map_": features,
-                "coef_": coef[:, 0] if single else coef,
-                "intercept_": float(intercept[0]) if single else intercept,
-            },
-            {
-                "n_rows": self._source.n_rows,
-                "n_columns": self._source.n_columns,
-                "domain": self._domain.to_dict(),
-                "feature_map": features.to_dict(),
+                **public_sizes(self._source, self._domain, features),
                 "losses": [loss.to_dict() for loss in self._approach.ridges()],
                 "regularisation": list(self._approach.ridges().values()),
                 "solver": self._problems.solver,

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.base import MultiOutputMixin, RegressorMixin
 
 from dpkernel.data.declared import interval_of
 from dpkernel.data.domain import Domain, Interval, Intervals
@@ -18,7 +17,7 @@ from dpkernel.data.weights import released_size
 from dpkernel.estimators.base import FitPlan, Fitted, logger
 from dpkernel.estimators.gram_pass import Recipe, sum_source
 from dpkernel.estimators.group_pass import sum_units, unit_layout
-from dpkernel.estimators.kernel_model import KernelModel, stated
+from dpkernel.estimators.kernel_model import NumberModel, linear_model, stated
 from dpkernel.estimators.opening import Order
 from dpkernel.estimators.ridge_output import plan_output, ridge_of
 from dpkernel.foundations.errors import ParameterError, parameter_message
@@ -39,7 +38,7 @@ _FOLD_RULE = "row position modulo count"
 _FLOAT32_FROM = 20_000  # rows from which features are computed in single precision
 
 
-class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
+class PrivateKernelRidge(NumberModel):
     r"""Kernel ridge regression with a privacy certificate.
 
     The fit minimises sum_i (y_i - phi(x_i)^T beta - b)^2 + Lambda ||beta||^2, where the feature map
@@ -168,7 +167,7 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
     """
 
     _constraints: ClassVar = {
-        **KernelModel._constraints,
+        **NumberModel._constraints,
         "folds": Whole(1, 10),
         "solver": Choice("gram", "output"),
         "delta": Real(0, 1, closed_low=True),
@@ -322,21 +321,12 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
             )
         return given
 
-    def predict(self, X: Any) -> Array:
-        """Return predictions inside ``y_bounds``."""
-        scores = np.clip(self._linear(X), -1.0, 1.0)
-        return np.asarray(self._domain.target.from_unit(scores))  # type: ignore[union-attr]
-
     @classmethod
     def _saved_parameters(cls, header: JSON, domain: Domain) -> dict[str, Any]:
         solver = header["certificate"]["public"].get("solver", "gram")
         accepted = tuple(header["certificate"]["assumptions"])
-        return {"y_bounds": domain.target, "solver": solver, "accept": accepted}
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.regressor_tags.poor_score = True
-        return tags
+        found = super()._saved_parameters(header, domain)
+        return {**found, "solver": solver, "accept": accepted}
 
 
 @dataclass
@@ -401,13 +391,9 @@ class GramPlan(FitPlan):
         )
         self.choice = found.choice
         several, solution = bool(self.source.target_shape), found.solution
+        solved = solution.coefficients, solution.intercepts
         return Fitted(
-            {
-                "_domain": self.domain,
-                "feature_map_": self.features,
-                "coef_": solution.coefficients if several else solution.coefficients[:, 0],
-                "intercept_": solution.intercepts if several else float(solution.intercepts[0]),
-            },
+            linear_model(self.domain, self.features, *solved, several=several),
             self._public(solution.regularisation),
             self._statistics(found, total),
             "Lee, Park & Ahn, Algorithms 1 and 3, corrected: joint release of the augmented Gram"

@@ -74,23 +74,19 @@ class PrivateQuantileRegressor(RobustModel):
         expect.
         A text is the schedule of a theorem, such as "nie-wang-4(beta=1)"; see
         ``dpkernel.solvers.erm_schedules``.
-    solver : {"objective", "output"}
-        Whether noise is added to the problem or to its solution. "objective" is more accurate on
-        most tables.
+    solver
+        See ``PrivateKernelClassifier``.
     bounds, y_bounds, neighbours, ledger, noise, random_state
         See ``PrivateKernelRidge``.
-    accept : tuple of str
-        The assumptions that you sign. ``delta=0`` needs ``("idealised-arithmetic",)`` with
-        ``solver="objective"``. With ``solver="output"`` it only makes the noise smaller.
+    accept
+        See ``PrivateKernelClassifier``.
     verbose : bool
         See ``PrivateKernelRidge``.
 
     Attributes
     ----------
-    certificate_ : Certificate
-        The guarantee of the fit.
-    coef_, intercept_ : ndarray or float
-        The coefficients of the features and the constant, in units of the scaled target.
+    certificate_, coef_, intercept_
+        See ``PrivateKernelRidge``.
     feature_map_ : FeatureMap
         The map from a row to its features, from public and released numbers.
     relevance_ : ndarray of shape (n_columns,) or None
@@ -311,32 +307,21 @@ class PrivateHuberRegressor(RobustModel):
         declared range. A loss without kinks that is not the Huber loss does not use it.
     kernel, length_scale, features, n_features
         See ``PrivateKernelRidge``.
-    regularisation : "auto", float or str
-        Lambda, with y scaled to [-1, 1]. "auto" minimises the error that public numbers let us
-        expect.
-        A text is the schedule of a theorem, such as "nie-wang-4(beta=1)"; see
-        ``dpkernel.solvers.erm_schedules``.
-    solver : {"objective", "output"}
-        Whether noise is added to the problem or to its solution. "objective" is more accurate on
-        most tables.
+    regularisation
+        See ``PrivateQuantileRegressor``.
+    solver
+        See ``PrivateKernelClassifier``.
     bounds, y_bounds, neighbours, ledger, noise, random_state
         See ``PrivateKernelRidge``.
-    accept : tuple of str
-        The assumptions that you sign. ``delta=0`` needs ``("idealised-arithmetic",)`` with
-        ``solver="objective"``. With ``solver="output"`` it only makes the noise smaller.
+    accept
+        See ``PrivateKernelClassifier``.
     verbose : bool
         See ``PrivateKernelRidge``.
 
     Attributes
     ----------
-    certificate_ : Certificate
-        The guarantee of the fit.
-    coef_, intercept_ : ndarray or float
-        The coefficients of the features and the constant, in units of the scaled target.
-    feature_map_ : FeatureMap
-        The public map from a row to its features.
-    n_features_in_, feature_names_in_
-        The number and the names of the columns.
+    certificate_, coef_, intercept_, feature_map_, n_features_in_, feature_names_in_
+        See ``PrivateKernelRidge``.
 
     See Also
     --------

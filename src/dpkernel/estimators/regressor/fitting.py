@@ -15,6 +15,7 @@ from dpkernel.data.domain import Domain, Interval, Levels, unit_inputs
 from dpkernel.data.sources import Source
 from dpkernel.data.weights import released_size, weight_column
 from dpkernel.estimators.base import FitPlan, Fitted, logger
+from dpkernel.estimators.kernel_model import linear_model
 from dpkernel.estimators.progress import Parts
 from dpkernel.estimators.records import RecordPasses
 from dpkernel.estimators.regressor import inputs, location, scale
@@ -175,25 +176,25 @@ class Fitting(FitPlan):
         several = bool(self._source.target_shape)
         take = slice(None) if several else 0
         coefficients = np.column_stack([state.coefficients for state in states])
-        intercept = coefficients[0, take]
+        intercept, coef = coefficients[0], coefficients[1:]
         return Fitted(
             {
-                "_domain": self._domain,
-                "feature_map_": features,
+                **linear_model(self._domain, features, coef, intercept, several=several),
                 "budget_plan_": self.plan,
-                "coef_": coefficients[1:, take],
-                "intercept_": intercept if several else float(intercept),
                 "_variances": np.column_stack([state.variances for state in states])[:, take],
                 "_scales": np.array([state.scale for state in states])[take],
             },
-            {
-                "n_rows": self._source.n_rows,
-                "n_columns": self._source.n_columns,
-                "domain": self._domain.to_dict(),
-                "budget_plan": None if self.plan is None else self.plan.to_dict(),
-            },
+            self._public(),
             _residual_scales(states, self._target) | learned_numbers(self.choice, self._domain),
         )
+
+    def _public(self) -> JSON:
+        return {
+            "n_rows": self._source.n_rows,
+            "n_columns": self._source.n_columns,
+            "domain": self._domain.to_dict(),
+            "budget_plan": None if self.plan is None else self.plan.to_dict(),
+        }
 
     def _states(self, noise: Noise) -> tuple[FeatureMap, list[State]]:
         """Draw every release; return the features and the final state of every target."""

@@ -13,7 +13,7 @@ from dpkernel.data.domain import Domain, Interval, Levels
 from dpkernel.data.people import People, open_slots
 from dpkernel.data.sources import Source
 from dpkernel.estimators.base import FitPlan, Fitted, logger
-from dpkernel.estimators.kernel_model import KernelModel
+from dpkernel.estimators.kernel_model import KernelModel, linear_model, public_sizes
 from dpkernel.estimators.loss_choice import named_loss
 from dpkernel.estimators.objective_model import auto_size
 from dpkernel.estimators.opening import Order
@@ -274,17 +274,9 @@ class SGDPlan(FitPlan):
         intercept = np.array([b for _, b in found])
         single, features = self._problem.single, self._recipe.features
         return Fitted(
+            linear_model(self._domain, features, coef, intercept, several=not single),
             {
-                "_domain": self._domain,
-                "feature_map_": features,
-                "coef_": coef[:, 0] if single else coef,
-                "intercept_": float(intercept[0]) if single else intercept,
-            },
-            {
-                "n_rows": self._source.n_rows,
-                "n_columns": self._source.n_columns,
-                "domain": self._domain.to_dict(),
-                "feature_map": features.to_dict(),
+                **public_sizes(self._source, self._domain, features),
                 "loss": self._problem.loss.to_dict(),
                 "scheme": self._fit.scheme(),
                 "preset": None if self._preset is None else self._preset.name,

@@ -51,9 +51,12 @@ class Loss(ABC):
     def form(self) -> slope.Form:
         """The derivative in the margin or in the residual, as a scalar form for compiled loops."""
 
-    @abstractmethod
     def holder(self, kappa: float) -> tuple[float, float]:
-        """Return the exponent and the constant of the Hölder continuity of the gradient."""
+        """Return the exponent and the constant of the Hölder continuity of the gradient.
+
+        A smooth loss has (1, kappa^2 smoothness).
+        """
+        return 1.0, kappa**2 * self.smoothness
 
     @abstractmethod
     def at_zero(self, c: float) -> float:
@@ -62,6 +65,18 @@ class Loss(ABC):
     @abstractmethod
     def slope_at_zero(self, c: float) -> float:
         """Return the largest slope at the prediction 0 for targets in [-c, c]."""
+
+    @abstractmethod
+    def _value(self, z: Array) -> Array:
+        """Return the loss at a margin u, or at a residual r."""
+
+    @abstractmethod
+    def _slope(self, z: Array) -> Array:
+        """Return the derivative there; it is at most 0 for a margin."""
+
+    @abstractmethod
+    def _bend(self, z: Array) -> Array:
+        """Return the second derivative there."""
 
     def to_dict(self) -> JSON:
         """Return the kind and the parameters as JSON values."""
@@ -96,18 +111,6 @@ class MarginLoss(Loss):
     """
 
     labels: ClassVar[bool] = True
-
-    @abstractmethod
-    def _value(self, u: Array) -> Array:
-        """Return the loss at a margin."""
-
-    @abstractmethod
-    def _slope(self, u: Array) -> Array:
-        """Return the derivative in u, at most 0."""
-
-    @abstractmethod
-    def _bend(self, u: Array) -> Array:
-        """Return the second derivative in u."""
 
     def value(self, y: Array, s: Array) -> Array:
         """Return the loss of each prediction."""
@@ -149,18 +152,6 @@ class ResidualLoss(Loss):
     """A loss of the residual r = y - s."""
 
     labels: ClassVar[bool] = False
-
-    @abstractmethod
-    def _value(self, r: Array) -> Array:
-        """Return the loss at a residual."""
-
-    @abstractmethod
-    def _slope(self, r: Array) -> Array:
-        """Return the derivative in r."""
-
-    @abstractmethod
-    def _bend(self, r: Array) -> Array:
-        """Return the second derivative in r."""
 
     def value(self, y: Array, s: Array) -> Array:
         """Return the loss of each prediction."""

@@ -10,14 +10,16 @@ to be false. The paper calls itself a failed attempt; this package says by how m
             with d where h should stand, and it exceeds 1 for all practical n, h and m
     001-3   Lemma 27 takes c_L, which bounds how fast slopes change, for a bound on slopes
 
+Besides, the density of Lemma 13 does not integrate to 1 (``lemma_13``).
+
 The affine variant (7) escapes the first counterexample but not ``affine_counterexample``, nor
-``full_counterexample`` if m = h. A sketch with
-noise is private: ``dpkernel.privacy.mechanisms.GaussianMixing`` and
-``dpkernel.methods.PrivateSketchedRidge``. It serves the squared loss only, and no sketch of this kind
-can serve another one (``equal_sketches``).
+``full_counterexample`` if m = h. A sketch with noise is private:
+``dpkernel.privacy.mechanisms.GaussianMixing`` and ``dpkernel.methods.PrivateSketchedRidge``. It serves
+the squared loss only, and no sketch of this kind can serve another one (``equal_sketches``).
 """
 
 from dpkernel.proof.papers.ma_2024.algorithm import PublishedSketchedERM
+from dpkernel.proof.papers.ma_2024.geometry import lemma_13, lemma_25, lemma_26, lemma_28
 from dpkernel.proof.papers.ma_2024.theorem import (
     Distinguished,
     GradientStep,
@@ -42,7 +44,11 @@ __all__ = [
     "counterexample",
     "equal_sketches",
     "full_counterexample",
+    "lemma_13",
+    "lemma_25",
+    "lemma_26",
     "lemma_27",
+    "lemma_28",
     "theorem_5",
     "theorem_12",
 ]
