@@ -1,6 +1,7 @@
 """What it costs to protect people instead of rows, and which record of a person is best.
 
-``python benchmarks/people.py [--repetitions 10] [--only records|labels|cost|relations] [--jobs 1] [--out D]``.
+``python benchmarks/people.py [--repetitions 10] [--only records|labels|cost|relations] [--jobs 1]
+[--out D]``.
 
 The truth is f(x) = 0.6 sin(3 x_1) + 0.4 x_2 x_3 on [-1, 1]^3. y is f(x) plus normal noise of deviation
 0.5, or the sign of this as a label. A person has a centre, drawn uniformly. "Repeat": all rows of a
@@ -10,8 +11,8 @@ the variance of f, or the share of wrong signs. Noise and data are seeded, and a
 repetition have the same seeds.
 
 ``records`` writes benchmarks/results/people_records.csv: 10,000 people with 5 rows at epsilon = 1.
-``labels`` writes benchmarks/results/people_labels.csv: the same for PrivateKernelClassifier, whose labels
-also come from normal noise of deviation 1.5.
+``labels`` writes benchmarks/results/people_labels.csv: the same for PrivateKernelClassifier,
+whose labels also come from normal noise of deviation 1.5.
 ``cost`` writes benchmarks/results/people_cost.csv: 20,000 rows in all, of people with 1, 5 or 20 near
 rows. "Less budget for each row" is a fit without groups whose budget for a row is so small that the k
 rows of a person together have the stated one; this needs a public limit k on the rows of a person.
