@@ -80,12 +80,14 @@ class People:
         of the picked row and of the person's rows near it, which count less the farther they are,
         up to a quarter of the declared range of a column; it needs declared ``bounds``. "mean"
         takes the mean of all rows of the person, which is wrong for a curved function unless these
-        rows are close to each other. With labels, only the person's rows with the label of the
-        picked row are averaged. "all" is for ``PrivateKernelRidge``, which can use all rows with
-        weights, and for SGD with noise on gradients, which takes the mean gradient of up to 16 rows
-        of each person. "auto" is "all" for a ridge with one fold on a table in memory; "near" for other
-        models of a mean if ``bounds`` are declared; and "one" for everything else: averages would
-        change the quantiles, the probabilities and the ranges that those estimate.
+        rows are close to each other. ``PrivateKernelClassifier`` and ``PrivateKernelSVC`` take the
+        shares of the labels of these rows. SGD classifiers, pipelines and searches average only the
+        person's rows with the label of the picked row. "all" is for ``PrivateKernelRidge``, which
+        can use all rows with weights, and for SGD with noise on gradients, which takes the mean
+        gradient of up to 16 rows of each person. "auto" is "all" for a ridge with one fold on a table
+        in memory; "near" for other models of a mean and for the two classifiers with shares, if
+        ``bounds`` are declared; and "one" for everything else: averages would change the quantiles
+        and the ranges that those estimate.
 
     Examples
     --------
