@@ -2,8 +2,8 @@
 
 ``python benchmarks/reproductions.py FOLDER`` reads lee-park-ahn-fig1.csv and lee-park-ahn-fig7.csv in
 the folder, as far as they are there, and writes a row per method and a column per epsilon to
-results/reproduce_synthetic.csv and results/reproduce_songs.csv. Command and commit are those of the
-figure.
+results/reproduce_synthetic.csv and results/reproduce_songs.csv. Command, commit and version
+are those of the figure.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def main() -> None:
         path = folder / name
         if not path.is_file():
             continue
-        lines = path.read_text(encoding="utf-8").splitlines()[:2]
+        lines = path.read_text(encoding="utf-8").splitlines()[:3]
         with (RESULTS / f"reproduce_{kind}.csv").open("w", newline="", encoding="utf-8") as file:
             file.writelines(f"{line}\n" for line in lines)
             csv.writer(file, lineterminator="\n").writerows(table(read_csv(path), by))

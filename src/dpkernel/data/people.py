@@ -76,18 +76,24 @@ class People:
         The person of each row: numbers, texts, dates or tuples of them. The rows of a person need
         not be next to each other.
     record : {"auto", "near", "one", "mean", "all"}
-        "one" takes one row of each person, picked by a hash of its content. "near" takes the mean
-        of the picked row and of the person's rows near it, which count less the farther they are,
-        up to a quarter of the declared range of a column; it needs declared ``bounds``. "mean"
-        takes the mean of all rows of the person, which is wrong for a curved function unless these
-        rows are close to each other. ``PrivateKernelClassifier`` and ``PrivateKernelSVC`` take the
-        shares of the labels of these rows. SGD classifiers, pipelines and searches average only the
-        person's rows with the label of the picked row. "all" is for ``PrivateKernelRidge``, which
-        can use all rows with weights, and for SGD with noise on gradients, which takes the mean
-        gradient of up to 16 rows of each person. "auto" is "all" for a ridge with one fold on a table
-        in memory; "near" for other models of a mean and for the two classifiers with shares, if
-        ``bounds`` are declared; and "one" for everything else: averages would change the quantiles
-        and the ranges that those estimate.
+        How the rows of a person become one record.
+
+        - "one" takes one row, picked by a hash of its content.
+        - "near" takes the mean of the picked row and of the person's rows near it. A row counts
+          less the farther it is, up to a quarter of the declared range of a column. This needs
+          declared ``bounds``.
+        - "mean" takes the mean of all rows, which is wrong for a curved function unless these rows
+          are close to each other.
+        - "all" uses all rows, with weights. It is for ``PrivateKernelRidge`` and for SGD with noise
+          on gradients, which takes the mean gradient of up to 16 rows of each person.
+        - "auto" is "all" for a ridge with one fold on a table in memory, "near" for other models of
+          a mean and for the two classifiers below if ``bounds`` are declared, and "one" for
+          everything else, because averages would change the quantiles and the ranges that those
+          estimate.
+
+        ``PrivateKernelClassifier`` and ``PrivateKernelSVC`` take the shares of the labels of the
+        rows that are averaged. SGD classifiers, pipelines and searches average only the person's
+        rows with the label of the picked row.
 
     Examples
     --------
@@ -286,7 +292,7 @@ def _open_rows(
         )
     except DataError as error:
         if "declared with n_rows" in str(error):
-            raise DataError(SAME_LENGTH) from None
+            error.args = (SAME_LENGTH,)  # a new error would keep this one as its context
         raise
 
 

@@ -99,6 +99,11 @@ def open_source(
     return replace(found, names=columns.names)
 
 
+def released_size(total: float, n_rows: int, weighted: bool) -> float:
+    """Return the number of rows, or of a weighted table the released sum of weights, within bounds."""
+    return min(max(total, 1.0), float(n_rows)) if weighted else n_rows
+
+
 def training_data(
     estimator: Any,
     X: Any,

@@ -16,7 +16,6 @@ from dpkernel.data.labels import classes_of
 from dpkernel.data.sources import Source, open_source
 from dpkernel.estimators import class_means
 from dpkernel.estimators.base import FitPlan
-from dpkernel.estimators.feature_choice import is_auto
 from dpkernel.estimators.kernel_model import LabelModel
 from dpkernel.estimators.law_plan import LawPlan, affordable
 from dpkernel.estimators.loss_choice import smooth_loss
@@ -24,7 +23,7 @@ from dpkernel.estimators.objective_model import ObjectiveModel, Problems
 from dpkernel.estimators.records import Targets
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import JSON, AddRemove, Array, Budget, Neighbours, is_real
-from dpkernel.foundations.validation import Choice, Kind, Real
+from dpkernel.foundations.validation import Choice, Kind, Real, is_auto
 from dpkernel.models.kernels import REGISTRY as KERNELS
 from dpkernel.models.kernels import Kernel
 from dpkernel.models.losses import Logistic, Loss, SmoothedHinge, loss_from_dict

@@ -31,8 +31,7 @@ from dpkernel.estimators.regressor.budget_plan import (
     MOST_LEARNING_INPUTS,
     column_looks,
 )
-from dpkernel.estimators.regressor.columns import release_law, score_layout
-from dpkernel.estimators.regressor.fitting import column_sizes, stage_solver
+from dpkernel.estimators.regressor.columns import column_sizes, release_law, score_layout
 from dpkernel.estimators.regressor.kernel_choice import (
     SAMPLE,
     mixture_prior,
@@ -40,7 +39,7 @@ from dpkernel.estimators.regressor.kernel_choice import (
 )
 from dpkernel.estimators.regressor.learning import equal_mixture, of_law, with_constant
 from dpkernel.estimators.regressor.posterior import PosteriorStage, Response
-from dpkernel.estimators.regressor.releases import PublicSizes, calibrated
+from dpkernel.estimators.regressor.releases import PublicSizes, calibrated, stage_solver
 from dpkernel.estimators.regressor.stage import State, scaled_rows
 from dpkernel.foundations.types import Array, Budget, IntArray, Neighbours
 from dpkernel.models.features.learned import MOST, LearnedFeatures

@@ -298,11 +298,12 @@ def verification(certificate: Certificate) -> Html:
     return join(
         tag("h2", "How to verify"),
         paragraph(
-            "Save the certificate, install dpkernel, and let it recompute sensitivity, noise, ε and δ"
-            " from the parameters. The model file contains the same certificate."
+            "Save the certificate, install dpkernel from a copy of its source code, and let it"
+            " recompute sensitivity, noise, ε and δ from the parameters. The model file contains the"
+            " same certificate."
         ),
         paragraph(link, class_="screen"),
-        tag("pre", tag("code", "pip install dpkernel\ndpkernel verify certificate.json")),
+        tag("pre", tag("code", "pip install ./dpkernel\ndpkernel verify certificate.json")),
         paragraph("Or in Python:"),
         tag("pre", tag("code", python)),
         paragraph(
