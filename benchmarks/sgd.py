@@ -46,7 +46,7 @@ from dpkernel.methods import (
     PrivateSGDRegressor,
 )
 from dpkernel.models.losses import Huber
-from dpkernel.solvers.sgd_loop import State, Steps
+from dpkernel.solvers.sgd_loop import RunState, Steps
 
 SIZES = ((1000, 40_000), (10_000, 4000))  # coordinates, records: 320 MB, larger than any cache
 EPSILONS = (0.1, 1.0, 10.0)
@@ -112,7 +112,7 @@ def speed(console: Console, turns: int = 7) -> None:
             jobs: dict[str, Callable[[], Any]] = {
                 "read": lambda z=z, rows=rows: read(z, rows),
                 "ours": lambda z=z, rows=rows, y=y, s=steps, v=weights: s.run(
-                    State.start(z.shape[1]), z, rows, y, v, True
+                    RunState.start(z.shape[1]), z, rows, y, v, True
                 ),
                 "bare": lambda z=z, rows=rows: bare(z, rows, np.zeros(z.shape[1])),
                 "blas": lambda z=z, rows=rows, y=y: by_blas(z, rows, y),
