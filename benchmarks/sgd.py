@@ -221,7 +221,7 @@ def accuracy(console: Console, repetitions: int, jobs: int) -> None:
                 spread = values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.nan
                 texts.append(f"{values.mean():.3f} ({spread:.3f})")
             seconds = np.mean([cell[method, 1.0][1] for cell in cells])
-            lines.append([method, *texts, f"{seconds:.1f}"])
+            lines.append([method, *texts, f"{seconds:.1f}" if seconds >= 0.05 else "< 0.1"])
             table.add_row(*lines[-1])
         console.print(table)
         with (RESULTS / f"sgd_{name}.csv").open("w", newline="", encoding="utf-8") as file:
