@@ -30,7 +30,7 @@ from dpkernel import (
     save,
 )
 from dpkernel.data.people import open_units, unit_shares
-from dpkernel.estimators.group_pass import sum_units, unit_layout
+from dpkernel.estimators.gram_pass import sum_units, unit_layout
 from dpkernel.foundations.errors import CertificateError, DataError, ParameterError
 from dpkernel.foundations.types import Neighbours
 from dpkernel.models.features import FourierFeatures, PublicNystroem

@@ -9,6 +9,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy.stats import chi2
 
 from dpkernel.foundations.errors import ParameterError
 from dpkernel.models.losses import Huber, PowerHinge, Squared
@@ -269,3 +270,34 @@ def test_appendix_g_bounds_the_mean_size_of_a_cosine_from_below():
     for place in (1, 2, 10):
         size = 2 * math.sqrt(2) / math.pi  # the integral of |phi|
         assert size >= lee.appendix_g(place**-2.0, beta, c_beta=c_beta)
+
+
+def test_lemma_32_bounds_what_a_projection_moves(rng):
+    values, lam, M, t = 0.6 * np.arange(1, 40) ** -2.0, 0.05, 25, 0.05
+    N = float(np.sum(values / (values + lam)))
+    moved = []
+    for _ in range(400):
+        paths = rng.normal(size=(M, 39)) * np.sqrt(values)
+        gap = (np.diag(values) - paths.T @ paths / M) / np.sqrt(values + lam)[:, None]
+        moved.append(float(np.linalg.norm(gap)))
+    bound = lee.lemma_32(M, N, kappa=math.sqrt(values.sum()), confidence=t)
+    assert np.mean(np.array(moved) > bound) < t
+
+
+def test_lemma_32_is_false_as_printed_for_very_small_probabilities():
+    """One eigenvalue 1 and M = 1: the gap is (z^2 - 1)/sqrt(1 + lambda) with z standard normal."""
+    lam, t = 1e-6, 1e-100
+    for reading, holds in (("printed", False), ("corrected", True)):
+        bound = lee.lemma_32(1, 1 / (1 + lam), confidence=t, reading=reading)
+        chance = float(chi2.sf(1 + bound * math.sqrt(1 + lam), 1))
+        assert (chance <= t) == holds
+
+
+def test_lemma_50_forgets_the_noise_of_algorithm_2(rng):
+    M, t, loss = 30, 0.05, Huber(1.0)
+    scale = lee.algorithm_2_noise(1, 1.0, 1e-6, M, 1.0, loss).noise_scale
+    lengths = np.linalg.norm(scale * rng.normal(size=(1000, M)), axis=1)
+    assert np.mean(lengths > lee.lemma_50(M, 1.0, 1e-6, loss, confidence=t)) < t
+    assert (
+        np.mean(lengths > lee.lemma_50(M, 1.0, 1e-6, loss, confidence=t, reading="printed")) > 0.999
+    )

@@ -315,7 +315,7 @@ class Domain:
 
     def _box_to_unit(self, X: Array) -> Array:
         """Do the same as ``to_unit``, for all columns at once."""
-        low, high, middle, half = self._box
+        low, high, middle, half = self.limits
         with np.errstate(all="ignore"):
             # in one order in memory, because the last bit of a product of matrices depends on it
             out = np.clip(np.ascontiguousarray(X), low, high)
@@ -324,7 +324,7 @@ class Domain:
         return np.clip(np.nan_to_num(out, copy=False), -1.0, 1.0, out=out)
 
     @cached_property
-    def _box(self) -> tuple[Array, ...]:
+    def limits(self) -> tuple[Array, ...]:
         """The low and high ends, middles and half widths of the intervals."""
         intervals = [c for c in self.columns or () if isinstance(c, Interval)]
         return tuple(
@@ -464,7 +464,7 @@ def _numbers_of_column(cells: Any, name: str) -> Array:
 
 def _column_from_dict(data: JSON) -> Column:
     if "levels" in data:
-        return Levels(tuple(_tupled(value) for value in data["levels"]))
+        return Levels(tuple(tupled(value) for value in data["levels"]))
     if "targets" in data:
         return Intervals([Interval(part["low"], part["high"]) for part in data["targets"]])
     return Interval(data["low"], data["high"])
@@ -474,5 +474,6 @@ def _listed(value: Any) -> Any:
     return [_listed(part) for part in value] if isinstance(value, tuple) else value
 
 
-def _tupled(value: Any) -> Any:
-    return tuple(_tupled(part) for part in value) if isinstance(value, list) else value
+def tupled(value: Any) -> Any:
+    """Return lists of a JSON file, also those inside, as tuples."""
+    return tuple(tupled(part) for part in value) if isinstance(value, list) else value

@@ -20,8 +20,9 @@ from dpkernel.data.declared import resolve_domain
 from dpkernel.data.domain import Domain, Interval, Levels
 from dpkernel.data.labels import as_labels
 from dpkernel.data.sources import Source
+from dpkernel.data.tables import Columns
 from dpkernel.estimators.base import Fitted, PrivateEstimator
-from dpkernel.estimators.feature_choice import MAPS, choose_features, is_auto
+from dpkernel.estimators.feature_choice import MAPS, choose_features
 from dpkernel.estimators.outlook import Outlook, expected_error
 from dpkernel.estimators.shares import budget_shares, plot_shares
 from dpkernel.foundations.errors import (
@@ -29,7 +30,7 @@ from dpkernel.foundations.errors import (
     DataError,
 )
 from dpkernel.foundations.types import JSON, AddRemove, Array, Budget, Neighbours, is_whole
-from dpkernel.foundations.validation import Choice, Constraint, Kind, Real, Whole
+from dpkernel.foundations.validation import Choice, Constraint, Kind, Real, Whole, is_auto
 from dpkernel.models.features import FeatureMap, feature_map_from_dict
 from dpkernel.models.kernels import REGISTRY as KERNELS
 from dpkernel.models.kernels import Kernel
@@ -214,13 +215,11 @@ class KernelModel(PrivateEstimator):
     def _to_state(self) -> tuple[JSON, dict[str, Array]]:
         """Return what a model file holds: a JSON header and arrays."""
         check_is_fitted(self)
-        names = getattr(self, "feature_names_in_", None)
         header = {
             "certificate": self.certificate_.to_dict(),
             "domain": self._domain.to_dict(),
             "feature_map": self.feature_map_.to_dict(),
-            "n_columns": self.n_features_in_,
-            "columns": None if names is None else [str(name) for name in names],
+            **Columns.on(self).to_dict(),
             "parameters": self._plain_parameters(),
         }
         return header, {"coef": np.asarray(self.coef_), "intercept": np.asarray(self.intercept_)}
@@ -263,9 +262,7 @@ class KernelModel(PrivateEstimator):
         )
         model.certificate_, model._domain = certificate, domain
         model.feature_map_ = features
-        model.n_features_in_ = int(width)
-        if columns is not None:
-            model.feature_names_in_ = np.array([str(name) for name in columns], dtype=object)
+        Columns.of(int(width), columns).set_on(model)
         model.coef_, model.intercept_ = arrays["coef"], arrays["intercept"]
         return model
 

@@ -17,7 +17,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from dpkernel.data.domain import Domain, unit_inputs
+from dpkernel.data.domain import Domain, Interval, Intervals, unit_inputs
 from dpkernel.data.passes import Passes
 from dpkernel.data.sources import Source
 from dpkernel.data.weights import split_weights
@@ -160,6 +160,30 @@ class Targets:
         """Return stored records as the problem sees them."""
         wanted, factors = self.of(y)
         return z, wanted, weights if factors is None else weights * factors
+
+
+@dataclass(frozen=True)
+class UnitTarget(Targets):
+    """The target, clipped to its declared range and scaled to [-1, 1].
+
+    ``place`` is the column of one of several targets.
+    """
+
+    interval: Interval
+    place: int | None = None
+
+    def of(self, y: Array) -> tuple[Array, Array | None]:
+        """Return targets in [-1, 1]."""
+        return self.interval.to_unit(y if self.place is None else y[:, self.place]), None
+
+
+def unit_targets(target: Interval, target_shape: tuple[int, ...]) -> tuple[UnitTarget, ...]:
+    """Return a view of each target, scaled to its own range."""
+    if isinstance(target, Intervals):  # also if the shape is not known yet
+        return tuple(UnitTarget(part, place) for place, part in enumerate(target.parts))
+    if not target_shape:
+        return (UnitTarget(target),)
+    return tuple(UnitTarget(target, place) for place in range(target_shape[0]))
 
 
 @dataclass(frozen=True)

@@ -12,14 +12,13 @@ import numpy as np
 from dpkernel.data.declared import interval_of
 from dpkernel.data.domain import Domain, Interval, Intervals
 from dpkernel.data.people import RECORDS, People, is_in_memory, open_units
-from dpkernel.data.sources import Source, open_source
-from dpkernel.data.weights import released_size
+from dpkernel.data.sources import Source, open_source, released_size
 from dpkernel.estimators.base import FitPlan, Fitted, logger
-from dpkernel.estimators.gram_pass import Recipe, sum_source
-from dpkernel.estimators.group_pass import sum_units, unit_layout
+from dpkernel.estimators.feature_choice import size_for_gram
+from dpkernel.estimators.gram_pass import Recipe, sum_source, sum_units, unit_layout
 from dpkernel.estimators.kernel_model import NumberModel, linear_model, stated
 from dpkernel.estimators.opening import Order
-from dpkernel.estimators.ridge_output import plan_output, ridge_of
+from dpkernel.estimators.ridge_output import plan_noisy_solution, ridge_of
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import JSON, AddRemove, Array, Budget, Neighbours
 from dpkernel.foundations.validation import Choice, Kind, Real, Whole
@@ -28,7 +27,6 @@ from dpkernel.privacy.certificate import Release
 from dpkernel.privacy.ledger import Ledger
 from dpkernel.privacy.mechanisms import SymmetricGaussian
 from dpkernel.privacy.noise import Noise, NoiseSource
-from dpkernel.privacy.profiles import gaussian_mu
 from dpkernel.privacy.statistics import GramLayout
 from dpkernel.privacy.unit_statistics import UnitGramLayout
 from dpkernel.solvers.erm_schedules import Schedule
@@ -247,7 +245,7 @@ class PrivateKernelRidge(NumberModel):
 
     def _make_plan(self, table: Source, budget: Budget, relation: Neighbours) -> FitPlan:
         if self.solver == "output":
-            return plan_output(self, table, budget, relation)
+            return plan_noisy_solution(self, table, budget, relation)
         return self._plan_gram(table, budget, relation)
 
     def _fit_choosing(
@@ -285,7 +283,7 @@ class PrivateKernelRidge(NumberModel):
         domain = self._resolve_domain(source, squared_interval(self))
         found = self._schedule(source, domain, budget, squared=True)
         size = None if found is None else found.n_features
-        features = self._choose_features(domain, source, size or auto_size(n, budget))
+        features = self._choose_features(domain, source, size or size_for_gram(n, budget))
         n_targets = source.target_shape[0] if source.target_shape else 1
         layout: GramLayout | UnitGramLayout
         if by_unit:
@@ -438,12 +436,6 @@ def squared_interval(model: Any) -> Interval:
 def record_precision(n_rows: int) -> str:
     """Return the precision in which features are computed, given the number of rows."""
     return "float32" if n_rows >= _FLOAT32_FROM else "float64"
-
-
-def auto_size(n: int, budget: Budget) -> int:
-    """Return how many features M are worth their noise, which grows like M / (n mu)."""
-    signal = math.sqrt(n * gaussian_mu(budget.epsilon, budget.delta))
-    return 2 * int(min(max(0.6 * signal, 4), 512))
 
 
 def _training_error(

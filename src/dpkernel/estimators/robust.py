@@ -16,15 +16,15 @@ from dpkernel.data.domain import Domain, Interval, Intervals
 from dpkernel.data.people import is_in_memory
 from dpkernel.data.sources import Source
 from dpkernel.estimators.base import FitPlan, Fitted
-from dpkernel.estimators.feature_choice import is_auto
 from dpkernel.estimators.loss_choice import smooth_loss
 from dpkernel.estimators.objective_model import ObjectiveModel, Task
+from dpkernel.estimators.records import UnitTarget
 from dpkernel.estimators.regressor.fitting import FIXED_FEATURES, Sizes
 from dpkernel.estimators.regressor.quantiles import QuantileFitting
-from dpkernel.estimators.robust_model import RobustModel, UnitTarget
+from dpkernel.estimators.robust_model import RobustModel
 from dpkernel.foundations.errors import DataError, ParameterError, parameter_message
 from dpkernel.foundations.types import JSON, AddRemove, Array, Budget, Neighbours, is_real
-from dpkernel.foundations.validation import Choice, Kind, Real
+from dpkernel.foundations.validation import Choice, Kind, Real, is_auto
 from dpkernel.models.features.learned import MOST
 from dpkernel.models.kernels import REGISTRY as KERNELS
 from dpkernel.models.kernels import Kernel

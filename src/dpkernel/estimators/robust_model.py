@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from dpkernel.data.declared import interval_of
@@ -10,35 +9,11 @@ from dpkernel.data.domain import Domain, Interval, Intervals
 from dpkernel.data.sources import Source, open_source
 from dpkernel.estimators.kernel_model import NumberModel
 from dpkernel.estimators.objective_model import ObjectiveModel, Problems, Task
-from dpkernel.estimators.records import Targets
+from dpkernel.estimators.records import UnitTarget, unit_targets
 from dpkernel.foundations.errors import ParameterError, parameter_message
-from dpkernel.foundations.types import JSON, Array
+from dpkernel.foundations.types import JSON
 
 _SIGNAL = 0.5  # the variance that we assume for a good prediction, with y in [-1, 1]
-
-
-@dataclass(frozen=True)
-class UnitTarget(Targets):
-    """The target, clipped to its declared range and scaled to [-1, 1].
-
-    ``place`` is the column of one of several targets.
-    """
-
-    interval: Interval
-    place: int | None = None
-
-    def of(self, y: Array) -> tuple[Array, Array | None]:
-        """Return targets in [-1, 1]."""
-        return self.interval.to_unit(y if self.place is None else y[:, self.place]), None
-
-
-def unit_targets(target: Interval, target_shape: tuple[int, ...]) -> tuple[UnitTarget, ...]:
-    """Return a view of each target, scaled to its own range."""
-    if isinstance(target, Intervals):  # also if the shape is not known yet
-        return tuple(UnitTarget(part, place) for place, part in enumerate(target.parts))
-    if not target_shape:
-        return (UnitTarget(target),)
-    return tuple(UnitTarget(target, place) for place in range(target_shape[0]))
 
 
 class RobustModel(NumberModel, ObjectiveModel):

@@ -10,9 +10,9 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from dpkernel.data.domain import Domain, Interval
-from dpkernel.data.sources import Source, open_source
-from dpkernel.data.weights import released_size
+from dpkernel.data.sources import Source, open_source, released_size
 from dpkernel.estimators.base import FitPlan, Fitted, logger
+from dpkernel.estimators.feature_choice import size_for_gram
 from dpkernel.estimators.gram_pass import Recipe, sum_source
 from dpkernel.estimators.kernel_model import (
     NumberModel,
@@ -20,7 +20,7 @@ from dpkernel.estimators.kernel_model import (
     public_sizes,
     stated,
 )
-from dpkernel.estimators.ridge import auto_size, record_precision, squared_interval
+from dpkernel.estimators.ridge import record_precision, squared_interval
 from dpkernel.foundations.errors import CertificateError
 from dpkernel.foundations.types import JSON, AddRemove, Array, Budget, Neighbours
 from dpkernel.foundations.validation import Choice, Kind, Real, Whole, check_parameters
@@ -172,7 +172,7 @@ class PrivateSketchedRidge(NumberModel):
         domain = self._resolve_domain(table, squared_interval(self))
         found = self._schedule(table, domain, budget, squared=True)
         size = None if found is None else found.n_features
-        features = self._choose_features(domain, table, size or auto_size(n, budget))
+        features = self._choose_features(domain, table, size or size_for_gram(n, budget))
         n_targets = table.target_shape[0] if table.target_shape else 1
         bound = features.row_norm_bound
         layout = GramLayout.choose(features.n_outputs, n_targets, bound, relation, n, budget)

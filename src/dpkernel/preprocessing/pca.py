@@ -133,7 +133,7 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, PrivateTransformer):
 
     def inverse_transform(self, X: Any) -> Array:
         """Return the rows that belong to these components, in their original units."""
-        low, high, middle, half = self._domain_of_fit()._box
+        low, high, middle, half = self._domain_of_fit().limits
         unit = as_floats(X, "X") @ self.components_ + self.mean_
         return np.asarray(np.clip(unit * half + middle, low, high))
 

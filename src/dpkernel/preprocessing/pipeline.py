@@ -326,7 +326,9 @@ class PrivatePipeline(PrivateEstimator):
 
     def _checked_steps(self) -> Steps:
         steps = checked_steps(type(self).__name__, self.steps, set(self._get_param_names()))
-        asked = (getattr(step, "neighbours", None) for _, step in steps if is_private(step))
+        private = [step for _, step in steps if is_private(step)]
+        models = [getattr(step, "estimator", step) for step in private]  # that of a search
+        asked = (getattr(model, "neighbours", None) for model in models)
         if any(one is not None and not Neighbours.resolve(one).n_is_public for one in asked):
             raise ParameterError(no_add_remove(type(self).__name__))
         return steps

@@ -13,7 +13,6 @@ from dpkernel.data.declared import interval_of
 from dpkernel.data.domain import Domain, Interval
 from dpkernel.data.sources import Source, open_source
 from dpkernel.estimators.base import FitPlan, Fitted
-from dpkernel.estimators.feature_choice import is_auto
 from dpkernel.estimators.kernel_model import NumberModel
 from dpkernel.estimators.regressor.budget_plan import MOST_LEARNING_INPUTS, BudgetPlan
 from dpkernel.estimators.regressor.errors import ErrorLaw
@@ -21,7 +20,7 @@ from dpkernel.estimators.regressor.fitting import FIXED_FEATURES, Fitting, Sizes
 from dpkernel.estimators.regressor.learning import LearnedFitting
 from dpkernel.foundations.errors import CertificateError, ParameterError, parameter_message
 from dpkernel.foundations.types import JSON, AddRemove, Array, Budget, Neighbours
-from dpkernel.foundations.validation import Choice, Constraint, Kind, Real, Whole
+from dpkernel.foundations.validation import Choice, Constraint, Kind, Real, Whole, is_auto
 from dpkernel.models.kernels import REGISTRY as KERNELS
 from dpkernel.models.kernels import Kernel, kernel_from_dict
 from dpkernel.privacy.certificate import Certificate

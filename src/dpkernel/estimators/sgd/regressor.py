@@ -8,7 +8,7 @@ from dpkernel.data.declared import interval_of
 from dpkernel.data.people import RECORDS
 from dpkernel.data.sources import Source, open_source
 from dpkernel.estimators.kernel_model import NumberModel
-from dpkernel.estimators.robust_model import unit_targets
+from dpkernel.estimators.records import unit_targets
 from dpkernel.estimators.sgd.base import SGDModel, SGDProblem
 from dpkernel.foundations.types import AddRemove, Neighbours
 from dpkernel.foundations.validation import Kind

@@ -90,6 +90,8 @@ from dpkernel.proof.papers.lee_park_ahn_2025.spectra import (
     appendix_d_dimension,
     appendix_d_eigenvalue,
     appendix_g,
+    lemma_32,
+    lemma_50,
     lemma_78,
 )
 from dpkernel.proof.papers.lee_park_ahn_2025.sufficient_statistics import (
@@ -130,6 +132,8 @@ __all__ = [
     "lemma_13",
     "lemma_14",
     "lemma_14_error",
+    "lemma_32",
+    "lemma_50",
     "lemma_66",
     "lemma_77",
     "lemma_78",
