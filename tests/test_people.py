@@ -658,11 +658,11 @@ def test_a_certificate_of_people_survives_its_file_and_says_whom_it_protects(vis
     fitted = model().fit(X, y, groups=ids)
     certificate = fitted.certificate_
     assert certificate.verify().epsilon <= 1.0 and certificate.n_records == 40
-    assert "all rows of any one unit" in str(certificate)
+    assert "all rows of any one person" in str(certificate)
     again = load(save(fitted, tmp_path / "m.dpk"))
     assert again.certificate_ == certificate
     page = write_report(certificate, tmp_path / "r.html").read_text(encoding="utf-8")
-    assert "all rows of any one unit" in page
+    assert "all rows of any one person" in page
     forged = certificate.to_dict()
     forged["public"]["unit_record"] = "every row"
     with pytest.raises(CertificateError, match="calibrated for single rows"):
