@@ -157,13 +157,19 @@ def _sum_rows(rows: Array, y: Array) -> Any:
 def _sum_classes(rows: Array, y: Array, centre: Array, n_classes: int) -> Any:
     """Return the sums of (z, constant) over the rows of every class, in integers.
 
-    A row is in one class, and ||(z, constant)|| <= 1.
+    A row is in one class, and ||(z, constant)|| <= 1. If y has shares of classes, the parts of a row
+    are no longer: the squares of shares that add up to 1 do not exceed 1.
     """
     unit = math.sqrt(1 - _CONSTANT**2)
     z = _clipped((rows - centre) * (unit / _RADIUS), unit)
     sums = np.zeros((n_classes, rows.shape[1] + 1), dtype=np.int64)
     for place in range(n_classes):
-        mine = y == place
-        sums[place, :-1] = z[mine].sum(axis=0)
-        sums[place, -1] = int(_CONSTANT * STEPS) * int(np.count_nonzero(mine))
+        if y.ndim == 1:
+            mine = y == place
+            sums[place, :-1] = z[mine].sum(axis=0)
+            sums[place, -1] = int(_CONSTANT * STEPS) * int(np.count_nonzero(mine))
+        else:
+            part = y[:, place]
+            sums[place, :-1] = np.trunc(z * part[:, None]).astype(np.int64).sum(axis=0)
+            sums[place, -1] = np.trunc(_CONSTANT * STEPS * part).astype(np.int64).sum()
     return (sums,)
