@@ -29,12 +29,16 @@ from dpkernel.estimators.regressor.location import (
     fit_distribution,
     fit_public,
 )
+from dpkernel.estimators.regressor.posterior import PosteriorStage, clipped_residuals
+from dpkernel.estimators.regressor.releases import plan_releases
+from dpkernel.estimators.regressor.stage import State
 from dpkernel.foundations.archive import MOST_HEADER, write_archive
 from dpkernel.foundations.errors import ParameterError
 from dpkernel.foundations.types import Neighbours
 from dpkernel.models.features import LearnedFeatures
 from dpkernel.models.features.input_law import CELLS, InputLaw, uniform_law
 from dpkernel.models.features.learned import Component, kernel_matrices
+from dpkernel.privacy.profiles import GaussianProfile
 from dpkernel.privacy.statistics import GramLayout
 
 
@@ -490,6 +494,56 @@ def test_a_private_number_of_rows_needs_the_histogram_of_y(rng):
     assert regressor(0.3, budget_plan=plan).fit(X, y).budget_plan_ == plan
     with pytest.raises(ParameterError, match="with 'location' above 0"):
         regressor(0.3, budget_plan=plan).fit(X, y, sample_weight=weights)
+
+
+def stage_for(signal, any_law):
+    """Return a stage of 2000 rows, of which a mechanism for this n mu is drawn, and the mechanism."""
+    budget, n = Budget(float(GaussianProfile(signal / 2000).epsilon(1e-6)), 1e-6), 2000
+    plan = BudgetPlan(0.05, 0.0, (1.0,), 0.0, 0.0, mixture=True)
+    mechanism = plan_releases(plan, n, 3, 1, 21, budget, Neighbours.REPLACE_ONE)["stage 1"]
+    state = State(np.zeros(21), np.geomspace(0.1, 1e-4, 21), 0.4)
+    functions = np.random.default_rng(0).normal(size=(500, 21))
+    functions[:, 0] = 1.0
+    given = state, n, clipped_residuals(state, 0.5), mechanism, functions
+    return PosteriorStage.choose(*given, any_law=any_law), mechanism
+
+
+@pytest.mark.parametrize("any_law", [False, True])
+@pytest.mark.parametrize("signal", [30.0, 3000.0])
+def test_ridges_are_never_below_the_one_that_was_paid_for(signal, any_law):
+    stage, mechanism = stage_for(signal, any_law)
+    assert len(stage.used) > 1 and stage.ridges.min() >= mechanism.ridge
+
+
+def test_the_ridge_for_any_law_has_the_least_error_for_the_worst_of_them():
+    stage, mechanism = stage_for(3000.0, True)
+    units = stage.powers[stage.used] * stage.clip**2
+    prior = stage.state.variances[stage.used] / units
+    curvatures = np.geomspace(1e-3, 1e6, 4000)[:, None]
+
+    def worst(ridges):
+        errors = curvatures * (ridges**2 * prior + mechanism.sigma**2)
+        return np.max(errors / (curvatures + ridges) ** 2, axis=0)
+
+    free = stage.ridges > mechanism.ridge  # the others are the least ridge
+    assert free.any()
+    for factor in (0.5, 2.0):
+        assert np.all(worst(stage.ridges)[free] < worst(factor * stage.ridges)[free])
+
+
+def test_what_could_be_noise_is_shrunk_and_what_could_not_is_kept():
+    stage, _ = stage_for(3000.0, True)
+    roots = np.sqrt(stage.powers[stage.used]) * stage.clip
+    for size, least, most in ((0.0, 0.0, 0.0), (0.7, 0.0, 0.5), (8.0, 0.95, 1.0)):
+        beta = np.zeros(21)
+        beta[stage.used] = size * np.sqrt(stage.noise) * stage.kept / roots
+        found = stage.update_as_solved(beta)
+        change = found.coefficients[stage.used][1:] / np.maximum(
+            (roots * beta[stage.used])[1:], 1e-12
+        )
+        assert np.all((least <= change) & (change <= most + 1e-9))
+        assert found.coefficients[0] == pytest.approx(roots[0] * beta[0])
+        assert np.all(found.variances <= stage.state.variances * (1 + 1e-9))
 
 
 @pytest.mark.parametrize("epsilon", [1e-3, 1e6])
