@@ -1,4 +1,4 @@
-"""Who made a file of results: the command and the commit, as its first lines."""
+"""Who made a file of results: the command, the commit and the version, as its first lines."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import shlex
 import subprocess
 import sys
 
+from dpkernel.version import __version__
+
 
 def made_by() -> str:
-    """Return the two lines that ``tools/doc_tables.py`` asks of every file of results.
+    """Return the three lines that ``tools/doc_tables.py`` asks of every file of results.
 
     Where the code was copied without its history, the variable COMMIT names the commit.
     """
@@ -19,4 +21,5 @@ def made_by() -> str:
             ["git", "rev-parse", "--short=9", "HEAD"], capture_output=True, text=True, check=True
         ).stdout.strip()
     )
-    return f"# command: {shlex.join(['python', *sys.argv])}\n# commit: {commit}\n"
+    command = shlex.join(["python", *sys.argv])
+    return f"# command: {command}\n# commit: {commit}\n# dpkernel: {__version__}\n"

@@ -12,8 +12,8 @@ The difference to dpkernel is taken split by split and divided by its standard e
 from __future__ import annotations
 
 import csv
-import itertools
 import math
+import re
 from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
@@ -48,10 +48,8 @@ def notes(path: Path) -> str:
 
 
 def joined(*texts: str) -> str:
-    """Return notes of several runs, each pair of command and commit once."""
-    lines = "".join(texts).splitlines(keepends=True)
-    pairs = dict.fromkeys(zip(lines[::2], lines[1::2], strict=True))
-    return "".join(itertools.chain.from_iterable(pairs))
+    """Return notes of several runs, each run once."""
+    return "".join(dict.fromkeys(re.split(r"(?m)^(?=# command: )", "".join(texts))))
 
 
 def rows(path: Path) -> list[list[str]]:
@@ -138,7 +136,7 @@ def _rank(method: str) -> tuple[bool, str]:
 
 
 def _epsilons(cells: Cells) -> list[float]:
-    return sorted({epsilon for _, epsilon, _ in cells if math.isfinite(epsilon)})
+    return sorted({epsilon for _, epsilon, method in cells if method == OURS})
 
 
 def _methods(cells: Cells, tables: Iterable[str] | None = None) -> list[str]:

@@ -18,7 +18,7 @@ high = 100
 [columns.ward]
 levels = ["north", "south"]
 [columns.sick]
-levels = ["no", "yes"]
+levels = ["yes", "no"]
 [columns.days]
 low = 0
 high = 30

@@ -1,5 +1,7 @@
 """Looks at every page of the built site in one Chromium: what is cut, what fails, what is said.
 
+Also says whether the site is that of the present files.
+
 The pages come from a server in this process, so that a script of one page can load all others into
 frames, make the frames as wide as a desktop and as a phone, and send back what it measured.
 """
@@ -14,6 +16,8 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+DOCS = Path(__file__).parents[1] / "docs"
+SITE = DOCS / "_build/html"
 WIDTHS = (1280, 390)
 MEASURE = """<!doctype html><meta charset="utf-8"><link rel="icon" href="data:,"><script>
 const pages = PAGES, widths = WIDTHS, found = {};
@@ -63,6 +67,15 @@ window.onload = async () => {
   await fetch("/found", {method: "POST", body: JSON.stringify(found)});
 };
 </script><body>"""
+
+
+def is_built_from(*folders: Path) -> bool:
+    """Return whether the site was built after every file of some folders was last changed."""
+    index = SITE / "searchindex.js"  # the last file that is written, and only if no page failed
+    made = {"_build", "generated", "__pycache__"}
+    paths = (path for folder in folders for path in folder.rglob("*") if not made & {*path.parts})
+    newest = max(path.stat().st_mtime for path in paths if path.is_file())
+    return index.exists() and index.stat().st_mtime > newest
 
 
 class _Handler(SimpleHTTPRequestHandler):

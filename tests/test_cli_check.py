@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import tomllib
 
 import numpy as np
@@ -69,7 +70,7 @@ def test_check_finds_the_comma_before_it_costs(study):
     wrong = check(study, "--delimiter", ";", "--json")
     told = json.loads(wrong.stdout)
     days = next(column for column in told["columns"] if column["name"] == "days")
-    assert days["unreadable"] == 300 and days["advice"] == "pass --decimal ,"
+    assert days["unreadable"] == 300 and days["advice"] == "pass --decimal ','"
     assert told["for_the_owner_only"] is True
     right = json.loads(check(study, *RIGHT, "--json").stdout)
     found = {c["name"]: (c["missing"], c["unreadable"], c["outside"]) for c in right["columns"]}
@@ -108,6 +109,32 @@ def test_a_file_that_is_read_in_the_wrong_way_is_no_success(study):
     )
 
 
+def test_check_names_limits_and_codes_of_missing_values(study):
+    """One step may not suffice: the advice goes on with the cells that the first step leaves."""
+    text = (study / "b.toml").read_text(encoding="utf-8")
+    plain = study / "plain.toml"
+    for line in ("limits = true\n", 'empty = ["n/a"]\n'):
+        assert line in text
+        text = text.replace(line, "")
+    plain.write_text(text, encoding="utf-8")
+    line = ("check", study / "patients.csv", "--bounds", plain, "--delimiter", ";", "--json")
+    found = json.loads(inside(*line).stdout)["columns"][2]
+    rest = "state limits = true, and list \"n/a\" in 'empty'"
+    assert found["advice"] == f"pass --decimal ',', and {rest}"
+    found = json.loads(inside(*line, "--decimal", ",").stdout)["columns"][2]
+    assert found["unreadable"] == 30 and found["advice"] == rest
+    words = study / "words.csv"
+    words.write_text(f"ward\nsurgery\nk.A.\n{SECRET}\n", encoding="utf-8")
+    plain.write_text('[columns.ward]\nlevels = ["surgery"]\n', encoding="utf-8")
+    told = inside("check", words, "--bounds", plain).stdout
+    assert "list \"k.A.\" in 'empty', and declare their levels" in told and SECRET not in told
+
+
+def test_check_says_that_rows_and_not_people_are_protected(study):
+    assert "add --group" in check(study, *RIGHT).stdout
+    assert "add --group" not in check(study, *RIGHT, "--group", "patient").stdout
+
+
 def test_check_lists_the_inputs_of_a_model(study):
     told = check(study, *RIGHT).stdout
     assert "A model would predict days from age, admitted, crp, ward." in told
@@ -131,7 +158,9 @@ def test_a_model_of_a_messy_file_reads_new_rows_in_the_same_way(study):
         "the middle of the range stands in: age (55), admitted (2023-07-02), days" in result.stdout
     )
     page = (study / "r.html").read_text(encoding="utf-8")
-    assert "crp is missing" in page and "admitted (days since 1970-01-01)" in page
+    assert "crp is missing" in page and "2022-01-01 to 2024-12-31" in page
+    assert len(re.findall(r">202[2-4]-\d\d-\d\d<", page)) > 5  # ticks, and the numbers behind them
+    assert "since 1970" not in page
     shown = inside("show", study / "m.dpk").stdout
     assert "admitted: 2022-01-01 to 2024-12-31" in shown
     line = ("predict", study / "m.dpk", study / "patients.csv", "--delimiter", ";")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import doctest
 import importlib
 import importlib.util
@@ -62,6 +63,20 @@ def test_docstring_examples_run(name):
     assert doctest.testmod(importlib.import_module(name)).failed == 0
 
 
+SCRIPTS = [path for folder in ("benchmarks", "tools") for path in (ROOT / folder).glob("*.py")]
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
+def test_a_script_imports_what_the_library_has(path):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("dpkernel"):
+            module = importlib.import_module(node.module)
+            for name in (alias.name for alias in node.names):
+                if hasattr(module, "__path__") and not hasattr(module, name):
+                    importlib.import_module(f"{node.module}.{name}")
+                assert hasattr(module, name), f"{node.module} has no {name}"
+
+
 def test_every_module_can_be_imported():
     for name in MODULES:
         importlib.import_module(name)
@@ -78,6 +93,13 @@ def test_the_readme_has_a_python_example_of_at_most_15_lines():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     first = re.search(r"^```python\n(.*?)^```", text, re.M | re.S).group(1)
     assert 5 <= len(first.strip().splitlines()) <= 15
+
+
+def test_nobody_is_told_to_install_the_package_from_an_index():
+    sources = (ROOT / "src/dpkernel").rglob("*.py")
+    for path in [*PAGES, *sources, *(ROOT / "docs/gallery").glob("*.py")]:
+        found = re.findall(r"pip install [^\n`#]*", path.read_text(encoding="utf-8"))
+        assert not [line for line in found if re.search(r"(?<![\w./-])dpkernel", line)], path
 
 
 def test_measured_tables_are_those_of_committed_files():
@@ -106,8 +128,18 @@ def _table(lines):
 @pytest.mark.parametrize("path", sorted((ROOT / "benchmarks/results").glob("*.csv")), ids=str)
 def test_a_file_of_results_says_what_made_it(path):
     made, rows = doc_tables.read(path)
-    assert set(made) == {"command", "commit"}
-    assert re.fullmatch(r"[0-9a-f]{9,40}", made["commit"])
+    assert set(made) == {"command", "commit", "dpkernel"}
+    assert len({len(runs) for runs in made.values()}) == 1
+    assert all(re.fullmatch(r"[0-9a-f]{9,40}", commit) for commit in made["commit"])
     assert len({len(row) for row in rows}) == 1
-    script = re.search(r"(benchmarks/\w+\.py|tests/\w+\.py)", made["command"])
-    assert script is None or (ROOT / script[1]).exists()
+    for command in made["command"]:
+        script = re.search(r"(benchmarks/\w+\.py|tests/\w+\.py)", command)
+        assert script is None or (ROOT / script[1]).exists()
+
+
+def test_a_table_says_how_old_its_numbers_are():
+    made = {"command": ["python a.py --x 1", "python a.py --x 2"], "dpkernel": ["0.2.0", "0.1.0"]}
+    old = doc_tables.label(made)
+    assert old.startswith("*Measured with version 0.1.0 and 0.2.0 by `python a.py`; the present")
+    new = doc_tables.label({"command": ["b"], "dpkernel": [dpkernel.__version__]})
+    assert new == f"*Measured with version {dpkernel.__version__} by `b`.*"

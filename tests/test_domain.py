@@ -3,6 +3,7 @@
 Norms are computed in rational arithmetic here, so that "within the bound" is no estimate.
 """
 
+import datetime
 import math
 from fractions import Fraction
 
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from dpkernel import PrivateKernelRidge, SeededNoise
-from dpkernel.data.declared import resolve_domain
+from dpkernel.data.declared import n_declared, resolve_domain
 from dpkernel.data.domain import Domain, Interval, Levels, clip_rows
 from dpkernel.foundations.errors import CertificateError, DataError, ParameterError
 
@@ -422,17 +423,39 @@ def test_bounds_by_name_follow_the_columns_of_the_table():
     ("bounds", "names", "words"),
     [
         ({"a": (0, 1), "b": (0, 1)}, NAMES, "the column 'c' is missing in them"),
-        ({"a": (0, 1)}, None, "a table whose columns have names is missing"),
+        ({"a": (0, 1)}, None, "they name 1 columns, and X has 3 without names"),
         ({"a": (0, 1), "b": (0, 1), "c": 3}, NAMES, "for column 'c'. Got int"),
         ({"a": (0, 1), "b": (2, 1), "c": (0, 1)}, NAMES, "for column 'b': .*low < high"),
         ([*PAIRS, (0, 1)], NAMES, "declare 4 columns, but X has 3"),
         (pd.DataFrame({"a": [0, 1]}), NAMES, "needs 'low' and 'high'"),
         ("ab", NAMES, "must be a pair"),
+        ({"a": ("2020-01-01", "2026-12-31"), "b": (0, 1), "c": (0, 1)}, NAMES, "are two dates"),
+        (
+            {"a": (datetime.date(2020, 1, 1),) * 2, "b": (0, 1), "c": (0, 1)},
+            NAMES,
+            "Count the days",
+        ),
     ],
 )
 def test_wrong_bounds_are_one_sentence(bounds, names, words):
     with pytest.raises(ParameterError, match=words):
         resolve_domain(bounds, None, 3, "Model", names)
+
+
+def test_bounds_tell_how_many_columns_they_declare():
+    frame = pd.DataFrame({"low": [0, 1], "high": [1, 2]}, index=["a", "b"])
+    for bounds in (dict(zip("ab", PAIRS, strict=False)), PAIRS[:2], frame, Domain(COLUMNS[:2])):
+        assert n_declared(bounds, "Model") == 2
+    for bounds in (None, (0, 1), [0, 1], ([0, 0], [1, 1]), Domain()):
+        with pytest.raises(ParameterError, match="State n_columns"):
+            n_declared(bounds, "Model")
+
+
+def test_a_column_of_a_frame_is_named_in_its_error():
+    X = pd.DataFrame({"a": [0.5, 0.1], "ward": ["north", "south"], "crp": ["<0,5", "1"]})
+    bounds = {"a": (0, 1), "ward": ["north", "south"], "crp": (0, 1)}
+    with pytest.raises(DataError, match="Column 'crp' of X is declared as numbers"):
+        PrivateKernelRidge(bounds=bounds, y_bounds=(0, 1)).fit(X, [0.0, 1.0])
 
 
 def test_two_tuples_for_two_columns_are_ambiguous():

@@ -847,6 +847,26 @@ def test_an_older_copy_that_takes_the_place_of_a_ledger_is_refused(path):
         mechanism.release([1.0], paid)
 
 
+def test_an_older_copy_is_refused_after_many_other_ledgers_and_one_in_the_same_place(path):
+    ledger = open_ledger(path)
+    early = path.read_bytes()
+    ledger.spend(GaussianProfile(0.1), "a")
+    others = [path.with_name(f"{number}.db") for number in range(17)]
+    for other in others:
+        open_ledger(other).spend(GaussianProfile(0.1), "b")
+    late = path.read_bytes()
+    path.write_bytes(early)
+    with pytest.raises(LedgerError, match="has lost spends"):
+        ledger.spend(GaussianProfile(0.1), "another a")
+    path.write_bytes(others[0].read_bytes())
+    assert [spend.label for spend in open_ledger(path).spends] == ["b"]
+    path.write_bytes(early)
+    with pytest.raises(LedgerError, match="has lost spends"):
+        open_ledger(path)
+    path.write_bytes(late)
+    open_ledger(path).spend(GaussianProfile(0.1), "c")
+
+
 @pytest.mark.parametrize(
     ("same_ledger", "there"),
     [(True, "b"), (False, "ab"), (False, "a")],

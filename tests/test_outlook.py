@@ -57,6 +57,7 @@ class TestOneNumber:
     def test_levels_count_as_inputs(self):
         domain = Domain((Interval(0, 1), Levels(("a", "b", "c"))), target=Interval(0, 1))
         assert ridge(bounds=domain).plan(300, 2) == ridge(y_bounds=(0, 1)).plan(300, 4)
+        assert ridge(bounds=domain).plan(300) == ridge(bounds=domain).plan(300, 2)
 
 
 class TestAssumption:

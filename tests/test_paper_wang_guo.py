@@ -22,7 +22,7 @@ from dpkernel.models.losses import Squared
 from dpkernel.privacy.noise import FREE, Part, Plan
 from dpkernel.privacy.profiles import GaussianProfile
 from dpkernel.proof.papers import PublishedRandomFeatureSGD
-from dpkernel.proof.papers.sgd import output_mechanism, output_of, output_run, sgd, uniform_indices
+from dpkernel.proof.papers.sgd import output_mechanism, output_of, output_run, sgd
 from dpkernel.proof.papers.wang_guo_2024 import (
     CosineFeatures,
     algorithm_1_noise,
@@ -180,33 +180,17 @@ def test_the_release_has_the_noise_asked_for_and_counts_rounding():
     assert found.sensitivity == run.sensitivity(Neighbours.REPLACE_ONE)
 
 
-def test_indices_are_uniform_without_a_bias_of_the_remainder():
-    class Words:
-        def __init__(self):
-            self.calls = 0
-
-        def words(self, count):
-            self.calls += 1
-            first = np.full(count, 2**64 - 1, dtype=np.uint64)
-            return first if self.calls == 1 else np.arange(count, dtype=np.uint64)
-
-    source = Words()  # 2^64 - 1 is beyond the last multiple of 10 and is drawn again
-    assert uniform_indices(source, 10, 4).tolist() == [0, 1, 2, 3] and source.calls == 2
-    source = Words()
-    assert uniform_indices(source, 16, 3).tolist() == [15, 15, 15] and source.calls == 1
-
-
 # --- the algorithm --------------------------------------------------------------------------
 
 
 class Recorded(SeededNoise):
-    """Keeps the words that were drawn."""
+    """Keeps the indices that were drawn."""
 
     def restarted(self):
         self.drawn = []
         source = super().restarted()
-        original = source.words
-        source.words = lambda count: self.drawn.append(original(count)) or self.drawn[-1]
+        original = source.uniform_indices
+        source.uniform_indices = lambda *n: self.drawn.append(original(*n)) or self.drawn[-1]
         return source
 
 
@@ -216,7 +200,7 @@ def test_large_epsilon_is_the_naive_loop_of_the_box(table, features):
     source = Recorded(5)
     model = build(HUGE, features=features, n_steps=100, noise=source, sensitivity="proof")
     model.fit(X, y)
-    order = (source.drawn[0] % np.uint64(60)).astype(int)
+    order = source.drawn[0]
     Z = model.feature_map_.transform(X)
     w = np.zeros(Z.shape[1])
     for i in order:

@@ -238,13 +238,13 @@ def test_subsampled_steps_against_known_answers():
 
 
 class Recorded(SeededNoise):
-    """Keeps the words that were drawn."""
+    """Keeps the indices that were drawn."""
 
     def restarted(self):
         self.drawn = []
         source = super().restarted()
-        original = source.words
-        source.words = lambda count: self.drawn.append(original(count)) or self.drawn[-1]
+        original = source.uniform_indices
+        source.uniform_indices = lambda *n: self.drawn.append(original(*n)) or self.drawn[-1]
         return source
 
 
@@ -268,7 +268,7 @@ def test_output_perturbation_is_the_naive_loop_of_the_box(table, loss, radius, f
     source = Recorded(5)
     options = {"loss": loss, "radius": radius, "features": features, "n_steps": 90}
     model = build(PublishedOutputSGD, HUGE, noise=source, **options).fit(X, y)
-    order = (source.drawn[0] % np.uint64(80)).astype(int)
+    order = source.drawn[0]
     Z = model.feature_map_.transform(X)
     expected = naive(Z, y, order, 0.2, loss, radius)
     np.testing.assert_allclose(model.coef_, expected, atol=1e-5)
@@ -292,7 +292,7 @@ def test_gradient_perturbation_is_the_naive_loop_of_the_box(table, monkeypatch):
     source = Recorded(5)
     model = build(PublishedGradientSGD, noise=source, loss="hinge", n_steps=70, radius=0.5)
     model.fit(X, y)
-    order = (source.drawn[0] % np.uint64(80)).astype(int)[:70]
+    order = source.drawn[0]
     Z = model.feature_map_.transform(X)
     expected = naive(Z, y, order, 0.2, Hinge(), 0.5, added)
     np.testing.assert_allclose(model.coef_, expected, atol=1e-6)
@@ -326,6 +326,19 @@ def test_noise_on_the_mean_is_the_printed_noise(seed):
     low, high = chi2.ppf([5e-11, 1 - 5e-11], d)
     assert low < np.sum((model.coef_ / sigma) ** 2) < high
     assert model.printed_.noise_scale == sigma
+
+
+def test_remark_5_needs_no_ball_for_losses_whose_gradients_are_bounded(table):
+    options = {"loss": "hinge", "beta": 0.5, "n_steps": 300, "step": 0.5}
+    free = build(PublishedGradientSGD, 1e7, radius=None, noise=SeededNoise(1), **options).fit(
+        *table
+    )
+    ball = build(PublishedGradientSGD, 1e7, radius=0.1, noise=SeededNoise(1), **options).fit(*table)
+    assert free.printed_.gradient_bound == ball.printed_.gradient_bound  # M + L, whatever R is
+    assert np.linalg.norm(free.coef_) > 1 > 0.1 >= np.linalg.norm(ball.coef_)
+    assert free.certificate_.public["radius"] is None and not free.certificate_.valid
+    with pytest.raises(ParameterError, match=r"'radius' parameter.*Remark 5"):
+        build(PublishedGradientSGD, radius=None, loss=PowerHinge(1.5)).fit(*table)
 
 
 @pytest.mark.parametrize("cls", ALGORITHMS)

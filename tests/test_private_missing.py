@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 
 import numpy as np
 import pytest
 
 from cli_tables import inside
-from dpkernel import Budget, Ledger, load
-from dpkernel.data.table_files import read_schema
-from dpkernel.estimators.cell_counts import LABEL
+from dpkernel import Budget, Ledger, People, PrivateKernelRidge, SeededNoise, load
+from dpkernel.cli.fit import _with_imputer
+from dpkernel.data.table_files import encode_table, open_table, read_schema
+from dpkernel.estimators.cell_counts import LABEL, CellCounts
 from dpkernel.foundations.errors import DataError, ParameterError
 from dpkernel.preprocessing import PrivateImputer
+from replay import Replay, differences, ratios
 
 N = 3000
 BOUNDS = """
@@ -173,3 +176,50 @@ def test_each_column_has_its_own_strategy():
 def test_wrong_strategies_are_refused(strategy, message):
     with pytest.raises(ParameterError, match=message):
         PrivateImputer(strategy=strategy, bounds=(0, 1)).fit(np.zeros((9, 2)))
+
+
+# --- neighbours of a whole file ---------------------------------------------------------------------
+
+
+def file_fit(path, lines, group):
+    """Fit what ``dpkernel fit`` does to a file of these lines, with a seed for the order of people."""
+    path.write_text("p,a,b,c,day,y\n" + "\n".join(lines) + "\n", encoding="utf-8")
+    declared = path.with_suffix(".toml")
+    declared.write_text(BOUNDS + NUMBERS, encoding="utf-8")
+    table = open_table(path)
+    schema = read_schema(declared, None, group).select(table.header, table.name)
+    given = {"epsilon": 1000.0, "delta": 1e-5, "bounds": schema.domain(), "y_bounds": (0, 100)}
+    model = _with_imputer(PrivateKernelRidge(**given, n_features=8), schema)
+    rows = encode_table(table, schema)
+    people = None if group is None else People(rows.ids)
+    model.set_params(noise=SeededNoise(0))
+    return model._fit_beside(*rows.training_data(in_memory=True), CellCounts.of(rows), people)
+
+
+@pytest.mark.parametrize("group", [None, "p"])
+def test_no_line_of_a_file_moves_more_than_certified_and_nothing_else_differs(
+    group, tmp_path, monkeypatch
+):
+    """From the file to the model, missing values and shares of cells; people have several lines."""
+    draw, replay = np.random.default_rng(0), Replay(monkeypatch)
+    others = [
+        f"{i // 2},{draw.normal(20, 2):.3f},{'' if i % 3 else '4'},{draw.random():.3f},"
+        f"{'?' if i % 4 else '2026-05-01'},{draw.uniform(0, 100):.2f}"
+        for i in range(40)
+    ]
+    found, start = {}, None
+    cells = [["21", "", "1e300"], ["", "-10"], ["nan", "1"], ["", "2029-12-31"], ["0", "1e308", ""]]
+    for number, line in enumerate([*itertools.product(*cells)][::5]):
+        repeated = 1 if group is None else (1, 3, 40)[number % 3]
+        lines = [*others, *[",".join(["99", *line])] * repeated]
+        one, seen = replay.run(lambda: file_fit(tmp_path / "t.csv", lines, group))  # noqa: B023
+        start = start or (one, seen)
+        left_over = differences(start[0], one)
+        assert [path for path in left_over if not path.endswith("._family")] == []  # a random name
+        for place, (before, after) in enumerate(zip(start[1], seen, strict=True)):
+            (ratio,) = ratios([before], [after]).values()
+            found[place] = max(found.get(place, 0.0), ratio)
+        released = {step.mechanism.sensitivity.formula for step in seen}
+    assert ("column-histograms" if group is None else "unit-shares") in released
+    assert max(found.values()) <= 1 + 1e-9 and min(found.values()) > 0
+    assert sorted(found.values())[-1] > 0.7

@@ -17,7 +17,7 @@ from dpkernel import Budget, Certificate, Ledger, PrivateKernelRegressor, Seeded
 from dpkernel.data.domain import Domain, Interval
 from dpkernel.data.sources import Source
 from dpkernel.data.weights import weight_column
-from dpkernel.estimators.regressor import BudgetPlan, fitting, learning, scale
+from dpkernel.estimators.regressor import BudgetPlan, fitting, learning, releases, scale
 from dpkernel.estimators.regressor.fitting import Fitting, Sizes
 from dpkernel.estimators.regressor.learning import LearnedFitting
 from dpkernel.estimators.regressor.releases import plan_releases
@@ -88,7 +88,7 @@ class Replay:
         make_quick(monkeypatch)
         self.rng, self.released, self.exact, self.stage = rng, {}, {}, ""
         self._betas = [scale * rng.normal(size=9) for scale in (0.0, 0.1, 1.0, 30.0)]
-        monkeypatch.setattr(fitting, "minimise", self.minimise)
+        monkeypatch.setattr(releases, "minimise", self.minimise)
 
     def run(self, fit):
         """Return the exact statistics of one fit; the first run fixes what is released."""

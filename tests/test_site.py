@@ -12,18 +12,14 @@ import posixpath
 import re
 import sys
 from inspect import signature
-from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
 
 import dpkernel
 from dpkernel import estimators
-from site_browser import WIDTHS, look
+from site_browser import DOCS, SITE, WIDTHS, is_built_from, look
 
-ROOT = Path(__file__).parents[1]
-DOCS = ROOT / "docs"
-SITE = DOCS / "_build/html"
 sys.path.insert(0, str(DOCS / "_extensions"))
 public_names = pytest.importorskip("public_names")
 
@@ -81,20 +77,19 @@ def test_parameters_that_estimators_share_are_described_on_the_page_of_each(name
     assert set(signature(getattr(estimators, name)).parameters) <= set(listed)
 
 
+def test_every_reference_to_a_shared_description_finds_it():
+    described_once = pytest.importorskip("described_once")
+    paths = public_names.by_last_part(NAMES)
+    for thing in filter(callable, map(found, NAMES)):
+        text = described_once.completed(inspect.getdoc(thing) or "", paths)
+        assert not re.search(r"^    See ``", text, re.M), thing
+
+
 @pytest.fixture(scope="module")
 def pages() -> dict[str, str]:
     """The text of every page of the built site, by its path."""
-    sources = [
-        p for p in DOCS.rglob("*") if p.is_file() and not {"_build", "generated"} & {*p.parts}
-    ]
-    built = SITE / "searchindex.js"
-    if not built.exists():
-        pytest.skip("the site is not built: run make check")
-    if (
-        max(p.stat().st_mtime for p in sources if "__pycache__" not in p.parts)
-        > built.stat().st_mtime
-    ):
-        pytest.skip("the pages have changed since the site was built: run make check")
+    if not is_built_from(DOCS):
+        pytest.skip("the site is not built, or pages have changed since: run make check")
     files = [path for path in SITE.rglob("*.html") if "_static" not in path.parts]
     return {path.relative_to(SITE).as_posix(): path.read_text(encoding="utf-8") for path in files}
 
@@ -107,6 +102,22 @@ def test_every_name_of_the_reference_has_a_page_of_reasonable_size(pages):
         assert len(page) < 300_000
     stubs = [page for page in pages if page.startswith("reference/generated/")]
     assert len(stubs) == len(NAMES)
+
+
+def test_pages_show_the_version_and_names_lead_to_their_source(pages):
+    assert not [p for p, text in pages.items() if f"dpkernel {dpkernel.__version__}" not in text]
+    names = [page for page in pages if page.startswith("reference/generated/")]
+    without = [page for page in names if "viewcode-link" not in pages[page]]
+    constants = [f"reference/generated/{name}.html" for name in public_names.CONSTANTS]
+    assert sorted(without) == sorted(constants)
+
+
+def test_examples_and_tutorials_can_be_downloaded(pages):
+    for folder, ending in (("gallery", ".py"), ("tutorials", ".ipynb")):
+        sources = [path.stem for path in (DOCS / folder).iterdir() if path.stem != "index"]
+        text = "".join(pages[page] for page in pages if page.startswith(f"{folder}/"))
+        linked = re.findall(rf'href="[^"]*_downloads/[^"]*/(\w+){re.escape(ending)}"', text)
+        assert len(linked) >= 12 and sorted(linked) == sorted(set(sources) - {"pictures"})
 
 
 def test_members_of_other_libraries_are_left_out(pages):

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from dpkernel.foundations import errors
+
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs/guides/troubleshooting.md"
 REFUSALS = ROOT / "docs/guarantees.md"  # its table has the errors that a single row can cause
-EXPLAINED = {
-    *("AssumptionError", "BudgetExceededError", "CuratorError", "DataError", "DataTypeError"),
-    *("LedgerError", "ModelFileError", "NoiseError", "ResumeError"),
-}
+# the page explains the form of ParameterError, and that verify raises CertificateError
+BY_CLASS = {"ParameterError", "CertificateError"}
+EXPLAINED = {name for name in vars(errors) if name.endswith("Error")} - {*BY_CLASS, "DPKernelError"}
 
 
 def literal(node):
@@ -31,7 +32,7 @@ def literal(node):
 
 
 def raised():
-    """Return the class, place and text of every error that the library raises with words of its own."""
+    """Return the place and text of every error and warning that has words of its own."""
     for path in sorted((ROOT / "src/dpkernel").rglob("*.py")):
         if "proof" in path.parts:
             continue
@@ -40,6 +41,8 @@ def raised():
                 text = literal(node.exc.args[0])
                 if getattr(node.exc.func, "id", None) in EXPLAINED and text.strip("{} "):
                     yield f"{path.name}:{node.lineno}", text
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "warnings.warn":
+                yield f"{path.name}:{node.lineno}", literal(node.args[0])
 
 
 def entries(page):
@@ -53,7 +56,9 @@ ERRORS = dict(raised())
 
 
 def test_there_are_errors_and_entries():
-    assert len(ERRORS) > 180 and len(WORDS) > 100
+    assert len(ERRORS) > 180 and len(WORDS) > 100 and "NoRowsError" in EXPLAINED
+    page = PAGE.read_text(encoding="utf-8")
+    assert all(f"`{name}`" in page for name in BY_CLASS)
 
 
 @pytest.mark.parametrize("place", ERRORS)

@@ -1,8 +1,9 @@
 """Write the measured tables of the documentation from the files in ``benchmarks/results``.
 
 A page marks a table by a comment on the line before it, ``<!-- benchmarks/results/NAME.csv -->``.
-The file's first lines say which command at which commit made the numbers. ``--check`` writes
-nothing and exits with 1 if a page is not what the files say.
+The file's first lines say which command at which commit of which version made the numbers; a line
+above the comment repeats it for the reader. ``--check`` writes nothing and exits with 1 if a page is
+not what the files say.
 """
 
 from __future__ import annotations
@@ -13,9 +14,12 @@ import re
 import sys
 from pathlib import Path
 
+from dpkernel.version import __version__
+
 ROOT = Path(__file__).parents[1]
 MARK = re.compile(r"^<!-- (benchmarks/results/[\w-]+\.csv) -->$")
-NOTE = re.compile(r"^# (command|commit): (\S.*)$")
+NOTE = re.compile(r"^# (command|commit|dpkernel): (\S.*)$")
+LABEL = "*Measured with version "
 
 
 def pages() -> list[Path]:
@@ -23,13 +27,22 @@ def pages() -> list[Path]:
     return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
-def read(path: Path) -> tuple[dict[str, str], list[list[str]]]:
-    """Return who made a file (command and commit) and its rows, the header first."""
+def read(path: Path) -> tuple[dict[str, list[str]], list[list[str]]]:
+    """Return who made a file (commands, commits and versions) and its rows, the header first."""
     lines = path.read_text(encoding="utf-8").splitlines()
-    found = [NOTE.match(line) for line in lines if line.startswith("#")]
-    made = {match[1]: match[2] for match in found if match}
-    rows = list(csv.reader(line for line in lines if not line.startswith("#")))
-    return made, rows
+    made: dict[str, list[str]] = {}
+    for match in filter(None, map(NOTE.match, lines)):
+        made.setdefault(match[1], []).append(match[2])
+    return made, list(csv.reader(line for line in lines if not line.startswith("#")))
+
+
+def label(made: dict[str, list[str]]) -> str:
+    """Return a line that says how old the numbers of a table are, and what made them."""
+    versions = sorted({*made["dpkernel"]})
+    commands = {command.partition(" --")[0] for command in made["command"]}
+    now = "" if versions == [__version__] else f"; the present version is {__version__}"
+    by = " and ".join(f"`{command}`" for command in sorted(commands))
+    return f"{LABEL}{' and '.join(versions)} by {by}{now}.*"
 
 
 def as_markdown(rows: list[list[str]]) -> list[str]:
@@ -46,11 +59,15 @@ def rendered(text: str) -> str:
         if waiting and line.startswith("|"):
             continue
         waiting = ""
-        out.append(line)
         match = MARK.match(line)
         if match:
             waiting = match[1]
-            out += as_markdown(read(ROOT / waiting)[1])
+            made, rows = read(ROOT / waiting)
+            if out[-2].startswith(LABEL):
+                del out[-2:]
+            out += [label(made), "", line, *as_markdown(rows)]
+        else:
+            out.append(line)
     return "\n".join(out)
 
 

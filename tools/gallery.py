@@ -41,7 +41,24 @@ HEAD = """\
 Each picture was drawn by the code below it, and `make gallery` draws all of them again. The noise is
 new each time, so your picture differs a little. The tables are made up in each example.
 """
+CARDS = """
+::::{{grid}} 2 2 3 3
+:gutter: 2
+:class-container: overview
+
+{cards}::::
+"""
+CARD = """\
+:::{{grid-item-card}} {title}
+:img-top: pictures/{name}.png
+:img-alt: {title}
+:link: gallery-{name}
+:link-type: ref
+:::
+"""
 ENTRY = """
+(gallery-{name})=
+
 ### {title}
 
 ```{{image}} pictures/{name}.png
@@ -81,7 +98,8 @@ def page() -> str:
     """Return the page of the gallery."""
     parts = [HEAD]
     for group, names in EXAMPLES.items():
-        parts.append(f"\n## {group}\n")
+        cards = [CARD.format(name=name, title=docstring(name)[0]) for name in names]
+        parts.append(f"\n## {group}\n{CARDS.format(cards=''.join(cards))}")
         for name in names:
             title, text = docstring(name)
             parts.append(ENTRY.format(name=name, title=title, text=text))

@@ -1,4 +1,4 @@
-"""Parameters that several classes share are described in one docstring and shown on every page.
+"""Parameters that several classes or functions share are described once and shown on every page.
 
 Where a docstring says "See ``PrivateKernelRidge``." about parameters, this extension puts their
 descriptions from there in its place.
@@ -20,7 +20,7 @@ SEE = re.compile(r"^See ``(\w+)``\.\s*")
 
 def section(text: str, title: str) -> str:
     """Return the entries of a section of a docstring."""
-    found = re.search(rf"^{title}\n-+\n(.*?)(?=^\S[^\n]*\n---|\Z)", text + "\n", re.M | re.S)
+    found = re.search(rf"^{title}\n-+\n(.*?)(?=^\S[^\n]*\n---|\Z)", text, re.M | re.S)
     return found[1] if found else ""
 
 
@@ -35,6 +35,7 @@ def entries(text: str) -> dict[str, tuple[str, str]]:
 
 def completed(text: str, paths: dict[str, str]) -> str:
     """Return a docstring in which every parameter is described."""
+    text = text.rstrip() + "\n"
     for title in ("Parameters", "Attributes"):
         old = section(text, title)
         new = ENTRY.sub(partial(_described, title=title, paths=paths), old)
@@ -63,8 +64,8 @@ def _indented(text: str) -> str:
 
 
 def complete(app: Sphinx, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
-    """Complete the docstring of a class before numpydoc reads it."""
-    if what == "class":
+    """Complete the docstring of a class or function before numpydoc reads it."""
+    if what in ("class", "function"):
         lines[:] = completed("\n".join(lines) + "\n", app.config.public_paths).split("\n")
 
 

@@ -41,6 +41,13 @@ def words(page: Path) -> list[str]:
     return sorted(found, key=len, reverse=True)
 
 
+def is_untouched(node: nodes.Node) -> bool:
+    """Return whether nothing inside of a node may become a link; a card is a link as a whole."""
+    return isinstance(node, UNTOUCHED) or "sd-card" in getattr(node, "attributes", {}).get(
+        "classes", ()
+    )
+
+
 class LinkWords(SphinxTransform):
     """Turn the first appearance of each word into a link to the glossary."""
 
@@ -53,7 +60,7 @@ class LinkWords(SphinxTransform):
         left = {word.lower(): word for word in self.config.glossary_words}
         for text in list(self.document.findall(nodes.Text)):
             inside = text.parent
-            while inside is not None and not isinstance(inside, UNTOUCHED):
+            while inside is not None and not is_untouched(inside):
                 inside = inside.parent
             if inside is None and left:
                 text.parent.replace(text, self.linked(str(text), left))

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from dpkernel.data.cache import set_cache
     from dpkernel.data.domain import Domain, Interval, Levels
     from dpkernel.data.people import People
+    from dpkernel.data.table_files import read_table
     from dpkernel.estimators import (
         PrivateKernelClassifier,
         PrivateKernelRegressor,
@@ -41,6 +42,7 @@ _HOMES = {
     "privacy.certificate": ("Certificate",),
     "data.domain": ("Domain", "Interval", "Levels"),
     "data.people": ("People",),
+    "data.table_files": ("read_table",),
     "estimators": (
         "PrivateKernelClassifier",
         "PrivateKernelRegressor",
@@ -92,6 +94,7 @@ __all__ = [
     "private_score",
     "profiles",
     "read_header",
+    "read_table",
     "save",
     "selection",
     "set_cache",

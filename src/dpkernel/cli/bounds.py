@@ -23,6 +23,7 @@ from dpkernel.data.table_files import (
     encode_table,
     read_schema,
 )
+from dpkernel.data.table_files.loading import open_declared, written_as
 from dpkernel.data.table_files.schema import other_delimiter
 from dpkernel.foundations.errors import DataError
 from dpkernel.foundations.types import Budget, Neighbours
@@ -79,8 +80,8 @@ def bounds(
         "encoding": encoding,
     }
     declared = None if wide is None else read_schema(wide, target, group)
-    table = options.open_data(data, file_format, declared, **given)
-    written = options.written_as(declared, **given)
+    table = open_declared(data, file_format, declared, **given)
+    written = written_as(declared, **given)
     if schema:
         hint = other_delimiter(table.header)
         if hint:

@@ -13,12 +13,17 @@ from dpkernel.cli.output import Output, command, one_line
 from dpkernel.data.domain import Levels
 from dpkernel.data.table_files import Schema, inspect_table, read_schema
 from dpkernel.data.table_files.inspection import ColumnCounts
+from dpkernel.data.table_files.loading import open_declared
 from dpkernel.data.table_files.schema import described
 from dpkernel.foundations.types import JSON, Neighbours, no_add_remove
 
 _OWNER = (
     "For the data's owner only: these counts are exact and not private. Do not pass them on, and do"
     " not choose bounds by them."
+)
+_ROWS = (
+    "A fit would protect each row by itself. If a person can have several rows, add --group with the"
+    " column of their ids, here and to `fit`."
 )
 _MANY = 0.2  # share of replaced cells above which a column is pointed out
 _MOST = 0.5  # share of unreadable cells above which a column is lost
@@ -54,7 +59,7 @@ def check(
     schema = read_schema(bounds, target, group)
     relation = options.relation_of(neighbours, n_max, schema.n_max)
     hidden = not Neighbours.resolve(relation).n_is_public
-    table = options.open_data(
+    table = open_declared(
         data,
         file_format,
         schema,
@@ -88,6 +93,8 @@ def check(
             output.say(line)
         output.fail(f"A fit would refuse this file. {refusals[0]}", **told)
     output.say(_inputs(schema))
+    if group is None:
+        output.say(_ROWS)
     lost = [one_line(c.rule.name) for c in found.columns if c.unreadable > _MOST * c.n_rows]
     if lost:
         output.fail(
@@ -150,7 +157,7 @@ def _remarks(counts: ColumnCounts) -> list[str]:
     if counts.unreadable:
         looks = ", ".join(repr(shape) for shape in counts.shapes)
         what = "undeclared" if isinstance(rule.values, Levels) else "unreadable"
-        advice = f" To read most of them, {counts.advice}." if counts.advice else ""
+        advice = f" To mend this, {counts.advice}." if counts.advice else ""
         lines.append(
             f"{name}: {counts.unreadable} {what} cells look like {one_line(looks)} (9 stands for digits,"
             f" a for letters).{advice}"

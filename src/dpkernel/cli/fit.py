@@ -14,6 +14,7 @@ from dpkernel.cli.output import Output, Refusal, command, one_line
 from dpkernel.data.cache import cache_limits, set_cache
 from dpkernel.data.people import People
 from dpkernel.data.table_files import Schema, encode_table, read_schema
+from dpkernel.data.table_files.loading import open_declared
 from dpkernel.data.table_files.schema import middles
 from dpkernel.estimators.cell_counts import LABEL, CellCounts
 from dpkernel.foundations.types import Neighbours
@@ -81,7 +82,7 @@ def fit(
     kind = options.estimator_class(task, estimator, pure=budget.pure)
     watch = options.SpendWatch(book, ledger is not None, resume)
     output.on_interrupt = watch
-    table = options.open_data(
+    table = open_declared(
         data,
         file_format,
         schema,

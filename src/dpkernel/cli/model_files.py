@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from dpkernel.cli.output import Refusal
+from dpkernel.data.domain import Interval, Levels
+from dpkernel.data.labels import declared_classes
 from dpkernel.data.table_files import ColumnRule, Schema
-from dpkernel.foundations.archive import read_json
+from dpkernel.foundations.archive import read_json, require_folder
 from dpkernel.foundations.errors import CertificateError, ModelFileError
 from dpkernel.foundations.types import JSON, Budget
 from dpkernel.outputs.model_file import FileCheck, load, read_header, save, verify_file
@@ -35,10 +37,10 @@ def check_outputs(
     for place, path in enumerate(wanted):
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, "It is a folder", str(path))
-        if not path.parent.is_dir():
-            raise Refusal(
-                f"There is no folder '{path.parent}' for {path.name}. Create it, or choose another one."
-            )
+        try:
+            require_folder(path)
+        except FileNotFoundError as error:
+            raise Refusal(str(error)) from None
         if any(one is not None and _same(path, one) for one in inputs):
             raise Refusal(f"{path.name} is an input. Choose another name for the result.")
         if any(_same(path, other) for other in wanted[:place]):
@@ -202,13 +204,18 @@ def stored_schema(path: Path) -> Schema | None:
     if isinstance(domain, dict):
         found = schema.domain().to_dict()
         if schema.target is not None and schema.target.values is not None:
-            found["target"] = schema.target.values.to_dict()
+            found["target"] = _as_fitted(schema.target.values).to_dict()
         known = [name for name in found if found[name] is not None and domain[name] is not None]
         if any(found[name] != domain[name] for name in known):
             raise ModelFileError(
                 f"The columns that {path.name} describes are not those that its model was fitted to."
             )
     return schema
+
+
+def _as_fitted(target: Interval | Levels) -> Interval | Levels:
+    """Return a declared target as a model states it: classes are sorted there."""
+    return declared_classes(target.values, "fit") if isinstance(target, Levels) else target
 
 
 def report(

@@ -13,7 +13,7 @@ import typer
 from dpkernel import estimators
 from dpkernel.cli.output import NOTHING_SPENT, Refusal
 from dpkernel.data.domain import Interval, Levels
-from dpkernel.data.table_files import Schema, Spelling, TableFile, is_text_file, open_table
+from dpkernel.data.table_files import Schema
 from dpkernel.foundations.errors import DPKernelError, ParameterError
 from dpkernel.foundations.types import AddRemove, Budget, Neighbours
 from dpkernel.privacy.ledger import Ledger
@@ -281,33 +281,12 @@ def declared_target(schema: Schema) -> Interval | Levels:
     return schema.target.values
 
 
-def written_as(schema: Schema | None = None, **given: str | None) -> dict[str, str]:
-    """Return how a file is written: as the options say, and else as bounds.toml or the model says."""
-    stated = {name: value for name, value in given.items() if value is not None}
-    return {**dict(schema.written if schema is not None else ()), **stated}
-
-
-def open_data(
-    path: Path, kind: str | None, schema: Schema | None = None, **given: str | None
-) -> TableFile:
-    """Return the table in a file. Only options, and no declaration, may say odd things of a file."""
-    written = written_as(schema, **given)
-    if not is_text_file(path, kind):
-        written = {name: value for name, value in written.items() if given.get(name) is not None}
-    spelling = Spelling(written.get("decimal", "."), written.get("thousands"))
-    return open_table(
-        path,
-        delimiter=written.get("delimiter"),
-        kind=kind,
-        encoding=written.get("encoding"),
-        spelling=spelling,
-    )
-
-
 def open_ledger(
     path: Path | None, dataset: str | None, relation: str, wait: float, *, read_only: bool = False
 ) -> Ledger:
     """Return the ledger in a file, which must know the data set, or without a file one in memory."""
+    if not wait >= 0:
+        raise ParameterError(f"--wait must be at least 0 seconds. Got {wait:g}.")
     if path is None:
         if dataset is not None:
             raise Refusal("--dataset names a data set in a ledger. Add --ledger FILE.")

@@ -17,6 +17,7 @@ from dpkernel.cli.model_files import check_outputs, check_room, draft, model_sch
 from dpkernel.cli.output import Output, command
 from dpkernel.data.cells import is_missing
 from dpkernel.data.table_files import Schema
+from dpkernel.data.table_files.loading import open_declared
 from dpkernel.data.table_files.schema import UNREADABLE
 from dpkernel.data.table_files.spool import unreadable_message
 from dpkernel.foundations.errors import DataError, ParameterError
@@ -74,7 +75,7 @@ def predict(
     predictor = _Predictor(fitted, probabilities, deviations, interval)
     schema = model_schema(model, fitted)
     schema = Schema(schema.inputs, written=schema.written)
-    table = options.open_data(
+    table = open_declared(
         data,
         file_format,
         schema,
@@ -83,8 +84,7 @@ def predict(
         thousands=thousands,
         encoding=encoding,
     )
-    others = tuple(name for name in table.header if name not in {r.name for r in schema.inputs})
-    Schema(schema.inputs, ignore=others).select(table.header, table.name)
+    schema.of_new_rows(table.header).select(table.header, table.name)
     names = [rule.name for rule in schema.inputs]
     beside = [] if identity is None else [identity]
     if identity is not None and table.header.count(identity) != 1:
@@ -152,7 +152,12 @@ class _Predictor:
         if deviations and not hasattr(model, "predict_interval"):
             raise ParameterError(f"{kind} has no standard deviations.")
         if interval is not None and not hasattr(model, "predict_interval"):
-            raise ParameterError(f"{kind} has no intervals. Fit quantiles with --task quantile.")
+            advice = (
+                "An interval lies between two of its quantiles: leave out --interval"
+                if hasattr(last, "quantile")
+                else "Fit quantiles with --task quantile"
+            )
+            raise ParameterError(f"{kind} has no intervals. {advice}.")
         self.names: list[str] = []
 
     def __call__(self, X: Array) -> Any:

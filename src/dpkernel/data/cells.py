@@ -123,10 +123,9 @@ def number(cell: Any) -> float:
     if isinstance(cell, np.ndarray) and cell.ndim == 0:
         return number(cell.item())
     if isinstance(cell, (str, bytes)):
-        try:
+        with contextlib.suppress(ValueError):  # it quotes the cell, so it must be no context
             return float(cell)
-        except ValueError:
-            raise DataError(NOT_A_NUMBER) from None
+        raise DataError(NOT_A_NUMBER)
     if isinstance(cell, _DATES):
         raise DataTypeError(A_DATE)
     if isinstance(cell, (complex, np.complexfloating)):
@@ -141,8 +140,9 @@ def _nearest(cell: Any) -> float:
         return float(cell)
     except OverflowError:
         return math.inf if cell > 0 else -math.inf
-    except (TypeError, ValueError):
-        raise DataTypeError(NOT_A_NUMBER) from None
+    except (TypeError, ValueError):  # it may quote the cell, so it must be no context
+        pass
+    raise DataTypeError(NOT_A_NUMBER)
 
 
 def key(cell: Any) -> Hashable:

@@ -6,6 +6,8 @@ public, and none of it is read from the data.
 
 from __future__ import annotations
 
+import datetime
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -124,11 +126,12 @@ def columns_of(bounds: Any, n_columns: int, names: Any, owner: str) -> tuple[Col
             names = list(bounds)
         missing = [] if names is None else [name for name in names if name not in bounds]
         if names is None or missing:
-            what = f"the column {missing[0]!r}" if missing else "a table whose columns have names"
-            raise ParameterError(
-                f"The 'bounds' of {owner} are given by name, but {what} is missing"
-                f"{' in them' if missing else ''}."
+            what = (
+                f"the column {missing[0]!r} is missing in them"
+                if missing
+                else f"they name {len(bounds)} columns, and X has {n_columns} without names"
             )
+            raise ParameterError(f"The 'bounds' of {owner} are given by name, but {what}.")
         return tuple(_column_of(bounds[name], f"column {name!r}", owner) for name in names)
     if not isinstance(bounds, list) or not all(
         isinstance(pair, (tuple, Interval, Levels)) for pair in bounds
@@ -149,6 +152,22 @@ def columns_of(bounds: Any, n_columns: int, names: Any, owner: str) -> tuple[Col
     return tuple(_column_of(pair, f"column {i}", owner) for i, pair in enumerate(bounds))
 
 
+def n_declared(bounds: Any, owner: str) -> int:
+    """Return how many columns bounds declare by a domain, by name or as a list of pairs."""
+    if hasattr(bounds, "loc") and hasattr(bounds, "columns"):
+        bounds = _by_name(bounds, owner)
+    if isinstance(bounds, Domain):
+        bounds = list(bounds.columns or ()) or None
+    pairs = isinstance(bounds, list) and all(
+        isinstance(one, (tuple, Interval, Levels)) for one in bounds
+    )
+    if not (pairs or isinstance(bounds, Mapping)):
+        raise ParameterError(
+            f"How many columns {owner} will have can't be told from its 'bounds'. State n_columns."
+        )
+    return len(bounds)
+
+
 def _by_name(frame: Any, owner: str) -> dict[Any, tuple[Any, Any]]:
     for table in (frame, frame.T):
         for low, high in (("low", "high"), ("min", "max")):
@@ -164,6 +183,12 @@ def _by_name(frame: Any, owner: str) -> dict[Any, tuple[Any, Any]]:
 def _column_of(value: Any, what: str, owner: str) -> Column:
     if isinstance(value, (Interval, Levels)):
         return value
+    if isinstance(value, (tuple, list)) and len(value) == 2 and all(map(_is_date, value)):
+        raise ParameterError(
+            f"The 'bounds' of {owner} for {what} are two dates. Count the days instead, for example"
+            " (column - pandas.Timestamp('2020-01-01')).dt.days, with numbers as bounds; or declare"
+            " Levels if these two dates are the only values. `read_table` reads dates from a file."
+        )
     if _is_words(value):
         return Levels(tuple(value))
     if not isinstance(value, (tuple, list)) or len(value) != 2:
@@ -175,6 +200,12 @@ def _column_of(value: Any, what: str, owner: str) -> Column:
         return Interval(*value)
     except ParameterError as error:
         raise ParameterError(f"The 'bounds' of {owner} for {what}: {error}") from error
+
+
+def _is_date(value: Any) -> bool:
+    if isinstance(value, str):
+        return re.fullmatch(r"\d{4}-\d{2}-\d{2}.*", value) is not None
+    return isinstance(value, (datetime.date, np.datetime64))
 
 
 def has_words(bounds: Any) -> bool:

@@ -288,7 +288,7 @@ class Domain:
         place = 0
         for i, column in enumerate(columns):
             if isinstance(column, Interval):
-                out[:, place] = column.to_unit(_numbers_of_column(cells[i], i))
+                out[:, place] = column.to_unit(_numbers_of_column(cells[i], _name_of(X, i)))
                 place += 1
             else:
                 size = len(column.values)
@@ -315,7 +315,7 @@ class Domain:
 
     def _box_to_unit(self, X: Array) -> Array:
         """Do the same as ``to_unit``, for all columns at once."""
-        low, high, middle, half = self._box
+        low, high, middle, half = self.limits
         with np.errstate(all="ignore"):
             # in one order in memory, because the last bit of a product of matrices depends on it
             out = np.clip(np.ascontiguousarray(X), low, high)
@@ -324,7 +324,7 @@ class Domain:
         return np.clip(np.nan_to_num(out, copy=False), -1.0, 1.0, out=out)
 
     @cached_property
-    def _box(self) -> tuple[Array, ...]:
+    def limits(self) -> tuple[Array, ...]:
         """The low and high ends, middles and half widths of the intervals."""
         intervals = [c for c in self.columns or () if isinstance(c, Interval)]
         return tuple(
@@ -378,7 +378,7 @@ def with_positions(X: Any, domain: Domain) -> Array:
         if isinstance(column, Levels) and column.words:
             out[:, i] = column.indices(cells[i])
         else:
-            out[:, i] = _numbers_of_column(cells[i], i)
+            out[:, i] = _numbers_of_column(cells[i], _name_of(X, i))
     return out
 
 
@@ -445,20 +445,26 @@ def row_squares(rows: Array) -> Array:
         return np.asarray(np.add.reduce(rows * rows, axis=1))
 
 
-def _numbers_of_column(cells: Any, place: int) -> Array:
+def _name_of(X: Any, place: int) -> str:
+    """Return how an error names a column: by its name in a data frame, else by its position."""
+    names = list(getattr(X, "columns", ()))
+    return repr(names[place]) if names else str(place)
+
+
+def _numbers_of_column(cells: Any, name: str) -> Array:
     try:
         return as_numbers(cells)
     except DataError:
         pass
     raise DataError(
-        f"Column {place} of X is declared as numbers but holds an entry that is not a number. Declare"
+        f"Column {name} of X is declared as numbers but holds an entry that is not a number. Declare"
         " the levels of a column of texts, for example {'ward': ['north', 'south']} in 'bounds'."
     )
 
 
 def _column_from_dict(data: JSON) -> Column:
     if "levels" in data:
-        return Levels(tuple(_tupled(value) for value in data["levels"]))
+        return Levels(tuple(tupled(value) for value in data["levels"]))
     if "targets" in data:
         return Intervals([Interval(part["low"], part["high"]) for part in data["targets"]])
     return Interval(data["low"], data["high"])
@@ -468,5 +474,6 @@ def _listed(value: Any) -> Any:
     return [_listed(part) for part in value] if isinstance(value, tuple) else value
 
 
-def _tupled(value: Any) -> Any:
-    return tuple(_tupled(part) for part in value) if isinstance(value, list) else value
+def tupled(value: Any) -> Any:
+    """Return lists of a JSON file, also those inside, as tuples."""
+    return tuple(tupled(part) for part in value) if isinstance(value, list) else value

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
 from operator import add, itemgetter
 from typing import Any, Self
 
@@ -78,13 +79,17 @@ class Passes:
         self._first = self  # the table itself, which reads the rows
         self._before: Self | None = None
         self._kept: Iterable[Block] | None = None
-        self._room = Room.found()
         self.on_device = device_rows is not None
         if self.on_device:
             from dpkernel.data import tensors
 
-            memory = tensors.room(tensors.working_device(source.X), self._room.more_memory)
+            memory = tensors.room(tensors.working_device(source.X), Room.found().more_memory)
             self._room = Room(memory, 0, 0)
+
+    @cached_property
+    def _room(self) -> Room:
+        """The room for what is kept; nobody asks for it if nothing is."""
+        return Room.found()
 
     @property
     def spent(self) -> bool:

@@ -85,9 +85,7 @@ def one_row(X: Any, y: Any, classes: Levels | None) -> tuple[Any, Any]:
         raise DataError("Found input variables with inconsistent numbers of samples")
     elif y is not None:
         untouched(y)  # raises for what can't be a target
-    kind = getattr(X, "dtype", None)
-    strange = kind if getattr(kind, "kind", "") in ("c", "M", "m") else np.float64
-    rows = np.zeros((1, *_columns(X)), strange)
+    rows = np.zeros((1, *_columns(X)), _kind(X))
     if sparse.issparse(X):
         rows = sparse.csr_matrix(rows)
     elif hasattr(X, "columns"):
@@ -98,6 +96,16 @@ def one_row(X: Any, y: Any, classes: Levels | None) -> tuple[Any, Any]:
     if classes is None:
         return rows, targets
     return rows, as_labels(classes)[targets.astype(np.int64)]
+
+
+def _kind(X: Any) -> Any:
+    """Return a type of cells that is refused as the type of a table or of a column is, or float64."""
+    kind = getattr(X, "dtype", None)
+    if getattr(kind, "kind", "") in ("c", "M", "m"):
+        return kind
+    kinds = getattr(getattr(X, "schema", None), "types", getattr(X, "dtypes", ()))
+    dated = any(str(one).lower().startswith(("date", "time", "duration")) for one in kinds)
+    return "M8[ms]" if dated else np.float64
 
 
 def _columns(values: Any) -> tuple[int, ...]:

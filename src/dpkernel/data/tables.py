@@ -24,7 +24,7 @@ from sklearn.utils.validation import validate_data
 
 from dpkernel.data.cells import NOT_A_NUMBER, as_numbers, as_table, cell_columns, shape_of
 from dpkernel.foundations.errors import DataError, DataTypeError, NoRowsError
-from dpkernel.foundations.types import Array
+from dpkernel.foundations.types import JSON, Array
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -77,6 +77,16 @@ class Columns:
         known = names is not None and all(isinstance(name, str) for name in names)
         return cls(count, np.asarray(list(names), dtype=object) if known else None)
 
+    @classmethod
+    def on(cls, estimator: Any) -> Columns:
+        """Return the columns of the table that an estimator was fitted to."""
+        return cls(estimator.n_features_in_, getattr(estimator, "feature_names_in_", None))
+
+    def to_dict(self) -> JSON:
+        """Return the number and the names as a model file states them."""
+        names = None if self.names is None else [str(name) for name in self.names]
+        return {"n_columns": self.count, "columns": names}
+
     def set_on(self, estimator: Any) -> None:
         """Set ``n_features_in_`` and ``feature_names_in_`` of an estimator, once a fit has succeeded."""
         estimator.n_features_in_ = self.count
@@ -92,8 +102,7 @@ def table_to_train(
     """Return X and y as ``checked_table`` does, and the columns. The estimator learns nothing yet."""
     learner = BaseEstimator()
     found = checked_table(estimator, X, y, sparse_too=True, learner=learner, **options)
-    columns = Columns(learner.n_features_in_, getattr(learner, "feature_names_in_", None))
-    return *(found if isinstance(found, tuple) else (found, None)), columns
+    return *(found if isinstance(found, tuple) else (found, None)), Columns.on(learner)
 
 
 def checked_table(

@@ -67,8 +67,3 @@ def weight_column(y: Array, weighted: bool) -> Array:
 def weighted_counts(cells: IntArray, weights: Array, size: int) -> Array:
     """Return the sum of the weights in each of ``size`` cells, without rounding."""
     return np.bincount(cells, weights=weights, minlength=size).astype(np.float64)
-
-
-def released_size(total: float, n_rows: int, weighted: bool) -> float:
-    """Return the number of rows, or of a weighted table the released sum of weights, within bounds."""
-    return min(max(total, 1.0), float(n_rows)) if weighted else n_rows

@@ -16,7 +16,6 @@ from dpkernel.data.labels import classes_of
 from dpkernel.data.sources import Source, open_source
 from dpkernel.estimators import class_means
 from dpkernel.estimators.base import FitPlan
-from dpkernel.estimators.feature_choice import is_auto
 from dpkernel.estimators.kernel_model import LabelModel
 from dpkernel.estimators.law_plan import LawPlan, affordable
 from dpkernel.estimators.loss_choice import smooth_loss
@@ -24,7 +23,7 @@ from dpkernel.estimators.objective_model import ObjectiveModel, Problems
 from dpkernel.estimators.records import Targets
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import JSON, AddRemove, Array, Budget, Neighbours, is_real
-from dpkernel.foundations.validation import Choice, Kind, Real
+from dpkernel.foundations.validation import Choice, Kind, Real, is_auto
 from dpkernel.models.kernels import REGISTRY as KERNELS
 from dpkernel.models.kernels import Kernel
 from dpkernel.models.losses import Logistic, Loss, SmoothedHinge, loss_from_dict
@@ -36,22 +35,37 @@ _SIGNAL = 4.0  # the variance that we assume for a good decision function
 
 @dataclass(frozen=True)
 class OneAgainstRest(Targets):
-    """+1 for one class and -1 for the others, with a public weight for each class."""
+    """+1 for one class and -1 for the others, with a public weight for each class.
+
+    If y has a column of shares for each class, a label is the share of this class less that of the
+    others. The class weight of such a record is the mean of the weights of its classes.
+    """
 
     place: int
     weights: tuple[float, ...] | None = None
 
     def of(self, y: Array) -> tuple[Array, Array | None]:
-        """Return labels of +-1 and the class weight of each row."""
+        """Return labels of +-1, or between them, and the class weight of each row."""
+        if y.ndim == 2:
+            return self._of_shares(y)
         labels = np.where(y == self.place, 1.0, -1.0)
         if self.weights is None:
             return labels, None
         return labels, np.asarray(self.weights)[y.astype(np.int64)]
 
+    def _of_shares(self, y: Array) -> tuple[Array, Array | None]:
+        if self.weights is None:
+            return 2 * y[:, self.place] - 1, None
+        parts = y * np.asarray(self.weights)
+        total = np.add.reduce(parts, axis=1)
+        mine = np.divide(parts[:, self.place], total, out=np.zeros(len(y)), where=total > 0)
+        return 2 * mine - 1, np.minimum(total, 1.0)
+
 
 class MarginClassifier(LabelModel, ObjectiveModel):
     """Base class of classifiers that minimise a loss of margins, one class against the rest."""
 
+    _label_shares = True
     classes: Any
     class_weight: Mapping[Any, float] | None
 
@@ -101,7 +115,7 @@ class MarginClassifier(LabelModel, ObjectiveModel):
     @classmethod
     def _saved_parameters(cls, header: JSON, domain: Domain) -> dict[str, Any]:
         assert isinstance(domain.target, Levels)
-        found = {**super()._saved_parameters(header, domain), "classes": list(domain.target.values)}
+        found = super()._saved_parameters(header, domain)
         weights = header.get("class_weight")
         if weights is not None:
             found["class_weight"] = dict(zip(domain.target.values, weights, strict=True))
@@ -113,11 +127,6 @@ class MarginClassifier(LabelModel, ObjectiveModel):
         given, classes = self.class_weight, self._domain.target.values
         weights = None if given is None else [float(given.get(value, 1.0)) for value in classes]
         return {**header, "class_weight": weights}, arrays
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.poor_score = True
-        return tags
 
 
 class PrivateKernelClassifier(MarginClassifier):
@@ -286,7 +295,7 @@ class PrivateKernelClassifier(MarginClassifier):
         self.verbose = verbose
 
     def _make_plan(self, table: Source, budget: Budget, relation: Neighbours) -> FitPlan:
-        problems = self._problems()
+        problems = self._problems(table.target_shape)
         domain = self._resolve_domain(table, problems.target)
         given = self.kernel, self.length_scale, self.features, self.regularisation
         measured = isinstance(self._loss(), SmoothedHinge | Logistic)  # with such features

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from dpkernel.data.blocks import dense_rows
 from dpkernel.data.domain import Domain
 from dpkernel.data.sources import Source
-from dpkernel.data.tables import as_floats, without_traps
+from dpkernel.data.tables import Columns, as_floats, without_traps
 from dpkernel.estimators.base import FitPlan, Fitted
 from dpkernel.estimators.curator_file import Answer, CuratorFile
 from dpkernel.estimators.kernel_model import relation_of
@@ -89,11 +89,8 @@ class PrivateCurator(FunctionModel):
         of y. "auto" is a tenth of the declared range.
     kernel, length_scale
         See ``PrivateKernelRidge``.
-    regularisation : "auto", float or str
-        Lambda, with y scaled to [-1, 1]. "auto" minimises the error that public numbers let us
-        expect.
-        A text is the schedule of a theorem, such as "nie-wang-4(beta=1)"; see
-        ``dpkernel.solvers.erm_schedules``.
+    regularisation
+        See ``PrivateQuantileRegressor``.
     bounds, y_bounds
         See ``PrivateKernelRidge``. Both are required. With several targets, one noise of the stated
         budget covers the functions of all of them.
@@ -103,9 +100,7 @@ class PrivateCurator(FunctionModel):
         processes can answer. Without one, the answers are lost when the process ends.
     most_answers : int
         How many points can tell something new.
-    neighbours
-        See ``PrivateKernelRidge``.
-    ledger, noise
+    neighbours, ledger, noise
         See ``PrivateKernelRidge``.
     accept : tuple of str
         ``("idealised-arithmetic",)`` is always needed, because no theorem covers this noise in
@@ -228,11 +223,8 @@ class PrivateCurator(FunctionModel):
         rows, alpha, key = (found.attributes[name] for name in ("rows", "alpha", "key"))
         file = None if self.path is None else CuratorFile(Path(self.path))
         if file is not None:
-            names = getattr(self, "feature_names_in_", None)
-            header = {
-                "certificate": certificate.to_dict(),
-                "columns": None if names is None else [str(name) for name in names],
-            }
+            columns = Columns.on(self).to_dict()["columns"]
+            header = {"certificate": certificate.to_dict(), "columns": columns}
             file.create(header, {"rows": rows, "alpha": alpha, "key": np.frombuffer(key)})
         domain, kernel, mechanism = (
             found.attributes[name] for name in ("domain", "kernel", "mechanism")
@@ -285,9 +277,7 @@ class PrivateCurator(FunctionModel):
                 ledger=ledger,
                 accept=certificate.assumptions,
             )
-            model.n_features_in_ = public["n_columns"]
-            if header["columns"] is not None:
-                model.feature_names_in_ = np.array(header["columns"], dtype=object)
+            Columns.of(public["n_columns"], header["columns"]).set_on(model)
             secret = arrays["rows"], arrays["alpha"], arrays["key"].tobytes()
         except (KeyError, TypeError, ValueError, AttributeError, AssertionError) as error:
             if isinstance(error, CertificateError):

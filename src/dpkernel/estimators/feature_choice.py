@@ -11,6 +11,8 @@ from sklearn.base import clone
 
 from dpkernel.data.domain import Domain
 from dpkernel.foundations.errors import ParameterError, parameter_message
+from dpkernel.foundations.types import Budget
+from dpkernel.foundations.validation import is_auto
 from dpkernel.models.features import (
     FeatureMap,
     FourierFeatures,
@@ -21,6 +23,7 @@ from dpkernel.models.features import (
     RandomProjection,
 )
 from dpkernel.models.kernels import resolve_kernel
+from dpkernel.privacy.profiles import gaussian_mu
 
 
 def _projection(options: dict[str, Any]) -> FeatureMap:
@@ -55,11 +58,6 @@ MAPS: dict[str, Callable[[dict[str, Any]], FeatureMap]] = {
     "linear": _linear,
     "polynomial": _polynomial,
 }
-
-
-def is_auto(value: Any) -> bool:
-    """Whether a parameter is "auto"; it may also be an array, which has no truth value."""
-    return isinstance(value, str) and value == "auto"
 
 
 def choose_features(
@@ -105,3 +103,19 @@ def choose_features(
     }
     built: FeatureMap = MAPS[kind](options).build(n_inputs)
     return built
+
+
+def size_for_gram(n: int, budget: Budget) -> int:
+    """Return how many features M of a Gram matrix are worth their noise, which grows like M / (n mu)."""
+    signal = math.sqrt(n * gaussian_mu(budget.epsilon, budget.delta))
+    return 2 * int(min(max(0.6 * signal, 4), 512))
+
+
+def size_for_records(n: int, n_inputs: int, budget: Budget) -> int:
+    """Return the number of features of records. It grows with n, and the linear features always fit."""
+    if budget.pure:
+        signal = math.sqrt(n * budget.epsilon / 5)
+    else:
+        signal = math.sqrt(n * gaussian_mu(budget.epsilon, budget.delta))
+    size = 2 * int(min(max(1.5 * signal, 64), 512))
+    return max(size, min(2 * (n_inputs // 2 + 2), 1024))

@@ -11,7 +11,7 @@ import numpy as np
 from dpkernel.data.domain import Domain, Interval
 from dpkernel.data.sources import Source
 from dpkernel.estimators.base import FitPlan, Fitted
-from dpkernel.estimators.kernel_model import KernelModel
+from dpkernel.estimators.kernel_model import NumberModel
 from dpkernel.estimators.rkhs import (
     FunctionModel,
     FunctionProblem,
@@ -32,7 +32,7 @@ _AUTO_SIDE = {1: 33, 2: 17, 3: 9}
 _MOST_POINTS = 4096
 
 
-class PrivateGridRegressor(FunctionModel, KernelModel):
+class PrivateGridRegressor(FunctionModel, NumberModel):
     r"""Kernel ridge or Huber regression, released by its values on a public grid.
 
     The function f minimises sum_i loss(y_i - f(x_i)) + Lambda ||f||^2 / 2 in the space of the
@@ -47,31 +47,18 @@ class PrivateGridRegressor(FunctionModel, KernelModel):
     side : "auto" or int
         The number of grid points per column. "auto" works for up to three columns. The grid has at
         most 4096 points in all.
-    loss : str or Loss
-        "squared", "huber", the kind of any other loss with a largest slope, or such a loss with
-        parameters of your own, for y scaled to [-1, 1]. For a loss of margins, such as "logistic",
-        y in the upper half of ``y_bounds`` is the positive class, and a prediction above the middle
-        stands for it.
-    threshold : "auto" or float
-        The threshold of the Huber loss and the width of the parabolas that replace kinks, in units
-        of y. "auto" is a tenth of the declared range.
+    loss, threshold
+        See ``PrivateCurator``.
     kernel, length_scale
         See ``PrivateKernelRidge``.
-    regularisation : "auto", float or str
-        Lambda, with y scaled to [-1, 1]. "auto" minimises the error that public numbers let us
-        expect.
-        A text is the schedule of a theorem, such as "nie-wang-4(beta=1)"; see
-        ``dpkernel.solvers.erm_schedules``.
+    regularisation
+        See ``PrivateQuantileRegressor``.
     bounds, y_bounds
-        See ``PrivateKernelRidge``. Both are required. With several targets, one noise of the stated
-        budget covers the functions of all of them.
-    neighbours
+        See ``PrivateCurator``.
+    neighbours, ledger, noise
         See ``PrivateKernelRidge``.
-    ledger, noise
-        See ``PrivateKernelRidge``.
-    accept : tuple of str
-        ``("idealised-arithmetic",)`` is always needed, because no theorem covers this noise in
-        finite precision.
+    accept
+        See ``PrivateCurator``.
 
     Attributes
     ----------
@@ -201,11 +188,6 @@ class PrivateGridRegressor(FunctionModel, KernelModel):
         ticks = np.linspace(-1.0, 1.0, side)
         return np.array(list(itertools.product(ticks, repeat=n_inputs)))
 
-    def predict(self, X: Any) -> Array:
-        """Return the interpolated values, inside ``y_bounds``."""
-        scores = self._linear(X)
-        return _in_units(self._domain, scores)
-
     @classmethod
     def _from_state(cls, header: JSON, arrays: dict[str, Array]) -> PrivateGridRegressor:
         model = super()._from_state(header, arrays)
@@ -224,7 +206,7 @@ class PrivateGridRegressor(FunctionModel, KernelModel):
         assert isinstance(domain.target, Interval)
         public = header["certificate"]["public"]
         return {
-            "y_bounds": domain.target,
+            **super()._saved_parameters(header, domain),
             **loss_stated(public, domain.target),
             "regularisation": public["regularisation"],
             "accept": tuple(header["certificate"]["assumptions"]),

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import ClassifierMixin
+from sklearn.base import ClassifierMixin, MultiOutputMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from dpkernel.data.blocks import dense_rows, rows_a_block
@@ -20,8 +20,9 @@ from dpkernel.data.declared import resolve_domain
 from dpkernel.data.domain import Domain, Interval, Levels
 from dpkernel.data.labels import as_labels
 from dpkernel.data.sources import Source
+from dpkernel.data.tables import Columns
 from dpkernel.estimators.base import Fitted, PrivateEstimator
-from dpkernel.estimators.feature_choice import MAPS, choose_features, is_auto
+from dpkernel.estimators.feature_choice import MAPS, choose_features
 from dpkernel.estimators.outlook import Outlook, expected_error
 from dpkernel.estimators.shares import budget_shares, plot_shares
 from dpkernel.foundations.errors import (
@@ -29,7 +30,7 @@ from dpkernel.foundations.errors import (
     DataError,
 )
 from dpkernel.foundations.types import JSON, AddRemove, Array, Budget, Neighbours, is_whole
-from dpkernel.foundations.validation import Choice, Constraint, Kind, Real, Whole
+from dpkernel.foundations.validation import Choice, Constraint, Kind, Real, Whole, is_auto
 from dpkernel.models.features import FeatureMap, feature_map_from_dict
 from dpkernel.models.kernels import REGISTRY as KERNELS
 from dpkernel.models.kernels import Kernel
@@ -152,7 +153,7 @@ class KernelModel(PrivateEstimator):
     def plan(
         self,
         n_rows: int,
-        n_columns: int,
+        n_columns: int | None = None,
         n_targets: int = 1,
         *,
         effect: float = 0.5,
@@ -166,7 +167,8 @@ class KernelModel(PrivateEstimator):
         Parameters
         ----------
         n_rows, n_columns, n_targets : int
-            The size of the table; with ``groups``, the number of people in place of the rows.
+            The size of the table; with ``groups``, the number of people in place of the rows. Without
+            ``n_columns``, the columns that ``bounds`` declares.
         effect : float
             The share of the variance of the target that the inputs explain, as an assumption: for
             example the R^2 of a published model without privacy.
@@ -213,13 +215,11 @@ class KernelModel(PrivateEstimator):
     def _to_state(self) -> tuple[JSON, dict[str, Array]]:
         """Return what a model file holds: a JSON header and arrays."""
         check_is_fitted(self)
-        names = getattr(self, "feature_names_in_", None)
         header = {
             "certificate": self.certificate_.to_dict(),
             "domain": self._domain.to_dict(),
             "feature_map": self.feature_map_.to_dict(),
-            "n_columns": self.n_features_in_,
-            "columns": None if names is None else [str(name) for name in names],
+            **Columns.on(self).to_dict(),
             "parameters": self._plain_parameters(),
         }
         return header, {"coef": np.asarray(self.coef_), "intercept": np.asarray(self.intercept_)}
@@ -262,9 +262,7 @@ class KernelModel(PrivateEstimator):
         )
         model.certificate_, model._domain = certificate, domain
         model.feature_map_ = features
-        model.n_features_in_ = int(width)
-        if columns is not None:
-            model.feature_names_in_ = np.array([str(name) for name in columns], dtype=object)
+        Columns.of(int(width), columns).set_on(model)
         model.coef_, model.intercept_ = arrays["coef"], arrays["intercept"]
         return model
 
@@ -292,6 +290,28 @@ def relation_of(certificate: Certificate) -> Neighbours | AddRemove:
     return relation if relation.n_is_public else AddRemove(certificate.n_records)
 
 
+def public_sizes(source: Source, domain: Domain, features: FeatureMap) -> JSON:
+    """Return what every certificate of a linear model states in public."""
+    return {
+        "n_rows": source.n_rows,
+        "n_columns": source.n_columns,
+        "domain": domain.to_dict(),
+        "feature_map": features.to_dict(),
+    }
+
+
+def linear_model(
+    domain: Domain, features: FeatureMap, coef: Array, intercept: Array, *, several: bool
+) -> dict[str, Any]:
+    """Return the attributes of a fitted model; ``coef`` has a column per target or class."""
+    return {
+        "_domain": domain,
+        "feature_map_": features,
+        "coef_": coef if several else coef[:, 0],
+        "intercept_": intercept if several else float(intercept[0]),
+    }
+
+
 def stated(found: Schedule | None, features: FeatureMap) -> JSON:
     """Return what a certificate states about the schedule of a theorem; nothing if there is none."""
     return {} if found is None else {"schedule": found.public(features.n_outputs)}
@@ -312,6 +332,26 @@ def _read_parameters(header: JSON, names: list[str]) -> JSON:
     return dict(found)
 
 
+class NumberModel(RegressorMixin, MultiOutputMixin, KernelModel):
+    """A regressor whose targets have a declared range."""
+
+    y_bounds: Any
+
+    def predict(self, X: Any) -> Array:
+        """Return predictions inside ``y_bounds``."""
+        scores = np.clip(self._linear(X), -1.0, 1.0)
+        return np.asarray(self._domain.target.from_unit(scores))  # type: ignore[union-attr]
+
+    @classmethod
+    def _saved_parameters(cls, header: JSON, domain: Domain) -> dict[str, Any]:
+        return {**super()._saved_parameters(header, domain), "y_bounds": domain.target}
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.regressor_tags.poor_score = True
+        return tags
+
+
 class LabelModel(ClassifierMixin, KernelModel):
     """A classifier that takes the largest of several linear functions, or the sign of one."""
 
@@ -328,6 +368,11 @@ class LabelModel(ClassifierMixin, KernelModel):
         model._set_classes()
         return model
 
+    @classmethod
+    def _saved_parameters(cls, header: JSON, domain: Domain) -> dict[str, Any]:
+        assert isinstance(domain.target, Levels)
+        return {**super()._saved_parameters(header, domain), "classes": list(domain.target.values)}
+
     def _set_classes(self) -> None:
         assert isinstance(self._domain.target, Levels)
         self.classes_ = as_labels(self._domain.target)
@@ -341,3 +386,8 @@ class LabelModel(ClassifierMixin, KernelModel):
         scores = self.decision_function(X)
         place = (scores > 0).astype(np.int64) if scores.ndim == 1 else scores.argmax(axis=1)
         return self.classes_[place]
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.poor_score = True
+        return tags

@@ -22,6 +22,7 @@ from dpkernel.data.domain import Domain, unit_inputs
 from dpkernel.data.sources import Source
 from dpkernel.data.weights import weight_column
 from dpkernel.estimators.base import FitPlan, Fitted, logger
+from dpkernel.estimators.kernel_model import linear_model, public_sizes
 from dpkernel.estimators.objective_model import Problems
 from dpkernel.estimators.progress import Parts
 from dpkernel.estimators.records import RecordPasses, Weighted
@@ -30,8 +31,7 @@ from dpkernel.estimators.regressor.budget_plan import (
     MOST_LEARNING_INPUTS,
     column_looks,
 )
-from dpkernel.estimators.regressor.columns import release_law, score_layout
-from dpkernel.estimators.regressor.fitting import column_sizes, stage_solver
+from dpkernel.estimators.regressor.columns import column_sizes, release_law, score_layout
 from dpkernel.estimators.regressor.kernel_choice import (
     SAMPLE,
     mixture_prior,
@@ -39,7 +39,7 @@ from dpkernel.estimators.regressor.kernel_choice import (
 )
 from dpkernel.estimators.regressor.learning import equal_mixture, of_law, with_constant
 from dpkernel.estimators.regressor.posterior import PosteriorStage, Response
-from dpkernel.estimators.regressor.releases import PublicSizes, calibrated
+from dpkernel.estimators.regressor.releases import PublicSizes, calibrated, stage_solver
 from dpkernel.estimators.regressor.stage import State, scaled_rows
 from dpkernel.foundations.types import Array, Budget, IntArray, Neighbours
 from dpkernel.models.features.learned import MOST, LearnedFeatures
@@ -113,12 +113,13 @@ class LawPlan(FitPlan):
         self._sizes = _Sizes(n, d, size)
         LearnedFeatures(size, random_state=seed).check()  # a bad seed raises before the spend
         self._dtype = "float32" if n >= _FLOAT32_FROM else "float64"
+        self._target_bytes = 8 * (math.prod(source.target_shape) + 1)  # a weight, too
         self._passes = RecordPasses(source).then(
             _to_unit,
             domain,
             self._dtype,
             source.weighted,
-            bytes_a_row=d * np.dtype(self._dtype).itemsize + 16,
+            bytes_a_row=d * np.dtype(self._dtype).itemsize + self._target_bytes,
         )
         self._layout = score_layout(d, n, relation)
         weights = {f"columns {j}": w for j, w in enumerate(column_looks(signal, d), 1)}
@@ -160,7 +161,7 @@ class LawPlan(FitPlan):
         with self._part("features"):
             mixture = equal_mixture(law, self._seed)
             features = of_law(law, self._sizes.n_features, mixture, self._seed)
-        rows = self._passes.featured(features, self._dtype, 16)
+        rows = self._passes.featured(features, self._dtype, self._target_bytes)
         functions = features.of_standardised(features.sample[:SAMPLE])
         prior = mixture_prior(features, functions, _SMOOTHER)
         variances = np.concatenate([[_CONSTANT], _PRIOR * prior])
@@ -177,7 +178,8 @@ class LawPlan(FitPlan):
             stage, scaled = made[loss]
             with self._part(label if self._problems.single else f"{label} {number}"):
                 scaled.prepare()
-                records = scaled.records(loss, Weighted(targets, several=False))
+                several = bool(self._source.target_shape)
+                records = scaled.records(loss, Weighted(targets, several))
                 solve = stage_solver(self._sizes.n_rows, stage, records, mechanism, loss)
                 beta = mechanism.release(solve, noise)
             state = stage.update(beta)
@@ -192,29 +194,20 @@ class LawPlan(FitPlan):
 
     def _scaled(self, rows: RecordPasses, stage: PosteriorStage) -> RecordPasses:
         used = stage.used
-        size = len(used) * np.dtype(self._dtype).itemsize + 24
+        size = len(used) * np.dtype(self._dtype).itemsize + self._target_bytes + 8
         return rows.then(_to_records, used, np.sqrt(stage.powers[used]), bytes_a_row=size)
 
     def _fitted(self, features: LearnedFeatures, coefficients: Array, relevance: Array) -> Fitted:
         single = self._problems.single
-        take: Any = 0 if single else slice(None)
-        intercept = coefficients[0, take]
+        intercept, coef = coefficients[0], coefficients[1:]
         least: dict[Loss, float] = {
             loss: self._of(j, label).ridge
             for j, (label, loss, _) in enumerate(self._problems.tasks, 1)
         }
         return Fitted(
+            linear_model(self._domain, features, coef, intercept, several=not single),
             {
-                "_domain": self._domain,
-                "feature_map_": features,
-                "coef_": coefficients[1:, take],
-                "intercept_": float(intercept) if single else intercept,
-            },
-            {
-                "n_rows": self._source.n_rows,
-                "n_columns": self._source.n_columns,
-                "domain": self._domain.to_dict(),
-                "feature_map": features.to_dict(),
+                **public_sizes(self._source, self._domain, features),
                 "losses": [loss.to_dict() for loss in least],
                 "regularisation": list(least.values()),
                 "solver": self._problems.solver,

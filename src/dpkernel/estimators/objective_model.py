@@ -16,7 +16,8 @@ import numpy as np
 from dpkernel.data.domain import Domain, Interval, Levels
 from dpkernel.data.sources import Source
 from dpkernel.estimators.base import FitPlan, Fitted, logger
-from dpkernel.estimators.kernel_model import KernelModel, stated
+from dpkernel.estimators.feature_choice import size_for_records
+from dpkernel.estimators.kernel_model import KernelModel, linear_model, public_sizes, stated
 from dpkernel.estimators.objective_plan import (
     ConvexSetting,
     ObjectivePlan,
@@ -162,7 +163,9 @@ class ConvexPlan(FitPlan):
         found = model._schedule(source, domain, budget, squared=squared)
         size = None if found is None else found.n_features
         ridge = problems.ridge if found is None else found.strength
-        features = model._choose_features(domain, source, size or auto_size(n, n_inputs, budget))
+        features = model._choose_features(
+            domain, source, size or size_for_records(n, n_inputs, budget)
+        )
         self._stated = stated(found, features)
         signal, constant = problems.assumed(n, n_inputs, budget)
         recipe, self._powers = RecordRecipe.choose(domain, features, n, ROW_BOUND, constant)
@@ -214,17 +217,9 @@ class ConvexPlan(FitPlan):
         intercept = np.array([solution[1] for solution in solutions])
         single, features = self._problems.single, self._recipe.features
         return Fitted(
+            linear_model(self._domain, features, coef, intercept, several=not single),
             {
-                "_domain": self._domain,
-                "feature_map_": features,
-                "coef_": coef[:, 0] if single else coef,
-                "intercept_": float(intercept[0]) if single else intercept,
-            },
-            {
-                "n_rows": self._source.n_rows,
-                "n_columns": self._source.n_columns,
-                "domain": self._domain.to_dict(),
-                "feature_map": features.to_dict(),
+                **public_sizes(self._source, self._domain, features),
                 "losses": [loss.to_dict() for loss in self._approach.ridges()],
                 "regularisation": list(self._approach.ridges().values()),
                 "solver": self._problems.solver,
@@ -317,13 +312,3 @@ def _centre_share(n: int, n_inputs: int, budget: Budget) -> float:
     if budget.pure or n * gaussian_mu(budget.epsilon, budget.delta) < n_inputs:
         return 0.0
     return _CENTRE_SHARE
-
-
-def auto_size(n: int, n_inputs: int, budget: Budget) -> int:
-    """Return the number of features: it grows with the rows and always includes the linear ones."""
-    if budget.pure:
-        signal = math.sqrt(n * budget.epsilon / 5)
-    else:
-        signal = math.sqrt(n * gaussian_mu(budget.epsilon, budget.delta))
-    size = 2 * int(min(max(1.5 * signal, 64), 512))
-    return max(size, min(2 * (n_inputs // 2 + 2), 1024))

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from dpkernel.data.declared import interval_of, resolve_domain
+from dpkernel.data.declared import interval_of, n_declared, resolve_domain
 from dpkernel.data.domain import Domain, Interval, Levels
 from dpkernel.data.labels import classes_of
 from dpkernel.estimators.progress import Parts
@@ -132,7 +132,7 @@ class Outlook:
 def expected_error(
     model: Any,
     n_rows: int,
-    n_columns: int,
+    n_columns: int | None = None,
     n_targets: int = 1,
     *,
     effect: float = 0.5,
@@ -145,6 +145,8 @@ def expected_error(
     """
     budget, _ = model._check_parameters()
     owner = type(model).__name__
+    if n_columns is None:
+        n_columns = n_declared(model.bounds, owner)
     sizes = {"n_rows": n_rows, "n_columns": n_columns, "n_targets": n_targets}
     for name, value in (sizes | {"repetitions": repetitions}).items():
         if not is_whole(value) or value < 1:

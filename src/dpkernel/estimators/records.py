@@ -17,7 +17,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from dpkernel.data.domain import Domain, unit_inputs
+from dpkernel.data.domain import Domain, Interval, Intervals, unit_inputs
 from dpkernel.data.passes import Passes
 from dpkernel.data.sources import Source
 from dpkernel.data.weights import split_weights
@@ -163,6 +163,30 @@ class Targets:
 
 
 @dataclass(frozen=True)
+class UnitTarget(Targets):
+    """The target, clipped to its declared range and scaled to [-1, 1].
+
+    ``place`` is the column of one of several targets.
+    """
+
+    interval: Interval
+    place: int | None = None
+
+    def of(self, y: Array) -> tuple[Array, Array | None]:
+        """Return targets in [-1, 1]."""
+        return self.interval.to_unit(y if self.place is None else y[:, self.place]), None
+
+
+def unit_targets(target: Interval, target_shape: tuple[int, ...]) -> tuple[UnitTarget, ...]:
+    """Return a view of each target, scaled to its own range."""
+    if isinstance(target, Intervals):  # also if the shape is not known yet
+        return tuple(UnitTarget(part, place) for place, part in enumerate(target.parts))
+    if not target_shape:
+        return (UnitTarget(target),)
+    return tuple(UnitTarget(target, place) for place in range(target_shape[0]))
+
+
+@dataclass(frozen=True)
 class Weighted(Targets):
     """A view of targets that have a weight per row beside them."""
 
@@ -229,7 +253,7 @@ class _Sums:
     ) -> tuple[Array, Array | None]:
         """Return the gradient of the sum of losses and, with a stride, its Hessian."""
         if not self.passes.local:
-            hessian_stride, threads = min(hessian_stride, 1), 1  # all chunks, as they are few
+            threads = 1  # workers have their own; a stride counts the blocks of each chunk
         arguments = self.targets, self.loss, beta, hessian_stride, threads
         found: tuple[Array, Array | None] = _merged(
             self.passes.run(self.job, *arguments, merge=_merged)

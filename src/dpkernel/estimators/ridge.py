@@ -8,19 +8,17 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.base import MultiOutputMixin, RegressorMixin
 
 from dpkernel.data.declared import interval_of
 from dpkernel.data.domain import Domain, Interval, Intervals
 from dpkernel.data.people import RECORDS, People, is_in_memory, open_units
-from dpkernel.data.sources import Source, open_source
-from dpkernel.data.weights import released_size
+from dpkernel.data.sources import Source, open_source, released_size
 from dpkernel.estimators.base import FitPlan, Fitted, logger
-from dpkernel.estimators.gram_pass import Recipe, sum_source
-from dpkernel.estimators.group_pass import sum_units, unit_layout
-from dpkernel.estimators.kernel_model import KernelModel, stated
+from dpkernel.estimators.feature_choice import size_for_gram
+from dpkernel.estimators.gram_pass import Recipe, sum_source, sum_units, unit_layout
+from dpkernel.estimators.kernel_model import NumberModel, linear_model, stated
 from dpkernel.estimators.opening import Order
-from dpkernel.estimators.ridge_output import plan_output, ridge_of
+from dpkernel.estimators.ridge_output import plan_noisy_solution, ridge_of
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import JSON, AddRemove, Array, Budget, Neighbours
 from dpkernel.foundations.validation import Choice, Kind, Real, Whole
@@ -29,7 +27,6 @@ from dpkernel.privacy.certificate import Release
 from dpkernel.privacy.ledger import Ledger
 from dpkernel.privacy.mechanisms import SymmetricGaussian
 from dpkernel.privacy.noise import Noise, NoiseSource
-from dpkernel.privacy.profiles import gaussian_mu
 from dpkernel.privacy.statistics import GramLayout
 from dpkernel.privacy.unit_statistics import UnitGramLayout
 from dpkernel.solvers.erm_schedules import Schedule
@@ -39,7 +36,7 @@ _FOLD_RULE = "row position modulo count"
 _FLOAT32_FROM = 20_000  # rows from which features are computed in single precision
 
 
-class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
+class PrivateKernelRidge(NumberModel):
     r"""Kernel ridge regression with a privacy certificate.
 
     The fit minimises sum_i (y_i - phi(x_i)^T beta - b)^2 + Lambda ||beta||^2, where the feature map
@@ -168,7 +165,7 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
     """
 
     _constraints: ClassVar = {
-        **KernelModel._constraints,
+        **NumberModel._constraints,
         "folds": Whole(1, 10),
         "solver": Choice("gram", "output"),
         "delta": Real(0, 1, closed_low=True),
@@ -248,7 +245,7 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
 
     def _make_plan(self, table: Source, budget: Budget, relation: Neighbours) -> FitPlan:
         if self.solver == "output":
-            return plan_output(self, table, budget, relation)
+            return plan_noisy_solution(self, table, budget, relation)
         return self._plan_gram(table, budget, relation)
 
     def _fit_choosing(
@@ -286,7 +283,7 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
         domain = self._resolve_domain(source, squared_interval(self))
         found = self._schedule(source, domain, budget, squared=True)
         size = None if found is None else found.n_features
-        features = self._choose_features(domain, source, size or auto_size(n, budget))
+        features = self._choose_features(domain, source, size or size_for_gram(n, budget))
         n_targets = source.target_shape[0] if source.target_shape else 1
         layout: GramLayout | UnitGramLayout
         if by_unit:
@@ -322,21 +319,12 @@ class PrivateKernelRidge(RegressorMixin, MultiOutputMixin, KernelModel):
             )
         return given
 
-    def predict(self, X: Any) -> Array:
-        """Return predictions inside ``y_bounds``."""
-        scores = np.clip(self._linear(X), -1.0, 1.0)
-        return np.asarray(self._domain.target.from_unit(scores))  # type: ignore[union-attr]
-
     @classmethod
     def _saved_parameters(cls, header: JSON, domain: Domain) -> dict[str, Any]:
         solver = header["certificate"]["public"].get("solver", "gram")
         accepted = tuple(header["certificate"]["assumptions"])
-        return {"y_bounds": domain.target, "solver": solver, "accept": accepted}
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.regressor_tags.poor_score = True
-        return tags
+        found = super()._saved_parameters(header, domain)
+        return {**found, "solver": solver, "accept": accepted}
 
 
 @dataclass
@@ -401,13 +389,9 @@ class GramPlan(FitPlan):
         )
         self.choice = found.choice
         several, solution = bool(self.source.target_shape), found.solution
+        solved = solution.coefficients, solution.intercepts
         return Fitted(
-            {
-                "_domain": self.domain,
-                "feature_map_": self.features,
-                "coef_": solution.coefficients if several else solution.coefficients[:, 0],
-                "intercept_": solution.intercepts if several else float(solution.intercepts[0]),
-            },
+            linear_model(self.domain, self.features, *solved, several=several),
             self._public(solution.regularisation),
             self._statistics(found, total),
             "Lee, Park & Ahn, Algorithms 1 and 3, corrected: joint release of the augmented Gram"
@@ -452,12 +436,6 @@ def squared_interval(model: Any) -> Interval:
 def record_precision(n_rows: int) -> str:
     """Return the precision in which features are computed, given the number of rows."""
     return "float32" if n_rows >= _FLOAT32_FROM else "float64"
-
-
-def auto_size(n: int, budget: Budget) -> int:
-    """Return how many features M are worth their noise, which grows like M / (n mu)."""
-    signal = math.sqrt(n * gaussian_mu(budget.epsilon, budget.delta))
-    return 2 * int(min(max(0.6 * signal, 4), 512))
 
 
 def _training_error(

@@ -16,15 +16,15 @@ from dpkernel.data.domain import Domain, Interval, Intervals
 from dpkernel.data.people import is_in_memory
 from dpkernel.data.sources import Source
 from dpkernel.estimators.base import FitPlan, Fitted
-from dpkernel.estimators.feature_choice import is_auto
 from dpkernel.estimators.loss_choice import smooth_loss
 from dpkernel.estimators.objective_model import ObjectiveModel, Task
+from dpkernel.estimators.records import UnitTarget
 from dpkernel.estimators.regressor.fitting import FIXED_FEATURES, Sizes
 from dpkernel.estimators.regressor.quantiles import QuantileFitting
-from dpkernel.estimators.robust_model import RobustModel, UnitTarget
+from dpkernel.estimators.robust_model import RobustModel
 from dpkernel.foundations.errors import DataError, ParameterError, parameter_message
 from dpkernel.foundations.types import JSON, AddRemove, Array, Budget, Neighbours, is_real
-from dpkernel.foundations.validation import Choice, Kind, Real
+from dpkernel.foundations.validation import Choice, Kind, Real, is_auto
 from dpkernel.models.features.learned import MOST
 from dpkernel.models.kernels import REGISTRY as KERNELS
 from dpkernel.models.kernels import Kernel
@@ -74,23 +74,19 @@ class PrivateQuantileRegressor(RobustModel):
         expect.
         A text is the schedule of a theorem, such as "nie-wang-4(beta=1)"; see
         ``dpkernel.solvers.erm_schedules``.
-    solver : {"objective", "output"}
-        Whether noise is added to the problem or to its solution. "objective" is more accurate on
-        most tables.
+    solver
+        See ``PrivateKernelClassifier``.
     bounds, y_bounds, neighbours, ledger, noise, random_state
         See ``PrivateKernelRidge``.
-    accept : tuple of str
-        The assumptions that you sign. ``delta=0`` needs ``("idealised-arithmetic",)`` with
-        ``solver="objective"``. With ``solver="output"`` it only makes the noise smaller.
+    accept
+        See ``PrivateKernelClassifier``.
     verbose : bool
         See ``PrivateKernelRidge``.
 
     Attributes
     ----------
-    certificate_ : Certificate
-        The guarantee of the fit.
-    coef_, intercept_ : ndarray or float
-        The coefficients of the features and the constant, in units of the scaled target.
+    certificate_, coef_, intercept_
+        See ``PrivateKernelRidge``.
     feature_map_ : FeatureMap
         The map from a row to its features, from public and released numbers.
     relevance_ : ndarray of shape (n_columns,) or None
@@ -311,32 +307,21 @@ class PrivateHuberRegressor(RobustModel):
         declared range. A loss without kinks that is not the Huber loss does not use it.
     kernel, length_scale, features, n_features
         See ``PrivateKernelRidge``.
-    regularisation : "auto", float or str
-        Lambda, with y scaled to [-1, 1]. "auto" minimises the error that public numbers let us
-        expect.
-        A text is the schedule of a theorem, such as "nie-wang-4(beta=1)"; see
-        ``dpkernel.solvers.erm_schedules``.
-    solver : {"objective", "output"}
-        Whether noise is added to the problem or to its solution. "objective" is more accurate on
-        most tables.
+    regularisation
+        See ``PrivateQuantileRegressor``.
+    solver
+        See ``PrivateKernelClassifier``.
     bounds, y_bounds, neighbours, ledger, noise, random_state
         See ``PrivateKernelRidge``.
-    accept : tuple of str
-        The assumptions that you sign. ``delta=0`` needs ``("idealised-arithmetic",)`` with
-        ``solver="objective"``. With ``solver="output"`` it only makes the noise smaller.
+    accept
+        See ``PrivateKernelClassifier``.
     verbose : bool
         See ``PrivateKernelRidge``.
 
     Attributes
     ----------
-    certificate_ : Certificate
-        The guarantee of the fit.
-    coef_, intercept_ : ndarray or float
-        The coefficients of the features and the constant, in units of the scaled target.
-    feature_map_ : FeatureMap
-        The public map from a row to its features.
-    n_features_in_, feature_names_in_
-        The number and the names of the columns.
+    certificate_, coef_, intercept_, feature_map_, n_features_in_, feature_names_in_
+        See ``PrivateKernelRidge``.
 
     See Also
     --------

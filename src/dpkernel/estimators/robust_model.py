@@ -2,51 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar
-
-import numpy as np
-from sklearn.base import MultiOutputMixin, RegressorMixin
 
 from dpkernel.data.declared import interval_of
 from dpkernel.data.domain import Domain, Interval, Intervals
 from dpkernel.data.sources import Source, open_source
+from dpkernel.estimators.kernel_model import NumberModel
 from dpkernel.estimators.objective_model import ObjectiveModel, Problems, Task
-from dpkernel.estimators.records import Targets
+from dpkernel.estimators.records import UnitTarget, unit_targets
 from dpkernel.foundations.errors import ParameterError, parameter_message
-from dpkernel.foundations.types import JSON, Array
+from dpkernel.foundations.types import JSON
 
 _SIGNAL = 0.5  # the variance that we assume for a good prediction, with y in [-1, 1]
 
 
-@dataclass(frozen=True)
-class UnitTarget(Targets):
-    """The target, clipped to its declared range and scaled to [-1, 1].
-
-    ``place`` is the column of one of several targets.
-    """
-
-    interval: Interval
-    place: int | None = None
-
-    def of(self, y: Array) -> tuple[Array, Array | None]:
-        """Return targets in [-1, 1]."""
-        return self.interval.to_unit(y if self.place is None else y[:, self.place]), None
-
-
-def unit_targets(target: Interval, target_shape: tuple[int, ...]) -> tuple[UnitTarget, ...]:
-    """Return a view of each target, scaled to its own range."""
-    if isinstance(target, Intervals):  # also if the shape is not known yet
-        return tuple(UnitTarget(part, place) for place, part in enumerate(target.parts))
-    if not target_shape:
-        return (UnitTarget(target),)
-    return tuple(UnitTarget(target, place) for place in range(target_shape[0]))
-
-
-class RobustModel(RegressorMixin, MultiOutputMixin, ObjectiveModel):
+class RobustModel(NumberModel, ObjectiveModel):
     """Base class of the regressors here: bounded targets, and one fit for several losses."""
 
-    y_bounds: Any
     _in_units: ClassVar[
         tuple[str, ...]
     ] = ()  # parameters of the loss that users state in units of y
@@ -94,19 +66,9 @@ class RobustModel(RegressorMixin, MultiOutputMixin, ObjectiveModel):
     @classmethod
     def _saved_parameters(cls, header: JSON, domain: Domain) -> dict[str, Any]:
         assert isinstance(domain.target, Interval)
-        found = {**super()._saved_parameters(header, domain), "y_bounds": domain.target}
+        found = super()._saved_parameters(header, domain)
         losses = header["certificate"]["public"].get("losses")
         if losses is None or isinstance(domain.target, Intervals):
             return found  # the file has what was given
         half = domain.target.half_width
         return {**found, **{name: losses[0][name] * half for name in cls._in_units}}
-
-    def predict(self, X: Any) -> Array:
-        """Return predictions inside ``y_bounds``."""
-        scores = np.clip(self._linear(X), -1.0, 1.0)
-        return np.asarray(self._domain.target.from_unit(scores))  # type: ignore[union-attr]
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.regressor_tags.poor_score = True
-        return tags

@@ -7,16 +7,20 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from dpkernel.data.domain import Domain, Interval
-from dpkernel.data.sources import Source, open_source
-from dpkernel.data.weights import released_size
+from dpkernel.data.sources import Source, open_source, released_size
 from dpkernel.estimators.base import FitPlan, Fitted, logger
+from dpkernel.estimators.feature_choice import size_for_gram
 from dpkernel.estimators.gram_pass import Recipe, sum_source
-from dpkernel.estimators.kernel_model import KernelModel, stated
-from dpkernel.estimators.ridge import auto_size, record_precision, squared_interval
+from dpkernel.estimators.kernel_model import (
+    NumberModel,
+    linear_model,
+    public_sizes,
+    stated,
+)
+from dpkernel.estimators.ridge import record_precision, squared_interval
 from dpkernel.foundations.errors import CertificateError
 from dpkernel.foundations.types import JSON, AddRemove, Array, Budget, Neighbours
 from dpkernel.foundations.validation import Choice, Kind, Real, Whole, check_parameters
@@ -32,7 +36,7 @@ from dpkernel.solvers.sketched_ridge import SketchedSolution, SketchScale, solve
 _ROWS_A_COLUMN, _MOST_AUTO_ROWS = 20, 20_000  # rows of the sketch
 
 
-class PrivateSketchedRidge(RegressorMixin, MultiOutputMixin, KernelModel):
+class PrivateSketchedRidge(NumberModel):
     r"""Kernel ridge regression from a sketch of the table: a small, private, synthetic table.
 
     The records v = (phi(x), y, 1), on a feature map that does not depend on the data, are mixed by
@@ -45,10 +49,8 @@ class PrivateSketchedRidge(RegressorMixin, MultiOutputMixin, KernelModel):
     ----------
     epsilon, delta : float
         The budget of a fit. The certificate claims at most this.
-    kernel, length_scale, features
+    kernel, length_scale, features, n_features
         See ``PrivateKernelRidge``.
-    n_features : "auto" or int
-        The number of features. "auto" depends only on (n, epsilon, delta).
     n_sketch : "auto" or int
         The number of rows of the sketch. "auto" is 20 per column of the sketch, at most 20,000. The
         noise grows about as the fourth root of the number of rows.
@@ -58,9 +60,7 @@ class PrivateSketchedRidge(RegressorMixin, MultiOutputMixin, KernelModel):
     accept : tuple of str
         ``("idealised-arithmetic",)`` is always needed, because no theorem covers the rounding of
         noise that multiplies the data. The certificate names this assumption.
-    bounds, y_bounds, ledger, noise, random_state
-        See ``PrivateKernelRidge``.
-    neighbours
+    bounds, y_bounds, ledger, noise, random_state, neighbours
         See ``PrivateKernelRidge``.
     verbose : bool
         Show a progress bar.
@@ -76,12 +76,8 @@ class PrivateSketchedRidge(RegressorMixin, MultiOutputMixin, KernelModel):
     sketch_noise_ : ndarray
         One public number per column. Noise adds its square to the diagonal of ``sketch_.T @
         sketch_``.
-    coef_, intercept_ : ndarray or float
-        The coefficients of the features and the constant, in units of the scaled target.
-    feature_map_ : FeatureMap
-        The public map from a row to its features.
-    n_features_in_, feature_names_in_
-        The number and the names of the columns.
+    coef_, intercept_, feature_map_, n_features_in_, feature_names_in_
+        See ``PrivateKernelRidge``.
 
     See Also
     --------
@@ -119,7 +115,7 @@ class PrivateSketchedRidge(RegressorMixin, MultiOutputMixin, KernelModel):
     """
 
     _constraints: ClassVar = {
-        **KernelModel._constraints,
+        **NumberModel._constraints,
         "n_sketch": (Choice("auto"), Whole(8, 10**7)),
         "accept": Kind(tuple, list),
     }
@@ -176,7 +172,7 @@ class PrivateSketchedRidge(RegressorMixin, MultiOutputMixin, KernelModel):
         domain = self._resolve_domain(table, squared_interval(self))
         found = self._schedule(table, domain, budget, squared=True)
         size = None if found is None else found.n_features
-        features = self._choose_features(domain, table, size or auto_size(n, budget))
+        features = self._choose_features(domain, table, size or size_for_gram(n, budget))
         n_targets = table.target_shape[0] if table.target_shape else 1
         bound = features.row_norm_bound
         layout = GramLayout.choose(features.n_outputs, n_targets, bound, relation, n, budget)
@@ -208,14 +204,12 @@ class PrivateSketchedRidge(RegressorMixin, MultiOutputMixin, KernelModel):
             regularisation=None if regularisation == "auto" else float(regularisation),
             spectrum=getattr(self.feature_map_, "spectrum", None),
         )
-        for name, value in _solution(found, self._several).items():
+        solved = found.coefficients, found.intercepts
+        for name, value in linear_model(
+            self._domain, self.feature_map_, *solved, several=self._several
+        ).items():
             setattr(self, name, value)
         return self
-
-    def predict(self, X: Any) -> Array:
-        """Return predictions inside ``y_bounds``."""
-        scores = np.clip(self._linear(X), -1.0, 1.0)
-        return np.asarray(self._domain.target.from_unit(scores))  # type: ignore[union-attr]
 
     def _to_state(self) -> tuple[JSON, dict[str, Array]]:
         header, arrays = super()._to_state()
@@ -236,12 +230,7 @@ class PrivateSketchedRidge(RegressorMixin, MultiOutputMixin, KernelModel):
     @classmethod
     def _saved_parameters(cls, header: JSON, domain: Domain) -> dict[str, Any]:
         accepted = tuple(str(name) for name in header["certificate"]["assumptions"])
-        return {"y_bounds": domain.target, "accept": accepted}
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.regressor_tags.poor_score = True
-        return tags
+        return {**super()._saved_parameters(header, domain), "accept": accepted}
 
 
 @dataclass
@@ -284,22 +273,17 @@ class SketchPlan(FitPlan):
             regularisation=given,
             spectrum=getattr(self.features, "spectrum", None),
         )
-        several = bool(self.source.target_shape)
+        several, solved = bool(self.source.target_shape), (found.coefficients, found.intercepts)
         assert isinstance(self.domain.target, Interval)
         return Fitted(
             {
-                "_domain": self.domain,
-                "feature_map_": self.features,
+                **linear_model(self.domain, self.features, *solved, several=several),
                 "sketch_": sketch / np.sqrt(mechanism.rows),
                 "sketch_noise_": noises,
                 "_several": several,
-                **_solution(found, several),
             },
             {
-                "n_rows": self.source.n_rows,
-                "n_columns": self.source.n_columns,
-                "domain": self.domain.to_dict(),
-                "feature_map": self.features.to_dict(),
+                **public_sizes(self.source, self.domain, self.features),
                 "regularisation": "chosen on held-out rows of the sketch"
                 if given is None
                 else given,
@@ -319,13 +303,6 @@ def _size(sketch: Array, noises: Array, n_rows: int, weighted: bool) -> float:
     """Return the number of records, or of weighted ones the sum of their weights in the sketch."""
     count = float(np.mean(sketch[:, -1] ** 2) - noises[-1] ** 2)
     return released_size(count, n_rows, weighted)
-
-
-def _solution(found: SketchedSolution, several: bool) -> dict[str, Any]:
-    return {
-        "coef_": found.coefficients if several else found.coefficients[:, 0],
-        "intercept_": found.intercepts if several else float(found.intercepts[0]),
-    }
 
 
 def _statistics(found: SketchedSolution, scale: Any) -> dict[str, Any]:

@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 from dpkernel.data.domain import Domain
 from dpkernel.estimators.classifier import PrivateKernelClassifier
 from dpkernel.estimators.objective_model import ObjectiveModel, Task
-from dpkernel.estimators.robust_model import RobustModel, UnitTarget
+from dpkernel.estimators.records import UnitTarget
+from dpkernel.estimators.robust_model import RobustModel
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import JSON, AddRemove, Neighbours
 from dpkernel.foundations.validation import Choice, Real
@@ -34,9 +35,8 @@ class PrivateKernelSVC(PrivateKernelClassifier):
     epsilon, delta : float
         The budget of a fit. The certificate claims at most this. ``delta=0`` uses noise that gives
         pure epsilon.
-    classes : sequence
-        Every label that can occur. It is required, it is public, and it is never read from the
-        data.
+    classes
+        See ``PrivateKernelClassifier``.
     width : float
         The width of the parabola that replaces the kink of the hinge, in [1e-6, 1]. The width does
         not change the noise, because the guarantee holds for the problem with the parabola. A
@@ -51,26 +51,17 @@ class PrivateKernelSVC(PrivateKernelClassifier):
         ``dpkernel.solvers.erm_schedules``.
     class_weight : dict, optional
         A public weight for each class, relative to the largest weight.
-    bounds, neighbours, ledger, noise, random_state
-        See ``PrivateKernelRidge``.
-    accept : tuple of str
-        The assumptions that you sign. With ``delta=0``, ``("idealised-arithmetic",)`` allows noise
-        that is smaller by a factor of sqrt(2), for which no theorem in finite precision is known.
-    verbose : bool
+    bounds, neighbours, ledger, noise, random_state, accept, verbose
         See ``PrivateKernelRidge``.
 
     Attributes
     ----------
     certificate_ : Certificate
         The guarantee of the fit.
-    classes_ : ndarray
-        The declared classes, sorted if they can be sorted.
-    coef_, intercept_ : ndarray or float
-        The coefficients of the features and the constant.
-    feature_map_ : FeatureMap
-        The public map from a row to its features.
-    n_features_in_, feature_names_in_
-        The number and the names of the columns.
+    classes_, coef_, intercept_
+        See ``PrivateKernelClassifier``.
+    feature_map_, n_features_in_, feature_names_in_
+        See ``PrivateKernelRidge``.
 
     See Also
     --------
@@ -191,24 +182,13 @@ class PrivateKernelSVR(RobustModel):
         the corners of the loss rounded. beta_l are all coefficients that Lambda penalises, the constant
         among them. With ``tube=0`` the sum is that of their absolute values. The noise at the same
         Lambda stays the same, because the problem is as strongly convex as before.
-    bounds, y_bounds, neighbours, ledger, noise, random_state
-        See ``PrivateKernelRidge``.
-    accept : tuple of str
-        The assumptions that you sign. With ``delta=0``, ``("idealised-arithmetic",)`` allows noise
-        that is smaller by a factor of sqrt(2), for which no theorem in finite precision is known.
-    verbose : bool
+    bounds, y_bounds, neighbours, ledger, noise, random_state, accept, verbose
         See ``PrivateKernelRidge``.
 
     Attributes
     ----------
-    certificate_ : Certificate
-        The guarantee of the fit.
-    coef_, intercept_ : ndarray or float
-        The coefficients of the features and the constant, in units of the scaled target.
-    feature_map_ : FeatureMap
-        The public map from a row to its features.
-    n_features_in_, feature_names_in_
-        The number and the names of the columns.
+    certificate_, coef_, intercept_, feature_map_, n_features_in_, feature_names_in_
+        See ``PrivateKernelRidge``.
 
     See Also
     --------

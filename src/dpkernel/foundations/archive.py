@@ -73,8 +73,17 @@ class Archive:
     has_manifest: bool
 
 
+def require_folder(path: Path) -> None:
+    """Raise if the folder of a file that is to be written does not exist."""
+    if not path.parent.is_dir():
+        raise FileNotFoundError(
+            f"There is no folder '{path.parent}' for {path.name}. Create it, or choose another one."
+        )
+
+
 def write_archive(path: Path, header: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
     """Write a container; an existing file is replaced in one step or stays as it is."""
+    require_folder(path)
     members = {HEADER: _header_bytes(header)}
     for name, values in arrays.items():
         members[f"{name}.npy"] = _array_bytes(name, values)

@@ -116,3 +116,8 @@ def check_parameters(
                 value if is_real(value) or isinstance(value, (str, bool)) else type(value).__name__
             )
             raise ParameterError(parameter_message(owner, name, must_be, shown))
+
+
+def is_auto(value: object) -> bool:
+    """Whether a parameter is "auto"; it may also be an array, which has no truth value."""
+    return isinstance(value, str) and value == "auto"

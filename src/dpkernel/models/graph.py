@@ -21,7 +21,7 @@ def import_onnx() -> Any:
         return import_module("onnx")
     except ImportError as error:
         raise ParameterError(
-            "to_onnx needs the package 'onnx'. Install it with: pip install 'dpkernel[onnx]'."
+            "to_onnx needs the package 'onnx'. Install it with: pip install onnx"
         ) from error
 
 

@@ -89,7 +89,7 @@ def _unit_box(graph: Graph, domain: Domain, x: str) -> str:
     if domain.columns is None:
         return x
     if all(isinstance(column, Interval) for column in domain.columns):
-        low, high, middle, half = domain._box
+        low, high, middle, half = domain.limits
         inside = graph.largest(graph.smallest(x, high), low)
         return graph.clip(graph.divide(graph.subtract(inside, middle), half), -1.0, 1.0)
     parts = []

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpkernel.data.blocks import dense_rows, is_stream
 from dpkernel.data.declared import resolve_domain
-from dpkernel.data.domain import Domain, Interval, Levels
+from dpkernel.data.domain import Domain, Interval, Levels, tupled
 from dpkernel.data.people import PersonRule
 from dpkernel.data.tables import Columns, checked_table, table_to_train
 from dpkernel.estimators.base import PrivateEstimator
@@ -113,14 +113,13 @@ class PrivateTransformer(TransformerMixin, PrivateEstimator):
     def _to_state(self) -> tuple[JSON, dict[str, Array]]:
         """Return the contents of a model file: a JSON header and arrays."""
         check_is_fitted(self)
-        names = getattr(self, "feature_names_in_", None)
-        domain = Domain(tuple(self._ranges(Columns(self.n_features_in_, names))))
+        columns = Columns.on(self)
+        domain = Domain(tuple(self._ranges(columns)))
         header = {
             "certificate": self.certificate_.to_dict(),
             "domain": domain.to_dict(),
             "parameters": {name: _plain(getattr(self, name)) for name in self._public},
-            "n_columns": self.n_features_in_,
-            "columns": None if names is None else [str(name) for name in names],
+            **columns.to_dict(),
         }
         return header, {name: np.asarray(getattr(self, name)) for name in self._learned}
 
@@ -136,11 +135,9 @@ class PrivateTransformer(TransformerMixin, PrivateEstimator):
             delta=certificate.delta,
             bounds=domain,
             neighbours=certificate.neighbours,
-            **{name: _tupled(header["parameters"][name]) for name in cls._public},
+            **{name: tupled(header["parameters"][name]) for name in cls._public},
         )
-        model.n_features_in_ = header["n_columns"]
-        if header["columns"] is not None:
-            model.feature_names_in_ = np.array(header["columns"], dtype=object)
+        Columns.of(header["n_columns"], header["columns"]).set_on(model)
         for name in cls._learned:
             setattr(model, name, arrays[name])
         model.certificate_ = certificate
@@ -179,10 +176,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (tuple, list, np.ndarray)):
         return [_plain(part) for part in value]
     return value.item() if isinstance(value, np.generic) else value
-
-
-def _tupled(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
 
 
 def shares_of_mu(budget: Budget, shares: Sequence[float]) -> list[float]:

@@ -185,22 +185,15 @@ class PrivateMinMaxScaler(PrivateBounds):
         A wide public range of the columns. It is required. Values outside are clipped.
     feature_range : (low, high)
         The range to which the columns are mapped.
-    neighbours : {"replace-one", "zero-out"}
-        The neighbouring relation of the guarantee.
-    ledger : Ledger, optional
-        The ledger that records the spend. Without one, each fit has a ledger of its own.
-    noise : NoiseSource, optional
-        The source of noise; by default the entropy of the operating system. With ``SeededNoise`` the
-        fit is not private.
+    neighbours, ledger, noise
+        See ``PrivateBounds``.
 
     Attributes
     ----------
     bounds_ : (low, high), two arrays
         The range of each column.
-    certificate_ : Certificate
-        The guarantee of the fit.
-    n_features_in_, feature_names_in_
-        The number and the names of the columns.
+    certificate_, n_features_in_, feature_names_in_
+        See ``PrivateBounds``.
 
     Notes
     -----

@@ -11,8 +11,8 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from dpkernel.data.cells import as_numbers
-from dpkernel.data.domain import Levels
-from dpkernel.data.tables import check_columns
+from dpkernel.data.domain import Levels, tupled
+from dpkernel.data.tables import Columns, check_columns
 from dpkernel.foundations.errors import DataError, ParameterError
 from dpkernel.foundations.types import JSON, Array
 from dpkernel.preprocessing.rows import refuse_stream
@@ -134,11 +134,10 @@ class DeclaredCategories(TransformerMixin, BaseEstimator):
                         "Levels can be saved if they are texts, finite numbers, truth values or tuples"
                         f" of these; one is of class {type(value).__name__}."
                     )
-        names = getattr(self, "feature_names_in_", None)
         header: JSON = {
             "levels": [None if one is None else one.to_dict() for one in self._levels],
             "other": bool(self.other),
-            "columns": None if names is None else [str(name) for name in names],
+            "columns": Columns.on(self).to_dict()["columns"],
         }
         return header, {}
 
@@ -146,14 +145,12 @@ class DeclaredCategories(TransformerMixin, BaseEstimator):
     def _from_state(cls, header: JSON, arrays: dict[str, Array]) -> Self:
         """Return the fitted encoder that ``_to_state`` described."""
         levels = [
-            None if one is None else Levels(tuple(_tupled(value) for value in one["levels"]))
+            None if one is None else Levels(tuple(tupled(value) for value in one["levels"]))
             for one in header["levels"]
         ]
         declared = [None if one is None else list(one.values) for one in levels]
         model = cls(declared, other=bool(header["other"]))
-        model.n_features_in_ = len(levels)
-        if header["columns"] is not None:
-            model.feature_names_in_ = np.array(header["columns"], dtype=object)
+        Columns.of(len(levels), header["columns"]).set_on(model)
         model._levels = levels
         return model
 
@@ -170,10 +167,6 @@ class DeclaredCategories(TransformerMixin, BaseEstimator):
         tags.input_tags.categorical = tags.input_tags.string = True
         tags.transformer_tags.preserves_dtype = []
         return tags
-
-
-def _tupled(value: Any) -> Any:
-    return tuple(_tupled(part) for part in value) if isinstance(value, list) else value
 
 
 def _can_be_saved(value: Any) -> bool:

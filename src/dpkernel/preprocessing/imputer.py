@@ -46,13 +46,8 @@ class PrivateImputer(OneToOneFeatureMixin, PrivateTransformer):
         nothing, and a missing value in it is refused.
     bounds : (low, high) or Domain
         A wide public range of the columns. It is required. Values outside count as its nearest end.
-    neighbours : {"replace-one", "zero-out"}
-        The neighbouring relation of the guarantee.
-    ledger : Ledger, optional
-        The ledger that records the spend. Without one, each fit has a ledger of its own.
-    noise : NoiseSource, optional
-        The source of noise; by default the entropy of the operating system. With ``SeededNoise`` the
-        fit is not private.
+    neighbours, ledger, noise
+        See ``PrivateBounds``.
 
     Attributes
     ----------
@@ -60,10 +55,8 @@ class PrivateImputer(OneToOneFeatureMixin, PrivateTransformer):
         The number that replaces a missing value, one per column; NaN where the strategy is None.
     missing_ : array
         The noisy share of missing values of each column, from 0 to 1; 0 where the strategy is None.
-    certificate_ : Certificate
-        The guarantee of the fit.
-    n_features_in_, feature_names_in_
-        The number and the names of the columns.
+    certificate_, n_features_in_, feature_names_in_
+        See ``PrivateBounds``.
 
     Notes
     -----

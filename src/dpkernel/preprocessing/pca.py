@@ -46,13 +46,8 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, PrivateTransformer):
     row_bound : "auto" or float
         Scaled rows that are longer than this are shortened to it. The noise grows as its square. "auto"
         is sqrt(d / 3) for d columns, the typical length of a row that fills its bounds evenly.
-    neighbours : {"replace-one", "zero-out"}
-        The neighbouring relation of the guarantee.
-    ledger : Ledger, optional
-        The ledger that records the spend. Without one, each fit has a ledger of its own.
-    noise : NoiseSource, optional
-        The source of noise; by default the entropy of the operating system. With ``SeededNoise`` the
-        fit is not private.
+    neighbours, ledger, noise
+        See ``PrivateBounds``.
 
     Attributes
     ----------
@@ -62,10 +57,8 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, PrivateTransformer):
         The noisy mean of the scaled columns.
     explained_variance_ : array
         The noisy variance of each component, at least 0.
-    certificate_ : Certificate
-        The guarantee of the fit.
-    n_features_in_, feature_names_in_
-        The number and the names of the columns.
+    certificate_, n_features_in_, feature_names_in_
+        See ``PrivateBounds``.
 
     Notes
     -----
@@ -140,7 +133,7 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, PrivateTransformer):
 
     def inverse_transform(self, X: Any) -> Array:
         """Return the rows that belong to these components, in their original units."""
-        low, high, middle, half = self._domain_of_fit()._box
+        low, high, middle, half = self._domain_of_fit().limits
         unit = as_floats(X, "X") @ self.components_ + self.mean_
         return np.asarray(np.clip(unit * half + middle, low, high))
 

@@ -78,13 +78,8 @@ class PrivatePipeline(PrivateEstimator):
         The shares of the budget, by the name of the step. They are proportional to mu^2, because
         Gaussian releases compose by adding mu^2. The default is 1 for the last step and 0.1 for
         each private step before it.
-    neighbours : {"replace-one", "zero-out"}
-        The neighbouring relation of the guarantee.
-    ledger : Ledger, optional
-        The ledger that records the spend. Without one, each fit has a ledger of its own.
-    noise : NoiseSource, optional
-        The source of noise; by default the entropy of the operating system. With ``SeededNoise``
-        the fit is not private.
+    neighbours, ledger, noise
+        See ``PrivateBounds``.
 
     Attributes
     ----------
@@ -331,7 +326,9 @@ class PrivatePipeline(PrivateEstimator):
 
     def _checked_steps(self) -> Steps:
         steps = checked_steps(type(self).__name__, self.steps, set(self._get_param_names()))
-        asked = (getattr(step, "neighbours", None) for _, step in steps if is_private(step))
+        private = [step for _, step in steps if is_private(step)]
+        models = [getattr(step, "estimator", step) for step in private]  # that of a search
+        asked = (getattr(model, "neighbours", None) for model in models)
         if any(one is not None and not Neighbours.resolve(one).n_is_public for one in asked):
             raise ParameterError(no_add_remove(type(self).__name__))
         return steps

@@ -30,24 +30,15 @@ class PrivateStandardScaler(OneToOneFeatureMixin, PrivateTransformer):
     ----------
     epsilon, delta : float
         The budget of a fit. The certificate claims at most this. delta must be above 0.
-    bounds : (low, high) or Domain
-        A wide public range of the columns. It is required. Values outside are clipped.
-    neighbours : {"replace-one", "zero-out"}
-        The neighbouring relation of the guarantee.
-    ledger : Ledger, optional
-        The ledger that records the spend. Without one, each fit has a ledger of its own.
-    noise : NoiseSource, optional
-        The source of noise; by default the entropy of the operating system. With ``SeededNoise`` the
-        fit is not private.
+    bounds, neighbours, ledger, noise
+        See ``PrivateBounds``.
 
     Attributes
     ----------
     mean_, scale_ : arrays, one number per column
         The centre and scale of each column. A constant column gets a small scale, not 0.
-    certificate_ : Certificate
-        The guarantee of the fit.
-    n_features_in_, feature_names_in_
-        The number and the names of the columns.
+    certificate_, n_features_in_, feature_names_in_
+        See ``PrivateBounds``.
 
     Notes
     -----

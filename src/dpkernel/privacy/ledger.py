@@ -286,7 +286,8 @@ class Ledger(LedgerReader):
                 self._store.mark_drawn(number, part)
                 marked.add(part)
 
-        found = Noise(_MINT, source, plan, self.neighbours, on_draw, self._part)
+        own = self._store.settings().neighbours
+        found = Noise(_MINT, source, plan, own, on_draw, self._part)
         found.number, found.time = number, spend.time
         return found
 
@@ -449,16 +450,17 @@ class Ledger(LedgerReader):
                 )
             )
         relation = None if neighbours is None else Neighbours.resolve(neighbours)
-        if relation is not None and relation is not self.neighbours:
+        own = self._store.settings().neighbours
+        if relation is not None and relation is not own:
             raise LedgerError(
-                f"This ledger protects {self.neighbours.value!r} neighbours, but the spend was"
+                f"This ledger protects {own.value!r} neighbours, but the spend was"
                 f" calibrated for {relation.value!r}. A data set has one relation: calibrate for it,"
                 " or open another ledger. Nothing was spent."
             )
         plan = Plan.of(what, label)
-        if not self.neighbours.n_is_public and any(part.folds > 1 for part in plan.parts):
+        if not own.n_is_public and any(part.folds > 1 for part in plan.parts):
             raise LedgerError(
-                f"Folds of row positions are not disjoint for {self.neighbours.value!r} neighbours:"
+                f"Folds of row positions are not disjoint for {own.value!r} neighbours:"
                 " removing a row moves all later rows into other folds. Nothing was spent."
             )
         text = json.dumps(plan.to_dict(), allow_nan=False)

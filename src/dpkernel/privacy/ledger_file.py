@@ -277,15 +277,16 @@ class FileStore:
         Raises LedgerError if rows that this process has read are gone.
         """
         key = self.path, self.dataset
-        known, last = _KNOWN.get(key, Known()), _LAST.get(key, Known())
-        same = last_links(connection, self.dataset, last) == last.links
+        known = _KNOWN.get(key, Known())
+        same = last_links(connection, self.dataset, known) == known.links
         found = self._read(connection, known if same else None)
-        if not same and found.origin == last.origin:
+        mark = *key, found.origin
+        last = _LAST.get(mark, Known())
+        if last_links(connection, self.dataset, last) != last.links:
             raise LedgerError(self._older())
-        if len(_LAST) >= _MOST_KNOWN:
+        if len(_KNOWN) >= _MOST_KNOWN:
             _KNOWN.clear()
-            _LAST.clear()
-        _KNOWN[key] = _LAST[key] = found
+        _KNOWN[key], _LAST[mark] = found, Known(last=found.last, links=found.links)
         return found
 
     def _older(self) -> str:
@@ -407,8 +408,9 @@ class FileStore:
 
 # what this process has read and checked
 _KNOWN: dict[tuple[Path, str], Known] = {}  # forgotten when the file is opened again
-_LAST: dict[tuple[Path, str], Known] = {}  # what this process has read last
 _MOST_KNOWN = 16  # data sets
+# where each chain ended when this process read it last, by the path, the data set and the first link
+_LAST: dict[tuple[Path, str, str], Known] = {}
 
 
 def _names(connection: sqlite3.Connection) -> list[str]:

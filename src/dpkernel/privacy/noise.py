@@ -155,7 +155,7 @@ class SeededNoise(NoiseSource):
 
 
 class OpenDPNoise(SystemNoise):
-    """Integer noise from OpenDP's exact samplers (``pip install dpkernel[exact]``).
+    """Integer noise from OpenDP's exact samplers (``pip install opendp``).
 
     It is about 200 times slower than the default, which is exact as well. Use it if your rules ask
     for OpenDP. OpenDP has no sampler for selection and for pure l2 noise in the form needed here,
@@ -525,7 +525,7 @@ def _opendp() -> Any:
         import opendp.prelude as prelude
     except ImportError as error:
         raise ParameterError(
-            "OpenDPNoise needs the package 'opendp'. Install it with: pip install 'dpkernel[exact]'"
+            "OpenDPNoise needs the package 'opendp'. Install it with: pip install opendp"
         ) from error
     prelude.enable_features("contrib")
     return prelude

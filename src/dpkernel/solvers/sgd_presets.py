@@ -209,12 +209,8 @@ def holder_theorem_10(
         The exponent and the constant of the Hölder continuity of the gradient.
     radius : float
         The radius of the ball.
-    gamma : float
-        The probability with which the risk bound may fail.
-    steps_constant : float
-        The constant c of the number of steps.
-    as_printed : bool
-        Whether to require the step of Theorem 7.
+    gamma, steps_constant, as_printed
+        See ``holder_theorem_9``.
 
     Notes
     -----
@@ -255,18 +251,14 @@ def holder_theorem_12(
 
     Parameters
     ----------
-    n_rows, dimension : int
-        The numbers n of rows and d of coefficients.
-    epsilon, delta : float
-        The privacy parameters.
+    n_rows, dimension, epsilon, delta
+        See ``holder_theorem_10``.
     alpha : float
         The exponent of the Hölder continuity of the gradient.
     radius : float
         The radius of the ball.
-    gamma : float
-        The probability with which the risk bound may fail.
-    steps_constant : float
-        The constant c of the number of steps.
+    gamma, steps_constant
+        See ``holder_theorem_9``.
     reading : {"proof", "printed"}
         Which step to use.
 

@@ -86,10 +86,8 @@ def count_sketch(n: int, m: int, seed: int) -> Sketch:
 
     Parameters
     ----------
-    n, m : int
-        The shape (n, m) of the matrix.
-    seed : int
-        The public seed.
+    n, m, seed
+        See ``gaussian_sketch``.
     """
     _check_sizes(n, m)
     rng = np.random.default_rng(seed)
@@ -103,10 +101,8 @@ def hadamard_sketch(n: int, m: int, seed: int) -> Sketch:
 
     Parameters
     ----------
-    n, m : int
-        The shape (n, m) of the matrix.
-    seed : int
-        The public seed.
+    n, m, seed
+        See ``gaussian_sketch``.
     """
     _check_sizes(n, m)
     rng = np.random.default_rng(seed)

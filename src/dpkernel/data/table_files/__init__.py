@@ -1,6 +1,7 @@
 """Tables in files: CSV, Parquet, Arrow and NPZ, read block by block under declared bounds."""
 
 from dpkernel.data.table_files.inspection import Inspection, inspect_table
+from dpkernel.data.table_files.loading import LoadedTable, read_table
 from dpkernel.data.table_files.readers import FORMATS, TableFile, is_text_file, open_table
 from dpkernel.data.table_files.schema import ColumnRule, Schema, read_schema
 from dpkernel.data.table_files.spelling import Spelling
@@ -11,6 +12,7 @@ __all__ = [
     "ColumnRule",
     "EncodedTable",
     "Inspection",
+    "LoadedTable",
     "Schema",
     "Spelling",
     "TableFile",
@@ -19,4 +21,5 @@ __all__ = [
     "is_text_file",
     "open_table",
     "read_schema",
+    "read_table",
 ]

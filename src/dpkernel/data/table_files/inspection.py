@@ -6,8 +6,10 @@ place where the data are kept.
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -24,7 +26,8 @@ from dpkernel.data.table_files.schema import (
     Schema,
     other_delimiter,
 )
-from dpkernel.data.table_files.spelling import Cells, Spelling, days, numbers
+from dpkernel.data.table_files.spelling import PLAIN, Cells, Spelling, days, numbers
+from dpkernel.foundations.types import Array
 
 _SAMPLE = 2000  # cells per column that are kept to find out how they could be read
 _SHAPES = 3
@@ -42,9 +45,11 @@ class ColumnCounts:
     clipped: int = 0
     undecoded: int = 0
     sample: list[str] = field(default_factory=list)
+    spelling: Spelling = PLAIN
 
     def add(self, cells: Cells, spelling: Spelling) -> None:
         """Count a block of cells."""
+        self.spelling = spelling
         states = self.rule.read(cells, spelling)[1]
         self.n_rows += len(states)
         self.missing += int(np.count_nonzero(states == MISSING))
@@ -62,40 +67,69 @@ class ColumnCounts:
 
     @property
     def advice(self) -> str | None:
-        """What would make most of the cells readable, or None."""
+        """What would make cells readable, or say that they are missing; None if nothing is known."""
         if 2 * self.undecoded > self.unreadable:
             return "pass --encoding latin-1, or the encoding in which the file was written"
         if isinstance(self.rule.values, Levels):
-            known = {str(level).casefold() for level in self.rule.values.values}
-            if 2 * sum(text.casefold() in known for text in self.sample) > len(self.sample):
-                return (
-                    "spell them as the declared levels (they differ in upper and lower case only), or"
-                    " declare these spellings as levels, too"
-                )
-            return "declare their levels, or a 'missing' level that stands for them"
-        tries = {
-            f"pass {option}": partial(numbers, self.sample, spelling, limits=self.rule.limits)
-            for option, spelling in _SPELLINGS.items()
-        }
-        if self.rule.format is not None:
-            own = self.rule.format if isinstance(self.rule.format, tuple) else (self.rule.format,)
-            for pattern in _DATES.values():
-                listed = ", ".join(f'"{one}"' for one in (*own, pattern))
-                tries[f"state format = [{listed}]"] = partial(days, self.sample, pattern)
-        tries["state limits = true"] = partial(numbers, self.sample, limits=True)
+            return self._advice_on_levels(self.rule.values)
+        steps, rest, spelling = [], self.sample, self.spelling
+        for advice, other, read in self._ways():
+            found = np.isnan(read(rest))
+            if 2 * np.count_nonzero(found) < len(rest):
+                steps, rest, spelling = [advice], _only(rest, found), other
+                break
+        if self.rule.format is None and not self.rule.limits:
+            found = np.isnan(numbers(rest, spelling, limits=True))
+            if not found.all():
+                steps, rest = [*steps, "state limits = true"], _only(rest, found)
+        return _listed([*steps, *_codes_of(rest)])
+
+    def _advice_on_levels(self, levels: Levels) -> str:
+        known = {str(level).casefold() for level in levels.values}
+        if 2 * sum(text.casefold() in known for text in self.sample) > len(self.sample):
+            return (
+                "spell them as the declared levels (they differ in upper and lower case only), or"
+                " declare these spellings as levels, too"
+            )
+        rest = [text for text in self.sample if text.casefold() not in _CODES]
+        more = ["declare their levels, or a 'missing' level that stands for them"] if rest else []
+        return _listed([*_codes_of(self.sample), *more]) or ""
+
+    def _ways(self) -> Iterator[tuple[str, Spelling, Callable[[list[str]], Array]]]:
+        """Yield ways to read the column that are not declared: advice, spelling and reader."""
+        for option, spelling in _SPELLINGS.items():
+            limits = self.rule.limits
+            yield f"pass {option}", spelling, partial(numbers, spelling=spelling, limits=limits)
+        own = self.rule.format if isinstance(self.rule.format, tuple) else (self.rule.format,)
         for how, pattern in _DATES.items():
-            tries[f"state low and high as dates{how}"] = partial(days, self.sample, pattern)
-        for advice, read in tries.items():
-            if 2 * np.count_nonzero(~np.isnan(read())) > len(self.sample):
-                return advice
-        return None
+            listed = ", ".join(f'"{one}"' for one in (*own, pattern))
+            named = f"state low and high as dates{how}"
+            advice = named if self.rule.format is None else f"state format = [{listed}]"
+            yield advice, self.spelling, partial(days, pattern=pattern)
 
 
+def _only(texts: list[str], kept: Array) -> list[str]:
+    return [text for text, keep in zip(texts, kept, strict=True) if keep]
+
+
+def _codes_of(texts: list[str]) -> list[str]:
+    """Return advice on texts that stand for missing values in many files; no others are quoted."""
+    found = dict.fromkeys(text for text in texts if text.casefold() in _CODES)
+    return [f"list {', '.join(map(json.dumps, found))} in 'empty'"] if found else []
+
+
+def _listed(steps: list[str]) -> str | None:
+    return ", and ".join(steps) or None
+
+
+# texts that stand for missing values in many files, in lower case
+_CODES = {"na", "n/a", "#n/a", "n.a.", "k.a.", "null", "none", "nil", "missing", "unknown"}
+_CODES |= {"unbekannt", "inconnu", "fehlt", "-", "--", "---", ".", "..", "?", "*", "/"}
 _SPELLINGS = {
-    "--decimal ,": Spelling(","),
-    "--decimal , --thousands .": Spelling(",", "."),
-    "--decimal , --thousands ' '": Spelling(",", " "),
-    "--thousands ,": Spelling(".", ","),
+    "--decimal ','": Spelling(","),
+    "--decimal ',' --thousands '.'": Spelling(",", "."),
+    "--decimal ',' --thousands ' '": Spelling(",", " "),
+    "--thousands ','": Spelling(".", ","),
     "--thousands ' '": Spelling(".", " "),
 }
 _DATES = {

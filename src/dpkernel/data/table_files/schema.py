@@ -302,6 +302,16 @@ class Schema:
         """The names of the encoded inputs."""
         return [name for rule in self.inputs for name in rule.names]
 
+    @property
+    def names_in(self) -> list[str]:
+        """The names of the inputs in the file."""
+        return [rule.name for rule in self.inputs]
+
+    def of_new_rows(self, header: Sequence[str]) -> Schema:
+        """Return the schema of the inputs alone, for a file in which other columns are ignored."""
+        others = tuple(name for name in header if name not in self.names_in)
+        return Schema(self.inputs, ignore=others, written=self.written)
+
     def domain(self) -> Domain:
         """Return the declared box of the encoded inputs, with their names."""
         columns = [interval for rule in self.inputs for interval in rule.intervals]

@@ -155,6 +155,7 @@ def encode_table(
 def unreadable_message(name: str) -> str:
     """Return what is said of a file that ``strict`` refuses."""
     return (
-        f"A cell of {name} can't be read as bounds.toml declares it, and --strict refuses such a file."
-        " `dpkernel check` shows the data's owner where. Nothing was spent."
+        f"A cell of {name} can't be read as bounds.toml declares it, and --strict (in Python,"
+        " strict=True) refuses such a file. `dpkernel check` shows the data's owner where."
+        " Nothing was spent."
     )

@@ -15,8 +15,10 @@ from contextlib import AbstractContextManager
 
 import numpy as np
 
+from dpkernel.data.domain import Domain, Levels
 from dpkernel.data.passes import Passes
-from dpkernel.data.weights import released_size, weighted_counts
+from dpkernel.data.sources import released_size
+from dpkernel.data.weights import weighted_counts
 from dpkernel.estimators.regressor.inputs import moment_layout, with_correlations
 from dpkernel.foundations.types import Array, IntArray, Neighbours
 from dpkernel.models.features.input_law import CELLS, InputLaw, uniform_law
@@ -134,3 +136,8 @@ def nearest_law(shares: Array) -> Array:
         if math.fsum(found) > 0
         else np.full_like(shares, 1 / len(shares))
     )
+
+
+def column_sizes(domain: Domain) -> list[int]:
+    """Return the number of inputs of each column: one per interval or per level."""
+    return [len(c.values) if isinstance(c, Levels) else 1 for c in domain.columns or ()]

@@ -11,34 +11,34 @@ from typing import Any
 
 import numpy as np
 
-from dpkernel.data.domain import Domain, Interval, Levels, unit_inputs
-from dpkernel.data.sources import Source
-from dpkernel.data.weights import released_size, weight_column
+from dpkernel.data.domain import Domain, Interval, unit_inputs
+from dpkernel.data.sources import Source, released_size
+from dpkernel.data.weights import weight_column
 from dpkernel.estimators.base import FitPlan, Fitted, logger
+from dpkernel.estimators.kernel_model import linear_model
 from dpkernel.estimators.progress import Parts
 from dpkernel.estimators.records import RecordPasses
 from dpkernel.estimators.regressor import inputs, location, scale
 from dpkernel.estimators.regressor.budget_plan import BudgetPlan
 from dpkernel.estimators.regressor.errors import ErrorLaw
 from dpkernel.estimators.regressor.kernel_choice import KernelChoice
-from dpkernel.estimators.regressor.posterior import PosteriorStage
+from dpkernel.estimators.regressor.posterior import AnyStage
 from dpkernel.estimators.regressor.releases import (
     STAGE_LOSS,
     moments_of,
     name_of,
     plan_releases,
-    stage_problem,
+    stage_solver,
 )
 from dpkernel.estimators.regressor.stage import Stage, State, first_state, stage_records
 from dpkernel.foundations.types import JSON, Array, Budget, Neighbours
 from dpkernel.models.features import FeatureMap, WhitenedFeatures
-from dpkernel.models.losses import Huber, Loss
+from dpkernel.models.losses import Huber
 from dpkernel.privacy.certificate import Release
 from dpkernel.privacy.mechanisms import Mechanism, ObjectivePerturbation
 from dpkernel.privacy.noise import Noise
 from dpkernel.privacy.profiles import gaussian_mu
 from dpkernel.privacy.statistics import GramLayout
-from dpkernel.solvers.objective_perturbation import Records, minimise
 
 _FLOAT32_FROM = 10_000
 FIXED_FEATURES = 200  # the number of features of a fixed kernel
@@ -96,9 +96,6 @@ class Sizes:
         return WhitenedFeatures(
             self.n_features, random_state=int(random_state or 0), **auto | given
         )
-
-
-AnyStage = Stage | PosteriorStage
 
 
 class Fitting(FitPlan):
@@ -177,25 +174,26 @@ class Fitting(FitPlan):
         several = bool(self._source.target_shape)
         take = slice(None) if several else 0
         coefficients = np.column_stack([state.coefficients for state in states])
-        intercept = coefficients[0, take]
+        intercept, coef = coefficients[0], coefficients[1:]
         return Fitted(
             {
-                "_domain": self._domain,
-                "feature_map_": features,
+                **linear_model(self._domain, features, coef, intercept, several=several),
                 "budget_plan_": self.plan,
-                "coef_": coefficients[1:, take],
-                "intercept_": intercept if several else float(intercept),
                 "_variances": np.column_stack([state.variances for state in states])[:, take],
                 "_scales": np.array([state.scale for state in states])[take],
             },
-            {
-                "n_rows": self._source.n_rows,
-                "n_columns": self._source.n_columns,
-                "domain": self._domain.to_dict(),
-                "budget_plan": None if self.plan is None else self.plan.to_dict(),
-            },
+            self._public(features),
             _residual_scales(states, self._target) | learned_numbers(self.choice, self._domain),
         )
+
+    def _public(self, features: FeatureMap) -> JSON:
+        return {
+            "n_rows": self._source.n_rows,
+            "n_columns": self._source.n_columns,
+            "domain": self._domain.to_dict(),
+            "feature_map": features.to_dict(),
+            "budget_plan": None if self.plan is None else self.plan.to_dict(),
+        }
 
     def _states(self, noise: Noise) -> tuple[FeatureMap, list[State]]:
         """Draw every release; return the features and the final state of every target."""
@@ -329,17 +327,6 @@ class Fitting(FitPlan):
         return self._parts.part(text, _WEIGHTS.get(kind, 1.0))
 
 
-def stage_solver(
-    n_rows: int, stage: AnyStage, records: Records, mechanism: ObjectivePerturbation, loss: Loss
-) -> Callable[[Array], Array]:
-    """Return the function of b that solves a stage to the tolerance of its mechanism."""
-    largest = mechanism.reach * mechanism.sigma * (1 + 1e-12)
-    problem = stage_problem(n_rows, stage.ridges, largest, mechanism.error, loss=loss)
-    if not problem.tolerance <= mechanism.error:
-        raise AssertionError("a smaller problem must reach the tolerance that was planned")
-    return lambda b: stage.solve(b, lambda part: minimise(records, problem, part))
-
-
 def stage_of(
     state: State, n_rows: float, plan: BudgetPlan, mechanism: ObjectivePerturbation
 ) -> Stage:
@@ -381,11 +368,6 @@ def learned_numbers(choice: KernelChoice | None, domain: Domain) -> JSON:
             ],
         }
     }
-
-
-def column_sizes(domain: Domain) -> list[int]:
-    """Return the number of inputs of each column: one per interval or per level."""
-    return [len(c.values) if isinstance(c, Levels) else 1 for c in domain.columns or ()]
 
 
 # the steps for every block of rows; they are at module level so that Dask workers find them

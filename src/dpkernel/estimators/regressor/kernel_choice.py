@@ -104,7 +104,7 @@ def choose_kernel(
     sample = features.sample[:SAMPLE]
     functions = features.of_standardised(sample)
     total = spread**2
-    first = [replace(c, weight=1.0) for c in features._mixture]
+    first = [replace(c, weight=1.0) for c in features.mixture]
     own, traces = component_matrices(first, sample, functions, None)
     bump = _along_the_mean(features, functions)
     start = np.full(len(first) + 1, PRIOR_SIGNAL * total / (len(first) + 1))
@@ -164,7 +164,7 @@ def mixture_prior(features: LearnedFeatures, functions: Array, smoother: float =
     centred = functions - functions.mean(axis=0)
     values = features.kernel(features.sample[:size], features.sample[:size])
     found = np.einsum("nl,nl->l", centred, values @ centred)
-    prior = np.maximum(found / (size**2 * len(features._mixture)), 1e-30)
+    prior = np.maximum(found / (size**2 * len(features.mixture)), 1e-30)
     tilted = prior**smoother
     return np.asarray(np.maximum(tilted * (prior.sum() / tilted.sum()), 1e-30))
 
@@ -177,7 +177,7 @@ def reweighted_prior(
     ``functions`` are the values of the features on the first points of their sample, and ``spread``
     is the standard deviation of what was fitted.
     """
-    kernels = [replace(c, weight=1.0) for c in features._mixture]
+    kernels = [replace(c, weight=1.0) for c in features.mixture]
     own, _ = component_matrices(kernels, features.sample[: len(functions)], functions, None)
     every, total = np.concatenate([own, _along_the_mean(features, functions)]), spread**2
     start = np.full(len(every), PRIOR_SIGNAL * total / len(every))
@@ -199,7 +199,7 @@ def mean_function(features: LearnedFeatures, points: Array) -> Array:
 def with_bumps(prior: Array, features: LearnedFeatures, functions: Array) -> Array:
     """Return prior variances with a share for the mean function, and the same sum."""
     along = np.einsum("cii->i", _along_the_mean(features, functions))
-    share = 1 / (len(features._mixture) + 1)
+    share = 1 / (len(features.mixture) + 1)
     return np.asarray((1 - share) * prior + share * prior.sum() * along)
 
 
@@ -334,7 +334,7 @@ def gradients(features: LearnedFeatures, coefficients: Array) -> Array:
     radial = np.zeros((len(points), len(landmarks)))  # k' of Gaussian kernels, of x - landmark
     signed = np.zeros_like(radial)  # of Laplace kernels, of the sign of x - landmark
     linear = 0.0
-    for component, values in kernel_matrices(features._mixture, points, landmarks, None):
+    for component, values in kernel_matrices(features.mixture, points, landmarks, None):
         if component.family == "gaussian":
             radial -= values * (component.weight / (component.scale * root) ** 2)
         elif component.family == "laplace":

@@ -22,10 +22,7 @@ import numpy as np
 from dpkernel.estimators.records import RecordPasses
 from dpkernel.estimators.regressor import columns, inputs, location, scale
 from dpkernel.estimators.regressor.errors import ErrorLaw
-from dpkernel.estimators.regressor.fitting import (
-    Fitting,
-    column_sizes,
-)
+from dpkernel.estimators.regressor.fitting import Fitting
 from dpkernel.estimators.regressor.kernel_choice import (
     FIRST_COMPONENTS,
     FIRST_FEATURES,
@@ -198,7 +195,9 @@ class LearnedFitting(Fitting):
         The rotated features have independent coefficients under the posterior law after the first
         fit. The function that is carried over is the first fit, shrunk by the chosen prior.
         """
-        self.choice = choice = choose_kernel(first, released, spread, column_sizes(self._domain))
+        self.choice = choice = choose_kernel(
+            first, released, spread, columns.column_sizes(self._domain)
+        )
         features = self._learned(
             first.law, self._sizes.n_features, choice.components, choice.metric
         )

@@ -7,22 +7,20 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from dpkernel.data.declared import interval_of
 from dpkernel.data.domain import Domain, Interval
 from dpkernel.data.sources import Source, open_source
 from dpkernel.estimators.base import FitPlan, Fitted
-from dpkernel.estimators.feature_choice import is_auto
-from dpkernel.estimators.kernel_model import KernelModel
+from dpkernel.estimators.kernel_model import NumberModel
 from dpkernel.estimators.regressor.budget_plan import MOST_LEARNING_INPUTS, BudgetPlan
 from dpkernel.estimators.regressor.errors import ErrorLaw
 from dpkernel.estimators.regressor.fitting import FIXED_FEATURES, Fitting, Sizes
 from dpkernel.estimators.regressor.learning import LearnedFitting
 from dpkernel.foundations.errors import CertificateError, ParameterError, parameter_message
 from dpkernel.foundations.types import JSON, AddRemove, Array, Budget, Neighbours
-from dpkernel.foundations.validation import Choice, Constraint, Kind, Real, Whole
+from dpkernel.foundations.validation import Choice, Constraint, Kind, Real, Whole, is_auto
 from dpkernel.models.kernels import REGISTRY as KERNELS
 from dpkernel.models.kernels import Kernel, kernel_from_dict
 from dpkernel.privacy.certificate import Certificate
@@ -30,7 +28,7 @@ from dpkernel.privacy.ledger import Ledger
 from dpkernel.privacy.noise import NoiseSource
 
 
-class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
+class PrivateKernelRegressor(NumberModel):
     r"""Private non-linear regression with nothing to tune.
 
     The fit has several steps. A noisy histogram finds where y lies; noisy histograms and moments
@@ -55,9 +53,8 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
         The publicly known range of the columns. It is required. Values outside are clipped. low and
         high are numbers, or one number per column. A dict {name: (low, high)} or a data frame with
         "low" and "high" declares the columns by name.
-    y_bounds : (low, high), or one such pair per target
-        The publicly known range of the target. It is required. Values outside are clipped. For
-        several targets, one pair is used for all of them, or each is scaled to a pair of its own.
+    y_bounds
+        See ``PrivateKernelRidge``.
     kernel : "auto", str or Kernel
         "auto" learns the kernel, or takes the Gaussian kernel where learning is not possible.
     length_scale : "auto", float or sequence of floats
@@ -90,12 +87,8 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
     learned_kernel_ : dict or None
         The share of the variance of y that each kernel of the mixture explains, by the name of the
         kernel.
-    coef_, intercept_ : ndarray or float
-        The coefficients of the features and the constant, in units of the scaled target.
-    feature_map_ : FeatureMap
-        The public map from a row to its features.
-    n_features_in_, feature_names_in_
-        The number and the names of the columns.
+    coef_, intercept_, feature_map_, n_features_in_, feature_names_in_
+        See ``PrivateKernelRidge``.
 
     See Also
     --------
@@ -138,7 +131,7 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
 
     _constraints: ClassVar[dict[str, Constraint | tuple[Constraint, ...]]] = {
         name: rule
-        for name, rule in KernelModel._constraints.items()
+        for name, rule in NumberModel._constraints.items()
         if name not in ("features", "regularisation")
     } | {
         "epsilon": Real(1e-100, 1e10),
@@ -322,7 +315,7 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
         own = plan is not None and header.get("parameters", {}).get("budget_plan") != "auto"
         found = {
             "budget_plan": BudgetPlan(**plan) if own else "auto",
-            "y_bounds": domain.target,
+            **super()._saved_parameters(header, domain),
             "random_state": recipe["random_state"],
         }
         given = header.get("parameters", {})
@@ -356,11 +349,6 @@ class PrivateKernelRegressor(RegressorMixin, MultiOutputMixin, KernelModel):
         model._variances, model._scales = variances, scales if scales.ndim else scales[()]
         model._show_learned()
         return model
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.regressor_tags.poor_score = True
-        return tags
 
 
 def _inside(target: Interval, scores: Array) -> Array:

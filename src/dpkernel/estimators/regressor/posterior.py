@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import ndtr
 
-from dpkernel.estimators.regressor.stage import STAGE_ROW_BOUND, State, water_filling
+from dpkernel.estimators.regressor.stage import STAGE_ROW_BOUND, Stage, State, water_filling
 from dpkernel.foundations.types import Array, IntArray
 from dpkernel.privacy.mechanisms import ObjectivePerturbation
 
@@ -158,6 +158,9 @@ class PosteriorStage:
         coefficients[self.used] += share * found
         variances[self.used] = share**2 * noise + (1 - share) ** 2 * before
         return replace(self.state, coefficients=coefficients, variances=variances)
+
+
+AnyStage = Stage | PosteriorStage
 
 
 def largest_ridge(n_rows: float, least: float, curvature: float) -> float:

@@ -22,6 +22,7 @@ import numpy as np
 from dpkernel.data.domain import Domain, Interval
 from dpkernel.data.sources import Source
 from dpkernel.estimators.base import Fitted
+from dpkernel.estimators.kernel_model import linear_model
 from dpkernel.estimators.records import RecordPasses
 from dpkernel.estimators.regressor import location
 from dpkernel.estimators.regressor.budget_plan import BudgetPlan
@@ -117,22 +118,10 @@ class QuantileFitting(LearnedFitting):
         else:
             features, (centre,) = self._states(noise)
             coefficients = self._around(features, centre, noise)
-        take: Any = 0 if self._single else slice(None)
-        intercept = coefficients[0, take]
+        intercept, coef = coefficients[0], coefficients[1:]
         return Fitted(
-            {
-                "_domain": self._domain,
-                "feature_map_": features,
-                "coef_": coefficients[1:, take],
-                "intercept_": float(intercept) if self._single else intercept,
-            },
-            {
-                "n_rows": self._source.n_rows,
-                "n_columns": self._source.n_columns,
-                "domain": self._domain.to_dict(),
-                "budget_plan": None if self.plan is None else self.plan.to_dict(),
-                "quantiles": list(self._quantiles),
-            },
+            linear_model(self._domain, features, coef, intercept, several=not self._single),
+            {**self._public(features), "quantiles": list(self._quantiles)},
             learned_numbers(self.choice, self._domain),
         )
 

@@ -8,7 +8,7 @@ inside each part, so it does not change the mechanisms.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +18,7 @@ from dpkernel.estimators.regressor import location, scale
 from dpkernel.estimators.regressor.budget_plan import OUTPUT_SHARE, BudgetPlan
 from dpkernel.estimators.regressor.columns import score_layout
 from dpkernel.estimators.regressor.inputs import input_layout
-from dpkernel.estimators.regressor.posterior import largest_ridge
+from dpkernel.estimators.regressor.posterior import AnyStage, largest_ridge
 from dpkernel.estimators.regressor.stage import LARGEST_TARGET, STAGE_ROW_BOUND
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import Array, Budget, Neighbours
@@ -39,7 +39,12 @@ from dpkernel.privacy.sensitivity import (
     loss_gradient,
 )
 from dpkernel.privacy.statistics import GramLayout
-from dpkernel.solvers.objective_perturbation import LARGEST_CONDITION, Problem
+from dpkernel.solvers.objective_perturbation import (
+    LARGEST_CONDITION,
+    Problem,
+    Records,
+    minimise,
+)
 
 LARGEST_LOG = 3.0  # of 1 + x, the cost of the ridge of a stage; a smaller ridge has no use
 _RIDGE = (
@@ -65,6 +70,17 @@ def stage_problem(
     largest = 1.0 if loss.labels else LARGEST_TARGET
     numbers = loss, n_rows, STAGE_ROW_BOUND, ridges, largest, largest_b, BLOCK_ROWS
     return Problem(*numbers, wanted=error / _UNUSED)
+
+
+def stage_solver(
+    n_rows: int, stage: AnyStage, records: Records, mechanism: ObjectivePerturbation, loss: Loss
+) -> Callable[[Array], Array]:
+    """Return the function of b that solves a stage to the tolerance of its mechanism."""
+    largest = mechanism.reach * mechanism.sigma * (1 + 1e-12)
+    problem = stage_problem(n_rows, stage.ridges, largest, mechanism.error, loss=loss)
+    if not problem.tolerance <= mechanism.error:
+        raise AssertionError("a smaller problem must reach the tolerance that was planned")
+    return lambda b: stage.solve(b, lambda part: minimise(records, problem, part))
 
 
 def moments_of(

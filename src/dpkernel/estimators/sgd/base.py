@@ -13,9 +13,9 @@ from dpkernel.data.domain import Domain, Interval, Levels
 from dpkernel.data.people import People, open_slots
 from dpkernel.data.sources import Source
 from dpkernel.estimators.base import FitPlan, Fitted, logger
-from dpkernel.estimators.kernel_model import KernelModel
+from dpkernel.estimators.feature_choice import size_for_records
+from dpkernel.estimators.kernel_model import KernelModel, linear_model, public_sizes
 from dpkernel.estimators.loss_choice import named_loss
-from dpkernel.estimators.objective_model import auto_size
 from dpkernel.estimators.opening import Order
 from dpkernel.estimators.records import ROW_BOUND, RecordRecipe, Targets
 from dpkernel.estimators.sgd.fits import GradientFit, OutputFit, no_random_batches
@@ -130,7 +130,7 @@ class SGDModel(KernelModel):
         problem, n = self._problem(table.target_shape), table.n_rows
         domain = self._resolve_domain(table, problem.target)
         n_inputs = table.n_columns if domain.columns is None else domain.n_unit_columns
-        size = auto_size(n, n_inputs, budget)
+        size = size_for_records(n, n_inputs, budget)
         preset, notes, wanted = None, [], self.features
         theorem = None if self.preset is None else Theorem(self, problem.loss, budget, n)
         if theorem is not None:
@@ -274,17 +274,9 @@ class SGDPlan(FitPlan):
         intercept = np.array([b for _, b in found])
         single, features = self._problem.single, self._recipe.features
         return Fitted(
+            linear_model(self._domain, features, coef, intercept, several=not single),
             {
-                "_domain": self._domain,
-                "feature_map_": features,
-                "coef_": coef[:, 0] if single else coef,
-                "intercept_": float(intercept[0]) if single else intercept,
-            },
-            {
-                "n_rows": self._source.n_rows,
-                "n_columns": self._source.n_columns,
-                "domain": self._domain.to_dict(),
-                "feature_map": features.to_dict(),
+                **public_sizes(self._source, self._domain, features),
                 "loss": self._problem.loss.to_dict(),
                 "scheme": self._fit.scheme(),
                 "preset": None if self._preset is None else self._preset.name,

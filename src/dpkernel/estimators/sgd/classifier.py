@@ -8,13 +8,13 @@ import numpy as np
 from scipy.special import expit, log_expit, softmax
 from sklearn.utils.metaestimators import available_if
 
-from dpkernel.data.domain import Domain, Levels
+from dpkernel.data.domain import Levels
 from dpkernel.data.labels import classes_of
 from dpkernel.data.sources import Source, open_source
 from dpkernel.estimators.classifier import OneAgainstRest
 from dpkernel.estimators.kernel_model import LabelModel
 from dpkernel.estimators.sgd.base import SGDModel, SGDProblem
-from dpkernel.foundations.types import JSON, AddRemove, Array, Neighbours
+from dpkernel.foundations.types import AddRemove, Array, Neighbours
 from dpkernel.foundations.validation import Kind
 from dpkernel.models.losses import Logistic, Loss, SmoothedHinge
 from dpkernel.privacy.ledger import Ledger
@@ -45,9 +45,8 @@ class PrivateSGDClassifier(LabelModel, SGDModel):
         The budget of a fit. The certificate claims at most this. ``delta=0`` uses noise that gives
         pure epsilon, under the assumption of idealised arithmetic; it needs
         ``perturbation="output"``.
-    classes : sequence
-        Every label that can occur. It is required, it is public, and it is never read from the
-        data.
+    classes
+        See ``PrivateKernelClassifier``.
     loss : str or Loss
         "smoothed_hinge" (of width 1), "log_loss", "hinge", "squared_hinge", the kind of any other
         margin loss in ``dpkernel.models.losses``, or such a loss with parameters of your own.
@@ -55,9 +54,7 @@ class PrivateSGDClassifier(LabelModel, SGDModel):
         See ``PrivateSGDRegressor``.
     radius, clip, momentum, average
         See ``PrivateSGDRegressor``.
-    kernel, length_scale, features, n_features
-        See ``PrivateKernelRidge``.
-    bounds, neighbours, ledger, noise, random_state
+    kernel, length_scale, features, n_features, bounds, neighbours, ledger, noise, random_state
         See ``PrivateKernelRidge``.
     accept : tuple of str
         The assumptions that you sign. ``delta=0`` needs ``("idealised-arithmetic",)``.
@@ -66,13 +63,10 @@ class PrivateSGDClassifier(LabelModel, SGDModel):
 
     Attributes
     ----------
-    certificate_ : Certificate
-        The guarantee of the fit. Its ``public["scheme"]`` states the sampling, the number of hits,
-        the sensitivity and sigma.
-    classes_ : ndarray
-        The declared classes, sorted if they can be sorted.
-    coef_, intercept_ : ndarray or float
-        The coefficients of the features and the constant.
+    certificate_
+        See ``PrivateSGDRegressor``.
+    classes_, coef_, intercept_
+        See ``PrivateKernelClassifier``.
     feature_map_ : FeatureMap
         The public map from a row to its features.
     n_iter_ : int
@@ -196,16 +190,3 @@ class PrivateSGDClassifier(LabelModel, SGDModel):
         if scores.ndim == 1:
             return np.column_stack([expit(-scores), expit(scores)])
         return np.asarray(softmax(log_expit(scores), axis=1))
-
-    @classmethod
-    def _saved_parameters(cls, header: JSON, domain: Domain) -> dict[str, Any]:
-        assert isinstance(domain.target, Levels)
-        return {
-            **super()._saved_parameters(header, domain),
-            "classes": list(domain.target.values),
-        }
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.poor_score = True
-        return tags

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import numpy as np
-from sklearn.base import MultiOutputMixin, RegressorMixin
-
 from dpkernel.data.declared import interval_of
-from dpkernel.data.domain import Domain, Interval
 from dpkernel.data.people import RECORDS
 from dpkernel.data.sources import Source, open_source
-from dpkernel.estimators.robust_model import unit_targets
+from dpkernel.estimators.kernel_model import NumberModel
+from dpkernel.estimators.records import unit_targets
 from dpkernel.estimators.sgd.base import SGDModel, SGDProblem
-from dpkernel.foundations.types import JSON, AddRemove, Array, Neighbours
+from dpkernel.foundations.types import AddRemove, Neighbours
 from dpkernel.foundations.validation import Kind
 from dpkernel.models.losses import Huber, Loss
 from dpkernel.privacy.ledger import Ledger
@@ -23,7 +20,7 @@ _SIGNAL = 0.5  # the mean square that we assume for good coefficients, with y in
 _THRESHOLD = 0.2  # of the Huber loss, with y in [-1, 1]
 
 
-class PrivateSGDRegressor(RegressorMixin, MultiOutputMixin, SGDModel):
+class PrivateSGDRegressor(NumberModel, SGDModel):
     r"""Regression by private SGD on a public feature map, modelled on ``SGDRegressor``.
 
     Parameters
@@ -87,10 +84,8 @@ class PrivateSGDRegressor(RegressorMixin, MultiOutputMixin, SGDModel):
     certificate_ : Certificate
         The guarantee of the fit. Its ``public["scheme"]`` states the sampling, the number of hits,
         the sensitivity and sigma.
-    coef_, intercept_ : ndarray or float
-        The coefficients of the features and the constant, in units of the scaled target.
-    feature_map_ : FeatureMap
-        The public map from a row to its features.
+    coef_, intercept_, feature_map_
+        See ``PrivateKernelRidge``.
     n_iter_ : int
         The number of passes over the data. It follows from the parameters and n.
     n_features_in_, feature_names_in_
@@ -208,18 +203,3 @@ class PrivateSGDRegressor(RegressorMixin, MultiOutputMixin, SGDModel):
 
     def _default(self, cls: type[Loss]) -> Loss:
         return Huber(_THRESHOLD) if cls is Huber else cls()
-
-    def predict(self, X: Any) -> Array:
-        """Return predictions inside ``y_bounds``."""
-        scores = np.clip(self._linear(X), -1.0, 1.0)
-        return np.asarray(self._domain.target.from_unit(scores))  # type: ignore[union-attr]
-
-    @classmethod
-    def _saved_parameters(cls, header: JSON, domain: Domain) -> dict[str, Any]:
-        assert isinstance(domain.target, Interval)
-        return {**super()._saved_parameters(header, domain), "y_bounds": domain.target}
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.regressor_tags.poor_score = True
-        return tags

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from inspect import signature
 from typing import Any
 
-from dpkernel.estimators.feature_choice import is_auto
 from dpkernel.estimators.records import ROW_BOUND
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import Budget
+from dpkernel.foundations.validation import is_auto
 from dpkernel.models.features import FeatureMap, FourierFeatures
 from dpkernel.models.kernels import ShiftInvariant, resolve_kernel
 from dpkernel.models.losses import Loss, Squared

@@ -51,9 +51,12 @@ class Loss(ABC):
     def form(self) -> slope.Form:
         """The derivative in the margin or in the residual, as a scalar form for compiled loops."""
 
-    @abstractmethod
     def holder(self, kappa: float) -> tuple[float, float]:
-        """Return the exponent and the constant of the Hölder continuity of the gradient."""
+        """Return the exponent and the constant of the Hölder continuity of the gradient.
+
+        A smooth loss has (1, kappa^2 smoothness).
+        """
+        return 1.0, kappa**2 * self.smoothness
 
     @abstractmethod
     def at_zero(self, c: float) -> float:
@@ -62,6 +65,18 @@ class Loss(ABC):
     @abstractmethod
     def slope_at_zero(self, c: float) -> float:
         """Return the largest slope at the prediction 0 for targets in [-c, c]."""
+
+    @abstractmethod
+    def _value(self, z: Array) -> Array:
+        """Return the loss at a margin u, or at a residual r."""
+
+    @abstractmethod
+    def _slope(self, z: Array) -> Array:
+        """Return the derivative there; it is at most 0 for a margin."""
+
+    @abstractmethod
+    def _bend(self, z: Array) -> Array:
+        """Return the second derivative there."""
 
     def to_dict(self) -> JSON:
         """Return the kind and the parameters as JSON values."""
@@ -88,36 +103,35 @@ def register(cls: type[T]) -> type[T]:
 
 @dataclass(frozen=True)
 class MarginLoss(Loss):
-    """A loss of the margin u = y s, y = +-1."""
+    """A loss of the margin u = y s, y = +-1.
+
+    A record may also have both labels in parts. Then y in [-1, 1] is the share of +1 less that of -1,
+    and the loss is the mean of both. Its slope and its curvature lie between those of the two, so all
+    bounds hold, and it is convex in s.
+    """
 
     labels: ClassVar[bool] = True
-
-    @abstractmethod
-    def _value(self, u: Array) -> Array:
-        """Return the loss at a margin."""
-
-    @abstractmethod
-    def _slope(self, u: Array) -> Array:
-        """Return the derivative in u, at most 0."""
-
-    @abstractmethod
-    def _bend(self, u: Array) -> Array:
-        """Return the second derivative in u."""
 
     def value(self, y: Array, s: Array) -> Array:
         """Return the loss of each prediction."""
         with np.errstate(over="ignore"):  # a warning would reveal something about the data
-            return self._value(y * s)
+            if _whole(y):
+                return self._value(y * s)
+            return (1 + y) / 2 * self._value(s) + (1 - y) / 2 * self._value(-s)
 
     def derivative(self, y: Array, s: Array) -> Array:
         """Return a subgradient in s."""
         with np.errstate(over="ignore"):
-            return y * self._slope(y * s)
+            if _whole(y):
+                return y * self._slope(y * s)
+            return (1 + y) / 2 * self._slope(s) - (1 - y) / 2 * self._slope(-s)
 
     def curvature(self, y: Array, s: Array) -> Array:
         """Return a generalised second derivative in s."""
         with np.errstate(over="ignore"):
-            return self._bend(y * s)
+            if _whole(y):
+                return self._bend(y * s)
+            return (1 + y) / 2 * self._bend(s) + (1 - y) / 2 * self._bend(-s)
 
     def at_zero(self, c: float = 1.0) -> float:
         """Return the loss at margin 0."""
@@ -128,23 +142,16 @@ class MarginLoss(Loss):
         return float(-self._slope(np.zeros(1))[0])
 
 
+def _whole(y: Array) -> bool:
+    """Whether no record has both labels in parts; only the time depends on it, not the result."""
+    return bool(np.all(np.abs(y) == 1))
+
+
 @dataclass(frozen=True)
 class ResidualLoss(Loss):
     """A loss of the residual r = y - s."""
 
     labels: ClassVar[bool] = False
-
-    @abstractmethod
-    def _value(self, r: Array) -> Array:
-        """Return the loss at a residual."""
-
-    @abstractmethod
-    def _slope(self, r: Array) -> Array:
-        """Return the derivative in r."""
-
-    @abstractmethod
-    def _bend(self, r: Array) -> Array:
-        """Return the second derivative in r."""
 
     def value(self, y: Array, s: Array) -> Array:
         """Return the loss of each prediction."""

@@ -31,25 +31,9 @@ class Logistic(MarginLoss):
     """
 
     kind: ClassVar[str] = "logistic"
-
-    @property
-    def lipschitz(self) -> float:
-        """The slope as u tends to -infinity: 1."""
-        return 1.0
-
-    @property
-    def smoothness(self) -> float:
-        """The curvature at 0: 1/4."""
-        return 0.25
-
-    @property
-    def form(self) -> slope.Form:
-        """The slope as a scalar form."""
-        return slope.LOGISTIC, 0.0, 0.0, 0.0, 0.0
-
-    def holder(self, kappa: float) -> tuple[float, float]:
-        """Return (1, kappa^2 / 4)."""
-        return 1.0, kappa**2 / 4
+    lipschitz: ClassVar[float] = 1.0  # the slope as u tends to -infinity
+    smoothness: ClassVar[float] = 0.25  # the curvature at 0
+    form: ClassVar[slope.Form] = (slope.LOGISTIC, 0.0, 0.0, 0.0, 0.0)
 
     def _value(self, u: Array) -> Array:
         return np.logaddexp(0.0, -u)
@@ -84,15 +68,11 @@ class SmoothedHinge(MarginLoss):
     """
 
     kind: ClassVar[str] = "smoothed_hinge"
+    lipschitz: ClassVar[float] = 1.0
     width: float = 0.5
 
     def __post_init__(self) -> None:
         self._require("width", TINY, 1.0 + 2**-40)
-
-    @property
-    def lipschitz(self) -> float:
-        """The largest slope, 1 as for the hinge loss."""
-        return 1.0
 
     @property
     def smoothness(self) -> float:
@@ -145,15 +125,11 @@ class HuberisedHinge(MarginLoss):
     """
 
     kind: ClassVar[str] = "huberised_hinge"
+    lipschitz: ClassVar[float] = 1.0
     half: float = 0.5
 
     def __post_init__(self) -> None:
         self._require("half", TINY, 1e6)
-
-    @property
-    def lipschitz(self) -> float:
-        """The largest slope, 1 as for the hinge loss."""
-        return 1.0
 
     @property
     def smoothness(self) -> float:
@@ -164,10 +140,6 @@ class HuberisedHinge(MarginLoss):
     def form(self) -> slope.Form:
         """The slope as a scalar form."""
         return slope.RAMP, 1.0 + self.half, 0.5 / self.half, -1.0, 0.0
-
-    def holder(self, kappa: float) -> tuple[float, float]:
-        """Return (1, kappa^2 / (2 half))."""
-        return 1.0, kappa**2 * self.smoothness
 
     def _value(self, u: Array) -> Array:
         short = np.maximum(1.0 + self.half - u, 0.0)
@@ -205,6 +177,7 @@ class SquaredHinge(MarginLoss):
     """
 
     kind: ClassVar[str] = "squared_hinge"
+    smoothness: ClassVar[float] = 1.0
     reach: float = 1.0
 
     def __post_init__(self) -> None:
@@ -216,18 +189,9 @@ class SquaredHinge(MarginLoss):
         return 1.0 + self.reach
 
     @property
-    def smoothness(self) -> float:
-        """1."""
-        return 1.0
-
-    @property
     def form(self) -> slope.Form:
         """The slope as a scalar form."""
         return slope.RAMP, 1.0, 1.0, -self.lipschitz, 0.0
-
-    def holder(self, kappa: float) -> tuple[float, float]:
-        """Return (1, kappa^2)."""
-        return 1.0, kappa**2
 
     def _value(self, u: Array) -> Array:
         short = np.maximum(1.0 - u, 0.0)
@@ -258,21 +222,9 @@ class Hinge(MarginLoss):
     """
 
     kind: ClassVar[str] = "hinge"
-
-    @property
-    def lipschitz(self) -> float:
-        """1."""
-        return 1.0
-
-    @property
-    def smoothness(self) -> float:
-        """Infinite, because the slope jumps."""
-        return math.inf
-
-    @property
-    def form(self) -> slope.Form:
-        """The slope as a scalar form."""
-        return slope.STEP, 1.0, 0.0, -1.0, 0.0
+    lipschitz: ClassVar[float] = 1.0
+    smoothness: ClassVar[float] = math.inf  # the slope jumps
+    form: ClassVar[slope.Form] = (slope.STEP, 1.0, 0.0, -1.0, 0.0)
 
     def holder(self, kappa: float) -> tuple[float, float]:
         """Return (0, kappa)."""

@@ -30,25 +30,9 @@ class Squared(ResidualLoss):
     """
 
     kind: ClassVar[str] = "squared"
-
-    @property
-    def lipschitz(self) -> float:
-        """Infinite, because the slope is unbounded."""
-        return math.inf
-
-    @property
-    def smoothness(self) -> float:
-        """1."""
-        return 1.0
-
-    @property
-    def form(self) -> slope.Form:
-        """The slope as a scalar form."""
-        return slope.RAMP, 0.0, 1.0, -math.inf, math.inf
-
-    def holder(self, kappa: float) -> tuple[float, float]:
-        """Return (1, kappa^2)."""
-        return 1.0, kappa**2
+    lipschitz: ClassVar[float] = math.inf
+    smoothness: ClassVar[float] = 1.0
+    form: ClassVar[slope.Form] = (slope.RAMP, 0.0, 1.0, -math.inf, math.inf)
 
     def _value(self, r: Array) -> Array:
         return r * r / 2
@@ -82,6 +66,7 @@ class Huber(ResidualLoss):
     """
 
     kind: ClassVar[str] = "huber"
+    smoothness: ClassVar[float] = 1.0
     threshold: float = 1.0
 
     def __post_init__(self) -> None:
@@ -93,18 +78,9 @@ class Huber(ResidualLoss):
         return self.threshold
 
     @property
-    def smoothness(self) -> float:
-        """1."""
-        return 1.0
-
-    @property
     def form(self) -> slope.Form:
         """The slope as a scalar form."""
         return slope.RAMP, 0.0, 1.0, -self.threshold, self.threshold
-
-    def holder(self, kappa: float) -> tuple[float, float]:
-        """Return (1, kappa^2)."""
-        return 1.0, kappa**2
 
     def _value(self, r: Array) -> Array:
         inner = np.minimum(np.abs(r), self.threshold)
@@ -136,6 +112,7 @@ class Pinball(ResidualLoss):
     """
 
     kind: ClassVar[str] = "pinball"
+    smoothness: ClassVar[float] = math.inf  # the slope jumps
     quantile: float = 0.5
 
     def __post_init__(self) -> None:
@@ -145,11 +122,6 @@ class Pinball(ResidualLoss):
     def lipschitz(self) -> float:
         """The slope of the steeper side."""
         return max(self.quantile, 1 - self.quantile)
-
-    @property
-    def smoothness(self) -> float:
-        """Infinite, because the slope jumps."""
-        return math.inf
 
     @property
     def form(self) -> slope.Form:
@@ -262,20 +234,12 @@ class Absolute(ResidualLoss):
     """
 
     kind: ClassVar[str] = "absolute"
+    lipschitz: ClassVar[float] = 1.0
+    smoothness: ClassVar[float] = math.inf  # the slope jumps
     tube: float = 0.0
 
     def __post_init__(self) -> None:
         self._require("tube", 0.0, 1e300, closed=True)
-
-    @property
-    def lipschitz(self) -> float:
-        """1."""
-        return 1.0
-
-    @property
-    def smoothness(self) -> float:
-        """Infinite, because the slope jumps."""
-        return math.inf
 
     @property
     def form(self) -> slope.Form:
@@ -320,17 +284,13 @@ class SmoothedInsensitive(ResidualLoss):
     """
 
     kind: ClassVar[str] = "smoothed_insensitive"
+    lipschitz: ClassVar[float] = 1.0
     tube: float = 0.1
     width: float = 0.1
 
     def __post_init__(self) -> None:
         self._require("tube", 0.0, 1e300, closed=True)
         self._require("width", TINY, 1e300)
-
-    @property
-    def lipschitz(self) -> float:
-        """1."""
-        return 1.0
 
     @property
     def smoothness(self) -> float:

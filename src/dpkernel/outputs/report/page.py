@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from dpkernel.foundations.archive import require_folder
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.outputs.cells import cell_lines, imputed_lines
 from dpkernel.outputs.report.budget import budget_history
@@ -153,6 +154,7 @@ def write_report(
         "html", tag("head", head), "\n", tag("body", tag("main", body), glossary()), lang="en"
     )
     path = Path(path)
+    require_folder(path)
     draft = path.with_name(path.name + ".part")
     draft.write_text(f"<!doctype html>\n{page}\n", encoding="utf-8")
     draft.replace(path)

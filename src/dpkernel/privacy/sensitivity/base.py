@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Self
 
 from dpkernel.foundations.errors import CertificateError, ParameterError, parameter_message
 from dpkernel.foundations.types import JSON, Neighbours
@@ -59,6 +60,14 @@ class Sensitivity:
     neighbours: Neighbours
     parameters: tuple[tuple[str, float], ...]
     norm: str = "l2"
+
+    @classmethod
+    def of(
+        cls, formula: str, neighbours: Neighbours, norm: str = "l2", /, **parameters: float
+    ) -> Self:
+        """Return the sensitivity by a formula with these parameters."""
+        values = tuple((name, float(value)) for name, value in parameters.items())
+        return cls(formula, neighbours, values, norm)
 
     def __post_init__(self) -> None:
         value = self.value  # raises if the formula is unknown or its parameters are bad

@@ -88,12 +88,8 @@ def erm_bounded(
         The neighbouring relation.
     bound : float
         The largest value of the loss.
-    strength : float
-        The strong convexity of the regulariser.
-    problems : int
-        The number of minimisers on the same records that are released as one vector.
-    tolerance : float
-        A bound on the gradient at the computed minimiser, for every data set.
+    strength, problems, tolerance
+        See ``erm_lipschitz``.
     """
     return _erm("erm-bounded", neighbours, {"bound": bound}, strength, problems, tolerance)
 
@@ -122,14 +118,10 @@ def erm_ridge(
         The neighbouring relation.
     row, target : float
         Bounds on the norm of a row and on the absolute value of a target.
-    strength : float
-        The strong convexity of the regulariser.
     n_rows : int
         The number of rows.
-    problems : int
-        The number of minimisers on the same records that are released as one vector.
-    tolerance : float
-        A bound on the gradient at the computed minimiser, for every data set.
+    strength, problems, tolerance
+        See ``erm_lipschitz``.
     """
     values = {"row": row, "target": target, "n_rows": n_rows}
     return _erm("erm-ridge", neighbours, values, strength, problems, tolerance)
@@ -150,8 +142,8 @@ def erm_prediction(minimiser: Sensitivity, *, reach: float, norm: str = "l1") ->
     norm : str
         The norm of the result.
     """
-    values = {**dict(minimiser.parameters), "reach": float(reach)}
-    return Sensitivity("erm-prediction", minimiser.neighbours, tuple(values.items()), norm)
+    values = {**dict(minimiser.parameters), "reach": reach}
+    return Sensitivity.of("erm-prediction", minimiser.neighbours, norm, **values)
 
 
 def _erm(
@@ -163,8 +155,7 @@ def _erm(
     tolerance: float,
 ) -> Sensitivity:
     rest = {"strength": strength, "problems": problems, "tolerance": tolerance}
-    parameters = tuple((key, float(value)) for key, value in {**values, **rest}.items())
-    return Sensitivity(name, neighbours, parameters)
+    return Sensitivity.of(name, neighbours, **values, **rest)
 
 
 @lru_cache(maxsize=256)

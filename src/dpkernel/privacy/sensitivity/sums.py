@@ -33,7 +33,7 @@ def declared(
         raise ParameterError(
             parameter_message("declared", "value", "a float in the range (0, inf)", value)
         )
-    return Sensitivity("declared", neighbours, (("value", float(value)),), norm)
+    return Sensitivity.of("declared", neighbours, norm, value=value)
 
 
 def augmented_gram(
@@ -68,9 +68,8 @@ def augmented_gram(
     ||v v^T - v' v'^T||_F^2 = ||v||^4 + ||v'||^4 - 2 <v, v'>^2 <= 2 N^4. This is attained if v and
     v' can be orthogonal. For a blanked, added or removed record only one term remains.
     """
-    values = {"row": row, "target": target, "targets": targets, "constant": constant}
-    parameters = tuple((name, float(value)) for name, value in values.items())
-    return Sensitivity("augmented-gram", neighbours, parameters)
+    size = {"row": row, "target": target, "targets": targets, "constant": constant}
+    return Sensitivity.of("augmented-gram", neighbours, **size)
 
 
 def loss_gradient(neighbours: Neighbours, *, slope: float, row: float) -> Sensitivity:
@@ -88,8 +87,7 @@ def loss_gradient(neighbours: Neighbours, *, slope: float, row: float) -> Sensit
     row : float
         A bound on the norm of a row h_i.
     """
-    parameters = (("slope", float(slope)), ("row", float(row)))
-    return Sensitivity("loss-gradient", neighbours, parameters)
+    return Sensitivity.of("loss-gradient", neighbours, slope=slope, row=row)
 
 
 def record_norm(
@@ -107,20 +105,11 @@ def record_norm(
 
     Parameters
     ----------
-    neighbours : Neighbours
-        The neighbouring relation.
-    row : float
-        A bound on the norm of the features of a record.
-    target : float
-        A bound on the absolute value of each target.
-    targets : int
-        The number of targets.
-    constant : float
-        The value of the constant coordinate.
+    neighbours, row, target, targets, constant
+        See ``augmented_gram``.
     """
-    values = {"row": row, "target": target, "targets": targets, "constant": constant}
-    parameters = tuple((name, float(value)) for name, value in values.items())
-    return Sensitivity("record-norm", neighbours, parameters)
+    size = {"row": row, "target": target, "targets": targets, "constant": constant}
+    return Sensitivity.of("record-norm", neighbours, **size)
 
 
 def histogram(neighbours: Neighbours) -> Sensitivity:
@@ -141,7 +130,7 @@ def histogram(neighbours: Neighbours) -> Sensitivity:
     >>> round(sensitivity.histogram(Neighbours.REPLACE_ONE).value, 4)
     1.4142
     """
-    return Sensitivity("histogram", neighbours, ())
+    return Sensitivity.of("histogram", neighbours)
 
 
 def column_histograms(neighbours: Neighbours, *, columns: int) -> Sensitivity:
@@ -158,7 +147,7 @@ def column_histograms(neighbours: Neighbours, *, columns: int) -> Sensitivity:
     columns : int
         The number of columns.
     """
-    return Sensitivity("column-histograms", neighbours, (("columns", float(columns)),))
+    return Sensitivity.of("column-histograms", neighbours, columns=columns)
 
 
 def column_moments(neighbours: Neighbours, *, columns: int, bound: int) -> Sensitivity:
@@ -184,8 +173,7 @@ def column_moments(neighbours: Neighbours, *, columns: int, bound: int) -> Sensi
     so two pairs are at most 2 bound apart: the squares cost nothing in addition to the values. The
     norm of one pair is at most 5/4 bound. Rounding adds at most 1 to either number.
     """
-    parameters = (("columns", float(columns)), ("bound", float(bound)))
-    return Sensitivity("column-moments", neighbours, parameters)
+    return Sensitivity.of("column-moments", neighbours, columns=columns, bound=bound)
 
 
 def bounded_sum(neighbours: Neighbours, *, bound: float, norm: str = "l2") -> Sensitivity:
@@ -210,7 +198,7 @@ def bounded_sum(neighbours: Neighbours, *, bound: float, norm: str = "l2") -> Se
     >>> sensitivity.bounded_sum(Neighbours.REPLACE_ONE, bound=1.0).value
     2.0
     """
-    return Sensitivity("bounded-sum", neighbours, (("bound", float(bound)),), norm)
+    return Sensitivity.of("bounded-sum", neighbours, norm, bound=bound)
 
 
 def unit_gram(
@@ -227,16 +215,8 @@ def unit_gram(
 
     Parameters
     ----------
-    neighbours : Neighbours
-        The neighbouring relation.
-    row : float
-        A bound on the norm of the features of a record.
-    target : float
-        A bound on the absolute value of each target.
-    targets : int
-        The number of targets.
-    constant : float
-        The value of the constant coordinate.
+    neighbours, row, target, targets, constant
+        See ``augmented_gram``.
 
     Notes
     -----
@@ -244,8 +224,8 @@ def unit_gram(
     rows it has. ||A - A'||_F is convex in (A, A'), so over two hulls it is largest at single
     records.
     """
-    single = augmented_gram(neighbours, row=row, target=target, targets=targets, constant=constant)
-    return Sensitivity("unit-gram", neighbours, single.parameters)
+    size = {"row": row, "target": target, "targets": targets, "constant": constant}
+    return Sensitivity.of("unit-gram", neighbours, **size)
 
 
 def unit_shares(neighbours: Neighbours, *, columns: int, parts: int) -> Sensitivity:
@@ -268,8 +248,7 @@ def unit_shares(neighbours: Neighbours, *, columns: int, parts: int) -> Sensitiv
     Such counts have norm at most ``parts``, and two of them have a product of at least 0. So the
     squared distance is at most 2 parts^2 per column, and the squared norm is at most parts^2.
     """
-    parameters = (("columns", float(columns)), ("parts", float(parts)))
-    return Sensitivity("unit-shares", neighbours, parameters)
+    return Sensitivity.of("unit-shares", neighbours, columns=columns, parts=parts)
 
 
 @formula("declared", "l2", "l1", "score")

@@ -43,16 +43,6 @@ NOT_SUPPORTED = (
 # --- order and loop -------------------------------------------------------------------------
 
 
-def uniform_indices(source: NoiseSource, n_rows: int, count: int) -> IntArray:
-    """Return ``count`` independent indices, each exactly uniform on 0 .. n_rows - 1."""
-    whole = 2**64 // n_rows * n_rows  # larger words would favour small indices
-    kept: list[Any] = []
-    while sum(map(len, kept)) < count:
-        words = source.words(count)
-        kept.append(words if whole == 2**64 else words[words < np.uint64(whole)])
-    return np.asarray((np.concatenate(kept)[:count] % np.uint64(n_rows)).astype(np.int64))
-
-
 def sgd(
     rows: Array,
     targets: Array,
@@ -278,7 +268,21 @@ class PublishedSGD(PrivateEstimator):
 
     def _order(self, noise: Noise, n_rows: int, n_steps: int) -> IntArray:
         """Return the order of this run, drawn afresh from the noise that was paid for."""
-        return uniform_indices(noise.claim(FREE, ORDER), n_rows, n_steps)
+        return noise.claim(FREE, ORDER).uniform_indices(n_rows, n_steps)
+
+    def _perturb_output(
+        self, run: OutputSGD, noise_scale: float, label: str, Z: Array, y: Array
+    ) -> tuple[list[Release], Noise, bool]:
+        """Set ``coef_`` to the output of the run with this noise, on an order drawn afresh.
+
+        The last value that is returned says whether the profile supports the claim.
+        """
+        mechanism = output_mechanism(run, noise_scale)
+        releases, budget = [Release(label, mechanism)], Budget(self.epsilon, self.delta)
+        noise = self._spend(releases, budget)
+        order = self._order(noise, run.n_rows, run.n_steps)
+        self.coef_ = mechanism.release(output_of(run, Z, y, order), noise)
+        return releases, noise, mechanism.profile().supports(budget)
 
     def _certify(
         self,

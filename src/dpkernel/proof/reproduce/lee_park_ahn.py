@@ -47,6 +47,7 @@ from dpkernel.proof.reproduce.store import Cell, CellFiles
 
 WIDTHS = tuple(2.0**k for k in (4, 4.5, 5, 5.5, 6))
 ONE_CHOICE, EACH_TIME = "one choice for all repetitions", "best choice in each repetition"
+DOTS = "dotted: best choice in each repetition"
 
 _COLOURS = {
     PRINTED_1: "tab:orange",  # the paper's colours
@@ -196,7 +197,8 @@ def plot_epsilon(axes: Any, rows: Sequence[Row], title: str) -> None:
         axes.errorbar(x, y, yerr=spread, color=colour, marker="o", ms=3, label=method)
         if method in (PRINTED_1, PRINTED_3):
             dots = [row["test_error"] for row in mine if row["reading"] == EACH_TIME]
-            axes.plot(x, dots, color=colour, ls=":", lw=1)
+            name = DOTS if method == PRINTED_1 else None
+            axes.plot(x, dots, color=colour, ls=":", lw=1, label=name)
     _logarithmic(axes, "epsilon", title)
 
 
@@ -220,7 +222,8 @@ def plot_budgets(axes: Any, rows: Sequence[Row], title: str) -> None:
         x, y = [row["n_features"] for row in mine], [row["test_error"] for row in mine]
         colour, best = f"C{k}", int(np.argmin(y))
         axes.plot(x, y, color=colour, marker="o", ms=3, label=f"epsilon = {epsilon:.3g}")
-        axes.plot(x[best], y[best], "o", mfc="none", ms=10, color=colour)
+        ring = "ring: the best M" if k == 0 else None
+        axes.plot(x[best], y[best], "o", mfc="none", ms=10, color=colour, label=ring)
     _logarithmic(axes, "projection dimension M", title)
 
 

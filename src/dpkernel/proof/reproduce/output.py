@@ -66,7 +66,7 @@ def save_figure(figure: Any, path: Path, claim: Claim | None = None) -> Path:
     """Write a PNG, with the paper's claim, what came out and why above the panels."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if claim is not None:
-        letters = max(int(figure.get_size_inches()[0] * 15), 60)  # that fit the width of the figure
+        letters = max(int(figure.get_size_inches()[0] * 16), 60)  # that fit the width of the figure
         lines = [part for line in claim.lines() for part in textwrap.wrap(line, letters)]
         width, height = figure.get_size_inches()
         figure.set_size_inches(width, height + 0.17 * len(lines))

@@ -86,6 +86,14 @@ from dpkernel.proof.papers.lee_park_ahn_2025.rates import (
     theorem_64,
     theorem_65,
 )
+from dpkernel.proof.papers.lee_park_ahn_2025.spectra import (
+    appendix_d_dimension,
+    appendix_d_eigenvalue,
+    appendix_g,
+    lemma_32,
+    lemma_50,
+    lemma_78,
+)
 from dpkernel.proof.papers.lee_park_ahn_2025.sufficient_statistics import (
     PublishedAlgorithm1,
     PublishedAlgorithm3,
@@ -113,6 +121,9 @@ __all__ = [
     "algorithm_4_noise",
     "algorithm_5_delta",
     "algorithm_5_noise",
+    "appendix_d_dimension",
+    "appendix_d_eigenvalue",
+    "appendix_g",
     "canonical_estimator",
     "clipped_mean_noise",
     "exact_minimiser_profile",
@@ -121,8 +132,11 @@ __all__ = [
     "lemma_13",
     "lemma_14",
     "lemma_14_error",
+    "lemma_32",
+    "lemma_50",
     "lemma_66",
     "lemma_77",
+    "lemma_78",
     "published_minimum_lambda",
     "published_objective_noise",
     "ridge_path",

@@ -10,12 +10,8 @@ from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.metrics import accuracy_score, r2_score
-from sklearn.utils import ClassifierTags, RegressorTags
 
 from dpkernel.data.blocks import dense_rows
-from dpkernel.data.domain import Level, Levels
-from dpkernel.data.labels import label_codes
 from dpkernel.data.sources import training_data
 from dpkernel.estimators.base import PrivateEstimator
 from dpkernel.foundations.errors import LedgerError, ParameterError, parameter_message
@@ -28,6 +24,7 @@ from dpkernel.privacy.certificate import Certificate, Release
 from dpkernel.privacy.ledger import Ledger
 from dpkernel.privacy.noise import Noise, NoiseSource, Plan
 from dpkernel.privacy.profiles import ApproximateProfile, PrivacyProfile
+from dpkernel.proof.papers.classes import WithClasses
 
 PAPER = "Lee, Park & Ahn (2025)"
 NOTHING_PROVED = ApproximateProfile(0.0, 1.0)  # delta = 1 at every epsilon
@@ -168,18 +165,10 @@ class Published(PublishedModel):
         return super()._certify(releases, noise, chosen | dict(public))
 
 
-class WithLoss(PublishedModel):
+class WithLoss(WithClasses, PublishedModel):
     """Algorithms 2, 4 and 5: any convex loss with bounded slope and curvature."""
 
-    loss: str | Loss
-    classes: Sequence[Level]
-
-    def _check_parameters(self) -> tuple[Budget, Neighbours]:
-        found = super()._check_parameters()
-        self._check_classes(self._resolve_loss())
-        return found
-
-    def _resolve_loss(self) -> Loss:
+    def _loss(self) -> Loss:
         """Return the loss, which must have a bounded slope and a bounded curvature."""
         loss = self.loss
         if isinstance(loss, str) and loss in _NAMED:
@@ -196,63 +185,15 @@ class WithLoss(PublishedModel):
             )
         return loss
 
-    def _check_classes(self, loss: Loss) -> None:
-        listed = isinstance(self.classes, (tuple, list, np.ndarray))
-        found = self._labels if listed else ()
-        texts = all(isinstance(v, str) for v in found)
-        numbers = all(isinstance(v, bool) or Real().holds(v) for v in found)
-        fine = (texts or numbers) and len(found) == 2 and found[0] != found[1]
-        if loss.labels and not fine:
-            raise ParameterError(
-                parameter_message(
-                    type(self).__name__,
-                    "classes",
-                    "a pair (negative, positive) of two different texts or two different numbers",
-                    type(self.classes).__name__,
-                    "Declare both, because labels are not read from the data.",
-                )
-            )
-
-    @property
-    def _labels(self) -> tuple[Level, ...]:
-        """The declared classes as plain values."""
-        return tuple(v.item() if isinstance(v, np.generic) else v for v in self.classes)
-
     def _rows_to_train(self, X: Any, y: Any, **options: Any) -> tuple[Array, Array]:
-        if self._resolve_loss().labels:
-            options["encode"] = lambda found: 2 * label_codes(found, Levels(self._labels)) - 1
-        return super()._rows_to_train(X, y, **options)
+        return super()._rows_to_train(X, y, encode=self._encoding(), **options)
 
-    def _set_classes(self, loss: Loss) -> dict[str, Any]:
-        """Set ``classes_`` if the loss classifies, and return what a certificate says about them."""
-        if not loss.labels:
-            return {}
-        self.classes_ = np.array(self._labels)
-        return {"classes": list(self._labels)}
-
-    def _predictions(self, scores: Array) -> Array:
-        if not self._resolve_loss().labels:
-            return scores
-        return np.asarray(self.classes_[(scores >= 0).astype(np.int64)])
-
-
-class Predictor(WithLoss):
-    """Algorithms 4 and 5, which can predict at new points."""
-
-    def score(self, X: Any, y: Any) -> float:
-        """Return the accuracy for a loss that classifies, or R^2 for one that regresses."""
-        measure = accuracy_score if self._resolve_loss().labels else r2_score
-        return float(measure(y, self.predict(X)))
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.required = True
-        if self._resolve_loss().labels:
-            tags.estimator_type = "classifier"
-            tags.classifier_tags = ClassifierTags(multi_class=False)
-        else:
-            tags.estimator_type, tags.regressor_tags = "regressor", RegressorTags()
-        return tags
+    def _certify(
+        self, releases: Sequence[Release], noise: Noise, public: Mapping[str, Any]
+    ) -> Certificate:
+        self._set_classes()
+        declared = {"classes": self._labels} if self._loss().labels else {}
+        return super()._certify(releases, noise, {**public, **declared})
 
 
 def _on_box(kernel: Kernel, largest: float, X: Array, Y: Array | None = None) -> Array:

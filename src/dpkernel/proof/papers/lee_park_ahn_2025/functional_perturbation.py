@@ -25,14 +25,15 @@ from dpkernel.privacy.mechanisms import IDEALISED, FunctionalGaussian, NoisyFunc
 from dpkernel.privacy.noise import NoiseSource
 from dpkernel.privacy.profiles import PrivacyProfile
 from dpkernel.privacy.sensitivity import erm_lipschitz
-from dpkernel.proof.papers.lee_park_ahn_2025.common import NOTHING_PROVED, Objections, Predictor
+from dpkernel.proof.papers.classes import ClassPredictor
+from dpkernel.proof.papers.lee_park_ahn_2025.common import NOTHING_PROVED, Objections, WithLoss
 from dpkernel.proof.papers.lee_park_ahn_2025.constants import algorithm_5_noise
 from dpkernel.proof.papers.lee_park_ahn_2025.objective_perturbation import minimise_perturbed
 
 _MOST_ROWS = 5000
 
 
-class PublishedAlgorithm5(Predictor):
+class PublishedAlgorithm5(ClassPredictor, WithLoss):
     r"""Algorithm 5 as printed: functional perturbation in the kernel's space.
 
     f~ is evaluated at points. Every value is drawn given all earlier ones, so that all of them are
@@ -87,7 +88,7 @@ class PublishedAlgorithm5(Predictor):
     (True, False)
     """
 
-    _constraints: ClassVar = {**Predictor._constraints, "most_answers": Whole(1, 10_000)}
+    _constraints: ClassVar = {**WithLoss._constraints, "most_answers": Whole(1, 10_000)}
     _place: ClassVar[str] = "Algorithm 5"
     _no_ceiling = "its noise is half of what it must be"
 
@@ -123,7 +124,7 @@ class PublishedAlgorithm5(Predictor):
         if not len(X) <= _MOST_ROWS:
             raise DataError(f"PublishedAlgorithm5 takes at most {_MOST_ROWS} rows.")
         self._refuse_a_ceiling()
-        n_rows, loss = len(X), self._resolve_loss()
+        n_rows, loss = len(X), self._loss()
         kernel = self._kernel(X.shape[1])
         mechanism = self._mechanism(n_rows, loss)
         releases = [Release("answers", mechanism)]
@@ -134,7 +135,7 @@ class PublishedAlgorithm5(Predictor):
         self._noisy = NoisyFunction(self._function, covariance, mechanism, mechanism.key(noise))
         self.noise_scale_ = mechanism.noise_scale
         public = {"n_rows": n_rows, "loss": loss.to_dict(), "printed": self.noise_scale_}
-        self.certificate_ = self._certify(releases, noise, public | self._set_classes(loss))
+        self.certificate_ = self._certify(releases, noise, public)
         return self
 
     def decision_function(self, X: Any) -> Array:

@@ -31,10 +31,10 @@ from dpkernel.privacy.mechanisms import Gaussian
 from dpkernel.privacy.noise import NoiseSource
 from dpkernel.privacy.profiles import PrivacyProfile
 from dpkernel.privacy.sensitivity import loss_gradient
+from dpkernel.proof.papers.classes import ClassPredictor
 from dpkernel.proof.papers.lee_park_ahn_2025.common import (
     NOTHING_PROVED,
     Objections,
-    Predictor,
     Published,
     WithLoss,
 )
@@ -55,7 +55,7 @@ class _Perturbation(WithLoss, Published):
         """Return the constants of the printed algorithm."""
 
     def _release(self, Z: Array, y: Array) -> Any:
-        n_rows, loss = len(Z), self._resolve_loss()
+        n_rows, loss = len(Z), self._loss()
         printed = self._printed(n_rows, loss)
         mechanism = _perturbation(printed, loss, self.n_features)
         releases = [Release("perturbation", mechanism)]
@@ -69,7 +69,7 @@ class _Perturbation(WithLoss, Published):
             "loss": loss.to_dict(),
             "printed": asdict(printed),
         }
-        self.certificate_ = self._certify(releases, noise, public | self._set_classes(loss))
+        self.certificate_ = self._certify(releases, noise, public)
         return self
 
     def _proved(self, releases: Sequence[Release]) -> PrivacyProfile:
@@ -217,7 +217,7 @@ class PublishedAlgorithm2(OnProjection, _Perturbation):
         return of_projection + _Perturbation._objections(self)[0], without_noise
 
 
-class PublishedAlgorithm4(OnFourierFeatures, Predictor, _Perturbation):
+class PublishedAlgorithm4(OnFourierFeatures, ClassPredictor, _Perturbation):
     r"""Algorithm 4 as printed: objective perturbation on random Fourier features.
 
     This is a baseline for comparisons, not for protecting data.

@@ -24,18 +24,30 @@ from dpkernel.proof.papers.wang_guo_2024.constants import (
     stated_sensitivity,
     theorem_1,
 )
+from dpkernel.proof.papers.wang_guo_2024.excess import (
+    ExcessParts,
+    excess_parts,
+    lemma_3_1,
+    lemma_3_2,
+    lemma_3_4,
+)
 from dpkernel.proof.papers.wang_guo_2024.features import CosineFeatures
 from dpkernel.proof.papers.wang_guo_2024.random_feature_sgd import PublishedRandomFeatureSGD
 
 __all__ = [
     "CosineFeatures",
+    "ExcessParts",
     "PrintedOutputNoise",
     "PublishedRandomFeatureSGD",
     "Theorem1Rate",
     "algorithm_1_noise",
     "chernoff_hits",
     "direct_sensitivity",
+    "excess_parts",
     "iterate_bound",
+    "lemma_3_1",
+    "lemma_3_2",
+    "lemma_3_4",
     "proved_sensitivity",
     "stated_sensitivity",
     "theorem_1",

@@ -11,20 +11,13 @@ from typing import Any, ClassVar
 
 from sklearn.base import RegressorMixin
 
-from dpkernel.foundations.types import Array, Budget
+from dpkernel.foundations.types import Array
 from dpkernel.foundations.validation import Choice, Kind, Whole
 from dpkernel.models.features import FeatureMap
 from dpkernel.models.losses import Loss, Squared
-from dpkernel.privacy.certificate import Release
 from dpkernel.privacy.ledger import Ledger
 from dpkernel.privacy.noise import NoiseSource
-from dpkernel.proof.papers.sgd import (
-    NOT_SUPPORTED,
-    PublishedSGD,
-    output_mechanism,
-    output_of,
-    output_run,
-)
+from dpkernel.proof.papers.sgd import NOT_SUPPORTED, PublishedSGD, output_run
 from dpkernel.proof.papers.wang_guo_2024.constants import algorithm_1_noise
 from dpkernel.proof.papers.wang_guo_2024.features import CosineFeatures
 
@@ -168,13 +161,10 @@ class PublishedRandomFeatureSGD(RegressorMixin, PublishedSGD):
         )
         self._check_scale(printed.noise_scale)
         run = output_run(self._loss(), n_rows, Z.shape[1], steps, eta, kappa=kappa, target_bound=c)
-        mechanism = output_mechanism(run, printed.noise_scale)
-        releases, budget = [Release("last iterate", mechanism)], Budget(self.epsilon, self.delta)
-        noise = self._spend(releases, budget)
-        order = self._order(noise, n_rows, steps)
-        self.coef_ = mechanism.release(output_of(run, Z, y, order), noise)
+        scale = printed.noise_scale
+        releases, noise, supported = self._perturb_output(run, scale, "last iterate", Z, y)
         self.printed_ = printed
-        errata, unproved = self._objections(mechanism.profile().supports(budget))
+        errata, unproved = self._objections(supported)
         self.certificate_ = self._certify(
             releases,
             noise,

@@ -38,7 +38,14 @@ from dpkernel.proof.papers.wang_lei_ying_zhang_2022.gradient_perturbation import
     PublishedGradientSGD,
     subsampled_delta,
 )
-from dpkernel.proof.papers.wang_lei_ying_zhang_2022.lemmas import lemma_3, lemma_5, lemma_19
+from dpkernel.proof.papers.wang_lei_ying_zhang_2022.lemmas import (
+    lemma_3,
+    lemma_5,
+    lemma_19,
+    lemma_22,
+    lemma_24,
+    lemma_26,
+)
 from dpkernel.proof.papers.wang_lei_ying_zhang_2022.output_perturbation import PublishedOutputSGD
 from dpkernel.proof.papers.wang_lei_ying_zhang_2022.rates import (
     ExcessRate,
@@ -77,6 +84,9 @@ __all__ = [
     "lemma_13_holds",
     "lemma_13_threshold",
     "lemma_19",
+    "lemma_22",
+    "lemma_24",
+    "lemma_26",
     "printed_c_alpha",
     "printed_gradient_bound",
     "smallest_epsilon",

@@ -45,6 +45,10 @@ class HolderConstants:
         """Return M + L R^alpha, the paper's bound on a gradient at ||w|| <= R."""
         return self.M + self.L * float(radius**self.alpha)
 
+    def loss_bound(self, radius: float) -> float:
+        """Return M_0 + M R + L R^(1+alpha), the paper's bound on the loss at ||w|| <= R."""
+        return self.M0 + self.gradient_bound(radius) * radius
+
 
 def step_expansion(alpha: float, L: float, step: float) -> float:
     r"""Return c_(alpha,2)^2 eta^(2/(1-alpha)), by which a common step can enlarge a squared distance.

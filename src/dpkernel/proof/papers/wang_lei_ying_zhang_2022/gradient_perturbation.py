@@ -46,8 +46,9 @@ class PublishedGradientSGD(HolderSGD):
     ----------
     epsilon, delta, n_steps, step, loss, classes, target_bound, features, noise
         The same as in ``PublishedOutputSGD``.
-    radius : float
-        R, the radius of the ball on which every iterate is projected. It is required.
+    radius : float or None
+        R, the radius of the ball on which every iterate is projected. None is allowed for losses with
+        alpha = 0 (hinge, absolute, pinball), whose gradients are bounded by M + L everywhere (Remark 5).
     beta : float, optional
         The constant of Theorem 11. By default it is the one with the least noise among those that meet
         (32) and (33). The fit is refused if there is none.
@@ -103,7 +104,6 @@ class PublishedGradientSGD(HolderSGD):
 
     _constraints: ClassVar = {
         **HolderSGD._constraints,
-        "radius": Real(1e-100, 1e100),
         "beta": (Choice(None), Real(0, 1)),
     }
     _place: ClassVar[str] = "Algorithm 2"
@@ -115,7 +115,7 @@ class PublishedGradientSGD(HolderSGD):
         *,
         n_steps: int | None = None,
         step: float = 0.01,
-        radius: float = 1.0,
+        radius: float | None = 1.0,
         beta: float | None = None,
         loss: str | Loss = "logistic",
         classes: Sequence[Level] = (-1, 1),
@@ -139,8 +139,12 @@ class PublishedGradientSGD(HolderSGD):
 
     def _run(self, Z: Array, y: Array, features: FeatureMap) -> Any:
         n_rows, loss, steps = len(Z), self._loss(), self._steps(len(Z))
-        radius = float(self.radius or 0.0)  # was checked to be above 0
-        largest = self._constants(features.row_norm_bound).gradient_bound(radius)
+        radius = None if self.radius is None else float(self.radius)
+        constants = self._constants(features.row_norm_bound)
+        if radius is None and constants.alpha > 0:
+            advice = "Without a ball, only losses with alpha = 0 have bounded gradients (Remark 5)."
+            raise self._refused("radius", "a positive float for this loss", None, advice)
+        largest = constants.gradient_bound(radius or 0.0)  # M + L for alpha = 0, whatever R is
         beta = self._beta(n_rows, steps)
         printed = algorithm_2_noise(n_rows, steps, self.epsilon, self.delta, largest, beta)
         self._check_scale(printed.noise_scale)

@@ -12,13 +12,12 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from dpkernel.data.domain import Level
-from dpkernel.foundations.types import Array, Budget
+from dpkernel.foundations.types import Array
 from dpkernel.models.features import FeatureMap
 from dpkernel.models.losses import Loss
-from dpkernel.privacy.certificate import Release
 from dpkernel.privacy.ledger import Ledger
 from dpkernel.privacy.noise import NoiseSource
-from dpkernel.proof.papers.sgd import NOT_SUPPORTED, output_mechanism, output_of, output_run
+from dpkernel.proof.papers.sgd import NOT_SUPPORTED, output_run
 from dpkernel.proof.papers.wang_lei_ying_zhang_2022.common import HolderSGD
 from dpkernel.proof.papers.wang_lei_ying_zhang_2022.constants import (
     algorithm_1_noise,
@@ -147,18 +146,15 @@ class PublishedOutputSGD(HolderSGD):
             radius=radius,
             average=True,
         )
-        mechanism = output_mechanism(run, printed.noise_scale)
-        releases, budget = [Release("mean iterate", mechanism)], Budget(self.epsilon, self.delta)
-        noise = self._spend(releases, budget)
-        order = self._order(noise, n_rows, steps)
-        self.coef_ = mechanism.release(output_of(run, Z, y, order), noise)
+        scale = printed.noise_scale
+        releases, noise, supported = self._perturb_output(run, scale, "mean iterate", Z, y)
         self.printed_ = printed
         self.certificate_ = self._certify(
             releases,
             noise,
             public=self._public(n_rows, steps, features, printed),
             errata=_OUTPUT_ERRATA,
-            unproved=[] if mechanism.profile().supports(budget) else [NOT_SUPPORTED],
+            unproved=[] if supported else [NOT_SUPPORTED],
         )
         return self
 

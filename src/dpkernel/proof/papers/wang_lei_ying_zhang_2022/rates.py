@@ -138,7 +138,7 @@ def lemma_1(
     given = {"stability": stability, "size": size, "c": c}
     check("lemma_1", None, n_rows=n_rows, confidence=confidence, **given)
     slope, doubt = constants.gradient_bound(size), log(1 / confidence)
-    height = constants.M0 + slope * size
+    height = constants.loss_bound(size)
     return Generalisation(
         slope,
         height,

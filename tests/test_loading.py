@@ -1,0 +1,126 @@
+"""A file of rows in Python: the same rules as on the command line, and no silent replacements."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dpkernel import (
+    Interval,
+    Levels,
+    PrivateKernelClassifier,
+    PrivateKernelRidge,
+    SeededNoise,
+    read_table,
+    save,
+)
+from dpkernel.data.blocks import BlockStream
+from dpkernel.data.table_files import spool
+from dpkernel.foundations.errors import DataError, ParameterError
+from dpkernel.outputs.report import write_report
+
+BOUNDS = """
+[file]
+delimiter = ";"
+decimal = ","
+encoding = "latin-1"
+[columns.crp]
+low = 0
+high = 300
+limits = true
+missing = 5
+indicator = true
+[columns.ward]
+levels = ["Röntgen", "Innere"]
+[columns.days]
+low = 0
+high = 60
+[columns.sick]
+levels = ["nein", "ja"]
+"""
+
+
+@pytest.fixture
+def study(tmp_path):
+    """A German file with a decimal comma, a limit, an empty cell and two visits of each patient."""
+    lines = ["patient;crp;ward;days;sick"]
+    for i in range(60):
+        crp = ("<0,5", "", f"{i},5")[min(i % 10, 2)]
+        lines.append(
+            f"P{i // 2};{crp};{('Röntgen', 'Innere')[i % 2]};{i % 9},5;{('ja', 'nein')[i % 2]}"
+        )
+    (tmp_path / "stays.csv").write_bytes("\r\n".join(lines).encode("latin-1"))
+    for name, unused in (("days", "sick"), ("sick", "days")):
+        text = f"ignore = ['{unused}', 'patient']\n{BOUNDS}"
+        (tmp_path / f"{name}.toml").write_text(text, encoding="utf-8")
+    return tmp_path
+
+
+def test_a_table_of_a_file_is_what_fit_takes(study):
+    table = read_table(study / "stays.csv", study / "days.toml", "days", "patient")
+    assert table.X[:3].tolist() == [[0.5, 0, 1, 0], [5, 1, 0, 1], [2.5, 0, 1, 0]]
+    assert table.y[:3].tolist() == [0.5, 1.5, 2.5] and table.groups[:3] == ["P0", "P0", "P1"]
+    assert table.bounds.names == ("crp", "crp is missing", "ward=Röntgen", "ward=Innere")
+    assert table.bounds.target == Interval(0, 60)
+    assert repr(table) == "<LoadedTable with the inputs crp, ward>"
+    model = PrivateKernelRidge(bounds=table.bounds, noise=SeededNoise(0))
+    model.fit(table.X, table.y, groups=table.groups)
+    assert model.certificate_.n_records == 30
+    new = table.new_rows(study / "stays.csv")  # its other columns are ignored
+    assert np.array_equal(new, table.X) and len(model.predict(new)) == 60
+    page = write_report(model, study / "r.html", schema=table.schema).read_text(encoding="utf-8")
+    assert "ward" in page and "ward=Innere" not in page
+
+
+def test_classes_of_a_file_are_declared_in_any_order(study):
+    table = read_table(study / "stays.csv", study / "sick.toml", "sick")
+    assert table.groups is None and table.bounds.target == Levels(("nein", "ja"))
+    model = PrivateKernelClassifier(epsilon=50, bounds=table.bounds, noise=SeededNoise(0))
+    assert np.mean(model.fit(table.X, table.y).predict(table.X) == table.y) > 0.9
+
+
+def test_without_a_target_all_declared_columns_are_inputs(study):
+    table = read_table(study / "stays.csv", study / "days.toml")
+    assert table.y is None and table.bounds.target is None and table.X.shape == (60, 5)
+
+
+def test_a_large_table_is_a_stream(study, monkeypatch):
+    monkeypatch.setattr(spool, "MEMORY_BYTES", 1)
+    table = read_table(study / "stays.csv", study / "days.toml", "days")
+    assert isinstance(table.X, BlockStream) and table.y is None
+    model = PrivateKernelRidge(bounds=table.bounds, noise=SeededNoise(0)).fit(table.X, table.y)
+    assert model.predict(table.new_rows(study / "stays.csv")).shape == (60,)
+
+
+def test_cells_that_can_not_be_read_are_refused_unless_replacements_are_wanted(study):
+    line = (study / "stays.csv", study / "days.toml", "days")
+    with pytest.raises(DataError, match="strict=True.* refuses such a file"):
+        read_table(*line, decimal=".", thousands=",")
+    loose = read_table(*line, decimal=".", thousands=",", strict=False)
+    assert set(loose.X[:, 0]) == {5.0}
+    table = read_table(*line)
+    with pytest.raises(DataError, match="strict=True"):
+        table.new_rows(study / "stays.csv", decimal=".")
+    assert set(table.new_rows(study / "stays.csv", decimal=".", strict=False)[:, 0]) == {5.0}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"target": "nobody"}, "does not declare the target 'nobody'"),
+        ({"group": "nobody"}, "no column named 'nobody'"),
+        ({"encoding": "utf-16"}, "must be utf-8 or have one byte per character"),
+        ({"format": "xls"}, "unknown ending"),
+    ],
+)
+def test_wrong_words_about_a_file_are_one_sentence(study, change, words):
+    with pytest.raises((DataError, ParameterError), match=words):
+        read_table(study / "stays.csv", study / "days.toml", **{"target": "days", **change})
+
+
+@pytest.mark.parametrize("write", [save, write_report])
+def test_a_missing_folder_is_named(study, write):
+    table = read_table(study / "stays.csv", study / "days.toml", "days")
+    model = PrivateKernelRidge(bounds=table.bounds, noise=SeededNoise(0)).fit(table.X, table.y)
+    with pytest.raises(FileNotFoundError, match="no folder '.*nowhere' for x"):
+        write(model, study / "nowhere" / "x")
