@@ -1,6 +1,7 @@
 """What it costs to protect people instead of rows, and which record of a person is best.
 
-``python benchmarks/people.py [--repetitions 10] [--only records|cost|relations] [--jobs 1] [--out D]``.
+``python benchmarks/people.py [--repetitions 10] [--only records|labels|cost|relations] [--jobs 1]
+[--out D]``.
 
 The truth is f(x) = 0.6 sin(3 x_1) + 0.4 x_2 x_3 on [-1, 1]^3. y is f(x) plus normal noise of deviation
 0.5, or the sign of this as a label. A person has a centre, drawn uniformly. "Repeat": all rows of a
@@ -10,6 +11,8 @@ the variance of f, or the share of wrong signs. Noise and data are seeded, and a
 repetition have the same seeds.
 
 ``records`` writes benchmarks/results/people_records.csv: 10,000 people with 5 rows at epsilon = 1.
+``labels`` writes benchmarks/results/people_labels.csv: the same for PrivateKernelClassifier,
+whose labels also come from normal noise of deviation 1.5.
 ``cost`` writes benchmarks/results/people_cost.csv: 20,000 rows in all, of people with 1, 5 or 20 near
 rows. "Less budget for each row" is a fit without groups whose budget for a row is so small that the k
 rows of a person together have the stated one; this needs a public limit k on the rows of a person.
@@ -69,7 +72,9 @@ def truth(X: np.ndarray) -> np.ndarray:
     return 0.6 * np.sin(3 * X[:, 0]) + 0.4 * X[:, 1] * X[:, 2]
 
 
-def visits(kind: str, people: int, rows: int, seed: int) -> tuple[np.ndarray, ...]:
+def visits(
+    kind: str, people: int, rows: int, seed: int, spread: float = SPREAD
+) -> tuple[np.ndarray, ...]:
     """Return X, y and the ids of people with this many rows each."""
     rng = np.random.default_rng([9, seed])
     ids, width = np.repeat(np.arange(people), rows), WIDTHS[kind]
@@ -79,7 +84,7 @@ def visits(kind: str, people: int, rows: int, seed: int) -> tuple[np.ndarray, ..
         X = rng.uniform(-1, 1, (people, 3))[ids]
         X = np.clip(X + width * rng.normal(size=X.shape), -1, 1)
     noise = rng.normal(size=people)[ids] if kind == "repeat" else rng.normal(size=len(ids))
-    return X, truth(X) + SPREAD * noise, ids
+    return X, truth(X) + spread * noise, ids
 
 
 def error(
@@ -89,9 +94,10 @@ def error(
     epsilon: float,
     seed: int,
     relation: Any = "replace-one",
+    spread: float = SPREAD,
 ) -> float:
     """Return the error of one fit to a table of ``visits``; ``rule`` is the record of a person."""
-    X, y, ids = visits(*shape, seed)
+    X, y, ids = visits(*shape, seed, spread)
     new = np.random.default_rng([10, seed]).uniform(-1, 1, (4000, 3))
     wanted = truth(new)
     labels = "Classifier" in name
@@ -114,11 +120,26 @@ def records() -> list[Cells]:
     rules = ("one", "near", "mean", "all")
     lines: list[Cells] = [["model", "rows of a person", "10,000 independent rows", *rules]]
     for name in MODELS:
+        if name == "PrivateKernelClassifier":  # see ``labels``
+            continue
         for kind in WIDTHS:
             cells: Cells = [name, kind, (name, ("apart", 10_000, 1), None, 1.0)]
             for rule in rules:
                 offered = rule != "all" or name in ALL_ROWS
                 cells.append((name, (kind, 10_000, 5), rule, 1.0) if offered else "")
+            lines.append(cells)
+    return lines
+
+
+def labels() -> list[Cells]:
+    """Return the table of kinds of records of a classifier, for labels of two levels of noise."""
+    name, rules = "PrivateKernelClassifier", ("one", "near", "mean")
+    lines: list[Cells] = [["noise", "rows of a person", "10,000 independent rows", *rules]]
+    for spread in (SPREAD, 1.5):
+        for kind in WIDTHS:
+            rest = "replace-one", spread
+            cells: Cells = [str(spread), kind, (name, ("apart", 10_000, 1), None, 1.0, *rest)]
+            cells += [(name, (kind, 10_000, 5), rule, 1.0, *rest) for rule in rules]
             lines.append(cells)
     return lines
 
@@ -162,9 +183,9 @@ def measured(lines: Iterable[Cells], repetitions: int, pool: Any) -> list[list[s
     for line in lines:
         for cell in line:
             if isinstance(cell, tuple) and cell not in runs:
-                first, relation = cell[:4], cell[4:]
+                first, rest = cell[:4], cell[4:]
                 runs[cell] = [
-                    pool.submit(error, *first, seed, *relation) for seed in range(repetitions)
+                    pool.submit(error, *first, seed, *rest) for seed in range(repetitions)
                 ]
     found = []
     for line in lines:
@@ -181,12 +202,12 @@ def main() -> None:
     """Measure, and write the tables."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--repetitions", type=int, default=10)
-    options.add_argument("--only", choices=("records", "cost", "relations"))
+    options.add_argument("--only", choices=("records", "labels", "cost", "relations"))
     options.add_argument("--jobs", type=int, default=1)
     options.add_argument("--out", type=Path, default=RESULTS)
     given = options.parse_args()
     with ProcessPoolExecutor(given.jobs) as pool:
-        for table in (records, cost, relations):
+        for table in (records, labels, cost, relations):
             if given.only in (None, table.__name__):
                 lines = measured(table(), given.repetitions, pool)
                 path = given.out / f"people_{table.__name__}.csv"

@@ -26,6 +26,7 @@ from scipy import sparse
 
 from dpkernel import SeededNoise
 from dpkernel.data.domain import clip_rows
+from dpkernel.data.labels import LabelShares
 from dpkernel.estimators.regressor import BudgetPlan, kernel_choice
 from dpkernel.estimators.rkhs import FunctionProblem, FunctionTable
 from dpkernel.foundations.types import Neighbours
@@ -304,8 +305,11 @@ def _accept_blank_rows(monkeypatch: Any) -> None:
         blank = marked(X)
         if not blank.any():
             return open_source(estimator, X, y, **options)
-        targets = y if type(y).__module__.startswith("torch") else np.asarray(y)
-        found = open_source(estimator, X[~blank], targets[~blank], **options)
+        if isinstance(y, LabelShares):
+            targets: Any = LabelShares(y.values[~blank])
+        else:
+            targets = (y if type(y).__module__.startswith("torch") else np.asarray(y))[~blank]
+        found = open_source(estimator, X[~blank], targets, **options)
         return replace(found, n_rows=X.shape[0])
 
     def opened_units(estimator: Any, X: Any, y: Any, groups: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import tomllib
 
 import numpy as np
@@ -157,7 +158,9 @@ def test_a_model_of_a_messy_file_reads_new_rows_in_the_same_way(study):
         "the middle of the range stands in: age (55), admitted (2023-07-02), days" in result.stdout
     )
     page = (study / "r.html").read_text(encoding="utf-8")
-    assert "crp is missing" in page and "admitted (days since 1970-01-01)" in page
+    assert "crp is missing" in page and "2022-01-01 to 2024-12-31" in page
+    assert len(re.findall(r">202[2-4]-\d\d-\d\d<", page)) > 5  # ticks, and the numbers behind them
+    assert "since 1970" not in page
     shown = inside("show", study / "m.dpk").stdout
     assert "admitted: 2022-01-01 to 2024-12-31" in shown
     line = ("predict", study / "m.dpk", study / "patients.csv", "--delimiter", ";")

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 import dpkernel.__main__ as entry
 from cli_tables import SECRET, write_study
-from dpkernel import Budget, Ledger, PrivateKernelRidge
+from dpkernel import Budget, Ledger, PrivateKernelRidge, PrivateQuantileRegressor
 from dpkernel.cli import app, bounds, fit, model_files, output, predict
 from dpkernel.data.domain import Interval, Levels
 from dpkernel.data.table_files import ColumnRule, Schema, open_table, read_schema
@@ -435,3 +435,10 @@ def test_an_interrupt_while_the_commands_load_is_one_line(monkeypatch, capsys):
         entry.main()
     assert caught.value.code == 130
     assert capsys.readouterr().err == "error: Interrupted. Nothing was spent.\n"
+
+
+def test_quantiles_are_their_own_intervals():
+    with pytest.raises(ParameterError, match="between two of its quantiles: leave out --interval"):
+        predict._Predictor(PrivateQuantileRegressor(), False, False, 0.9)
+    with pytest.raises(ParameterError, match="Fit quantiles with --task quantile"):
+        predict._Predictor(PrivateKernelRidge(), False, False, 0.9)

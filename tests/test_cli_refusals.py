@@ -63,6 +63,7 @@ FIT = "fit patients.csv --bounds days.toml --target days --estimator PrivateKern
         (f"{FIT} --out patients.csv", "is an input"),
         (f"{FIT} --out m.dpk --report days.toml", "is an input"),
         (f"{FIT} --out none/model.dpk", "There is no folder 'none' for model.dpk"),
+        (f"{FIT} --wait -3", "--wait must be at least 0 seconds"),
         (f"{FIT} --report none/r.html", "There is no folder 'none' for r.html"),
         (f"{FIT} --out .", "It is a folder"),
         (f"{FIT} --dataset x", "Add --ledger"),

@@ -30,7 +30,7 @@ from dpkernel import (
     save,
 )
 from dpkernel.data.people import open_units, unit_shares
-from dpkernel.estimators.group_pass import sum_units, unit_layout
+from dpkernel.estimators.gram_pass import sum_units, unit_layout
 from dpkernel.foundations.errors import CertificateError, DataError, ParameterError
 from dpkernel.foundations.types import Neighbours
 from dpkernel.models.features import FourierFeatures, PublicNystroem
@@ -370,12 +370,12 @@ def test_the_certificate_names_the_unit(data, tmp_path):
     certificate = model.certificate_
     assert certificate.private and certificate.valid and certificate.unit == "group"
     assert certificate.verify().epsilon <= 1.0
-    assert "protects     all rows of any one unit, against replacing them" in str(certificate)
-    assert "the number of units is public, that of rows is not" in str(certificate)
+    assert "protects     all rows of any one person, against replacing them" in str(certificate)
+    assert "the number of people is public, that of rows is not" in str(certificate)
     again = load(save(model, tmp_path / "m.npz"))
     assert again.certificate_ == certificate
     page = write_report(certificate, tmp_path / "r.html").read_text(encoding="utf-8")
-    assert "every unit except one" in page and "all rows of any one unit" in page
+    assert "every person except one" in page and "all rows of any one person" in page
     rows = build().fit(X, y).certificate_
     assert rows.unit == "row" and "any one record" in str(rows)
 

@@ -843,6 +843,17 @@ def test_a_renyi_ledger_offers_no_epsilon_to_what_is_not_gaussian():
         ledger.spend(PureProfile(3.5), "pure")
 
 
+@pytest.mark.parametrize("first", [0.2, 0.5, 1.0])
+def test_what_a_renyi_ledger_offers_to_releases_that_are_not_gaussian_is_admitted(first):
+    ledger = Ledger(budget=Budget(3.0, 1e-6), accounting="renyi")
+    ledger.spend(PureProfile(first), "first")
+    with pytest.raises(BudgetExceededError, match="an epsilon of about") as refusal:
+        ledger.spend(PureProfile(2.9), "second")
+    offered = float(re.search(r"of about (\S+) \(", str(refusal.value))[1])
+    assert offered > 0.2
+    ledger.spend(PureProfile(offered), "it")
+
+
 def test_a_notebook_shows_a_ledger_as_a_table():
     ledger = Ledger(budget=CEILING)
     ledger.spend(ONE, "<script>alert(1)</script>")

@@ -18,6 +18,7 @@ from dpkernel.proof.papers import ma_2024 as ma
 from dpkernel.proof.papers import wang_guo_2024 as guo
 from dpkernel.proof.papers import wang_lei_ying_zhang_2022 as wlyz
 from dpkernel.proof.papers.sgd import sgd
+from dpkernel.solvers.sketching import gaussian_sketch, sketched_erm
 
 # --- Wang & Guo -----------------------------------------------------------------------------
 
@@ -191,6 +192,38 @@ def test_lemmas_25_and_26_hold_and_26_can_be_sharper(rng):
         ma.lemma_13(np.eye(2) / 2, np.zeros(2), np.eye(2))
     with pytest.raises(ParameterError, match="rank"):
         ma.lemma_26(np.eye(2), np.eye(2))
+
+
+def test_theorem_12_is_false_for_planes_in_space_from_many_rows_on():
+    assert not ma.affine_divergence(6000).refuted
+    for n in (30_000, 600_000, 6 * 10**8):
+        found = ma.affine_divergence(n)
+        assert found.refuted and 0 < found.least_delta < 1
+    ratios = [ma.affine_divergence(n).least_delta * n for n in (6 * 10**7, 6 * 10**9)]
+    assert ratios[0] == pytest.approx(ratios[1], rel=0.1)  # of the order 1/n, not n^(-3/2)
+    with pytest.raises(ParameterError, match="multiple of 6"):
+        ma.affine_divergence(100)
+
+
+def test_outputs_of_problem_7_have_the_law_that_the_divergence_uses(rng):
+    X, y = ma.axis_table(60)
+    other = y.copy()
+    other[10] = 1.0
+    lam, draws, near = 0.01, 1500, []
+    moved, sigma = 2 / (60 * (1 / 3 + 2 * lam)), 1 / 3
+    radius = 0.4 * moved
+    for labels in (y, other):
+        outputs = []
+        for _ in range(draws):
+            sketch = gaussian_sketch(60, 3, int(rng.integers(2**63)))
+            fit = sketched_erm(X @ X.T, labels, Squared(), lam, sketch, affine=True)
+            outputs.append(X.T @ fit.coefficients)
+        near.append(float(np.mean(np.linalg.norm(outputs, axis=1) < radius)))
+    first = math.erf(radius / (sigma * math.sqrt(2)))
+    second = 2 / 3 * radius * (0.4 / 0.6) ** 2 / (sigma * math.sqrt(2 * math.pi))
+    error = 6 * math.sqrt(first / draws)
+    assert abs(near[0] - first) < error and near[1] < second + error
+    assert first > 4 * second
 
 
 # --- Wang, Lei, Ying & Zhang ----------------------------------------------------------------

@@ -50,7 +50,7 @@ from dpkernel.privacy.profiles.gaussian import gaussian_delta
 from dpkernel.proof.audit import audit, audit_file
 from oracles import Pair, mixture
 from replay import Replay, ReplayError, differences, ratios
-from test_people import LAST, ridge, with_person
+from test_people import LAST, ridge, tables_of, with_person
 from test_replay import (
     CASES,
     HUGE,
@@ -162,12 +162,38 @@ def test_no_removed_person_moves_a_statistic_more_than_certified(name, record):
     for count, target in itertools.product((1, 2, 50), (low, high)):
         rows = rng.uniform(-1, 1, (count, 2)) if target == low else np.full((count, 2), HUGE)
         tables.append(with_person(case.labels, rows, [target] * count, first=False))
-    tables = [(X, y, People(ids, record=record)) for X, y, ids in tables]
-    full = rng.permutation(MOST.n_max)
+    if case.labels:  # one person with both labels
+        tables.append(
+            with_person(True, [[1.0, 1.0], [0.9, 0.9], [1.0, 0.9]], [1, 0, 1], first=False)
+        )
+    worst_without(case, [(X, y, People(ids, record=record)) for X, y, ids in tables])
+
+
+def worst_without(case: Any, tables: list[tuple[Any, ...]]) -> None:
+    """Compare a table without the last person with tables in which that person has rows."""
+    full = np.random.default_rng(13).permutation(MOST.n_max)
     order = order_without(full, LAST, LAST + 1)
     place = int(np.flatnonzero(full == LAST)[0])
-    found, left_over = moved(case, tables, [order] + [full] * 6, MOST, place)
+    found, left_over = moved(case, tables, [order] + [full] * (len(tables) - 1), MOST, place)
     assert 0 < found <= 1 + ROUNDING and left_over == []
+
+
+@pytest.mark.parametrize("record", ["one", "near"])
+@pytest.mark.parametrize("container", ["frame", "sparse", "stream", "dask", "dask frame", "tensor"])
+@pytest.mark.parametrize("name", ["PrivateHuberRegressor", "PrivateKernelClassifier"])
+def test_no_removed_person_in_any_container_moves_a_statistic_more_than_certified(
+    name, container, record
+):
+    """People lie in several blocks, whose borders move with the rows of the person who left."""
+    if container == "tensor":
+        pytest.importorskip("torch")
+    case, rng, tables = OFFERED[name], np.random.default_rng(12), []
+    for count in (0, 1, 2, 50):
+        targets = rng.integers(0, 2, count) if case.labels else np.full(count, HUGE)
+        X, y, ids = with_person(case.labels, rng.uniform(-1, 1, (count, 2)), targets, first=False)
+        X, y, ids = tables_of(X, y, ids)[container]
+        tables.append((X, y, People(ids, record=record)))
+    worst_without(case, tables)
 
 
 @pytest.mark.parametrize("name", ["PrivateKernelRidge", "PrivateSGDRegressor poisson"])

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 from scipy import sparse
 
+from containers import dask_arrays, dask_frame, stream, tensors
 from dpkernel import BlockStream, Budget, Ledger, PrivateKernelRegressor, SeededNoise
 from dpkernel.data import cache, passes
 from dpkernel.data.domain import Domain, Interval
@@ -35,36 +36,12 @@ def regressor(**options):
     return PrivateKernelRegressor(5.0, noise=SeededNoise(4), **{**given, **options})
 
 
-def blocks_of(X, y, size):
-    def read():
-        for start in range(0, len(y), size):
-            yield X[start : start + size], y[start : start + size]
-
-    return BlockStream(read, n_rows=len(y))
-
-
-def dask_arrays(X, y):
-    array = pytest.importorskip("dask.array")
-    return array.from_array(X, chunks=(250, 2)), array.from_array(y, chunks=250)
-
-
-def dask_frame(X, y):
-    frame = pytest.importorskip("dask.dataframe")
-    table = frame.from_pandas(pd.DataFrame(X, columns=list("abc")), npartitions=3)
-    return table, frame.from_pandas(pd.Series(y), npartitions=3)
-
-
-def tensors(X, y):
-    torch = pytest.importorskip("torch")
-    return torch.as_tensor(X), torch.as_tensor(y)
-
-
 SOURCES = {
     "pandas": lambda X, y: (pd.DataFrame(X), pd.Series(y)),
     "sparse": lambda X, y: (sparse.csr_matrix(X), y),
-    "stream": lambda X, y: (blocks_of(X, y, 170), None),
-    "stream of sparse blocks": lambda X, y: (blocks_of(sparse.csr_matrix(X), y, 170), None),
-    "dask arrays": dask_arrays,
+    "stream": lambda X, y: (stream(X, y, 170), None),
+    "stream of sparse blocks": lambda X, y: (stream(sparse.csr_matrix(X), y, 170), None),
+    "dask arrays": lambda X, y: dask_arrays(X, y, 250, 2),
     "dask frame": dask_frame,
     "torch": tensors,
 }
@@ -104,7 +81,7 @@ def test_several_targets_from_any_table(data):
     X, y = data
     both = np.column_stack([y, -y])
     wanted = regressor().fit(X, both).predict(X)
-    for table in (blocks_of(X, both, 300), dask_arrays(X, both)):
+    for table in (stream(X, both, 300), dask_arrays(X, both, 250, 2)):
         given = table if isinstance(table, tuple) else (table,)
         np.testing.assert_allclose(regressor().fit(*given).predict(X), wanted, atol=1e-6)
 

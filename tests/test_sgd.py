@@ -16,6 +16,7 @@ import pytest
 from scipy import sparse
 from scipy.optimize import minimize
 
+from containers import dask_arrays, dask_frame, stream, tensors
 from dpkernel import BlockStream, Budget, Certificate, Ledger, SeededNoise, load, save
 from dpkernel.data import cache, passes
 from dpkernel.estimators.records import ROW_BOUND, RecordRecipe
@@ -494,30 +495,6 @@ def test_a_preset_may_be_any_schedule(data):
 # --- tables of every kind -------------------------------------------------------------------------
 
 
-def stream(X, y, size=17):
-    def read():
-        for start in range(0, len(y), size):
-            yield X[start : start + size], y[start : start + size]
-
-    return BlockStream(read, n_rows=len(y))
-
-
-def dask_arrays(X, y):
-    array = pytest.importorskip("dask.array")
-    return array.from_array(X, chunks=(40, 1)), array.from_array(y, chunks=40)
-
-
-def dask_frame(X, y):
-    frame = pytest.importorskip("dask.dataframe")
-    table = frame.from_pandas(pd.DataFrame(X, columns=list("ab")), npartitions=3)
-    return table, frame.from_pandas(pd.Series(y), npartitions=3)
-
-
-def tensors(X, y):
-    torch = pytest.importorskip("torch")
-    return torch.as_tensor(X), torch.as_tensor(y)
-
-
 def mapped(X, y, path):
     np.save(path / "X.npy", X)
     return np.load(path / "X.npy", mmap_mode="r"), y
@@ -527,8 +504,8 @@ SOURCES = {
     "pandas": lambda X, y: (pd.DataFrame(X), pd.Series(y)),
     "polars": lambda X, y: (pl.DataFrame(X, schema=["a", "b"]), y),
     "sparse": lambda X, y: (sparse.csr_matrix(X), y),
-    "stream": lambda X, y: (stream(X, y), None),
-    "dask arrays": dask_arrays,
+    "stream": lambda X, y: (stream(X, y, 17), None),
+    "dask arrays": lambda X, y: dask_arrays(X, y, 40, 1),
     "dask frame": dask_frame,
     "torch": tensors,
     "memory map": mapped,
@@ -547,7 +524,7 @@ def test_every_kind_of_table_gives_the_same_model(data, tmp_path, monkeypatch, k
     args = (tmp_path,) if kind == "memory map" else ()
     rows, target = SOURCES[kind](X, y, *args)
     if kind == "stream":
-        named = stream(X, labels(y))
+        named = stream(X, labels(y), 17)
     for options in KINDS.values():
         wanted = regressor(**options).fit(X, y)
         with monkeypatch.context() as patch:
@@ -597,7 +574,7 @@ def test_the_noise_covers_rounding_and_the_range_of_the_output(data, monkeypatch
 def test_streams_are_shuffled_in_memory_or_refused_with_advice(data, monkeypatch):
     X, y = data
     wanted = regressor(**OUTPUT).fit(X, y)
-    model = regressor(**OUTPUT, sampling="shuffle").fit(stream(X, y))
+    model = regressor(**OUTPUT, sampling="shuffle").fit(stream(X, y, 17))
     np.testing.assert_allclose(model.coef_, wanted.coef_, rtol=0, atol=1e-9)
     monkeypatch.setattr(cache, "_limits", cache.CacheLimits(0, 0))
     ledger = Ledger(budget=Budget(100.0, 1e-4))
@@ -605,15 +582,15 @@ def test_streams_are_shuffled_in_memory_or_refused_with_advice(data, monkeypatch
     refused += [{**OUTPUT, "preset": "holder-9"}]
     for options in refused:
         with pytest.raises(ParameterError, match="random order.*Leave 'sampling'.*memory map"):
-            regressor(ledger=ledger, **options).fit(stream(X, y))
+            regressor(ledger=ledger, **options).fit(stream(X, y, 17))
     for options in ({"batch_size": 30}, SCHEMES["poisson"]):
-        for table_of in (stream(X, y), X):  # made again, a record would depend on its batch
+        for table_of in (stream(X, y, 17), X):  # made again, a record would depend on its batch
             target = () if table_of is not X else (y,)
             with pytest.raises(ParameterError, match="fit in memory for random batches"):
                 regressor(ledger=ledger, **options).fit(table_of, *target)
     assert ledger.spends == []
     for options in (OUTPUT, {**OUTPUT, "average": True}):  # "auto" takes the rows as they come
-        scheme = regressor(**options).fit(stream(X, y)).certificate_.public["scheme"]
+        scheme = regressor(**options).fit(stream(X, y, 17)).certificate_.public["scheme"]
         assert scheme["sampling"] == "fixed"
 
 

@@ -376,18 +376,18 @@ def test_an_inspection_counts_every_cell_and_finds_the_decimal_comma(tmp_path, s
     assert found.n_rows == 23 and not found.refusals
     assert found.columns[0].shapes == ["a"]  # the cell itself is not repeated
     plain = inspect_table(open_table(path, delimiter=";"), schema).columns
-    assert plain[0].advice == "pass --decimal ," and plain[0].unreadable == 21
+    assert plain[0].advice == "pass --decimal ','" and plain[0].unreadable == 21
     assert "SECRET" not in repr([c.shapes for c in plain])
 
 
 @pytest.mark.parametrize(
     ("cells", "rule", "advice"),
     [
-        (["1.234,5"], {}, "pass --decimal , --thousands ."),
-        (["1,234.5"], {}, "pass --thousands ,"),
-        (["1 234,5"], {}, "pass --decimal , --thousands ' '"),
+        (["1.234,5"], {}, "pass --decimal ',' --thousands '.'"),
+        (["1,234.5"], {}, "pass --thousands ','"),
+        (["1 234,5"], {}, "pass --decimal ',' --thousands ' '"),
         (["<0.5", ">9"], {}, "state limits = true"),
-        (["<0,5", ">9,5"], {"limits": True}, "pass --decimal ,"),
+        (["<0,5", ">9,5"], {"limits": True}, "pass --decimal ','"),
         (["2020-05-01"], {}, "state low and high as dates"),
         (["31.05.2020"], {}, 'state low and high as dates, and format = "%d.%m.%Y"'),
         (["05/31/2020"], {}, 'state low and high as dates, and format = "%m/%d/%Y"'),

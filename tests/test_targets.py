@@ -16,6 +16,7 @@ from dpkernel import (
     PrivateKernelRegressor,
     PrivateKernelRidge,
     PrivateQuantileRegressor,
+    PrivateSearchCV,
     SeededNoise,
     load,
     private_score,
@@ -242,5 +243,31 @@ def test_where_one_target_is_needed(table):
     for target in (Y, Y.tolist()):
         with pytest.raises(DataError, match="Several quantiles are those of one target"):
             quantiles.fit(X, target)
-    with pytest.raises(ParameterError, match="one pair .low, high. for all targets"):
-        private_score(build("ridge").fit(X, Y), X, Y, "mse", (1.0, 1e-6))
+    fitted = build("ridge").fit(X, Y)
+    with pytest.raises(DataError, match="'r2' is for one target"):
+        private_score(fitted, X, Y, "r2", (1.0, 1e-6))
+
+
+@pytest.mark.parametrize(("metric", "power"), [("mse", 2), ("mae", 1)])
+def test_a_score_of_several_targets_is_in_units_of_their_ranges(metric, power, table):
+    X, Y = table
+    fitted = build("ridge").fit(X, Y)
+    low, high = np.array(BOUNDS, dtype=float).T
+    errors = (np.clip(fitted.predict(X), low, high) - np.clip(Y, low, high)) / (high - low)
+    found = private_score(fitted, X, Y, metric, (1e6, 1e-6), noise=SeededNoise(0))
+    assert found.value == pytest.approx(np.mean(np.abs(errors) ** power), abs=1e-5)
+    ledger = Ledger()
+    with pytest.raises(DataError, match="y has 1 column.s., but the 'y_bounds'"):
+        private_score(fitted, X, Y[:, 0], metric, (1.0, 1e-6), ledger=ledger)
+    with pytest.raises(DataError, match="y has 2 column.s., but the 'y_bounds'"):
+        private_score(fitted, X, Y[:, :2], metric, (1.0, 1e-6), ledger=ledger)
+    assert ledger.spends == []
+
+
+def test_a_search_among_models_of_several_targets(table):
+    X, Y = table
+    model = build("ridge")
+    for name, values in (("regularisation", [0.1, 1e6]), ("length_scale", [0.01, 1.0])):
+        search = PrivateSearchCV(model, {name: values}, 1e4, noise=SeededNoise(0)).fit(X, Y)
+        assert search.predict(X).shape == Y.shape
+        assert search.best_params_[name] == (0.1 if name == "regularisation" else 1.0)

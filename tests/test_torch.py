@@ -14,7 +14,7 @@ from dpkernel import Budget, Ledger, PrivateKernelRidge, SeededNoise
 from dpkernel.data.blocks import BLOCK_ROWS
 from dpkernel.data.domain import Domain, Interval
 from dpkernel.data.sources import Source
-from dpkernel.estimators.gram_pass import Recipe, sum_blocks
+from dpkernel.estimators.gram_pass import Recipe, gram_of_blocks
 from dpkernel.foundations.errors import DataError
 from dpkernel.foundations.types import Neighbours
 from dpkernel.models.features import FourierFeatures
@@ -194,7 +194,7 @@ def test_wide_records_are_summed_panel_by_panel(rng):
     rows, scale = torch_pass.feature_twin(features, recipe.dtype, DEVICE)(inputs)
     records = torch_pass._quantise(layout, rows, scale, targets).cpu().to(torch.int64).numpy()
     np.testing.assert_array_equal(found, (records.T @ records)[:602, :602])
-    expected = sum_blocks([(X, y)], recipe)._folds[0]._sum
+    expected = gram_of_blocks([(X, y)], recipe)._folds[0]._sum
     assert np.abs(found - expected).max() <= 1e-7 * np.abs(expected).max()
 
 
@@ -264,7 +264,7 @@ def test_sum_in_bytes_equals_numpy(digit_sum, rng, row):
     every = np.concatenate(records)
     np.testing.assert_array_equal(found, every.T @ every)
     assert np.count_nonzero(every[:, -1]) == n  # padding is no record
-    expected = sum_blocks([(X, y)], recipe)._folds[0]._sum
+    expected = gram_of_blocks([(X, y)], recipe)._folds[0]._sum
     assert np.abs(found - expected).max() <= 4e-6 * n * row * row / 20
 
 
@@ -302,7 +302,7 @@ def test_the_gpu_sums_bytes_and_streams_rows(rng):
     there = sum_tensors(*(v.to(DEVICE) for v in host), recipe)._folds[0]._sum
     for pair in (host, [v.pin_memory() for v in host], [host[0].to(DEVICE), host[1]]):
         np.testing.assert_array_equal(sum_tensors(*pair, recipe)._folds[0]._sum, there)
-    expected = sum_blocks([(X, y)], recipe)._folds[0]._sum
+    expected = gram_of_blocks([(X, y)], recipe)._folds[0]._sum
     assert np.abs(there - expected).max() <= 4e-6 * n * 2**36 / 20
     host[0][n - 1, 2] = torch.nan
     with pytest.raises(DataError, match="NaN or infinity"):

@@ -37,7 +37,10 @@ def check_outputs(
     for place, path in enumerate(wanted):
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, "It is a folder", str(path))
-        require_folder(path)
+        try:
+            require_folder(path)
+        except FileNotFoundError as error:
+            raise Refusal(str(error)) from None
         if any(one is not None and _same(path, one) for one in inputs):
             raise Refusal(f"{path.name} is an input. Choose another name for the result.")
         if any(_same(path, other) for other in wanted[:place]):

@@ -285,6 +285,8 @@ def open_ledger(
     path: Path | None, dataset: str | None, relation: str, wait: float, *, read_only: bool = False
 ) -> Ledger:
     """Return the ledger in a file, which must know the data set, or without a file one in memory."""
+    if not wait >= 0:
+        raise ParameterError(f"--wait must be at least 0 seconds. Got {wait:g}.")
     if path is None:
         if dataset is not None:
             raise Refusal("--dataset names a data set in a ledger. Add --ledger FILE.")

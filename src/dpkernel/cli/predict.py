@@ -152,7 +152,12 @@ class _Predictor:
         if deviations and not hasattr(model, "predict_interval"):
             raise ParameterError(f"{kind} has no standard deviations.")
         if interval is not None and not hasattr(model, "predict_interval"):
-            raise ParameterError(f"{kind} has no intervals. Fit quantiles with --task quantile.")
+            advice = (
+                "An interval lies between two of its quantiles: leave out --interval"
+                if hasattr(last, "quantile")
+                else "Fit quantiles with --task quantile"
+            )
+            raise ParameterError(f"{kind} has no intervals. {advice}.")
         self.names: list[str] = []
 
     def __call__(self, X: Array) -> Any:

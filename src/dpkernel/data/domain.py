@@ -464,7 +464,7 @@ def _numbers_of_column(cells: Any, name: str) -> Array:
 
 def _column_from_dict(data: JSON) -> Column:
     if "levels" in data:
-        return Levels(tuple(_tupled(value) for value in data["levels"]))
+        return Levels(tuple(tupled(value) for value in data["levels"]))
     if "targets" in data:
         return Intervals([Interval(part["low"], part["high"]) for part in data["targets"]])
     return Interval(data["low"], data["high"])
@@ -474,5 +474,6 @@ def _listed(value: Any) -> Any:
     return [_listed(part) for part in value] if isinstance(value, tuple) else value
 
 
-def _tupled(value: Any) -> Any:
-    return tuple(_tupled(part) for part in value) if isinstance(value, list) else value
+def tupled(value: Any) -> Any:
+    """Return lists of a JSON file, also those inside, as tuples."""
+    return tuple(tupled(part) for part in value) if isinstance(value, list) else value

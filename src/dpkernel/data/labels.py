@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,13 @@ from dpkernel.data.domain import Domain, Levels
 from dpkernel.data.tables import MISSING
 from dpkernel.foundations.errors import DataError, ParameterError, parameter_message
 from dpkernel.foundations.types import Array
+
+
+@dataclass(frozen=True)
+class LabelShares:
+    """The labels of records that may have several: one column per declared class with its share."""
+
+    values: Any
 
 
 def declared_classes(classes: Any, owner: str) -> Levels:

@@ -37,7 +37,7 @@ from dpkernel.data import chunks
 from dpkernel.data.blocks import BlockStream, dense_rows, library_of
 from dpkernel.data.cells import shape_of, units, untouched
 from dpkernel.data.domain import Domain, Interval, Levels
-from dpkernel.data.labels import as_labels
+from dpkernel.data.labels import LabelShares, as_labels
 from dpkernel.data.passes import Passes
 from dpkernel.data.sources import Source, open_source
 from dpkernel.data.tables import framed, sizes_hidden
@@ -87,11 +87,13 @@ class People:
         - "all" uses all rows, with weights. It is for ``PrivateKernelRidge`` and for SGD with noise
           on gradients, which takes the mean gradient of up to 16 rows of each person.
         - "auto" is "all" for a ridge with one fold on a table in memory, "near" for other models of
-          a mean if ``bounds`` are declared, and "one" for everything else, because averages would
-          change the quantiles, the probabilities and the ranges that those estimate.
+          a mean and for the two classifiers below if ``bounds`` are declared, and "one" for
+          everything else, because averages would change the quantiles and the ranges that those
+          estimate.
 
-        With labels, "near" and "mean" average only the person's rows with the label of the picked
-        row.
+        ``PrivateKernelClassifier`` and ``PrivateKernelSVC`` take the shares of the labels of the
+        rows that are averaged. SGD classifiers, pipelines and searches average only the person's
+        rows with the label of the picked row.
 
     Examples
     --------
@@ -135,6 +137,8 @@ class PersonRule:
         Returns the declared domain for a number of columns and their names.
     target : Interval or Levels, optional
         The declared range or classes of y, if there are any.
+    shares : bool
+        Whether the record of a person may have several labels, each with its share.
     reads_target : bool
         Whether y is part of the record.
     missing : bool
@@ -144,8 +148,15 @@ class PersonRule:
     record: str
     domain: Callable[[int, Any], Domain]
     target: Interval | Levels | None = None
+    shares: bool = False
     reads_target: bool = True
     missing: bool = False
+
+    @property
+    def n_shares(self) -> int:
+        """The number of classes whose shares a record has; 0 if it has one label or a number."""
+        shared = self.shares and self.record != "one" and self.reads_target
+        return len(self.target.values) if shared and isinstance(self.target, Levels) else 0
 
 
 @sizes_hidden()
@@ -174,7 +185,7 @@ def table_of_people(
     rows, targets = _records(source, places, n_people, rule, domain)
     drawn = order(n_people)
     rows, targets = rows[drawn], targets[drawn]
-    if classes is not None:
+    if classes is not None and not rule.n_shares:
         targets = as_labels(classes)[targets.astype(np.int64)]
     if source.kind == "torch":
         from dpkernel.data.tensors import torch
@@ -185,6 +196,8 @@ def table_of_people(
         targets = torch.as_tensor(targets, device=y.device) if numeric else targets
     elif names is not None:
         rows = framed(rows, X)
+    if rule.n_shares:
+        return rows, LabelShares(targets)
     return rows, targets if rule.reads_target else None
 
 
@@ -437,9 +450,9 @@ def _averaged(
     the other, so each mean has the same bits in any table. The weight of a row at the distance r of
     the picked one is (1 - r^2 / NEAR^2)^2, and 0 from the distance NEAR on.
     """
-    near, labels = rule.record == "near", isinstance(rule.target, Levels)
+    near, labels = rule.record == "near", isinstance(rule.target, Levels) and not rule.n_shares
     unit = domain.of_positions.to_unit(X) if near else X
-    width, targets = X.shape[1], 0 if labels else y.reshape(len(y), -1).shape[1]
+    width, targets = X.shape[1], 0 if labels else rule.n_shares or y.reshape(len(y), -1).shape[1]
     sums, totals = np.zeros((width + targets, len(X))), np.zeros((width + targets, len(X)))
     for rows, values, who, _ in _blocks(source, places):
         weights = np.ones(len(rows))
@@ -447,7 +460,7 @@ def _averaged(
             weights = _nearness(domain.of_positions.to_unit(rows), unit, who)
         if labels:
             weights = np.where(values == y[who], weights, 0.0)
-        columns = [rows] if labels else [rows, _clipped(values.reshape(len(rows), -1), rule.target)]
+        columns = [rows] if labels else [rows, _averageable(values, rule)]
         for place, column in enumerate(_inside(np.column_stack(columns), domain, width).T):
             there = np.isfinite(column)
             known = np.where(there, column, 0.0) * _SMALLER
@@ -460,7 +473,9 @@ def _averaged(
     for place, column in enumerate(domain.columns or ()):
         if isinstance(column, Levels):
             found[:, place] = X[:, place]
-    return found, y if labels else means[:, width:].reshape(y.shape)
+    if labels:
+        return found, y
+    return found, means[:, width:] if rule.n_shares else means[:, width:].reshape(y.shape)
 
 
 def _nearness(rows: Array, picked: Array, who: IntArray) -> Array:
@@ -481,5 +496,9 @@ def _inside(values: Array, domain: Domain, width: int) -> Array:
     return values
 
 
-def _clipped(values: Array, target: Any) -> Array:
-    return np.clip(values, target.low, target.high) if isinstance(target, Interval) else values
+def _averageable(values: Array, rule: PersonRule) -> Array:
+    """Return clipped targets, or 1 in the column of the class of each row and 0 in the others."""
+    if rule.n_shares:
+        return np.asarray(values[:, None] == np.arange(rule.n_shares), dtype=np.float64)
+    columns, target = values.reshape(len(values), -1), rule.target
+    return np.clip(columns, target.low, target.high) if isinstance(target, Interval) else columns

@@ -14,7 +14,7 @@ from dpkernel.data import chunks
 from dpkernel.data.blocks import BlockStream, checked_blocks, library_of
 from dpkernel.data.cells import as_numbers, shape_of
 from dpkernel.data.domain import Levels
-from dpkernel.data.labels import label_codes
+from dpkernel.data.labels import LabelShares, label_codes
 from dpkernel.data.tables import Columns, table_to_train
 from dpkernel.foundations.errors import DataError, NoRowsError, ParameterError
 from dpkernel.foundations.types import Array
@@ -76,12 +76,14 @@ def open_source(
     several : bool
         y may have several columns; if not, a single column counts as a vector.
     classes : Levels, optional
-        y are labels; they become their places among the classes.
+        y are labels; they become their places among the classes. ``LabelShares`` stay as they are.
     missing : bool
         Whether NaN is allowed in X.
     targets : bool
         Of streams and Dask tables: whether y is read.
     """
+    if isinstance(y, LabelShares):
+        y, classes, several = y.values, None, True
     encode: Encode | None = None if targets else _zeros
     if classes is not None:
         encode = partial(label_codes, classes=classes)

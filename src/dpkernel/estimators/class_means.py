@@ -26,6 +26,7 @@ from dpkernel.estimators.base import FitPlan, Fitted, logger
 from dpkernel.estimators.kernel_model import linear_model, public_sizes
 from dpkernel.estimators.progress import Parts
 from dpkernel.estimators.records import STEPS, RecordPasses
+from dpkernel.estimators.regressor.inputs import towards_zero
 from dpkernel.foundations.types import Array, Budget, IntArray, Neighbours
 from dpkernel.models.features.linear import LinearFeatures
 from dpkernel.privacy.certificate import Release
@@ -89,7 +90,7 @@ class MeansPlan(FitPlan):
         n, size = self._source.n_rows, self._n_classes
         with self._parts.part("centre"):
             noisy = self._centre.release(self._total, noise) / (STEPS * n)
-            centre = _shrunk(noisy, self._centre.noise_scale / (STEPS * n))
+            centre = towards_zero(noisy, self._centre.noise_scale / (STEPS * n))
         with self._parts.part("class sums"):
             (sums,) = self._passes.sum(_sum_classes, centre, size)
             found = self._sums.release(sums.ravel(), noise).reshape(size, -1) / STEPS
@@ -123,7 +124,7 @@ def _discriminants(found: Array, noise: float, n_rows: int) -> tuple[Array, Arra
     """Return the slopes and the constants of the decision values, in units of z."""
     size, length = len(found), found.shape[1] - 1
     equal, unit = n_rows / size, math.sqrt(1 - _CONSTANT**2)
-    counts = equal + _shrunk(found[:, -1] / _CONSTANT - equal, noise / _CONSTANT)
+    counts = equal + towards_zero(found[:, -1] / _CONSTANT - equal, noise / _CONSTANT)
     counts = np.maximum(counts, _LEAST_SHARE * equal)
     means = found[:, :-1] / (unit * counts[:, None])
     errors = (noise / (unit * counts)) ** 2  # the variance of a coordinate of each mean
@@ -133,12 +134,6 @@ def _discriminants(found: Array, noise: float, n_rows: int) -> tuple[Array, Arra
     spread = _SPREAD * max(1 - float(np.mean(squares)), 0.1) / length
     constants = np.log(counts / counts.sum()) - squares / (2 * spread)
     return means / spread, constants
-
-
-def _shrunk(values: Array, noise: float) -> Array:
-    """Return noisy values, shrunk towards 0 as far as they could be noise (James and Stein)."""
-    total = max(float(values @ values), 1e-300)
-    return np.asarray(values * max(0.0, 1 - len(values) * noise**2 / total))
 
 
 # the steps for every block of rows; they are at module level so that Dask workers find them
@@ -162,13 +157,19 @@ def _sum_rows(rows: Array, y: Array) -> Any:
 def _sum_classes(rows: Array, y: Array, centre: Array, n_classes: int) -> Any:
     """Return the sums of (z, constant) over the rows of every class, in integers.
 
-    A row is in one class, and ||(z, constant)|| <= 1.
+    A row is in one class, and ||(z, constant)|| <= 1. If y has shares of classes, the parts of a row
+    are no longer: the squares of shares that add up to 1 do not exceed 1.
     """
     unit = math.sqrt(1 - _CONSTANT**2)
     z = _clipped((rows - centre) * (unit / _RADIUS), unit)
     sums = np.zeros((n_classes, rows.shape[1] + 1), dtype=np.int64)
     for place in range(n_classes):
-        mine = y == place
-        sums[place, :-1] = z[mine].sum(axis=0)
-        sums[place, -1] = int(_CONSTANT * STEPS) * int(np.count_nonzero(mine))
+        if y.ndim == 1:
+            mine = y == place
+            sums[place, :-1] = z[mine].sum(axis=0)
+            sums[place, -1] = int(_CONSTANT * STEPS) * int(np.count_nonzero(mine))
+        else:
+            part = y[:, place]
+            sums[place, :-1] = np.trunc(z * part[:, None]).astype(np.int64).sum(axis=0)
+            sums[place, -1] = np.trunc(_CONSTANT * STEPS * part).astype(np.int64).sum()
     return (sums,)

@@ -35,22 +35,37 @@ _SIGNAL = 4.0  # the variance that we assume for a good decision function
 
 @dataclass(frozen=True)
 class OneAgainstRest(Targets):
-    """+1 for one class and -1 for the others, with a public weight for each class."""
+    """+1 for one class and -1 for the others, with a public weight for each class.
+
+    If y has a column of shares for each class, a label is the share of this class less that of the
+    others. The class weight of such a record is the mean of the weights of its classes.
+    """
 
     place: int
     weights: tuple[float, ...] | None = None
 
     def of(self, y: Array) -> tuple[Array, Array | None]:
-        """Return labels of +-1 and the class weight of each row."""
+        """Return labels of +-1, or between them, and the class weight of each row."""
+        if y.ndim == 2:
+            return self._of_shares(y)
         labels = np.where(y == self.place, 1.0, -1.0)
         if self.weights is None:
             return labels, None
         return labels, np.asarray(self.weights)[y.astype(np.int64)]
 
+    def _of_shares(self, y: Array) -> tuple[Array, Array | None]:
+        if self.weights is None:
+            return 2 * y[:, self.place] - 1, None
+        parts = y * np.asarray(self.weights)
+        total = np.add.reduce(parts, axis=1)
+        mine = np.divide(parts[:, self.place], total, out=np.zeros(len(y)), where=total > 0)
+        return 2 * mine - 1, np.minimum(total, 1.0)
+
 
 class MarginClassifier(LabelModel, ObjectiveModel):
     """Base class of classifiers that minimise a loss of margins, one class against the rest."""
 
+    _label_shares = True
     classes: Any
     class_weight: Mapping[Any, float] | None
 
@@ -280,7 +295,7 @@ class PrivateKernelClassifier(MarginClassifier):
         self.verbose = verbose
 
     def _make_plan(self, table: Source, budget: Budget, relation: Neighbours) -> FitPlan:
-        problems = self._problems()
+        problems = self._problems(table.target_shape)
         domain = self._resolve_domain(table, problems.target)
         given = self.kernel, self.length_scale, self.features, self.regularisation
         measured = isinstance(self._loss(), SmoothedHinge | Logistic)  # with such features

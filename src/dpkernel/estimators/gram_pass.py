@@ -21,12 +21,13 @@ from dpkernel.data.passes import Passes
 from dpkernel.data.sources import Source
 from dpkernel.data.weights import split_weights
 from dpkernel.estimators.progress import counted
-from dpkernel.foundations.errors import DataError
+from dpkernel.foundations.errors import DataError, ParameterError
 from dpkernel.foundations.threads import block_threads, in_threads
-from dpkernel.foundations.types import Array
+from dpkernel.foundations.types import Array, Neighbours
 from dpkernel.models.features import FeatureMap
 from dpkernel.privacy.folds import GramFolds, Packed
 from dpkernel.privacy.statistics import GramLayout
+from dpkernel.privacy.unit_statistics import UnitGramLayout, UnitGramSum
 
 
 @dataclass(frozen=True)
@@ -74,11 +75,11 @@ def sum_source(source: Source, recipe: Recipe, *, progress: bool = False) -> Gra
         return found
     n_blocks = -(-source.n_rows // rows_a_block(source.n_columns))
     with block_threads(n_blocks, recipe.bytes_a_block(source.n_columns)) as threads:
-        total: GramFolds = passes.run(sum_blocks, recipe, threads, progress)[0]
+        total: GramFolds = passes.run(gram_of_blocks, recipe, threads, progress)[0]
     return total
 
 
-def sum_blocks(
+def gram_of_blocks(
     blocks: Iterable[tuple[Array, Array]],
     recipe: Recipe,
     threads: int = 1,
@@ -111,7 +112,7 @@ def sum_blocks(
 
 
 def _packed_sum(blocks: Iterable[tuple[Array, Array]], recipe: Recipe) -> Packed:
-    return sum_blocks(blocks, recipe)._pack()
+    return gram_of_blocks(blocks, recipe)._pack()
 
 
 def _merged(parts: list[Packed]) -> Packed:
@@ -119,3 +120,48 @@ def _merged(parts: list[Packed]) -> Packed:
     for part in parts[1:]:
         total.merge(GramFolds._unpack(part))
     return total._pack()
+
+
+# --- a unit, such as a person, with several rows; ``sources.open_units`` finds the units ---------------
+
+
+def unit_layout(
+    owner: str,
+    features: FeatureMap,
+    domain: Domain,
+    n_targets: int,
+    relation: Neighbours,
+    n_units: int,
+) -> UnitGramLayout:
+    """Return the layout for this many units, or raise if no rounding bound is proved."""
+    error = features.evaluation_error()
+    if domain.columns is None:
+        raise ParameterError(
+            f"{owner} with groups needs 'bounds', the publicly known range of the columns, for example"
+            " bounds=(0, 100): the rounding of features is bounded on a box only."
+        )
+    if error is None:
+        raise ParameterError(
+            f"{owner} with groups needs features whose rounding error is bounded, and those of"
+            f" {type(features).__name__} with this kernel are not. Use features='fourier', or 'eigen'"
+            " with the Gaussian or Laplace kernel."
+        )
+    return UnitGramLayout(
+        features.n_outputs, n_targets, features.row_norm_bound, relation, n_units, error
+    )
+
+
+def sum_units(
+    source: Source, domain: Domain, features: FeatureMap, layout: UnitGramLayout
+) -> UnitGramSum:
+    """Return the sum over rows, each weighted by its share of a unit, in double precision.
+
+    There is no progress bar, because it would count rows, whose number is private.
+    """
+    target = domain.target
+    assert isinstance(target, Interval)
+    statistics = UnitGramSum(layout)
+    for X, y, shares in Passes(source).blocks():
+        targets = target.to_unit(y.reshape(len(y), -1))
+        statistics.update(features.transform_block(domain.of_positions.to_unit(X)), targets, shares)
+    return statistics

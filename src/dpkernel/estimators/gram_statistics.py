@@ -11,7 +11,7 @@ from dpkernel.data.blocks import one_block
 from dpkernel.data.passes import Passes
 from dpkernel.data.sources import Source
 from dpkernel.estimators.base import FitPlan, Fitted
-from dpkernel.estimators.gram_pass import sum_blocks
+from dpkernel.estimators.gram_pass import gram_of_blocks
 from dpkernel.estimators.opening import Opened
 from dpkernel.estimators.ridge import GramPlan, PrivateKernelRidge
 from dpkernel.foundations.errors import DataError, LedgerError, ParameterError, parameter_message
@@ -91,7 +91,7 @@ class GramStatistics:
             piece = Source("array", len(targets), rows.shape[1], targets.shape[1:], rows, targets)
             if (piece.n_columns, piece.target_shape) != (self._plan.source.n_columns, self._shape):
                 raise DataError("X or y has other columns than the statistics declare.")
-            whole.merge(Passes(piece).run(sum_blocks, self._plan.recipe)[0])
+            whole.merge(Passes(piece).run(gram_of_blocks, self._plan.recipe)[0])
         return self
 
     def merge(self, other: GramStatistics) -> GramStatistics:

@@ -11,7 +11,7 @@ import numpy as np
 from dpkernel.data.domain import Domain, Interval
 from dpkernel.data.sources import Source
 from dpkernel.estimators.base import FitPlan, Fitted
-from dpkernel.estimators.kernel_model import KernelModel
+from dpkernel.estimators.kernel_model import NumberModel
 from dpkernel.estimators.rkhs import (
     FunctionModel,
     FunctionProblem,
@@ -32,7 +32,7 @@ _AUTO_SIDE = {1: 33, 2: 17, 3: 9}
 _MOST_POINTS = 4096
 
 
-class PrivateGridRegressor(FunctionModel, KernelModel):
+class PrivateGridRegressor(FunctionModel, NumberModel):
     r"""Kernel ridge or Huber regression, released by its values on a public grid.
 
     The function f minimises sum_i loss(y_i - f(x_i)) + Lambda ||f||^2 / 2 in the space of the
@@ -188,11 +188,6 @@ class PrivateGridRegressor(FunctionModel, KernelModel):
         ticks = np.linspace(-1.0, 1.0, side)
         return np.array(list(itertools.product(ticks, repeat=n_inputs)))
 
-    def predict(self, X: Any) -> Array:
-        """Return the interpolated values, inside ``y_bounds``."""
-        scores = self._linear(X)
-        return _in_units(self._domain, scores)
-
     @classmethod
     def _from_state(cls, header: JSON, arrays: dict[str, Array]) -> PrivateGridRegressor:
         model = super()._from_state(header, arrays)
@@ -211,7 +206,7 @@ class PrivateGridRegressor(FunctionModel, KernelModel):
         assert isinstance(domain.target, Interval)
         public = header["certificate"]["public"]
         return {
-            "y_bounds": domain.target,
+            **super()._saved_parameters(header, domain),
             **loss_stated(public, domain.target),
             "regularisation": public["regularisation"],
             "accept": tuple(header["certificate"]["assumptions"]),

@@ -113,12 +113,13 @@ class LawPlan(FitPlan):
         self._sizes = _Sizes(n, d, size)
         LearnedFeatures(size, random_state=seed).check()  # a bad seed raises before the spend
         self._dtype = "float32" if n >= _FLOAT32_FROM else "float64"
+        self._target_bytes = 8 * (math.prod(source.target_shape) + 1)  # a weight, too
         self._passes = RecordPasses(source).then(
             _to_unit,
             domain,
             self._dtype,
             source.weighted,
-            bytes_a_row=d * np.dtype(self._dtype).itemsize + 16,
+            bytes_a_row=d * np.dtype(self._dtype).itemsize + self._target_bytes,
         )
         self._layout = score_layout(d, n, relation)
         weights = {f"columns {j}": w for j, w in enumerate(column_looks(signal, d), 1)}
@@ -160,7 +161,7 @@ class LawPlan(FitPlan):
         with self._part("features"):
             mixture = equal_mixture(law, self._seed)
             features = of_law(law, self._sizes.n_features, mixture, self._seed)
-        rows = self._passes.featured(features, self._dtype, 16)
+        rows = self._passes.featured(features, self._dtype, self._target_bytes)
         functions = features.of_standardised(features.sample[:SAMPLE])
         prior = mixture_prior(features, functions, _SMOOTHER)
         variances = np.concatenate([[_CONSTANT], _PRIOR * prior])
@@ -177,7 +178,8 @@ class LawPlan(FitPlan):
             stage, scaled = made[loss]
             with self._part(label if self._problems.single else f"{label} {number}"):
                 scaled.prepare()
-                records = scaled.records(loss, Weighted(targets, several=False))
+                several = bool(self._source.target_shape)
+                records = scaled.records(loss, Weighted(targets, several))
                 solve = stage_solver(self._sizes.n_rows, stage, records, mechanism, loss)
                 beta = mechanism.release(solve, noise)
             state = stage.update(beta)
@@ -192,7 +194,7 @@ class LawPlan(FitPlan):
 
     def _scaled(self, rows: RecordPasses, stage: PosteriorStage) -> RecordPasses:
         used = stage.used
-        size = len(used) * np.dtype(self._dtype).itemsize + 24
+        size = len(used) * np.dtype(self._dtype).itemsize + self._target_bytes + 8
         return rows.then(_to_records, used, np.sqrt(stage.powers[used]), bytes_a_row=size)
 
     def _fitted(self, features: LearnedFeatures, coefficients: Array, relevance: Array) -> Fitted:

@@ -14,7 +14,7 @@ from dpkernel.data.blocks import BlockStream, library_of
 from dpkernel.data.cells import shape_of
 from dpkernel.data.declared import has_words, interval_of, resolve_domain
 from dpkernel.data.domain import Domain, Interval, Levels, with_positions
-from dpkernel.data.labels import classes_of
+from dpkernel.data.labels import LabelShares, classes_of
 from dpkernel.data.people import (
     RECORDS,
     People,
@@ -67,6 +67,7 @@ class TableOpener:
 
     _places: ClassVar[bool] = False  # whether the estimator can be fitted to a table of places
     _person_records: ClassVar[tuple[str, ...]] = RECORDS  # the first is the default with bounds
+    _label_shares: ClassVar[bool] = False  # whether a record may have several labels in parts
 
     get_params: Callable[..., dict[str, Any]]
     neighbours: Any
@@ -157,7 +158,8 @@ class TableOpener:
         boxed = bounds is not None and not (isinstance(bounds, Domain) and bounds.columns is None)
         record = asked
         if asked == "auto":
-            record = self._person_records[0] if boxed else "one"
+            first = "near" if self._label_shares else self._person_records[0]
+            record = first if boxed else "one"
         if record not in self._person_records:
             allowed = " or ".join(repr(name) for name in sorted(self._person_records))
             raise ParameterError(
@@ -174,6 +176,7 @@ class TableOpener:
                 bounds if boxed else None, None, width, owner, names
             ),
             target,
+            self._label_shares,
         )
 
     # --- a table whose number of records is private -----------------------------------------------
@@ -252,6 +255,8 @@ class TableOpener:
             checked_weights(sample_weight, 0)
         rule = self._person_rule("one" if people is None else people.record)
         classes = rule.target if isinstance(rule.target, Levels) else None
-        table = self._open_table(*one_row(X, y, classes))
+        X, y = one_row(X, y, classes)
+        y = LabelShares(np.zeros((1, rule.n_shares))) if rule.n_shares else y
+        table = self._open_table(X, y)
         table = replace(table, n_rows=0, X=table.X[:0], y=table.y[:0])
         return table, "" if people is None else rule.record

@@ -15,11 +15,10 @@ from dpkernel.data.people import RECORDS, People, is_in_memory, open_units
 from dpkernel.data.sources import Source, open_source, released_size
 from dpkernel.estimators.base import FitPlan, Fitted, logger
 from dpkernel.estimators.feature_choice import size_for_gram
-from dpkernel.estimators.gram_pass import Recipe, sum_source
-from dpkernel.estimators.group_pass import sum_units, unit_layout
+from dpkernel.estimators.gram_pass import Recipe, sum_source, sum_units, unit_layout
 from dpkernel.estimators.kernel_model import NumberModel, linear_model, stated
 from dpkernel.estimators.opening import Order
-from dpkernel.estimators.ridge_output import plan_output, ridge_of
+from dpkernel.estimators.ridge_output import plan_noisy_solution, ridge_of
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import JSON, AddRemove, Array, Budget, Neighbours
 from dpkernel.foundations.validation import Choice, Kind, Real, Whole
@@ -246,7 +245,7 @@ class PrivateKernelRidge(NumberModel):
 
     def _make_plan(self, table: Source, budget: Budget, relation: Neighbours) -> FitPlan:
         if self.solver == "output":
-            return plan_output(self, table, budget, relation)
+            return plan_noisy_solution(self, table, budget, relation)
         return self._plan_gram(table, budget, relation)
 
     def _fit_choosing(

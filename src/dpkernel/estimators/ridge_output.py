@@ -16,7 +16,9 @@ _SIGNAL = 0.5  # the variance that we assume for a good prediction, with y in [-
 _RIDGES = (1e-100, 1e100)
 
 
-def plan_output(model: Any, source: Source, budget: Budget, relation: Neighbours) -> ConvexPlan:
+def plan_noisy_solution(
+    model: Any, source: Source, budget: Budget, relation: Neighbours
+) -> ConvexPlan:
     """Plan to minimise sum_i omega_i (y_i - <z_i, beta>)^2 / 2 + Lambda ||beta||^2 / 2 and add noise.
 
     The solutions for several targets are one vector.

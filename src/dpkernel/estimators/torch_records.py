@@ -113,7 +113,7 @@ def loss_twin(loss: Loss, y: Any, scores: Any) -> tuple[Any, Callable[[], Any]]:
     losses are evaluated on the host: on a CPU, torch's sigmoid rounds the last numbers of a tensor
     otherwise than the others, so that the slope of a row would depend on its place in a batch.
     """
-    device, (shape, a, b, low, high) = scores.device, loss.form
+    device, shape = scores.device, loss.form[0]
     if shape != slope.RAMP and (shape != slope.LOGISTIC or device.type == "cpu"):
         s, y = scores.cpu().numpy(), y.cpu().numpy() if isinstance(y, torch.Tensor) else y
 
@@ -123,16 +123,24 @@ def loss_twin(loss: Loss, y: Any, scores: Any) -> tuple[Any, Callable[[], Any]]:
 
         return found(loss.derivative), lambda: found(loss.curvature)
     targets = torch.as_tensor(y, dtype=torch.float64, device=device)
-    v = targets * scores if loss.labels else targets - scores
+    if not loss.labels:
+        at = _form_twin(loss, targets - scores)
+        return -at[0], at[1]
+    # a record with both labels in parts has the mean of their losses
+    first, second = (1 + targets) / 2, (1 - targets) / 2
+    towards, against = _form_twin(loss, scores), _form_twin(loss, -scores)
+    slopes = first * towards[0] - second * against[0]
+    return slopes, lambda: first * towards[1]() + second * against[1]()
+
+
+def _form_twin(loss: Loss, v: Any) -> tuple[Any, Callable[[], Any]]:
+    """Return the slope of a loss in v, the margin or the residual, and a function for its curvature."""
+    shape, a, b, low, high = loss.form
     if shape == slope.LOGISTIC:
         p = torch.sigmoid(-v)
-        return -targets * p if loss.labels else p, lambda: p * (1 - p)
+        return -p, lambda: p * (1 - p)
     line = (v - a) * b
-    slopes = line.clamp(low, high)
-    return (
-        targets * slopes if loss.labels else -slopes,
-        lambda: ((line >= low) & (line < high)).to(torch.float64) * b,
-    )
+    return line.clamp(low, high), lambda: ((line >= low) & (line < high)).to(torch.float64) * b
 
 
 def record_twin(recipe: RecordRecipe, X: Any) -> Callable[[Any], tuple[Any, Any]]:

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpkernel.data.blocks import dense_rows, is_stream
 from dpkernel.data.declared import resolve_domain
-from dpkernel.data.domain import Domain, Interval, Levels
+from dpkernel.data.domain import Domain, Interval, Levels, tupled
 from dpkernel.data.people import PersonRule
 from dpkernel.data.tables import Columns, checked_table, table_to_train
 from dpkernel.estimators.base import PrivateEstimator
@@ -135,7 +135,7 @@ class PrivateTransformer(TransformerMixin, PrivateEstimator):
             delta=certificate.delta,
             bounds=domain,
             neighbours=certificate.neighbours,
-            **{name: _tupled(header["parameters"][name]) for name in cls._public},
+            **{name: tupled(header["parameters"][name]) for name in cls._public},
         )
         Columns.of(header["n_columns"], header["columns"]).set_on(model)
         for name in cls._learned:
@@ -176,10 +176,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (tuple, list, np.ndarray)):
         return [_plain(part) for part in value]
     return value.item() if isinstance(value, np.generic) else value
-
-
-def _tupled(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
 
 
 def shares_of_mu(budget: Budget, shares: Sequence[float]) -> list[float]:

@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from dpkernel.data.cells import as_numbers
-from dpkernel.data.domain import Levels
+from dpkernel.data.domain import Levels, tupled
 from dpkernel.data.tables import Columns, check_columns
 from dpkernel.foundations.errors import DataError, ParameterError
 from dpkernel.foundations.types import JSON, Array
@@ -145,7 +145,7 @@ class DeclaredCategories(TransformerMixin, BaseEstimator):
     def _from_state(cls, header: JSON, arrays: dict[str, Array]) -> Self:
         """Return the fitted encoder that ``_to_state`` described."""
         levels = [
-            None if one is None else Levels(tuple(_tupled(value) for value in one["levels"]))
+            None if one is None else Levels(tuple(tupled(value) for value in one["levels"]))
             for one in header["levels"]
         ]
         declared = [None if one is None else list(one.values) for one in levels]
@@ -167,10 +167,6 @@ class DeclaredCategories(TransformerMixin, BaseEstimator):
         tags.input_tags.categorical = tags.input_tags.string = True
         tags.transformer_tags.preserves_dtype = []
         return tags
-
-
-def _tupled(value: Any) -> Any:
-    return tuple(_tupled(part) for part in value) if isinstance(value, list) else value
 
 
 def _can_be_saved(value: Any) -> bool:

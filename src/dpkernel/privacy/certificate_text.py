@@ -19,11 +19,11 @@ PROTECTS = {
         Neighbours.ADD_REMOVE: "any one record, against adding or removing it",
     },
     "group": {
-        Neighbours.REPLACE_ONE: "all rows of any one unit, against replacing them by any number of"
-        " others (the number of units is public, that of rows is not)",
-        Neighbours.ZERO_OUT: "all rows of any one unit, against blanking them (the number of units"
+        Neighbours.REPLACE_ONE: "all rows of any one person, against replacing them by any number of"
+        " others (the number of people is public, that of rows is not)",
+        Neighbours.ZERO_OUT: "all rows of any one person, against blanking them (the number of people"
         " is public, that of rows is not)",
-        Neighbours.ADD_REMOVE: "all rows of any one unit, against adding or removing them",
+        Neighbours.ADD_REMOVE: "all rows of any one person, against adding or removing them",
     },
 }
 
@@ -40,8 +40,7 @@ def lines_of(certificate: Certificate) -> list[tuple[str, str]]:
     if "n_places" in certificate.public:
         placed = f" (in tables of at most {certificate.public['n_places']} of them)"
     protects = PROTECTS.get(certificate.unit, PROTECTS["row"])[certificate.neighbours] + placed
-    others = "units" if certificate.unit == "group" else "records"
-    guess = math.ceil(1000 * certificate.best_guess - 1e-9) / 10 if holds else 100.0
+    others = "people" if certificate.unit == "group" else "records"
     moves = [r.mechanism.sensitivity for r in certificate.releases]
     found = dict.fromkeys(
         QUANTITIES.get(move.formula, f"{release.label} ({move.formula})")
@@ -54,7 +53,7 @@ def lines_of(certificate: Certificate) -> list[tuple[str, str]]:
         (
             "how strongly",
             f"whoever knows all other {others} and two candidates for this one guesses right in at"
-            f" most {guess:g} % of cases; blind guesses are right in 50 %"
+            f" most {best_guess(certificate)} of cases; blind guesses are right in 50 %"
             if holds
             else "nothing is promised",
         ),
@@ -81,6 +80,11 @@ def lines_of(certificate: Certificate) -> list[tuple[str, str]]:
         ),
         ("why", certificate.reference),
     ]
+
+
+def best_guess(certificate: Certificate) -> str:
+    """Return how often the best attack guesses right, rounded up, with a sign of percent."""
+    return f"{math.ceil(1000 * certificate.best_guess - 1e-9) / 10:g} %"
 
 
 def _relative(mechanism: Mechanism) -> str:

@@ -99,7 +99,8 @@ def admit(settings: Settings, earlier: Sequence[Spend], spend: Spend) -> Setting
         f"The spend {spend.label!r} ({_point(settings, spend)}) does not fit under the ceiling"
         f" ({ceiling}): it would exceed {lacking}, because"
         f" {'nothing is' if left is None else str(left) + ' is'} left by {rule.name} accounting of"
-        f" {len(earlier)} earlier spend(s). Nothing was spent. {_what_fits(rule, left, spend)}"
+        f" {len(earlier)} earlier spend(s). Nothing was spent."
+        f" {_what_fits(settings, rule, left, earlier, spend)}"
     )
 
 
@@ -127,14 +128,23 @@ def _refuse_rows_among_people(settings: Settings, lines: Sequence[Spend]) -> Non
             )
 
 
-def _what_fits(rule: Filter, left: Budget | None, spend: Spend) -> str:
+def _what_fits(
+    settings: Settings, rule: Filter, left: Budget | None, earlier: Sequence[Spend], spend: Spend
+) -> str:
     """Return a sentence that says which spend would be admitted instead of a refused one."""
     higher = "agree on a higher ceiling with the data's owner"
     if left is None:
         return f"To spend more, {higher}."
     most = f"epsilon of at most {_down(left.epsilon)}"
     if rule.name == RenyiFilter.name and not isinstance(spend.profile, GaussianProfile):
-        return f"Ask for less ({most} is left for a Gaussian release only), or {higher}."
+        # the divergence of a plan grows at least in proportion to its epsilon, so this share fits
+        names = _parts(earlier) if spend.part is None else [spend.part]
+        room = min(1 - math.fsum(map(rule.share, _charges(earlier, name))) for name in names)
+        like = _down(_point(settings, spend).epsilon * max(room, 0.0) / rule.share(spend) * 0.99)
+        return (
+            f"Releases like these should fit with an epsilon of about {like} ({most} is left for a"
+            f" Gaussian release only). Ask for that, or {higher}."
+        )
     if left.delta == 0:
         return (
             f"Only pure epsilon (delta = 0) of at most {_down(left.epsilon)} would fit; for more,"

@@ -5,7 +5,7 @@ from __future__ import annotations
 # what is released, for each formula of the sensitivity
 QUANTITIES: dict[str, str] = {
     "augmented-gram": "sums over all records of products of features and target",
-    "unit-gram": "sums over all units of mean products of features and target",
+    "unit-gram": "sums over all people of mean products of features and target",
     "unit-shares": "counts of people in cells, for every column",
     "record-norm": "random combinations of the records",
     "loss-gradient": "the model's coefficients, or a part of them",
@@ -22,9 +22,8 @@ QUANTITIES: dict[str, str] = {
     "sgd-shuffled": "the model's coefficients",
 }
 
-# mechanisms whose noise scale and sensitivity are in the same units
-SAME_UNITS = frozenset(
+# mechanisms whose noise scale and sensitivity are in the same units; for the last, of the gradient
+RELATIVE = frozenset(
     {"gaussian", "symmetric-gaussian", "mixture-gaussian", "sampled-gaussian", "laplace"}
+    | {"objective-perturbation"}
 )
-# those, and mechanisms whose noise has the units of the gradient that the sensitivity is about
-RELATIVE = SAME_UNITS | {"objective-perturbation"}

@@ -68,7 +68,11 @@ def row_loss(
     quantile: float = 0.5,
     owner: str = "private_score",
 ) -> RowLoss:
-    """Return the loss with this name. ``target`` is the declared range of a real target."""
+    """Return the loss with this name. ``target`` is the declared range of a real target.
+
+    If every target has a range of its own, errors are counted in units of these ranges, so that all
+    targets weigh the same.
+    """
     if name not in LOSSES:
         allowed = "one of " + ", ".join(repr(known) for known in LOSSES)
         raise ParameterError(parameter_message(owner, "metric", allowed, name))
@@ -87,11 +91,13 @@ def row_loss(
             f"{owner} needs 'y_bounds' for this metric, the publicly known range of the target. It is"
             " never read from the data."
         )
-    width = 2 * target.half_width
+    unit = 2 * target.half_width if isinstance(target, Intervals) else 1.0
+    width = 1.0 if isinstance(target, Intervals) else 2 * target.half_width
     usual = {"mse": width**2, "mae": width, "pinball": max(quantile, 1 - quantile) * width}[name]
 
     def of_rows(model: Any, X: Any, y: Any) -> Array:
-        error = _clipped(y, target) - _clipped(_predicted(model, X, y), target)
+        target.check_targets(y.shape[1:], owner)
+        error = (_clipped(y, target) - _clipped(_predicted(model, X, y), target)) / unit
         if name == "mse":
             each = error**2
         elif name == "mae":
@@ -109,15 +115,15 @@ LOSSES = ("mse", "mae", "pinball", "accuracy", "log_loss")
 def target_of(model: Any, y_bounds: Any) -> Interval | None:
     """Return the declared range of the target: ``y_bounds``, or else the range that the model has."""
     if isinstance(y_bounds, Interval):
-        return _one_range(y_bounds)
+        return y_bounds
     if y_bounds is None:
         bounds = getattr(model, "bounds", None)
         own = bounds.target if isinstance(bounds, Domain) else None
         y_bounds = getattr(model, "y_bounds", None)
         if y_bounds is None or isinstance(y_bounds, Interval):
-            return _one_range(y_bounds or (own if isinstance(own, Interval) else None))
+            return y_bounds or (own if isinstance(own, Interval) else None)
     if pairs_of(y_bounds) is not None:
-        return _one_range(interval_of(y_bounds, None, "private_score"))
+        return interval_of(y_bounds, None, "private_score")
     try:
         low, high = y_bounds
     except (TypeError, ValueError):
@@ -127,13 +133,6 @@ def target_of(model: Any, y_bounds: Any) -> Interval | None:
             )
         ) from None
     return Interval(low, high)
-
-
-def _one_range(target: Interval | None) -> Interval | None:
-    if isinstance(target, Intervals):
-        allowed = "one pair (low, high) for all targets"
-        raise ParameterError(parameter_message("private_score", "y_bounds", allowed, str(target)))
-    return target
 
 
 def default_loss(estimator: Any) -> str:

@@ -111,9 +111,10 @@ def private_score(
         The score. "auto" depends on the kind of model.
     budget : Budget or (epsilon, delta)
         The budget of the score.
-    y_bounds : (low, high), optional
+    y_bounds : (low, high) or a list of pairs, optional
         The publicly known range of a real target. By default it is the one of the model. Targets and
-        predictions are clipped to it.
+        predictions are clipped to it. With one pair per target, errors are counted in units of the
+        ranges.
     loss_bound : float, optional
         Losses above this bound count as the bound. By default it is the largest loss that ``y_bounds``
         allow, and 5 for log-loss. A smaller bound means less noise.

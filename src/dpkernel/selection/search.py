@@ -340,6 +340,7 @@ class PrivateSearchCV(MetaEstimatorMixin, CountedClones):
         if groups is not None:
             in_memory(X, y, alike=False)
             opener = clone(self.estimator)
+            opener._label_shares = False  # candidates are scored on whole labels
             X, y, record = opener._records_of(X, y, groups, self.noise)
         X, y = in_memory(X, y)
         if self._strategy(candidates) == "free":

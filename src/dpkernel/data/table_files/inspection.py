@@ -124,7 +124,7 @@ def _listed(steps: list[str]) -> str | None:
 
 # texts that stand for missing values in many files, in lower case
 _CODES = {"na", "n/a", "#n/a", "n.a.", "k.a.", "null", "none", "nil", "missing", "unknown"}
-_CODES |= {"unbekannt", "inconnu", "fehlt", "-", "--", "---", ".", "..", "?", "*", "/", "x"}
+_CODES |= {"unbekannt", "inconnu", "fehlt", "-", "--", "---", ".", "..", "?", "*", "/"}
 _SPELLINGS = {
     "--decimal ','": Spelling(","),
     "--decimal ',' --thousands '.'": Spelling(",", "."),

@@ -62,10 +62,12 @@ def law_of_moments(layout: GramLayout, noisy: Any, n_rows: float, noise: float) 
     moments, size = layout.read(noisy), layout.n_features
     step = layout.row_bound / layout.row
     square = noise * step**2 / n_rows
-    mean = _shrunk(moments.feature_sum / n_rows, noise * step / (layout.constant * n_rows * _ROOT))
+    mean = towards_zero(
+        moments.feature_sum / n_rows, noise * step / (layout.constant * n_rows * _ROOT)
+    )
     mean = np.clip(mean, -_LARGEST_MEAN, _LARGEST_MEAN)
     second = moments.features / n_rows
-    variance = _shrunk(np.diag(second) - 1 / 3, square) + 1 / 3 - mean**2
+    variance = towards_zero(np.diag(second) - 1 / 3, square) + 1 / 3 - mean**2
     variance = np.clip(variance, _LEAST_LAW_VARIANCE, 1.0)
     law = InputLaw(-np.ones(size), np.ones(size), _beta_shares(mean, variance), np.eye(size))
     if size == 1:
@@ -77,7 +79,7 @@ def law_of_moments(layout: GramLayout, noisy: Any, n_rows: float, noise: float) 
     return with_correlations(law, found, deviations, hidden)
 
 
-def _shrunk(values: Array, noise: float) -> Array:
+def towards_zero(values: Array, noise: float) -> Array:
     """Return noisy values, shrunk towards 0 as far as they could be noise (James and Stein)."""
     total = max(float(values @ values), 1e-300)
     return np.asarray(values * max(0.0, 1 - len(values) * noise**2 / total))

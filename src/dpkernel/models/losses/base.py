@@ -103,24 +103,35 @@ def register(cls: type[T]) -> type[T]:
 
 @dataclass(frozen=True)
 class MarginLoss(Loss):
-    """A loss of the margin u = y s, y = +-1."""
+    """A loss of the margin u = y s, y = +-1.
+
+    A record may also have both labels in parts. Then y in [-1, 1] is the share of +1 less that of -1,
+    and the loss is the mean of both. Its slope and its curvature lie between those of the two, so all
+    bounds hold, and it is convex in s.
+    """
 
     labels: ClassVar[bool] = True
 
     def value(self, y: Array, s: Array) -> Array:
         """Return the loss of each prediction."""
         with np.errstate(over="ignore"):  # a warning would reveal something about the data
-            return self._value(y * s)
+            if _whole(y):
+                return self._value(y * s)
+            return (1 + y) / 2 * self._value(s) + (1 - y) / 2 * self._value(-s)
 
     def derivative(self, y: Array, s: Array) -> Array:
         """Return a subgradient in s."""
         with np.errstate(over="ignore"):
-            return y * self._slope(y * s)
+            if _whole(y):
+                return y * self._slope(y * s)
+            return (1 + y) / 2 * self._slope(s) - (1 - y) / 2 * self._slope(-s)
 
     def curvature(self, y: Array, s: Array) -> Array:
         """Return a generalised second derivative in s."""
         with np.errstate(over="ignore"):
-            return self._bend(y * s)
+            if _whole(y):
+                return self._bend(y * s)
+            return (1 + y) / 2 * self._bend(s) + (1 - y) / 2 * self._bend(-s)
 
     def at_zero(self, c: float = 1.0) -> float:
         """Return the loss at margin 0."""
@@ -129,6 +140,11 @@ class MarginLoss(Loss):
     def slope_at_zero(self, c: float = 1.0) -> float:
         """Return the slope at margin 0."""
         return float(-self._slope(np.zeros(1))[0])
+
+
+def _whole(y: Array) -> bool:
+    """Whether no record has both labels in parts; only the time depends on it, not the result."""
+    return bool(np.all(np.abs(y) == 1))
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from unicodedata import east_asian_width
 
 import numpy as np
 
+from dpkernel.data.table_files.spelling import date_of
 from dpkernel.outputs.report.markup import Html, join, number, tag
 from dpkernel.outputs.report.style import LINES
 
@@ -43,9 +44,13 @@ def line_chart(
     x_range: tuple[float, float] | None = None,
     y_range: tuple[float, float] | None = None,
     whole_x: bool = False,
+    x_dates: bool = False,
     size: tuple[int, int] = (380, 270),
 ) -> Html:
-    """Return a chart of curves over one axis. ``label`` describes it in words."""
+    """Return a chart of curves over one axis. ``label`` describes it in words.
+
+    With ``x_dates``, the axis counts days since 1970-01-01 and shows dates.
+    """
     width, height = size
     x_range = x_range or _range([line.x for line in lines])
     y_range = y_range or _range([part for line in lines for part in _heights(line)])
@@ -56,10 +61,10 @@ def line_chart(
         y = to_y(value)
         parts.append(_stroke(_LEFT, y, width - _RIGHT, y, "tick"))
         parts.append(_text(_LEFT - 6, y + 4, number(value, 6), "end", "quiet"))
-    for value in ticks(x_range, 5, whole_x):
+    for value, text in _labelled(x_range, width - _LEFT - _RIGHT, whole_x, x_dates):
         x = to_x(value)
         parts.append(_stroke(x, height - _BOTTOM, x, height - _BOTTOM + 4, "axis"))
-        parts.append(_text(x, height - _BOTTOM + 17, number(value, 6), "middle", "quiet"))
+        parts.append(_tick(x, height - _BOTTOM + 17, text, width))
     for line in lines:
         if line.low is not None and line.high is not None:
             edge = [*zip(line.x, line.low, strict=True)]
@@ -103,7 +108,7 @@ def row_chart(
     parts: list[Html] = []
     for value in ticks(x_range, 4):
         parts.append(_stroke(to_x(value), 4, to_x(value), bottom, "tick"))
-        parts.append(_text(to_x(value), bottom + 15, number(value, 6), "middle", "quiet"))
+        parts.append(_tick(to_x(value), bottom + 15, number(value, 6), width))
     if origin is not None:
         parts.append(_stroke(to_x(origin), 4, to_x(origin), bottom, "axis"))
     for i, (name, row) in enumerate(zip(labels, values, strict=True)):
@@ -208,6 +213,26 @@ def _stroke(x1: float, y1: float, x2: float, y2: float, style: str) -> Html:
 
 def _text(x: float, y: float, text: str, anchor: str, style: str | None = None) -> Html:
     return tag("text", text, x=f"{x:.1f}", y=f"{y:.1f}", text_anchor=anchor, class_=style)
+
+
+def _labelled(
+    ends: tuple[float, float], room: float, whole: bool, dates: bool
+) -> list[tuple[float, str]]:
+    """Return as many round numbers or dates of a range as have room beside each other."""
+    for about in (5, 4, 3, 2, 1):
+        values = ticks(ends, about, whole or dates)
+        texts = [date_of(v).isoformat() if dates else number(v, 6) for v in values]
+        widest = max((sum(map(_width, text)) for text in texts), default=0.0)
+        step = values[1] - values[0] if len(values) > 1 else math.inf
+        if 1.3 * widest <= room * step / (ends[1] - ends[0]):
+            break
+    return list(zip(values, texts, strict=True))
+
+
+def _tick(x: float, y: float, text: str, width: int) -> Html:
+    """Return the text at a tick, moved to the left where it would leave the picture."""
+    half = sum(map(_width, text)) / 2
+    return _text(min(x, width - half), y, text, "middle", "quiet")
 
 
 def _svg(label: str, width: int, height: int, parts: Sequence[Html]) -> Html:

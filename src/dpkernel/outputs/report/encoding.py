@@ -18,10 +18,11 @@ Table = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class DeclaredColumn:
-    """A column before it was encoded: its name, and its values if they are declared."""
+    """A column before it was encoded: its name, its values if declared, and whether they are dates."""
 
     name: str
     values: Column | None
+    dates: bool = False
 
 
 def read_declared(schema: Any) -> tuple[DeclaredColumn, ...] | None:
@@ -42,10 +43,9 @@ def _declared(rule: ColumnRule) -> list[DeclaredColumn]:
     """Return the column of a rule, and that of its indicator."""
     if isinstance(rule.values, Levels) or rule.values is None:
         return [DeclaredColumn(str(rule.name), rule.values)]
-    names = rule.names
-    if rule.format is not None:
-        names = [f"{rule.name} (days since 1970-01-01)", *names[1:]]
-    return [DeclaredColumn(*pair) for pair in zip(names, rule.intervals, strict=True)]
+    first, *others = zip(rule.names, rule.intervals, strict=True)
+    found = DeclaredColumn(*first, dates=rule.format is not None)
+    return [found, *(DeclaredColumn(*pair) for pair in others)]
 
 
 def grouped(

@@ -21,7 +21,7 @@ GLOSSARY: dict[str, str] = {
     " pass.",
     "noise": "Random numbers that are added to a result before it leaves the data. Here they come from"
     " the operating system's generator for secrets.",
-    "record": "What is protected: one row, or one person (a unit) with all their rows.",
+    "record": "What is protected: one row, or one person with all their rows.",
     "release": "A result that left the data, with its noise.",
     "sensitivity": "The most that one record can change a result. The noise is chosen in proportion to"
     " it.",

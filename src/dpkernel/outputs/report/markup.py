@@ -13,6 +13,7 @@ _UNSEEN = re.compile(
 )
 _MOST_SHOWN = 6  # items of a list
 _VOID = frozenset({"meta", "br", "line", "path", "rect", "circle", "polyline", "polygon"})
+_SHORT = 12  # letters of a cell whose words are not broken
 
 
 class Html(str):
@@ -64,7 +65,9 @@ def table(label: str, head: Sequence[object], rows: Sequence[Sequence[object]]) 
     A screen reader reads ``label`` aloud. On a phone, each row of a table of more than three columns
     becomes a list, in which every cell has the name of its column before it.
     """
-    header = tag("thead", tag("tr", *(tag("th", cell, scope="col") for cell in head)))
+    header = tag(
+        "thead", tag("tr", *(tag("th", cell, scope="col", class_=_breaking(cell)) for cell in head))
+    )
     body = tag("tbody", *(tag("tr", *_cells(head, row)) for row in rows))
     inner = tag("table", header if head else None, body, class_="wide" if len(head) > 3 else None)
     return tag("div", inner, class_="scroll", role="region", aria_label=label, tabindex="0")
@@ -73,7 +76,15 @@ def table(label: str, head: Sequence[object], rows: Sequence[Sequence[object]]) 
 def _cells(head: Sequence[object], row: Sequence[object]) -> list[Html]:
     names: list[str | None] = [str(name) for name in head]
     names = names or [None] * len(row)
-    return [tag("td", cell, data_label=name) for name, cell in zip(names, row, strict=True)]
+    return [
+        tag("td", cell, data_label=name, class_=_breaking(cell))
+        for name, cell in zip(names, row, strict=True)
+    ]
+
+
+def _breaking(cell: object) -> str | None:
+    """Return the class of a cell whose words must not be broken: a short one, such as a number."""
+    return "whole" if not isinstance(cell, Html) and len(str(cell)) <= _SHORT else None
 
 
 def numbers(label: str, head: Sequence[object], rows: Sequence[Sequence[object]]) -> Html:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from dpkernel.data.table_files.spelling import date_of
 from dpkernel.foundations.types import Array
 from dpkernel.outputs.report.charts import Curve, legend, line_chart, row_chart
 from dpkernel.outputs.report.markup import Html, figure, join, number, numbers, paragraph, tag
@@ -144,11 +145,12 @@ def _picture(view: View, found: Dependence, ends: tuple[float, float]) -> Html:
             x_range=(float(found.places[0]), float(found.places[-1])),
             y_range=ends,
             size=(380, 230),
+            x_dates=found.dates,
         )
     more = f" {found.left_out} more levels are not shown." if found.left_out else ""
     caption = join(tag("strong", found.name), ": ", moves, ".", more)
     rows = [
-        [number(place), *(number(float(value)) for value in values)]
+        [date_of(place) if found.dates else number(place), *(number(float(v)) for v in values)]
         for place, values in list(zip(found.places, found.mean, strict=True))[:: _every(found)]
     ]
     return figure(picture, caption, numbers(label, (found.name, *view.answers), rows))

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from dpkernel.data.domain import Domain, Interval
+from dpkernel.data.table_files.spelling import date_of
 from dpkernel.foundations.errors import CertificateError
 from dpkernel.outputs.report.charts import Curve, legend, line_chart
 from dpkernel.outputs.report.encoding import DeclaredColumn
@@ -34,7 +35,8 @@ from dpkernel.outputs.report.words import (
     parameters,
 )
 from dpkernel.privacy.certificate import ON_THE_CALLERS_WORD, Certificate, Release
-from dpkernel.privacy.words import QUANTITIES, SAME_UNITS
+from dpkernel.privacy.certificate_text import best_guess
+from dpkernel.privacy.words import QUANTITIES, RELATIVE
 from dpkernel.version import __version__
 
 _LONGEST = 300  # characters of a public value; the full value is in the certificate
@@ -99,7 +101,7 @@ def facts(certificate: Certificate) -> Html:
         ("releases with noise", number(len(certificate.releases))),
     ]
     if isinstance(size, int) and not isinstance(size, bool):
-        counted = "places for records" if places else "units" if unit == "group" else "rows"
+        counted = "places for records" if places else "people" if unit == "group" else "rows"
         entries.insert(2, (counted, number(size)))
     return tag("dl", *(tag("div", tag("dt", k), tag("dd", v)) for k, v in entries), class_="facts")
 
@@ -143,7 +145,7 @@ def _release_row(release: Release) -> list[object]:
         MECHANISMS.get(mechanism.kind, "See the certificate."), " ", tag("code", mechanism.kind)
     )
     scale = number(mechanism.noise_scale, 6)
-    if mechanism.kind in SAME_UNITS:
+    if mechanism.kind in RELATIVE:
         ratio = number(mechanism.noise_scale / moves.value, 3)
         scale += f", {ratio} times what one record can change"
     what = QUANTITIES.get(moves.formula)
@@ -158,18 +160,18 @@ def _title(title: str, what: str | None) -> Html:
 
 def attacker(certificate: Certificate, against: Sequence[str]) -> Html:
     """Return what the guarantee means for an attacker."""
-    unit = "unit" if certificate.unit == "group" else "record"
+    unit = "person" if certificate.unit == "group" else "record"
     profile = certificate.profile
     alpha = np.linspace(0.0, 1.0, 101)
     beta = np.clip(profile.trade_off(alpha), 0.0, 1.0)
-    best = (1 + min(max(profile.delta(0.0), 0.0), 1.0)) / 2
     caught = {rate: 1 - float(beta[round(rate * 100)]) for rate in (0.01, 0.05, 0.1)}
     lines = [
         f"Whatever anyone concludes from the model would have been almost as likely if this {unit} had"
         f" been another one: the probability changes by a factor of at most"
         f" {factor(certificate.epsilon)} (e to the power ε), plus δ = {number(certificate.delta)}.",
         f"An attacker guesses which of two equally likely values the {unit} has. The guess is"
-        f" right in at most {_percent(best)} of all cases; blind guessing gives 50\N{NO-BREAK SPACE}%.",
+        f" right in at most {best_guess(certificate)} of all cases; blind guessing gives"
+        " 50\N{NO-BREAK SPACE}%.",
         "An attacker who may raise a false alarm in 5 % of all cases finds the true value in at most"
         f" {_percent(caught[0.05])}; blind guessing gives 5\N{NO-BREAK SPACE}%.",
     ]
@@ -259,12 +261,14 @@ def _domain(
     except (CertificateError, TypeError, AttributeError):
         return None
     columns: list[Any] = list(domain.columns or ())
+    dates = [False] * len(columns)
     if declared is not None:
         columns, names = [one.values for one in declared], [one.name for one in declared]
+        dates = [one.dates for one in declared]
     known = names if names is not None and len(names) == len(columns) else domain.names
     rows: list[list[object]] = []
     for i, column in enumerate(columns[:_MOST_ROWS]):
-        rows.append([f"column {i + 1}" if known is None else known[i], _span(column)])
+        rows.append([f"column {i + 1}" if known is None else known[i], _span(column, dates[i])])
     if len(columns) > _MOST_ROWS:
         rows.append([f"and {len(columns) - _MOST_ROWS} more", "see the certificate"])
     if domain.target is not None:
@@ -272,9 +276,11 @@ def _domain(
     return table("Declared ranges", ("column", "declared range"), rows) if rows else None
 
 
-def _span(column: Any) -> str:
+def _span(column: Any, dates: bool = False) -> str:
     if column is None:
         return "any number"
+    if isinstance(column, Interval) and dates:
+        return f"{date_of(column.low)} to {date_of(column.high)}"
     if isinstance(column, Interval):
         return f"{number(column.low, 6)} to {number(column.high, 6)}"
     return cut("one of " + ", ".join(str(value) for value in column.values), _LONGEST)

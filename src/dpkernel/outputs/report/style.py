@@ -110,7 +110,7 @@ _LINE = (
 )
 _NARROW = """
 @media screen and (max-width: 40rem) {
-  th, td { overflow-wrap: anywhere }
+  th, td { overflow-wrap: anywhere } table:not(.wide) .whole { overflow-wrap: break-word }
   table.wide thead { position: absolute; left: -99rem }
   table.wide tr { display: block; padding: .5rem 0; border-bottom: 1px solid var(--rule) }
   table.wide td { display: block; max-width: none; padding: .1rem 0; border: 0 }

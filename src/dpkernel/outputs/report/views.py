@@ -48,6 +48,7 @@ class View:
     ask: Callable[[Table], Array]  # rows -> one column per prediction
     encode: Callable[[Table], Table]  # rows -> rows as the model expects them
     sizes: tuple[int, ...]  # how many columns of the model each column stands for
+    dates: frozenset[int] = frozenset()  # the columns that count days since 1970-01-01
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,7 @@ class Dependence:
     low: Array
     high: Array
     left_out: int = 0  # number of levels that are not in the picture
+    dates: bool = False
 
     @property
     def reach(self) -> float:
@@ -110,7 +112,8 @@ def view_of(model: Any, declared: Sequence[DeclaredColumn] | None = None) -> Vie
     def answer(table: Table) -> Array:
         return _answers(ask, encode(table))
 
-    return View(columns, named, tuple(answers), quantity, answer, encode, sizes)
+    dates = frozenset(place for place, one in enumerate(declared or ()) if one.dates)
+    return View(columns, named, tuple(answers), quantity, answer, encode, sizes, dates)
 
 
 def dependences(view: View) -> tuple[list[Dependence], int]:
@@ -216,7 +219,8 @@ def _dependence(view: View, j: int, log_points: int, steps: int) -> Dependence:
         left_out = len(column.values) - len(kept)
         places, answers = tuple(places[i] for i in kept), answers[kept]
     low, high = np.quantile(answers, [0.1, 0.9], axis=1)
-    return Dependence(view.names[j], places, levels, answers.mean(axis=1), low, high, left_out)
+    mean = answers.mean(axis=1)
+    return Dependence(view.names[j], places, levels, mean, low, high, left_out, j in view.dates)
 
 
 def _pattern(columns: Sequence[Column], log_points: int) -> Table:

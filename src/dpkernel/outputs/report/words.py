@@ -34,8 +34,8 @@ SENSITIVITIES: dict[str, str] = {
     "declared": "a value stated by whoever made the release, without a formula",
     "declared-law": "values stated by whoever made the release, with the probability of each",
     "augmented-gram": "a record's products of features and target, which are clipped to public bounds",
-    "unit-shares": "all rows of one unit count once, in equal parts, in the cells of each column",
-    "unit-gram": "the mean over all rows of a unit of products that are clipped to public bounds",
+    "unit-shares": "all rows of one person count once, in equal parts, in the cells of each column",
+    "unit-gram": "the mean over all rows of a person of products that are clipped to public bounds",
     "record-norm": "the length of a record, which is clipped to public bounds",
     "loss-gradient": "the influence of one record on the solution, which is limited",
     "histogram": "one record is counted in one cell",
@@ -79,7 +79,7 @@ METRICS: dict[str, str] = {
 
 PUBLIC: dict[str, str] = {
     "n_rows": "number of rows",
-    "n_units": "number of units (persons)",
+    "n_units": "number of people",
     "n_places": "declared number of places for records",
     "n_columns": "number of columns",
     "unit": "what counts as one record",

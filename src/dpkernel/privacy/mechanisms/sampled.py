@@ -35,7 +35,7 @@ from dpkernel.privacy.sensitivity import Sensitivity, round_up
 
 _FLOOR = 1e-13  # smallest delta per step: a hundred times what composition by FFT adds
 _CLOSE = 1e-7  # relative distance of a calibrated sigma to the smallest possible one
-SAMPLINGS = ("fixed", "poisson")
+_OFFERED = ("fixed", "poisson")
 _SCHEMA = 2  # version of the cache files, to be increased when the accounting changes
 
 
@@ -269,7 +269,7 @@ def _least(excess: Callable[[float], float], guess: float) -> float:
 
 
 def _check_sampling(sampling: str, neighbours: Neighbours) -> None:
-    if sampling not in SAMPLINGS:
+    if sampling not in _OFFERED:
         raise ParameterError(
             parameter_message("SampledGaussian", "sampling", "'fixed' or 'poisson'", sampling)
         )
