@@ -1,9 +1,9 @@
 """Short tables for the documentation, from the CSV files of ``dpkernel reproduce``.
 
-``python benchmarks/reproductions.py FOLDER`` reads lee-park-ahn-fig1.csv and lee-park-ahn-fig7.csv in
-the folder, as far as they are there, and writes a row per method and a column per epsilon to
-results/reproduce_synthetic.csv and results/reproduce_songs.csv. Command, commit and version
-are those of the figure.
+``python benchmarks/reproductions.py FOLDER`` reads the CSV files of Figures 1, 3 and 7 in the folder, as
+far as they are there, and writes a row per method and a column per epsilon to
+results/reproduce_synthetic.csv, reproduce_songs_16.csv and reproduce_songs.csv. Command, commit and
+version are those of the figure.
 """
 
 from __future__ import annotations
@@ -34,7 +34,11 @@ PAIRS = {
     "Algorithm 3, all choices private": (PRIVATE_3,),
     "`PrivateKernelRidge` / `Regressor`": (RIDGE, REGRESSOR),
 }
-FILES = {"lee-park-ahn-fig1.csv": ("d", "synthetic"), "lee-park-ahn-fig7.csv": ("width", "songs")}
+FILES = {
+    "lee-park-ahn-fig1.csv": ("d", "synthetic"),
+    "lee-park-ahn-fig3.csv": ("width", "songs_16"),
+    "lee-park-ahn-fig7.csv": ("width", "songs"),
+}
 
 
 def short(value: float) -> str:
@@ -45,7 +49,7 @@ def short(value: float) -> str:
 
 def table(rows: list[dict[str, str]], by: str) -> list[list[str]]:
     """Return the short table, with a header."""
-    kept = [row for row in rows if row["reading"] == ONE_CHOICE]
+    kept = [row for row in rows if row["reading"] == ONE_CHOICE and row.get("panel") != "b"]
     epsilons = sorted({float(row["epsilon"]) for row in kept if row["epsilon"]})
     names = [f"eps {epsilons[0]:g}", *(f"{epsilon:.3g}" for epsilon in epsilons[1:])]
     out = [[by, "method", *names]]

@@ -23,7 +23,7 @@ from dpkernel import PrivateKernelRidge
 from dpkernel.data.sources import Source
 from dpkernel.data.tensors import check_tensors
 from dpkernel.estimators import torch_pass
-from dpkernel.estimators.gram_pass import Recipe, sum_blocks
+from dpkernel.estimators.gram_pass import Recipe, gram_of_blocks
 from dpkernel.privacy.folds import GramFolds
 
 DEVICE = torch.device("cuda", 0)
@@ -101,7 +101,7 @@ def agreement(rows: int = 100_000) -> None:
     X, y = table_of(rows)
     for features, declared in ((512, 10**6), (1024, 10**6), (2048, 10**6), (1024, rows)):
         recipe = recipe_of(declared, features)
-        expected = sum_blocks([(X, y)], recipe)._folds[0]._sum
+        expected = gram_of_blocks([(X, y)], recipe)._folds[0]._sum
         line = f"M = {features}, radius {recipe.layout.row}: largest difference to NumPy's sum"
         for name, way in (("bytes", summed), ("float64", in_float64)):
             found = way(torch.as_tensor(X), torch.as_tensor(y), recipe)._folds[0]._sum

@@ -136,7 +136,7 @@ def _rank(method: str) -> tuple[bool, str]:
 
 
 def _epsilons(cells: Cells) -> list[float]:
-    return sorted({epsilon for _, epsilon, _ in cells if math.isfinite(epsilon)})
+    return sorted({epsilon for _, epsilon, method in cells if method == OURS})
 
 
 def _methods(cells: Cells, tables: Iterable[str] | None = None) -> list[str]:

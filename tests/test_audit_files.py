@@ -106,6 +106,16 @@ def test_a_classifier_keeps_its_centre(tmp_path):
     assert labels == ["centre", "decision function"] and n == ROWS
 
 
+@pytest.mark.parametrize("name", ["PrivateKernelRegressor", "PrivateKernelClassifier"])
+def test_features_made_for_the_inputs_are_made_again(name, tmp_path):
+    """Made-up rows lie elsewhere, so the released numbers in the map are others."""
+    line = BUILDERS[name]
+    X = np.random.default_rng(0).uniform(-1, 0, (1500, 2))
+    model = line(bounds=(-1, 1), n_features=10, epsilon=2.0)
+    assert subject_of(saved(model, tmp_path, (X, line.target(X[:, 0]))))[1] == 1500
+    assert model.certificate_.public["feature_map"]["kind"] == "learned"
+
+
 @pytest.mark.parametrize("name", [name for name in BUILDERS if not BUILDERS[name].keeps_rows])
 @pytest.mark.parametrize("relation", ["replace-one", "zero-out"])
 def test_every_estimator_is_built_again_from_its_file(name, relation, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import doctest
 import importlib
 import importlib.util
@@ -60,6 +61,20 @@ def has_examples(name):
 @pytest.mark.parametrize("name", [*filter(has_examples, MODULES)])
 def test_docstring_examples_run(name):
     assert doctest.testmod(importlib.import_module(name)).failed == 0
+
+
+SCRIPTS = [path for folder in ("benchmarks", "tools") for path in (ROOT / folder).glob("*.py")]
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
+def test_a_script_imports_what_the_library_has(path):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("dpkernel"):
+            module = importlib.import_module(node.module)
+            for name in (alias.name for alias in node.names):
+                if hasattr(module, "__path__") and not hasattr(module, name):
+                    importlib.import_module(f"{node.module}.{name}")
+                assert hasattr(module, name), f"{node.module} has no {name}"
 
 
 def test_every_module_can_be_imported():

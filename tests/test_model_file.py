@@ -559,6 +559,27 @@ def test_a_model_that_its_certificate_does_not_describe_is_refused(fitted, tmp_p
     assert tried > 200
 
 
+@pytest.mark.parametrize(
+    "name", ["PrivateKernelRegressor", "PrivateQuantileRegressor", "PrivateKernelClassifier"]
+)
+def test_features_that_a_fit_has_learned_are_stated(name, tmp_path, monkeypatch):
+    """Such a map has released numbers in it; others, of the data, would do as well for a loader."""
+    monkeypatch.setattr(archive.os, "fsync", lambda handle: None)
+    line = BUILDERS[name]
+    X = np.random.default_rng(0).uniform(-1, 1, (1500, 2))
+    fitted = line(bounds=(-1, 1), n_features=10, epsilon=2.0).fit(X, line.target(X[:, 0]))
+    kept, places = save(fitted, tmp_path / "kept.dpk"), set()
+    assert read_header(kept)["feature_map"]["kind"] == "learned"
+    for at, file in mutants(kept, tmp_path, ["feature_map"]):
+        if at[2:3] in places and len(at) > 3:  # one number of each kind
+            continue
+        places.add(at[2:3])
+        with pytest.raises(DPKernelError):
+            load(file)
+            pytest.fail(f"load accepts another {at}")
+    assert len(places) > 5
+
+
 def test_every_other_field_is_judged_alike_by_all_readers(kept, tmp_path, monkeypatch):
     monkeypatch.setattr(archive.os, "fsync", lambda handle: None)
     names = sorted(set(read_header(kept)) - {"schema"})

@@ -283,15 +283,19 @@ def test_a_step_for_the_smallest_ridge_would_not_end(monkeypatch, rng):
     [*LOSSES, SmoothedHinge(1e-3), SmoothedPinball(0.5, 1e-4), Huber(1e-3)],
     ids=repr,
 )
-def test_newton_steps_are_enough_in_practice(loss):
+@pytest.mark.parametrize("sampled", [False, True], ids=["whole", "sampled"])
+def test_newton_steps_are_enough_in_practice(loss, sampled, monkeypatch):
     """The fallback would take billions of steps for steep ramps: nobody would wait for them."""
+    if sampled:  # Hessians of a few of many blocks, as on large tables
+        monkeypatch.setattr(solver, "_SAMPLE", 1)
+        monkeypatch.setattr(solver, "_SAMPLE_EACH", 1)
     rng = np.random.default_rng(7)
     for trial in range(30):
         n, size = int(rng.choice([1, 2, 10, 100])), int(rng.choice([1, 2, 5, 20]))
         rows = make_rows(KINDS[trial % len(KINDS)], loss, rng, n=n, size=size)
         problem, b = make_problem(loss, rows, rng, ratio=float(rng.choice([1.0, 1e4])))
         with np.errstate(all="ignore"):
-            found = solver._newton(records_of(rows, loss), problem, b, 1)
+            found = solver._newton(records_of(rows, loss, 2 if sampled else None), problem, b, 1)
         assert found is not None
         assert length(true_gradient(problem, rows, b, found)) <= problem.tolerance
 
@@ -395,6 +399,34 @@ def test_a_hessian_of_some_blocks_only_steers(rng):
     found = minimise(records, problem, b)
     assert max(strides) > 1
     assert length(true_gradient(problem, (z, y, None), b, found)) <= problem.tolerance
+
+
+def test_one_hessian_serves_the_last_steps_on_a_large_table(rng, monkeypatch):
+    """Gradients alone lead from there to the tolerance; a wrong Hessian there costs time only."""
+    monkeypatch.setattr(solver, "_SAMPLE", 500)
+    loss, n = Huber(0.3), 20_000
+    z, y, _ = make_rows("random", loss, rng, n=n, size=6)
+    problem, b = Problem(loss, n, 1.0, np.full(6, 5.0), 1.0, 50.0, 512), rng.normal(size=6)
+    shares, seen = [], []
+    for wrong in (1.0, 1.5, -1.0, np.nan):
+        records, strides = records_of((z, y, None), loss, 100), []
+        plain = records.sums
+
+        def sums(beta, stride=0, threads=1, wrong=wrong, plain=plain, strides=strides):
+            strides.append(stride)
+            gradient, hessian = plain(beta, stride, threads)
+            few = stride > 0 and len(strides) < 20
+            return gradient, hessian * wrong if few else hessian
+
+        records.sums = sums
+        found = minimise(records, problem, b)
+        assert length(true_gradient(problem, (z, y, None), b, found)) <= problem.tolerance
+        shares.append(sum(1 / s for s in strides if s > 0))
+        seen.append(strides)
+    assert shares[0] < 2
+    assert len(seen[0]) < 12
+    assert seen[0].count(0) > len(seen[0]) // 3
+    assert max(map(len, seen)) < 100
 
 
 def test_nothing_warns(rng):

@@ -102,7 +102,10 @@ def chunk_pairs(X: Any, y: Any) -> list[tuple[Any, Any]]:
         row_chunks(v, **({"optimize_graph": False} if _is_frame(v) else {})) for v in (X, y)
     )
     if len(one) != len(other):
-        raise DataError("X and y have different numbers of Dask chunks along the rows.")
+        raise DataError(
+            "X and y have different numbers of Dask chunks along the rows. If both are columns of one"
+            " table, call persist() or repartition() on the table, and take the columns then."
+        )
     return list(zip(one, other, strict=True))
 
 
@@ -201,7 +204,8 @@ def fits_on_workers(client: Any, size: int) -> bool:
         return True
     logger.warning(
         "The workers have no room to keep %.1f GB of features, so each pass computes them again. More"
-        " workers or more memory would help, and X.persist() saves reading the rows again.",
+        " workers or more memory would help. persist() on the table, before you take its columns,"
+        " saves reading the rows again.",
         size / 2**30,
     )
     return False

@@ -253,7 +253,7 @@ class _Sums:
     ) -> tuple[Array, Array | None]:
         """Return the gradient of the sum of losses and, with a stride, its Hessian."""
         if not self.passes.local:
-            hessian_stride, threads = min(hessian_stride, 1), 1  # all chunks, as they are few
+            threads = 1  # workers have their own; a stride counts the blocks of each chunk
         arguments = self.targets, self.loss, beta, hessian_stride, threads
         found: tuple[Array, Array | None] = _merged(
             self.passes.run(self.job, *arguments, merge=_merged)

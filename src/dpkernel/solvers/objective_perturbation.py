@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
@@ -34,6 +34,8 @@ _UNIT = 2.0**-53
 _NEWTON_STEPS = 1000
 _LINE_STEPS = 60
 _SINGLE_ENOUGH = 1e6  # up to this condition number, a Hessian may be summed in single precision
+_SAMPLE, _SAMPLE_EACH = 20_000, 32  # the fewest rows of a Hessian, in all and per coordinate
+_HESSIAN_SIZE = 128  # with so many coordinates a Hessian takes about as long as a gradient
 _PATIENCE = 40  # steps before the Hessian must use all blocks in double precision
 _SLICE = 512  # rows whose double-precision copy stays in the cache
 
@@ -231,47 +233,81 @@ def _newton(
     """Return an accepted point or None. This is a heuristic on which no guarantee rests.
 
     It takes Newton steps with a line search on the slope along the step. The slope is accurate up
-    to rounding where differences of the objective are not. For losses made of parabolas and lines
-    the search ends after finitely many steps. 20 steps are many; 200 were seen for ramps of width
-    1e-4.
+    to rounding where differences of the objective are not. On large tables the first Hessians are
+    sums over some of the blocks. Near the minimiser, one Hessian of more blocks then serves all
+    remaining steps, which need gradients alone. For losses made of parabolas and lines the search
+    ends after finitely many steps. 20 steps are many; 200 were seen for ramps of width 1e-4.
     """
     at = _Derivatives(records, problem, b, threads)
     beta: Array = np.zeros(len(b)) if origin is None else origin
-    stride = max(1, problem.n_rows // max(32 * len(b), 20_000))
+    stride = max(1, problem.n_rows // max(_SAMPLE_EACH * len(b), _SAMPLE))
     if problem.smoothness > _SINGLE_ENOUGH * problem.strength:
         stride = PRECISE  # rounding to single precision would lose a weak ridge
+    sampled, settled = stride > 1, False
     gradient, hessian = at(beta, stride)
+    factor: Any = None
     least = math.inf
     for count in range(_NEWTON_STEPS):
         if problem.accepts(gradient, beta):
             return beta
-        assert hessian is not None
-        hessian[np.diag_indices_from(hessian)] += problem.ridge
-        try:
-            factor = cho_factor(hessian, overwrite_a=True, check_finite=False)
-            step = -cho_solve(factor, gradient, check_finite=False)
-        except LinAlgError:  # rounding can make a Hessian in single precision indefinite
+        if hessian is not None:
+            factor = _factor(hessian, problem.ridge)
+        if factor is None:  # rounding can make a Hessian in single precision indefinite
             step = -gradient / problem.smoothness
+        else:
+            step = -cho_solve(factor, gradient, check_finite=False)
         start, size = float(gradient @ step), float(np.linalg.norm(gradient))
         least = min(least, size)
         if not start < 0:
             if stride == PRECISE:
                 return None
-            stride = PRECISE  # rounding made a Hessian in single precision nearly singular
+            stride, settled = PRECISE, False  # rounding made a Hessian nearly singular
             gradient, hessian = at(beta, stride)
             continue
         trial: Array = beta + step
         if count > _PATIENCE:
-            stride = PRECISE
-        gradient, hessian = at(trial, stride)
+            stride, settled = PRECISE, False
+        gradient, hessian = at(trial, 0 if settled else stride)
         slope, norm = float(gradient @ step), float(np.linalg.norm(gradient))
-        if norm > 0.3 * size and stride > 1:
-            stride //= 2  # a Hessian of more records may be better here
-        if norm > 0.5 * least and not 0.5 * start <= slope <= 0:
+        astray = norm > 0.5 * least and not 0.5 * start <= slope <= 0
+        if astray:
             trial = beta + _length(at, beta, step, start, slope) * step
+        if astray or norm > 0.3 * size:
+            settled = False
+            stride = max(stride // 2, 1) if stride > 1 else stride  # more records may be better
+        elif sampled and stride > 0 and not settled:
+            wanted = _last_stride(stride, norm / size, problem.tolerance / (norm or 1.0), len(b))
+            stride, settled = wanted, wanted == stride
+        if astray or (hessian is None and not settled):
             gradient, hessian = at(trial, stride)
         beta = trial
     return beta if problem.accepts(gradient, beta) else None
+
+
+def _factor(hessian: Array, ridge: Array) -> Any:
+    """Return the Cholesky factor of the Hessian and the ridge, or None if there is none."""
+    hessian[np.diag_indices_from(hessian)] += ridge
+    try:
+        return cho_factor(hessian, overwrite_a=True, check_finite=False)
+    except LinAlgError:
+        return None
+
+
+def _last_stride(stride: int, pace: float, left: float, size: int) -> int:
+    """Return the stride of a Hessian for all remaining steps that makes them take the least time.
+
+    ``stride`` is that of the last Hessian, which has cost its time, and ``pace`` is how much
+    smaller its step made the gradient of ``size`` coordinates. It still has to become smaller by
+    ``left``. Steps err by the share of the Hessian that a sample misses, and a little anyway.
+    """
+
+    def passes(other: int) -> float:
+        missed = math.sqrt((other - 1) / (stride - 1)) if stride > 1 else 0.0
+        each = min(max(1.5 * pace * missed, 0.01), 0.5)  # later steps are worse than the first
+        cost = size / _HESSIAN_SIZE / other if other < stride else 0.0
+        return cost + max(math.log(left) / math.log(each), 1.0)
+
+    return min((stride >> k for k in range(stride.bit_length())), key=passes)
 
 
 def _length(at: _Derivatives, beta: Array, step: Array, start: float, slope: float) -> float:

@@ -180,15 +180,16 @@ class Fitting(FitPlan):
                 "_variances": np.column_stack([state.variances for state in states])[:, take],
                 "_scales": np.array([state.scale for state in states])[take],
             },
-            self._public(),
+            self._public(features),
             _residual_scales(states, self._target) | learned_numbers(self.choice, self._domain),
         )
 
-    def _public(self) -> JSON:
+    def _public(self, features: FeatureMap) -> JSON:
         return {
             "n_rows": self._source.n_rows,
             "n_columns": self._source.n_columns,
             "domain": self._domain.to_dict(),
+            "feature_map": features.to_dict(),
             "budget_plan": None if self.plan is None else self.plan.to_dict(),
         }
 

@@ -121,7 +121,7 @@ class QuantileFitting(LearnedFitting):
         intercept, coef = coefficients[0], coefficients[1:]
         return Fitted(
             linear_model(self._domain, features, coef, intercept, several=not self._single),
-            {**self._public(), "quantiles": list(self._quantiles)},
+            {**self._public(features), "quantiles": list(self._quantiles)},
             learned_numbers(self.choice, self._domain),
         )
 
