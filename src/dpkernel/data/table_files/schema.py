@@ -534,10 +534,11 @@ def _rule(name: str, table: Any, file: str, empty: Empty) -> ColumnRule:
     except ParameterError as error:
         raise ParameterError(f"Column {name!r} of {file}: {error}") from error
     rule = ColumnRule(name, values, missing, empty=own, **more)
+    stand_in = rule.stand_in
     if (
         isinstance(values, Interval)
-        and is_real(missing)
-        and not values.low <= missing <= values.high
+        and stand_in is not None
+        and not values.low <= stand_in <= values.high
     ):
         raise ParameterError(
             f"The 'missing' value of column {name!r} of {file} lies outside of low and high. Widen them,"
