@@ -54,6 +54,9 @@ MIXTURE = BudgetPlan(
     location=0.1, inputs=0.1, stages=(1.0, 1.2), scale=0.02, calibration=0.05, mixture=True
 )
 
+# and one with a single fit that starts from what is declared
+SINGLE = BudgetPlan(0.1, 0.0, (1.0,), 0.0, 0.0, clip=0.5, mixture=True)
+
 BLANK = 12345.671875  # in the first column: the row is a null record, which contributes nothing
 _MIXED = 40  # draws of the order of rows for a sensitivity that depends on it
 _PROBES = (

@@ -795,6 +795,8 @@ def test_rules_that_do_not_exist_or_lack_bounds_are_refused(visits):
     fitted = model().fit(X, y)
     with pytest.raises(ParameterError, match="'auto' or 'one' for private_score"):
         private_score(fitted, X, y, groups=People(ids, record="near"))
+    with pytest.raises(ParameterError, match="proof of this estimator needs one record per person"):
+        model().fit(X, y, groups=People(ids, record="all"))
     assert "ids are not shown" in repr(People(ids))
 
 

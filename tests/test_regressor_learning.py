@@ -23,13 +23,22 @@ from dpkernel.data.weights import weight_column
 from dpkernel.estimators.regressor import BudgetPlan, columns, inputs, kernel_choice, scale
 from dpkernel.estimators.regressor.budget_plan import MOST_LEARNING_INPUTS
 from dpkernel.estimators.regressor.location import CELLS as TARGET_CELLS
-from dpkernel.estimators.regressor.location import asymmetry, count_targets, fit_distribution
+from dpkernel.estimators.regressor.location import (
+    PUBLIC_SPREAD,
+    count_targets,
+    fit_distribution,
+    fit_public,
+)
+from dpkernel.estimators.regressor.posterior import PosteriorStage, clipped_residuals
+from dpkernel.estimators.regressor.releases import plan_releases
+from dpkernel.estimators.regressor.stage import State
 from dpkernel.foundations.archive import MOST_HEADER, write_archive
 from dpkernel.foundations.errors import ParameterError
 from dpkernel.foundations.types import Neighbours
 from dpkernel.models.features import LearnedFeatures
 from dpkernel.models.features.input_law import CELLS, InputLaw, uniform_law
 from dpkernel.models.features.learned import Component, kernel_matrices
+from dpkernel.privacy.profiles import GaussianProfile
 from dpkernel.privacy.statistics import GramLayout
 
 
@@ -87,6 +96,21 @@ def test_the_plan_fits_a_mixture_where_it_cannot_learn(signal, n_inputs, mixture
     assert sum(plan.parts().values()) == pytest.approx(1)
     assert plan == BudgetPlan(**plan.to_dict())
     assert not BudgetPlan.choose(signal, n_inputs).mixture  # with a kernel of one's own
+
+
+@pytest.mark.parametrize(
+    ("signal", "n_inputs", "location"),
+    [(19, 2, None), (20, 2, 0.0), (24, 10, None), (25, 10, 0.0), (39, 9, 0.0), (40, 9, 0.1)],
+)
+def test_hardly_any_data_get_one_fit_that_starts_from_what_is_declared(signal, n_inputs, location):
+    plan = BudgetPlan.choose(signal, n_inputs, learn=True, public_start=True)
+    assert (plan is None) == (location is None)
+    if plan is not None:
+        assert plan.starts_in_public and plan.adapts and plan.location == location
+        assert list(plan.parts()) == ["location", "stage 1"][0 if location else 1 :]
+        assert plan == BudgetPlan(**plan.to_dict())
+    enough = BudgetPlan.choose(150, n_inputs, learn=True, public_start=True)
+    assert enough.inputs > 0 and not enough.starts_in_public
 
 
 def test_a_mixture_needs_the_moments_of_the_inputs():
@@ -431,18 +455,100 @@ def test_odd_tables_give_sane_models_without_a_warning(rng, name):
         assert np.abs(prediction - 0.7).max() < 0.5
 
 
+# --- hardly any data -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("effect", ["strong", "none"])
+def test_a_fit_of_hardly_any_data_finds_a_strong_effect_and_is_no_worse_than_a_mean(rng, effect):
+    """The number of rows times mu is 32. A private mean has an error near 1."""
+    X = rng.uniform(-1, 1, (1200, 5))
+    y = (X[:, 0] + X[:, 1] if effect == "strong" else rng.normal(size=1200)) + 0.1
+    errors = []
+    for seed in range(6):
+        model = regressor(0.1, seed).fit(X, y)
+        errors.append(np.mean((model.predict(X) - y) ** 2) / y.var())
+        assert model.budget_plan_.starts_in_public and model.feature_map_.kind == "learned"
+    assert np.mean(errors) < (0.6 if effect == "strong" else 1.15)
+
+
+def test_a_range_that_is_far_too_wide_is_seen_and_a_frequent_value_is_not_mistaken_for_one(rng):
+    def found(values, noise):
+        (counts,) = count_targets(values, weight_column(values, False), 0)
+        noisy = counts + noise * len(values) * rng.normal(size=TARGET_CELLS)
+        return fit_public(noisy, len(values), noise * len(values))
+
+    ordinary = 0.3 * rng.normal(size=4000).clip(-3, 3)
+    frequent = np.where(rng.random(4000) < 0.5, 0.21, rng.choice([-0.5, -0.1, 0.5, 0.7], 4000))
+    for values in (ordinary, frequent):
+        assert found(values, 0.05) == found(values, 0.001) == (0.0, PUBLIC_SPREAD)
+    centre, spread = found(0.3 + 0.03 * rng.normal(size=4000), 0.05)
+    assert abs(centre - 0.3) < 0.1 and spread < 0.15
+    assert found(0.3 + 0.03 * rng.normal(size=4000), 0.5) == (0.0, PUBLIC_SPREAD)
+
+
+def test_a_private_number_of_rows_needs_the_histogram_of_y(rng):
+    X, _, y = table(rng, 300)
+    weights = np.full(300, 0.5)
+    assert regressor(0.1).fit(X, y, sample_weight=weights).budget_plan_ is None
+    plan = BudgetPlan(0.0, 0.0, (1.0,), 0.0, 0.0, mixture=True)
+    assert regressor(0.3, budget_plan=plan).fit(X, y).budget_plan_ == plan
+    with pytest.raises(ParameterError, match="with 'location' above 0"):
+        regressor(0.3, budget_plan=plan).fit(X, y, sample_weight=weights)
+
+
+def stage_for(signal, any_law):
+    """Return a stage of 2000 rows, of which a mechanism for this n mu is drawn, and the mechanism."""
+    budget, n = Budget(float(GaussianProfile(signal / 2000).epsilon(1e-6)), 1e-6), 2000
+    plan = BudgetPlan(0.05, 0.0, (1.0,), 0.0, 0.0, mixture=True)
+    mechanism = plan_releases(plan, n, 3, 1, 21, budget, Neighbours.REPLACE_ONE)["stage 1"]
+    state = State(np.zeros(21), np.geomspace(0.1, 1e-4, 21), 0.4)
+    functions = np.random.default_rng(0).normal(size=(500, 21))
+    functions[:, 0] = 1.0
+    given = state, n, clipped_residuals(state, 0.5), mechanism, functions
+    return PosteriorStage.choose(*given, any_law=any_law), mechanism
+
+
+@pytest.mark.parametrize("any_law", [False, True])
+@pytest.mark.parametrize("signal", [30.0, 3000.0])
+def test_ridges_are_never_below_the_one_that_was_paid_for(signal, any_law):
+    stage, mechanism = stage_for(signal, any_law)
+    assert len(stage.used) > 1 and stage.ridges.min() >= mechanism.ridge
+
+
+def test_the_ridge_for_any_law_has_the_least_error_for_the_worst_of_them():
+    stage, mechanism = stage_for(3000.0, True)
+    units = stage.powers[stage.used] * stage.clip**2
+    prior = stage.state.variances[stage.used] / units
+    curvatures = np.geomspace(1e-3, 1e6, 4000)[:, None]
+
+    def worst(ridges):
+        errors = curvatures * (ridges**2 * prior + mechanism.sigma**2)
+        return np.max(errors / (curvatures + ridges) ** 2, axis=0)
+
+    free = stage.ridges > mechanism.ridge  # the others are the least ridge
+    assert free.any()
+    for factor in (0.5, 2.0):
+        assert np.all(worst(stage.ridges)[free] < worst(factor * stage.ridges)[free])
+
+
+def test_what_could_be_noise_is_shrunk_and_what_could_not_is_kept():
+    stage, _ = stage_for(3000.0, True)
+    roots = np.sqrt(stage.powers[stage.used]) * stage.clip
+    for size, least, most in ((0.0, 0.0, 0.0), (0.7, 0.0, 0.5), (8.0, 0.95, 1.0)):
+        beta = np.zeros(21)
+        beta[stage.used] = size * np.sqrt(stage.noise) * stage.kept / roots
+        found = stage.update_as_solved(beta)
+        change = found.coefficients[stage.used][1:] / np.maximum(
+            (roots * beta[stage.used])[1:], 1e-12
+        )
+        assert np.all((least <= change) & (change <= most + 1e-9))
+        assert found.coefficients[0] == pytest.approx(roots[0] * beta[0])
+        assert np.all(found.variances <= stage.state.variances * (1 + 1e-9))
+
+
 @pytest.mark.parametrize("epsilon", [1e-3, 1e6])
 def test_any_epsilon(rng, epsilon):
     X, _, y = table(rng, 300)
     model = regressor(epsilon, n_features=40).fit(X, y)
     assert model.certificate_.verify().epsilon <= epsilon
     assert np.all(np.abs(model.predict(X)) <= 3)
-
-
-@pytest.mark.parametrize(("draws", "low", "high"), [("normal", 0.0, 0.25), ("skewed", 0.7, 1.0)])
-def test_asymmetry_is_that_of_the_counts(rng, draws, low, high):
-    values = 0.2 * rng.normal(size=20_000)
-    values = np.abs(values) * 2 - 0.9 if draws == "skewed" else values
-    (counts,) = count_targets(values, weight_column(np.clip(values, -1, 1), False), 0)
-    assert low <= asymmetry(counts, len(values)) <= high
-    assert 0 <= asymmetry(1e6 * rng.normal(size=TARGET_CELLS), 100) <= 1

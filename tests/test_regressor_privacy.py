@@ -17,7 +17,7 @@ from dpkernel import Budget, Certificate, Ledger, PrivateKernelRegressor, Seeded
 from dpkernel.data.domain import Domain, Interval
 from dpkernel.data.sources import Source
 from dpkernel.data.weights import weight_column
-from dpkernel.estimators.regressor import BudgetPlan, fitting, learning, scale
+from dpkernel.estimators.regressor import BudgetPlan, fitting, learning, releases, scale
 from dpkernel.estimators.regressor.fitting import Fitting, Sizes
 from dpkernel.estimators.regressor.learning import LearnedFitting
 from dpkernel.estimators.regressor.releases import plan_releases
@@ -30,7 +30,7 @@ from dpkernel.models.losses import Huber
 from dpkernel.privacy.noise import Part, Plan
 from dpkernel.privacy.profiles import compose
 from dpkernel.proof.audit import audit_scores
-from replay import LEARNED, MIXTURE, make_quick
+from replay import LEARNED, MIXTURE, SINGLE, make_quick
 
 PLAN = BudgetPlan(location=0.1, inputs=0.1, stages=(1.0, 1.2), scale=0.02, calibration=0.05)
 N, D = 40, 2
@@ -88,7 +88,7 @@ class Replay:
         make_quick(monkeypatch)
         self.rng, self.released, self.exact, self.stage = rng, {}, {}, ""
         self._betas = [scale * rng.normal(size=9) for scale in (0.0, 0.1, 1.0, 30.0)]
-        monkeypatch.setattr(fitting, "minimise", self.minimise)
+        monkeypatch.setattr(releases, "minimise", self.minimise)
 
     def run(self, fit):
         """Return the exact statistics of one fit; the first run fixes what is released."""
@@ -168,6 +168,25 @@ def test_no_statistic_of_a_fit_of_a_mixture_moves_more_than_it_says(rng, relatio
     assert worst["inputs"] > 0.1 and worst["stage 1"] > 0.4 and worst["stage 2"] > 0.4
 
 
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_no_statistic_of_a_single_fit_moves_more_than_it_says(rng, relation, monkeypatch):
+    worst = worst_moves(rng, monkeypatch, relation, plan=SINGLE)
+    assert set(worst) == set(SINGLE.parts()) and max(worst.values()) <= 1 + 1e-9
+    assert worst["location"] > 0.999 and worst["stage 1"] > 0.4
+
+
+def test_a_single_fit_that_starts_where_the_rows_lie_is_found(rng, monkeypatch):
+    """The broken twin: the targets themselves choose the centre and the clip, without noise."""
+
+    def first_location(self, noise):
+        total, count = self._passes.sum(sum_targets)
+        return float(total / count), 1e-3 + abs(float(total / count))
+
+    monkeypatch.setattr(LearnedFitting, "_first_location", first_location)
+    start = replace(SINGLE, location=0.0)
+    assert max(worst_moves(rng, monkeypatch, trials=12, plan=start).values()) > 1.2
+
+
 @pytest.mark.parametrize("leak", ["kernel", "metric", "law"])
 def test_a_kernel_learned_from_the_rows_themselves_is_found(rng, monkeypatch, leak):
     """Three broken twins: rows choose the kernel, the metric or the law without noise."""
@@ -196,6 +215,10 @@ def test_a_kernel_learned_from_the_rows_themselves_is_found(rng, monkeypatch, le
     monkeypatch.setattr(learning, "choose_kernel", choose_kernel)
     worst = worst_moves(rng, monkeypatch, trials=12, plan=LEARNED)
     assert max(worst.values()) > 1.2
+
+
+def sum_targets(X, y):
+    return y[:, 0].sum(), len(y)
 
 
 def sum_rows(X, y):

@@ -62,7 +62,17 @@ from dpkernel.preprocessing.grids import Cells, Counts
 from dpkernel.privacy.sensitivity import base as formulas
 from dpkernel.privacy.statistics import GramLayout
 from dpkernel.selection.losses import RowLoss
-from replay import BLANK, LEARNED, MIXTURE, Replay, ReplayError, differences, function_ratio, ratios
+from replay import (
+    BLANK,
+    LEARNED,
+    MIXTURE,
+    SINGLE,
+    Replay,
+    ReplayError,
+    differences,
+    function_ratio,
+    ratios,
+)
 
 RELATIONS = ("replace-one", "zero-out")
 IDEALISED = ("idealised-arithmetic",)
@@ -199,6 +209,9 @@ CASES = {
         model(PrivateKernelRegressor, REAL, **SMALL, budget_plan=MIXTURE),
         attained=(0.99, 0.99),
         slow=True,
+    ),
+    "PrivateKernelRegressor single": Case(
+        model(PrivateKernelRegressor, REAL, **SMALL, budget_plan=SINGLE), attained=(0.99, 0.99)
     ),
     "PrivateKernelRegressor mean": Case(model(PrivateKernelRegressor, REAL, **SMALL)),
     "PrivateKernelClassifier": Case(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+
 import dask.array
 import numpy as np
 import pandas as pd
@@ -197,20 +199,34 @@ def test_bad_weights_are_refused_before_a_spend(name, bad, rng):
     assert "1.5" not in str(error.value) and ledger.spends == []
 
 
-def test_tables_and_groups_that_take_no_weights(rng):
+def test_groups_take_no_weights(rng):
     X, y = rng.uniform(-1, 1, (30, 2)), rng.uniform(-1, 1, 30)
-    model, weights = models()["Huber"], np.ones(30)
     with pytest.raises(ParameterError, match="weight per row, but with groups.*is private"):
-        model.fit(X, y, groups=np.arange(30), sample_weight=weights)
-    for table, target in (
-        (BlockStream.from_arrays(X, y), None),
-        (dask.array.from_array(X), dask.array.from_array(y)),
-    ):
-        for relation in ("zero-out", AddRemove(40)):
-            with pytest.raises(
-                ParameterError, match="sample_weight needs X as one table in memory"
-            ):
-                model.set_params(neighbours=relation).fit(table, target, sample_weight=weights)
+        models()["Huber"].fit(X, y, groups=np.arange(30), sample_weight=np.ones(30))
+
+
+@pytest.mark.parametrize("relation", ["zero-out", AddRemove(40)], ids=str)
+@pytest.mark.parametrize("name", ["Huber", "classifier"])
+def test_every_table_takes_weights(name, relation, rng):
+    X, y, weights = rng.uniform(-1, 1, (30, 2)), np.arange(30) % 2, rng.uniform(0.1, 1, 30)
+    tables = {
+        "stream": (
+            BlockStream(lambda: ((X[i : i + 7], y[i : i + 7]) for i in range(0, 30, 7)), 30),
+            None,
+        ),
+        "dask": (dask.array.from_array(X, (8, 2)), dask.array.from_array(y, 8)),
+    }
+    if importlib.util.find_spec("torch") is not None:
+        import torch
+
+        tables["tensor"] = (torch.tensor(X), torch.tensor(y))
+    model = models()[name].set_params(neighbours=relation, noise=SeededNoise(3))
+    plain = model.fit(X, y, sample_weight=weights).coef_
+    for table in tables.values():
+        found = model.fit(*table, sample_weight=weights).coef_
+        np.testing.assert_array_equal(found, plain)
+        with pytest.raises(DataError, match="one weight per row"):
+            model.fit(*table, sample_weight=weights[:-1])
 
 
 def test_a_bootstrap_that_repeats_rows_is_refused(rng):

@@ -18,7 +18,7 @@ import numpy as np
 
 from dpkernel.data.cells import as_numbers, shape_of
 from dpkernel.data.sources import Source
-from dpkernel.foundations.errors import DataError, ParameterError
+from dpkernel.foundations.errors import DataError
 from dpkernel.foundations.types import Array, IntArray
 
 _STEPS = 2.0**20
@@ -29,12 +29,7 @@ NOT_A_WEIGHT = (
 
 
 def with_sample_weight(source: Source, sample_weight: Any) -> Source:
-    """Return the table with the weights that a user has passed, or raise before a spend."""
-    if source.kind != "array":
-        raise ParameterError(
-            "sample_weight needs X as one table in memory: a NumPy array, a data frame or a SciPy sparse"
-            " matrix. Without it, streams, Dask tables and tensors can be fitted as they are."
-        )
+    """Return a table in memory with the weights that a user has passed, or raise before a spend."""
     return with_weights(source, checked_weights(sample_weight, source.n_rows))
 
 

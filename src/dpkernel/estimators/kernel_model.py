@@ -92,9 +92,10 @@ class KernelModel(PrivateEstimator):
             scikit-learn's grid searches pass groups to the splitter only, unless you call
             ``set_fit_request(groups=True)``.
         sample_weight : array of n numbers in (0, 1], optional
-            How much each row counts. It needs a table in memory, and no ``groups``. A weight must be
-            public or follow from its own row alone: weights that were computed from several rows,
-            such as one divided by the number of rows of a class, are a release without noise.
+            How much each row counts; not with ``groups``. A stream, a Dask table or tensors are then
+            read into main memory. A weight must be public or follow from its own row alone: weights
+            that were computed from several rows, such as one divided by the number of rows of a
+            class, are a release without noise.
         resume : path, optional
             A file from which an interrupted fit goes on, for what was already paid. It is made where
             there is none, and is as secret as the table until the fit has ended; see

@@ -98,7 +98,17 @@ class TableOpener:
         if people is not None:
             table, record = self._open_people(X, y, people, secret_order(source))
             return Opened(table, True, record)
+        if sample_weight is not None:
+            X, y = self._in_memory(X, y)
         return Opened(self._weighted(self._open_table(X, y), sample_weight))
+
+    def _in_memory(self, X: Any, y: Any) -> tuple[Any, Any]:
+        """Return a stream, a Dask table or tensors in main memory, in the order of their rows."""
+        if library_of(X) == "torch":
+            X, y = (v.detach().cpu().numpy() if library_of(v) == "torch" else v for v in (X, y))
+        if is_in_memory(X):
+            return X, y
+        return self._people(X, y, People(row_numbers(X), "one"), np.arange)[:2]
 
     def _weighted(self, table: Any, sample_weight: Any) -> Any:
         """Return the table with the weights of its rows if there are any."""
@@ -162,8 +172,13 @@ class TableOpener:
             record = first if boxed else "one"
         if record not in self._person_records:
             allowed = " or ".join(repr(name) for name in sorted(self._person_records))
+            all_rows = (
+                "All rows of a person suit sums and noise on gradients: PrivateKernelRidge and SGD. The"
+                " proof of this estimator needs one record per person."
+            )
+            advice = all_rows if record == "all" else ""
             raise ParameterError(
-                parameter_message("People", "record", f"{allowed} for {owner}", record)
+                parameter_message("People", "record", f"{allowed} for {owner}", record, advice)
             )
         if record == "near" and not boxed:
             raise ParameterError(
@@ -236,15 +251,11 @@ class TableOpener:
                 " record='one' with neighbours='add-remove'. Or use 'zero-out', which hides what the"
                 " rows of a person say, but not how many people there are."
             )
-        if library_of(X) == "torch":
-            X, y = (v.detach().cpu().numpy() if library_of(v) == "torch" else v for v in (X, y))
-        if people is not None or not is_in_memory(X):
-            if sample_weight is not None:
-                with_sample_weight(Source("stream", 0, 0, (), X), sample_weight)  # says why not
-            ids = People(row_numbers(X), "one") if people is None else people
+        if people is None or library_of(X) == "torch":
+            X, y = self._in_memory(X, y)
+        if people is not None:
             # the places are in a secret order, so the people may stand as they come
-            X, y, rule = self._people(X, y, ids, np.arange)
-            record = "" if people is None else rule
+            X, y, record = self._people(X, y, people, np.arange)
         return self._weighted(self._open_table(X, y), sample_weight), record
 
     def _open_no_records(

@@ -23,7 +23,6 @@ from sklearn.compose import ColumnTransformer, TransformedTargetRegressor
 from sklearn.pipeline import FeatureUnion, Pipeline
 from sklearn.preprocessing import Binarizer, FunctionTransformer, Normalizer, PolynomialFeatures
 
-from dpkernel.data.tables import without_traps
 from dpkernel.foundations.errors import PrivacyWarning
 from dpkernel.privacy.certificate import LAST_STEP_ONLY
 from dpkernel.privacy.ledger import Ledger
@@ -191,7 +190,6 @@ def looking_around(fit: Callable[..., Any]) -> Callable[..., Any]:
     The certificate then says that it covers the last step only. Threads fit one object after the
     other, and no exception of NumPy ends a fit that has spent.
     """
-    shielded = without_traps(fit)
 
     @functools.wraps(fit)
     def watched(self: Any, *arguments: Any, **options: Any) -> Any:
@@ -208,8 +206,8 @@ def looking_around(fit: Callable[..., Any]) -> Callable[..., Any]:
         # threads fit one object after the other: a fit that has spent must find its own state in it
         with _all_locks:
             lock = _locks.setdefault(self, threading.RLock())
-        with lock:
-            found = shielded(self, *arguments, **options)
+        with lock, np.errstate(all="ignore"):
+            found = fit(self, *arguments, **options)
             if learned and "certificate_" in self.__dict__:
                 self.certificate_ = self.certificate_.without(
                     f"what other steps of the pipeline learned without noise: {', '.join(learned)};"

@@ -8,6 +8,14 @@ from dataclasses import dataclass, fields, replace
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import JSON, is_real
 
+_LEAST_SINGLE = (
+    20.0  # the n mu from which one fit that knows nothing of the table is better than a mean
+)
+_LEAST_SINGLE_EACH = 2.5  # the n mu per input that this needs in addition
+_MOST_SINGLE = (
+    150.0  # the n mu from which it is worth its cost to know where inputs and targets lie
+)
+_LEAST_LOCATION = 40.0  # the n mu from which a histogram of y can show a range that is far too wide
 _LEAST_INPUTS = 500.0  # the n mu from which second moments of the inputs are worth their cost
 _LEAST_MIXTURE = 60.0  # the n mu from which a mixture of kernels can be fitted
 _LEAST_MIXTURE_EACH = 8.0  # the n mu per input that this needs in addition
@@ -35,7 +43,8 @@ class BudgetPlan:
     ----------
     location : float
         The weight of the histogram of y, which gives the start of the fit and the scale of
-        everything after it. It cannot be left out.
+        everything after it. It can be left out only if there is one stage with ``mixture``: the fit
+        then starts from the declared range.
     inputs : float
         The weight of the second moments of the inputs, which adapt the features to where the data
         lie. Without them (or ``columns``), the features are made for inputs that fill the declared
@@ -60,7 +69,8 @@ class BudgetPlan:
         law. It is needed with ``columns``.
     mixture : bool
         Whether the features are those of a mixture of kernels of several families and scales, for
-        the law that ``inputs`` describes. It needs ``inputs``.
+        the law that ``inputs`` describes. Without ``inputs`` they are made for inputs that fill the
+        declared box evenly; there must then be one stage and no query for a scale.
     """
 
     location: float
@@ -82,15 +92,17 @@ class BudgetPlan:
                 )
             except (TypeError, ValueError):
                 object.__setattr__(self, name, (math.nan,))
-        weights = (self.location, *self.stages)
-        free = (self.inputs, self.scale, self.calibration)
-        fine = all(is_real(w) and 0 < w < math.inf for w in weights) and 1 <= len(self.stages) <= 8
+        free = (self.location, self.inputs, self.scale, self.calibration)
+        fine = all(is_real(w) and 0 < w < math.inf for w in self.stages)
+        fine = fine and 1 <= len(self.stages) <= 8
         fine = fine and all(is_real(w) and 0 <= w < math.inf for w in free)
+        fine = fine and (self.location > 0 or self.starts_in_public)
         looks = (*self.columns, self.dependence) if self.learns else ()
         fine = fine and all(is_real(w) and 0 < w < math.inf for w in looks) and len(looks) <= 4
         enough = len(self.stages) > 1 and self.scale > 0 and not self.inputs > 0
         fine = fine and (enough or not self.learns) and is_real(self.dependence)
-        fine = fine and (self.mixture is False or (self.mixture is True and self.inputs > 0))
+        fine = fine and isinstance(self.mixture, bool)
+        fine = fine and (not self.mixture or self.inputs > 0 or self.starts_in_public)
         fine = fine and is_real(self.determinant) and 0 < self.determinant < 0.9
         if not fine or not is_real(self.clip) or not 0.1 <= self.clip <= 100:
             raise ParameterError(
@@ -100,7 +112,8 @@ class BudgetPlan:
                     "location and 1 to 8 stages above 0, the others >= 0, 0 < determinant < 0.9 and"
                     " 0.1 <= clip <= 100; with columns there must be 1 to 3 of them, dependence and"
                     " scale above 0, at least two stages, and inputs must be 0; mixture needs"
-                    " inputs above 0",
+                    " inputs above 0, or a single stage whose scale and calibration are 0, which"
+                    " does not need location either",
                     str(self),
                 )
             )
@@ -111,18 +124,29 @@ class BudgetPlan:
         return len(self.columns) > 0
 
     @property
+    def starts_in_public(self) -> bool:
+        """Whether there is one fit that starts from what is declared, with features for the box."""
+        only = self.mixture is True and len(self.stages) == 1 and not self.learns
+        return only and not any((self.inputs, self.scale, self.calibration))
+
+    @property
     def adapts(self) -> bool:
-        """Whether the features are those of a mixture of kernels for a released law."""
+        """Whether the features are those of a mixture of kernels."""
         return self.learns or self.mixture
 
     @classmethod
-    def choose(cls, signal: float, n_inputs: int, *, learn: bool = False) -> BudgetPlan | None:
+    def choose(
+        cls, signal: float, n_inputs: int, *, learn: bool = False, public_start: bool = False
+    ) -> BudgetPlan | None:
         """Return the plan for n mu = ``signal`` and this number of inputs, both public.
 
         Returns None if the noise would hide even a linear function of this many inputs, because
         then only a private mean can be learned. With ``learn``, the kernel is learned if the signal
-        is large enough; with less signal, a mixture of kernels is fitted.
+        is large enough; with less signal, a mixture of kernels is fitted. With ``public_start``, and
+        even less signal, one fit starts from the declared range.
         """
+        if public_start and signal < _MOST_SINGLE:
+            return cls._single(signal, n_inputs)
         if signal < max(40.0, 1.6 * n_inputs):
             return None
         enough = signal >= max(_LEAST_LEARNING, _LEAST_LEARNING_EACH * n_inputs)
@@ -143,15 +167,32 @@ class BudgetPlan:
         ).filled()
 
     @classmethod
+    def _single(cls, signal: float, n_inputs: int) -> BudgetPlan | None:
+        if signal < max(_LEAST_SINGLE, _LEAST_SINGLE_EACH * n_inputs):
+            return None
+        several = signal >= _LEAST_LOCATION
+        return cls(
+            location=0.0 if not several else 0.1 if signal < 100 else 0.05,
+            inputs=0.0,
+            stages=(1.0,),
+            scale=0.0,
+            calibration=0.0,
+            determinant=0.2 if several else 0.1,
+            clip=0.5,
+            mixture=True,
+        ).filled()
+
+    @classmethod
     def _mixing(cls, signal: float) -> BudgetPlan:
         several = signal >= 100
         return cls(
-            location=0.08 if several else 0.15,
-            inputs=0.1,
+            location=0.05,
+            inputs=0.05,
             stages=(1.0, 1.2) if several else (1.0,),
             scale=0.025 if several else 0.0,
-            calibration=0.03,
-            clip=0.7 if several else 0.8,
+            calibration=0.0,
+            determinant=0.2,
+            clip=0.5,
             mixture=True,
         ).filled()
 

@@ -70,10 +70,14 @@ class Sizes:
         """Return n mu for one target, which says how much can be learned."""
         return self.n_rows * gaussian_mu(budget.epsilon, budget.delta) / math.sqrt(self.n_targets)
 
-    def plan(self, budget: Budget, *, learn: bool = False) -> BudgetPlan | None:
+    def plan(
+        self, budget: Budget, *, learn: bool = False, public_start: bool = False
+    ) -> BudgetPlan | None:
         """Return the plan for "auto". A kernel is learned for a single target only."""
         learn = learn and self.n_targets == 1
-        return BudgetPlan.choose(self.signal(budget), self.n_inputs, learn=learn)
+        return BudgetPlan.choose(
+            self.signal(budget), self.n_inputs, learn=learn, public_start=learn and public_start
+        )
 
     def grown(self, plan: BudgetPlan | None, budget: Budget) -> Sizes:
         """Return the sizes with as many features as the budget carries, if the plan adapts them."""
@@ -96,8 +100,6 @@ class Sizes:
 
 class Fitting(FitPlan):
     """Everything public about one fit, and how to run it."""
-
-    _skew = 1.0  # how skewed y is known to be, as a share of the most that we expect
 
     def __init__(
         self,
@@ -136,7 +138,7 @@ class Fitting(FitPlan):
         kinds += ["features"] if plan is not None and plan.mixture else []
         total = sum(_WEIGHTS.get(kind, 1.0) for kind in kinds)
         self._parts = Parts(total, verbose=verbose)
-        if self._layout is None:
+        if self._layout is None and not (plan is not None and plan.adapts):
             _ = self._for_the_box  # a bad kernel raises here, before anything is spent
         else:
             features.check(d)
@@ -298,7 +300,7 @@ class Fitting(FitPlan):
         shift = float(mechanism.release(total, noise)[0]) * unit
         spread = (mechanism.noise_scale * unit) ** 2 + state.scale**2 / n
         # clipped residuals pull the fit to a median; several stages leave little else to find
-        bias = self._skew * scale.BIAS * state.scale if len(self.plan.stages) > 1 else 0.0
+        bias = scale.BIAS * state.scale if len(self.plan.stages) > 1 else 0.0
         coefficients, variances = state.coefficients.copy(), state.variances.copy()
         unknown = variances[0] + bias**2
         share = unknown / (unknown + spread)

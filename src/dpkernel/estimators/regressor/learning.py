@@ -6,7 +6,8 @@
 4. The first fit is carried over to the new features, and the later stages fit its residuals.
 
 With less data, noisy moments give the law of the inputs, and all stages fit the same mixture. The
-first stage then changes the weights of its kernels only.
+first stage then changes the weights of its kernels only. With hardly any data, one stage fits the
+mixture for inputs that fill the box, and starts from the declared range of y.
 
 The number of releases and the noise of each are fixed in advance, from public numbers.
 """
@@ -39,7 +40,7 @@ from dpkernel.estimators.regressor.posterior import PosteriorStage, clipped_resi
 from dpkernel.estimators.regressor.stage import State
 from dpkernel.foundations.types import Array
 from dpkernel.models.features import FeatureMap
-from dpkernel.models.features.input_law import InputLaw
+from dpkernel.models.features.input_law import InputLaw, uniform_law
 from dpkernel.models.features.learned import Component, LearnedFeatures, law_sample
 from dpkernel.privacy.noise import Noise
 
@@ -56,21 +57,13 @@ class LearnedFitting(Fitting):
         plan = self.plan
         assert plan is not None
         law = self._input_law(noise)
-        with self._part("location"):
-            (counts,) = self._passes.sum(location.count_targets, 0)
-            mechanism = self._mechanism("location", 0)
-            noisy = mechanism.release(counts, noise)
-            n = self._released(float(noisy.sum()))
-            self._size = self._size if plan.learns else n  # histograms of columns know it better
-            centre, spread = location.fit_either(noisy, n, mechanism.noise_scale)
-            if (
-                not plan.learns
-            ):  # little budget: where y is symmetric, a shift would be mostly noise
-                self._skew = location.asymmetry(noisy, n)
+        centre, spread = self._first_location(noise)
         with self._part("features"):
             first, functions, state = self._start(law, centre, spread)
         if not plan.learns:
             rows = self._rows(first, None)
+            if plan.starts_in_public:
+                return first, [self._single_stage(functions, state, rows, noise)]
             state = self._mixture_stage(first, functions, state, rows, noise)
             return first, [self._later_stages(2, state, functions, rows, noise)]
         released = self._first_fit(first, functions, state, noise)
@@ -83,6 +76,21 @@ class LearnedFitting(Fitting):
         state = self._later_stages(2, state, functions, rows, noise)
         return features, [_rotated_back(state, rotation)]
 
+    def _first_location(self, noise: Noise) -> tuple[float, float]:
+        """Return where y lies and how far it spreads, from a noisy histogram or from its range."""
+        plan = self.plan
+        assert plan is not None
+        if not plan.location > 0:
+            return 0.0, location.PUBLIC_SPREAD
+        with self._part("location"):
+            (counts,) = self._passes.sum(location.count_targets, 0)
+            mechanism = self._mechanism("location", 0)
+            noisy = mechanism.release(counts, noise)
+        n = self._released(float(noisy.sum()))
+        self._size = self._size if plan.learns else n  # histograms of columns know it better
+        fit = location.fit_either if plan.learns else location.fit_public
+        return fit(noisy, n, mechanism.noise_scale)
+
     def _later_stages(
         self, first: int, state: State, functions: Array, rows: RecordPasses, noise: Noise
     ) -> State:
@@ -93,15 +101,19 @@ class LearnedFitting(Fitting):
             with self._part(f"stage {number}"):
                 stage = self._stage(number, state, functions)
                 beta = self._solved(stage, f"stage {number}", rows, noise)
-            state = self._measured(stage.update(beta), f"scale {number}", rows, noise)
+            # a mixture was weighted after its first stage; to refit it again follows noise
+            state = stage.update(beta, refit=plan.learns)
+            state = self._measured(state, f"scale {number}", rows, noise)
         if plan.calibration > 0:
             with self._part("calibration"):
                 state = self._calibrated(state, rows, 0, noise)
         return state
 
     def _input_law(self, noise: Noise) -> InputLaw:
-        """Return the law of the inputs, from noisy histograms or from noisy moments."""
-        assert self.plan is not None and self._layout is not None
+        """Return the law of the inputs, from noisy histograms or from noisy moments, if bought."""
+        assert self.plan is not None
+        if self._layout is None:
+            return uniform_law(self._sizes.n_inputs)
         if self.plan.learns:
             law, size = columns.release_law(
                 self._passes, self._layout, self.mechanisms, noise, self._part
@@ -149,6 +161,14 @@ class LearnedFitting(Fitting):
             unknown = float(share * stage.noise[0])
         self._constant = centre, unknown
         return _released(stage, beta)
+
+    def _single_stage(
+        self, functions: Array, state: State, rows: RecordPasses, noise: Noise
+    ) -> State:
+        """Return what is known after the only stage, on features that know nothing of the data."""
+        with self._part("stage 1"):
+            stage = self._stage(1, state, functions, any_law=True)
+            return stage.update_as_solved(self._solved(stage, "stage 1", rows, noise))
 
     def _mixture_stage(
         self,
@@ -208,7 +228,9 @@ class LearnedFitting(Fitting):
         coefficients = np.concatenate([[centre], rotation.T @ carried])
         return features, rotation, State(coefficients, variances, spread)
 
-    def _stage(self, number: int, state: State, functions: Array) -> PosteriorStage:
+    def _stage(
+        self, number: int, state: State, functions: Array, *, any_law: bool = False
+    ) -> PosteriorStage:
         assert self.plan is not None
         total, most = float(state.variances[1:].sum()), state.scale**2
         if total > most:  # no more signal can be left than there is variance left in y
@@ -217,7 +239,9 @@ class LearnedFitting(Fitting):
             state = replace(state, variances=variances)
         mechanism = self._mechanism(f"stage {number}", 0)
         response = clipped_residuals(state, self.plan.clip)
-        return PosteriorStage.choose(state, self._size, response, mechanism, functions)
+        return PosteriorStage.choose(
+            state, self._size, response, mechanism, functions, any_law=any_law
+        )
 
     def _solved(self, stage: PosteriorStage, label: str, rows: RecordPasses, noise: Noise) -> Array:
         mechanism = self._mechanism(label, 0)

@@ -16,8 +16,11 @@ from dpkernel.data.weights import weighted_counts
 from dpkernel.foundations.types import Array
 
 CELLS = 24
+PUBLIC_SPREAD = 0.4  # the standard deviation of an ordinary target in half of its declared range
+_PUBLIC_FACTOR = 0.6  # the deviation of its logarithm
+_NARROW = 0.15  # a target with a smaller one has a range that is far too wide
+_SURE = 0.9  # how probable that must be
 _LITTLE_NOISE = 0.017  # the deviation of a share up to which cumulative shares are compared
-_MOST_SKEW = 0.995  # the skewness of half a normal law
 _TOO_NARROW = 3.0  # a fit this many times narrower than the counts is rejected
 
 
@@ -69,25 +72,43 @@ def fit_either(counts: Array, n_rows: float, noise: float) -> tuple[float, float
     return fit_location(counts, n_rows, noise)
 
 
+def fit_public(counts: Array, n_rows: float, noise: float) -> tuple[float, float]:
+    """Return mean and standard deviation of an ordinary y in its range, unless y is surely narrow.
+
+    A declared range can be far too wide. Then the counts show one peak, which noise does not explain
+    and beside which there is nothing. The narrow two-piece normals that fit it are averaged.
+    """
+    shapes, moments = _shapes()
+    means, spreads = moments[:, 0], np.minimum(moments[:, 1], 1.0)
+    prior = np.exp(-((np.log(spreads / PUBLIC_SPREAD) / _PUBLIC_FACTOR) ** 2) / 2)
+    narrow = spreads < _NARROW
+    beside = (shapes[narrow] + 1 / CELLS) / 2  # a peak, such as a frequent value, and other rows
+    weights = _likelihoods(np.vstack([shapes, beside]), counts, n_rows, noise)
+    weights *= np.concatenate([prior, prior[narrow]])
+    weights /= weights.sum()
+    inside = weights[: len(shapes)][narrow]
+    if not inside.sum() > _SURE:
+        return 0.0, PUBLIC_SPREAD
+    inside /= inside.sum()
+    mean = float(inside @ means[narrow])
+    return mean, math.sqrt(float(inside @ (spreads[narrow] ** 2 + (means[narrow] - mean) ** 2)))
+
+
 def expected_shape(counts: Array, n_rows: float, noise: float) -> Array:
     """Return the mean of two-piece normals, weighted by how likely they make the noisy counts.
 
     ``noise`` is the standard deviation of a count. With much noise, the result is wide.
     """
     shapes, _ = _shapes()
-    distance = np.sum((counts / n_rows - shapes) ** 2, axis=1)
-    spread = 2 * max(noise / n_rows, 1e-6) ** 2
-    weights = np.exp(np.maximum((distance.min() - distance) / spread, -700.0))
+    weights = _likelihoods(shapes, counts, n_rows, noise)
     return np.asarray(weights @ shapes / weights.sum())
 
 
-def asymmetry(counts: Array, n_rows: float) -> float:
-    """Return the skewness of the nearest two-piece normal as a share of the largest, in [0, 1]."""
-    shapes, _ = _shapes()
-    nearest = shapes[int(np.argmin(np.sum((counts / n_rows - shapes) ** 2, axis=1)))]
-    centred = _middles() - float(nearest @ _middles())
-    spread = math.sqrt(max(float(nearest @ centred**2), 1e-12))
-    return min(abs(float(nearest @ (centred / spread) ** 3)) / _MOST_SKEW, 1.0)
+def _likelihoods(shapes: Array, counts: Array, n_rows: float, noise: float) -> Array:
+    """Return how likely each shape makes the noisy counts, relative to the likeliest."""
+    distance = np.sum((counts / n_rows - shapes) ** 2, axis=1)
+    spread = 2 * max(noise / n_rows, 1e-6) ** 2
+    return np.asarray(np.exp(np.maximum((distance.min() - distance) / spread, -700.0)))
 
 
 def _middles() -> Array:

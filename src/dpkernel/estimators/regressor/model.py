@@ -185,7 +185,7 @@ class PrivateKernelRegressor(NumberModel):
                 f"{type(self).__name__} needs 'bounds', the publicly known range of the columns, for"
                 " example bounds=(0, 100) or bounds=([0, 0], [100, 9])."
             )
-        sizes, plan = self._sizes(table.n_rows, domain, table.target_shape, budget)
+        sizes, plan = self._sizes(table, domain, budget)
         given = {"kernel": self.kernel, "length_scale": self.length_scale}
         own = {name: value for name, value in given.items() if not is_auto(value)}
         features = sizes.box_features(self.random_state, **own)
@@ -209,19 +209,19 @@ class PrivateKernelRegressor(NumberModel):
             ]
 
     def _sizes(
-        self, n_rows: int, domain: Domain, target_shape: tuple[int, ...], budget: Budget
+        self, table: Source, domain: Domain, budget: Budget
     ) -> tuple[Sizes, BudgetPlan | None]:
         """Return the sizes of the fit and its plan, both of which are public."""
         size = FIXED_FEATURES if self.n_features == "auto" else int(self.n_features)
-        sizes = Sizes(n_rows, domain.n_unit_columns, math.prod(target_shape), size)
-        plan = self._chosen_plan(sizes, budget)
+        sizes = Sizes(table.n_rows, domain.n_unit_columns, math.prod(table.target_shape), size)
+        plan = self._chosen_plan(sizes, budget, counted=table.weighted)
         return sizes.grown(plan, budget) if self.n_features == "auto" else sizes, plan
 
-    def _chosen_plan(self, sizes: Sizes, budget: Budget) -> BudgetPlan | None:
+    def _chosen_plan(self, sizes: Sizes, budget: Budget, *, counted: bool) -> BudgetPlan | None:
         given = (self.kernel, self.length_scale)
         free = all(map(is_auto, given)) and sizes.n_targets == 1
         if not isinstance(self.budget_plan, BudgetPlan):
-            return sizes.plan(budget, learn=free)
+            return sizes.plan(budget, learn=free, public_start=not counted)
         if self.budget_plan.adapts and not (free and sizes.n_inputs <= MOST_LEARNING_INPUTS):
             allowed = (
                 "without 'columns' and 'mixture' for several targets, a kernel or length scale of your"
@@ -230,6 +230,11 @@ class PrivateKernelRegressor(NumberModel):
             got = "with 'columns'" if self.budget_plan.learns else "with 'mixture'"
             raise ParameterError(
                 parameter_message(type(self).__name__, "budget_plan", allowed, got)
+            )
+        if counted and not self.budget_plan.location > 0:
+            allowed = "with 'location' above 0, because the number of rows or weights is private"
+            raise ParameterError(
+                parameter_message(type(self).__name__, "budget_plan", allowed, "without it")
             )
         return self.budget_plan.filled()
 

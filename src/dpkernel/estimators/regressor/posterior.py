@@ -28,6 +28,7 @@ from dpkernel.privacy.mechanisms import ObjectivePerturbation
 
 _LEAST_UNEXPLAINED = 0.2  # the least share of the residual variance that is sampling noise
 _FACTORS = np.geomspace(0.03, 30.0, 31)
+_NOTHING = 0.3  # how probable it is that inputs explain nothing, before one fit that knows no law
 _EXPONENTS = (0.8, 1.0, 1.25, 1.6)
 
 
@@ -81,8 +82,15 @@ class PosteriorStage:
         response: Response,
         mechanism: ObjectivePerturbation,
         functions: Array,
+        *,
+        any_law: bool = False,
     ) -> PosteriorStage:
-        """Return the stage. ``functions`` are the values of (1, v) on a public sample of the law."""
+        """Return the stage. ``functions`` are the values of (1, v) on a public sample of the law.
+
+        ``any_law`` means that this law is not that of the data. A direction of prior variance p and
+        noise variance s^2, whose curvature is c, errs by c (r^2 p + s^2) / (c + r)^2 with a ridge r.
+        For the worst c, which is r, this is (r p + s^2 / r) / 4, so r = s / sqrt(p) is best.
+        """
         prior = state.variances
         width, sigma = response.unit, mechanism.sigma
         # the least ridge pulls a coordinate to 0 about as far as noise of its size moves it
@@ -95,7 +103,10 @@ class PosteriorStage:
         bend = n_rows * response.bend * own * (weights @ squares / len(squares))
         output = mechanism.output_sigma * mechanism.output_grid
         total = sigma**2 + n_rows * own * response.slope * (weights**2 @ squares / len(squares))
-        ridges = np.maximum(mechanism.ridge, total * width**2 * own / (bend * before))
+        ridges = total * width**2 * own / (bend * before)
+        if any_law:
+            ridges = sigma * width * np.sqrt(own / before)
+        ridges = np.maximum(mechanism.ridge, ridges)
         ridges = np.minimum(ridges, largest_ridge(n_rows, mechanism.ridge, mechanism.curvature))
         kept = bend / (bend + ridges)
         noise = width**2 * own * (total / bend**2 + (output / kept) ** 2)
@@ -121,6 +132,31 @@ class PosteriorStage:
         coefficients, variances = self.state.coefficients.copy(), prior.copy()
         coefficients[self.used] += share * found
         variances[self.used] = share * self.noise
+        return replace(self.state, coefficients=coefficients, variances=variances)
+
+    def update_as_solved(self, beta: Array) -> State:
+        """Return what is known after the release of beta, whose shrinking the ridges have done.
+
+        If the released coefficients could be nothing but noise, those of the features are shrunk
+        further: by the mean over factors of the prior, of which one is 0, weighted by how likely
+        they make what was released.
+        """
+        found, kept = self.found(beta), self.kept
+        features = self.used > 0
+        factors = np.concatenate([[0.0], _FACTORS])[:, None]
+        prior = np.concatenate([[_NOTHING], np.full(len(_FACTORS), (1 - _NOTHING) / len(_FACTORS))])
+        before, noise = self.state.variances[self.used], self.noise
+        variance = factors * before[features] + noise[features]
+        logs = np.log(prior) - 0.5 * np.sum(
+            np.log(variance) + found[features] ** 2 / variance, axis=1
+        )
+        weights = np.exp(logs - logs.max())
+        likely = weights / weights.sum() @ (factors * before[features] / variance)
+        share = kept.copy()
+        share[features] = np.minimum(kept[features], likely)
+        coefficients, variances = self.state.coefficients.copy(), self.state.variances.copy()
+        coefficients[self.used] += share * found
+        variances[self.used] = share**2 * noise + (1 - share) ** 2 * before
         return replace(self.state, coefficients=coefficients, variances=variances)
 
 
