@@ -51,6 +51,7 @@ from dpkernel import (
 )
 from dpkernel.data import people
 from dpkernel.data.cells import as_numbers
+from dpkernel.data.labels import LabelShares
 from dpkernel.estimators import opening
 from dpkernel.estimators.classifier import OneAgainstRest
 from dpkernel.estimators.opening import TableOpener
@@ -428,6 +429,25 @@ def test_a_record_has_the_shares_of_the_labels_of_its_rows():
     np.testing.assert_allclose(near.values[1:], expected[1:], atol=1e-15)
     _, one = in_order(X, labels, ids, "one", classifier)
     assert set(one[:2].tolist()) <= {"a", "b", "c"} and one[2] == "b"
+
+
+@pytest.mark.parametrize(
+    "shares",
+    [
+        [[2.0, 0.0]],
+        [[-1.0, 1.0]],
+        [[1.0, 2.0**-30]],
+        [[np.nan, 0.5]],
+        [1.0, 0.0],
+        [[0.5, 0.25, 0.25]],
+    ],
+)
+def test_shares_that_no_sensitivity_allows_are_refused_before_a_spend(shares):
+    ledger = Ledger(budget=Budget(2, 1e-5))
+    model = PrivateKernelClassifier(classes=[0, 1], bounds=(-1, 1), ledger=ledger)
+    with pytest.raises(DataError, match="^Shares of labels"):
+        model.fit(np.zeros((60, 2)), LabelShares(np.repeat(shares, 60, axis=0)))
+    assert not ledger.history()
 
 
 @pytest.mark.parametrize("loss", [losses.Logistic(), losses.SmoothedHinge(0.3)])

@@ -14,12 +14,26 @@ from dpkernel.data.tables import MISSING
 from dpkernel.foundations.errors import DataError, ParameterError, parameter_message
 from dpkernel.foundations.types import Array
 
+_ROUNDING = 2.0**-40  # of a sum of shares; sums of rows are clipped to 1 - 2^-30 of their bound
+
 
 @dataclass(frozen=True)
 class LabelShares:
-    """The labels of records that may have several: one column per declared class with its share."""
+    """The labels of records that may have several: one column per declared class with its share.
+
+    The shares of a record are in [0, 1] and add up to at most 1. All sensitivities rest on this.
+    """
 
     values: Any
+
+    def __post_init__(self) -> None:
+        shares = self.values
+        fine = len(shares.shape) == 2 and bool((shares >= 0).all())
+        if not fine or not bool((shares.sum(1) <= 1 + _ROUNDING).all()):
+            raise DataError(
+                "Shares of labels must be a table with a column per class, whose rows hold numbers of at"
+                " least 0 that add up to at most 1."
+            )
 
 
 def declared_classes(classes: Any, owner: str) -> Levels:

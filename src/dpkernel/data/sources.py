@@ -83,6 +83,8 @@ def open_source(
         Of streams and Dask tables: whether y is read.
     """
     if isinstance(y, LabelShares):
+        if classes is None or y.values.shape[1] != len(classes.values):
+            raise DataError("Shares of labels need one column for each declared class.")
         y, classes, several = y.values, None, True
     encode: Encode | None = None if targets else _zeros
     if classes is not None:
