@@ -43,7 +43,7 @@ def fit_table(
         noise beside the model, for one hundredth of its mu^2. They are left out where the noise would
         drown them, with pure epsilon, and where the number of records is private.
     resume : str or Path, optional
-        See ``fit``.
+        A file from which the fit goes on if it is interrupted, without another spend.
 
     Returns
     -------
