@@ -187,11 +187,10 @@ class BudgetPlan:
         several = signal >= 100
         return cls(
             location=0.05,
-            inputs=0.05,
+            inputs=0.1,
             stages=(1.0, 1.2) if several else (1.0,),
             scale=0.025 if several else 0.0,
             calibration=0.0,
-            determinant=0.2,
             clip=0.5,
             mixture=True,
         ).filled()
