@@ -33,7 +33,6 @@ from dpkernel.estimators.regressor.releases import (
 from dpkernel.estimators.regressor.stage import Stage, State, first_state, stage_records
 from dpkernel.foundations.types import JSON, Array, Budget, Neighbours
 from dpkernel.models.features import FeatureMap, WhitenedFeatures
-from dpkernel.models.features.learned import MOST
 from dpkernel.models.losses import Huber
 from dpkernel.privacy.certificate import Release
 from dpkernel.privacy.mechanisms import Mechanism, ObjectivePerturbation
@@ -88,7 +87,7 @@ class Sizes:
         signal, few = self.signal(budget), max(self.n_rows // 2, 20)
         wanted = min(int(signal / _SIGNAL_A_FEATURE), _MOST_LEARNED)
         # with hardly any noise, the law is what limits a fit; more features make up for it
-        free = min(int(signal / _SIGNAL_TO_SPARE), 3 * self.n_rows // 2, MOST)
+        free = min(int(signal / _SIGNAL_TO_SPARE), 3 * self.n_rows // 2, _MOST_LEARNED)
         return replace(self, n_features=max(min(max(wanted, _LEAST_LEARNED), few), free))
 
     def box_features(self, random_state: int | None, **given: Any) -> WhitenedFeatures:
