@@ -252,6 +252,14 @@ def test_an_id_stands_beside_each_prediction(study):
     assert result.exit_code == 1 and "exactly one column named 'nobody'" in result.stderr
 
 
+def test_a_paragraph_of_help_is_broken_by_the_terminal_alone(study, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    shown = [line.strip() for line in call("check --help").stdout.splitlines()]
+    first = next(i for i, line in enumerate(shown) if line.startswith("It counts"))
+    paragraph = shown[first : shown.index("", first)]
+    assert len(paragraph) > 4 and min(map(len, paragraph[:-1])) > 40
+
+
 def test_flags_are_shown_without_a_type(study):
     for line in ("--help", "fit --help", "ledger --help", "ledger plot --help"):
         assert "<bool>" not in call(line).stdout and "BOOLEAN" not in call(line).stdout

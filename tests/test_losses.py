@@ -17,6 +17,7 @@ from dpkernel.models.losses import (
     Absolute,
     Hinge,
     Huber,
+    HuberisedHinge,
     Logistic,
     Pinball,
     PowerAbsolute,
@@ -297,6 +298,8 @@ def test_exact_forms_are_the_exact_derivatives(loss, rng):
 
 HARD = [  # parameters at which a careless formula cancels
     SmoothedHinge(1e-9),
+    HuberisedHinge(1e-9),
+    HuberisedHinge(1e5),
     SquaredHinge(1e5),
     Huber(1e-6),
     Huber(1e6),

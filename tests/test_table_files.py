@@ -296,6 +296,11 @@ def test_ignored_columns_may_be_declared_and_the_target_may_be_named(bounds):
         ("[columns.x]\nlow=0\nhigh=1\n[target]\nname='x'\nlow=0\nhigh=1", "twice"),
         ("ignore = 'x'", "ignore = "),
         ("columns = [", "not a TOML file"),
+        ("[columns.x]\nlow = 0,5\nhigh = 1", "numbers are written as 1000.5"),
+        (
+            "[columns.x]\nlow = 0\nhigh = 1\nmissing = 99",
+            "'missing' value .* outside of low and high",
+        ),
     ],
 )
 def test_a_wrong_bounds_file_is_refused(bounds, text, words):

@@ -247,7 +247,10 @@ def command(app: typer.Typer, name: str | None = None, **options: Any) -> Callab
         kept = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
         run.__signature__ = inspect.Signature([*kept, *shared])  # type: ignore[attr-defined]
         run.__annotations__ = {p.name: p.annotation for p in [*kept, *shared]}
-        app.command(name, cls=Command, **options)(run)
+        # a paragraph is wrapped to the terminal, and not broken where the source is, too
+        paragraphs = inspect.cleandoc(function.__doc__ or "").split("\n\n")
+        text = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+        app.command(name, cls=Command, help=text, **options)(run)
         return function
 
     return register

@@ -430,7 +430,10 @@ def read_schema(path: str | Path, target: str | None = None, group: str | None =
         data = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         reason = str(error) if isinstance(error, tomllib.TOMLDecodeError) else "not UTF-8"
-        raise ParameterError(f"{path.name} is not a TOML file ({reason}).") from error
+        raise ParameterError(
+            f"{path.name} is not a TOML file ({reason}). Texts stand in quotation marks, and numbers are"
+            " written as 1000.5, whatever the file of rows does."
+        ) from error
     unknown = set(data) - {"columns", "target", "ignore", "empty", "n_max", "file"}
     if unknown:
         raise ParameterError(
@@ -530,7 +533,18 @@ def _rule(name: str, table: Any, file: str, empty: Empty) -> ColumnRule:
         values = Interval(low, high) if levels is None else Levels(tuple(levels))  # type: ignore[arg-type]
     except ParameterError as error:
         raise ParameterError(f"Column {name!r} of {file}: {error}") from error
-    return ColumnRule(name, values, missing, empty=own, **more)
+    rule = ColumnRule(name, values, missing, empty=own, **more)
+    stand_in = rule.stand_in
+    if (
+        isinstance(values, Interval)
+        and stand_in is not None
+        and not values.low <= stand_in <= values.high
+    ):
+        raise ParameterError(
+            f"The 'missing' value of column {name!r} of {file} lies outside of low and high. Widen them,"
+            " or use 'indicator = true' to mark missing values."
+        )
+    return rule
 
 
 def _reading(name: str, table: JSON, file: str) -> JSON:

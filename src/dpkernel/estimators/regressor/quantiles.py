@@ -154,8 +154,7 @@ class QuantileFitting(LearnedFitting):
         mechanism = self._mechanism("spread", 0)
         response = clipped_residuals(start, _CLIP)
         stage = PosteriorStage.choose(start, self._size, response, mechanism, functions)
-        width = features.n_outputs * np.dtype(self._dtype).itemsize + 8
-        sizes = rows.then(_to_sizes, centre.coefficients, centre.scale, bytes_a_row=width)
+        sizes = rows.then(_to_sizes, centre.coefficients, centre.scale)  # read once, so not kept
         beta = self._solved(stage, "spread", sizes, noise)
         found = stage.update(beta).coefficients
         found[0] = max(found[0], _LEAST)
