@@ -191,6 +191,7 @@ class BudgetPlan:
             stages=(1.0, 1.2) if several else (1.0,),
             scale=0.025 if several else 0.0,
             calibration=0.0,
+            determinant=0.15,
             clip=0.5,
             mixture=True,
         ).filled()
