@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from sklearn.linear_model import Ridge
 
 from dpkernel import (
+    AddRemove,
     Interval,
+    Ledger,
     Levels,
     PrivateKernelClassifier,
     PrivateKernelRidge,
     SeededNoise,
+    fit_table,
     read_table,
     save,
 )
@@ -18,6 +22,7 @@ from dpkernel.data.blocks import BlockStream
 from dpkernel.data.table_files import spool
 from dpkernel.foundations.errors import DataError, ParameterError
 from dpkernel.outputs.report import write_report
+from dpkernel.preprocessing import PrivatePipeline
 
 BOUNDS = """
 [file]
@@ -124,3 +129,71 @@ def test_a_missing_folder_is_named(study, write):
     model = PrivateKernelRidge(bounds=table.bounds, noise=SeededNoise(0)).fit(table.X, table.y)
     with pytest.raises(FileNotFoundError, match="no folder '.*nowhere' for x"):
         write(model, study / "nowhere" / "x")
+
+
+def test_a_fit_to_a_file_releases_the_shares_of_its_cells(study, tmp_path):
+    table = read_table(study / "stays.csv", study / "days.toml", "days")
+    model = PrivateKernelRidge(epsilon=3000, bounds=table.bounds, noise=SeededNoise(0))
+    assert fit_table(model, table) is model
+    assert model.certificate_.releases[-1].label == "cells"
+    shares = model.certificate_.free_statistics["cells"]["shares"]
+    assert abs(shares["crp"]["missing"] - 0.1) < 0.15 and set(shares) == {"crp", "ward", "days"}
+    page = write_report(model, tmp_path / "r.html", schema=table.schema).read_text("utf-8")
+    assert "The cells of the table" in page
+    without = PrivateKernelRidge(epsilon=3000, bounds=table.bounds, noise=SeededNoise(0))
+    fit_table(without, table, cell_shares=False)
+    assert "cells" not in without.certificate_.free_statistics
+
+
+def test_a_fit_to_a_file_of_people_protects_them_with_all_rows(study):
+    table = read_table(study / "stays.csv", study / "days.toml", "days", "patient")
+    ledger = Ledger()
+    model = PrivateKernelRidge(epsilon=3000, bounds=table.bounds, ledger=ledger)
+    fit_table(model, table, record="mean")
+    assert model.certificate_.n_records == 30 and len(ledger.history()) == 1
+    shares = model.certificate_.free_statistics["cells"]["shares"]
+    assert abs(shares["crp"]["missing"] - 0.1) < 0.05
+
+
+def test_a_fit_to_a_file_finds_what_stands_in_for_missing_values(study):
+    text = (
+        (study / "days.toml")
+        .read_text("utf-8")
+        .replace("missing = 5", "missing = 'private median'")
+    )
+    (study / "median.toml").write_text(text, encoding="utf-8")
+    table = read_table(study / "stays.csv", study / "median.toml", "days", "patient")
+    ledger = Ledger()
+    model = PrivateKernelRidge(epsilon=3000, bounds=table.bounds, ledger=ledger)
+    found = fit_table(model, table)
+    assert isinstance(found, PrivatePipeline) and len(ledger.history()) == 1
+    assert found.certificate_.epsilon <= 3000 and model.ledger is ledger
+    with pytest.raises(ParameterError, match="can't be resumed"):
+        fit_table(model, table, resume=study / "r")
+    assert len(ledger.history()) == 1
+
+
+def test_a_column_that_could_not_be_read_is_warned_of(study):
+    table = read_table(
+        study / "stays.csv", study / "days.toml", "days", decimal=".", thousands=",", strict=False
+    )
+    model = PrivateKernelRidge(epsilon=3000, bounds=table.bounds)
+    with pytest.warns(UserWarning, match="Most cells of column 'crp' could not be read"):
+        fit_table(model, table)
+
+
+def test_a_table_without_rows_is_fitted_where_their_number_is_private(study):
+    (study / "empty.csv").write_text("patient;crp;ward;days;sick\n")
+    text = "n_max = 100\n" + (study / "days.toml").read_text("utf-8")
+    (study / "hidden.toml").write_text(text, encoding="utf-8")
+    table = read_table(study / "empty.csv", study / "hidden.toml", "days")
+    model = PrivateKernelRidge(epsilon=200, neighbours=AddRemove(100), bounds=table.bounds)
+    fit_table(model, table)
+    assert "cells" not in model.certificate_.free_statistics
+    assert model.certificate_.n_records == 100
+
+
+def test_only_private_estimators_are_fitted_to_a_file(study):
+    table = read_table(study / "stays.csv", study / "days.toml", "days")
+    with pytest.raises(ParameterError, match="must be a private estimator.*type Ridge"):
+        fit_table(Ridge(), table)

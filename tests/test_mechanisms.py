@@ -45,7 +45,13 @@ from dpkernel.privacy.mechanisms import (
 )
 from dpkernel.privacy.noise import NoiseSource, Part, Plan, SeededNoise
 from dpkernel.privacy.profiles import gaussian_mu, mixing_ratio, objective_multiplier
-from dpkernel.privacy.sensitivity import RandomSensitivity, Sensitivity, augmented_gram, declared
+from dpkernel.privacy.sensitivity import (
+    RandomSensitivity,
+    Sensitivity,
+    augmented_gram,
+    declared,
+    histogram,
+)
 
 REPLACE, ZERO, ADD = Neighbours.REPLACE_ONE, Neighbours.ZERO_OUT, Neighbours.ADD_REMOVE
 BUDGET = Budget(1.0, 1e-6)
@@ -1094,3 +1100,14 @@ class TestExponential:
             ([-1e308, math.nan, -1e308], 1),
         ):
             assert found.release(np.array(scores), noise_for(found)) == best
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 30.0, 3000.0])
+def test_the_stated_deviation_is_that_of_the_noise(epsilon):
+    """On whole numbers the noise is never much smaller than 2, however little is needed."""
+    moved = histogram(REPLACE)
+    counts = Gaussian.calibrate(moved, Budget(epsilon, 1e-6), dimension=100_000, integer=True)
+    drawn = counts.release(np.zeros(100_000, dtype=np.int64), noise_for(counts))
+    assert abs(np.std(drawn) / counts.deviation - 1) < 0.01
+    numbers = Gaussian.calibrate(1.0, Budget(epsilon, 1e-6), dimension=10)
+    assert numbers.noise_scale <= numbers.deviation <= numbers.noise_scale * (1 + 1e-9)

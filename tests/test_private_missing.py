@@ -10,11 +10,11 @@ import pytest
 
 from cli_tables import inside
 from dpkernel import Budget, Ledger, People, PrivateKernelRidge, SeededNoise, load
-from dpkernel.cli.fit import _with_imputer
 from dpkernel.data.table_files import encode_table, open_table, read_schema
 from dpkernel.estimators.cell_counts import LABEL, CellCounts
 from dpkernel.foundations.errors import DataError, ParameterError
 from dpkernel.preprocessing import PrivateImputer
+from dpkernel.preprocessing.files import with_imputer
 from replay import Replay, differences, ratios
 
 N = 3000
@@ -189,7 +189,7 @@ def file_fit(path, lines, group):
     table = open_table(path)
     schema = read_schema(declared, None, group).select(table.header, table.name)
     given = {"epsilon": 1000.0, "delta": 1e-5, "bounds": schema.domain(), "y_bounds": (0, 100)}
-    model = _with_imputer(PrivateKernelRidge(**given, n_features=8), schema)
+    model = with_imputer(PrivateKernelRidge(**given, n_features=8), schema)
     rows = encode_table(table, schema)
     people = None if group is None else People(rows.ids)
     model.set_params(noise=SeededNoise(0))

@@ -22,6 +22,7 @@ from dpkernel import (
 from dpkernel.data.weights import weight_column
 from dpkernel.estimators.regressor import BudgetPlan, columns, inputs, kernel_choice, scale
 from dpkernel.estimators.regressor.budget_plan import MOST_LEARNING_INPUTS
+from dpkernel.estimators.regressor.fitting import Sizes
 from dpkernel.estimators.regressor.location import CELLS as TARGET_CELLS
 from dpkernel.estimators.regressor.location import (
     PUBLIC_SPREAD,
@@ -100,7 +101,15 @@ def test_the_plan_fits_a_mixture_where_it_cannot_learn(signal, n_inputs, mixture
 
 @pytest.mark.parametrize(
     ("signal", "n_inputs", "location"),
-    [(19, 2, None), (20, 2, 0.0), (24, 10, None), (25, 10, 0.0), (39, 9, 0.0), (40, 9, 0.1)],
+    [
+        (19, 2, None),
+        (20, 2, 0.0),
+        (24, 10, None),
+        (25, 10, 0.0),
+        (39, 9, 0.0),
+        (40, 9, 0.1),
+        (224, 90, None),
+    ],
 )
 def test_hardly_any_data_get_one_fit_that_starts_from_what_is_declared(signal, n_inputs, location):
     plan = BudgetPlan.choose(signal, n_inputs, learn=True, public_start=True)
@@ -109,8 +118,18 @@ def test_hardly_any_data_get_one_fit_that_starts_from_what_is_declared(signal, n
         assert plan.starts_in_public and plan.adapts and plan.location == location
         assert list(plan.parts()) == ["location", "stage 1"][0 if location else 1 :]
         assert plan == BudgetPlan(**plan.to_dict())
-    enough = BudgetPlan.choose(150, n_inputs, learn=True, public_start=True)
-    assert enough.inputs > 0 and not enough.starts_in_public
+    enough = BudgetPlan.choose(225, n_inputs, learn=True, public_start=True)
+    assert not enough.starts_in_public
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "signal", "size"),
+    [(1000, 600, 250), (1000, 1e4, 500), (1000, 6e4, 600), (600, 1e6, 900), (10**4, 3e6, 1000)],
+)
+def test_more_features_than_rows_allow_come_with_hardly_any_noise(n_rows, signal, size):
+    budget = Budget(float(GaussianProfile(signal / n_rows).epsilon(1e-6)), 1e-6)
+    plan = BudgetPlan.choose(signal, 3, learn=True)
+    assert Sizes(n_rows, 3, 1, 200).grown(plan, budget).n_features == pytest.approx(size, abs=1)
 
 
 def test_a_mixture_needs_the_moments_of_the_inputs():

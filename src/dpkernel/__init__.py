@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from dpkernel.foundations.types import AddRemove, Budget, Neighbours
     from dpkernel.outputs.model_file import load, read_header, save, verify_file
     from dpkernel.outputs.onnx_export import to_onnx
+    from dpkernel.preprocessing.files import fit_table
     from dpkernel.privacy import mechanisms, profiles
     from dpkernel.privacy.certificate import Certificate
     from dpkernel.privacy.ledger import Ledger
@@ -55,6 +56,7 @@ _HOMES = {
     "outputs.model_file": ("load", "read_header", "save", "verify_file"),
     "privacy.noise": ("OpenDPNoise", "SeededNoise", "SystemNoise"),
     "outputs.onnx_export": ("to_onnx",),
+    "preprocessing.files": ("fit_table",),
     "selection": ("PrivateSearchCV", "private_score"),
     "foundations.types": ("AddRemove", "Budget", "Neighbours"),
 }
@@ -88,6 +90,7 @@ __all__ = [
     "SystemNoise",
     "__version__",
     "check_pipeline",
+    "fit_table",
     "load",
     "mechanisms",
     "methods",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -13,13 +14,13 @@ from dpkernel.cli.model_files import check_outputs, check_room, model_notes, rep
 from dpkernel.cli.output import Output, Refusal, command, one_line
 from dpkernel.data.cache import cache_limits, set_cache
 from dpkernel.data.people import People
-from dpkernel.data.table_files import Schema, encode_table, read_schema
+from dpkernel.data.table_files import LoadedTable, encode_table, read_schema
 from dpkernel.data.table_files.loading import open_declared
 from dpkernel.data.table_files.schema import middles
-from dpkernel.estimators.cell_counts import LABEL, CellCounts
+from dpkernel.estimators.cell_counts import LABEL
 from dpkernel.foundations.types import Neighbours
 from dpkernel.outputs.cells import cell_lines, imputed_lines, imputed_values, unread_columns
-from dpkernel.preprocessing import PrivateImputer, PrivatePipeline
+from dpkernel.preprocessing.files import fit_table
 from dpkernel.privacy.resume import paid_budget
 
 Out = Annotated[Path, typer.Option(help="The model file to write.")]
@@ -103,9 +104,7 @@ def fit(
         settings=settings,
         ledger=book,
     )
-    model = _with_imputer(model, schema)
-    imputing = isinstance(model, PrivatePipeline)
-    if imputing and resume is not None:
+    if any(schema.imputed) and resume is not None:
         raise Refusal(
             "--resume can't be used where bounds.toml has a 'missing' value that the fit finds. State a"
             " number as 'missing', or leave out --resume."
@@ -122,14 +121,10 @@ def fit(
         rows = encode_table(
             table, schema, tell=tell, folder=scratch, strict=strict, may_be_empty=hidden
         )
-    with output.parts(f"fitting {kind.__name__}"):
-        people = None if group is None else People(rows.ids, record)
-        more = {"groups": people} if resume is None else {"groups": people, "resume": resume}
-        training = rows.training_data(in_memory=imputing)
-        if counts and not hidden:  # shares would tell of their number
-            model._fit_beside(*training, CellCounts.of(rows), **more)
-        else:
-            model.fit(*training, **more)
+    with output.parts(f"fitting {kind.__name__}"), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Most cells of column")  # told below
+        loaded = LoadedTable.of(rows)
+        model = fit_table(model, loaded, record=record, cell_shares=counts, resume=resume)
     save_model(model, out, notes, force=force)
     if resume is not None:
         resume.unlink(missing_ok=True)  # the model has all of it
@@ -174,20 +169,6 @@ def fit(
             "cells": statistics.get(LABEL),
             "imputed": imputed_values(model, schema),
         }
-    )
-
-
-def _with_imputer(model: Any, schema: Schema) -> Any:
-    """Return a pipeline that first finds what replaces missing values, if bounds.toml asks for it."""
-    if not any(schema.imputed):
-        return model
-    book = model.ledger
-    steps = [
-        ("missing values", PrivateImputer(strategy=schema.imputed, bounds=schema.domain())),
-        ("model", model.set_params(ledger=None)),
-    ]
-    return PrivatePipeline(
-        steps, model.epsilon, model.delta, neighbours=model.neighbours, ledger=book
     )
 
 

@@ -105,7 +105,7 @@ class CellCounts:
             else column_histograms(relation, columns=columns)
         )
         mechanism = Gaussian.with_mu(moved, mu, dimension=self.counts.size, integer=True)
-        if not mechanism.noise_scale <= _MOST_NOISE * self.parts * self.n_records:
+        if not mechanism.deviation <= _MOST_NOISE * self.parts * self.n_records:
             return make(budget)
         for factor in _SHRINK:
             smaller = Budget(budget.epsilon * factor, budget.delta)
@@ -150,7 +150,7 @@ class CountedPlan(FitPlan):
         whole = cells.parts * cells.n_records
         shares = np.clip(counts.reshape(cells.counts.shape) / whole, 0.0, 1.0)
         table: dict[str, Any] = {
-            "deviation": self._mechanism.noise_scale / whole,
+            "deviation": self._mechanism.deviation / whole,
             "shares": {
                 str(name): dict(zip(STATES[1:], row[1:], strict=True))
                 for name, row in zip(cells.names, shares.tolist(), strict=True)

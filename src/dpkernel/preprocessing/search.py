@@ -116,12 +116,12 @@ class ColumnSearch:
         counts = self.cells.count_blocks(rows.blocks(spent=True), clip=True)
         coarse = counts.release(self.coarse, noise)
         first = [
-            Histogram(edges, counts[:-1], self.coarse.noise_scale)
+            Histogram(edges, counts[:-1], self.coarse.deviation)
             for edges, counts in zip(self.cells.edges, coarse, strict=True)
         ]
         totals = [self._present(counts[-1]) for counts in coarse]
-        seen = self.n_rows > _LEAST_ROWS * self.coarse.noise_scale
-        least = _LEAST_VALUES * self.coarse.noise_scale if self.missing else 0.0
+        seen = self.n_rows > _LEAST_ROWS * self.coarse.deviation
+        least = _LEAST_VALUES * self.coarse.deviation if self.missing else 0.0
         windows = [
             widened(*self._window(histogram, total), 0.0, interval)
             if seen
@@ -132,7 +132,7 @@ class ColumnSearch:
         counts = grid.count_blocks(rows.blocks(spent=True), clip=False)
         fine = counts.release(self.fine, noise)
         columns = [
-            self._read(j, first[j], Histogram(grid.edges[j], fine[j][:-1], self.fine.noise_scale))
+            self._read(j, first[j], Histogram(grid.edges[j], fine[j][:-1], self.fine.deviation))
             if seen and totals[j] > least
             else _unseen(self.ranges[j], totals[j])
             for j in range(len(self.ranges))
@@ -198,7 +198,7 @@ class ColumnSearch:
         for block in rows.blocks(spent=True):
             total += np.concatenate([pair_sums(block[:, j], clip) for j, clip in enumerate(clips)])
         noisy = self.sums.release(total, noise).astype(np.float64).reshape(-1, 2)
-        deviation = self.sums.noise_scale / GRID
+        deviation = self.sums.deviation / GRID
         return [
             _improved(column, clip, values / GRID, deviation)
             for column, clip, values in zip(columns, clips, noisy, strict=True)

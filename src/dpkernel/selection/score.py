@@ -341,7 +341,7 @@ class _Mean:
     def read(self, noisy: Array, miss: float) -> tuple[float, float, float]:
         bound = self.loss.bound
         value = self.loss.mean(float(noisy[0]), self.n)
-        spread = self.mechanism.noise_scale / STEPS / self.n * bound
+        spread = self.mechanism.deviation / STEPS / self.n * bound
         reach = -ndtri(miss / 2) * spread * (1 + 1e-6)
         low, high = value - reach, value + reach
         if (
@@ -376,7 +376,7 @@ class _RSquared:
 
     def read(self, noisy: Array, miss: float) -> tuple[float, float, float]:
         # the level is split over three statements that hold at once
-        reach = -ndtri(miss / 6) * self.mechanism.noise_scale * (1 + 1e-6)
+        reach = -ndtri(miss / 6) * self.mechanism.deviation * (1 + 1e-6)
         sums = np.asarray(noisy, dtype=np.float64)
 
         def error(shift: float) -> float:
@@ -427,7 +427,7 @@ class _Area:
     def read(self, noisy: Array, miss: float) -> tuple[float, float, float]:
         negative, positive = np.asarray(noisy, dtype=np.float64).reshape(2, self.bins)
         n, p = float(negative.sum()), float(positive.sum())
-        sigma = self.mechanism.noise_scale
+        sigma = self.mechanism.deviation
         z = -ndtri(miss / 6)  # for three statements at once
         away = z * sigma * math.sqrt(self.bins)
         if not (n > away and p > away):  # noise hides one of the classes

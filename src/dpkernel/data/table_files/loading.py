@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from dpkernel.data.domain import Domain
 from dpkernel.data.table_files.readers import TableFile, is_text_file, open_table
 from dpkernel.data.table_files.schema import Schema, read_schema
 from dpkernel.data.table_files.spelling import Spelling
-from dpkernel.data.table_files.spool import encode_table
+from dpkernel.data.table_files.spool import EncodedTable, encode_table
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +31,8 @@ class LoadedTable:
         ``bounds`` of an estimator takes. It is public.
     schema : Schema
         The rules by which the cells were read. They are public; ``write_report`` takes them.
+    rows : EncodedTable
+        The rows as they were read, from which ``fit_table`` counts cells.
     """
 
     X: Any
@@ -38,6 +40,16 @@ class LoadedTable:
     groups: list[Any] | None
     bounds: Domain
     schema: Schema
+    rows: EncodedTable
+
+    @classmethod
+    def of(cls, rows: EncodedTable) -> Self:
+        """Return the table of a file that was read."""
+        X, y = rows.training_data()
+        goal = rows.schema.target
+        domain = replace(rows.schema.domain(), target=None if goal is None else goal.values)
+        ids = None if rows.schema.group is None else rows.ids
+        return cls(X, y, ids, domain, rows.schema, rows)
 
     def new_rows(self, path: str | Path, *, strict: bool = True, **written: str | None) -> Any:
         """Return the inputs of another file, encoded by the same rules, for ``predict``.
@@ -122,11 +134,8 @@ def read_table(
         thousands=thousands,
         encoding=encoding,
     )
-    rows = encode_table(table, schema, strict=strict)
-    X, y = rows.training_data()
-    goal = rows.schema.target
-    domain = replace(rows.schema.domain(), target=None if goal is None else goal.values)
-    return LoadedTable(X, y, None if group is None else rows.ids, domain, rows.schema)
+    hidden = schema.n_max is not None  # bounds.toml says that the number of records is private
+    return LoadedTable.of(encode_table(table, schema, strict=strict, may_be_empty=hidden))
 
 
 def written_as(schema: Schema | None = None, **given: str | None) -> dict[str, str]:

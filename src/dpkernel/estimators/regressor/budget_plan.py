@@ -145,7 +145,7 @@ class BudgetPlan:
         is large enough; with less signal, a mixture of kernels is fitted. With ``public_start``, and
         even less signal, one fit starts from the declared range.
         """
-        if public_start and signal < _MOST_SINGLE:
+        if public_start and signal < max(_MOST_SINGLE, _LEAST_SINGLE_EACH * n_inputs):
             return cls._single(signal, n_inputs)
         if signal < max(40.0, 1.6 * n_inputs):
             return None
@@ -187,11 +187,11 @@ class BudgetPlan:
         several = signal >= 100
         return cls(
             location=0.05,
-            inputs=0.05,
+            inputs=0.1,
             stages=(1.0, 1.2) if several else (1.0,),
             scale=0.025 if several else 0.0,
             calibration=0.0,
-            determinant=0.2,
+            determinant=0.15,
             clip=0.5,
             mixture=True,
         ).filled()

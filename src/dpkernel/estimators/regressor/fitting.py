@@ -44,6 +44,7 @@ _FLOAT32_FROM = 10_000
 FIXED_FEATURES = 200  # the number of features of a fixed kernel
 _LEAST_LEARNED, _MOST_LEARNED = 250, 1000  # the fewest and the most features of a learned kernel
 _SIGNAL_A_FEATURE = 20.0  # how much n mu each of them needs
+_SIGNAL_TO_SPARE = 100.0  # and from how much n mu each there may be more of them
 # about how long a part takes, relative to the others; a stage reads the rows many times
 _WEIGHTS = {"stage": 5.0, "spread": 5.0, "features": 3.0, "kernel": 10.0}
 _FEWEST = 2  # the number of features of a private mean, which needs none
@@ -83,9 +84,11 @@ class Sizes:
         """Return the sizes with as many features as the budget carries, if the plan adapts them."""
         if plan is None or not plan.adapts:
             return self
-        wanted = int(self.signal(budget) / _SIGNAL_A_FEATURE)
-        size = min(max(wanted, _LEAST_LEARNED), _MOST_LEARNED, max(self.n_rows // 2, 20))
-        return replace(self, n_features=size)
+        signal, few = self.signal(budget), max(self.n_rows // 2, 20)
+        wanted = min(int(signal / _SIGNAL_A_FEATURE), _MOST_LEARNED)
+        # with hardly any noise, the law is what limits a fit; more features make up for it
+        free = min(int(signal / _SIGNAL_TO_SPARE), 3 * self.n_rows // 2, _MOST_LEARNED)
+        return replace(self, n_features=max(min(max(wanted, _LEAST_LEARNED), few), free))
 
     def box_features(self, random_state: int | None, **given: Any) -> WhitenedFeatures:
         """Return features of a kernel for inputs that fill the box. They are not built yet."""

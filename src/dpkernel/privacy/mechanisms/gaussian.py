@@ -61,6 +61,11 @@ class _GridGaussian(Mechanism):
         """The standard deviation of the continuous calibration, in the units of the value."""
         return self.sigma * self.grid
 
+    @property
+    def deviation(self) -> float:
+        """The standard deviation of the noise of an entry, a little larger because it is discrete."""
+        return math.hypot(self.sigma, 2.0) * self.grid
+
     def __post_init__(self) -> None:
         law = MixtureGaussian.kind == self.kind
         check_sensitivity(self, RandomSensitivity if law else Sensitivity, "l2")
