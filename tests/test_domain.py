@@ -422,8 +422,12 @@ def test_bounds_by_name_follow_the_columns_of_the_table():
 @pytest.mark.parametrize(
     ("bounds", "names", "words"),
     [
-        ({"a": (0, 1), "b": (0, 1)}, NAMES, "the column 'c' is missing in them"),
-        ({"a": (0, 1)}, None, "they name 1 columns, and X has 3 without names"),
+        (
+            {"a": (0, 1), "b": (0, 1)},
+            NAMES,
+            "the column 'c' is missing in them. Declare it, or leave it",
+        ),
+        ({"a": (0, 1)}, None, "they name 1 columns, and X has 3 without names. Behind a"),
         ({"a": (0, 1), "b": (0, 1), "c": 3}, NAMES, "for column 'c'. Got int"),
         ({"a": (0, 1), "b": (2, 1), "c": (0, 1)}, NAMES, "for column 'b': .*low < high"),
         ([*PAIRS, (0, 1)], NAMES, "declare 4 columns, but X has 3"),

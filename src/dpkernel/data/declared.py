@@ -127,9 +127,12 @@ def columns_of(bounds: Any, n_columns: int, names: Any, owner: str) -> tuple[Col
         missing = [] if names is None else [name for name in names if name not in bounds]
         if names is None or missing:
             what = (
-                f"the column {missing[0]!r} is missing in them"
+                f"the column {missing[0]!r} is missing in them. Declare it, or leave it out of X. A"
+                " column of ids belongs in 'groups'"
                 if missing
-                else f"they name {len(bounds)} columns, and X has {n_columns} without names"
+                else f"they name {len(bounds)} columns, and X has {n_columns} without names. Behind a"
+                " step that makes new columns, write a tuple (lows, highs), or declare the lists of"
+                " words in 'bounds' and leave the step out"
             )
             raise ParameterError(f"The 'bounds' of {owner} are given by name, but {what}.")
         return tuple(_column_of(bounds[name], f"column {name!r}", owner) for name in names)
