@@ -725,6 +725,7 @@ REASONS = {
     "Levels": "by test_levels",
     "Interval": "takes numbers that passed the door",
     "BlockStream": "a container",
+    "fit_table": "a fit to a file whose lines test_private_missing exchanges",
 }
 PUBLIC: tuple[ModuleType, ...] = (dpkernel, methods, preprocessing, selection, features, papers)
 METHODS = ("fit", "fit_predict", "update", "to_unit", "indices", "transform", "from_arrays")

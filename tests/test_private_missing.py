@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 
 from cli_tables import inside
-from dpkernel import Budget, Ledger, People, PrivateKernelRidge, SeededNoise, load
-from dpkernel.data.table_files import encode_table, open_table, read_schema
-from dpkernel.estimators.cell_counts import LABEL, CellCounts
+from dpkernel import Budget, Ledger, PrivateKernelRidge, SeededNoise, fit_table, load, read_table
+from dpkernel.data.table_files import read_schema
+from dpkernel.estimators.cell_counts import LABEL
 from dpkernel.foundations.errors import DataError, ParameterError
 from dpkernel.preprocessing import PrivateImputer
-from dpkernel.preprocessing.files import with_imputer
 from replay import Replay, differences, ratios
 
 N = 3000
@@ -186,14 +185,9 @@ def file_fit(path, lines, group):
     path.write_text("p,a,b,c,day,y\n" + "\n".join(lines) + "\n", encoding="utf-8")
     declared = path.with_suffix(".toml")
     declared.write_text(BOUNDS + NUMBERS, encoding="utf-8")
-    table = open_table(path)
-    schema = read_schema(declared, None, group).select(table.header, table.name)
-    given = {"epsilon": 1000.0, "delta": 1e-5, "bounds": schema.domain(), "y_bounds": (0, 100)}
-    model = with_imputer(PrivateKernelRidge(**given, n_features=8), schema)
-    rows = encode_table(table, schema)
-    people = None if group is None else People(rows.ids)
-    model.set_params(noise=SeededNoise(0))
-    return model._fit_beside(*rows.training_data(in_memory=True), CellCounts.of(rows), people)
+    table = read_table(path, declared, group=group, strict=False)
+    given = {"epsilon": 1000.0, "delta": 1e-5, "bounds": table.bounds, "y_bounds": (0, 100)}
+    return fit_table(PrivateKernelRidge(**given, n_features=8, noise=SeededNoise(0)), table)
 
 
 @pytest.mark.parametrize("group", [None, "p"])

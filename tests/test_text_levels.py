@@ -128,7 +128,7 @@ def test_numbers_among_the_levels_stay_numbers():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"age": ["veteran"] * 400}, "Column 0 of X is declared as numbers"),
+        ({"age": ["veteran"] * 400}, "Column 'age' of X is declared as numbers"),
         ({"age": [np.nan] * 400}, "NaN"),
         ({"extra": [1.0] * 400}, "column"),
     ],

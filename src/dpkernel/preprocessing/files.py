@@ -86,7 +86,7 @@ def fit_table(
     rows, schema = table.rows, table.schema
     relation = Neighbours.resolve(model.neighbours)
     people = None if schema.group is None else People(rows.ids, record)
-    found = with_imputer(model, schema)
+    found = _with_imputer(model, schema)
     if found is not model and resume is not None:
         raise ParameterError(
             "A fit can't be resumed where bounds.toml has a 'missing' value that the fit finds. State a"
@@ -111,14 +111,19 @@ def fit_table(
     return found
 
 
-def with_imputer(model: Any, schema: Schema) -> Any:
+def _with_imputer(model: Any, schema: Schema) -> Any:
     """Return a pipeline that first finds what replaces missing values, if bounds.toml asks for it."""
     if not any(schema.imputed) or isinstance(model, PrivatePipeline):
         return model
     steps = [
         ("missing values", PrivateImputer(strategy=schema.imputed, bounds=schema.domain())),
-        ("model", clone(model).set_params(ledger=None)),
+        ("model", clone(model).set_params(ledger=None, noise=None)),
     ]
     return PrivatePipeline(
-        steps, model.epsilon, model.delta, neighbours=model.neighbours, ledger=model.ledger
+        steps,
+        model.epsilon,
+        model.delta,
+        neighbours=model.neighbours,
+        ledger=model.ledger,
+        noise=model.noise,
     )
