@@ -1,9 +1,9 @@
 """Short tables for the documentation, from the CSV files of ``dpkernel reproduce``.
 
-``python benchmarks/reproductions.py FOLDER`` reads the CSV files of Figures 1, 3 and 7 in the folder, as
-far as they are there, and writes a row per method and a column per epsilon to
-results/reproduce_synthetic.csv, reproduce_songs_16.csv and reproduce_songs.csv. Command, commit and
-version are those of the figure.
+``python benchmarks/reproductions.py FOLDER`` reads the CSV files of Figures 1 and 7 in the folder, as far
+as they are there, and writes a row per method and a column per epsilon to
+results/reproduce_synthetic.csv and reproduce_songs.csv. Command, commit and version are those of the
+figure.
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ PAIRS = {
 }
 FILES = {
     "lee-park-ahn-fig1.csv": ("d", "synthetic"),
-    "lee-park-ahn-fig3.csv": ("width", "songs_16"),
     "lee-park-ahn-fig7.csv": ("width", "songs"),
 }
 
