@@ -1,9 +1,8 @@
 """Short tables for the documentation, from the CSV files of ``dpkernel reproduce``.
 
-``python benchmarks/reproductions.py FOLDER`` reads the CSV files of Figures 1 and 7 in the folder, as far
-as they are there, and writes a row per method and a column per epsilon to
-results/reproduce_synthetic.csv and reproduce_songs.csv. Command, commit and version are those of the
-figure.
+``python benchmarks/reproductions.py FOLDER`` reads the CSV files of Figures 1 and 7 in the folder, if
+they are there, and writes a row per method and a column per epsilon to results/reproduce_synthetic.csv
+and reproduce_songs.csv. Command, commit and version are those of the figure.
 """
 
 from __future__ import annotations
