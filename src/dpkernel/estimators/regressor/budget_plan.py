@@ -8,13 +8,9 @@ from dataclasses import dataclass, fields, replace
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import JSON, is_real
 
-_LEAST_SINGLE = (
-    20.0  # the n mu from which one fit that knows nothing of the table is better than a mean
-)
+_LEAST_SINGLE = 20.0  # the n mu from which one fit that knows no table beats a mean
 _LEAST_SINGLE_EACH = 2.5  # the n mu per input that this needs in addition
-_MOST_SINGLE = (
-    150.0  # the n mu from which it is worth its cost to know where inputs and targets lie
-)
+_MOST_SINGLE = 150.0  # the n mu from which it pays to find where inputs and targets lie
 _LEAST_LOCATION = 40.0  # the n mu from which a histogram of y can show a range that is far too wide
 _LEAST_INPUTS = 500.0  # the n mu from which second moments of the inputs are worth their cost
 _LEAST_MIXTURE = 60.0  # the n mu from which a mixture of kernels can be fitted
