@@ -112,6 +112,27 @@ def test_hand_edits_give_no_budget(path, change):
             attempt()
 
 
+def test_a_trigger_can_not_take_back_what_is_spent(path):
+    """It would remove each spend after its draw and put back the old seal, which even a key matches."""
+    ledger = open_ledger(path, key=KEY)
+    stash = "CREATE TABLE stash AS SELECT seal FROM datasets"
+    back = "UPDATE datasets SET seal = (SELECT seal FROM stash)"
+    for kind, change in (
+        ("TRIGGER", f"CREATE TRIGGER x AFTER INSERT ON draws BEGIN DELETE FROM spends; {back}; END"),
+        ("VIEW", "CREATE VIEW x AS SELECT * FROM spends"),
+    ):
+        sql(path, *([(stash,)] if kind == "TRIGGER" else []), (change,))
+        for attempt in (
+            lambda: ledger.spend(ONE, "a"),
+            lambda: Ledger(path, key=KEY).spend(ONE, "a"),
+            lambda: Ledger(path, key=KEY, read_only=True).history(),
+        ):
+            with pytest.raises(LedgerError, match="was edited: it has a trigger or a view"):
+                attempt()
+        sql(path, (f"DROP {kind} x",))
+    ledger.spend(ONE, "a")
+
+
 def test_terms_of_another_data_set_can_not_be_borrowed(path):
     open_ledger(path).spend(ONE, "a")
     open_ledger(path, dataset="generous", budget=Budget(100.0, 1e-6))

@@ -359,11 +359,18 @@ class FileStore:
     def _check_owner(self, connection: sqlite3.Connection) -> None:
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         (version,) = connection.execute("PRAGMA user_version").fetchone()
-        (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        (tables, active) = connection.execute(
+            "SELECT count(*), count(*) FILTER (WHERE type IN ('trigger', 'view')) FROM sqlite_master"
+        ).fetchone()
         if application != APPLICATION and (tables or application):
             raise LedgerError(
                 f"{self.path.name} is a database of another program, not a ledger. Nothing was"
                 " changed; choose another file name."
+            )
+        if active:  # it could remove each spend once its noise is drawn, and put back the old seal
+            raise LedgerError(
+                f"{self.path.name} was edited: it has a trigger or a view, and a ledger has none. Nothing"
+                " was changed; restore the file from a backup that is not older than the last spend."
             )
         if version > VERSION:
             raise LedgerError(
