@@ -118,7 +118,10 @@ def test_a_trigger_can_not_take_back_what_is_spent(path):
     stash = "CREATE TABLE stash AS SELECT seal FROM datasets"
     back = "UPDATE datasets SET seal = (SELECT seal FROM stash)"
     for kind, change in (
-        ("TRIGGER", f"CREATE TRIGGER x AFTER INSERT ON draws BEGIN DELETE FROM spends; {back}; END"),
+        (
+            "TRIGGER",
+            f"CREATE TRIGGER x AFTER INSERT ON draws BEGIN DELETE FROM spends; {back}; END",
+        ),
         ("VIEW", "CREATE VIEW x AS SELECT * FROM spends"),
     ):
         sql(path, *([(stash,)] if kind == "TRIGGER" else []), (change,))

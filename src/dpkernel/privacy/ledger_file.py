@@ -369,8 +369,9 @@ class FileStore:
             )
         if active:  # it could remove each spend once its noise is drawn, and put back the old seal
             raise LedgerError(
-                f"{self.path.name} was edited: it has a trigger or a view, and a ledger has none. Nothing"
-                " was changed; restore the file from a backup that is not older than the last spend."
+                f"{self.path.name} was edited: it has a trigger or a view, and a ledger has none."
+                " Nothing was changed; restore the file from a backup that is not older than the last"
+                " spend."
             )
         if version > VERSION:
             raise LedgerError(
