@@ -297,7 +297,8 @@ def _minimisers(relation, claim, losses, ridges=(0.3, 5.0)):
     for loss, ridge in itertools.product(losses, ridges):
         for number, (one, others) in enumerate(_tables(rng, relation, loss.labels)):
             net = 2.5 if loss.lipschitz < np.inf and not loss.labels and number % 2 else 0.0
-            risk = Risk(loss, len(one[1]), 2, 1.0, ridge, l1=net)
+            norm = 1.3 if loss.lipschitz < np.inf and number % 3 == 1 else 2.0
+            risk = Risk(loss, len(one[1]), 2, 1.0, ridge, l1=net, norm=norm)
 
             def solved(table, risk=risk):
                 block = (*table, None)

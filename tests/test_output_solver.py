@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -43,6 +44,7 @@ from dpkernel.models.losses import (
 from dpkernel.solvers import objective_perturbation
 from dpkernel.solvers.objective_perturbation import BlockRecords
 from dpkernel.solvers.output_perturbation import Risk, minimise_risk, smoothed
+from dpkernel.solvers.penalties import SquaredNorm
 
 KINKED = [Hinge(), Pinball(0.8), Absolute(0.0), Absolute(0.3), PowerHinge(1.0), PowerAbsolute(1.0)]
 
@@ -129,6 +131,68 @@ def test_an_elastic_net_needs_residuals_and_a_bounded_slope():
     for loss, l1 in ((Hinge(), 1.0), (Squared(), 1.0), (Huber(0.2), -1.0), (Huber(0.2), np.inf)):
         with pytest.raises(ParameterError, match="'l1' parameter of Risk"):
             Risk(loss, 60, 4, 1.0, 6.0, l1=l1)
+
+
+def test_the_squared_norm_has_the_derivatives_and_the_curvature_that_are_claimed(rng):
+    for p, corner in ((1.05, 0.1), (1.5, 0.02), (1.9, 1.0)):
+        term = SquaredNorm(p, 3.0, corner)
+
+        def value(b, p=p, corner=corner):
+            return 1.5 * (np.sum(np.hypot(b, corner) ** p) ** (2 / p) / (p - 1) - b @ b)
+
+        for scale in (0.01, 1.0, 30.0):
+            beta = rng.normal(size=5) * scale * 10.0 ** rng.uniform(-2, 0, 5)
+            steps = np.eye(5) * 1e-5 * max(scale, corner)
+            slopes = [(value(beta + h) - value(beta - h)) / (2 * h.max()) for h in steps]
+            np.testing.assert_allclose(term.gradient(beta), slopes, rtol=1e-4, atol=1e-6 * scale)
+            bends = [
+                (term.gradient(beta + h) - term.gradient(beta - h)) / (2 * h.max()) for h in steps
+            ]
+            size = np.abs(bends).max()
+            np.testing.assert_allclose(term.hessian(beta), bends, atol=1e-4 * size)
+            curvature = np.linalg.eigvalsh(term.hessian(beta))
+            assert curvature[0] >= -1e-9 * size  # so the whole is as strongly convex as the ridge
+            assert curvature[-1] <= term.largest_curvature(5, float(np.linalg.norm(beta)))
+    flat = SquaredNorm(1.2, 3.0, 0.5)
+    assert np.all(flat.gradient(np.zeros(4)) == 0)
+    one = np.array([1e-9, 0, 0, 0, 0])  # within the corner, where the curvature is largest
+    assert SquaredNorm(1.5, 3.0, 0.1).hessian(one).max() > 3 / 0.5 * (5 ** (1 / 3) - 0.5) * 0.99
+
+
+@pytest.mark.parametrize("loss", [Huber(0.2), Hinge(), Absolute()], ids=lambda v: v.kind)
+@pytest.mark.parametrize("newton", [True, False])
+def test_a_squared_norm_is_minimised_whatever_the_way(rng, loss, newton, monkeypatch):
+    z, y = table(rng, n=60, labels=loss.labels)
+    if not newton:
+        monkeypatch.setattr("dpkernel.solvers.objective_perturbation._newton", lambda *a, **k: None)
+    risk = Risk(loss, 60, 4, 1.0, 6.0, width=0.5, norm=1.5, l1=0.0 if loss.labels else 2.0)
+    found, p, smooth = minimise_risk(records_of(z, y), risk), 1.5, risk.smooth_loss
+    corner = getattr(smooth, "width", 0.5)
+
+    def objective(beta):
+        penalty = 6.0 * np.sum(np.hypot(beta, corner) ** p) ** (2 / p) / (2 * (p - 1))
+        net = 0.0 if loss.labels else 2.0 * np.sum(smooth.value(np.zeros(4), beta))
+        return np.sum(smooth.value(y, z @ beta)) + penalty + net
+
+    exact = minimize(objective, np.zeros(4), method="BFGS", options={"gtol": 1e-9}).x
+    slack = risk.problem.tolerance / risk.ridge
+    assert np.linalg.norm(found - exact) <= slack + 1e-6
+    plain = minimise_risk(records_of(z, y), Risk(loss, 60, 4, 1.0, 6.0, width=0.5))
+    assert np.linalg.norm(found - plain) > 10 * slack
+
+
+def test_a_squared_norm_needs_a_bounded_slope_and_corners_that_are_not_too_sharp():
+    for loss, norm in ((Squared(), 1.5), (Huber(0.2), 1.0), (Huber(0.2), 2.5), (Hinge(), np.nan)):
+        with pytest.raises(ParameterError, match="'norm' parameter of Risk"):
+            Risk(loss, 60, 4, 1.0, 6.0, norm=norm)
+    sharp = Risk(Absolute(), 10**6, 500, 1.0, 1e3, width=1e-3, norm=1.01)
+    with pytest.raises(
+        ParameterError, match=r"'norm' parameter of Me must be at least 1\.\d+ for"
+    ) as e:
+        sharp.refuse_endless("Me")
+    least = float(re.search(r"at least ([\d.]+)", str(e.value))[1])
+    Risk(Absolute(), 10**6, 500, 1.0, 1e3, width=1e-3, norm=least).refuse_endless("Me")
+    assert Risk(Absolute(), 10**6, 500, 1.0, 1e3, width=1e-3, norm=least - 0.01).endless
 
 
 def test_the_rough_start_changes_nothing_but_the_number_of_passes(rng, monkeypatch):

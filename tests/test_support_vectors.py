@@ -214,6 +214,11 @@ def test_class_weights_move_the_boundary(table):
 
 REFUSED = {
     "l1": (lambda: regression(l1=-1.0), "'l1' parameter of PrivateKernelSVR"),
+    "norm": (lambda: regression(norm=1.0), "'norm' parameter of PrivateKernelSVR"),
+    "sharp norm": (
+        lambda: regression(norm=1.0001, regularisation=10.0, width=0.01),
+        "'norm' parameter of PrivateKernelSVR must be at least",
+    ),
     "tube": (lambda: regression(tube=-1.0), "'tube' parameter of PrivateKernelSVR"),
     "wide tube": (lambda: regression(tube=1e9), "'tube' parameter.*1e6 times"),
     "width": (lambda: regression(width=1e-12), "'width' parameter"),
@@ -250,3 +255,16 @@ def test_an_elastic_net_shrinks_small_coefficients_and_is_kept_in_files(table, t
     assert net.certificate_.public["l1"] == 40.0 and "l1" not in plain.certificate_.public
     again = load(save(net, tmp_path / "net"))
     assert again.l1 == 40.0 and np.array_equal(again.predict(X), net.predict(X))
+
+
+def test_a_norm_near_1_makes_most_coefficients_small_with_the_same_noise(table, tmp_path):
+    X, y = table
+    options = {"epsilon": 1e8, "regularisation": 1.0, "tube": 0.0, "noise": SeededNoise(0)}
+    options |= {"n_features": 64}
+    plain, sparse = (regression(**options, norm=p).fit(X, y) for p in (2.0, 1.3))
+    parts = [np.sort(np.abs(m.coef_))[::-1] / np.abs(m.coef_).sum() for m in (plain, sparse)]
+    assert parts[1][:8].sum() > parts[0][:8].sum() + 0.1
+    assert sparse.certificate_.releases[0].mechanism == plain.certificate_.releases[0].mechanism
+    assert sparse.certificate_.public["norm"] == 1.3 and "norm" not in plain.certificate_.public
+    again = load(save(sparse, tmp_path / "sparse"))
+    assert again.norm == 1.3 and np.array_equal(again.predict(X), sparse.predict(X))

@@ -115,8 +115,9 @@ class Problems:
         1. This suits losses for which only the sign of a prediction counts.
     single : bool
         Whether there is one problem only, so that ``coef_`` is a vector.
-    l1 : float
-        The weight of the loss of the coefficients, for noise on solutions.
+    l1, norm : float
+        The weight of the loss of the coefficients, and the norm that is penalised, for noise on
+        solutions.
     """
 
     target: Interval | Levels
@@ -128,6 +129,7 @@ class Problems:
     centred: bool = False
     single: bool = True
     l1: float = 0.0
+    norm: float = 2.0
 
     def assumed(self, n_rows: int, n_inputs: int, budget: Budget) -> tuple[float, float]:
         """Return the variance that we assume for a good prediction, and the power of the constant.
@@ -172,7 +174,15 @@ class ConvexPlan(FitPlan):
         self._recipe, self._n_inputs = recipe, n_inputs
         share = _centre_share(n, n_inputs, budget) if problems.centred and recipe.scale else 0.0
         sizes = n, self._powers, signal
-        setting = ConvexSetting(owner, budget, relation, *sizes, centre_share=share, l1=problems.l1)
+        setting = ConvexSetting(
+            owner,
+            budget,
+            relation,
+            *sizes,
+            centre_share=share,
+            l1=problems.l1,
+            norm=problems.norm,
+        )
         losses = [loss for _, loss, _ in problems.tasks]
         self._approach: _Approach
         if problems.solver == "output":
@@ -224,6 +234,7 @@ class ConvexPlan(FitPlan):
                 "regularisation": list(self._approach.ridges().values()),
                 "solver": self._problems.solver,
                 **({"l1": self._problems.l1} if self._problems.l1 else {}),
+                **({"norm": self._problems.norm} if self._problems.norm < 2 else {}),
                 **self._stated,
             },
         )

@@ -52,8 +52,9 @@ class ConvexSetting:
         The largest absolute value of y.
     centre_share : float
         The share of mu^2 for the mean of the rows.
-    l1 : float
-        The weight of the loss of the coefficients; see ``solvers.output_perturbation.Risk``.
+    l1, norm : float
+        The weight of the loss of the coefficients, and the norm that is penalised; see
+        ``solvers.output_perturbation.Risk``.
     """
 
     owner: str
@@ -65,6 +66,7 @@ class ConvexSetting:
     target_bound: float = 1.0
     centre_share: float = 0.0
     l1: float = 0.0
+    norm: float = 2.0
 
     def sensitivity(self, loss: Loss) -> Sensitivity:
         """Return how far the gradient moves."""

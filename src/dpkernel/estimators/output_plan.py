@@ -90,7 +90,7 @@ def _mu(budget: Budget) -> float:
 def _risk(setting: ConvexSetting, loss: Loss, ridge: float) -> Risk:
     size = len(setting.powers)
     sizes = setting.n_rows, size, ROW_BOUND, ridge, setting.target_bound
-    return Risk(loss, *sizes, l1=setting.l1)
+    return Risk(loss, *sizes, l1=setting.l1, norm=setting.norm)
 
 
 def _bend(loss: Loss) -> float:

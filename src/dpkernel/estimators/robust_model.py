@@ -23,6 +23,7 @@ class RobustModel(NumberModel, ObjectiveModel):
         tuple[str, ...]
     ] = ()  # parameters of the loss that users state in units of y
     l1: float = 0.0
+    norm: float = 2.0
 
     def _open_table(self, X: Any, y: Any) -> Source:
         self._problems()  # refuses bad parameters before it looks at the data
@@ -43,6 +44,7 @@ class RobustModel(NumberModel, ObjectiveModel):
             accept=tuple(self.accept),
             single=self._single and not target_shape,
             l1=float(self.l1),
+            norm=float(self.norm),
         )
 
     @property

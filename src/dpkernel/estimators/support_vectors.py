@@ -182,6 +182,11 @@ class PrivateKernelSVR(RobustModel):
         the corners of the loss rounded. beta_l are all coefficients that Lambda penalises, the constant
         among them. With ``tube=0`` the sum is that of their absolute values. The noise at the same
         Lambda stays the same, because the problem is as strongly convex as before.
+    norm : float
+        p in (1, 2]. For p < 2 the penalty is Lambda ||beta||_p^2 / (2 (p - 1)), the square of the
+        p-norm, with corners rounded by ``width``. It is as strongly convex as Lambda ||beta||^2 / 2, so
+        the noise at the same Lambda stays the same. A p near 1 makes small coefficients smaller. It
+        needs a larger Lambda or ``width``; otherwise it is refused, because the solver might not end.
     bounds, y_bounds, neighbours, ledger, noise, random_state, accept, verbose
         See ``PrivateKernelRidge``.
 
@@ -210,7 +215,8 @@ class PrivateKernelSVR(RobustModel):
     References
     ----------
     Nie & Wang, Theorem 2, with noise on all coefficients in place of one number for the whole
-    function. The theorem needs the regulariser to be strongly convex, and the elastic net is.
+    function. The theorem needs the regulariser to be strongly convex, and the elastic net and squared
+    p-norms are.
 
     Examples
     --------
@@ -228,6 +234,7 @@ class PrivateKernelSVR(RobustModel):
         "tube": (Choice("auto"), Real(0, closed_low=True)),
         "width": (Choice("auto"), Real(0)),
         "l1": Real(0, 1e6, closed_low=True),
+        "norm": Real(1, 2, closed_high=True),
     }
     _in_units = ("tube", "width")
     solver = "output"
@@ -245,6 +252,7 @@ class PrivateKernelSVR(RobustModel):
         n_features: int | str = "auto",
         regularisation: float | str = "auto",
         l1: float = 0.0,
+        norm: float = 2.0,
         bounds: Any = None,
         y_bounds: Any = None,
         neighbours: str | Neighbours | AddRemove = "replace-one",
@@ -264,6 +272,7 @@ class PrivateKernelSVR(RobustModel):
         self.n_features = n_features
         self.regularisation = regularisation
         self.l1 = l1
+        self.norm = norm
         self.bounds = bounds
         self.y_bounds = y_bounds
         self.neighbours = neighbours
@@ -275,8 +284,9 @@ class PrivateKernelSVR(RobustModel):
 
     @classmethod
     def _saved_parameters(cls, header: JSON, domain: Domain) -> dict[str, Any]:
-        l1 = float(header["certificate"]["public"].get("l1", 0.0))
-        return {**super()._saved_parameters(header, domain), "l1": l1}
+        public = header["certificate"]["public"]
+        penalties = {"l1": float(public.get("l1", 0.0)), "norm": float(public.get("norm", 2.0))}
+        return {**super()._saved_parameters(header, domain), **penalties}
 
     def _tasks(self, view: UnitTarget) -> list[Task]:
         given, target = self.tube, view.interval

@@ -85,15 +85,20 @@ class Problem:
     wanted : float
         A tolerance that would be good enough. The actual tolerance is larger if rounding requires
         it.
+    penalty : float
+        A bound L_C within R on the curvature of a convex function that is added to the objective. It
+        does not depend on the data and has its minimum at 0. Its computed gradient at beta errs by at
+        most gamma_{M+40} L_C ||beta||.
 
     Notes
     -----
-    Let u = 2^-53, gamma_k = k u / (1 - k u), L_J = max Lambda_l + n c_2 B^2, Lambda = min Lambda_l
+    Let u = 2^-53, gamma_k = k u / (1 - k u), L_J = max Lambda_l + n c_2 B^2 + L_C, Lambda = min Lambda_l
     and kappa = L_J / Lambda. The minimiser and every point that gradient descent visits have norm
     at most R = min(2 (n c_1 B + R_b) / Lambda, R_b / Lambda + sqrt(R_b^2 / Lambda^2 + 2 n l_0 /
     Lambda)). A computed gradient there errs by at most e = 1.01 [n B (c_2 gamma_M B R + 8 u c_1) +
     gamma_{k+3} n c_1 B + 4 u (max Lambda R + R_b) + u L_J R], where k is the largest number of
-    records added without compensation. If tau >= 4 e, each step of gradient descent from a point
+    records added without compensation. A penalty adds 1.01 (gamma_{M+42} L_C R + 2 u n c_1 B), its own
+    error and that of one more addition. If tau >= 4 e, each step of gradient descent from a point
     that was not accepted lowers the objective by 3/(4 kappa) of its distance to the minimum.
     """
 
@@ -105,6 +110,7 @@ class Problem:
     largest_b: float
     block_rows: int
     wanted: float = 0.0
+    penalty: float = 0.0
 
     def __post_init__(self) -> None:
         loss, ridge = self.loss, np.asarray(self.ridge)
@@ -112,7 +118,7 @@ class Problem:
         fine = fine and ridge.ndim == 1 and ridge.size > 0 and ridge.dtype == np.float64
         fine = fine and bool(np.all((ridge > 0) & (ridge < math.inf)))
         fine = fine and all(is_whole(k) and k > 0 for k in (self.n_rows, self.block_rows))
-        numbers = (self.row_bound, self.largest_b, self.wanted)
+        numbers = (self.row_bound, self.largest_b, self.wanted, self.penalty)
         fine = fine and all(is_real(v) and 0 <= v < math.inf for v in numbers)
         fine = fine and is_real(self.target_bound) and self.target_bound >= 0
         if not fine or not 0 < self.tolerance < math.inf:
@@ -129,8 +135,8 @@ class Problem:
     @cached_property
     def smoothness(self) -> float:
         """L_J."""
-        bound = self.row_bound
-        return float(self.ridge.max()) + self.n_rows * self.loss.smoothness * bound * bound
+        of_records = self.n_rows * self.loss.smoothness * self.row_bound * self.row_bound
+        return float(self.ridge.max()) + of_records + self.penalty
 
     @property
     def first_gradient(self) -> float:
@@ -158,7 +164,15 @@ class Problem:
             + _gamma(chain + 3) * n * loss.lipschitz * bound
             + 4 * _UNIT * (float(self.ridge.max()) * self.radius + self.largest_b)
             + _UNIT * self.smoothness * self.radius
+            + self._penalty_error
         )
+
+    @property
+    def _penalty_error(self) -> float:
+        if not self.penalty:
+            return 0.0
+        own = _gamma(len(self.ridge) + 42) * self.penalty * self.radius
+        return own + 2 * _UNIT * self.n_rows * self.loss.lipschitz * self.row_bound
 
     @cached_property
     def tolerance(self) -> float:

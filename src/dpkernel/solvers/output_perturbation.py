@@ -32,10 +32,8 @@ takes at most BLOCK_ROWS rows, and blocks are added with compensation, however s
 chunk makes them. On a device they are added without compensation. Losses of other shapes have no
 such bound and need ``LARGEST_CONDITION``.
 
-**Elastic net.** For losses of residuals, l1 sum_l loss(0, beta_l) can be added to the objective. For the
-absolute loss this is l1 ||beta||_1, with rounded corners. It is the loss of public records: k = ceil(l1)
-copies of each unit vector with the target 0 and the weight l1 / k. So the constants and the
-sensitivity are those of n + k M records, of which one private one changes.
+**Other regularisers.** An elastic net can be added, and a squared p-norm can take the place of the
+ridge; see ``penalties``. Neither moves the minimiser further.
 
 **Sensitivity.** The smallest of the valid bounds is used. A loss of bounded slope is also bounded
 at every minimiser, which gives a smaller bound if Lambda is below about 2 / n.
@@ -46,7 +44,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 
 import numpy as np
 
@@ -75,6 +73,7 @@ from dpkernel.solvers.objective_perturbation import (
     refuse_endless,
     search,
 )
+from dpkernel.solvers.penalties import ElasticNet, Penalised, Penalty, SquaredNorm
 
 _ROUGH = 3e-3  # tolerance of a first rough search, relative to the first gradient
 _SLACK = 1e-3  # tolerance relative to the gradient of one record; it costs 0.1 % of noise
@@ -129,6 +128,10 @@ class Risk:
     l1 : float
         The weight of the loss of the coefficients, for a loss of residuals with a bounded slope and
         B >= 1.
+    norm : float
+        p in (1, 2]. For p < 2 the regulariser is Lambda ||beta||_p^2 / (2 (p - 1)) instead of
+        Lambda ||beta||^2 / 2, with corners rounded by the width of the loss. Both are Lambda-strongly
+        convex. The loss must have a bounded slope.
 
     Notes
     -----
@@ -147,6 +150,7 @@ class Risk:
     width: float = 0.1
     block_rows: int = BLOCK_ROWS
     l1: float = 0.0
+    norm: float = 2.0
 
     def __post_init__(self) -> None:
         if not is_real(self.ridge) or not 0 < self.ridge < math.inf:
@@ -161,6 +165,13 @@ class Risk:
         if not is_real(self.l1) or not 0 <= self.l1 < math.inf or (self.l1 and not fits):
             allowed = "0, or a positive float for a loss of residuals of bounded slope"
             raise ParameterError(parameter_message("Risk", "l1", allowed, self.l1))
+        if (
+            not is_real(self.norm)
+            or not 1 < self.norm <= 2
+            or (self.norm < 2 and self.least_squares)
+        ):
+            allowed = "2, or in the range (1, 2) for a loss of bounded slope"
+            raise ParameterError(parameter_message("Risk", "norm", allowed, self.norm))
         _ = self.problem  # refuses impossible parameters
 
     @property
@@ -189,7 +200,7 @@ class Risk:
     @cached_property
     def problem(self) -> Problem:
         """The problem for the solver; the tolerance and the largest number of steps follow from it."""
-        return Problem(
+        found = Problem(
             self._constants,
             self.n_rows + math.ceil(self.l1) * self.dimension,
             self.row_bound,
@@ -199,6 +210,20 @@ class Risk:
             self.block_rows,
             wanted=_SLACK * self.slope * self.row_bound,
         )
+        if self.norm == 2:
+            return found
+        curvature = self._squared_norm.largest_curvature(self.dimension, found.radius)
+        return replace(found, penalty=curvature)
+
+    @property
+    def _squared_norm(self) -> SquaredNorm:
+        corner = getattr(self.smooth_loss, "width", self.width)
+        return SquaredNorm(float(self.norm), float(self.ridge), float(corner))
+
+    def penalties(self, loss: Loss) -> tuple[Penalty, ...]:
+        """Return what is added to the ridge, if ``loss`` is minimised."""
+        net = (ElasticNet(self.l1, loss),) if self.l1 else ()
+        return (*net, self._squared_norm) if self.norm < 2 else net
 
     @property
     def largest_condition(self) -> float:
@@ -215,6 +240,12 @@ class Risk:
 
     def refuse_endless(self, owner: str) -> None:
         """Raise if the solver could end on one data set and not on another."""
+        if self.endless and self.norm < 2 and not replace(self, norm=2.0).endless:
+            shares = (replace(self, norm=2 - k / 100) for k in range(100))
+            least = min(risk.norm for risk in shares if not risk.endless)
+            allowed = f"at least {least:.3g} for {self.n_rows} rows and this regularisation"
+            advice = "Corners that are too sharp could keep the solver busy for years."
+            raise ParameterError(parameter_message(owner, "norm", allowed, self.norm, advice))
         refuse_endless(owner, self.problem, self.largest_condition)
 
     @property
@@ -270,40 +301,18 @@ def minimise_risk(records: Callable[[Loss], Records], risk: Risk) -> Array:
     data are needed. Only the point may be released, not the number of steps.
     """
     b, start, problem = np.zeros(risk.dimension), None, risk.problem
-    if risk.l1:
-        records = partial(_penalised, records, risk.l1)
+
+    def penalised(loss: Loss) -> Records:
+        more = risk.penalties(loss)
+        return Penalised(records(loss), more) if more else records(loss)
+
     wide = _wide(risk.smooth_loss, risk.target_bound)
     if wide is not None:
         rough = replace(
             problem, loss=wide, wanted=_ROUGH * risk.n_rows * risk.slope * risk.row_bound
         )
-        start = search(records(wide), rough, b)
-    return minimise(records(risk.smooth_loss), problem, b, start)
-
-
-def _penalised(records: Callable[[Loss], Records], l1: float, loss: Loss) -> Records:
-    """Return the records with the public ones of an elastic net."""
-    return _Penalised(records(loss), l1, loss)
-
-
-@dataclass(frozen=True)
-class _Penalised:
-    """Sums over records, plus l1 sum_l loss(0, beta_l)."""
-
-    records: Records
-    l1: float
-    loss: Loss
-
-    def sums(
-        self, beta: Array, hessian_stride: int = 0, threads: int = 1
-    ) -> tuple[Array, Array | None]:
-        """Return the gradient of the sum of losses and, with a stride, the Hessian."""
-        gradient, hessian = self.records.sums(beta, hessian_stride, threads)
-        zero = np.zeros(len(beta))
-        gradient = gradient + self.l1 * self.loss.derivative(zero, beta)
-        if hessian is not None:
-            hessian = hessian + np.diag(self.l1 * self.loss.curvature(zero, beta))
-        return gradient, hessian
+        start = search(penalised(wide), rough, b)
+    return minimise(penalised(risk.smooth_loss), problem, b, start)
 
 
 def _wide(loss: Loss, target_bound: float) -> Loss | None:
