@@ -107,6 +107,7 @@ FORMS: dict[str, list[dict[str, Any]]] = {
     "capacity": forms("capacity", 0.5, np.float64(0.7), preset="wang-guo-1", perturbation="output"),
     "quantile": forms("quantile", 0.5, [0.1, 0.9], (0.1, 0.5), np.array([0.1, 0.9])),
     "l1": forms("l1", 0.0, 2, np.float64(0.5)),
+    "norm": forms("norm", 2, 2.0, 1.5, np.float64(1.5)),
     "tube": forms("tube", "auto", 0.0, 0.1, np.float64(0.1)),
     "n_sketch": forms("n_sketch", "auto", 60, np.int64(60)),
     "side": forms("side", "auto", 3, np.int64(3)),
