@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpkernel.data.blocks import BlockStream, library_of
 from dpkernel.data.cells import shape_of
-from dpkernel.data.declared import has_words, interval_of, resolve_domain
+from dpkernel.data.declared import columns_of, has_words, interval_of, resolve_domain
 from dpkernel.data.domain import Domain, Interval, Levels, with_positions
 from dpkernel.data.labels import LabelShares, classes_of
 from dpkernel.data.people import (
@@ -116,9 +116,11 @@ class TableOpener:
 
     def _coded(self, X: Any, bounds: Any) -> Any:
         """Return a table in memory with positions in place of texts, where levels are texts."""
-        if not has_words(bounds):
-            return X
         owner = type(self).__name__
+        if not has_words(bounds):
+            if isinstance(bounds, Mapping) and hasattr(X, "columns"):  # names a column that is missing
+                columns_of(bounds, len(X.columns), list(X.columns), owner)
+            return X
         if isinstance(X, BlockStream) or library_of(X) in ("dask", "torch"):
             raise ParameterError(
                 f"The 'bounds' of {owner} declare levels that are texts. This needs a table in memory;"
