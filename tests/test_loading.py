@@ -109,7 +109,9 @@ def test_cells_that_can_not_be_read_are_refused_unless_replacements_are_wanted(s
     table = read_table(*line)
     with pytest.raises(DataError, match="strict=False"):
         table.new_rows(study / "stays.csv", decimal=".")
-    with pytest.warns(UserWarning, match="54 of 60 cells of column 'crp' can't be read as the model"):
+    with pytest.warns(
+        UserWarning, match="54 of 60 cells of column 'crp' can't be read as the model"
+    ):
         replaced = table.new_rows(study / "stays.csv", decimal=".", strict=False)
     assert set(replaced[:, 0]) == {5.0}
     with pytest.warns(UserWarning, match="of column 'crp'"):

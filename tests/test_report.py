@@ -735,7 +735,10 @@ def test_the_page_of_an_imputing_pipeline_has_all_that_its_model_has(tmp_path):
     assert "one of the rows, which is picked by its content" in page
     assert "a person with all their rows" in page and "unit_record" not in page
     # the columns of this model are mixtures, and its ranges are not those of the input
-    mixed = [("mixed", PrivatePCA(2, bounds=(0, 10))), ("model", PrivateKernelRegressor(y_bounds=(-2, 2)))]
+    mixed = [
+        ("mixed", PrivatePCA(2, bounds=(0, 10))),
+        ("model", PrivateKernelRegressor(y_bounds=(-2, 2))),
+    ]
     other = PrivatePipeline(mixed, epsilon=5.0).fit(np.nan_to_num(X), y)
     assert "relevance" in other.certificate_.free_statistics["kernel"]
     page = Reader(written(other, tmp_path)).text

@@ -23,6 +23,7 @@ from dpkernel.data.table_files.spool import unreadable_message, unreadable_note
 from dpkernel.foundations.errors import DataError, ParameterError
 from dpkernel.foundations.types import Array
 from dpkernel.outputs.model_file import load
+from dpkernel.outputs.report.views import probability_note
 from dpkernel.preprocessing import PrivatePipeline
 
 
@@ -119,6 +120,8 @@ def predict(
     for name, lost in unread.items():
         if lost:
             output.note(f"warning: {unreadable_note(name, lost, count)}")
+    if probabilities and (note := probability_note(fitted)):
+        output.note(f"note: {note} On the command line: `fit --set loss=logistic`.")
     summary: dict[str, Any] = {"n_rows": count}
     if any(unread.values()):
         summary["unreadable"] = unread

@@ -118,7 +118,9 @@ class TableOpener:
         """Return a table in memory with positions in place of texts, where levels are texts."""
         owner = type(self).__name__
         if not has_words(bounds):
-            if isinstance(bounds, Mapping) and hasattr(X, "columns"):  # names a column that is missing
+            if isinstance(bounds, Mapping) and hasattr(
+                X, "columns"
+            ):  # names a column that is missing
                 columns_of(bounds, len(X.columns), list(X.columns), owner)
             return X
         if isinstance(X, BlockStream) or library_of(X) in ("dask", "torch"):

@@ -29,9 +29,7 @@ class EncodedTable:
     name, which only its owner may read. It disappears when the process ends, however it ends.
     """
 
-    def __init__(
-        self, schema: Schema, folder: Path | None = None, *, strict: bool = False
-    ) -> None:
+    def __init__(self, schema: Schema, folder: Path | None = None, *, strict: bool = False) -> None:
         self.schema, self.strict = schema, strict
         self.n_columns = len(schema.names_out)
         self.n_rows = 0

@@ -17,6 +17,7 @@ from sklearn.base import OneToOneFeatureMixin
 
 from dpkernel.data.declared import resolve_domain
 from dpkernel.data.domain import Column, Domain, Interval, Levels
+from dpkernel.estimators import class_means
 from dpkernel.estimators.curator import PrivateCurator
 from dpkernel.estimators.regressor.kernel_choice import relevance_of as shares_by_column
 from dpkernel.foundations.errors import DPKernelError
@@ -202,6 +203,21 @@ def _model_of_columns(model: Any) -> Any:
         for step in steps
     )
     return _model_of_columns(last) if apart else None
+
+
+def probability_note(model: Any) -> str:
+    """Return a sentence if the probabilities of a model follow from a loss that fits decisions only."""
+    if isinstance(model, PrivateSearchCV):
+        model = model.best_estimator_
+    last = model.steps_[-1][1] if isinstance(model, PrivatePipeline) else model
+    if not hasattr(last, "predict_proba") or "hinge" not in str(getattr(last, "loss", "")):
+        return ""
+    if last.certificate_.public.get("method") == class_means.METHOD:
+        return ""
+    return (
+        f"These probabilities follow from the loss {last.loss!r}, which fits decisions. They order the"
+        " rows but can lie far from the shares of the classes; loss='logistic' fits probabilities."
+    )
 
 
 def spread_of(model: Any, view: View) -> Array | None:
