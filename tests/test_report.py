@@ -32,7 +32,7 @@ from dpkernel import (
 )
 from dpkernel.data.table_files import ColumnRule, Schema
 from dpkernel.estimators.regressor import BudgetPlan
-from dpkernel.estimators.regressor.errors import ErrorLaw
+from dpkernel.estimators.regressor.scale import ErrorLaw
 from dpkernel.foundations.errors import ParameterError
 from dpkernel.methods import PrivateCurator, PrivateGridRegressor, PrivateKernelSVC
 from dpkernel.outputs.report import write_report

@@ -3,7 +3,7 @@ r"""Convex problems on features that are made for the inputs, whose law is relea
 1. Histograms of the columns and moments of their scores give the law of the inputs.
 2. The features are eigenfunctions of a mixture of kernels, orthonormal for this law.
 3. Every problem is solved once, by objective perturbation, in coordinates and with ridges that suit
-   its noise (``regressor/posterior.py``). What was released is shrunk by a prior that is refitted to
+   its noise (``regressor/stage.py``). What was released is shrunk by a prior that is refitted to
    it.
 
 The number of releases and the noise of each are fixed in advance, from public numbers.
@@ -31,16 +31,15 @@ from dpkernel.estimators.regressor.budget_plan import (
     MOST_LEARNING_INPUTS,
     column_looks,
 )
-from dpkernel.estimators.regressor.columns import column_sizes, release_law, score_layout
+from dpkernel.estimators.regressor.inputs import column_sizes, release_law, score_layout
 from dpkernel.estimators.regressor.kernel_choice import (
     SAMPLE,
     mixture_prior,
     relevance_of,
 )
 from dpkernel.estimators.regressor.learning import equal_mixture, of_law, with_constant
-from dpkernel.estimators.regressor.posterior import PosteriorStage, Response
 from dpkernel.estimators.regressor.releases import PublicSizes, calibrated, stage_solver
-from dpkernel.estimators.regressor.stage import State, scaled_rows
+from dpkernel.estimators.regressor.stage import PosteriorStage, Response, State, scaled_rows
 from dpkernel.foundations.types import Array, Budget, IntArray, Neighbours
 from dpkernel.models.features.learned import MOST, LearnedFeatures
 from dpkernel.models.losses import Loss

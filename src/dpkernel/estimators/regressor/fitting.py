@@ -20,9 +20,7 @@ from dpkernel.estimators.progress import Parts
 from dpkernel.estimators.records import RecordPasses
 from dpkernel.estimators.regressor import inputs, location, scale
 from dpkernel.estimators.regressor.budget_plan import BudgetPlan
-from dpkernel.estimators.regressor.errors import ErrorLaw
 from dpkernel.estimators.regressor.kernel_choice import KernelChoice
-from dpkernel.estimators.regressor.posterior import AnyStage
 from dpkernel.estimators.regressor.releases import (
     STAGE_LOSS,
     moments_of,
@@ -30,7 +28,8 @@ from dpkernel.estimators.regressor.releases import (
     plan_releases,
     stage_solver,
 )
-from dpkernel.estimators.regressor.stage import Stage, State, first_state, stage_records
+from dpkernel.estimators.regressor.scale import ErrorLaw
+from dpkernel.estimators.regressor.stage import AnyStage, Stage, State, first_state, stage_records
 from dpkernel.foundations.types import JSON, Array, Budget, Neighbours
 from dpkernel.models.features import FeatureMap, WhitenedFeatures
 from dpkernel.models.losses import Huber
@@ -226,7 +225,7 @@ class Fitting(FitPlan):
         """Return features for the law of the inputs, from their noisy moments."""
         assert self._layout is not None
         with self._part("inputs"):
-            (total,) = self._passes.sum(inputs.sum_inputs, self._layout)
+            (total,) = self._passes.sum(inputs.sum_moments, self._layout)
             moments = self._layout.read(self.mechanisms["inputs"].release(total, noise))
             size = self._released(moments.count)
             mean, covariance = inputs.fit_inputs(moments, size)

@@ -20,8 +20,7 @@ from typing import Any
 import numpy as np
 
 from dpkernel.estimators.records import RecordPasses
-from dpkernel.estimators.regressor import columns, inputs, location, scale
-from dpkernel.estimators.regressor.errors import ErrorLaw
+from dpkernel.estimators.regressor import inputs, location, scale
 from dpkernel.estimators.regressor.fitting import Fitting
 from dpkernel.estimators.regressor.kernel_choice import (
     FIRST_COMPONENTS,
@@ -36,8 +35,8 @@ from dpkernel.estimators.regressor.kernel_choice import (
     reweighted_prior,
     with_bumps,
 )
-from dpkernel.estimators.regressor.posterior import PosteriorStage, clipped_residuals
-from dpkernel.estimators.regressor.stage import State
+from dpkernel.estimators.regressor.scale import ErrorLaw
+from dpkernel.estimators.regressor.stage import PosteriorStage, State, clipped_residuals
 from dpkernel.foundations.types import Array
 from dpkernel.models.features import FeatureMap
 from dpkernel.models.features.input_law import InputLaw, uniform_law
@@ -115,13 +114,13 @@ class LearnedFitting(Fitting):
         if self._layout is None:
             return uniform_law(self._sizes.n_inputs)
         if self.plan.learns:
-            law, size = columns.release_law(
+            law, size = inputs.release_law(
                 self._passes, self._layout, self.mechanisms, noise, self._part
             )
             self._size = self._released(size)
             return law
         with self._part("inputs"):
-            (total,) = self._passes.sum(inputs.sum_inputs, self._layout)
+            (total,) = self._passes.sum(inputs.sum_moments, self._layout)
             mechanism = self.mechanisms["inputs"]
             noisy = mechanism.release(total, noise)
             size = self._released(self._layout.read(noisy).count)
@@ -196,7 +195,7 @@ class LearnedFitting(Fitting):
         fit. The function that is carried over is the first fit, shrunk by the chosen prior.
         """
         self.choice = choice = choose_kernel(
-            first, released, spread, columns.column_sizes(self._domain)
+            first, released, spread, inputs.column_sizes(self._domain)
         )
         features = self._learned(
             first.law, self._sizes.n_features, choice.components, choice.metric
