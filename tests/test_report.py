@@ -55,9 +55,9 @@ from dpkernel.preprocessing import (
     PrivatePipeline,
     PrivateStandardScaler,
 )
+from dpkernel.privacy.certificate_text import QUANTITIES
 from dpkernel.privacy.mechanisms import PROCEDURES, REGISTRY
 from dpkernel.privacy.sensitivity.base import _FORMULAS, _LAWS, RandomSensitivity
-from dpkernel.privacy.words import QUANTITIES
 from estimator_table import BUILDERS
 
 HOSTILE = '"><script>alert(1)</script><img src=x onerror=alert(2)>\u202e\x00\ud800'

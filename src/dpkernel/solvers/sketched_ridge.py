@@ -13,8 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpkernel.foundations.types import Array
-from dpkernel.solvers.ridge import default_regularisation, penalty, shrunk
-from dpkernel.solvers.ridge_folds import FACTORS
+from dpkernel.solvers.ridge import FACTORS, default_regularisation, penalty, shrunk
 
 FOLDS = 4  # number of folds of the rows of the sketch
 SUBTRACTED = (1.0, 0.75, 0.0)  # shares of tau^2 to try that are subtracted from the diagonal
@@ -107,7 +106,7 @@ def solve_sketch(
     Notes
     -----
     In directions without data, the rest of the noise has standard deviation tau^2 sqrt(2/k). The
-    rule of ``solve_ridge`` for such noise gives w and, times powers of two, the candidates for
+    rule of ``solve_folds`` for such noise gives w and, times powers of two, the candidates for
     Lambda.
 
     The margin is three times the standard deviation that tau gives to the error. Without it, the
