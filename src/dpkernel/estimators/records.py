@@ -105,7 +105,7 @@ class RecordRecipe:
             z[:, first:] *= z.dtype.type(self.scale)
         limit = self.row_bound**2 * (1 - 2.0**-40)
         weights = np.empty(len(z))
-        for start in range(0, len(z), 512):  # so few rows at a time stay in the cache
+        for start in range(0, len(z), 512):  # this few rows fit into the cache
             part = z[start : start + 512].astype(np.float64)
             with np.errstate(all="ignore"):
                 squares = np.add.reduce(part * part, axis=1)

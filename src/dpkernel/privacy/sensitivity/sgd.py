@@ -221,7 +221,7 @@ def _sampled(neighbours: Neighbours, p: Parameters) -> tuple[list[float], list[f
         raise ParameterError(
             "A record would be used too often for a law of its hits: take fewer steps."
         )
-    # with so many hits, an average counts as the last iterate, which moves slightly further
+    # with this many hits, an average counts as the last iterate, which moves slightly further
     hits = np.arange(most + 1)
     weights = binom.pmf(hits, path.steps, rate)
     if not path.expansion and most > _MANY:
