@@ -136,10 +136,8 @@ def lemma_19(
     for _ in range(sketches):  # of public numbers: no data are involved
         sketch = draws.standard_normal((h, n_sketch)) / math.sqrt(n_sketch)
         first, second = sketch[:k], np.sqrt(values[k:, None]) * sketch[k:]
-        held += (
-            np.linalg.norm(first @ first.T - np.eye(k), 2) <= 0.5 if k else True,
-            np.linalg.norm(second, 2) <= math.sqrt(values[k]),
-        )
+        held[0] += not k or np.linalg.norm(first @ first.T - np.eye(k), 2) <= 0.5
+        held[1] += np.linalg.norm(second, 2) <= math.sqrt(values[k])
     return float(held[0] / sketches), float(held[1] / sketches)
 
 
