@@ -47,7 +47,7 @@ def reproduce(
     )
     if paper == "errata":
         output.show(shown(written[1]))
-    said = claimed(written[1])
+    said = claimed(written[-1])
     for line in said:
         output.say(line)
     for path in written:

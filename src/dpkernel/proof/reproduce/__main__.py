@@ -57,7 +57,7 @@ def main(
             raise typer.Exit(1) from error
         if key[0] == "errata":
             console.print(shown(found[1]))
-        for line in claimed(found[1]):
+        for line in claimed(found[-1]):
             console.print(line, markup=False)
         for path in found:
             console.print(f"written: {path}", markup=False)
