@@ -475,7 +475,18 @@ def _averaged(
             found[:, place] = X[:, place]
     if labels:
         return found, y
-    return found, means[:, width:] if rule.n_shares else means[:, width:].reshape(y.shape)
+    return found, _shares(sums[width:]) if rule.n_shares else means[:, width:].reshape(y.shape)
+
+
+def _shares(weights: Array) -> Array:
+    """Return the share of each class in the weights of a person's rows, of shape (classes, people).
+
+    They are divided by their own sum. A sum that the rows were added to one after the other would err
+    in proportion to the number of rows, and the shares of a person with 10^5 rows would add up to more
+    than 1.
+    """
+    parts = np.ascontiguousarray(weights.T)
+    return np.asarray(parts / np.sum(parts, axis=1, keepdims=True))
 
 
 def _nearness(rows: Array, picked: Array, who: IntArray) -> Array:
