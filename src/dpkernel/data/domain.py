@@ -181,7 +181,7 @@ class Levels:
 
     @property
     def words(self) -> bool:
-        """Whether a level is no number, so that a table of numbers holds positions in its place."""
+        """Whether a level is not a number, so that a table of numbers holds positions of levels."""
         return not all(is_real(value) or isinstance(value, bool) for value in self.values)
 
     def indices(self, values: Any) -> IntArray:
