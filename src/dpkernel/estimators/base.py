@@ -7,20 +7,20 @@ the conventions, and ``tests/test_estimator_contract.py`` checks them.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 from sklearn.base import clone
 
-from dpkernel.data.cells import shape_of
 from dpkernel.estimators.opening import Opened, TableOpener
+from dpkernel.estimators.rehearsal import rehearsed
 from dpkernel.estimators.resuming import Beside, journal_of, recognise, spend_once
 from dpkernel.estimators.surroundings import CountedClones, count_fit
-from dpkernel.foundations.errors import BudgetExceededError, DataError, ParameterError
+from dpkernel.foundations.errors import ParameterError
 from dpkernel.foundations.types import Budget, Neighbours
 from dpkernel.foundations.validation import Constraint, check_parameters
 from dpkernel.privacy.certificate import Certificate, Release
@@ -117,7 +117,7 @@ class PrivateEstimator(TableOpener, CountedClones):
         """
         beside = self._beside
         budget, relation = self._check_parameters()
-        with contextlib.nullcontext() if resume is None else journal_of(self, resume) as journal:
+        with nullcontext() if resume is None else journal_of(self, resume) as journal:
             order = self.noise if journal is None else journal.order()  # a resumed fit has the same
             opened = self._opened(X, y, groups, sample_weight, relation, order)
             if opened.in_places or (beside is not None and beside.of_people != opened.people):
@@ -220,7 +220,7 @@ class PrivateEstimator(TableOpener, CountedClones):
             )
         draft = clone(self)
         if not type(self).fit.__module__.startswith("dpkernel."):
-            draft = _rehearsed(draft, X, y)
+            draft = rehearsed(draft, X, y)
         budget, relation = draft._check_parameters()
         table = draft._opened(X, y, None, None, relation, draft.noise).table
 
@@ -235,31 +235,3 @@ class PrivateEstimator(TableOpener, CountedClones):
     def _planned_spending(self, X: Any, y: Any) -> Plan:
         """Return what a fit to these data would ask of a ledger."""
         return self._spending(self._planned(X, y))[1]
-
-
-def _rehearsed(draft: Any, X: Any, y: Any) -> Any:
-    """Return a draft after its ``fit``, which a user wrote, was ended by a ledger without budget.
-
-    The fit may have changed parameters, so the plan is that of the draft that is returned. Raises what
-    the fit raises for these rows, and DataError if it reads another number of rows than it was given.
-    That number would be public although it depends on the contents of the rows.
-    """
-    kind = type(draft)
-    lengths: set[int] = set()
-
-    def opened(self: Any, table: Any, *rest: Any) -> Any:
-        lengths.add(shape_of(table)[0])
-        return kind._opened(self, table, *rest)
-
-    watched = type(kind.__name__, (kind,), {"_opened": opened, "__module__": kind.__module__})
-    found = watched(**draft.get_params(deep=False))
-    found.ledger = Ledger(budget=Budget(5e-324), neighbours=Neighbours.resolve(draft.neighbours))
-    with contextlib.suppress(BudgetExceededError):
-        found.fit(X, y)
-    if lengths - {shape_of(X)[0]}:
-        raise DataError(
-            f"The fit of {kind.__name__} leaves out or adds rows. How many there are would then"
-            " reveal something about their contents. Keep the number of rows, for example by replacing"
-            " what is missing, or drop rows before the fit. Nothing was spent."
-        )
-    return found

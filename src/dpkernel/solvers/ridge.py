@@ -19,7 +19,7 @@ from dpkernel.privacy.unit_statistics import UnitGramLayout
 
 FACTORS = tuple(2.0**i for i in range(4, -5, -1))  # multiples of the default regularisation to try
 MOST_SIZES = 8  # number of prefixes of the features to try: all, a half, a quarter ...
-_CAUTION = 3.0  # standard deviations of the noise to add to a held-out error before comparing
+CAUTION = 3.0  # standard deviations of the noise to add to a held-out error before comparing
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ def solve_folds(
             error[i] += np.diag(fold.targets) - 2 * np.sum(beta * cross[kept], axis=1)
             error[i] += np.sum(beta * (matrix[square] @ beta), axis=1)
             variance[i] += _variance(beta, layout, sigma, constant)
-    worst = np.sum(error + _CAUTION * np.sqrt(variance), axis=2)  # a bound, as targets share noise
+    worst = np.sum(error + CAUTION * np.sqrt(variance), axis=2)  # a bound, as targets share noise
     if given:
         pairs = [(sizes.index(size), lambdas.index(value)) for value, size in given]
         listed = np.full(worst.shape, False)

@@ -12,6 +12,7 @@ hides. All of this is post-processing.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
 
@@ -34,6 +35,25 @@ MOST = 3.0  # the last inner edge for a root mean square, as a multiple of the g
 _LARGEST = 2.4
 _CONFIDENCE = 0.95
 _UNKNOWN = 0.1  # a deviation of a cumulative share above which nothing is said
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A scale of residuals that noisy counts tell.
+
+    Parameters
+    ----------
+    most : float
+        The last inner edge, as a multiple of the first guess of the scale.
+    find : callable
+        Returns the scale, given the counts, the number of rows and the guess.
+    interval : callable
+        Returns an interval for it, given these and the standard deviation of a count.
+    """
+
+    most: float
+    find: Callable[[Array, float, float], float]
+    interval: Callable[[Array, float, float, float], tuple[float, float]]
 
 
 def edges_of(scale: float, most: float = 4.0) -> Array:
@@ -103,6 +123,10 @@ def scale_interval(
     explained = 2 * _LARGEST * (noise_scale / n_rows) * apart
     kept = np.flatnonzero((distances[:, None] - distances <= explained).all(axis=1))
     return float(scales[kept[0]]), float(scales[kept[-1]])
+
+
+HALF_NORMAL = Measure(4.0, fit_scale, scale_interval)
+ROOT_MEAN_SQUARE = Measure(MOST, root_mean_square, root_mean_square_interval)
 
 
 def _half_normals(guess: float) -> tuple[Array, Array]:

@@ -43,7 +43,7 @@ from dpkernel.privacy.mechanisms import ObjectivePerturbation
 STAGE_ROW_BOUND = 0.9
 LARGEST_TARGET = 64.0  # residuals are limited to this many times the clip
 _EXPONENTS = (1.0, 1.5, 2.0)
-_ROWS = 256  # so few rows at a time stay in the cache
+_ROWS = 256  # this few rows fit into the cache
 _LEAST_UNEXPLAINED = 0.2  # the least share of the residual variance that is sampling noise
 _FACTORS = np.geomspace(0.03, 30.0, 31)
 _NOTHING = 0.3  # how probable it is that inputs explain nothing, before one fit that knows no law
