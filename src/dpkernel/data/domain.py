@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from dpkernel.data.cells import Places, as_numbers, cell_columns, shape_of
+from dpkernel.data.cells import Places, as_numbers, cell_columns, column_names, shape_of
 from dpkernel.foundations.errors import (
     CertificateError,
     DataError,
@@ -447,7 +447,7 @@ def row_squares(rows: Array) -> Array:
 
 def _name_of(X: Any, place: int) -> str:
     """Return how an error names a column: by its name in a data frame, else by its position."""
-    names = list(getattr(X, "columns", ()))
+    names = column_names(X)
     return repr(names[place]) if names else str(place)
 
 
