@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from dpkernel.data.blocks import BlockStream, library_of
-from dpkernel.data.cells import shape_of
+from dpkernel.data.cells import column_names, shape_of
 from dpkernel.data.declared import columns_of, has_words, interval_of, resolve_domain
 from dpkernel.data.domain import Domain, Interval, Levels, with_positions
 from dpkernel.data.labels import LabelShares, classes_of
@@ -118,22 +118,19 @@ class TableOpener:
         """Return a table in memory with positions in place of texts, where levels are texts."""
         owner = type(self).__name__
         if not has_words(bounds):
-            if isinstance(bounds, Mapping) and hasattr(
-                X, "columns"
-            ):  # names a column that is missing
-                columns_of(bounds, len(X.columns), list(X.columns), owner)
+            names = column_names(X) if isinstance(bounds, Mapping) else None
+            if names is not None:  # a column of texts that is not declared is named as any other
+                columns_of(bounds, len(names), names, owner)
             return X
         if isinstance(X, BlockStream) or library_of(X) in ("dask", "torch"):
             raise ParameterError(
                 f"The 'bounds' of {owner} declare levels that are texts. This needs a table in memory;"
                 " for other tables, encode the levels as columns of 0 and 1 first."
             )
-        shape = shape_of(X)
-        named = hasattr(X, "columns")
-        names = list(X.columns) if named else None
+        shape, names = shape_of(X), column_names(X)
         domain = resolve_domain(bounds, None, shape[1] if len(shape) == 2 else 0, owner, names)
         values = with_positions(X, domain)
-        return framed(values, X) if named else values
+        return values if names is None else framed(values, X)
 
     def _check_new_data(self, X: Any) -> Any:
         """Return new rows as a float array, or as CSR."""
