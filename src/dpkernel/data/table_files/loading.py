@@ -65,7 +65,8 @@ class LoadedTable:
         strict = self.rows.strict if strict is None else strict
         rows = encode_table(table, schema, strict=strict, may_be_empty=True)
         for name, lost in rows.unreadable.items():
-            warnings.warn(unreadable_note(name, lost, rows.n_rows), UserWarning, stacklevel=2)
+            note = unreadable_note(name, lost, rows.n_rows)
+            warnings.warn(f"New rows hold unreadable cells: {note}", UserWarning, stacklevel=2)
         return rows.arrays()[0]
 
     def __repr__(self) -> str:
@@ -147,7 +148,8 @@ def read_table(
     rows = encode_table(table, schema, strict=strict, may_be_empty=hidden)
     stood_in = middles(rows.schema)
     if stood_in:
-        warnings.warn(stood_in, UserWarning, stacklevel=2)
+        text = f"bounds.toml leaves out 'missing' of some columns. {stood_in}"
+        warnings.warn(text, UserWarning, stacklevel=2)
     return LoadedTable.of(rows)
 
 
