@@ -62,6 +62,7 @@ from dpkernel.proof.papers.lee_park_ahn_2025.lemmas import (
     lemma_14,
     lemma_14_error,
     lemma_77,
+    theorem_38,
 )
 from dpkernel.proof.papers.lee_park_ahn_2025.objective_perturbation import (
     PublishedAlgorithm2,
@@ -149,6 +150,7 @@ __all__ = [
     "theorem_21",
     "theorem_22",
     "theorem_23",
+    "theorem_38",
     "theorem_58",
     "theorem_63",
     "theorem_64",
