@@ -131,7 +131,7 @@ def _shapes() -> tuple[Array, Array]:
     totals = shapes.sum(axis=1)
     kept = totals > 1e-12
     # at an end of the range, the side that lies outside of it counts neither here nor there
-    points = (np.arange(_POINTS) + 0.5) * (2 / _POINTS) - 1
+    points = np.asarray((np.arange(_POINTS) + 0.5) * (2 / _POINTS) - 1)
     inside = densities(points)
     inside /= inside.sum(axis=1, keepdims=True)
     mean = inside @ points
