@@ -20,7 +20,7 @@ from dpkernel import (
     save,
 )
 from dpkernel.data.weights import weight_column
-from dpkernel.estimators.regressor import BudgetPlan, inputs, kernel_choice, scale
+from dpkernel.estimators.regressor import BudgetPlan, inputs, kernel_choice, learning, scale
 from dpkernel.estimators.regressor.budget_plan import MOST_LEARNING_INPUTS
 from dpkernel.estimators.regressor.fitting import Sizes
 from dpkernel.estimators.regressor.location import CELLS as TARGET_CELLS
@@ -386,6 +386,20 @@ def test_more_likely_variances_and_no_more_than_there_are(rng):
     found = kernel_choice._climb(matrices, released, 30.0)
     assert likelihood(found) > likelihood(start)
     assert kernel_choice._climb(matrices, released, 1.0).sum() <= 1 + 1e-12
+
+
+def test_features_for_the_box_are_made_once_and_each_model_has_its_own(rng, monkeypatch):
+    X, _, y = table(rng, 60)
+    learning.box_mixture.cache_clear()
+    first = regressor(10.0).fit(X, y)
+    expected = first.predict(X)
+    assert learning.box_mixture.cache_info().misses == 1
+    first.feature_map_.weights[:] = 0.0  # must not reach the next model
+    second = regressor(10.0).fit(X, y)
+    assert learning.box_mixture.cache_info().hits == 1
+    np.testing.assert_array_equal(second.predict(X), expected)
+    monkeypatch.setattr(learning, "box_mixture", learning.box_mixture.__wrapped__)
+    np.testing.assert_array_equal(regressor(10.0).fit(X, y).predict(X), expected)
 
 
 # --- what it finds -------------------------------------------------------------------------------
