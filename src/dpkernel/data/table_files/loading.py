@@ -148,8 +148,11 @@ def read_table(
     rows = encode_table(table, schema, strict=strict, may_be_empty=hidden)
     stood_in = middles(rows.schema)
     if stood_in:
-        text = f"bounds.toml leaves out 'missing' of some columns. {stood_in}"
-        warnings.warn(text, UserWarning, stacklevel=2)
+        warnings.warn(
+            f"bounds.toml leaves out 'missing' of some columns. {stood_in}",
+            UserWarning,
+            stacklevel=2,
+        )
     return LoadedTable.of(rows)
 
 
