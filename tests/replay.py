@@ -257,7 +257,9 @@ def make_quick(monkeypatch: Any) -> None:
     for module in _modules():
         for name in quick.keys() & vars(module).keys():
             monkeypatch.setattr(module, name, quick[name])
-    monkeypatch.setattr(learning, "box_mixture", learning.box_mixture.__wrapped__)
+    monkeypatch.setattr(
+        learning, "box_mixture", functools.lru_cache(learning.box_mixture.__wrapped__)
+    )
     monkeypatch.setattr(kernel_choice, "_GRADIENTS", 128)
     monkeypatch.setattr(whitened, "_SAMPLE", 256)
     monkeypatch.setattr(learned, "sizes_of", lambda n: (max(64, 2 * n), max(256, 8 * n)))
