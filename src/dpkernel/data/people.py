@@ -114,7 +114,8 @@ class People:
         known = ("auto", *RECORDS, "all")
         if not isinstance(self.record, str) or self.record not in known:
             allowed = "one of " + ", ".join(repr(name) for name in known)
-            raise ParameterError(parameter_message("People", "record", allowed, self.record))
+            got = self.record if isinstance(self.record, str) else type(self.record).__name__
+            raise ParameterError(parameter_message("People", "record", allowed, got))
 
     @classmethod
     def of(cls, groups: Any) -> People:
