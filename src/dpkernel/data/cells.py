@@ -347,6 +347,8 @@ def identity(cell: Any) -> Hashable:
     refused, because nothing says whose row it is. A float of 2^53 or more is also refused, because
     it may stand for several whole numbers.
     """
+    if type(cell) is str:  # as below, but faster
+        return _text_identity(_text(cell))
     if is_missing(cell):
         raise DataError(
             "An id in groups is missing. Give every row the id of its unit, or drop it."

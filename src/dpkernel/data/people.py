@@ -206,11 +206,12 @@ def table_of_people(
 
 def _checked_ids(X: Any, y: Any, ids: Any) -> Any:
     """Return one id per row, in memory; no message tells a number of rows."""
-    name, columns = getattr(ids, "name", None), getattr(X, "columns", None)
-    if isinstance(name, str) and columns is not None and name in list(map(str, columns)):
+    name, arrow = getattr(ids, "name", None), library_of(X) == "pyarrow"
+    names = getattr(X, "column_names" if arrow else "columns", ())
+    if name is not None and name in set(names):
         raise ParameterError(
             f"The column {name!r} holds the ids in groups and is also a column of X. Drop it from X:"
-            " a model must not learn from ids."
+            " a model must not learn from ids. If it is another column, give one of them another name."
         )
     cells = _all_ids(ids)
     if not _one_dimension(cells):
