@@ -792,7 +792,8 @@ def test_refusals_spend_nothing_and_tell_no_number_of_rows(case, visits):
 def test_a_column_that_is_called_like_a_property_of_a_table_names_no_columns(visits):
     """Cells must not decide what is refused."""
     X, y, ids = visits
-    frame = pd.DataFrame({"column_names": X[:, 0], "columns": ids / 50})
+    names = ["column_names", "columns", "_meta", "dtype", "from_arrays"]
+    frame = pd.DataFrame({name: X[:, 0] if name != "columns" else ids / 50 for name in names})
     for name in (ids[0] / 50, "patient", None):
         fitted = model().fit(frame, y, groups=pd.Series(ids, name=name))
         assert fitted.certificate_.n_records == 40
