@@ -848,7 +848,7 @@ def test_rules_that_do_not_exist_or_lack_bounds_are_refused(visits):
     fitted = model().fit(X, y)
     with pytest.raises(ParameterError, match="'auto' or 'one' for private_score"):
         private_score(fitted, X, y, groups=People(ids, record="near"))
-    with pytest.raises(ParameterError, match="proof of this estimator needs one record per person"):
+    with pytest.raises(ParameterError, match="All other fits.*need one record per person"):
         model().fit(X, y, groups=People(ids, record="all"))
     assert "ids are not shown" in repr(People(ids))
 
@@ -904,6 +904,12 @@ def test_a_search_and_a_pipeline_of_people(visits):
     with pytest.raises(DataError, match="got . dimension") as caught:
         preprocessing.PrivatePipeline(steps).fit(X[:, 0], y, groups=ids)
     assert str(len(ids)) not in str(caught.value)
+    ledger, strategies = Ledger(), ("free", "exponential", "random-stopping")
+    for strategy in strategies:
+        search = PrivateSearchCV(ridge, {"regularisation": [0.1, 1.0]}, 9.0, strategy=strategy)
+        with pytest.raises(ParameterError, match="and searches, need one record per person"):
+            search.set_params(ledger=ledger).fit(X, y, groups=People(ids, record="all"))
+    assert ledger.spends == []
     with pytest.raises(ParameterError, match="'mean' or 'one' for PrivatePipeline"):
         preprocessing.PrivatePipeline(steps).fit(X, y, groups=People(ids, record="near"))
 

@@ -170,8 +170,8 @@ class TableOpener:
         if record not in self._person_records:
             allowed = " or ".join(repr(name) for name in sorted(self._person_records))
             all_rows = (
-                "All rows of a person suit sums and noise on gradients: PrivateKernelRidge and SGD. The"
-                " proof of this estimator needs one record per person."
+                "All rows of a person suit sums and noise on gradients: fits of PrivateKernelRidge and"
+                " of SGD. All other fits, and searches, need one record per person."
             )
             advice = all_rows if record == "all" else ""
             raise ParameterError(
