@@ -14,14 +14,15 @@ The number of releases and the noise of each are fixed in advance, from public n
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from dpkernel.estimators.records import RecordPasses
-from dpkernel.estimators.regressor import columns, inputs, location, scale
-from dpkernel.estimators.regressor.errors import ErrorLaw
+from dpkernel.estimators.regressor import inputs, location
 from dpkernel.estimators.regressor.fitting import Fitting
 from dpkernel.estimators.regressor.kernel_choice import (
     FIRST_COMPONENTS,
@@ -36,8 +37,8 @@ from dpkernel.estimators.regressor.kernel_choice import (
     reweighted_prior,
     with_bumps,
 )
-from dpkernel.estimators.regressor.posterior import PosteriorStage, clipped_residuals
-from dpkernel.estimators.regressor.stage import State
+from dpkernel.estimators.regressor.scale import ROOT_MEAN_SQUARE
+from dpkernel.estimators.regressor.stage import PosteriorStage, State, clipped_residuals
 from dpkernel.foundations.types import Array
 from dpkernel.models.features import FeatureMap
 from dpkernel.models.features.input_law import InputLaw, uniform_law
@@ -71,7 +72,7 @@ class LearnedFitting(Fitting):
             features, rotation, state = self._learn(first, released, spread)
         rows = self._rows(features, rotation)
         sample = features.of_standardised(features.sample[:SAMPLE])
-        state = self._measured(state, "scale 1", rows, noise)
+        state = self._measured(state, "scale 1", rows, 0, noise, ROOT_MEAN_SQUARE)
         functions = with_constant(sample @ rotation)
         state = self._later_stages(2, state, functions, rows, noise)
         return features, [_rotated_back(state, rotation)]
@@ -103,7 +104,7 @@ class LearnedFitting(Fitting):
                 beta = self._solved(stage, f"stage {number}", rows, noise)
             # a mixture was weighted after its first stage; to refit it again follows noise
             state = stage.update(beta, refit=plan.learns)
-            state = self._measured(state, f"scale {number}", rows, noise)
+            state = self._measured(state, f"scale {number}", rows, 0, noise, ROOT_MEAN_SQUARE)
         if plan.calibration > 0:
             with self._part("calibration"):
                 state = self._calibrated(state, rows, 0, noise)
@@ -115,13 +116,13 @@ class LearnedFitting(Fitting):
         if self._layout is None:
             return uniform_law(self._sizes.n_inputs)
         if self.plan.learns:
-            law, size = columns.release_law(
+            law, size = inputs.release_law(
                 self._passes, self._layout, self.mechanisms, noise, self._part
             )
             self._size = self._released(size)
             return law
         with self._part("inputs"):
-            (total,) = self._passes.sum(inputs.sum_inputs, self._layout)
+            (total,) = self._passes.sum(inputs.sum_moments, self._layout)
             mechanism = self.mechanisms["inputs"]
             noisy = mechanism.release(total, noise)
             size = self._released(self._layout.read(noisy).count)
@@ -134,11 +135,13 @@ class LearnedFitting(Fitting):
         assert self.plan is not None
         most = FIRST_FEATURES if self.plan.learns else self._sizes.n_features
         size = min(most, self._sizes.n_features)
-        features = self._learned(law, size, equal_mixture(law, self._seed))
-        functions = features.of_standardised(features.sample[:SAMPLE])
         # a first fit that chooses the kernel has to see rough functions, too
         power = 1.0 if self.plan.learns else _SMOOTHER
-        prior = with_bumps(mixture_prior(features, functions, power), features, functions)
+        if self._layout is None:
+            features, functions, prior = box_mixture(len(law.low), size, self._seed, power)
+            features = deepcopy(features)  # the model keeps it, and others use the same
+        else:
+            features, functions, prior = law_mixture(law, size, self._seed, power)
         prior = PRIOR_SIGNAL * spread**2 * prior
         variances = np.concatenate([[spread**2 / 3], prior])
         coefficients = np.zeros(len(variances))
@@ -185,7 +188,9 @@ class LearnedFitting(Fitting):
         prior = reweighted_prior(features, functions[:, 1:], _released(stage, beta), state.scale)
         variances = np.concatenate([state.variances[:1], prior])
         stage = replace(stage, state=replace(state, variances=variances))
-        return self._measured(stage.update(beta, refit=False), "scale 1", rows, noise)
+        return self._measured(
+            stage.update(beta, refit=False), "scale 1", rows, 0, noise, ROOT_MEAN_SQUARE
+        )
 
     def _learn(
         self, first: LearnedFeatures, released: Released, spread: float
@@ -196,11 +201,10 @@ class LearnedFitting(Fitting):
         fit. The function that is carried over is the first fit, shrunk by the chosen prior.
         """
         self.choice = choice = choose_kernel(
-            first, released, spread, columns.column_sizes(self._domain)
+            first, released, spread, inputs.column_sizes(self._domain)
         )
-        features = self._learned(
-            first.law, self._sizes.n_features, choice.components, choice.metric
-        )
+        size, kernels = self._sizes.n_features, choice.components
+        features = of_law(first.law, size, kernels, self._seed, choice.metric)
         sample = features.sample[: max(_CARRIED_SAMPLE, 2 * features.n_outputs)]
         size = len(sample)
         new, old = (
@@ -248,27 +252,6 @@ class LearnedFitting(Fitting):
         found: Array = mechanism.release(self._solver(stage, rows, 0, mechanism), noise)
         return found
 
-    def _measured(self, state: State, label: str, rows: RecordPasses, noise: Noise) -> State:
-        """Return the state with the root mean square of its residuals, if the plan buys it."""
-        assert self.plan is not None
-        if not self.plan.scale > 0:
-            return state
-        n, guess = self._size, state.scale
-        edges = scale.edges_of(guess, scale.MOST)
-        with self._part(label):
-            (counts,) = rows.sum(scale.count_residuals, 0, state.coefficients, edges)
-            mechanism = self._mechanism(label, 0)
-            noisy = mechanism.release(counts, noise)
-        found = scale.root_mean_square(noisy, n, guess)
-        interval = scale.root_mean_square_interval(noisy, n, guess, mechanism.noise_scale)
-        errors = ErrorLaw.of_counts(noisy, edges, n, mechanism.noise_scale)
-        return State(state.coefficients, state.variances, found, interval, errors)
-
-    def _learned(
-        self, law: InputLaw, size: int, mixture: Any, metric: Array | None = None
-    ) -> LearnedFeatures:
-        return of_law(law, size, mixture, self._seed, metric)
-
     def _rows(self, features: LearnedFeatures, rotation: Array | None) -> RecordPasses:
         return self._passes.featured(features, self._dtype, 16, rotation)
 
@@ -288,6 +271,24 @@ def of_law(
         random_state=seed,
     ).build(len(law.low))
     return found
+
+
+def law_mixture(
+    law: InputLaw, size: int, seed: int, power: float
+) -> tuple[LearnedFeatures, Array, Array]:
+    """Return features of the kernels of a first fit, their values on a sample, and their prior."""
+    features = of_law(law, size, equal_mixture(law, seed), seed)
+    functions = features.of_standardised(features.sample[:SAMPLE])
+    prior = mixture_prior(features, functions, power)
+    return features, functions, with_bumps(prior, features, functions)
+
+
+@lru_cache(maxsize=4)
+def box_mixture(
+    n_inputs: int, size: int, seed: int, power: float
+) -> tuple[LearnedFeatures, Array, Array]:
+    """Return the same for inputs that fill the box, kept because further fits need it again."""
+    return law_mixture(uniform_law(n_inputs), size, seed, power)
 
 
 def equal_mixture(law: InputLaw, seed: int) -> list[Component]:

@@ -13,9 +13,9 @@ from dpkernel.foundations.validation import is_auto
 from dpkernel.models.features import FeatureMap, FourierFeatures
 from dpkernel.models.kernels import ShiftInvariant, resolve_kernel
 from dpkernel.models.losses import Loss, Squared
+from dpkernel.solvers.erm_schedules import MOST_FEATURES
 from dpkernel.solvers.sgd_presets import PRESETS, Preset, preset
 
-MOST_FEATURES = 10_000  # that an estimator takes
 _RECORDS = (
     "rows are centred, scaled to a mean square of 1 under the uniform law on the declared box and"
     " joined with a constant, so that the model has an intercept; rows that are longer than 1 get a"
@@ -116,7 +116,7 @@ class Theorem:
             notes.append(f"features are of kind {features.kind}; the theorem is about random ones")
         if taken == wanted + wanted % 2:
             if wanted % 2:
-                notes.append(f"M = {wanted} became {taken}, because the features come in pairs")
+                notes.append(f"M = {wanted} became {taken}, because Fourier features come in pairs")
         elif taken == MOST_FEATURES < wanted:
             notes.append(f"M = {wanted} was cut to {taken}, the most features of an estimator")
         else:
