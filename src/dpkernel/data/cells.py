@@ -52,8 +52,8 @@ _MISSING_KINDS = ("NAType", "NaTType")  # class names of pandas, which may not b
 
 NOT_A_NUMBER = (
     "X or y has an entry that is not a number: each argument must be a string of digits or a real"
-    " number. Encode columns of text with publicly declared levels first, for"
-    " example with preprocessing.DeclaredCategories in a PrivatePipeline."
+    " number. Declare the levels of a column of texts, for example {'ward': ['north', 'south']} in"
+    " 'bounds'. Numbers with decimal commas and dates are read from a file by read_table."
 )
 A_DATE = (
     "X or y has an entry that is a date or a time. How a date becomes a number would depend on the unit"

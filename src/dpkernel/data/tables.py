@@ -31,7 +31,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 MISSING = (
     "The input contains NaN or infinity (inf). Private estimators refuse missing and infinite values:"
     " filling them from the data would leak. Fill them with public constants first, or drop those rows"
-    " for a reason that is public."
+    " for a reason that is public. preprocessing.PrivateImputer, as a step of a PrivatePipeline, finds"
+    " medians privately."
 )
 # complete messages of scikit-learn that contain only counts, shapes and class names
 _SAFE = tuple(

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpkernel.data.blocks import BlockStream, library_of
 from dpkernel.data.cells import column_names, shape_of
-from dpkernel.data.declared import has_words, interval_of, resolve_domain
+from dpkernel.data.declared import columns_of, has_words, interval_of, resolve_domain
 from dpkernel.data.domain import Domain, Interval, Levels, with_positions
 from dpkernel.data.labels import LabelShares, classes_of
 from dpkernel.data.people import (
@@ -113,9 +113,12 @@ class TableOpener:
 
     def _coded(self, X: Any, bounds: Any) -> Any:
         """Return a table in memory with positions in place of texts, where levels are texts."""
-        if not has_words(bounds):
-            return X
         owner = type(self).__name__
+        if not has_words(bounds):
+            names = column_names(X) if isinstance(bounds, Mapping) else None
+            if names is not None:  # a column of texts that is not declared is named as any other
+                columns_of(bounds, len(names), names, owner)
+            return X
         if isinstance(X, BlockStream) or library_of(X) in ("dask", "torch"):
             raise ParameterError(
                 f"The 'bounds' of {owner} declare levels that are texts. This needs a table in memory;"
