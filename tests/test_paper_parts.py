@@ -390,3 +390,16 @@ def test_theorem_38_has_the_terms_of_lemma_13():
             kept.append(bound**2 / rate.statistics)
     assert rates["corrected"][1] < 1.5 * rates["corrected"][0]
     assert rates["printed"][1] > 10 * rates["printed"][0]
+
+
+def test_lemma_14_truncates_no_target_where_the_print_cuts_the_best_function_itself(rng):
+    """A constant kernel 4 on one input: L g = 4 E[g], so f = 4 with R = 1 and r = 1."""
+    n, t = 200, 0.05
+    given = {"r": 1.0, "kappa": 2.0, "confidence": t}
+    small = {"tail": 1e-3, "sigma": 1e-3}
+    printed = lee.lemma_14_truncation(n, reading="printed", **small, **given)
+    assert printed < 4 < lee.lemma_14_truncation(n, **small, **given)
+    # Laplace noise of scale b meets Assumption 2 with B = b and sigma = sqrt(2) b
+    bound = lee.lemma_14_truncation(n, tail=0.3, sigma=0.3 * math.sqrt(2), **given)
+    largest = np.abs(4 + rng.laplace(scale=0.3, size=(2000, n))).max(axis=1)
+    assert np.mean(largest > bound) <= t

@@ -61,6 +61,7 @@ from dpkernel.proof.papers.lee_park_ahn_2025.lemmas import (
     lemma_13,
     lemma_14,
     lemma_14_error,
+    lemma_14_truncation,
     lemma_77,
     theorem_38,
 )
@@ -133,6 +134,7 @@ __all__ = [
     "lemma_13",
     "lemma_14",
     "lemma_14_error",
+    "lemma_14_truncation",
     "lemma_32",
     "lemma_50",
     "lemma_66",

@@ -122,6 +122,36 @@ def lemma_13(
     return float(found + sqrt(lam * effective_dimension / n_features) * doubt + lam**r)
 
 
+def lemma_14_truncation(
+    n_rows: int,
+    *,
+    r: float = 0.5,
+    radius: float = 1.0,
+    tail: float = 1.0,
+    sigma: float = 1.0,
+    kappa: float = 1.0,
+    confidence: float = 0.05,
+    reading: str = "corrected",
+) -> float:
+    r"""Return T of Lemma 14, beyond which no target lies with probability 1 - t.
+
+    R is ``radius``, and B and sigma are ``tail`` and ``sigma`` of Assumption 2::
+
+        "printed"     T = kappa R + 2 B log(n/t) + sigma sqrt(2 log(n/t))
+        "corrected"   T = kappa^(2r) R + 2 B log(2n/t) + sigma sqrt(2 log(2n/t))
+
+    The best function is L^r g with ||g|| <= R, so its values are up to kappa^(2r) R, which is more than
+    kappa R if kappa and 2r are above 1. The 2 is for both signs of the noise.
+    """
+    owner, given = "lemma_14_truncation", {"radius": radius, "tail": tail, "sigma": sigma}
+    _check(owner, n_rows, 1.0, confidence, r=r, gamma=0.0)
+    check(owner, one_of("printed", "corrected"), kappa=kappa, reading=reading, **given)
+    right = reading == "corrected"
+    doubt = log((2 if right else 1) * n_rows / confidence)
+    size = kappa ** (2 * r if right else 1.0) * radius
+    return float(size + 2 * tail * doubt + sigma * sqrt(2 * doubt))
+
+
 def theorem_38(
     n_rows: int,
     n_features: int,
