@@ -26,7 +26,7 @@ from dpkernel.data.people import (
 from dpkernel.data.places import in_places, one_row, refuse_lists
 from dpkernel.data.sources import Source
 from dpkernel.data.tables import checked_table, framed, sizes_hidden
-from dpkernel.data.weights import checked_weights, with_sample_weight
+from dpkernel.data.weights import PEOPLE_OR_WEIGHTS, checked_weights, with_sample_weight
 from dpkernel.foundations.errors import NoRowsError, ParameterError, parameter_message
 from dpkernel.foundations.types import AddRemove, IntArray, Neighbours, no_add_remove
 from dpkernel.privacy.certificate import of_people, of_places
@@ -88,10 +88,7 @@ class TableOpener:
         """Return the opened table; ``source`` draws the order of records where it is secret."""
         X = self._coded(X, getattr(self, "bounds", None))
         if groups is not None and sample_weight is not None:
-            raise ParameterError(
-                "sample_weight is a weight per row, but with groups the rows of a person become one"
-                " record, and how many rows a person has is private. Leave out one of the two."
-            )
+            raise ParameterError(PEOPLE_OR_WEIGHTS)
         people = None if groups is None else People.of(groups)
         if not relation.n_is_public:
             return self._open_places(X, y, people, sample_weight, source)
@@ -174,8 +171,8 @@ class TableOpener:
         if record not in self._person_records:
             allowed = " or ".join(repr(name) for name in sorted(self._person_records))
             all_rows = (
-                "All rows of a person suit sums and noise on gradients: PrivateKernelRidge and SGD. The"
-                " proof of this estimator needs one record per person."
+                "All rows of a person suit sums and noise on gradients: fits of PrivateKernelRidge and"
+                " of SGD. All other fits, and searches, need one record per person."
             )
             advice = all_rows if record == "all" else ""
             raise ParameterError(
