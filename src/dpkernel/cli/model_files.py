@@ -140,11 +140,7 @@ def save_model(model: Any, path: Path, notes: JSON, *, force: bool) -> None:
             raise FileExistsError(errno.EEXIST, "it was created during the fit", str(place))
         save(model, place, metadata=notes)
 
-    keep(
-        path,
-        write,
-        lambda place: save(model, place, metadata=None),
-    )
+    keep(path, write, lambda place: save(model, place, metadata=None))
 
 
 def is_certificate(path: Path) -> bool:
