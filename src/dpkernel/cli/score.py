@@ -10,7 +10,7 @@ import typer
 
 from dpkernel.cli import options
 from dpkernel.cli.model_files import check_outputs, check_room, draft, keep, report, stored_schema
-from dpkernel.cli.output import Output, Refusal, command
+from dpkernel.cli.output import Output, Refusal
 from dpkernel.data.domain import Interval
 from dpkernel.data.table_files import LoadedTable, encode_table
 from dpkernel.data.table_files.loading import open_declared
@@ -20,11 +20,6 @@ from dpkernel.preprocessing import PrivatePipeline
 from dpkernel.selection import private_score
 from dpkernel.selection.losses import default_loss
 from dpkernel.selection.score import METRICS
-
-
-def add_to(app: typer.Typer) -> None:
-    """Register the command."""
-    command(app, "score")(score)
 
 
 def score(
