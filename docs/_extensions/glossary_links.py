@@ -17,7 +17,7 @@ from sphinx.transforms import SphinxTransform
 
 PAGE = "guides/glossary"
 # these words often mean something else, such as a unit of measurement
-AMBIGUOUS = {"declared", "filter", "plan", "profile", "unit"}
+AMBIGUOUS = {"declared", "filter", "groups", "plan", "profile", "unit"}
 UNTOUCHED = (
     nodes.title,
     nodes.reference,
