@@ -94,7 +94,10 @@ def accuracy(data: Data, seeds: int) -> list[list[str]]:
                 ).fit(data.X[train], data.y[train])
                 errors[i, j] = math.sqrt(np.mean((model.predict(data.X[test]) - data.y[test]) ** 2))
         means, spreads = errors.mean(axis=1), errors.std(axis=1, ddof=1) / math.sqrt(seeds)
-        cells = [f"{mean:.3g} ± {spread:.2g}" for mean, spread in zip(means, spreads, strict=True)]
+        cells = [
+            f"{float(f'{mean:.3g}'):g} ± {spread:.2g}"
+            for mean, spread in zip(means, spreads, strict=True)
+        ]
         cells[int(np.argmin(means))] = f"**{cells[int(np.argmin(means))]}**"
         lines.append(["", f"{epsilon:g}", *cells])
     lines[0][0] = f"{data.name}, {n_train:,}"
