@@ -18,7 +18,7 @@ from datasets import Data, load
 from outlook import model_of
 from provenance import made_by
 
-from dpkernel.estimators.regressor.errors import ErrorLaw
+from dpkernel.estimators.regressor.scale import ErrorLaw
 
 TABLES = {
     "california": 16_000,

@@ -46,7 +46,7 @@ from dpkernel.methods import (
     PrivateSGDRegressor,
 )
 from dpkernel.models.losses import Huber
-from dpkernel.solvers.sgd_loop import RunState, Steps
+from dpkernel.solvers.sgd_output import RunState, Steps
 
 SIZES = ((1000, 40_000), (10_000, 4000))  # coordinates, records: 320 MB, larger than any cache
 EPSILONS = (0.1, 1.0, 10.0)

@@ -21,9 +21,9 @@ from dpkernel import (
     load,
     save,
 )
-from dpkernel.estimators.regressor.columns import score_layout
-from dpkernel.estimators.regressor.posterior import largest_ridge
+from dpkernel.estimators.regressor.inputs import score_layout
 from dpkernel.estimators.regressor.releases import PublicSizes, calibrated, stage_problem
+from dpkernel.estimators.regressor.stage import largest_ridge
 from dpkernel.foundations.errors import ParameterError
 from dpkernel.models.features import LearnedFeatures
 from dpkernel.models.losses import Huber, Logistic, SmoothedHinge

@@ -10,6 +10,7 @@ import importlib.util
 import itertools
 import json
 import logging
+import math
 import re
 from dataclasses import replace
 from typing import Any
@@ -431,12 +432,26 @@ def test_a_record_has_the_shares_of_the_labels_of_its_rows():
     assert set(one[:2].tolist()) <= {"a", "b", "c"} and one[2] == "b"
 
 
+def test_shares_of_many_rows_add_up_to_1():
+    """Sums of 10^5 equal weights err in one direction; they must not decide whether a fit is refused."""
+    classifier = PrivateKernelClassifier(bounds=(-1, 1), classes=list(range(5)))
+    labels = np.append(np.arange(130_000) % 5, 0)
+    for far in np.linspace(0.45, 0.49, 12):  # rows that count little, unless one of them is picked
+        X = np.append(np.full(130_000, far), 0.0)[:, None]
+        _, shares = in_order(X, labels, np.zeros(130_001), "near", classifier)
+        assert (shares.values <= 1).all()
+        assert abs(math.fsum(shares.values[0]) - 1) <= 2.0**-50
+    alone = in_order(X[:7], np.zeros(7, int), np.zeros(7), "near", classifier)[1]
+    assert alone.values.tolist() == [[1.0, 0.0, 0.0, 0.0, 0.0]]
+
+
 @pytest.mark.parametrize(
     "shares",
     [
         [[2.0, 0.0]],
         [[-1.0, 1.0]],
         [[1.0, 2.0**-30]],
+        [[1.0 + 2.0**-45, 0.0]],
         [[np.nan, 0.5]],
         [1.0, 0.0],
         [[0.5, 0.25, 0.25]],

@@ -289,7 +289,7 @@ class TestFit:
     def test_float32_gives_the_model_of_float64(self, rng, monkeypatch):
         X, _, y = table(rng, 1500)
         wide = regressor(10.0, kernel="gaussian").fit(X, y)
-        monkeypatch.setattr(fitting, "_FLOAT32_FROM", 1)
+        monkeypatch.setattr(fitting, "FLOAT32_FROM", 1)
         narrow = regressor(10.0, kernel="gaussian").fit(X, y)
         assert wide.feature_map_.mean is not None  # the map whose components single precision blurs
         np.testing.assert_allclose(narrow.predict(X), wide.predict(X), atol=0.02)
@@ -435,7 +435,7 @@ def test_values_outside_their_bounds_count_as_the_bounds(rng):
 def test_declared_levels_are_categories(rng, levels, single, monkeypatch):
     """The middle level is the high one: no function of a number that is monotone would do."""
     if single:
-        monkeypatch.setattr(fitting, "_FLOAT32_FROM", 1)
+        monkeypatch.setattr(fitting, "FLOAT32_FROM", 1)
     codes = rng.choice(levels, 2000)
     X = np.column_stack([rng.uniform(0, 10, 2000), codes])
     y = np.where(codes == levels[1], 2.0, -1.0) + 0.1 * rng.normal(size=2000)

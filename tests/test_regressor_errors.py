@@ -10,8 +10,7 @@ from typer.testing import CliRunner
 
 from dpkernel import PrivateKernelRegressor, SeededNoise, load, save
 from dpkernel.cli import app
-from dpkernel.estimators.regressor.errors import ErrorLaw
-from dpkernel.estimators.regressor.scale import edges_of
+from dpkernel.estimators.regressor.scale import ErrorLaw, edges_of
 from dpkernel.foundations.errors import CertificateError, ParameterError
 
 N = 4000

@@ -20,7 +20,7 @@ from dpkernel import (
     save,
 )
 from dpkernel.data.weights import weight_column
-from dpkernel.estimators.regressor import BudgetPlan, columns, inputs, kernel_choice, scale
+from dpkernel.estimators.regressor import BudgetPlan, inputs, kernel_choice, scale
 from dpkernel.estimators.regressor.budget_plan import MOST_LEARNING_INPUTS
 from dpkernel.estimators.regressor.fitting import Sizes
 from dpkernel.estimators.regressor.location import CELLS as TARGET_CELLS
@@ -30,9 +30,8 @@ from dpkernel.estimators.regressor.location import (
     fit_distribution,
     fit_public,
 )
-from dpkernel.estimators.regressor.posterior import PosteriorStage, clipped_residuals
 from dpkernel.estimators.regressor.releases import plan_releases
-from dpkernel.estimators.regressor.stage import State
+from dpkernel.estimators.regressor.stage import PosteriorStage, State, clipped_residuals
 from dpkernel.foundations.archive import MOST_HEADER, write_archive
 from dpkernel.foundations.errors import ParameterError
 from dpkernel.foundations.types import Neighbours
@@ -186,7 +185,7 @@ def test_moments_without_noise_give_their_own_law(rng):
     X = np.column_stack([first, 0.5 * first + 0.1 * rng.normal(size=20_000), first**2 - 0.9])
     X = np.clip(X, -1, 1)
     layout = inputs.input_layout(3, len(X), Neighbours.REPLACE_ONE)
-    (total,) = inputs.sum_inputs(X, np.ones((len(X), 1)), layout)
+    (total,) = inputs.sum_moments(X, np.ones((len(X), 1)), layout)
     law = inputs.law_of_moments(layout, total, len(X), 0.0)
     assert law.mean == pytest.approx(X.mean(axis=0), abs=0.03)
     assert law.spread == pytest.approx(X.std(axis=0), rel=0.15)
@@ -216,11 +215,11 @@ def test_columns_without_noise_give_their_own_law(rng):
     X = np.column_stack([0.02 * rng.normal(size=4000) + 0.5, rng.choice([-1.0, 1.0], 4000)])
     law = uniform_law(2)
     for _ in range(2):
-        low, high = columns.closer_look(law)
+        low, high = inputs.closer_look(law)
         law = InputLaw(low, high, law.shares, law.correlation)
-        (counts,) = columns.count_columns(X, np.ones((len(X), 1)), law.low, law.high)
+        (counts,) = inputs.count_columns(X, np.ones((len(X), 1)), law.low, law.high)
         assert counts.reshape(2, CELLS).sum(axis=1) == pytest.approx([4000, 4000])
-        law = columns.fit_columns(law, counts, 4000, 1e-9)
+        law = inputs.fit_columns(law, counts, 4000, 1e-9)
     np.testing.assert_allclose(law.mean, X.mean(axis=0), atol=0.02)
     np.testing.assert_allclose(law.spread, X.std(axis=0), rtol=0.1)  # one is 50 times too wide
     sample = law.sample(2048, np.random.default_rng(0))
@@ -230,22 +229,22 @@ def test_columns_without_noise_give_their_own_law(rng):
 
 def test_columns_of_nothing_but_noise_stay_uniform(rng):
     counts = 1e6 * rng.normal(size=3 * CELLS)
-    law = columns.fit_columns(uniform_law(3), counts, 100, 1e9)
+    law = inputs.fit_columns(uniform_law(3), counts, 100, 1e9)
     np.testing.assert_array_equal(law.shares, np.full((3, CELLS), 1 / CELLS))
 
 
 def test_dependence_without_noise_is_the_correlation_of_normal_columns(rng):
     normal = rng.normal(size=(20_000, 2)) @ np.array([[1.0, 0.8], [0.0, 0.6]])
     X = 2 * norm.cdf(normal) - 1
-    (counts,) = columns.count_columns(X, np.ones((len(X), 1)), -np.ones(2), np.ones(2))
-    law = columns.fit_columns(uniform_law(2), counts, len(X), 1e-9)
-    layout = columns.score_layout(2, len(X), Neighbours.REPLACE_ONE)
+    (counts,) = inputs.count_columns(X, np.ones((len(X), 1)), -np.ones(2), np.ones(2))
+    law = inputs.fit_columns(uniform_law(2), counts, len(X), 1e-9)
+    layout = inputs.score_layout(2, len(X), Neighbours.REPLACE_ONE)
     assert isinstance(layout, GramLayout)
-    (total,) = columns.sum_scores(X, np.ones((len(X), 1)), layout, law)
-    found = columns.fit_dependence(law, layout.read(total), len(X), 1e-9)
+    (total,) = inputs.sum_moments(X, np.ones((len(X), 1)), layout, law)
+    found = inputs.fit_dependence(law, layout.read(total), len(X), 1e-9)
     # scores are cut at a radius, which shortens the most aligned rows the most
     assert 0.7 < found.correlation[0, 1] < 0.8
-    hidden = columns.fit_dependence(law, layout.read(total), len(X), 1e3)
+    hidden = inputs.fit_dependence(law, layout.read(total), len(X), 1e3)
     np.testing.assert_array_equal(hidden.correlation, np.eye(2))
 
 
@@ -270,7 +269,7 @@ def test_a_constant_column_has_no_relevance(rng):
 def test_the_nearest_law(rng):
     for _ in range(20):
         shares = rng.normal(size=9)
-        found = columns.nearest_law(shares)
+        found = inputs.nearest_law(shares)
         assert found.min() >= 0 and found.sum() == pytest.approx(1)
         other = rng.dirichlet(np.ones(9))
         assert np.sum((found - shares) ** 2) <= np.sum((other - shares) ** 2) + 1e-12
@@ -376,7 +375,7 @@ def test_more_likely_variances_and_no_more_than_there_are(rng):
     matrices = np.stack([np.diag([1.0, 0.0, 0.0]), np.eye(3) / 3, np.diag([0.0, 0.0, 1.0])])
     values = np.sqrt(np.diag(truth))
     released = kernel_choice.Released(np.arange(3), values, np.full(3, 0.01))
-    start = np.full(3, 0.5)
+    start = np.full(3, kernel_choice.PRIOR_SIGNAL * 30.0 / 3)
 
     def likelihood(shares):
         covariance = np.einsum("c,cij->ij", shares, matrices) + 0.01 * np.eye(3)
@@ -384,9 +383,9 @@ def test_more_likely_variances_and_no_more_than_there_are(rng):
             np.linalg.slogdet(covariance)[1] + values @ np.linalg.solve(covariance, values)
         )
 
-    found = kernel_choice._climb(matrices, released, start, 100.0)
+    found = kernel_choice._climb(matrices, released, 30.0)
     assert likelihood(found) > likelihood(start)
-    assert kernel_choice._climb(matrices, released, start, 1.0).sum() <= 1 + 1e-12
+    assert kernel_choice._climb(matrices, released, 1.0).sum() <= 1 + 1e-12
 
 
 # --- what it finds -------------------------------------------------------------------------------
@@ -434,7 +433,7 @@ def test_float32_gives_the_model_of_float64(rng, monkeypatch):
 
     X, _, y = table(rng, 1000)
     wide = regressor(10.0).fit(X, y)
-    monkeypatch.setattr(fitting, "_FLOAT32_FROM", 1)
+    monkeypatch.setattr(fitting, "FLOAT32_FROM", 1)
     narrow = regressor(10.0).fit(X, y)
     np.testing.assert_allclose(narrow.predict(X), wide.predict(X), atol=0.05)
 

@@ -32,7 +32,7 @@ from dpkernel import (
 )
 from dpkernel.data.table_files import ColumnRule, Schema
 from dpkernel.estimators.regressor import BudgetPlan
-from dpkernel.estimators.regressor.errors import ErrorLaw
+from dpkernel.estimators.regressor.scale import ErrorLaw
 from dpkernel.foundations.errors import ParameterError
 from dpkernel.methods import PrivateCurator, PrivateGridRegressor, PrivateKernelSVC
 from dpkernel.outputs.report import write_report
@@ -55,9 +55,9 @@ from dpkernel.preprocessing import (
     PrivatePipeline,
     PrivateStandardScaler,
 )
+from dpkernel.privacy.certificate_text import QUANTITIES
 from dpkernel.privacy.mechanisms import PROCEDURES, REGISTRY
 from dpkernel.privacy.sensitivity.base import _FORMULAS, _LAWS, RandomSensitivity
-from dpkernel.privacy.words import QUANTITIES
 from estimator_table import BUILDERS
 
 HOSTILE = '"><script>alert(1)</script><img src=x onerror=alert(2)>\u202e\x00\ud800'

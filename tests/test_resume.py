@@ -27,8 +27,8 @@ from dpkernel import (
     PrivateQuantileRegressor,
     SeededNoise,
 )
-from dpkernel.data.fingerprint import table_fingerprint
 from dpkernel.estimators.cell_counts import CellCounts
+from dpkernel.estimators.resuming import table_fingerprint
 from dpkernel.estimators.sgd.fits import OutputFit
 from dpkernel.foundations.errors import LedgerError, NoiseError, ParameterError, ResumeError
 from dpkernel.foundations.types import Neighbours

@@ -28,7 +28,7 @@ from dpkernel.foundations.types import Neighbours
 from dpkernel.models.features import PublicEigenfeatures
 from dpkernel.privacy.folds import GramFolds
 from dpkernel.privacy.statistics import GramLayout
-from dpkernel.solvers import ridge_folds
+from dpkernel.solvers import ridge
 from estimator_table import LARGE_WEIGHTS
 
 HUGE = 1e12  # an epsilon at which the noise is far below the data
@@ -187,7 +187,7 @@ def test_the_free_training_error_knows_the_noise_of_all_folds(rng, seed):
 
 def test_held_out_error_is_that_of_cross_validation_on_rows(data, monkeypatch):
     """Without noise: fit on the rows of all folds but one, predict the one, by least squares."""
-    monkeypatch.setattr(ridge_folds, "MOST_SIZES", 1)
+    monkeypatch.setattr(ridge, "MOST_SIZES", 1)
     X, y = data[0][:600], data[1][:600]
     model = build(HUGE, n_features=20, regularisation=0.3).fit(X, y)
     Z = model.feature_map_.transform(X)
@@ -216,7 +216,7 @@ def test_the_noise_of_a_held_out_error_has_the_stated_spread(rng):
     noise *= np.outer(layout.units, layout.units)
     w = np.concatenate([-beta[0, :5, 0], [1.0], -constant * beta[0, 5:, 0]])
     errors = np.einsum("a,nab,b->n", w, noise, w) - noise[:, 5, 5] - w[-1] ** 2 * noise[:, -1, -1]
-    stated = math.sqrt(ridge_folds._variance(beta, layout, sigma, constant).item())
+    stated = math.sqrt(ridge._variance(beta, layout, sigma, constant).item())
     assert np.std(errors) == pytest.approx(stated, rel=0.06)
 
 
@@ -225,7 +225,7 @@ def test_few_rows_are_regularised_strongly(rng, seed, i):
     X = rng.uniform(-1, 1, (40, 3))
     y = np.sin(2 * X[:, 0])
     few = build(1.0, n_features=16, noise=SeededNoise(seed + i)).fit(X, y)
-    assert factor(few) == pytest.approx(max(ridge_folds.FACTORS))
+    assert factor(few) == pytest.approx(max(ridge.FACTORS))
 
 
 def test_many_rows_and_a_rough_target_are_regularised_weakly(rng):

@@ -9,6 +9,7 @@ from dpkernel import (
     Domain,
     Interval,
     Levels,
+    People,
     PrivateKernelClassifier,
     PrivateKernelRegressor,
     PrivateKernelRidge,
@@ -17,12 +18,14 @@ from dpkernel import (
     load,
     save,
 )
+from dpkernel.data.cells import column_names
 from dpkernel.data.declared import has_words
 from dpkernel.data.domain import with_positions
 from dpkernel.foundations.errors import DataError, ParameterError
 from dpkernel.outputs.report import write_report
 
-pandas = pytest.importorskip("pandas")
+pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
+arrow = pytest.importorskip("pyarrow")
 WARDS = ["north", "south", "west"]
 DOMAIN = Domain((Interval(0, 100), Levels(tuple(WARDS))), names=("age", "ward"))
 FORMS = {
@@ -50,6 +53,9 @@ CONTAINERS = {
     "lists": lambda frame: frame.to_numpy(dtype=object).tolist(),
     "categories": lambda frame: frame.astype({"ward": "category"}),
     "strings": lambda frame: frame.astype({"ward": "string"}),
+    "polars": lambda frame: polars.DataFrame(frame.to_dict("list")),
+    "arrow": lambda frame: arrow.table(frame.to_dict("list")),
+    "batch of arrow": lambda frame: arrow.record_batch(frame.to_dict("list")),
 }
 
 
@@ -138,6 +144,34 @@ def test_bad_tables_cost_nothing(change, message):
     with pytest.raises(DataError, match=message) as caught:
         ridge().fit(X.assign(**change), y)
     assert "veteran" not in str(caught.value)
+
+
+@pytest.mark.parametrize("container", ["frame", "polars", "arrow", "batch of arrow"])
+@pytest.mark.parametrize("groups", [None, "one", "near"])
+def test_no_message_quotes_a_column(container, groups):
+    """The attribute ``columns`` of an Arrow table is not its names but all its cells."""
+    X, y = table(60)
+    people = None if groups is None else People(np.arange(60) // 2, groups)
+    texts = X.assign(age=[f"{age:.3f}" for age in X.age]).replace(
+        {"age": {f"{X.age[9]:.3f}": "veteran"}}
+    )
+    cells = {f"{age:.3f}"[:5] for age in X.age} | {"veteran", "west"}
+    strange = Domain(DOMAIN.columns, names=("years", "place"))
+    with pytest.raises(DataError, match=r"^The columns of X are \['age', 'ward'\]") as caught:
+        ridge(strange).fit(CONTAINERS[container](X), y, groups=people)
+    assert not any(cell in str(caught.value) for cell in cells)
+    for bounds in FORMS.values():
+        with pytest.raises(DataError, match="^Column 'age' of X is declared as numbers") as caught:
+            ridge(bounds).fit(CONTAINERS[container](texts), y, groups=people)
+        assert not any(cell in str(caught.value) for cell in cells)
+    assert column_names(CONTAINERS[container](X)) == ["age", "ward"]
+
+
+def test_columns_that_are_no_names_are_not_taken_for_names():
+    class Odd:
+        columns = (np.arange(3), np.arange(3))
+
+    assert column_names(Odd()) is None and column_names(np.zeros((2, 2))) is None
 
 
 def test_other_tables_than_those_in_memory_are_refused():

@@ -134,11 +134,16 @@ def _main(
 
 
 def load_command(name: str) -> Any:
-    """Import the module of a command and return the command."""
+    """Import the module of a command and return the command: its function, or a group of commands."""
+    from dpkernel.cli.output import command  # takes long, and --help does not need it
+
     module = import_module(f"dpkernel.cli.{COMMANDS[name][0]}")
-    group = typer.Typer()
-    module.add_to(group)
-    return typer.main.get_group(group).commands[name]
+    own = typer.Typer()
+    if hasattr(module, "group"):
+        own.add_typer(module.group, name=name)
+    else:
+        command(own, name)(getattr(module, name))
+    return typer.main.get_group(own).commands[name]
 
 
 __all__ = ["app"]

@@ -10,16 +10,11 @@ import typer
 
 from dpkernel.cli import options
 from dpkernel.cli.model_files import check_outputs, draft
-from dpkernel.cli.output import REFUSED, Output, Refusal, command
+from dpkernel.cli.output import REFUSED, Output, Refusal
 from dpkernel.data.domain import Interval, Levels
 from dpkernel.foundations.types import AddRemove, Budget, Neighbours
 
 _NAMED_ROWS, _NAMED_TRIALS = 1000, 1000  # defaults for an estimator that is given by name
-
-
-def add_to(app: typer.Typer) -> None:
-    """Register the command."""
-    command(app, "audit")(audit)
 
 
 def audit(

@@ -14,7 +14,7 @@ import typer
 
 from dpkernel.cli import options
 from dpkernel.cli.model_files import check_outputs, check_room, keep
-from dpkernel.cli.output import Output, Refusal, command, one_line
+from dpkernel.cli.output import Output, Refusal, one_line
 from dpkernel.data.domain import Interval, Levels
 from dpkernel.data.table_files import (
     ColumnRule,
@@ -29,11 +29,6 @@ from dpkernel.foundations.errors import DataError
 from dpkernel.foundations.types import Budget, Neighbours
 from dpkernel.preprocessing import PrivateBounds
 from dpkernel.privacy.certificate import Certificate
-
-
-def add_to(app: typer.Typer) -> None:
-    """Register the command."""
-    command(app, "bounds")(bounds)
 
 
 def bounds(

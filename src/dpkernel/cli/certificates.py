@@ -16,10 +16,12 @@ from dpkernel.cli.model_files import (
     model_metadata,
     prove,
     read_certificate,
-    report,
     stored_schema,
 )
-from dpkernel.cli.output import REFUSED, Output, command, one_line
+from dpkernel.cli.model_files import (
+    report as write_report,
+)
+from dpkernel.cli.output import REFUSED, Output, one_line
 from dpkernel.data.table_files.schema import described
 from dpkernel.outputs.model_file import load
 
@@ -28,13 +30,6 @@ CertificateFile = Annotated[
 ]
 
 _OLD_FILE = "The file has an old format without hashes, so changed numbers would not be noticed"
-
-
-def add_to(app: typer.Typer) -> None:
-    """Register the commands."""
-    command(app, "show")(show)
-    command(app, "verify")(verify)
-    command(app, "report")(report_command)
 
 
 def show(
@@ -81,7 +76,7 @@ def verify(output: Output, file: CertificateFile) -> None:
     output.result({**claim, **known})
 
 
-def report_command(
+def report(
     output: Output,
     file: CertificateFile,
     out: Annotated[Path, typer.Option(help="The file to write.")] = Path("report.html"),
@@ -97,6 +92,6 @@ def report_command(
     book = (
         None if ledger is None else options.open_ledger(ledger, dataset, "", wait, read_only=True)
     )
-    report(subject, out, book, title, None if is_certificate(file) else stored_schema(file))
+    write_report(subject, out, book, title, None if is_certificate(file) else stored_schema(file))
     output.say(f"The report is in {out}")
     output.result({"report": str(out)})

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import typer
 from rich.table import Table
 from rich.text import Text
 
 from dpkernel.cli import options
-from dpkernel.cli.output import Output, command, one_line
+from dpkernel.cli.output import Output, one_line
 from dpkernel.data.domain import Levels
 from dpkernel.data.table_files import Schema, inspect_table, read_schema
 from dpkernel.data.table_files.inspection import ColumnCounts
@@ -27,11 +26,6 @@ _ROWS = (
 )
 _MANY = 0.2  # share of replaced cells above which a column is pointed out
 _MOST = 0.5  # share of unreadable cells above which a column is lost
-
-
-def add_to(app: typer.Typer) -> None:
-    """Register the command."""
-    command(app, "check")(check)
 
 
 def check(

@@ -7,13 +7,8 @@ from typing import Annotated
 
 import typer
 
-from dpkernel.cli.output import Output, command
+from dpkernel.cli.output import Output
 from dpkernel.outputs.demo import run_demo
-
-
-def add_to(app: typer.Typer) -> None:
-    """Register the command."""
-    command(app, "demo")(demo)
 
 
 def demo(

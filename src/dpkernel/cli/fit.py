@@ -11,7 +11,7 @@ import typer
 
 from dpkernel.cli import options
 from dpkernel.cli.model_files import check_outputs, check_room, model_notes, report, save_model
-from dpkernel.cli.output import Output, Refusal, command, one_line
+from dpkernel.cli.output import Output, Refusal, one_line
 from dpkernel.data.cache import cache_limits, set_cache
 from dpkernel.data.people import People
 from dpkernel.data.table_files import LoadedTable, encode_table, read_schema
@@ -24,11 +24,6 @@ from dpkernel.preprocessing.files import fit_table
 from dpkernel.privacy.resume import paid_budget
 
 Out = Annotated[Path, typer.Option(help="The model file to write.")]
-
-
-def add_to(app: typer.Typer) -> None:
-    """Register the command."""
-    command(app, "fit")(fit)
 
 
 def fit(

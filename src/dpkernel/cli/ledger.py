@@ -21,18 +21,6 @@ from dpkernel.privacy.ledger_store import recorded_name
 File = Annotated[Path, typer.Argument(help="A ledger file.", show_default=False)]
 
 
-def add_to(app: typer.Typer) -> None:
-    """Register the group."""
-    group = typer.Typer(
-        cls=Group, no_args_is_help=True, help="Create, list, export and plot a ledger."
-    )
-    command(group, "create")(create)
-    command(group, "list")(list_spends)
-    command(group, "export")(export)
-    command(group, "plot")(plot)
-    app.add_typer(group, name="ledger")
-
-
 def create(
     output: Output,
     file: File,
@@ -183,3 +171,10 @@ def _table(rows: list[JSON], *, narrow: bool) -> Any:
             str(row["state"]),
         )
     return table
+
+
+group = typer.Typer(cls=Group, no_args_is_help=True, help="Create, list, export and plot a ledger.")
+command(group, "create")(create)
+command(group, "list")(list_spends)
+command(group, "export")(export)
+command(group, "plot")(plot)

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from dpkernel.cli import options
 from dpkernel.cli.model_files import check_outputs
-from dpkernel.cli.output import Output, Refusal, command
+from dpkernel.cli.output import Output, Refusal
 from dpkernel.data.domain import Interval, Levels
 from dpkernel.data.table_files import read_schema
 from dpkernel.estimators.outlook import Outlook, expected_error
@@ -20,11 +20,6 @@ from dpkernel.foundations.types import Budget, Neighbours
 
 _EPSILONS = (0.1, 0.3, 1.0, 3.0)
 _ROWS = (1000, 10_000)
-
-
-def add_to(app: typer.Typer) -> None:
-    """Register the command."""
-    command(app, "plan")(plan)
 
 
 def plan(

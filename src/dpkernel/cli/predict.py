@@ -14,7 +14,7 @@ import typer
 
 from dpkernel.cli import options
 from dpkernel.cli.model_files import check_outputs, check_room, draft, model_schema
-from dpkernel.cli.output import Output, command
+from dpkernel.cli.output import Output
 from dpkernel.data.cells import is_missing
 from dpkernel.data.table_files import Schema
 from dpkernel.data.table_files.loading import open_declared
@@ -24,11 +24,6 @@ from dpkernel.foundations.errors import DataError, ParameterError
 from dpkernel.foundations.types import Array
 from dpkernel.outputs.model_file import load
 from dpkernel.preprocessing import PrivatePipeline
-
-
-def add_to(app: typer.Typer) -> None:
-    """Register the command."""
-    command(app, "predict")(predict)
 
 
 def predict(

@@ -7,12 +7,7 @@ from typing import Annotated
 
 import typer
 
-from dpkernel.cli.output import Output, command
-
-
-def add_to(app: typer.Typer) -> None:
-    """Register the command."""
-    command(app, "reproduce")(reproduce)
+from dpkernel.cli.output import Output
 
 
 def reproduce(

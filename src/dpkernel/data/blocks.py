@@ -87,7 +87,7 @@ class BlockStream:
 
     @property
     def can_be_read_again(self) -> bool:
-        """Whether a second pass is possible, which is not the case for a plain iterator."""
+        """Whether a second pass is possible. A plain iterator can be read only once."""
         return callable(self._source) or iter(self._source) is not self._source
 
     def map_targets(self, function: Callable[[Any], Any]) -> BlockStream:

@@ -136,7 +136,7 @@ class Room:
         return cls(memory, disk, more, limits.folder)
 
     def take(self, size: int) -> tuple[str, Room]:
-        """Return where so many bytes are kept ("memory", "disk" or ""), and the room that is left."""
+        """Return where this many bytes are kept ("memory", "disk" or ""), and the room that is left."""
         rest = replace(self, memory=self.memory - size, more_memory=self.more_memory - size)
         if size <= self.memory:
             return "memory", rest
@@ -207,7 +207,7 @@ def _on_disk() -> Iterator[None]:
 
 
 def _reserved(size: int, folder: str | None) -> Any:
-    """Return an unnamed temporary file with room for so many bytes."""
+    """Return an unnamed temporary file with room for this many bytes."""
     with _on_disk():
         file = tempfile.TemporaryFile(dir=folder, buffering=0)
         try:
@@ -268,7 +268,7 @@ def kept_blocks(blocks: Iterable[Block], place: str, size: int, folder: str | No
 
 
 def long_arrays(n_rows: int, like: Block, place: str, folder: str | None) -> Block:
-    """Return one array of zeros per array of a block, with so many rows, in memory or on disk."""
+    """Return one array of zeros per array of a block, with this many rows, in memory or on disk."""
     shapes = [((n_rows, *np.shape(v)[1:]), np.asarray(v).dtype) for v in like]
     if place == "memory":
         return tuple(np.zeros(shape, dtype) for shape, dtype in shapes)

@@ -473,6 +473,22 @@ def with_doubles(X: Any) -> Any:
     return X
 
 
+def column_names(X: Any) -> list[Any] | None:
+    """Return the names of the columns of a data frame or an Arrow table, or None.
+
+    The attribute ``columns`` of an Arrow table holds the cells, which no message may quote.
+    """
+    found = getattr(X, "column_names", None)
+    found = getattr(X, "columns", None) if found is None else found
+    if found is None:
+        return None
+    with contextlib.suppress(TypeError):  # names can be hashed, and columns can't
+        names = list(found)
+        hash(tuple(names))
+        return names
+    return None
+
+
 def cell_columns(X: Any) -> list[Any]:
     """Return the columns of a table, each as an array of numbers or of unconverted cells.
 

@@ -197,7 +197,7 @@ def cluster() -> Any:
 
 
 def fits_on_workers(client: Any, size: int) -> bool:
-    """Return whether the workers have room for so many bytes; if not, say what would help."""
+    """Return whether the workers have room for this many bytes; if not, say what would help."""
     workers = _workers(client)
     free = [w["memory_limit"] - w["metrics"].get("memory", 0) for w in workers if w["memory_limit"]]
     if size <= _SHARE * sum(max(part, 0) for part in free):

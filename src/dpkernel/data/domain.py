@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from dpkernel.data.cells import Places, as_numbers, cell_columns, shape_of
+from dpkernel.data.cells import Places, as_numbers, cell_columns, column_names, shape_of
 from dpkernel.foundations.errors import (
     CertificateError,
     DataError,
@@ -181,7 +181,7 @@ class Levels:
 
     @property
     def words(self) -> bool:
-        """Whether a level is no number, so that a table of numbers holds positions in its place."""
+        """Whether a level is not a number, so that a table of numbers holds positions of levels."""
         return not all(is_real(value) or isinstance(value, bool) for value in self.values)
 
     def indices(self, values: Any) -> IntArray:
@@ -447,7 +447,7 @@ def row_squares(rows: Array) -> Array:
 
 def _name_of(X: Any, place: int) -> str:
     """Return how an error names a column: by its name in a data frame, else by its position."""
-    names = list(getattr(X, "columns", ()))
+    names = column_names(X)
     return repr(names[place]) if names else str(place)
 
 

@@ -14,7 +14,9 @@ from dpkernel.data.tables import MISSING
 from dpkernel.foundations.errors import DataError, ParameterError, parameter_message
 from dpkernel.foundations.types import Array
 
-_ROUNDING = 2.0**-40  # of a sum of shares; sums of rows are clipped to 1 - 2^-30 of their bound
+_ROUNDING = (
+    2.0**-40
+)  # of a sum of shares; sums of class means are clipped to 1 - 2^-30 of their bound
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,7 @@ class LabelShares:
 
     def __post_init__(self) -> None:
         shares = self.values
-        fine = len(shares.shape) == 2 and bool((shares >= 0).all())
+        fine = len(shares.shape) == 2 and bool(((shares >= 0) & (shares <= 1)).all())
         if not fine or not bool((shares.sum(1) <= 1 + _ROUNDING).all()):
             raise DataError(
                 "Shares of labels must be a table with a column per class, whose rows hold numbers of at"

@@ -53,8 +53,8 @@ class Passes:
     spent : bool
         The passes follow on a spend: a Dask graph that fails says so. It may be set later.
     device_rows : int, optional
-        Blocks of tensors have so many rows and stay tensors, on a GPU where there is one. Without it
-        they become arrays like those of any other table.
+        Blocks of tensors have this many rows and stay tensors, on a GPU where there is one. If it is
+        left out, they become arrays like those of any other table.
 
     Attributes
     ----------
@@ -67,7 +67,7 @@ class Passes:
         Whether jobs run on all blocks in this process, not on chunks where these lie.
     """
 
-    longer = 1  # blocks of tensors are so many times as long as those of other tables
+    longer = 1  # how many times as long blocks of tensors are as those of other tables
 
     def __init__(
         self, source: Source, *, spent: bool = False, device_rows: int | None = None

@@ -35,7 +35,7 @@ from scipy import sparse
 
 from dpkernel.data import chunks
 from dpkernel.data.blocks import BlockStream, dense_rows, library_of
-from dpkernel.data.cells import shape_of, units, untouched
+from dpkernel.data.cells import column_names, shape_of, units, untouched
 from dpkernel.data.domain import Domain, Interval, Levels
 from dpkernel.data.labels import LabelShares, as_labels
 from dpkernel.data.passes import Passes
@@ -180,7 +180,7 @@ def table_of_people(
     source = _open_rows(estimator, X, y, rule, classes, len(places))
     if isinstance(rule.target, Interval) and rule.reads_target:
         rule.target.check_targets(source.target_shape, type(estimator).__name__)
-    names = getattr(X, "columns", None)
+    names = column_names(X)
     domain = None if rule.record == "one" else rule.domain(source.n_columns, names)
     rows, targets = _records(source, places, n_people, rule, domain)
     drawn = order(n_people)
@@ -206,8 +206,8 @@ def table_of_people(
 
 def _checked_ids(X: Any, y: Any, ids: Any) -> Any:
     """Return one id per row, in memory; no message tells a number of rows."""
-    name, columns = getattr(ids, "name", None), getattr(X, "columns", None)
-    if isinstance(name, str) and columns is not None and name in list(map(str, columns)):
+    name = getattr(ids, "name", None)
+    if isinstance(name, str) and name in map(str, column_names(X) or ()):
         raise ParameterError(
             f"The column {name!r} holds the ids in groups and is also a column of X. Drop it from X:"
             " a model must not learn from ids."
@@ -475,7 +475,18 @@ def _averaged(
             found[:, place] = X[:, place]
     if labels:
         return found, y
-    return found, means[:, width:] if rule.n_shares else means[:, width:].reshape(y.shape)
+    return found, _shares(sums[width:]) if rule.n_shares else means[:, width:].reshape(y.shape)
+
+
+def _shares(weights: Array) -> Array:
+    """Return the share of each class in the weights of a person's rows, of shape (classes, people).
+
+    They are divided by their own sum. A sum that the rows were added to one after the other would err
+    in proportion to the number of rows, and the shares of a person with 10^5 rows would add up to more
+    than 1.
+    """
+    parts = np.ascontiguousarray(weights.T)
+    return np.asarray(parts / np.sum(parts, axis=1, keepdims=True))
 
 
 def _nearness(rows: Array, picked: Array, who: IntArray) -> Array:

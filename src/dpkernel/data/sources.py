@@ -12,7 +12,7 @@ import numpy as np
 
 from dpkernel.data import chunks
 from dpkernel.data.blocks import BlockStream, checked_blocks, library_of
-from dpkernel.data.cells import as_numbers, shape_of
+from dpkernel.data.cells import as_numbers, column_names, shape_of
 from dpkernel.data.domain import Levels
 from dpkernel.data.labels import LabelShares, label_codes
 from dpkernel.data.tables import Columns, table_to_train
@@ -97,7 +97,7 @@ def open_source(
         )
         return Source("array", len(y), columns.count, y.shape[1:], X, y, names=columns.names)
     found: Source = getattr(wanted, library)(X, y)
-    columns = Columns.of(found.n_columns, getattr(X, "columns", None))
+    columns = Columns.of(found.n_columns, column_names(X))
     return replace(found, names=columns.names)
 
 

@@ -187,7 +187,7 @@ def _checked(
 
 @contextlib.contextmanager
 def sizes_hidden() -> Iterator[None]:
-    """Let no message about a table tell its number of rows, where that is private."""
+    """Remove the number of rows, which is private, from error messages about a table."""
     try:
         yield
     except NoRowsError:

@@ -64,12 +64,12 @@ def working_device(X: Any) -> Any:
 
 
 def current(device: Any) -> Any:
-    """Make a GPU the current one, which Triton and streams go by."""
+    """Make a GPU the current one, because Triton and streams work on the current one."""
     return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
 
 
 def room(device: Any, most_bytes: int) -> int:
-    """Return how many bytes may be kept on the device: so many on the CPU, a share of a GPU's memory."""
+    """Return how many bytes may be kept: ``most_bytes`` on the CPU, or a share of a GPU's memory."""
     if device.type != "cuda":
         return most_bytes
     cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
@@ -94,7 +94,7 @@ def host_blocks(X: Any, y: Any, times: int) -> Iterator[tuple[Array, Array]]:
 
 
 def device_blocks(X: Any, y: Any, step: int) -> Iterator[tuple[Any, Any]]:
-    """Yield blocks of rows on the working device; others than its own are copied in the background.
+    """Yield blocks of rows on the working device. Blocks from elsewhere are copied in the background.
 
     Two buffers: while the device works on one block, the next is copied into the other. Pinned memory
     makes that fast. A block is valid until the next one is asked for.
@@ -123,7 +123,10 @@ def device_blocks(X: Any, y: Any, step: int) -> Iterator[tuple[Any, Any]]:
 
 
 def all_finite(X: Any, y: Any) -> Any:
-    """Return a boolean tensor on the device: to read it for every block would make the host wait."""
+    """Return whether all values are finite, as a tensor on the device.
+
+    To read it for every block would make the host wait for the device.
+    """
     ends = [torch.isfinite(end) for v in (X, y) for end in torch.aminmax(v)]  # NaN shows in both
     return torch.stack(ends).all()
 

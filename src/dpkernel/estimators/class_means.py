@@ -157,8 +157,9 @@ def _sum_rows(rows: Array, y: Array) -> Any:
 def _sum_classes(rows: Array, y: Array, centre: Array, n_classes: int) -> Any:
     """Return the sums of (z, constant) over the rows of every class, in integers.
 
-    A row is in one class, and ||(z, constant)|| <= 1. If y has shares of classes, the parts of a row
-    are no longer: the squares of shares that add up to 1 do not exceed 1.
+    A row is in one class, and ||(z, constant)|| <= 1. If y has shares of classes, a row has a
+    part in several sums. These parts together are not longer than the row, because the squares of
+    shares that add up to 1 add up to at most 1.
     """
     unit = math.sqrt(1 - _CONSTANT**2)
     z = _clipped((rows - centre) * (unit / _RADIUS), unit)

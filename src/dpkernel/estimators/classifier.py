@@ -20,7 +20,7 @@ from dpkernel.estimators.kernel_model import LabelModel
 from dpkernel.estimators.law_plan import LawPlan, affordable
 from dpkernel.estimators.loss_choice import smooth_loss
 from dpkernel.estimators.objective_model import ObjectiveModel, Problems
-from dpkernel.estimators.records import Targets
+from dpkernel.estimators.records import CLASS_SIGNAL, Targets
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import JSON, AddRemove, Array, Budget, Neighbours, is_real
 from dpkernel.foundations.validation import Choice, Kind, Real, is_auto
@@ -29,8 +29,6 @@ from dpkernel.models.kernels import Kernel
 from dpkernel.models.losses import Logistic, Loss, SmoothedHinge, loss_from_dict
 from dpkernel.privacy.ledger import Ledger
 from dpkernel.privacy.noise import NoiseSource
-
-_SIGNAL = 4.0  # the variance that we assume for a good decision function
 
 
 @dataclass(frozen=True)
@@ -81,7 +79,7 @@ class MarginClassifier(LabelModel, ObjectiveModel):
         return Problems(
             levels,
             tuple(("decision function", loss, OneAgainstRest(p, weights)) for p in places),
-            signal=_SIGNAL,
+            signal=CLASS_SIGNAL,
             solver=self.solver,
             ridge=self._ridge,
             accept=tuple(self.accept),

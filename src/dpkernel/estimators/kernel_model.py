@@ -24,7 +24,6 @@ from dpkernel.data.tables import Columns
 from dpkernel.estimators.base import Fitted, PrivateEstimator
 from dpkernel.estimators.feature_choice import MAPS, choose_features
 from dpkernel.estimators.outlook import Outlook, expected_error
-from dpkernel.estimators.shares import budget_shares, plot_shares
 from dpkernel.foundations.errors import (
     CertificateError,
     DataError,
@@ -191,9 +190,9 @@ class KernelModel(PrivateEstimator):
         With ``path``, the shares are also plotted to this file.
         """
         check_is_fitted(self)
-        rows = budget_shares(self.certificate_)
+        rows = _budget_shares(self.certificate_)
         if path is not None:
-            plot_shares(rows, self.certificate_, Path(path))
+            _plot_shares(rows, self.certificate_, Path(path))
         return rows
 
     def _linear(self, X: Any) -> Array:
@@ -392,3 +391,36 @@ class LabelModel(ClassifierMixin, KernelModel):
         tags = super().__sklearn_tags__()
         tags.classifier_tags.poor_score = True
         return tags
+
+
+def _budget_shares(certificate: Certificate) -> list[dict[str, Any]]:
+    """Return one row per release: its share of the budget, its mu, and its epsilon by itself.
+
+    Gaussian releases compose by adding mu^2, so a share is that of the sum of mu^2; the mu of other
+    releases is their sensitivity divided by the scale of their noise. For pure epsilon, a share is
+    that of the sum of epsilon.
+    """
+    rows, delta, pure = [], certificate.delta, certificate.delta == 0
+    for release in certificate.releases:
+        mechanism = release.mechanism
+        alone = mechanism.profile().epsilon(0.0 if pure else min(max(delta, 1e-12), 0.5))
+        mu = mechanism.sensitivity.value / mechanism.noise_scale * math.sqrt(release.draws)
+        cost = release.draws * alone if pure else mu**2
+        rows.append({"release": release.title, "mu": mu, "epsilon_alone": alone, "share": cost})
+    total = math.fsum(row["share"] for row in rows)
+    return [{**row, "share": row["share"] / total} for row in rows]
+
+
+def _plot_shares(rows: list[dict[str, Any]], certificate: Certificate, path: Path) -> None:
+    """Plot the shares to a file."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7.0, 1.4 + 0.3 * len(rows)), layout="constrained")
+    axes = figure.add_subplot()
+    labels = [row["release"] for row in rows][::-1]
+    shares = [row["share"] for row in rows][::-1]
+    bars = axes.barh(labels, shares, color="#0b5fa5")
+    axes.bar_label(bars, [f"{share:.1%}" for share in shares], padding=3)
+    axes.set(xlabel="share of the budget", xlim=(0, 1.15 * max(shares)))
+    axes.set_title(f"epsilon = {certificate.epsilon:.3g}, delta = {certificate.delta:.3g}")
+    figure.savefig(path, dpi=130)

@@ -3,7 +3,7 @@ r"""Convex problems on features that are made for the inputs, whose law is relea
 1. Histograms of the columns and moments of their scores give the law of the inputs.
 2. The features are eigenfunctions of a mixture of kernels, orthonormal for this law.
 3. Every problem is solved once, by objective perturbation, in coordinates and with ridges that suit
-   its noise (``regressor/posterior.py``). What was released is shrunk by a prior that is refitted to
+   its noise (``regressor/stage.py``). What was released is shrunk by a prior that is refitted to
    it.
 
 The number of releases and the noise of each are fixed in advance, from public numbers.
@@ -31,16 +31,16 @@ from dpkernel.estimators.regressor.budget_plan import (
     MOST_LEARNING_INPUTS,
     column_looks,
 )
-from dpkernel.estimators.regressor.columns import column_sizes, release_law, score_layout
+from dpkernel.estimators.regressor.fitting import FLOAT32_FROM, SIGNAL_A_FEATURE
+from dpkernel.estimators.regressor.inputs import column_sizes, release_law, score_layout
 from dpkernel.estimators.regressor.kernel_choice import (
     SAMPLE,
     mixture_prior,
     relevance_of,
 )
 from dpkernel.estimators.regressor.learning import equal_mixture, of_law, with_constant
-from dpkernel.estimators.regressor.posterior import PosteriorStage, Response
 from dpkernel.estimators.regressor.releases import PublicSizes, calibrated, stage_solver
-from dpkernel.estimators.regressor.stage import State, scaled_rows
+from dpkernel.estimators.regressor.stage import PosteriorStage, Response, State, scaled_rows
 from dpkernel.foundations.types import Array, Budget, IntArray, Neighbours
 from dpkernel.models.features.learned import MOST, LearnedFeatures
 from dpkernel.models.losses import Loss
@@ -53,7 +53,6 @@ _LEAST = 300.0  # the n mu from which the law of the inputs is worth its cost
 _LEAST_EACH = 40.0  # the n mu per input that it needs in addition
 _DETERMINANT = 0.1  # the share of epsilon that all problems together pay for their ridge
 _FEWEST, _LARGEST = 250, 600  # the fewest and the most features
-_SIGNAL_A_FEATURE = 20.0  # how much n mu each of them needs
 _BEND = 0.4  # the mean curvature of a margin loss, as a share of the largest (at most 1)
 _SLOPE = 0.3  # its mean squared slope, relative to the same
 _SMOOTHER = (
@@ -61,7 +60,6 @@ _SMOOTHER = (
 )
 _PRIOR = 2.0  # the variance that we assume for a good decision function
 _CONSTANT = 0.3  # and for its constant
-_FLOAT32_FROM = 10_000
 _FEATURES = 3.0  # about how long it takes to make features, relative to a release
 
 
@@ -108,11 +106,11 @@ class LawPlan(FitPlan):
         self._seed = seed
         n, d, tasks = source.n_rows, domain.n_unit_columns, problems.tasks
         signal = _signal(n, budget, len(tasks))
-        wanted = min(max(int(signal / _SIGNAL_A_FEATURE), _FEWEST), _LARGEST, max(n // 2, 20))
+        wanted = min(max(int(signal / SIGNAL_A_FEATURE), _FEWEST), _LARGEST, max(n // 2, 20))
         size = wanted if n_features == "auto" else int(n_features)
         self._sizes = _Sizes(n, d, size)
         LearnedFeatures(size, random_state=seed).check()  # a bad seed raises before the spend
-        self._dtype = "float32" if n >= _FLOAT32_FROM else "float64"
+        self._dtype = "float32" if n >= FLOAT32_FROM else "float64"
         self._target_bytes = 8 * (math.prod(source.target_shape) + 1)  # a weight, too
         self._passes = RecordPasses(source).then(
             _to_unit,

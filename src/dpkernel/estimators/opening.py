@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from dpkernel.data.blocks import BlockStream, library_of
-from dpkernel.data.cells import shape_of
+from dpkernel.data.cells import column_names, shape_of
 from dpkernel.data.declared import has_words, interval_of, resolve_domain
 from dpkernel.data.domain import Domain, Interval, Levels, with_positions
 from dpkernel.data.labels import LabelShares, classes_of
@@ -124,12 +124,10 @@ class TableOpener:
                 f"The 'bounds' of {owner} declare levels that are texts. This needs a table in memory;"
                 " for other tables, encode the levels as columns of 0 and 1 first."
             )
-        shape = shape_of(X)
-        named = hasattr(X, "columns")
-        names = list(X.columns) if named else None
+        shape, names = shape_of(X), column_names(X)
         domain = resolve_domain(bounds, None, shape[1] if len(shape) == 2 else 0, owner, names)
         values = with_positions(X, domain)
-        return framed(values, X) if named else values
+        return values if names is None else framed(values, X)
 
     def _check_new_data(self, X: Any) -> Any:
         """Return new rows as a float array, or as CSR."""

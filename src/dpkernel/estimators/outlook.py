@@ -41,7 +41,7 @@ _SMOOTHNESS_OF_SCORES = 2.0  # the same for classes
 _MOST_COMPONENTS = 100  # of the inputs, for classes
 _DECAY = 1.0  # of classes: the variance of the k-th component of the inputs falls like k^-_DECAY
 _TEST_ROWS = 2000
-MOST_ROWS = 4000  # more rows are stood in for by a larger budget
+MOST_ROWS = 4000  # a larger budget stands in for more rows
 _LARGEST_EPSILON = 1e9
 _DEVIATIONS = 3.0  # the declared range of a real target reaches this far on either side
 
@@ -140,8 +140,8 @@ def expected_error(
 ) -> Outlook:
     """Return the error to expect from a model, by fits of it to made-up tables of this size.
 
-    Tables of more than 4,000 rows are stood in for by 4,000 rows with a larger budget, so that n mu is
-    the same. This is slightly pessimistic, because fewer rows vary more.
+    For a larger table, 4,000 rows with a larger budget stand in, so that n mu is the same. This is
+    slightly pessimistic, because fewer rows vary more.
     """
     budget, _ = model._check_parameters()
     owner = type(model).__name__
@@ -189,7 +189,7 @@ def expected_error(
 
 
 def _larger(budget: Budget, factor: float) -> Budget:
-    """Return the budget whose mu is ``factor`` times as large, or whose epsilon is if it is pure."""
+    """Return a budget with ``factor`` times the mu or, if it is pure, ``factor`` times the epsilon."""
     if factor == 1:
         return budget
     if budget.pure:

@@ -28,6 +28,8 @@ from dpkernel.models.losses import Loss
 from dpkernel.solvers.objective_perturbation import CompensatedSum, Records, sum_blocks
 
 ROW_BOUND = 1.0  # the largest norm of a weighted record of a convex problem or of SGD
+# the variance that we assume for a good prediction of y in [-1, 1], and for a good decision function
+NUMBER_SIGNAL, CLASS_SIGNAL = 0.5, 4.0
 CONSTANT_POWER = 0.1  # the share of ||z||^2 that belongs to the constant coordinate
 _SAMPLE = 2048
 STEPS = 2**20  # a row of norm 1 in integers, whose sums are exact
@@ -103,7 +105,7 @@ class RecordRecipe:
             z[:, first:] *= z.dtype.type(self.scale)
         limit = self.row_bound**2 * (1 - 2.0**-40)
         weights = np.empty(len(z))
-        for start in range(0, len(z), 512):  # so few rows at a time stay in the cache
+        for start in range(0, len(z), 512):  # this few rows fit into the cache
             part = z[start : start + 512].astype(np.float64)
             with np.errstate(all="ignore"):
                 squares = np.add.reduce(part * part, axis=1)

@@ -30,7 +30,7 @@ from dpkernel.privacy.noise import Noise, NoiseSource
 from dpkernel.privacy.statistics import GramLayout
 from dpkernel.privacy.unit_statistics import UnitGramLayout
 from dpkernel.solvers.erm_schedules import Schedule
-from dpkernel.solvers.ridge_folds import FoldedSolution, solve_folds
+from dpkernel.solvers.ridge import FoldedSolution, solve_folds
 
 _FOLD_RULE = "row position modulo count"
 _FLOAT32_FROM = 20_000  # rows from which features are computed in single precision

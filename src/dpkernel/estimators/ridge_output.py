@@ -7,12 +7,11 @@ from typing import Any
 from dpkernel.data.declared import interval_of
 from dpkernel.data.sources import Source
 from dpkernel.estimators.objective_model import ConvexPlan, Problems
-from dpkernel.estimators.records import unit_targets
+from dpkernel.estimators.records import NUMBER_SIGNAL, unit_targets
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import Budget, Neighbours
 from dpkernel.models.losses import Squared
 
-_SIGNAL = 0.5  # the variance that we assume for a good prediction, with y in [-1, 1]
 _RIDGES = (1e-100, 1e100)
 
 
@@ -28,7 +27,7 @@ def plan_noisy_solution(
     problems = Problems(
         target,
         tuple(("coefficients", Squared(), view) for view in views),
-        signal=_SIGNAL,
+        signal=NUMBER_SIGNAL,
         solver="output",
         ridge=ridge_of(model),
         accept=tuple(model.accept),

@@ -23,6 +23,7 @@ from dpkernel.data.sources import Source, training_data
 from dpkernel.data.weights import split_weights
 from dpkernel.estimators.base import PrivateEstimator, logger
 from dpkernel.estimators.loss_choice import smooth_loss
+from dpkernel.estimators.records import NUMBER_SIGNAL
 from dpkernel.foundations.errors import DataError, ParameterError, parameter_message
 from dpkernel.foundations.types import JSON, Array, Budget, Neighbours
 from dpkernel.foundations.validation import Choice, Kind, Real
@@ -39,7 +40,6 @@ from dpkernel.solvers.objective_perturbation import BlockRecords
 from dpkernel.solvers.output_perturbation import Risk, minimise_risk
 
 MOST_ROWS = 10_000
-_SIGNAL = 0.5  # the variance that we assume for a good prediction, with y in [-1, 1]
 _AUTO_THRESHOLD = 0.2  # as a share of half the declared range
 _SAMPLE = 256
 _UP = 1 + 1e-15
@@ -336,7 +336,7 @@ def _ridge(
         if any(not one.least_squares and one.risk.endless for one in found):
             return math.inf
         moved = joint_sensitivity(found, relation).value
-        bias = _SIGNAL * float(shares @ (ridge / (one.n_rows * spectrum + ridge)) ** 2)
+        bias = NUMBER_SIGNAL * float(shares @ (ridge / (one.n_rows * spectrum + ridge)) ** 2)
         return (one.kappa * moved / mu) ** 2 + bias
 
     return min((float(r) for r in np.geomspace(1e-4, 1e3 * one.n_rows, 40)), key=error_of)

@@ -9,11 +9,9 @@ from dpkernel.data.domain import Domain, Interval, Intervals
 from dpkernel.data.sources import Source, open_source
 from dpkernel.estimators.kernel_model import NumberModel
 from dpkernel.estimators.objective_model import ObjectiveModel, Problems, Task
-from dpkernel.estimators.records import UnitTarget, unit_targets
+from dpkernel.estimators.records import NUMBER_SIGNAL, UnitTarget, unit_targets
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import JSON
-
-_SIGNAL = 0.5  # the variance that we assume for a good prediction, with y in [-1, 1]
 
 
 class RobustModel(NumberModel, ObjectiveModel):
@@ -38,7 +36,7 @@ class RobustModel(NumberModel, ObjectiveModel):
         return Problems(
             target,
             tuple(tasks),
-            signal=_SIGNAL,
+            signal=NUMBER_SIGNAL,
             solver=self.solver,
             ridge=self._ridge,
             accept=tuple(self.accept),

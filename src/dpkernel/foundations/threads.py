@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from threadpoolctl import ThreadpoolController
 
 _MOST_THREADS = 16
-_LEAST_BYTES = 1 << 28  # blocks that are processed at one time may take so much, or
+_LEAST_BYTES = 1 << 28  # what blocks that are processed at one time may take, or
 _SHARE = 1 / 64  # this share of main memory, if that is more
 
 _taken = threading.Lock()

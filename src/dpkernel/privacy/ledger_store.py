@@ -24,7 +24,7 @@ class Settings:
 
     ``accounting`` is the rule that was asked for, and ``rule`` is the one that applies. With "auto"
     it is None until the first spend. ``renyi_order`` and ``leak_share`` belong to the Renyi rule and
-    never change, because a filter that is changed on the way is no filter.
+    never change, because the bound of a filter holds only if they are fixed at the start.
     """
 
     budget: Budget | None

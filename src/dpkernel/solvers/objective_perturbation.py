@@ -35,7 +35,7 @@ _NEWTON_STEPS = 1000
 _LINE_STEPS = 60
 _SINGLE_ENOUGH = 1e6  # up to this condition number, a Hessian may be summed in single precision
 _SAMPLE, _SAMPLE_EACH = 20_000, 32  # the fewest rows of a Hessian, in all and per coordinate
-_HESSIAN_SIZE = 128  # with so many coordinates a Hessian takes about as long as a gradient
+_HESSIAN_SIZE = 128  # with this many coordinates a Hessian takes about as long as a gradient
 _PATIENCE = 40  # steps before the Hessian must use all blocks in double precision
 _SLICE = 512  # rows whose double-precision copy stays in the cache
 

@@ -1,4 +1,4 @@
-"""The loops that numba compiles; see ``sgd_loop``.
+"""The loops that numba compiles; see ``sgd_output``.
 
 There are two loops for batches of one record, which take the same steps. If records follow one
 another in memory, the update of w by one record and the scalar product with the next share a loop,

@@ -13,12 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpkernel.foundations.types import Array
-from dpkernel.solvers.ridge import default_regularisation, penalty, shrunk
-from dpkernel.solvers.ridge_folds import FACTORS
+from dpkernel.solvers.ridge import CAUTION, FACTORS, default_regularisation, penalty, shrunk
 
 FOLDS = 4  # number of folds of the rows of the sketch
 SUBTRACTED = (1.0, 0.75, 0.0)  # shares of tau^2 to try that are subtracted from the diagonal
-_CAUTION = 3.0  # standard deviations of the noise to add to a held-out error before comparing
 
 
 @dataclass(frozen=True)
@@ -107,7 +105,7 @@ def solve_sketch(
     Notes
     -----
     In directions without data, the rest of the noise has standard deviation tau^2 sqrt(2/k). The
-    rule of ``solve_ridge`` for such noise gives w and, times powers of two, the candidates for
+    rule of ``solve_folds`` for such noise gives w and, times powers of two, the candidates for
     Lambda.
 
     The margin is three times the standard deviation that tau gives to the error. Without it, the
@@ -141,7 +139,7 @@ def solve_sketch(
             fit = fit + np.sum(beta * (own_gram @ beta), axis=1)
             error[i] += fit / k - share * norm
             doubt[i] += share * norm * math.sqrt(2 / k)
-    worst = np.sum(error + _CAUTION * doubt, axis=2)
+    worst = np.sum(error + CAUTION * doubt, axis=2)
     i, j = (int(v) for v in np.unravel_index(np.argmin(worst), worst.shape))
     chosen = candidates(k)[j]
     beta = shrunk(gram / k - SUBTRACTED[i] * square * eye, cross / k, weights, [chosen])[0]

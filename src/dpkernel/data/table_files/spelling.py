@@ -40,7 +40,7 @@ class Spelling:
         The sign between the whole part and the fraction. The other one is then no part of a number.
     thousands : str, optional
         The sign between groups of three digits. Without it, digits must not be grouped. A text whose
-        groups have another length is no number, because its sign may be meant as a decimal one.
+        groups have another length is not a number, because its sign may be meant as a decimal one.
     """
 
     decimal: str = "."

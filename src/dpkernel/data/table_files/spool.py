@@ -86,9 +86,9 @@ class EncodedTable:
     def training_data(self, *, in_memory: bool = False) -> tuple[Any, Any]:
         """Return the arguments of ``fit``: two arrays, or a stream and None; labels as declared.
 
-        With ``in_memory`` they are arrays whatever the size of the table. With a group the number of
-        rows is private. A stream would show it, because what can be done with one differs from what
-        can be done with arrays, so there are always arrays then.
+        With ``in_memory`` they are arrays, whatever the size of the table. With a group they are
+        always arrays, too. The number of rows is then private, and a choice between a stream and
+        arrays by size would reveal something about it.
         """
         if self._file is None or in_memory or self.schema.group is not None:
             X, y = self.arrays()

@@ -20,9 +20,7 @@ from dpkernel.estimators.progress import Parts
 from dpkernel.estimators.records import RecordPasses
 from dpkernel.estimators.regressor import inputs, location, scale
 from dpkernel.estimators.regressor.budget_plan import BudgetPlan
-from dpkernel.estimators.regressor.errors import ErrorLaw
 from dpkernel.estimators.regressor.kernel_choice import KernelChoice
-from dpkernel.estimators.regressor.posterior import AnyStage
 from dpkernel.estimators.regressor.releases import (
     STAGE_LOSS,
     moments_of,
@@ -30,7 +28,7 @@ from dpkernel.estimators.regressor.releases import (
     plan_releases,
     stage_solver,
 )
-from dpkernel.estimators.regressor.stage import Stage, State, first_state, stage_records
+from dpkernel.estimators.regressor.stage import AnyStage, Stage, State, first_state, stage_records
 from dpkernel.foundations.types import JSON, Array, Budget, Neighbours
 from dpkernel.models.features import FeatureMap, WhitenedFeatures
 from dpkernel.models.losses import Huber
@@ -40,10 +38,10 @@ from dpkernel.privacy.noise import Noise
 from dpkernel.privacy.profiles import gaussian_mu
 from dpkernel.privacy.statistics import GramLayout
 
-_FLOAT32_FROM = 10_000
+FLOAT32_FROM = 10_000  # rows from which on features are computed in single precision
 FIXED_FEATURES = 200  # the number of features of a fixed kernel
 _LEAST_LEARNED, _MOST_LEARNED = 250, 1000  # the fewest and the most features of a learned kernel
-_SIGNAL_A_FEATURE = 20.0  # how much n mu each of them needs
+SIGNAL_A_FEATURE = 20.0  # how much n mu each of them needs
 _SIGNAL_TO_SPARE = 100.0  # and from how much n mu each there may be more of them
 # about how long a part takes, relative to the others; a stage reads the rows many times
 _WEIGHTS = {"stage": 5.0, "spread": 5.0, "features": 3.0, "kernel": 10.0}
@@ -85,7 +83,7 @@ class Sizes:
         if plan is None or not plan.adapts:
             return self
         signal, few = self.signal(budget), max(self.n_rows // 2, 20)
-        wanted = min(int(signal / _SIGNAL_A_FEATURE), _MOST_LEARNED)
+        wanted = min(int(signal / SIGNAL_A_FEATURE), _MOST_LEARNED)
         # with hardly any noise, the law is what limits a fit; more features make up for it
         free = min(int(signal / _SIGNAL_TO_SPARE), 3 * self.n_rows // 2, _MOST_LEARNED)
         return replace(self, n_features=max(min(max(wanted, _LEAST_LEARNED), few), free))
@@ -120,7 +118,7 @@ class Fitting(FitPlan):
         self.plan, self._sizes, self._features = plan, sizes, features
         self._source = source
         n, d, k = sizes.n_rows, sizes.n_inputs, sizes.n_targets
-        self._dtype = "float32" if n >= _FLOAT32_FROM else "float64"
+        self._dtype = "float32" if n >= FLOAT32_FROM else "float64"
         self._passes = RecordPasses(source).then(
             _to_unit,
             domain,
@@ -226,7 +224,7 @@ class Fitting(FitPlan):
         """Return features for the law of the inputs, from their noisy moments."""
         assert self._layout is not None
         with self._part("inputs"):
-            (total,) = self._passes.sum(inputs.sum_inputs, self._layout)
+            (total,) = self._passes.sum(inputs.sum_moments, self._layout)
             moments = self._layout.read(self.mechanisms["inputs"].release(total, noise))
             size = self._released(moments.count)
             mean, covariance = inputs.fit_inputs(moments, size)
@@ -251,9 +249,8 @@ class Fitting(FitPlan):
                 stage = stage_of(state, n, plan, mechanism)
                 beta = mechanism.release(self._solver(stage, rows, column, mechanism), noise)
             state = stage.update(beta, spectrum, n, first=number == 1)
-            if plan.scale > 0:
-                with self._part(f"scale {number}", column):
-                    state = self._new_scale(state, f"scale {number}", rows, column, noise)
+            label = f"scale {number}"
+            state = self._measured(state, label, rows, column, noise, scale.HALF_NORMAL)
         if plan.calibration > 0:
             with self._part("calibration", column):
                 state = self._calibrated(state, rows, column, noise)
@@ -282,16 +279,28 @@ class Fitting(FitPlan):
 
         return solved
 
-    def _new_scale(
-        self, state: State, label: str, rows: RecordPasses, column: int, noise: Noise
+    def _measured(
+        self,
+        state: State,
+        label: str,
+        rows: RecordPasses,
+        column: int,
+        noise: Noise,
+        measure: scale.Measure,
     ) -> State:
-        edges = scale.edges_of(state.scale)
-        (counts,) = rows.sum(scale.count_residuals, column, state.coefficients, edges)
-        mechanism, n = self._mechanism(label, column), self._size
-        noisy = mechanism.release(counts, noise)
-        found = scale.fit_scale(noisy, n, state.scale)
-        interval = scale.scale_interval(noisy, n, state.scale, mechanism.noise_scale)
-        errors = ErrorLaw.of_counts(noisy, edges, n, mechanism.noise_scale)
+        """Return the state with the scale of its residuals and their law, if the plan buys them."""
+        assert self.plan is not None
+        if not self.plan.scale > 0:
+            return state
+        n, guess = self._size, state.scale
+        edges = scale.edges_of(guess, measure.most)
+        with self._part(label, column):
+            (counts,) = rows.sum(scale.count_residuals, column, state.coefficients, edges)
+            mechanism = self._mechanism(label, column)
+            noisy = mechanism.release(counts, noise)
+        found = measure.find(noisy, n, guess)
+        interval = measure.interval(noisy, n, guess, mechanism.noise_scale)
+        errors = scale.ErrorLaw.of_counts(noisy, edges, n, mechanism.noise_scale)
         return State(state.coefficients, state.variances, found, interval, errors)
 
     def _calibrated(self, state: State, rows: RecordPasses, column: int, noise: Noise) -> State:

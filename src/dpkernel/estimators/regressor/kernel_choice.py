@@ -107,17 +107,15 @@ def choose_kernel(
     first = [replace(c, weight=1.0) for c in features.mixture]
     own, traces = component_matrices(first, sample, functions, None)
     bump = _along_the_mean(features, functions)
-    start = np.full(len(first) + 1, PRIOR_SIGNAL * total / (len(first) + 1))
     every = np.concatenate([own, bump])
-    shares = _climb(every, released, start, total)
+    shares = _climb(every, released, total)
     metric, relevance, directions, strengths = _metric(features, every, shares, released, sizes)
     candidates = first
     if metric is not None:
         more, others = component_matrices(LEARNED_COMPONENTS, sample, functions, metric)
         candidates, every = [*first, *LEARNED_COMPONENTS], np.concatenate([own, more, bump])
         traces = np.concatenate([traces, others])
-    start = np.full(len(every), PRIOR_SIGNAL * total / len(every))
-    shares = _climb(every, released, start, total)
+    shares = _climb(every, released, total)
     prior = np.einsum("c,cii->i", shares, every)[released.places]
     shares, bumps = shares[:-1], float(shares[-1])
     kept = np.flatnonzero(shares >= _LEAST_SHARE * shares.sum())
@@ -180,8 +178,7 @@ def reweighted_prior(
     kernels = [replace(c, weight=1.0) for c in features.mixture]
     own, _ = component_matrices(kernels, features.sample[: len(functions)], functions, None)
     every, total = np.concatenate([own, _along_the_mean(features, functions)]), spread**2
-    start = np.full(len(every), PRIOR_SIGNAL * total / len(every))
-    shares = _climb(every, released, start, total)
+    shares = _climb(every, released, total)
     return np.asarray(np.maximum(np.einsum("c,cii->i", shares, every), 1e-30))
 
 
@@ -211,15 +208,15 @@ def _along_the_mean(features: LearnedFeatures, functions: Array) -> Array:
     return np.outer(found, found)[None]
 
 
-def _climb(matrices: Array, released: Released, start: Array, most: float) -> Array:
-    """Return variances of the components that are more likely than ``start``, at most ``most`` in sum.
+def _climb(matrices: Array, released: Released, most: float) -> Array:
+    """Return likely variances of the components, at most ``most`` in sum.
 
-    Each step multiplies theta_c by sqrt(a^T M_c a / tr(S^-1 M_c)), with a = S^-1 u. A step never
-    lowers the likelihood.
+    All components start with the same variance. Each step multiplies theta_c by
+    sqrt(a^T M_c a / tr(S^-1 M_c)), with a = S^-1 u. A step never lowers the likelihood.
     """
     own = matrices[:, released.places[:, None], released.places]
     flat, size = own.reshape(len(own), -1), len(released.values)
-    shares = start
+    shares = np.full(len(own), PRIOR_SIGNAL * most / len(own))
     for _ in range(_STEPS):
         covariance = (shares @ flat).reshape(size, size)
         covariance[np.diag_indices(size)] += released.noise

@@ -20,8 +20,7 @@ from typing import Any
 import numpy as np
 
 from dpkernel.estimators.records import RecordPasses
-from dpkernel.estimators.regressor import columns, inputs, location, scale
-from dpkernel.estimators.regressor.errors import ErrorLaw
+from dpkernel.estimators.regressor import inputs, location
 from dpkernel.estimators.regressor.fitting import Fitting
 from dpkernel.estimators.regressor.kernel_choice import (
     FIRST_COMPONENTS,
@@ -36,8 +35,8 @@ from dpkernel.estimators.regressor.kernel_choice import (
     reweighted_prior,
     with_bumps,
 )
-from dpkernel.estimators.regressor.posterior import PosteriorStage, clipped_residuals
-from dpkernel.estimators.regressor.stage import State
+from dpkernel.estimators.regressor.scale import ROOT_MEAN_SQUARE
+from dpkernel.estimators.regressor.stage import PosteriorStage, State, clipped_residuals
 from dpkernel.foundations.types import Array
 from dpkernel.models.features import FeatureMap
 from dpkernel.models.features.input_law import InputLaw, uniform_law
@@ -71,7 +70,7 @@ class LearnedFitting(Fitting):
             features, rotation, state = self._learn(first, released, spread)
         rows = self._rows(features, rotation)
         sample = features.of_standardised(features.sample[:SAMPLE])
-        state = self._measured(state, "scale 1", rows, noise)
+        state = self._measured(state, "scale 1", rows, 0, noise, ROOT_MEAN_SQUARE)
         functions = with_constant(sample @ rotation)
         state = self._later_stages(2, state, functions, rows, noise)
         return features, [_rotated_back(state, rotation)]
@@ -103,7 +102,7 @@ class LearnedFitting(Fitting):
                 beta = self._solved(stage, f"stage {number}", rows, noise)
             # a mixture was weighted after its first stage; to refit it again follows noise
             state = stage.update(beta, refit=plan.learns)
-            state = self._measured(state, f"scale {number}", rows, noise)
+            state = self._measured(state, f"scale {number}", rows, 0, noise, ROOT_MEAN_SQUARE)
         if plan.calibration > 0:
             with self._part("calibration"):
                 state = self._calibrated(state, rows, 0, noise)
@@ -115,13 +114,13 @@ class LearnedFitting(Fitting):
         if self._layout is None:
             return uniform_law(self._sizes.n_inputs)
         if self.plan.learns:
-            law, size = columns.release_law(
+            law, size = inputs.release_law(
                 self._passes, self._layout, self.mechanisms, noise, self._part
             )
             self._size = self._released(size)
             return law
         with self._part("inputs"):
-            (total,) = self._passes.sum(inputs.sum_inputs, self._layout)
+            (total,) = self._passes.sum(inputs.sum_moments, self._layout)
             mechanism = self.mechanisms["inputs"]
             noisy = mechanism.release(total, noise)
             size = self._released(self._layout.read(noisy).count)
@@ -185,7 +184,9 @@ class LearnedFitting(Fitting):
         prior = reweighted_prior(features, functions[:, 1:], _released(stage, beta), state.scale)
         variances = np.concatenate([state.variances[:1], prior])
         stage = replace(stage, state=replace(state, variances=variances))
-        return self._measured(stage.update(beta, refit=False), "scale 1", rows, noise)
+        return self._measured(
+            stage.update(beta, refit=False), "scale 1", rows, 0, noise, ROOT_MEAN_SQUARE
+        )
 
     def _learn(
         self, first: LearnedFeatures, released: Released, spread: float
@@ -196,7 +197,7 @@ class LearnedFitting(Fitting):
         fit. The function that is carried over is the first fit, shrunk by the chosen prior.
         """
         self.choice = choice = choose_kernel(
-            first, released, spread, columns.column_sizes(self._domain)
+            first, released, spread, inputs.column_sizes(self._domain)
         )
         features = self._learned(
             first.law, self._sizes.n_features, choice.components, choice.metric
@@ -247,22 +248,6 @@ class LearnedFitting(Fitting):
         mechanism = self._mechanism(label, 0)
         found: Array = mechanism.release(self._solver(stage, rows, 0, mechanism), noise)
         return found
-
-    def _measured(self, state: State, label: str, rows: RecordPasses, noise: Noise) -> State:
-        """Return the state with the root mean square of its residuals, if the plan buys it."""
-        assert self.plan is not None
-        if not self.plan.scale > 0:
-            return state
-        n, guess = self._size, state.scale
-        edges = scale.edges_of(guess, scale.MOST)
-        with self._part(label):
-            (counts,) = rows.sum(scale.count_residuals, 0, state.coefficients, edges)
-            mechanism = self._mechanism(label, 0)
-            noisy = mechanism.release(counts, noise)
-        found = scale.root_mean_square(noisy, n, guess)
-        interval = scale.root_mean_square_interval(noisy, n, guess, mechanism.noise_scale)
-        errors = ErrorLaw.of_counts(noisy, edges, n, mechanism.noise_scale)
-        return State(state.coefficients, state.variances, found, interval, errors)
 
     def _learned(
         self, law: InputLaw, size: int, mixture: Any, metric: Array | None = None

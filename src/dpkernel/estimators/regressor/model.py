@@ -15,9 +15,9 @@ from dpkernel.data.sources import Source, open_source
 from dpkernel.estimators.base import FitPlan, Fitted
 from dpkernel.estimators.kernel_model import NumberModel
 from dpkernel.estimators.regressor.budget_plan import MOST_LEARNING_INPUTS, BudgetPlan
-from dpkernel.estimators.regressor.errors import ErrorLaw
 from dpkernel.estimators.regressor.fitting import FIXED_FEATURES, Fitting, Sizes
 from dpkernel.estimators.regressor.learning import LearnedFitting
+from dpkernel.estimators.regressor.scale import ErrorLaw
 from dpkernel.foundations.errors import CertificateError, ParameterError, parameter_message
 from dpkernel.foundations.types import JSON, AddRemove, Array, Budget, Neighbours
 from dpkernel.foundations.validation import Choice, Constraint, Kind, Real, Whole, is_auto

@@ -16,10 +16,13 @@ import numpy as np
 from dpkernel.data.blocks import BLOCK_ROWS
 from dpkernel.estimators.regressor import location, scale
 from dpkernel.estimators.regressor.budget_plan import OUTPUT_SHARE, BudgetPlan
-from dpkernel.estimators.regressor.columns import score_layout
-from dpkernel.estimators.regressor.inputs import input_layout
-from dpkernel.estimators.regressor.posterior import AnyStage, largest_ridge
-from dpkernel.estimators.regressor.stage import LARGEST_TARGET, STAGE_ROW_BOUND
+from dpkernel.estimators.regressor.inputs import input_layout, score_layout
+from dpkernel.estimators.regressor.stage import (
+    LARGEST_TARGET,
+    STAGE_ROW_BOUND,
+    AnyStage,
+    largest_ridge,
+)
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import Array, Budget, Neighbours
 from dpkernel.models.features.input_law import CELLS

@@ -3,18 +3,26 @@
 Each stage clips at a multiple of this scale. As the fit improves, the scale shrinks, and so does
 the noise of the next stage. At last the mean of the residuals, clipped at a multiple of the scale,
 removes the bias that clipping and shrinking leave.
+
+The histogram behind the last scale also gives quantiles of the errors. They say something about every
+table, with heavy tails or without: a standard deviation depends on the few largest errors, which noise
+hides. All of this is post-processing.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
-from scipy.special import erf
+from scipy.special import erf, ndtri
 
 from dpkernel.data.weights import weighted_counts
-from dpkernel.estimators.regressor.columns import nearest_law
-from dpkernel.foundations.types import Array
+from dpkernel.estimators.regressor.inputs import nearest_law
+from dpkernel.foundations.errors import CertificateError
+from dpkernel.foundations.types import JSON, Array, is_real
 
 STEPS = 2**20  # a residual at the clip as an integer, so that sums are exact
 BIAS = 0.3  # how far a robust fit is from the mean of a skewed target, in the same multiples
@@ -25,6 +33,27 @@ MOST = 3.0  # the last inner edge for a root mean square, as a multiple of the g
 # the 95 % quantile of the largest of the normal numbers <e, s - t> / |s - t| over all t of the grid, for
 # the worst s: 2.376 in 100,000 draws
 _LARGEST = 2.4
+_CONFIDENCE = 0.95
+_UNKNOWN = 0.1  # a deviation of a cumulative share above which nothing is said
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A scale of residuals that noisy counts tell.
+
+    Parameters
+    ----------
+    most : float
+        The last inner edge, as a multiple of the first guess of the scale.
+    find : callable
+        Returns the scale, given the counts, the number of rows and the guess.
+    interval : callable
+        Returns an interval for it, given these and the standard deviation of a count.
+    """
+
+    most: float
+    find: Callable[[Array, float, float], float]
+    interval: Callable[[Array, float, float, float], tuple[float, float]]
 
 
 def edges_of(scale: float, most: float = 4.0) -> Array:
@@ -96,6 +125,10 @@ def scale_interval(
     return float(scales[kept[0]]), float(scales[kept[-1]])
 
 
+HALF_NORMAL = Measure(4.0, fit_scale, scale_interval)
+ROOT_MEAN_SQUARE = Measure(MOST, root_mean_square, root_mean_square_interval)
+
+
 def _half_normals(guess: float) -> tuple[Array, Array]:
     """Return a grid of scales, and the shares of the cells under the half-normal of each."""
     edges = np.concatenate(([0.0], edges_of(guess), [np.inf]))
@@ -114,3 +147,94 @@ def sum_clipped(
     residuals = y[:, column] - (coefficients[0] + features @ coefficients[1:])
     steps = np.trunc(np.nan_to_num(np.clip(residuals / clip, -1.0, 1.0)) * STEPS * y[:, -1])
     return (np.array([np.sum(steps.astype(np.int64))]),)
+
+
+@dataclass(frozen=True)
+class ErrorLaw:
+    """The released shares of absolute errors below some edges, in units of y.
+
+    Parameters
+    ----------
+    edges : tuple of floats
+        The edges, in increasing order.
+    below : tuple of floats
+        The noisy share of the rows of the fit whose error is below each edge.
+    noise : tuple of floats
+        The standard deviation of the noise in each share.
+    largest : float
+        The largest error that the declared range of y allows.
+    moved : float
+        How far all predictions moved after the errors were counted. The intervals allow for it.
+    """
+
+    edges: tuple[float, ...]
+    below: tuple[float, ...]
+    noise: tuple[float, ...]
+    largest: float
+    moved: float = 0.0
+
+    @classmethod
+    def of_counts(cls, counts: Array, edges: Array, n_rows: float, noise_scale: float) -> Self:
+        """Return the law of noisy counts between the edges, whose sum is known to be ``n_rows``."""
+        cells = len(counts)
+        balanced = counts + (n_rows - counts.sum()) / cells
+        places = np.arange(1, cells)
+        noise = noise_scale / n_rows * np.sqrt(places * (cells - places) / cells)
+        below = np.cumsum(balanced)[:-1] / n_rows
+        largest = max(2.0, 1.001 * float(edges[-1]))  # in units of half the range of y
+        return cls(tuple(edges.tolist()), tuple(below.tolist()), tuple(noise.tolist()), largest)
+
+    @property
+    def informative(self) -> bool:
+        """Whether the noise leaves anything to say."""
+        return max(self.noise) <= _UNKNOWN
+
+    def quantile(self, level: float) -> tuple[float, float, float]:
+        """Return the error that this share of the rows does not exceed, and a 95 % interval for it.
+
+        The interval accounts for the noise. Its lower end is the last edge up to which every share is
+        surely too small, and its upper end the first edge from which on every share is surely large
+        enough. The end can be wrong only if the noise at the one edge next to the quantile exceeds
+        1.96 deviations, so each end is right in 97.5 % of all releases.
+        """
+        below, noise = np.array(self.below), np.array(self.noise)
+        reach = float(ndtri((1 + _CONFIDENCE) / 2)) * noise
+        small = np.logical_and.accumulate(below + reach < level)
+        enough = np.logical_and.accumulate((below - reach >= level)[::-1])[::-1]
+        low = self.edges[int(small.sum()) - 1] if small[0] else 0.0
+        high = self.edges[len(below) - int(enough.sum())] if enough[-1] else self.largest
+        rising = np.clip(np.maximum.accumulate(below), 0.0, 1.0)
+        shares = np.concatenate([[0.0], rising, [1.0]])
+        ends = np.array([0.0, *self.edges, self.largest])
+        place = int(np.searchsorted(shares, level))
+        left, right = shares[place - 1], shares[place]
+        inside = (level - left) / (right - left) if right > left else 1.0
+        value = ends[place - 1] + inside * (ends[place] - ends[place - 1])
+        low, high = max(low - self.moved, 0.0), min(high + self.moved, self.largest)
+        return float(min(max(value, low), high)), low, high
+
+    def scaled(self, unit: float) -> ErrorLaw:
+        """Return the law in other units."""
+        edges = tuple(edge * unit for edge in self.edges)
+        return ErrorLaw(edges, self.below, self.noise, self.largest * unit, self.moved * unit)
+
+    def to_dict(self) -> JSON:
+        """Return the law as JSON values."""
+        lists = {name: list(getattr(self, name)) for name in ("edges", "below", "noise")}
+        return {**lists, "largest": self.largest, "moved": self.moved}
+
+    @classmethod
+    def from_dict(cls, data: JSON) -> Self:
+        """Return the law that ``to_dict`` wrote."""
+        try:
+            edges, below, noise = (tuple(data[name]) for name in ("edges", "below", "noise"))
+            found = cls(edges, below, noise, data["largest"], data.get("moved", 0.0))
+            sizes = {len(found.edges), len(found.below), len(found.noise)}
+            numbers = [*found.edges, *found.below, *found.noise, found.largest, found.moved]
+            fine = all(is_real(v) and math.isfinite(v) for v in numbers)
+            fine = fine and len(sizes) == 1 and 0 not in sizes and found.moved >= 0
+            if fine and np.all(np.diff([0.0, *found.edges, found.largest]) > 0):
+                return found
+        except (KeyError, TypeError):
+            pass
+        raise CertificateError("The errors in the statistics of this certificate can't be read.")

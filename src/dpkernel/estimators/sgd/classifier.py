@@ -13,14 +13,13 @@ from dpkernel.data.labels import classes_of
 from dpkernel.data.sources import Source, open_source
 from dpkernel.estimators.classifier import OneAgainstRest
 from dpkernel.estimators.kernel_model import LabelModel
+from dpkernel.estimators.records import CLASS_SIGNAL
 from dpkernel.estimators.sgd.base import SGDModel, SGDProblem
 from dpkernel.foundations.types import AddRemove, Array, Neighbours
 from dpkernel.foundations.validation import Kind
 from dpkernel.models.losses import Logistic, Loss, SmoothedHinge
 from dpkernel.privacy.ledger import Ledger
 from dpkernel.privacy.noise import NoiseSource
-
-_SIGNAL = 4.0  # the mean square that we assume for coefficients of a good decision function
 
 
 def _has_probabilities(model: Any) -> bool:
@@ -178,7 +177,7 @@ class PrivateSGDClassifier(LabelModel, SGDModel):
         loss = self._loss_named(labels=True)
         places = (1,) if len(levels.values) == 2 else range(len(levels.values))
         tasks = tuple(OneAgainstRest(place) for place in places)
-        return SGDProblem(levels, loss, tasks, _SIGNAL, single=len(tasks) == 1)
+        return SGDProblem(levels, loss, tasks, CLASS_SIGNAL, single=len(tasks) == 1)
 
     def _default(self, cls: type[Loss]) -> Loss:
         return SmoothedHinge(1.0) if cls is SmoothedHinge else cls()

@@ -8,7 +8,7 @@ from dpkernel.data.declared import interval_of
 from dpkernel.data.people import RECORDS
 from dpkernel.data.sources import Source, open_source
 from dpkernel.estimators.kernel_model import NumberModel
-from dpkernel.estimators.records import unit_targets
+from dpkernel.estimators.records import NUMBER_SIGNAL, unit_targets
 from dpkernel.estimators.sgd.base import SGDModel, SGDProblem
 from dpkernel.foundations.types import AddRemove, Neighbours
 from dpkernel.foundations.validation import Kind
@@ -16,7 +16,6 @@ from dpkernel.models.losses import Huber, Loss
 from dpkernel.privacy.ledger import Ledger
 from dpkernel.privacy.noise import NoiseSource
 
-_SIGNAL = 0.5  # the mean square that we assume for good coefficients, with y in [-1, 1]
 _THRESHOLD = 0.2  # of the Huber loss, with y in [-1, 1]
 
 
@@ -199,7 +198,7 @@ class PrivateSGDRegressor(NumberModel, SGDModel):
     def _problem(self, target_shape: tuple[int, ...] = ()) -> SGDProblem:
         target = interval_of(self.y_bounds, self.bounds, type(self).__name__)
         views, loss = unit_targets(target, target_shape), self._loss_named(labels=False)
-        return SGDProblem(target, loss, views, _SIGNAL, single=not target_shape)
+        return SGDProblem(target, loss, views, NUMBER_SIGNAL, single=not target_shape)
 
     def _default(self, cls: type[Loss]) -> Loss:
         return Huber(_THRESHOLD) if cls is Huber else cls()

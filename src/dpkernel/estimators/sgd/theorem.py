@@ -13,9 +13,9 @@ from dpkernel.foundations.validation import is_auto
 from dpkernel.models.features import FeatureMap, FourierFeatures
 from dpkernel.models.kernels import ShiftInvariant, resolve_kernel
 from dpkernel.models.losses import Loss, Squared
+from dpkernel.solvers.erm_schedules import MOST_FEATURES
 from dpkernel.solvers.sgd_presets import PRESETS, Preset, preset
 
-MOST_FEATURES = 10_000  # that an estimator takes
 _RECORDS = (
     "rows are centred, scaled to a mean square of 1 under the uniform law on the declared box and"
     " joined with a constant, so that the model has an intercept; rows that are longer than 1 get a"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpkernel.estimators.cell_counts import LABEL
-from dpkernel.estimators.regressor.errors import ErrorLaw
+from dpkernel.estimators.regressor.scale import ErrorLaw
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import is_real
 from dpkernel.outputs.report.charts import row_chart

@@ -35,8 +35,7 @@ from dpkernel.outputs.report.words import (
     parameters,
 )
 from dpkernel.privacy.certificate import ON_THE_CALLERS_WORD, Certificate, Release
-from dpkernel.privacy.certificate_text import best_guess
-from dpkernel.privacy.words import QUANTITIES, RELATIVE
+from dpkernel.privacy.certificate_text import QUANTITIES, RELATIVE, best_guess
 from dpkernel.version import __version__
 
 _LONGEST = 300  # characters of a public value; the full value is in the certificate

@@ -164,8 +164,9 @@ class NoisyFunction:
         The result of ``mechanism.key``. The noise of an answer follows from the key and from all
         points asked so far, so a function that is opened again continues where it stopped.
     n_targets : int, optional
-        The function has so many values at a point, and each has a process of its own. They are one
-        function of a point and a target, whose kernel is k for equal targets and 0 for others.
+        The number of values of the function at a point. Each value has a process of its own. All of
+        them are one function of a point and a target, whose kernel is k for equal targets and 0 for
+        others.
 
     Notes
     -----

@@ -158,7 +158,7 @@ class StoppingLaw:
                 "a float in the range [1, 1e4]" if poisson else "a float in the range (1, 1e4]"
             )
             advice = (
-                "Below 1 run on average the bound of the theorem is no bound." if poisson else ""
+                "With less than 1 run on average the theorem proves nothing." if poisson else ""
             )
             raise ParameterError(
                 parameter_message("StoppingLaw", "mean", allowed, self.mean, advice)

@@ -15,6 +15,7 @@ Parameters = Mapping[str, float]
 Formula = Callable[[Neighbours, Parameters], float]
 LawRule = Callable[[Neighbours, Parameters], tuple[list[float], list[float], float]]
 
+UP = 1 + 1e-12  # covers the rounding of a few dozen operations
 _FORMULAS: dict[str, Formula] = {}
 _NORMS: dict[str, tuple[str, ...]] = {}
 _LAWS: dict[str, LawRule] = {}

@@ -28,9 +28,8 @@ from functools import lru_cache
 import numpy as np
 
 from dpkernel.foundations.types import Neighbours
-from dpkernel.privacy.sensitivity.base import Parameters, Sensitivity, formula, round_up
+from dpkernel.privacy.sensitivity.base import UP, Parameters, Sensitivity, formula, round_up
 
-_UP = 1 + 1e-12  # covers the rounding of a few dozen operations
 _CELLS = 20_000
 _SEPARATE = 0.32476  # slightly above 3 sqrt(3) / 16, the maximum of a sqrt(a (1 - a))
 
@@ -168,7 +167,7 @@ def psi(rho: float) -> float:
     a = np.linspace(0.0, 1.0, _CELLS + 1)  # contains 1/2
     root = np.sqrt(a * (1 - a))
     cells = a[1:] * (1 + rho * np.maximum(root[1:], root[:-1]))
-    return min(float(cells.max()), 1 + _SEPARATE * rho) * _UP
+    return min(float(cells.max()), 1 + _SEPARATE * rho) * UP
 
 
 def _records(neighbours: Neighbours) -> int:
@@ -201,7 +200,7 @@ def _bounded(neighbours: Neighbours, p: Parameters) -> float:
         return math.nan
     bound, strength, problems, tolerance = given
     once = math.sqrt(_records(neighbours) * bound / strength) + 2 * tolerance / strength
-    return once * math.sqrt(problems) * _UP
+    return once * math.sqrt(problems) * UP
 
 
 @formula("erm-ridge")
@@ -210,11 +209,11 @@ def _ridge(neighbours: Neighbours, p: Parameters) -> float:
     if given is None:
         return math.nan
     row, target, n_rows, strength, problems, tolerance = given
-    rho = row * math.sqrt(n_rows / strength) * _UP
+    rho = row * math.sqrt(n_rows / strength) * UP
     factor = psi(rho)
     if neighbours is Neighbours.REPLACE_ONE:
         factor = min(2 + rho / 2, 2 * factor)
-    return (row * target * factor + 2 * tolerance) / strength * math.sqrt(problems) * _UP
+    return (row * target * factor + 2 * tolerance) / strength * math.sqrt(problems) * UP
 
 
 @formula("erm-prediction", "l1", "l2")

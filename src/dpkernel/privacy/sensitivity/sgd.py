@@ -34,6 +34,7 @@ from scipy.stats import binom
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import Array, Neighbours
 from dpkernel.privacy.sensitivity.base import (
+    UP,
     Parameters,
     RandomSensitivity,
     Sensitivity,
@@ -41,7 +42,6 @@ from dpkernel.privacy.sensitivity.base import (
     law,
 )
 
-_UP = 1 + 1e-12  # covers the rounding of a few dozen operations
 _CUT = 1e-18  # cut-off tail probability of a distribution, which is added to delta
 _MOST_STEPS = 10**12
 _MANY = 2048  # for more hits the distribution is made coarser
@@ -109,7 +109,7 @@ class Path:
     def last_step(self) -> float:
         """The length of the last step."""
         if self.decreasing:
-            return min(self.step, 1 / (self.ridge * self.steps)) * _UP
+            return min(self.step, 1 / (self.ridge * self.steps)) * UP
         return self.step
 
     def sensitivity(self, neighbours: Neighbours) -> Sensitivity | RandomSensitivity:
@@ -195,16 +195,16 @@ def _epochs(neighbours: Neighbours, p: Parameters) -> float:
     hits = path.hits
     if path.ridge and not path.decreasing:
         if path.steps % path.per_epoch:  # after an incomplete epoch no shrinking is certain
-            return a * hits * _UP
+            return a * hits * UP
         shrink = path.per_epoch * math.log1p(-min(path.step * path.ridge, 1 - 1e-16))
         if not shrink:
-            return a * hits * _UP
+            return a * hits * UP
         return a * math.expm1(hits * shrink) / math.expm1(shrink) * (1 + 1e-9)
     if path.averaged and not path.expansion:
         later = path.per_epoch * hits * (hits - 1) / 2 / path.steps
-        return a * (hits - later) * _UP
+        return a * (hits - later) * UP
     counts = np.arange(1, min(hits, path.steps) + 1, dtype=np.float64) if path.expansion else hits
-    return float(np.max(_after(path, a, np.asarray(counts)))) * _UP
+    return float(np.max(_after(path, a, np.asarray(counts)))) * UP
 
 
 @law("sgd-sampled")
@@ -221,12 +221,12 @@ def _sampled(neighbours: Neighbours, p: Parameters) -> tuple[list[float], list[f
         raise ParameterError(
             "A record would be used too often for a law of its hits: take fewer steps."
         )
-    # with so many hits, an average counts as the last iterate, which moves slightly further
+    # with this many hits, an average counts as the last iterate, which moves slightly further
     hits = np.arange(most + 1)
     weights = binom.pmf(hits, path.steps, rate)
     if not path.expansion and most > _MANY:
         return _scaled(weights, a)
-    values = _after(path, a, hits.astype(np.float64)) * _UP
+    values = _after(path, a, hits.astype(np.float64)) * UP
     return _complete(values, weights)
 
 
@@ -286,7 +286,7 @@ def _scaled(cells: Array, unit: float) -> tuple[list[float], list[float], float]
     kept = places[np.unique(np.linspace(0, len(places) - 1, _CELLS).astype(int))]
     starts = np.concatenate(([0], kept[:-1] + 1))
     weights = np.add.reduceat(cells, starts)[: len(kept)]
-    return _complete(unit * kept * _UP, weights)
+    return _complete(unit * kept * UP, weights)
 
 
 def _complete(values: Array, weights: Array) -> tuple[list[float], list[float], float]:
