@@ -9,6 +9,8 @@
   test targets, averaged over the three;
 - ``parts``: the regression again, with one part after the other switched on;
 - ``siblings``: the regression again, with our other regressors;
+- ``small``: the regression with 1000 training rows, and with a range of y that is declared 20 times
+  too wide upwards;
 - ``limit``: epsilon = 10,000 against kernel ridge regression without privacy, whose kernel (Gaussian
   or Laplace), length scale and ridge are chosen by cross-validation, on up to 3,000 training rows.
 
@@ -26,7 +28,7 @@ import math
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -74,6 +76,13 @@ def fit_real(kind: Any, data: Data, epsilon: float, train: np.ndarray, **options
     """Fit a regressor with the declared bounds."""
     model = kind(epsilon, 1e-6, bounds=data.bounds, y_bounds=data.y_bounds, **options)
     return model.fit(data.X[train], data.y[train])
+
+
+def fit_wide(data: Data, epsilon: float, train: np.ndarray) -> Any:
+    """Fit the default regressor, with an upper bound of y that is far too large."""
+    low, high = data.y_bounds
+    wide = replace(data, y_bounds=(low, low + 20 * (high - low)))
+    return fit_real(PrivateKernelRegressor, wide, epsilon, train)
 
 
 def fit_classes(data: Data, epsilon: float, train: np.ndarray, **options: Any) -> Any:
@@ -169,6 +178,17 @@ STUDIES = {
             "PrivateKernelRidge": partial(fit_real, PrivateKernelRidge),
         },
         squared,
+    ),
+    "small": Study(
+        "learned_small",
+        {
+            "default": REGRESSOR,
+            "fixed kernel": partial(REGRESSOR, kernel="gaussian"),
+            "default, range of y too wide": fit_wide,
+        },
+        squared,
+        epsilons=(0.1, 0.3, 1.0),
+        most=1000,
     ),
     "limit": Study(
         "learned_limit",

@@ -27,7 +27,7 @@ from scipy import sparse
 from dpkernel import SeededNoise
 from dpkernel.data.domain import clip_rows
 from dpkernel.data.labels import LabelShares
-from dpkernel.estimators.regressor import BudgetPlan, kernel_choice
+from dpkernel.estimators.regressor import BudgetPlan, kernel_choice, learning
 from dpkernel.estimators.rkhs import FunctionProblem, FunctionTable
 from dpkernel.foundations.types import Neighbours
 from dpkernel.models.features import learned, whitened
@@ -257,6 +257,9 @@ def make_quick(monkeypatch: Any) -> None:
     for module in _modules():
         for name in quick.keys() & vars(module).keys():
             monkeypatch.setattr(module, name, quick[name])
+    monkeypatch.setattr(
+        learning, "box_mixture", functools.lru_cache(learning.box_mixture.__wrapped__)
+    )
     monkeypatch.setattr(kernel_choice, "_GRADIENTS", 128)
     monkeypatch.setattr(whitened, "_SAMPLE", 256)
     monkeypatch.setattr(learned, "sizes_of", lambda n: (max(64, 2 * n), max(256, 8 * n)))

@@ -325,7 +325,7 @@ class TestFourier:
     def test_equals_the_naive_formula(self, n, dtype, rng):
         phi = FourierFeatures(1000, length_scale=1.5).build(4)
         X = rng.uniform(-1, 1, (n, 4)).astype(dtype)
-        phase = X.astype(np.float64) @ phi._tables[np.dtype(np.float64)][0]
+        phase = X.astype(np.float64) @ phi.tables_[np.dtype(np.float64)][0]
         wanted = np.concatenate((np.cos(phase), np.sin(phase)), axis=1) / math.sqrt(500)
         atol = 1e-15 if dtype == np.float64 else 2e-7
         np.testing.assert_allclose(phi.transform_block(X), wanted, atol=atol)
@@ -333,7 +333,7 @@ class TestFourier:
     def test_half_angles_at_awkward_phases(self):
         """The tangent of pi/2 is huge, not infinite; and phases may be huge."""
         phi = FourierFeatures(2, orthogonal=False).build(1)
-        phi._tables = {k: (np.ones((1, 1), k), np.ones((), k)) for k in phi._tables}
+        phi.tables_ = {k: (np.ones((1, 1), k), np.ones((), k)) for k in phi.tables_}
         multiples = np.pi * np.arange(-40, 41) / 4
         X = np.concatenate([multiples, [1e-308, 5e-324, 1e8, 1e22, -1e29]])[:, None]
         wanted = np.hstack([np.cos(X), np.sin(X)])

@@ -170,6 +170,39 @@ def test_lemma_13_is_the_law_of_planes_that_a_sketch_spans(rng):
     assert mean == pytest.approx(float(np.mean(found[:, 2] ** 2)), abs=0.03)
 
 
+def test_lemma_16_needs_that_the_point_lies_in_the_space(rng):
+    for _ in range(30):
+        h, m = 4, int(rng.integers(1, 4))
+        part = np.linalg.qr(rng.normal(size=(h, m)))[0]
+        P, root = part @ part.T, rng.normal(size=(h, h))
+        hessian, minimiser = root @ root.T + np.eye(h), rng.normal(size=h)
+        b = rng.normal(size=h)
+        b -= P @ b
+        steps = np.linalg.solve(part.T @ hessian @ part, part.T @ hessian @ (minimiser - b))
+        best = b + part @ steps  # by the normal equations
+        found = ma.lemma_16(P, b, best, hessian, minimiser)
+        assert found == ma.AffineOptimum(printed=True, corrected=True, inducible=True)
+        mirrored = 2 * minimiser - best  # it has the same risk
+        found = ma.lemma_16(P, b, mirrored, hessian, minimiser)
+        assert found == ma.AffineOptimum(printed=True, corrected=False, inducible=False)
+        beside = best + part[:, 0]
+        assert not any(vars(ma.lemma_16(P, b, beside, hessian, minimiser)).values())
+    with pytest.raises(ParameterError, match="'w' parameter of lemma_16 must be an array"):
+        ma.lemma_16(P, b, np.zeros(3), hessian, minimiser)
+
+
+def test_lemma_19_drops_a_constant():
+    first, second = ma.lemma_19(np.ones(200), 134, 0.03, sketches=20)
+    assert first >= 0.9 and second == 0.0  # equal eigenvalues
+    # the norm is about (1 + sqrt((h - k)/m)) times the root, so the dropped constant is above 2
+    assert ma.lemma_19(np.r_[np.ones(6), np.full(194, 1e-9)], 134, 0.03, sketches=5)[1] == 0.0
+    assert ma.lemma_19(np.ones(300), 300, 0.5, sketches=3)[0] == 0.0  # C is not small
+    with pytest.raises(ParameterError, match="'eigenvalues' parameter of lemma_19"):
+        ma.lemma_19([1.0, 2.0], 2, 0.5)
+    with pytest.raises(ParameterError, match="'n_sketch' parameter of lemma_19"):
+        ma.lemma_19(np.ones(30), 19, 0.1)
+
+
 def test_lemmas_25_and_26_hold_and_26_can_be_sharper(rng):
     for _ in range(20):
         n, h, m = 50, 5, int(rng.integers(1, 5))
@@ -334,3 +367,39 @@ def test_lemma_50_forgets_the_noise_of_algorithm_2(rng):
     assert (
         np.mean(lengths > lee.lemma_50(M, 1.0, 1e-6, loss, confidence=t, reading="printed")) > 0.999
     )
+
+
+def test_theorem_38_has_the_terms_of_lemma_13():
+    """Up to constants they agree; as printed, the third term lacks a power of lambda."""
+    given = {"r": 0.75, "height": 2.0}
+    for n, M, lam in ((10_000, 50, 0.01), (10**6, 500, 1e-3)):
+        N = lam**-0.5
+        found = lee.theorem_38(n, M, lam, N, **given)
+        assert 0.2 < found / lee.lemma_13(n, M, lam, N, **given) < 5
+        printed = lee.theorem_38(n, M, lam, N, reading="printed", **given)
+        lost = 2 * math.sqrt(N * math.log(40) / M)
+        assert printed - found == pytest.approx(lost * (1 - math.sqrt(lam)))
+    # with the schedule of Theorem 11 only the corrected square falls as the rate does
+    rates = {"printed": [], "corrected": []}
+    for n in (10**6, 10**9):
+        rate = lee.theorem_11(n, 1.0, r=0.75, gamma=0.5)
+        for reading, kept in rates.items():
+            bound = lee.theorem_38(
+                n, round(rate.n_features), rate.lam, rate.lam**-0.5, r=0.75, reading=reading
+            )
+            kept.append(bound**2 / rate.statistics)
+    assert rates["corrected"][1] < 1.5 * rates["corrected"][0]
+    assert rates["printed"][1] > 10 * rates["printed"][0]
+
+
+def test_lemma_14_truncates_no_target_where_the_print_cuts_the_best_function_itself(rng):
+    """A constant kernel 4 on one input: L g = 4 E[g], so f = 4 with R = 1 and r = 1."""
+    n, t = 200, 0.05
+    given = {"r": 1.0, "kappa": 2.0, "confidence": t}
+    small = {"tail": 1e-3, "sigma": 1e-3}
+    printed = lee.lemma_14_truncation(n, reading="printed", **small, **given)
+    assert printed < 4 < lee.lemma_14_truncation(n, **small, **given)
+    # Laplace noise of scale b meets Assumption 2 with B = b and sigma = sqrt(2) b
+    bound = lee.lemma_14_truncation(n, tail=0.3, sigma=0.3 * math.sqrt(2), **given)
+    largest = np.abs(4 + rng.laplace(scale=0.3, size=(2000, n))).max(axis=1)
+    assert np.mean(largest > bound) <= t

@@ -14,9 +14,11 @@ from typer.testing import CliRunner
 from dpkernel import Budget
 from dpkernel.cli import app
 from dpkernel.foundations.errors import DataError, ParameterError
+from dpkernel.proof.papers.wang_lei_ying_zhang_2022 import table_1
 from dpkernel.proof.reproduce import (
     CLAIMS,
     FIGURES,
+    claimed,
     lee_park_ahn,
     needs_songs,
     repetitions,
@@ -231,6 +233,7 @@ def test_figures_of_lee_park_and_ahn_are_drawn(item, tmp_path, monkeypatch):
     picture, table = reproduce("lee-park-ahn", item, out=tmp_path, quick=True, progress=False)
     assert picture.stat().st_size > 10_000
     assert f"lee-park-ahn {item} --quick" in table.read_text().splitlines()[0]
+    assert "This run has 10 repetitions and may differ." in claimed(table)[1]
     rows = read_csv(table)
     if item == "fig3":
         assert {row["panel"] for row in rows} == {"a", "b"}
@@ -478,6 +481,7 @@ def test_all_goes_on_without_the_songs(tmp_path, monkeypatch):
 
     monkeypatch.setattr(command, "reproduce", stand_in_for)
     monkeypatch.setattr(command, "shown", lambda path: "a stand-in of it")
+    monkeypatch.setattr(command, "claimed", lambda path: [])
     result = call("all", "--quick", "--out", str(tmp_path))
     assert result.exit_code == 0
     assert result.output.count("The Million Song figures are left out: No songs.") == 1
@@ -496,6 +500,23 @@ def test_every_item_says_what_the_paper_claims_what_came_out_and_why():
     assert set(CLAIMS) == set(FIGURES)
     for claim in CLAIMS.values():
         assert all(len(line.split()) >= 8 and line.endswith(".") for line in claim.lines())
+
+
+def test_a_full_run_does_not_excuse_itself_and_a_single_one_counts_right(tmp_path, monkeypatch):
+    monkeypatch.setattr(lee_park_ahn, "synthetic_cells", lambda d, request: stand_in())
+    for number, said in ((100, False), (1, True)):
+        _, table = reproduce("lee-park-ahn", "fig2", out=tmp_path, repetitions=number)
+        assert ("This run has one repetition and may differ." in claimed(table)[1]) is said
+        assert ("may differ" in claimed(table)[1]) is said
+
+
+def test_what_is_said_about_table_1_is_what_it_has():
+    small, large = (table_1(n, 10, 1.0, n**-2.0, 0.5) for n in (10**4, 10**6))
+    common = [k for k, row in enumerate(large) if row.utility == large[1].utility]
+    growth = [large[k].gradients / small[k].gradients for k in common]
+    linear = [large[k].reference for k, times in zip(common, growth, strict=True) if times < 101]
+    assert len(large) == 9 and len(common) == 6
+    assert [name.split()[0] for name in linear] == ["Feldman", "Wang"]
 
 
 @pytest.mark.parametrize("item", ["table1"])

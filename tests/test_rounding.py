@@ -77,11 +77,11 @@ def ball(rows, bound):
 def reference(phi, X):
     """Return phi* of every row, in long floats, from the tables that the map holds."""
     if isinstance(phi, FourierFeatures):
-        frequencies, amplitudes = phi._tables[np.dtype(np.float64)]
+        frequencies, amplitudes = phi.tables_[np.dtype(np.float64)]
         phases = X.astype(LONG) @ frequencies.astype(LONG)
         out = np.hstack([np.cos(phases), np.sin(phases)]) * amplitudes.astype(LONG)
     elif isinstance(phi, RandomProjection):
-        base = reference(phi._base, X)
+        base = reference(phi.inner_, X)
         out = base @ projection_matrix(phi).astype(LONG)
     elif isinstance(phi, PublicEigenfeatures):
         out = eigen_products(phi, X)
@@ -97,8 +97,8 @@ def reference(phi, X):
 def projection_matrix(phi):
     if phi.structure == "gaussian":
         return phi._matrices[np.dtype(np.float64)]
-    out = np.empty((phi._base.n_outputs, phi.n_outputs))
-    phi._project_fast(np.eye(phi._base.n_outputs), out)
+    out = np.empty((phi.inner_.n_outputs, phi.n_outputs))
+    phi._project_fast(np.eye(phi.inner_.n_outputs), out)
     return np.sign(out) / math.sqrt(phi.n_outputs)
 
 

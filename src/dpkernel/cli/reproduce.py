@@ -30,7 +30,7 @@ def reproduce(
     ] = 2,
 ) -> None:
     """Reproduce a figure or table of a paper, as a picture and a CSV file."""
-    from dpkernel.proof.reproduce import CLAIMS
+    from dpkernel.proof.reproduce import claimed
     from dpkernel.proof.reproduce import reproduce as compute
     from dpkernel.proof.reproduce.errata import shown
 
@@ -47,7 +47,7 @@ def reproduce(
     )
     if paper == "errata":
         output.show(shown(written[1]))
-    said = CLAIMS[paper, "table" if paper == "errata" else item].lines()
+    said = claimed(written[-1])
     for line in said:
         output.say(line)
     for path in written:

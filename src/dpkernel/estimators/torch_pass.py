@@ -154,14 +154,14 @@ class _FloatSum:
 
 def _one_amplitude(features: FourierFeatures) -> bool:
     """Whether all amplitudes are equal, as for all kernels but the additive one."""
-    return bool(np.ptp(features._tables[np.dtype("f4")][1]) == 0)
+    return bool(np.ptp(features.tables_[np.dtype("f4")][1]) == 0)
 
 
 def feature_twin(features: FeatureMap, dtype: str, device: Any) -> Callable[[Any], tuple[Any, Any]]:
     """Return a function from inputs to (rows, scale): the features are rows * scale."""
     if isinstance(features, NormalisedFeatures):
-        inner = feature_twin(features._base, dtype, device)
-        centre = torch.as_tensor(features._centre, dtype=getattr(torch, dtype), device=device)
+        inner = feature_twin(features.inner_, dtype, device)
+        centre = torch.as_tensor(features.shift_, dtype=getattr(torch, dtype), device=device)
         constant, factor = float(features.constant), float(features.scale)
         margin = 2.0**-20 if dtype == "float32" else 2.0**-36
 
@@ -174,13 +174,13 @@ def feature_twin(features: FeatureMap, dtype: str, device: Any) -> Callable[[Any
 
         return normalised
     if isinstance(features, FourierFeatures):
-        tables = features._tables[np.dtype(dtype)]
+        tables = features.tables_[np.dtype(dtype)]
         frequencies, amplitudes = (torch.as_tensor(table, device=device) for table in tables)
-        limit = features._most_input
+        limit = features.most_input_
         scale = float(amplitudes.ravel()[0]) if _one_amplitude(features) else amplitudes
         return lambda X: (_waves(X.clamp(-limit, limit), frequencies), scale)
     if isinstance(features, LinearFeatures):
-        return lambda X: (X.clamp(-1.0, 1.0), features._factor)
+        return lambda X: (X.clamp(-1.0, 1.0), features.factor_)
     return lambda X: (_by_numpy(features, X), 1.0)
 
 
@@ -255,10 +255,10 @@ class _DigitSum:
         layout = self.layout = recipe.layout
         features = recipe.features
         assert isinstance(features, FourierFeatures)
-        frequencies, amplitudes = features._tables[np.dtype(recipe.dtype)]
+        frequencies, amplitudes = features.tables_[np.dtype(recipe.dtype)]
         table, scale = torch.as_tensor(frequencies, device=device), float(amplitudes.ravel()[0])
-        inside = recipe.domain.columns is not None and features._most_input >= 1
-        self._table, self._limit = table.T, None if inside else features._most_input
+        inside = recipe.domain.columns is not None and features.most_input_ >= 1
+        self._table, self._limit = table.T, None if inside else features.most_input_
         half = layout.n_features // 2
         self._planes = 2 if layout.row / math.sqrt(half) < 32_639 else 3
         # smaller by 2^-20, so that no pair is dropped because its square was rounded

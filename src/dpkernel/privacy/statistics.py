@@ -163,26 +163,19 @@ class GramLayout:
         return out
 
     @property
-    def sensitivity(self) -> sensitivity.Sensitivity:
+    def sensitivity(self) -> Sensitivity:
         """The Frobenius sensitivity of the integer sum."""
-        return sensitivity.augmented_gram(
-            self.neighbours,
-            row=self.row,
-            target=self.target,
-            targets=self.n_targets,
-            constant=self.constant,
-        )
+        return sensitivity.augmented_gram(self.neighbours, **self._bounds)
 
     @property
     def record_norm(self) -> Sensitivity:
         """The largest norm of an integer record."""
-        return sensitivity.record_norm(
-            self.neighbours,
-            row=self.row,
-            target=self.target,
-            targets=self.n_targets,
-            constant=self.constant,
-        )
+        return sensitivity.record_norm(self.neighbours, **self._bounds)
+
+    @property
+    def _bounds(self) -> dict[str, int]:
+        row, constant = self.row, self.constant
+        return {"row": row, "target": self.target, "targets": self.n_targets, "constant": constant}
 
     @property
     def block_rows(self) -> int:

@@ -8,10 +8,10 @@ from dataclasses import dataclass, fields, replace
 from dpkernel.foundations.errors import ParameterError, parameter_message
 from dpkernel.foundations.types import JSON, is_real
 
-_LEAST_SINGLE = 20.0  # the n mu from which one fit that knows no table beats a mean
+_LEAST_SINGLE = 25.0  # the n mu from which one fit that knows no table beats a mean
 _LEAST_SINGLE_EACH = 2.5  # the n mu per input that this needs in addition
 _MOST_SINGLE = 150.0  # the n mu from which it pays to find where inputs and targets lie
-_LEAST_LOCATION = 40.0  # the n mu from which a histogram of y can show a range that is far too wide
+_MUCH_NOISE = 40.0  # the n mu below which a histogram of y takes a quarter of the budget
 _LEAST_INPUTS = 500.0  # the n mu from which second moments of the inputs are worth their cost
 _LEAST_MIXTURE = 60.0  # the n mu from which a mixture of kernels can be fitted
 _LEAST_MIXTURE_EACH = 8.0  # the n mu per input that this needs in addition
@@ -166,14 +166,14 @@ class BudgetPlan:
     def _single(cls, signal: float, n_inputs: int) -> BudgetPlan | None:
         if signal < max(_LEAST_SINGLE, _LEAST_SINGLE_EACH * n_inputs):
             return None
-        several = signal >= _LEAST_LOCATION
+        noisy = signal < _MUCH_NOISE
         return cls(
-            location=0.0 if not several else 0.1 if signal < 100 else 0.05,
+            location=0.25 if noisy else 0.1 if signal < 100 else 0.05,
             inputs=0.0,
             stages=(1.0,),
             scale=0.0,
             calibration=0.0,
-            determinant=0.2 if several else 0.1,
+            determinant=0.1 if noisy else 0.2,
             clip=0.5,
             mixture=True,
         ).filled()

@@ -14,7 +14,9 @@ The number of releases and the noise of each are fixed in advance, from public n
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -133,11 +135,13 @@ class LearnedFitting(Fitting):
         assert self.plan is not None
         most = FIRST_FEATURES if self.plan.learns else self._sizes.n_features
         size = min(most, self._sizes.n_features)
-        features = self._learned(law, size, equal_mixture(law, self._seed))
-        functions = features.of_standardised(features.sample[:SAMPLE])
         # a first fit that chooses the kernel has to see rough functions, too
         power = 1.0 if self.plan.learns else _SMOOTHER
-        prior = with_bumps(mixture_prior(features, functions, power), features, functions)
+        if self._layout is None:
+            features, functions, prior = box_mixture(len(law.low), size, self._seed, power)
+            features = deepcopy(features)  # the model keeps it, and others use the same
+        else:
+            features, functions, prior = law_mixture(law, size, self._seed, power)
         prior = PRIOR_SIGNAL * spread**2 * prior
         variances = np.concatenate([[spread**2 / 3], prior])
         coefficients = np.zeros(len(variances))
@@ -199,9 +203,8 @@ class LearnedFitting(Fitting):
         self.choice = choice = choose_kernel(
             first, released, spread, inputs.column_sizes(self._domain)
         )
-        features = self._learned(
-            first.law, self._sizes.n_features, choice.components, choice.metric
-        )
+        size, kernels = self._sizes.n_features, choice.components
+        features = of_law(first.law, size, kernels, self._seed, choice.metric)
         sample = features.sample[: max(_CARRIED_SAMPLE, 2 * features.n_outputs)]
         size = len(sample)
         new, old = (
@@ -249,11 +252,6 @@ class LearnedFitting(Fitting):
         found: Array = mechanism.release(self._solver(stage, rows, 0, mechanism), noise)
         return found
 
-    def _learned(
-        self, law: InputLaw, size: int, mixture: Any, metric: Array | None = None
-    ) -> LearnedFeatures:
-        return of_law(law, size, mixture, self._seed, metric)
-
     def _rows(self, features: LearnedFeatures, rotation: Array | None) -> RecordPasses:
         return self._passes.featured(features, self._dtype, 16, rotation)
 
@@ -273,6 +271,24 @@ def of_law(
         random_state=seed,
     ).build(len(law.low))
     return found
+
+
+def law_mixture(
+    law: InputLaw, size: int, seed: int, power: float
+) -> tuple[LearnedFeatures, Array, Array]:
+    """Return features of the kernels of a first fit, their values on a sample, and their prior."""
+    features = of_law(law, size, equal_mixture(law, seed), seed)
+    functions = features.of_standardised(features.sample[:SAMPLE])
+    prior = mixture_prior(features, functions, power)
+    return features, functions, with_bumps(prior, features, functions)
+
+
+@lru_cache(maxsize=4)
+def box_mixture(
+    n_inputs: int, size: int, seed: int, power: float
+) -> tuple[LearnedFeatures, Array, Array]:
+    """Return the same for inputs that fill the box, kept because further fits need it again."""
+    return law_mixture(uniform_law(n_inputs), size, seed, power)
 
 
 def equal_mixture(law: InputLaw, seed: int) -> list[Component]:

@@ -19,8 +19,9 @@ CELLS = 24
 PUBLIC_SPREAD = 0.4  # the standard deviation of an ordinary target in half of its declared range
 _PUBLIC_FACTOR = 0.6  # the deviation of its logarithm
 _NARROW = 0.15  # a target with a smaller one has a range that is far too wide
-_SURE = 0.9  # how probable that must be
+_LIKELY = 0.5  # how probable that must be
 _LITTLE_NOISE = 0.017  # the deviation of a share up to which cumulative shares are compared
+_POINTS = 960  # on which moments of shapes are taken
 _TOO_NARROW = 3.0  # a fit this many times narrower than the counts is rejected
 
 
@@ -62,7 +63,7 @@ def fit_distribution(counts: Array, n_rows: float) -> tuple[float, float]:
     below += np.arange(1, CELLS + 1) / CELLS * (1 - below[-1])  # the shares must add up to 1
     distance = np.sum((below - np.cumsum(shapes, axis=1)) ** 2, axis=1)
     mean, spread = (float(value) for value in moments[int(np.argmin(distance))])
-    return mean, min(spread, 1.0)
+    return mean, spread
 
 
 def fit_either(counts: Array, n_rows: float, noise: float) -> tuple[float, float]:
@@ -73,13 +74,13 @@ def fit_either(counts: Array, n_rows: float, noise: float) -> tuple[float, float
 
 
 def fit_public(counts: Array, n_rows: float, noise: float) -> tuple[float, float]:
-    """Return mean and standard deviation of an ordinary y in its range, unless y is surely narrow.
+    """Return mean and standard deviation of an ordinary y in its range, unless y is narrow.
 
     A declared range can be far too wide. Then the counts show one peak, which noise does not explain
     and beside which there is nothing. The narrow two-piece normals that fit it are averaged.
     """
     shapes, moments = _shapes()
-    means, spreads = moments[:, 0], np.minimum(moments[:, 1], 1.0)
+    means, spreads = moments.T
     prior = np.exp(-((np.log(spreads / PUBLIC_SPREAD) / _PUBLIC_FACTOR) ** 2) / 2)
     narrow = spreads < _NARROW
     beside = (shapes[narrow] + 1 / CELLS) / 2  # a peak, such as a frequent value, and other rows
@@ -87,7 +88,7 @@ def fit_public(counts: Array, n_rows: float, noise: float) -> tuple[float, float
     weights *= np.concatenate([prior, prior[narrow]])
     weights /= weights.sum()
     inside = weights[: len(shapes)][narrow]
-    if not inside.sum() > _SURE:
+    if not inside.sum() > _LIKELY:
         return 0.0, PUBLIC_SPREAD
     inside /= inside.sum()
     mean = float(inside @ means[narrow])
@@ -117,16 +118,23 @@ def _middles() -> Array:
 
 @lru_cache(maxsize=1)
 def _shapes() -> tuple[Array, Array]:
-    """Return histograms of two-piece normals, and their means and standard deviations."""
+    """Return histograms of two-piece normals, cut off at the ends, and their means and deviations."""
     modes = np.linspace(-1.0, 1.0, 41)
     spreads = np.geomspace(0.02, 1.2, 14)
     mode, left, right = (v.ravel()[:, None] for v in np.meshgrid(modes, spreads, spreads))
-    z = (_middles() - mode) / np.where(_middles() < mode, left, right)
-    shapes = np.exp(-z * z / 2)
+
+    def densities(at: Array) -> Array:
+        z = (at - mode) / np.where(at < mode, left, right)
+        return np.asarray(np.exp(-z * z / 2))
+
+    shapes = densities(_middles())
     totals = shapes.sum(axis=1)
     kept = totals > 1e-12
-    skew = (right - left)[:, 0]
-    mean = mode[:, 0] + math.sqrt(2 / math.pi) * skew
-    variance = (1 - 2 / math.pi) * skew**2 + (left * right)[:, 0]
-    moments = np.column_stack([np.clip(mean, -1, 1), np.sqrt(variance)])
+    # at an end of the range, the side that lies outside of it counts neither here nor there
+    points = np.asarray((np.arange(_POINTS) + 0.5) * (2 / _POINTS) - 1)
+    inside = densities(points)
+    inside /= inside.sum(axis=1, keepdims=True)
+    mean = inside @ points
+    variance = inside @ points**2 - mean**2
+    moments = np.column_stack([mean, np.sqrt(np.maximum(variance, 0.0))])
     return shapes[kept] / totals[kept, None], moments[kept]

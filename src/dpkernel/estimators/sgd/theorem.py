@@ -116,7 +116,7 @@ class Theorem:
             notes.append(f"features are of kind {features.kind}; the theorem is about random ones")
         if taken == wanted + wanted % 2:
             if wanted % 2:
-                notes.append(f"M = {wanted} became {taken}, because the features come in pairs")
+                notes.append(f"M = {wanted} became {taken}, because Fourier features come in pairs")
         elif taken == MOST_FEATURES < wanted:
             notes.append(f"M = {wanted} was cut to {taken}, the most features of an estimator")
         else:

@@ -49,6 +49,13 @@ class FourierFeatures(FeatureMap):
     random_state : int
         The public seed, which is part of the model.
 
+    Attributes
+    ----------
+    tables_ : dict
+        The frequencies and amplitudes in each precision, once the map is built.
+    most_input_ : float
+        The largest input that is not clipped.
+
     Notes
     -----
     The additive kernel gives each column its own M/2d frequencies. Its sum over columns is
@@ -131,8 +138,8 @@ class FourierFeatures(FeatureMap):
         else:
             frequencies = kernel.sample_frequencies(n, n_inputs, self._public_uniforms())
         columns = np.clip(frequencies.T, -_MOST_FREQUENCY, _MOST_FREQUENCY)
-        self._most_input = _MOST_PHASE / max(1.0, float(np.abs(columns).sum(axis=0).max()))
-        self._tables: dict[Any, tuple[Array, Array]] = {
+        self.most_input_ = _MOST_PHASE / max(1.0, float(np.abs(columns).sum(axis=0).max()))
+        self.tables_: dict[Any, tuple[Array, Array]] = {
             np.dtype(kind): (np.ascontiguousarray(columns, dtype=kind), amplitudes.astype(kind))
             for kind in ("f4", "f8")
         }
@@ -177,7 +184,7 @@ class FourierFeatures(FeatureMap):
         except for rounding; the projection on the ball cuts off the excess, and so moves the row by
         as much.
         """
-        frequencies, amplitudes = self._tables[np.dtype(np.float64)]
+        frequencies, amplitudes = self.tables_[np.dtype(np.float64)]
         half = self.n_outputs // 2
         sizes = np.broadcast_to(amplitudes, 2 * half)[:half]
         phases = gamma(len(frequencies)) * np.abs(frequencies).sum(axis=0) * (1 + 1e-9)
@@ -188,9 +195,9 @@ class FourierFeatures(FeatureMap):
     def transform_block(self, X: Array) -> Array:
         """Return the paired features of every row."""
         X = np.asarray(X)
-        frequencies, amplitudes = self._tables[X.dtype]
+        frequencies, amplitudes = self.tables_[X.dtype]
         half = self.n_outputs // 2
-        limit = X.dtype.type(self._most_input)
+        limit = X.dtype.type(self.most_input_)
         # always, even if no entry is large: if only some blocks were copied, BLAS would sum their
         # rows in another order, and one row could change the last bit of others
         X = np.ascontiguousarray(np.clip(X, -limit, limit))
@@ -203,8 +210,8 @@ class FourierFeatures(FeatureMap):
         return out
 
     def _write(self, graph: Graph, x: str) -> str:
-        frequencies, amplitudes = self._tables[np.dtype(np.float64)]
-        inside = graph.clip(x, -self._most_input, self._most_input)
+        frequencies, amplitudes = self.tables_[np.dtype(np.float64)]
+        inside = graph.clip(x, -self.most_input_, self.most_input_)
         phases = graph.product(inside, frequencies)
         pair = graph.join([graph.node("Cos", phases), graph.node("Sin", phases)])
         return graph.multiply(pair, amplitudes)

@@ -38,7 +38,7 @@ class LinearFeatures(FeatureMap):
 
     def _build(self, n_inputs: int) -> None:
         self.n_outputs = n_inputs
-        self._factor = 1.0 / math.sqrt(n_inputs)
+        self.factor_ = 1.0 / math.sqrt(n_inputs)
 
     def evaluation_error(self) -> float:
         """Return 4 roundings: each entry is a function of itself, and the norm is at most 1 + 3 u."""
@@ -46,7 +46,7 @@ class LinearFeatures(FeatureMap):
 
     def transform_block(self, X: Array) -> Array:
         """Return the rows, clipped to the box and scaled."""
-        return np.asarray(np.clip(X, -1.0, 1.0) * X.dtype.type(self._factor))
+        return np.asarray(np.clip(X, -1.0, 1.0) * X.dtype.type(self.factor_))
 
     def _write(self, graph: Graph, x: str) -> str:
-        return graph.multiply(graph.clip(x, -1.0, 1.0), self._factor)
+        return graph.multiply(graph.clip(x, -1.0, 1.0), self.factor_)

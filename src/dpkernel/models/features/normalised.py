@@ -31,6 +31,13 @@ class NormalisedFeatures(FeatureMap):
         The centre m, public or released. If None: 0.
     scale, constant : float
         s > 0 and c > 0.
+
+    Attributes
+    ----------
+    inner_ : FeatureMap
+        The map phi, built.
+    shift_ : ndarray
+        The centre m, as numbers.
     """
 
     kind: ClassVar[str] = "normalised"
@@ -67,21 +74,21 @@ class NormalisedFeatures(FeatureMap):
                 raise ParameterError(parameter_message("NormalisedFeatures", name, allowed, value))
         ready = getattr(self.base, "n_features_in_", None) == n_inputs
         base: FeatureMap = self.base or LinearFeatures()
-        self._base: FeatureMap = base if ready else clone(base).build(n_inputs)
-        length = self._base.n_outputs
-        self._centre = np.zeros(length) if self.centre is None else np.asarray(self.centre, float)
-        if self._centre.shape != (length,) or not np.isfinite(self._centre).all():
+        self.inner_: FeatureMap = base if ready else clone(base).build(n_inputs)
+        length = self.inner_.n_outputs
+        self.shift_ = np.zeros(length) if self.centre is None else np.asarray(self.centre, float)
+        if self.shift_.shape != (length,) or not np.isfinite(self.shift_).all():
             allowed, got = f"{length} finite numbers", f"shape {np.shape(self.centre)}"
             raise ParameterError(parameter_message("NormalisedFeatures", "centre", allowed, got))
         self.n_outputs = length + 1
 
     def transform_block(self, X: Array) -> Array:
         """Return z of every row."""
-        phi = self._base.transform_block(X)
+        phi = self.inner_.transform_block(X)
         out = np.empty((len(phi), self.n_outputs), phi.dtype)
         out[:, 0] = self.constant
         with np.errstate(all="ignore"):  # a warning would reveal something about the data
-            np.subtract(phi, self._centre.astype(phi.dtype), out=out[:, 1:])
+            np.subtract(phi, self.shift_.astype(phi.dtype), out=out[:, 1:])
             out[:, 1:] *= phi.dtype.type(self.scale)
             norms = np.sqrt(row_squares(out))
             norms *= phi.dtype.type(1 + (2.0**-20 if phi.dtype == np.float32 else 2.0**-40))
@@ -89,8 +96,8 @@ class NormalisedFeatures(FeatureMap):
         return np.nan_to_num(out, copy=False, nan=0.0, posinf=1.0, neginf=-1.0)
 
     def _write(self, graph: Graph, x: str) -> str:
-        phi = self._base.write(graph, x)
-        moved = graph.multiply(graph.subtract(phi, self._centre), float(self.scale))
+        phi = self.inner_.write(graph, x)
+        moved = graph.multiply(graph.subtract(phi, self.shift_), float(self.scale))
         constant = graph.multiply(graph.ones(phi), float(self.constant))
         out = graph.join([constant, moved])
         norms = graph.multiply(graph.node("Sqrt", graph.squares(out)), 1 + 2.0**-40)
@@ -98,8 +105,8 @@ class NormalisedFeatures(FeatureMap):
 
     def _recipe(self) -> JSON:
         return {
-            "base": self._base.to_dict(),
-            "centre": None if self.centre is None else self._centre.tolist(),
+            "base": self.inner_.to_dict(),
+            "centre": None if self.centre is None else self.shift_.tolist(),
             "scale": float(self.scale),
             "constant": float(self.constant),
         }

@@ -53,6 +53,11 @@ class RandomProjection(FeatureMap):
     random_state : int
         The public seed of R. The base map has its own seed.
 
+    Attributes
+    ----------
+    inner_ : FeatureMap
+        The map phi, built.
+
     Notes
     -----
     Row bound
@@ -110,11 +115,11 @@ class RandomProjection(FeatureMap):
         check_parameters(
             type(self).__name__, vars(self), {"structure": Choice("gaussian", "hadamard")}
         )
-        self._base: FeatureMap = clone(self._given_base()).build(n_inputs)
-        self._bound: float = self._base.row_norm_bound
+        self.inner_: FeatureMap = clone(self._given_base()).build(n_inputs)
+        self._bound: float = self.inner_.row_norm_bound
         if m < 200:
             self._bound *= math.sqrt(2 * float(special.gammaincinv(m / 2, _QUANTILE)) / m)
-        draws, width = self._public_uniforms(), self._base.n_outputs
+        draws, width = self._public_uniforms(), self.inner_.n_outputs
         self._matrices: dict[Any, Array] = {}
         if self.structure == "gaussian":
             uniforms = np.maximum(draws.random((width, m)), 2.0**-54)
@@ -140,20 +145,20 @@ class RandomProjection(FeatureMap):
         """Return the clipped projection of every row."""
         X = np.asarray(X)
         out = np.empty((len(X), self.n_outputs), X.dtype)
-        step = max(1, _MOST_ENTRIES // self._base.n_outputs)
+        step = max(1, _MOST_ENTRIES // self.inner_.n_outputs)
         project = self._project_dense if self.structure == "gaussian" else self._project_fast
         for start in range(0, len(X), step):
             rows = slice(start, start + step)
-            project(self._base.transform_block(X[rows]), out[rows])
+            project(self.inner_.transform_block(X[rows]), out[rows])
             shrink_rows(out[rows], self._bound)
         return out
 
     def _write(self, graph: Graph, x: str) -> str:
-        base = self._base.write(graph, x)
+        base = self.inner_.write(graph, x)
         if self.structure == "gaussian":
             matrix = self._matrices[np.dtype(np.float64)]
         else:  # the matrix of the fast transform is the transform of the unit vectors
-            matrix = np.empty((self._base.n_outputs, self.n_outputs))
+            matrix = np.empty((self.inner_.n_outputs, self.n_outputs))
             self._project_fast(np.eye(len(matrix)), matrix)
         return graph.shrink(graph.product(base, matrix), self._bound)
 
@@ -164,15 +169,15 @@ class RandomProjection(FeatureMap):
         roundings (Walsh-Hadamard factors have sums over a padded length below 2 D, and one over the
         signs).
         """
-        base = self._base.evaluation_error()
+        base = self.inner_.evaluation_error()
         if base is None:
             return None
-        width = self._base.n_outputs
+        width = self.inner_.n_outputs
         if self.structure == "gaussian":
             size = float(np.linalg.norm(self._matrices[np.dtype(np.float64)])) * (1 + 1e-9)
         else:
             size = math.sqrt(width) * (1 + 1e-9)  # M rows of D signs, over sqrt(M)
-        error = (base + gamma(2 * width + 4) * (self._base.row_norm_bound + base)) * size
+        error = (base + gamma(2 * width + 4) * (self.inner_.row_norm_bound + base)) * size
         return error + shrinking_error(self._bound, self.n_outputs)
 
     def _project_dense(self, features: Array, out: Array) -> None:

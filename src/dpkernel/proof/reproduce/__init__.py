@@ -19,9 +19,10 @@ from dpkernel.foundations.types import is_whole
 from dpkernel.proof.reproduce import errata, lee_park_ahn, wang_lei
 from dpkernel.proof.reproduce.claims import CLAIMS
 from dpkernel.proof.reproduce.design import DIMENSIONS
+from dpkernel.proof.reproduce.output import claimed
 from dpkernel.proof.reproduce.request import Request
 
-__all__ = ["CLAIMS", "FIGURES", "needs_songs", "reproduce"]
+__all__ = ["CLAIMS", "FIGURES", "claimed", "needs_songs", "reproduce"]
 
 REPETITIONS, QUICK = 100, 10
 
@@ -113,6 +114,9 @@ def reproduce(
         command += " --whole" if whole else ""
     if repetitions != (QUICK if quick else REPETITIONS):
         command += f" --repetitions {repetitions}"
+    claim = CLAIMS[paper, item]
+    if paper == "lee-park-ahn" and repetitions < REPETITIONS:
+        claim = claim.beside(repetitions)
     request = Request(
         Path(out),
         command,
@@ -121,7 +125,7 @@ def reproduce(
         data=None if data is None else Path(data),
         progress=progress,
         n_jobs=n_jobs,
-        claim=CLAIMS[paper, item],
+        claim=claim,
         whole=whole,
     )
     return FIGURES[paper, item](request)

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from dpkernel.foundations.errors import DataError, DPKernelError
-from dpkernel.proof.reproduce import CLAIMS, FIGURES, needs_songs, reproduce
+from dpkernel.proof.reproduce import FIGURES, claimed, needs_songs, reproduce
 from dpkernel.proof.reproduce.errata import shown
 
 
@@ -57,7 +57,7 @@ def main(
             raise typer.Exit(1) from error
         if key[0] == "errata":
             console.print(shown(found[1]))
-        for line in CLAIMS[key[0], "table" if key[0] == "errata" else key[1]].lines():
+        for line in claimed(found[-1]):
             console.print(line, markup=False)
         for path in found:
             console.print(f"written: {path}", markup=False)

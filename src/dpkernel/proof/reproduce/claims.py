@@ -1,12 +1,12 @@
 """What each paper says its figure shows, what came out here, and why; for pictures, tables and console.
 
-The findings are those of the kept runs, which docs/reproduce.md has in numbers. They say how many
-repetitions they are from, because a quick run may differ.
+The findings are those of the kept runs, which docs/reproduce.md has in numbers. A run with fewer
+repetitions may differ, and says so.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -16,6 +16,11 @@ class Claim:
     claim: str
     found: str
     why: str
+
+    def beside(self, repetitions: int) -> Claim:
+        """Return the claim for a run of so few repetitions that it may differ from the kept ones."""
+        few = "one repetition" if repetitions == 1 else f"{repetitions} repetitions"
+        return replace(self, found=f"{self.found} This run has {few} and may differ.")
 
     def lines(self) -> list[str]:
         """Return one sentence per line, for a console or a picture."""
@@ -62,7 +67,9 @@ CLAIMS: dict[tuple[str, str], Claim] = {
     ("wang-lei", "table1"): Claim(
         "Private SGD is optimal with O(n) gradients for every loss that is alpha-Hölder smooth with"
         " alpha of at least 1/2.",
-        "The rates of the table, evaluated. Lines that coincide are drawn with shifted markers.",
+        "Six of the nine lines have the same utility, and are drawn with shifted markers. Two of these"
+        " need O(n) gradients: Feldman et al. for smooth losses, and this paper for alpha of at least"
+        " 1/2.",
         "The table hides constants, and they are set to 1: it shows growth, not size.",
     ),
     ("errata", "table"): Claim(

@@ -52,6 +52,13 @@ def read_csv(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(line for line in file if not line.startswith("#")))
 
 
+def claimed(path: Path) -> list[str]:
+    """Return what a file that ``write_csv`` wrote says of the claim, what came out, and why."""
+    with path.open(encoding="utf-8") as file:
+        lines = [line[2:].rstrip() for line in file if line.startswith("# ")]
+    return [line for line in lines if line.startswith(("Paper: ", "Found: ", "Why: "))]
+
+
 def new_figure(columns: int, *, rows: int = 1, width: float = 4.2, height: float = 3.9) -> Any:
     """Return a figure and its panels in one row, without a display."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg

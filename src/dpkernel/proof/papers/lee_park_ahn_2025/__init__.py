@@ -61,7 +61,9 @@ from dpkernel.proof.papers.lee_park_ahn_2025.lemmas import (
     lemma_13,
     lemma_14,
     lemma_14_error,
+    lemma_14_truncation,
     lemma_77,
+    theorem_38,
 )
 from dpkernel.proof.papers.lee_park_ahn_2025.objective_perturbation import (
     PublishedAlgorithm2,
@@ -132,6 +134,7 @@ __all__ = [
     "lemma_13",
     "lemma_14",
     "lemma_14_error",
+    "lemma_14_truncation",
     "lemma_32",
     "lemma_50",
     "lemma_66",
@@ -149,6 +152,7 @@ __all__ = [
     "theorem_21",
     "theorem_22",
     "theorem_23",
+    "theorem_38",
     "theorem_58",
     "theorem_63",
     "theorem_64",

@@ -1,4 +1,4 @@
-"""Lemmas 12, 13, 14 and 77, with hidden constants set to 1."""
+"""Lemmas 12, 13, 14 and 77 and Theorem 38, with hidden constants set to 1."""
 
 from __future__ import annotations
 
@@ -120,6 +120,78 @@ def lemma_13(
     found = square * doubt / (n_rows * sqrt(lam))
     found += sqrt(square * effective_dimension * doubt / n_rows)
     return float(found + sqrt(lam * effective_dimension / n_features) * doubt + lam**r)
+
+
+def lemma_14_truncation(
+    n_rows: int,
+    *,
+    r: float = 0.5,
+    radius: float = 1.0,
+    tail: float = 1.0,
+    sigma: float = 1.0,
+    kappa: float = 1.0,
+    confidence: float = 0.05,
+    reading: str = "corrected",
+) -> float:
+    r"""Return T of Lemma 14, beyond which no target lies with probability 1 - t.
+
+    R is ``radius``, and B and sigma are ``tail`` and ``sigma`` of Assumption 2::
+
+        "printed"     T = kappa R + 2 B log(n/t) + sigma sqrt(2 log(n/t))
+        "corrected"   T = kappa^(2r) R + 2 B log(2n/t) + sigma sqrt(2 log(2n/t))
+
+    The best function is L^r g with ||g|| <= R, so its values are up to kappa^(2r) R, which is more than
+    kappa R if kappa and 2r are above 1. The 2 is for both signs of the noise.
+    """
+    owner, given = "lemma_14_truncation", {"radius": radius, "tail": tail, "sigma": sigma}
+    _check(owner, n_rows, 1.0, confidence, r=r, gamma=0.0)
+    check(owner, one_of("printed", "corrected"), kappa=kappa, reading=reading, **given)
+    right = reading == "corrected"
+    doubt = log((2 if right else 1) * n_rows / confidence)
+    size = kappa ** (2 * r if right else 1.0) * radius
+    return float(size + 2 * tail * doubt + sigma * sqrt(2 * doubt))
+
+
+def theorem_38(
+    n_rows: int,
+    n_features: int,
+    lam: float,
+    effective_dimension: float,
+    *,
+    r: float,
+    radius: float = 1.0,
+    tail: float = 1.0,
+    sigma: float = 1.0,
+    height: float = 1.0,
+    kappa: float = 1.0,
+    operator_norm: float = 1.0,
+    confidence: float = 0.05,
+    reading: str = "corrected",
+) -> float:
+    r"""Return the bound of Theorem 38 on the root of the excess risk, with the hidden constant set to 1.
+
+    It is Lemma 13 with the numbers of the problem, without privacy::
+
+        (B + kappa^(2r-1) R) H log(2/t)/(n sqrt(lambda)) + (sigma + H) sqrt(N log(2/t)/n)
+            + (kappa^(2r-1) + (kappa ||L||)^(r-1/2)) R sqrt(lambda N log(2/t)/M) + R lambda^r
+
+    R is ``radius``, B and sigma are ``tail`` and ``sigma`` of Assumption 2, H is ``height`` of Lemma 12
+    and N is N(lambda). The theorem prints the third term without lambda ("printed"). The bounds that it
+    adds up have it, and so has Lemma 13; without it the rate of Theorem 11 would not follow.
+    """
+    owner = "theorem_38"
+    _check(owner, n_rows, 1.0, confidence, r=r, gamma=0.0)
+    given = {"lam": lam, "effective_dimension": effective_dimension, "radius": radius}
+    given |= {"tail": tail, "sigma": sigma, "height": height, "kappa": kappa}
+    numbers: dict[str, object] = {**given, "operator_norm": operator_norm, "reading": reading}
+    check(owner, one_of("printed", "corrected"), n_features=n_features, **numbers)
+    doubt, smooth = log(2 / confidence), kappa ** (2 * r - 1)
+    found = (tail + smooth * radius) * height * doubt / (n_rows * sqrt(lam))
+    found += (sigma + height) * sqrt(effective_dimension * doubt / n_rows)
+    lost = sqrt(effective_dimension * doubt / n_features)
+    lost *= 1.0 if reading == "printed" else sqrt(lam)
+    found += (smooth + (kappa * operator_norm) ** (r - 0.5)) * radius * lost
+    return float(found + radius * lam**r)
 
 
 def lemma_14_error(

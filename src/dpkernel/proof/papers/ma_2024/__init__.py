@@ -10,7 +10,8 @@ to be false. The paper calls itself a failed attempt; this package says by how m
             with d where h should stand, and it exceeds 1 unless h is small
     001-3   Lemma 27 takes c_L, which bounds how fast slopes change, for a bound on slopes
 
-Besides, the density of Lemma 13 does not integrate to 1 (``lemma_13``).
+Besides, the density of Lemma 13 does not integrate to 1 (``lemma_13``), Lemma 16 needs a condition that
+Definition 14 lacks (``lemma_16``), and Lemma 19 drops a constant of its proof (``lemma_19``).
 
 The affine variant (7) escapes the first counterexample but not ``affine_counterexample``, nor
 ``full_counterexample`` if m = h, nor ``affine_divergence`` if m < h. A sketch with noise is private:
@@ -20,7 +21,15 @@ the squared loss only, and no sketch of this kind can serve another one (``equal
 
 from dpkernel.proof.papers.ma_2024.affine import AffineDivergence, affine_divergence, axis_table
 from dpkernel.proof.papers.ma_2024.algorithm import PublishedSketchedERM
-from dpkernel.proof.papers.ma_2024.geometry import lemma_13, lemma_25, lemma_26, lemma_28
+from dpkernel.proof.papers.ma_2024.geometry import (
+    AffineOptimum,
+    lemma_13,
+    lemma_16,
+    lemma_19,
+    lemma_25,
+    lemma_26,
+    lemma_28,
+)
 from dpkernel.proof.papers.ma_2024.theorem import (
     Distinguished,
     GradientStep,
@@ -37,6 +46,7 @@ from dpkernel.proof.papers.ma_2024.theorem import (
 
 __all__ = [
     "AffineDivergence",
+    "AffineOptimum",
     "Distinguished",
     "GradientStep",
     "PrintedClaim",
@@ -49,6 +59,8 @@ __all__ = [
     "equal_sketches",
     "full_counterexample",
     "lemma_13",
+    "lemma_16",
+    "lemma_19",
     "lemma_25",
     "lemma_26",
     "lemma_27",
